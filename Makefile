@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
-# The tests start the bot some hundred times; each start would compile all its modules anew.
+# The tests start the bot some hundred times. Without this, each start compiles all its modules.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -24,8 +24,8 @@ $(BIN)/python:
 	  then exec $$python -m venv $(VENV); fi; \
 	done; echo "Python 3.11 or newer with venv is needed; name it: make PYTHON=/path/to/python" >&2; exit 1
 
-# A lock names all that is needed, so pip need not look for more (`--no-deps`): where it does, a pip
-# such as Debian's (23.0) takes the pin of `coverage` for no pin of `coverage[toml]`, and refuses.
+# A lock names all packages, so pip need not look for more (`--no-deps`). Otherwise a pip such as
+# Debian's (23.0) refuses, because it does not count `coverage` as a pin of `coverage[toml]`.
 $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Installing the locked packages into $(VENV), once…"
 	@$(PIP) install --no-deps --require-hashes -r requirements.lock
@@ -38,8 +38,13 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.installed-analysis: requirements-analysis.lock $(VENV)/.installed
-	@echo "Installing what run_python has for tables and plots…"
+	@echo "Installing packages for tables and plots in run_python…"
 	@$(PIP) install --no-deps --require-hashes -r requirements-analysis.lock
+	@touch $@
+
+$(VENV)/.installed-demo: requirements-demo.lock $(VENV)/.installed
+	@echo "Installing the terminal of the demo…"
+	@$(PIP) install --no-deps --require-hashes -r requirements-demo.lock
 	@touch $@
 
 $(VENV)/.installed-full: requirements-full.lock $(VENV)/.installed-dev $(VENV)/.installed-analysis
@@ -48,15 +53,14 @@ $(VENV)/.installed-full: requirements-full.lock $(VENV)/.installed-dev $(VENV)/.
 	@touch $@
 
 $(VENV)/.installed-soak: requirements-soak.lock $(VENV)/.installed-dev
-	@echo "Installing what draws the plot of the soak…"
+	@echo "Installing the plots of the soak…"
 	@$(PIP) install --no-deps --require-hashes -r requirements-soak.lock
 	@touch $@
 
-# By way of the environment and unexpanded, so that no character of the text means anything to make
-# or to the shell.
+# SAY goes through the environment, unexpanded, so that make and the shell do not interpret its text.
 override SAY := $(value SAY)
 export SAY
-demo: $(VENV)/.installed ## try the whole bot in this terminal; SAY="2+2" asks that alone
+demo: $(VENV)/.installed-demo ## try the whole bot in this terminal; SAY="2+2" asks that alone
 	@$(BIN)/signal-tee-bot demo $(if $(SAY),"--say=$$SAY")
 
 run: $(VENV)/.installed ## run the bot, with the settings of .env
@@ -67,7 +71,7 @@ analysis: $(VENV)/.installed-analysis ## give run_python numpy, pandas and matpl
 test: $(VENV)/.installed-dev ## run the tests, 5 minutes on 2 cores
 	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal
 
-# Which lines no test runs; takes half as long again.
+# Takes 1.5 times as long as the tests alone.
 coverage: $(VENV)/.installed-dev ## the same, and list the lines that no test runs
 	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal --cov --cov-report=term
 
@@ -97,8 +101,8 @@ MINUTES ?= 30
 soak: $(VENV)/.installed-soak ## half an hour of traffic and faults; MINUTES=10 for less
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
-# Licences of what is locked; a list of all of it, made from an environment that has nothing else
-# (CycloneDX, dist/sbom.json); and each looked up among known vulnerabilities.
+# Check the licences of the locked packages, list them (CycloneDX, dist/sbom.json), and look them up
+# among known vulnerabilities. The list comes from an environment with these packages alone.
 AUDIT := .venv-audit
 VULNERABILITIES := --vulnerability-service pypi
 $(AUDIT)/.installed: requirements-audit.lock requirements.lock | $(BIN)/python
@@ -116,7 +120,7 @@ audit: $(AUDIT)/.installed $(VENV)/.installed-dev ## look up vulnerabilities and
 	$(AUDIT)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.json $(AUDIT)/locked/bin/python
 	$(AUDIT)/tools/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.lock $(VULNERABILITIES)
 
-# The two images of what is committed, and from the same commit the same ones: deploy/CHECKLIST.md.
+# Build the two images of the last commit, reproducibly: deploy/CHECKLIST.md.
 # Another program than Docker's: make image BUILDER="podman build"
 BUILDER = docker buildx build --provenance=false --output type=docker,rewrite-timestamp=true
 image: ## build the two images of what is committed
@@ -131,7 +135,7 @@ image: ## build the two images of what is committed
 	  --build-arg COMMIT="$$(git rev-parse HEAD)" --build-arg VERSION="$$version" && \
 	build --tag signal-cli:local --file "$$context/deploy/container/signal-cli.Dockerfile"
 
-# What an enclave runs and what people compare it with (docs/VERIFY.md), in dist/. Pushes the images:
+# Make the files of a release (docs/VERIFY.md), in dist/, and push the images:
 #   make release REGISTRY=registry.example/you SYSTEM="2 CPUs, 4 GB=measured.json" KMS_ID=30… \
 #     MODEL_PINS=model-pins.json
 # With podman: BUILDER="podman build" ENGINE=podman PUSH="podman push --digestfile=/dev/stdout"
@@ -145,7 +149,7 @@ release: image $(VENV)/.installed ## make a release for a TEE (deploy/CHECKLIST.
 	  digest=$$($(PUSH) "$$REGISTRY/$$1:$$commit" | grep -o 'sha256:[0-9a-f]\{64\}' | tail -n 1) && \
 	  echo "$$1=$$REGISTRY/$$1@$$digest"; } && \
 	bot=$$(pushed signal-tee-bot) && signal_cli=$$(pushed signal-cli) && \
-	$(BIN)/signal-tee-bot release "dist/release-$$commit" --commit "$$commit" \
+	$(BIN)/python -m scripts.release "dist/release-$$commit" --commit "$$commit" \
 	  --image "$$bot" --image "$$signal_cli" --os "$$SYSTEM" --kms-id "$$KMS_ID" \
 	  --model-pins "$$MODEL_PINS"
 
@@ -155,6 +159,7 @@ lock: $(BIN)/python ## lock the newest packages, by hash
 	$(PIP) install uv
 	$(COMPILE) pyproject.toml --extra duckduckgo --extra mcp --group install -o requirements.lock
 	$(COMPILE) pyproject.toml --extra analysis -c requirements.lock -o requirements-analysis.lock
+	$(COMPILE) pyproject.toml --extra demo -c requirements.lock -o requirements-demo.lock
 	$(COMPILE) --group dev -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) --no-deps --group full -o requirements-full.lock
 	$(COMPILE) --group audit -o requirements-audit.lock

@@ -8,7 +8,6 @@ from typing import Final, Protocol
 
 from benchmarks import (
     commands,
-    default_settings,
     history,
     hogs,
     loop_stall,
@@ -22,6 +21,7 @@ from benchmarks import (
     sustained,
     thousand_chats,
     tool_turn,
+    way,
 )
 from benchmarks.platform import BenchmarkFailed
 
@@ -38,7 +38,6 @@ MEASURES: Final[dict[str, Measure]] = {
     "plain_turn": plain_turn.measure,
     "tool_turn": tool_turn.measure,
     "slow_disk": slow_disk.measure,
-    "default_settings": default_settings.measure,
     "streamed_answer": streamed_answer.measure,
     "thousand_chats": thousand_chats.measure,
     "sustained": sustained.measure,
@@ -49,6 +48,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "memory": memory.measure,
     "start": start.measure,
     "proof": proof.measure,
+    "way": way.measure,
 }
 
 

@@ -17,13 +17,12 @@ from typing import Final
 
 from benchmarks.platform import BenchmarkFailed
 from benchmarks.report import Figure
-from sandbox.policy import SandboxPolicy
-from tools.approval import Decision
-from tools.base import Caller, Outcome, ToolRequest, ToolResult
+from tools.base import Caller, Decision, Outcome, ToolRequest, ToolResult
 from tools.catalog import CATALOG, open_tools
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
-from tools.settings import CommandApproval, CommandSettings, ToolSettings, WorkspaceSettings
+from tools.sandbox.policy import SandboxPolicy
+from tools.settings import CommandSettings, ToolsSettings, WorkspaceSettings
 from tools.workspace.workspaces import Workspaces
 
 CALLS: Final = 50
@@ -33,18 +32,12 @@ NOTHING: Final[Mapping[str, str]] = {"command": "true"}
 WRITE: Final[Mapping[str, str]] = {"file_path": "notes.txt", "content": "some words\n" * 100}
 
 
-class _Quiet:
-    """Keeps no record, and is never asked."""
+async def _yes(_: ToolRequest, __: str) -> Decision:
+    return Decision.YES
 
-    async def starting(self, request: ToolRequest) -> None:
-        """Note nothing."""
 
-    async def finished(self, result: ToolResult) -> None:
-        """Note nothing."""
-
-    async def ask(self, request: ToolRequest, question: str) -> Decision:
-        """Say yes."""
-        return Decision.YES
+async def _unstored(_: ToolRequest | ToolResult) -> None:
+    return
 
 
 async def measure(*, quick: bool) -> Sequence[Figure]:
@@ -56,9 +49,6 @@ async def measure(*, quick: bool) -> Sequence[Figure]:
         first_command = await _milliseconds(executor, "run_command", NOTHING)
         commands = [await _milliseconds(executor, "run_command", NOTHING) for _ in range(calls)]
         bare = [await _bare_milliseconds() for _ in range(calls)]
-    async with _executor(network=True) as executor:
-        await _milliseconds(executor, "run_command", NOTHING)
-        reaching = [await _milliseconds(executor, "run_command", NOTHING) for _ in range(calls)]
     without = statistics.median(bare)
     return (
         Figure("first file in a workspace", first_file, "ms", at_most=150),
@@ -70,24 +60,20 @@ async def measure(*, quick: bool) -> Sequence[Figure]:
             "ms",
             at_most=30,
         ),
-        Figure(
-            "command with a network, beyond the program, p50",
-            statistics.median(reaching) - without,
-            "ms",
-        ),
         Figure("the program without walls, p50", without, "ms"),
     )
 
 
 @asynccontextmanager
-async def _executor(*, network: bool = False) -> AsyncIterator[ToolExecutor]:
+async def _executor() -> AsyncIterator[ToolExecutor]:
     sandboxes = SandboxPolicy()
-    settings = ToolSettings(
+    settings = ToolsSettings(
         disabled=frozenset(CATALOG),
-        commands=CommandSettings(CommandApproval.NEVER, network=network),
+        workspace=WorkspaceSettings(**{"for": "everyone"}),
+        commands=CommandSettings(approval="never"),
     )
     with tempfile.TemporaryDirectory() as folder:
-        workspaces = Workspaces(WorkspaceSettings(Path(folder), everyone=True), str, sandboxes)
+        workspaces = Workspaces(Path(folder), settings.workspace, str, sandboxes)
         async with workspaces, open_tools(settings, sandboxes, workspaces=workspaces) as registry:
             limits = RateLimits(per_person=100_000, per_bot=100_000)
             yield ToolExecutor(registry, limits=limits, timeout_seconds=SECONDS)
@@ -97,7 +83,7 @@ async def _milliseconds(executor: ToolExecutor, tool: str, arguments: Mapping[st
     request = ToolRequest(
         "call_1", tool, json.dumps(arguments), Caller("somebody", "here", is_admin=True)
     )
-    run = partial(executor.execute, request, _Quiet(), _Quiet())
+    run = partial(executor.execute, request, ask=_yes, starting=_unstored, finished=_unstored)
     begun = time.perf_counter()
     result = await run()
     taken = time.perf_counter() - begun

@@ -29,8 +29,8 @@ HISTORY_BYTES: Final = 72_000
 
 TURNS_SQL: Final = """
     WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < ?)
-    INSERT INTO turns (id, chat, state, attempts, started_at, finished_at)
-    SELECT n + 1, 'direct:' || (n % ?), 'answered', 1, n, n FROM numbers
+    INSERT INTO turns (id, chat, state, attempts, started_at)
+    SELECT n + 1, 'direct:' || (n % ?), 'answered', 1, n FROM numbers
 """
 MESSAGES_SQL: Final = """
     INSERT INTO messages (turn_id, role, content, created_at)

@@ -12,36 +12,60 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import cycle, product
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from mcp.types import CallToolResult, TextContent
 
 from benchmarks.report import Figure
-from benchmarks.rough_texts import SIZE_BYTES, rough_text
+from benchmarks.rough_texts import FLOODING, SIZE_BYTES, flood, rough_text
+from bot.chat.file_kinds import title_of_file, type_of_file
+from bot.chat.handler import asked_again
+from bot.chat.inbox import name_of
+from bot.chat.meaning import chosen, meaning_of
+from bot.chat.plan import without_command
 from bot.chat.prompt import Prompt
+from bot.chat.question_messages import question_messages
+from bot.chat.quotes import reply, without_bots_words
 from bot.chat.rendering.client import SHORT_CHARACTERS, SHORT_STOPS, Renderer, open_renderer
-from bot.llm.dialect import AnswerReader, Asked, Parameter
-from bot.llm.dialects.openai.answers import event_stream, whole_document
-from bot.llm.dialects.openai.requests import request_body
+from bot.chat.replies import parse_command
+from bot.commands.questions import plan
+from bot.language.catalogs import NAMES, translated
+from bot.language.languages import detect
+from bot.llm.answering import joined, to_last_word
+from bot.llm.anthropic import Anthropic
+from bot.llm.api import Answer, Api, Asked, Endpoint
+from bot.llm.bedrock import Bedrock
+from bot.llm.cleanup import cleaned, is_odd, without_code, without_reasoning
+from bot.llm.client import FED_AT_ONCE_BYTES
 from bot.llm.errors import LlmError
-from bot.llm.failures import error_inside_answer, refusal_from_http
+from bot.llm.gemini import Gemini
 from bot.llm.messages import ModelRequest
-from bot.llm.model import ModelTraits
-from bot.llm.receiving import FED_AT_ONCE_BYTES
-from bot.messaging.envelope import parse_frame
-from bot.messaging.json_rpc import LineBuffer
-from bot.messaging.markdown import MAX_MARKERS, stops_in
-from bot.messaging.rest_errors import error_from_answer
-from bot.messaging.rest_styles import escaped_markup
-from bot.messaging.sanitize import sanitize_file_name, sanitize_name, sanitize_quote
+from bot.llm.models import ModelTraits
+from bot.llm.ollama import Ollama
+from bot.llm.openai import OpenAi
+from bot.llm.refusals import error_inside_answer, refusal_from_http
+from bot.signal.frames import (
+    MAX_LIST,
+    parse_frame,
+    sanitize_file_name,
+    sanitize_name,
+    sanitize_quote,
+)
+from bot.signal.json_rpc import LineBuffer
+from bot.signal.markdown import MAX_MARKERS, stops_in
+from bot.signal.rest_requests import error_from_answer
+from bot.signal.styled import escaped_markup
 from conversation_store.models import (
     ChatId,
     Message,
+    ModelState,
     OverheardMessage,
+    ReceivedFile,
     ReceivedMessage,
     ReceivedQuote,
     Role,
@@ -52,24 +76,30 @@ from conversation_store.models import (
 from tests.fakes.signal_frames import data_message, edit_frame, message_frame
 from tests.fakes.signal_side import ADA, BOT
 from tools import policy
-from tools.base import Heard, Tool
-from tools.dates import MAX_DATE_CHARACTERS, difference
+from tools.base import Heard, Tool, ToolFile
+from tools.calculator.arithmetic import MAX_CHARACTERS
+from tools.calculator.tool import conversion
+from tools.clock import MAX_ZONE_CHARACTERS, find_zone
+from tools.commands import MAX_COMMAND_CHARACTERS, consent_to, in_utf_8
+from tools.dates import MAX_CHANGE_CHARACTERS, MAX_DATE_CHARACTERS, answer, change
 from tools.display import shown, visible
 from tools.errors import ToolError
-from tools.mcp.arguments import parser
+from tools.mcp.listing import parsed
 from tools.mcp.results import output_of
 from tools.registry import Registry
-from tools.results import holds_marked, mark, marked_by, trim
-from tools.schema import parse_object, tool_from
+from tools.reminders.recurrence import MAX_RULE_CHARACTERS, parse_rule
+from tools.results import holds_marked, mark, marked_by, presentable, trim
+from tools.schema import parameters_of, parse_object, plain, tool_from
 from tools.settings import MAX_RESULT_BYTES
 from tools.weather.places import MAX_PLACE_CHARACTERS, folded
+from tools.web.fetch import part_of
 from tools.web.guard import MAX_URL, checked
-from tools.web.parts import part_of
-from tools.web.search_results import SearchResult, numbered
+from tools.web.search import SearchResult, numbered
 
 MAX_MS: Final = 50.0
 TEXTS: Final = 150
 QUICK_TEXTS: Final = 3
+QUICK_FLOODS: Final = " \n"
 TRIES: Final = 3
 """The least of so many counts: what else the machine does costs processor time, too."""
 CLEAR_MS: Final = 10.0
@@ -145,6 +175,26 @@ SENDING: Final[Tool] = tool_from(send_somewhere, side_effects=True)
 OPENING: Final[Tool] = tool_from(open_page, address="url")
 PROMPT: Final = Prompt(Registry())
 TRAITS: Final = ModelTraits(32_000)
+ENDPOINT: Final = Endpoint(base_url="http://127.0.0.1", model="model")
+OPENAI: Final = OpenAi(ENDPOINT)
+APIS: Final[Sequence[Api]] = (
+    OPENAI,
+    Anthropic(ENDPOINT),
+    Bedrock(ENDPOINT),
+    Gemini(ENDPOINT),
+    Ollama(ENDPOINT, context_tokens=8_000),
+)
+PIECES: Final = (
+    (OPENAI, '{"choices":[{"delta":{"content":%s}}]}'),
+    (OPENAI, '{"choices":[{"delta":{"tool_calls":[{"function":{"name":"f","arguments":%s}}]}}]}'),
+    (
+        APIS[1],
+        '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":%s}}',
+    ),
+    (APIS[3], '{"candidates":[{"content":{"parts":[{"text":%s}]}}]}'),
+    (APIS[4], '{"message":{"content":%s}}'),
+)
+"""Events of the APIs, each with a place for words."""
 
 
 ADA_CHAT: Final = ChatId.direct(ADA.aci)
@@ -158,8 +208,8 @@ def _received(text: str, chat: ChatId = ADA_CHAT) -> ReceivedMessage:
 
 
 def _frames(text: str) -> Reads:
-    """One message as it is delivered, with the text wherever there can be one."""
-    mentions = [{"start": at, "length": 1, "name": text[:128]} for at in range(0, 4_000, 2)]
+    """Message as it is delivered, with the text in every possible place."""
+    mentions = [{"start": at, "length": 1, "name": text[:128]} for at in range(0, 2 * MAX_LIST, 2)]
     files = [{"id": "a", "contentType": text[:2_000], "filename": text[:2_000]}] * 32
     data = data_message(BOT, 1, text) | {
         "mentions": mentions,
@@ -179,15 +229,28 @@ def _line(line: bytes) -> None:
 
 
 def _addresses(text: str) -> Reads:
-    """What a model sends to the built-in tools, in their own bounds."""
+    """Arguments of the built-in tools, within their bounds."""
     yield partial(_parsed, checked, f"https://{text}"[:MAX_URL])
     yield partial(_parsed, checked, f"https://{''.join(filter(str.isalnum, text))}"[:MAX_URL])
     yield partial(folded, text[:MAX_PLACE_CHARACTERS])
     yield partial(_parsed, _date, text[:MAX_DATE_CHARACTERS])
+    yield partial(_parsed, change, text[:MAX_CHANGE_CHARACTERS])
+    yield partial(conversion, text[:MAX_CHARACTERS])
+    yield partial(conversion, f"1 {text}"[:MAX_CHARACTERS])
+    yield partial(_parsed, _zone, text[:MAX_ZONE_CHARACTERS])
+    yield partial(_parsed, _rule, text[:MAX_RULE_CHARACTERS])
 
 
 def _date(text: str) -> str:
-    return difference(text, text, datetime.now(UTC))
+    return answer(text, "", text, "UTC", datetime.now(UTC))
+
+
+def _zone(text: str) -> object:
+    return find_zone(text, datetime.now(UTC))
+
+
+def _rule(text: str) -> object:
+    return parse_rule(text, ZoneInfo("UTC"))
 
 
 def _names(text: str) -> Reads:
@@ -195,9 +258,51 @@ def _names(text: str) -> Reads:
     yield partial(sanitize_file_name, text)
     yield partial(sanitize_quote, text)
 
+    file = ReceivedFile(id="a", name=text, content_type="image/png", size=1)
+    for read in (name_of, type_of_file, title_of_file):
+        yield partial(read, file)
+    yield partial(presentable, [ToolFile(text, "text/plain", b"")])
+
+
+def _commands(text: str) -> Reads:
+    """Read a text as a command, as the argument of one, and as an answer to a question."""
+    for words in (text, f"!plan{text}", f"!plan {text}"):
+        yield partial(parse_command, words, {"plan": plan})
+        yield partial(without_command, [_received(words)])
+    yield partial(meaning_of, text)
+    yield partial(chosen, text, [text[:100]] * 10, multiple=True)
+
+
+def _languages(text: str) -> Reads:
+    """Detect a person's language, and translate sentences of the bot with foreign words in them."""
+    yield partial(detect, text)
+    for sentence in (text, f"Run this? {text}"):
+        for language in NAMES:
+            yield partial(translated, sentence, language)
+
+
+def _quoted(text: str) -> Reads:
+    for author in (ADA.aci, "", BOT.aci):
+        quote = ReceivedQuote(timestamp=1, author=author, by_bot=not author, text=text)
+        yield partial(reply, _received(text), quote)
+    yield partial(without_bots_words, text)
+    call = ToolCall("1", "send", text)
+    yield partial(asked_again, [Message(Role.USER, text), Message(Role.ASSISTANT, "", (call,))])
+
+
+def _cleaned(text: str) -> Reads:
+    """Remove reasoning and markup from an answer, and join its continuation to it."""
+    for read in (is_odd, without_reasoning, without_code, to_last_word):
+        yield partial(read, text)
+    for is_prompted in (False, True):
+        for before in ("", "<think>", '<tool_call>{"name": "open", "arguments": {'):
+            yield partial(cleaned, before + text, ("send", "open"), prompted=is_prompted)
+    yield partial(joined, text, text)
+    yield partial(joined, text, text[: len(text) // 2])
+
 
 def _asked(text: str) -> Reads:
-    """What one person wrote, several did, and others said to each other."""
+    """Messages of one person, of several, and overheard ones."""
     yield partial(PROMPT.user_content, [_received(text)], TRAITS)
     yield partial(PROMPT.user_content, [_received(text, GROUP)], TRAITS)
     heard = [OverheardMessage(1, text[:512], line, 1) for line in text.split("\n")[:50]]
@@ -220,30 +325,33 @@ def _sent(text: str) -> Reads:
     call = ToolCall("1", "send", text)
     messages = [Message(Role.USER, text), Message(Role.ASSISTANT, text, (call,))]
     messages.append(Message(Role.TOOL, text, (), "1"))
-    yield partial(request_body, "model", Asked(ModelRequest(messages)))
+    for api in APIS:
+        yield partial(api.put, Asked(ModelRequest(messages)))
+        state = ModelState(api.of, json.dumps([{"text": text}]))
+        kept = [messages[0], replace(messages[1], state=state), messages[2]]
+        yield partial(api.put, Asked(ModelRequest(kept)))
 
 
 def _streamed(text: str) -> Reads:
     """Answers in small pieces, as many as are read in one go."""
-    for delta in (
-        '{"choices":[{"delta":{"content":%s}}]}',
-        '{"choices":[{"delta":{"tool_calls":[{"function":{"name":"f","arguments":%s}}]}}]}',
-    ):
+    for api, event in PIECES:
         pieces = (json.dumps(piece) for piece in _pieces(text, PIECE_CHARACTERS))
-        events = "".join(f"data: {delta % piece}\n\n" for piece in pieces).encode()
-        yield partial(_read, event_stream(), events[:FED_AT_ONCE_BYTES])
+        before = "" if api is APIS[4] else "data: "
+        events = "".join(f"{before}{event % piece}\n\n" for piece in pieces).encode()
+        yield partial(_read, api.reader("text/event-stream"), events[:FED_AT_ONCE_BYTES])
     encoded = text.encode(errors="replace")
-    yield partial(_read, event_stream(), encoded)
-    yield partial(_read, event_stream(), b"data:" + encoded + b"\n\n")
+    for api in APIS:
+        yield partial(_read, api.reader("text/event-stream"), encoded)
+        yield partial(_read, api.reader("text/event-stream"), b"data:" + encoded + b"\n\n")
 
 
 def _whole(text: str) -> Reads:
     message = {"content": text, "tool_calls": [{"function": {"name": text, "arguments": text}}]}
     for body in (json.dumps({"choices": [{"message": message}]}), text):
-        yield partial(_read, whole_document(), body.encode(errors="replace"))
+        yield partial(_read, OPENAI.reader("application/json"), body.encode(errors="replace"))
 
 
-def _read(reader: AnswerReader, data: bytes) -> None:
+def _read(reader: Answer, data: bytes) -> None:
     with suppress(LlmError):
         reader.feed(data)
         reader.completion()
@@ -251,21 +359,15 @@ def _read(reader: AnswerReader, data: bytes) -> None:
 
 def _refused(text: str) -> Reads:
     for body in (json.dumps({"error": {"message": text, "code": text}}), text):
-        yield partial(_refusal, body.encode(errors="replace"))
+        yield partial(refusal_from_http, 400, body.encode(errors="replace"))
         yield partial(error_from_answer, 400, body)
         yield partial(error_from_answer, 429, body)
     yield partial(error_inside_answer, text)
 
 
-def _refusal(body: bytes) -> None:
-    refusal = refusal_from_http(400, body)
-    refusal.refused(tuple(Parameter))
-    refusal.as_error()
-
-
 def _called(text: str) -> Reads:
-    """What a model sends as arguments: JSON of every shape, and no JSON."""
-    held_against = parser(SCHEMA)
+    """Arguments of tools: JSON of every shape, and other texts."""
+    held_against = partial(parsed, parameters_of(plain(SCHEMA) or {}))
     objects = (
         {"text": text},
         {"list": list(text[:10_000])},
@@ -279,7 +381,7 @@ def _called(text: str) -> Reads:
 
 
 def _parsed(parse: Callable[[Any], object], sent: object) -> None:
-    with suppress(ToolError):
+    with suppress(ToolError, ValueError):
         parse(sent)
 
 
@@ -294,6 +396,10 @@ def _questioned(text: str) -> Reads:
         yield partial(_parsed, partial(policy.question, SENDING), message)
     yield partial(_parsed, partial(policy.question, OPENING), address)
     yield partial(policy.needs_yes, OPENING, address, heard)
+    yield partial(policy.strangers_words, heard, but_of=("run_command",))
+    yield partial(consent_to, {"command": text[:MAX_COMMAND_CHARACTERS]}, "ask")
+    yield partial(_parsed, in_utf_8, text[:MAX_COMMAND_CHARACTERS])
+    yield partial(question_messages, "send", text, "Yes?")
     yield partial(shown, text[: policy.MAX_QUESTION_BYTES])
     yield partial(visible, text[: policy.MAX_QUESTION_BYTES])
 
@@ -329,7 +435,11 @@ def _pieces(text: str, size: int) -> Sequence[str]:
 
 READERS: Final[Mapping[str, Callable[[str], Reads]]] = {
     "a message with quote, mentions, files": _frames,
-    "names and quotes": _names,
+    "names, quotes, file names": _names,
+    "commands and answers to questions": _commands,
+    "languages": _languages,
+    "quotes and repeated questions": _quoted,
+    "markup in an answer": _cleaned,
     "what the model is asked": _asked,
     "a history of very short turns": _remembered,
     "a request to the model": _sent,
@@ -342,15 +452,20 @@ READERS: Final[Mapping[str, Callable[[str], Reads]]] = {
     "results of tools": _results,
     "markup for signal-cli-rest-api": _marked_up,
 }
-"""What reads people's or models' words on the loop; answers are rendered beside it."""
+"""Functions that read texts of people or models on the event loop."""
 
 
-async def longest_stalls(numbers: Iterable[int]) -> dict[str, float]:
-    """Return the longest stall of each reader under the texts of some numbers, in ms."""
+def texts(numbers: Iterable[int], flooding: Iterable[str] = FLOODING) -> Iterator[str]:
+    """Yield the texts of some numbers, then one flood of each character."""
+    yield from map(rough_text, numbers)
+    yield from map(flood, flooding)
+
+
+async def longest_stalls(texts: Iterable[str]) -> dict[str, float]:
+    """Return the longest stall of each reader under some texts, in ms."""
     longest = dict.fromkeys((*READERS, RENDERING, SHORT_RENDERING), 0.0)
     async with open_renderer() as renderer:
-        for number in numbers:
-            text = rough_text(number)
+        for text in texts:
             for name, reads in READERS.items():
                 for read in reads(text):
                     longest[name] = max(longest[name], _taken_by(read))
@@ -395,7 +510,9 @@ def short(text: str) -> str:
 
 async def measure(*, quick: bool) -> Sequence[Figure]:
     """Return the longest stall of each kind of reading."""
-    found = await longest_stalls(range(QUICK_TEXTS if quick else TEXTS))
+    found = await longest_stalls(
+        texts(range(QUICK_TEXTS), QUICK_FLOODS) if quick else texts(range(TEXTS))
+    )
     return [
         Figure(f"longest stall, {name}", milliseconds, "ms", at_most=MAX_MS)
         for name, milliseconds in found.items()

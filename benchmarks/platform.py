@@ -24,6 +24,9 @@ SLOW_DISK: Final = ROOT / "benchmarks" / "slow_disk_site"
 DISK: Final = Path("/var/tmp")
 """Unlike /tmp it is never held in memory, so commits cost what they cost."""
 
+WAY: Final = ROOT / "benchmarks" / "way_site"
+"""In the path of a Python process, it can record the calls of a turn."""
+
 START_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 15.0
 COMMAND_SECONDS: Final = 300.0
@@ -147,7 +150,6 @@ def settings(signal_url: str, number: str, model: Helper, folder: Path) -> Mappi
         "LLM__MODEL": "bench",
         "LLM__MAX_CONCURRENCY": "1024",
         "ACCESS__POLICY": "open",
-        "BOT__SETTLE_SECONDS": "0",
         "ACCESS__MESSAGES_PER_MINUTE": "1000000",
         "TOOLS__WEB_SEARCH__ENABLED": "false",
         "TOOLS__CALLS_PER_MINUTE": "1000000",
@@ -172,7 +174,12 @@ async def helper(module: str, *arguments: str) -> AsyncIterator[Helper]:
 
 @asynccontextmanager
 async def running_bot(
-    bot_settings: Mapping[str, str], folder: Path, *, sync_ms: int = 0, within: Sequence[str] = ()
+    bot_settings: Mapping[str, str],
+    folder: Path,
+    *,
+    sync_ms: int = 0,
+    record_way: Path | None = None,
+    within: Sequence[str] = (),
 ) -> AsyncIterator[Bot]:
     """Run the daemon as people do, wait until it is ready, and stop it at the end.
 
@@ -180,17 +187,22 @@ async def running_bot(
         bot_settings: its environment.
         folder: where it runs.
         sync_ms: how much longer than on this machine a sync of its disk takes.
-        within: a command that runs the one that follows it, and what that starts.
+        record_way: where it writes the calls between two SIGUSR1.
+        within: a command that runs the command in its arguments, as `nice` does.
     """
     inherited = {name: value for name, value in os.environ.items() if "__" not in name}
+    path = [str(ROOT)]
     if sync_ms:
         inherited["SLOW_DISK_MS"] = str(sync_ms)
-    path = os.pathsep.join(map(str, [ROOT, *([SLOW_DISK] if sync_ms else [])]))
+        path.append(str(SLOW_DISK))
+    if record_way is not None:
+        inherited |= {"WAY_RECORD": str(record_way), "WAY_ROOT": str(ROOT)}
+        path.append(str(WAY))
     began = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         *(*within, sys.executable, "-m", "bot", "run"),
         cwd=folder,
-        env={**inherited, "PYTHONPATH": path, **bot_settings},
+        env={**inherited, "PYTHONPATH": os.pathsep.join(path), **bot_settings},
     )
     try:
         await _until_ready(process, bot_settings["HEALTH__LISTEN"])

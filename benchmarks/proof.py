@@ -18,8 +18,8 @@ from bot.attestation.http import open_http
 from bot.attestation.near_ai.client import Gathered, NearAiClient
 from bot.attestation.near_ai.verification import verify_model
 from bot.attestation.quote import Collateral
-from bot.attestation.verification import verify_bundle
-from bot.messaging.events import Person
+from bot.attestation.verification import Asked, verify_bundle
+from bot.signal.events import Person
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import running_bot
 from tests.fakes.soft_gpu import SoftGpus
@@ -66,8 +66,8 @@ async def _ask(proving: ProvingWorld, number: int) -> tuple[float, Bundle]:
 async def _gathered(proving: ProvingWorld) -> Gathered:
     async with open_http(tls=proving.trust.tls) as http:
         client = NearAiClient(
-            http,
-            CollateralSource(http, proving.intel.url("")),
+            http=http,
+            collateral=CollateralSource(http, proving.intel.url("")),
             base_url=proving.cloud.base_url,
             model=proving.cloud.model,
             api_key=None,
@@ -80,7 +80,7 @@ def _check_bundle(proving: ProvingWorld, bundle: Bundle) -> Report:
     collateral = Collateral.parse(proving.cloud.platform.collateral)
     return verify_bundle(
         bundle,
-        challenge=CHALLENGE,
+        Asked(CHALLENGE),
         collateral=lambda _: collateral,
         now=int(time.time()),
         trust=proving.trust,

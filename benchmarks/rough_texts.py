@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 SIZE_BYTES: Final = 64 * 1024
-"""What official apps accept as one text."""
+"""The longest text that official apps accept."""
 
 FRAGMENTS: Final = (
     *("a", "word ", "Wörter", "x1", "漢", "か", "。", "שלום", "مرحبا"),
@@ -26,6 +26,13 @@ FRAGMENTS: Final = (
     *("<|call|>", "@someone", "!help", "yes"),
     *("+49 151 ", "123-456", "00", "(555)", "!", "?", ".", "…", ","),
 )  # fmt: skip
+
+FLOODING: Final = tuple(
+    dict.fromkeys(
+        character for one in FRAGMENTS for character in one.encode(errors="ignore").decode()
+    )
+)
+"""Each character of the fragments that UTF-8 can encode."""
 
 Units = Sequence[str]
 
@@ -74,10 +81,25 @@ def _opened_and_closed(_: random.Random, units: Units, size: int) -> str:
     return opens * (half // len(opens) + 1) + closes * (half // len(closes) + 1)
 
 
+def flood(character: str, size_bytes: int = SIZE_BYTES, start: str = "x", end: str = "y") -> str:
+    """Return a text of one character again and again between two others."""
+    room = size_bytes - len(f"{start}{end}".encode())
+    return f"{start}{character * (room // len(character.encode()))}{end}"
+
+
+def _ends(units: Units) -> tuple[str, str]:
+    first, last = units[0][:20], units[-1][:20]
+    return first.encode(errors="ignore").decode(), last.encode(errors="ignore").decode()
+
+
+def _flooded(dice: random.Random, units: Units, size: int) -> str:
+    return flood(dice.choice(FLOODING), size, *_ends(units))
+
+
 def _random(dice: random.Random, _: Units, size: int) -> str:
     return "".join(dice.choices(FRAGMENTS, k=size))
 
 
 _WAYS: Final[tuple[Callable[[random.Random, Units, int], str], ...]] = (
-    _repeated, _one_after_the_other, _interleaved, _nested, _opened_and_closed, _random,
+    _repeated, _one_after_the_other, _interleaved, _nested, _opened_and_closed, _flooded, _random,
 )  # fmt: skip

@@ -1,51 +1,65 @@
-"""The daemon: settings in, a running bot out.
+"""The bot: every part made from the settings, run, and stopped.
 
 Start: store, model, tools, unfinished work, then Signal. Stop, in bounded steps: begin no more
-work and take no more messages; store what was read, waiting for room on a full disk; let turns and
-sends in progress finish within the grace time; interrupt the rest, which the next start resumes;
-close everything; report messages that could not be stored. A second signal ends the process at
-once.
+work and take no more messages. Store the messages that were read, waiting for room on a full disk.
+Let turns and sends in progress finish within the grace time, and interrupt the rest, which the next
+start resumes. Close everything, and report messages that could not be stored. A second signal ends
+the process at once.
 """
 
 import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from bot import __version__
-from bot.attestation.trust import REAL, Trust
+from bot.chat import upkeep
+from bot.chat.access import Access, LoopGuard, TokenBudget
+from bot.chat.alarm import Alarm
+from bot.chat.ask import Questions
+from bot.chat.chat import Chats
+from bot.chat.door import Door, MessageRequests
+from bot.chat.doubts import NotedSends
+from bot.chat.groups import GroupPermissions
+from bot.chat.identities import Identities
+from bot.chat.intake import Intake
+from bot.chat.outbox import Notices, Outbox
+from bot.chat.own_tools import uses_memory
+from bot.chat.pairing import Pairing
+from bot.chat.presence import Presence
+from bot.chat.profile import keep_profile, wanted_profile
+from bot.chat.proofs import AnswerProofs
+from bot.chat.reminder_book import move_to
+from bot.chat.rendering.client import open_renderer
+from bot.chat.replies import Replies
+from bot.chat.upkeep import Expiry, FileCleanup, hold_while_refused
+from bot.commands.catalog import available
+from bot.commands.parts import Parts, People
 from bot.config.settings import Settings
-from bot.dispatch.background.steady_clock import SteadyClock
+from bot.conversation import Speaking, open_conversation
 from bot.errors import MessagesLost
-from bot.messaging.messenger import Messenger
-from bot.observability import metrics
+from bot.foundation import Foundation, Start, open_foundation
+from bot.language.languages import Languages
+from bot.observability import logs, metrics
 from bot.observability.systemd import ServiceManager, service_manager
-from bot.process import descriptors
-from bot.process.collector import calm_collector
-from bot.process.sighup import hangups
-from bot.wiring.composition import Parts, wired
-from bot.wiring.reload import Reload
+from bot.process import calm_collector, hangups, prepare_descriptors
+from conversation_store.store import ConversationStore
+from tools.registry import probe
 
 log = structlog.get_logger()
 
+Task = Callable[[], Coroutine[Any, Any, object]]
+
 NOBODY: Final = ServiceManager(None, None)
 """For a bot that no service manager started."""
-
-GRACE_SECONDS: Final = 10.0
-
-STORE_SECONDS: Final = 20.0
-"""For storing what was read, because Signal has been told that it arrived. Together with the end of
-the subscription (5 s) and the grace time, this fits into the 45 s of units and compose files.
-"""
-
-STUCK_SECONDS: Final = 180.0
-"""After this time without a sign or a new attempt, the connection to Signal is stuck for good."""
 
 STATUS_EVERY_SECONDS: Final = 1.0
 
@@ -54,17 +68,280 @@ THREAD_SWITCH_SECONDS: Final = 0.0005
 threads would be added to a turn at every hand-over while the loop is busy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Time limits of a running bot.
+
+    Attributes:
+        grace_seconds: for turns and sends in progress to finish.
+        store_seconds: for storing messages that were read, because Signal has been told that they
+            arrived. Together with the end of the subscription (5 s) and the grace time, this fits
+            into the 45 s of units and compose files.
+        stuck_seconds: after this time without a sign or a new attempt, the connection to Signal is
+            stuck for good, and the watchdog is not fed.
+    """
+
+    grace_seconds: float = 10.0
+    store_seconds: float = 20.0
+    stuck_seconds: float = 180.0
+
+
+BOUNDS: Final = Bounds()
+
+
+# The parts ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bot:
+    """The connected parts of a bot.
+
+    Attributes:
+        chats: answers messages until it is told to wind down.
+        presence: shows typing, reactions and read receipts.
+        resume: queues what an earlier process left; to be awaited before anything runs.
+        background: runs as long as the bot.
+    """
+
+    base: Foundation
+    intake: Intake
+    chats: Chats
+    presence: Presence
+    resume: Task
+    background: tuple[Task, ...]
+
+    def status(self) -> str:
+        """Return one line for the operator."""
+        if (refusal := self.base.store.refusal) is not None:
+            return f"Takes no messages: {refusal}."
+        connected = "Connected" if self.base.messenger.connected else "Not connected"
+        return f"{connected} to Signal; answers in progress: {self.chats.running}."
+
+
+@asynccontextmanager
+async def build(start: Start) -> AsyncIterator[Bot]:
+    """Open and connect every part; close them in reverse.
+
+    Raises:
+        BotError: a part cannot start.
+        StoreError: the store cannot be opened.
+    """
+    settings, clock, tasks = start.settings, start.clock, asyncio.TaskGroup()
+    async with AsyncExitStack() as stack:
+        base = await stack.enter_async_context(open_foundation(start))
+        store, messenger, workspaces = base.store, base.messenger, base.tools.workspaces
+
+        # People
+        access, languages = Access(settings.access, settings.signal.phone_number), Languages(store)
+        outbox = Outbox(messenger, store)
+        notices = Notices(outbox, languages, access)
+        identities = Identities(
+            messenger, store, notices, policy=settings.signal.trust, clock=clock
+        )
+        groups = GroupPermissions(messenger, store, access, number=settings.signal.phone_number)
+        door = Door(access, identities, groups, LoopGuard())
+        pairing = Pairing(
+            pairings=store.pairings,
+            access=access,
+            notices=notices,
+            now_ms=lambda: int(clock() * 1_000),
+        )
+        budget = TokenBudget(access, store.usage.spent_today, clock=clock)
+
+        # Sending
+        ack_reaction, read_receipts = _acknowledgements(settings)
+        presence = Presence(
+            messenger,
+            may_write=groups.may_write,
+            ack_reaction=ack_reaction,
+            read_receipts=read_receipts,
+            tasks=tasks,
+            clock=clock,
+        )
+        noted_sends = NotedSends(outbox.doubts)
+        renderer = await stack.enter_async_context(open_renderer(base.tools.sandboxes))
+        proofs = _answer_proofs(base, notices)
+
+        # Turns
+        answered_turns, reminders_changed = asyncio.Queue[int](), asyncio.Event()
+        questions = Questions(
+            store=store,
+            channel=noted_sends,
+            is_admin=access.is_admin,
+            languages=languages,
+            render=partial(renderer.messages, notices=()),
+            go_on=answered_turns.put,
+            clock=clock,
+        )
+        conversation = await stack.enter_async_context(
+            open_conversation(
+                base,
+                access=access,
+                budget=budget,
+                speaking=Speaking(presence, noted_sends, renderer, languages),
+                questions=questions,
+                answered=proofs.wake if proofs is not None else lambda: None,
+                reminders_changed=reminders_changed.set,
+            )
+        )
+        parts = Parts(
+            store=store,
+            messenger=messenger,
+            models=base.models.models,
+            languages=languages,
+            people=People(
+                access.is_admin,
+                budget.of,
+                budget.until_next_day,
+                pairing.approve if access.pairing else None,
+                identities.trust,
+            ),
+            tools=base.tools,
+            prover=base.prover,
+            uses_memory=uses_memory(settings),
+            move_reminders=partial(_move_reminders, store, reminders_changed),
+            clock=clock,
+        )
+        commands = available(parts, note_to_self=settings.access.note_to_self)
+
+        # Chats
+        file_cleanup = FileCleanup(messenger, store.files, workspaces)
+        chats = Chats(
+            tasks=tasks,
+            store=store,
+            replies=Replies(commands, parts, budget),
+            conversation=conversation,
+            questions=questions,
+            notices=notices,
+            presence=presence,
+            door=door,
+            file_cleanup=file_cleanup,
+            reminders_changed=reminders_changed,
+        )
+        expiry = Expiry(store, clock=clock)
+        alarm = Alarm(store.reminders, chats, messenger, disappears=expiry.at, clock=clock)
+        intake = Intake(
+            chats=chats,
+            pairing=pairing,
+            message_requests=MessageRequests(messenger, tasks),
+            expiry=expiry,
+            alarm=alarm,
+            clock=clock,
+        )
+        base.reload.register(partial(_apply, base, access, presence))
+
+        # Entered last, so that no task outlives a part that it works with.
+        await stack.enter_async_context(tasks)
+        yield Bot(
+            base=base,
+            intake=intake,
+            chats=chats,
+            presence=presence,
+            resume=partial(_resume, languages, identities, pairing, chats),
+            background=(
+                *_background(base),
+                partial(outbox.doubts.run, notices.queue),
+                partial(chats.run, answered_turns),
+                partial(expiry.run, chats.disappeared),
+                alarm.run,
+                questions.run,
+                questions.end_polls,
+                file_cleanup.run,
+                pairing.run,
+                *((partial(_check_signatures, base, proofs),) if proofs is not None else ()),
+            ),
+        )
+
+
+def _acknowledgements(settings: Settings) -> tuple[str | None, bool]:
+    """Return the emoji for every new message, and whether messages are marked as read."""
+    if settings.access.note_to_self:  # the owner needs no signs about notes to self
+        return None, False
+    return settings.bot.ack_reaction, settings.bot.read_receipts
+
+
+def _answer_proofs(base: Foundation, notices: Notices) -> AnswerProofs | None:
+    """Return the checker of answers' signatures; None if no endpoint signs."""
+    signatures = {
+        name: endpoint.signatures
+        for name, endpoint in base.models.endpoints.items()
+        if endpoint.signatures is not None
+    }
+    if not signatures:
+        return None
+    warn = base.start.settings.attestation.model_policy == "require"
+    return AnswerProofs(signatures=signatures, store=base.store, notices=notices, warn=warn)
+
+
+async def _check_signatures(base: Foundation, proofs: AnswerProofs) -> None:
+    """Check the signatures of answers, once it is known whose signatures count."""
+    for endpoint in base.models.endpoints.values():
+        await endpoint.proof.settled()
+    await proofs.run()
+
+
+async def _move_reminders(
+    store: ConversationStore, changed: asyncio.Event, person: str, place: str, now: datetime
+) -> str:
+    zone = await move_to(store.reminders, person, place, now)
+    changed.set()
+    return zone
+
+
+def _background(base: Foundation) -> Iterator[Task]:
+    """Yield the work of the parts below the chat."""
+    start, store = base.start, base.store
+    bot, retention_days = start.settings.bot, start.settings.store.retention_days
+    profile = wanted_profile(
+        name=bot.profile_name, about=bot.profile_about, picture=bot.profile_picture
+    )
+    if base.signal_cli is not None:
+        yield base.signal_cli.run
+    yield metrics.measure_lag
+    yield partial(upkeep.tend, store.upkeep, start.clock)
+    if base.tools.workspaces is not None:
+        yield partial(upkeep.tend_folders, base.tools.workspaces, retention_days)
+    yield partial(probe, base.tools.registry)
+    yield partial(hold_while_refused, store.refusal_other_than, base.messenger)
+    yield partial(keep_profile, base.messenger, store, profile)
+    for endpoint in base.models.endpoints.values():
+        yield endpoint.proof.keep_verified
+
+
+async def _resume(
+    languages: Languages, identities: Identities, pairing: Pairing, chats: Chats
+) -> None:
+    """Load the facts of an earlier process, then queue its unfinished work."""
+    await languages.resume()
+    await identities.resume()
+    await chats.resume()
+    await pairing.refresh()
+
+
+def _apply(base: Foundation, access: Access, presence: Presence, settings: Settings) -> None:
+    """Apply settings that were reloaded."""
+    access.settings = settings.access
+    presence.ack_reaction, presence.read_receipts = _acknowledgements(settings)
+    logs.set_level(settings.log.level)
+    base.store.retention_days = settings.store.retention_days
+    for name, endpoint in base.models.endpoints.items():
+        endpoint.use_key(settings.llm.of(name).key)
+
+
+# Running ------------------------------------------------------------------------------------------
+
+
 async def run_until_signalled(settings: Settings) -> None:
     """Run the daemon until SIGTERM or SIGINT; raises what `run` raises."""
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
-    descriptors.prepare(model_connections=settings.llm.max_concurrency)
+    prepare_descriptors(model_connections=settings.llm.max_concurrency)
     told_to_reload = asyncio.Event()
     with (
         _signals() as told_to_stop,
         hangups(terminal_gone=told_to_stop.set, reload=told_to_reload.set),
     ):
         await run(
-            settings,
+            Start(settings),
             told_to_stop=told_to_stop,
             told_to_reload=told_to_reload,
             manager=service_manager(),
@@ -72,51 +349,37 @@ async def run_until_signalled(settings: Settings) -> None:
 
 
 async def run(
-    settings: Settings,
+    start: Start,
     *,
     told_to_stop: asyncio.Event,
     told_to_reload: asyncio.Event | None = None,
     ready: Callable[[], None] = lambda: None,
-    messenger: Messenger | None = None,
-    to_operator: bool = False,
-    grace_seconds: float = GRACE_SECONDS,
-    store_seconds: float = STORE_SECONDS,
-    stuck_seconds: float = STUCK_SECONDS,
-    trust: Trust = REAL,
     manager: ServiceManager = NOBODY,
-    clock: SteadyClock | None = None,
+    bounds: Bounds = BOUNDS,
 ) -> None:
     """Run the bot until told to stop.
 
     Args:
-        settings: of the bot.
         told_to_stop: begins the shutdown.
         told_to_reload: reloads the settings each time it is set.
         ready: called once the bot takes messages.
-        messenger: carries the messages; None: the transport that SIGNAL__URL names.
-        to_operator: whoever writes runs the bot, and is told why the model gives no answer.
-        grace_seconds: for turns and sends in progress to finish.
-        store_seconds: for storing messages that were read.
-        stuck_seconds: after so long without life from Signal, the watchdog is not fed.
-        trust: whom verifications trust; only tests give another than the real one.
         manager: is told how the bot is.
-        clock: only tests give another than the machine's.
 
     Raises:
         BotError: a part cannot start, or (MessagesLost) messages could not be stored.
         StoreError: the store cannot be opened, or failed while running.
     """
-    async with wired(settings, trust, clock, messenger, to_operator=to_operator) as parts:
-        await parts.resume()
+    async with build(start) as bot:
+        await bot.resume()
         async with asyncio.TaskGroup() as tasks:
             background = [
-                tasks.create_task(parts.messenger.run(parts.intake.deliver, parts.doubts.take)),
-                *(tasks.create_task(work()) for work in parts.background),
-                tasks.create_task(manager.watch(partial(_moves, parts, stuck_seconds))),
-                tasks.create_task(_tell_status(manager, parts)),
+                tasks.create_task(bot.base.messenger.run(bot.intake.deliver)),
+                *(tasks.create_task(work()) for work in bot.background),
+                tasks.create_task(manager.watch(partial(_moves, bot, bounds.stuck_seconds))),
+                tasks.create_task(_tell_status(manager, bot)),
             ]
             reloading = tasks.create_task(
-                _reload_when_told(told_to_reload or asyncio.Event(), parts.reload, manager)
+                _reload_when_told(told_to_reload or asyncio.Event(), bot, manager)
             )
             log.info("app.started", version=__version__)
             manager.ready()
@@ -126,7 +389,7 @@ async def run(
             log.info("app.stopping")
             reloading.cancel()
             manager.stopping()
-            lost = await _wind_down(parts, grace_seconds, store_seconds)
+            lost = await _wind_down(bot, bounds)
             for task in background:
                 task.cancel()
     log.info("app.stopped")
@@ -134,49 +397,51 @@ async def run(
         raise MessagesLost(lost)
 
 
-def _moves(parts: Parts, stuck_seconds: float) -> bool:
+def _moves(bot: Bot, stuck_seconds: float) -> bool:
     """Whether the connection to Signal is alive; being asked proves that the loop runs."""
-    return time.monotonic() - parts.messenger.last_sign < stuck_seconds
+    return time.monotonic() - bot.base.messenger.last_sign < stuck_seconds
 
 
-async def _tell_status(manager: ServiceManager, parts: Parts) -> None:
+async def _tell_status(manager: ServiceManager, bot: Bot) -> None:
     """Keep the service manager's status line up to date, until cancelled."""
     told = ""
     while True:
-        if (message := parts.status()) != told:
+        if (message := bot.status()) != told:
             manager.status(message)
             told = message
         await asyncio.sleep(STATUS_EVERY_SECONDS)
 
 
-async def _reload_when_told(told: asyncio.Event, reload: Reload, manager: ServiceManager) -> None:
-    """Reload the settings whenever told to, until cancelled; told meanwhile, once more."""
+async def _reload_when_told(told: asyncio.Event, bot: Bot, manager: ServiceManager) -> None:
+    """Reload the settings each time this is asked, until cancelled.
+
+    A request during a reload leads to one more.
+    """
     while True:
         await told.wait()
         told.clear()
         manager.reloading()
-        await reload()
+        await bot.base.reload()
         manager.ready()
 
 
-async def _wind_down(parts: Parts, grace_seconds: float, store_seconds: float) -> int:
+async def _wind_down(bot: Bot, bounds: Bounds) -> int:
     """Begin and take nothing more, store what was read, let turns finish.
 
     Returns:
-        how many messages that were read could not be stored.
+        the number of messages that were read and could not be stored.
     """
-    parts.mailboxes.wind_down()
-    await parts.messenger.stop_receiving(delivery_seconds=store_seconds)
+    messenger = bot.base.messenger
+    bot.chats.wind_down()
+    await messenger.stop_receiving(delivery_seconds=bounds.store_seconds)
     try:
-        async with asyncio.timeout(grace_seconds):
-            await parts.mailboxes.drain()
-            await parts.urgent.drain()
+        async with asyncio.timeout(bounds.grace_seconds):
+            await bot.chats.drain()
     except TimeoutError:
         log.warning("app.turns_interrupted")
-    parts.mailboxes.cancel()
-    parts.urgent.cancel()
-    parts.presence.cancel()
-    lost = parts.messenger.undelivered
+    bot.chats.cancel()
+    bot.presence.cancel()
+    lost = messenger.undelivered
     if lost:
         metrics.INTAKE.labels("lost").inc(lost)
         log.error("app.messages_lost", count=lost)

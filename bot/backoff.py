@@ -51,7 +51,7 @@ class Backoff:
             request: is made until it succeeds.
             on: the errors after which it is made again; every other one is raised.
             final: kinds of `on` that are raised all the same.
-            asked: the seconds that an error asks to wait at least, where it does.
+            asked: returns the shortest wait that an error asks for, in seconds, or None.
             within_seconds: no attempt begins later than this after the first; the error of the
                 last one is raised.
         """

@@ -4,15 +4,17 @@ BotError
 ├── SettingsError         wrong settings or arguments: exit 2, one line per problem
 ├── SignalError           the Signal side
 │   ├── SignalUnavailable   no connection, or it broke before the request went out: try again
-│   ├── SignalTimeout       no answer within the bound: perhaps done, perhaps not
-│   │   └── SignalPassedOver  signal-cli answers later requests, but never took this one
-│   ├── SignalRateLimited   Signal asks to wait; carries the seconds where it says them
+│   ├── SignalTimeout       no answer, or one that does not tell: perhaps done, perhaps not
+│   │   ├── SignalPassedOver  signal-cli answers later requests, but never took this one
+│   │   └── SignalRateLimited  Signal asks to wait, perhaps after it has delivered the message
 │   ├── SignalUntrusted     the recipient's key is new and not trusted: it waits for somebody's word
 │   └── SignalRejected      the request was understood and refused: trying again changes nothing
 │       └── SignalLacks       this version of the Signal side has no such request
 ├── MessagesLost          messages that were read could not be stored before the end
 └── LlmError              the model's endpoint, see bot.llm.errors
 """
+
+from typing import Any
 
 
 class BotError(Exception):
@@ -58,19 +60,38 @@ class SignalUnavailable(SignalError):
 
 
 class SignalTimeout(SignalError):
-    """No answer came within the bound; whether the request had an effect is unknown."""
+    """Whether the request had an effect is unknown: no answer came, or one that does not tell.
+
+    Attributes:
+        answered: there was an answer, so the request has ended.
+        timestamp: Signal's timestamp of the message, if the answer told it.
+        sending: the send in doubt, an `Attempt` of `bot.signal.receipts`.
+    """
+
+    answered = False
+    timestamp: int | None = None
+    sending: Any = None
 
 
 class SignalPassedOver(SignalTimeout):
     """signal-cli was silent, and answers again: it almost certainly never took the request."""
 
 
-class SignalRateLimited(SignalError):
-    """Signal asks to wait, for `retry_after_seconds` if it says so."""
+class SignalRateLimited(SignalTimeout):
+    """Signal asks to wait; also after it has delivered a message."""
 
-    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+    answered = True
+
+    def __init__(
+        self,
+        message: str = "Signal asks to wait before anything else is sent.",
+        *,
+        retry_after_seconds: float | None = None,
+        timestamp: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+        self.timestamp = timestamp
 
 
 class SignalUntrusted(SignalError):

@@ -1,9 +1,10 @@
-"""How a store takes the place of another, so that a crash leaves the old one or the new one.
+"""Replaces a store by another one, so that a crash leaves either the old or the new store.
 
-The new store is made whole under a name that means nothing. Giving it the name `<store>.next-<…>`
-decides: from then on whoever opens the store, also after a crash, first finishes what was decided.
-The present store, with its write-ahead log, is named `<store>.<…>`, and the new one `<store>`.
-Everything here needs the store to be `locked`; no store that was there is ever deleted.
+The new store is completed under a name without meaning. The rename to `<store>.next-<…>` decides:
+from then on, the next process that opens the store finishes the replacement, also after a crash.
+The present store and its write-ahead log are renamed to `<store>.<…>`, and the new one to
+`<store>`. The store must be `locked`. No store is ever deleted here.
+Every function raises OSError if the disk does not let it.
 """
 
 import os
@@ -18,25 +19,22 @@ DRAFT: Final = ".draft"
 DECIDED: Final = ".next-"
 
 LOG: Final = "-wal"
-"""What SQLite appends to the name of a database for its write-ahead log."""
+"""Suffix of SQLite for the write-ahead log of a database."""
 
 MADE_ANEW: Final = ("-shm",)
-"""What SQLite makes again from the log."""
+"""Suffixes of files that SQLite creates again from the log."""
 
 
 def beside(path: Path, ending: str) -> Path:
-    """Return the path of what belongs to a file and stands beside it."""
+    """Return the path of a file next to another one, by the suffix of its name."""
     return path.with_name(path.name + ending)
 
 
 @contextmanager
 def draft(path: Path) -> Iterator[Path]:
-    """Provide a private, empty file beside a store in which another one can be made.
+    """Provide a private, empty file next to a store, to create another store in.
 
-    What is left of it in the end is deleted.
-
-    Raises:
-        OSError: the disk does not let it.
+    If it is still there in the end, it is deleted.
     """
     made = beside(path, DRAFT)
     os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -47,16 +45,14 @@ def draft(path: Path) -> Iterator[Path]:
 
 
 def replace(path: Path, new: Path, *, aside: str) -> None:
-    """Put a store, which nobody has open, in the place of another one.
+    """Put a store, which no process has open, in the place of another one.
 
     Args:
-        path: the place; there may be none yet.
-        new: a file beside it.
-        aside: what the present one is called afterwards, behind its name and a dot.
+        path: the place; the file may be missing.
+        aside: suffix of the present store's new name, after a dot.
 
     Raises:
-        StoreFailed: there is something of that name.
-        OSError: the disk does not let it.
+        StoreFailed: a file has that name.
     """
     sync(new)
     new.rename(beside(path, DECIDED + aside))
@@ -65,11 +61,10 @@ def replace(path: Path, new: Path, *, aside: str) -> None:
 
 
 def finish(path: Path) -> None:
-    """Finish what was decided before a crash, and forget what was not.
+    """Finish a replacement that was decided before a crash, and delete drafts.
 
     Raises:
-        StoreFailed: there is something already where the present store belongs.
-        OSError: the disk does not let it.
+        StoreFailed: a file has the name that the present store is to get.
     """
     prefix = path.name + DECIDED
     for decided in sorted(path.parent.glob(f"*{DECIDED}*")):
@@ -82,11 +77,7 @@ def finish(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk.
-
-    Raises:
-        OSError: they are not.
-    """
+    """Wait until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -100,10 +91,10 @@ def _set_aside(path: Path, aside: Path) -> None:
         if not present.exists():
             continue
         if kept.exists():
-            raise StoreFailed(f"{kept.name} is in the way beside the store: give it another name")
+            raise StoreFailed(f"{kept.name} is in the way next to the store: give it another name")
         present.rename(kept)
         kept.chmod(0o600)
-        os.utime(kept)  # it is as old as its name
+        os.utime(kept)  # its age counts from now
     for ending in MADE_ANEW:
         beside(path, ending).unlink(missing_ok=True)
 

@@ -1,8 +1,8 @@
 """Copies of a store: to keep, to go back to, before an upgrade, and under another key.
 
-A copy is made by `VACUUM INTO`, in one read transaction: it is consistent, the bot writes on
-meanwhile, and no page is copied that holds nothing. (SQLite's backup interface begins again
-whenever another process writes, so under load it never ends.)
+`VACUUM INTO` makes a copy in one read transaction: the copy is consistent and has no empty pages,
+and the bot can write in the meantime. (SQLite's backup interface starts again after each write of
+another process, so under load it never ends.)
 """
 
 import os
@@ -11,67 +11,63 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from conversation_store import deletions, inbox, reminders, turns
+from conversation_store import changes, deletion, messages, reminders
 from conversation_store.atomic_replace import LOG, beside, draft, finish, replace, sync
-from conversation_store.database import Execute, SharedDatabase, locked, open_shared
+from conversation_store.connections import Session, read, rekey, transact
+from conversation_store.database import locked, open_shared
 from conversation_store.errors import StoreFailed, StoreRefused, StoreUnreadable, WrongKey
-from conversation_store.migrations import (
+from conversation_store.models import ReceivedKind, Restored
+from conversation_store.schema import (
     EMPTY,
     MIGRATIONS,
-    m0016_memory,
+    TRIGGERS,
+    Migrations,
     migrate,
-    refuse_newer,
+    require_known,
     version_of,
 )
-from conversation_store.models import ReceivedKind, Restored
 
 BEFORE_UPGRADE: Final = "before-v"
-"""How a store is called, behind its name, that was upgraded to the schema whose number follows."""
+"""Suffix of a store from before an upgrade; the number of the new schema follows."""
 
 BEFORE_UPGRADE_KEPT_HOURS: Final = 24
-"""How long it is there to go back to. It holds also what people have deleted since."""
+"""Hours for which that store is kept. It also holds things that people have deleted since."""
 
 BEFORE_ENCRYPTION: Final = "before-encryption"
-"""How the store that an encrypted copy replaces is called, behind its name, until it is deleted."""
+"""Suffix of a store that an encrypted copy replaces, until it is deleted."""
 
 PLAIN_HEADER: Final = b"SQLite format 3\0"
-"""How a file begins that is not encrypted (sqlite.org/fileformat.html)."""
+"""First bytes of a file that is not encrypted (sqlite.org/fileformat.html)."""
 
 RESTORED: Final = "restored"
-"""How a message ended that waited when a copy was made which is the store now."""
+"""Outcome of a message that waited in a copy when the copy became the store."""
 
 _ACTS: Final = (
     "SELECT sql FROM sqlite_schema WHERE type IN ('trigger', 'view') OR sql LIKE 'create virtual%'"
 )
-"""Finds what does more than to hold rows. Somebody's trigger could keep what people delete."""
-
-_OWN_TRIGGERS: Final = frozenset(
-    statement.strip()
-    for statement in m0016_memory.STATEMENTS
-    if statement.strip().startswith("CREATE TRIGGER")
-)
-"""What the schema itself does with rows, word for word."""
+"""Finds parts of a schema other than tables. A foreign trigger could keep deleted rows."""
 
 MEGABYTE: Final = 1_000_000
 
 
 def backup(path: Path, key: str | None, target: Path) -> None:
-    """Write a consistent copy under the same key; the bot may run meanwhile. Blocks.
+    """Write a consistent copy under the same key, also next to a running bot. Blocks.
 
     Raises:
-        StoreUnreadable: the key does not fit, or the file is no database.
-        StoreFailed: there is no store, or the copy cannot be written.
+        StoreUnreadable: the key does not fit, or the file is not a store that this version knows.
+        StoreFailed: the store is missing, or the copy cannot be written.
     """
     partial = beside(target, ".partial")
     with _told("the copy cannot be written"):
         if target.exists():
             raise StoreFailed("the target exists already; it is never overwritten")
         partial.unlink(missing_ok=True)
-        with open_shared(path, key, check=lambda _: None) as store:
+        with open_shared(path, key, check=require_known) as store:
             os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             try:
                 _write_copy(store, partial)
@@ -82,62 +78,61 @@ def backup(path: Path, key: str | None, target: Path) -> None:
                 partial.unlink(missing_ok=True)
 
 
-def upgrade(path: Path, key: str | None) -> None:
-    """Bring a store, which is `locked`, to this version's schema, if it is of an earlier one.
+def upgrade(path: Path, key: str | None, migrations: Migrations = MIGRATIONS) -> None:
+    """Bring a store, which is `locked`, to this version's schema.
 
-    What is upgraded is a copy, which then takes the store's place: whatever happens, the store is
-    as it was or upgraded. The store as it was is kept beside it for a while.
+    The upgrade changes a copy, which then replaces the store. So a crash leaves the store either
+    unchanged or upgraded. The old store is kept next to it for a while.
 
     Raises:
-        StoreUnreadable: the key does not fit, or the file was made by a newer version.
-        StoreFailed: the disk does not let it, or has no room.
+        StoreUnreadable: the key does not fit, or the file was not of a version that this one knows.
+        StoreFailed: the disk refuses, or has no room.
     """
     with _told("the store cannot be opened"):
         finish(path)
-        _delete(beside(path, f".{BEFORE_ENCRYPTION}"))  # what a crash has left of it
-        if not upgrade_is_due(path, key):
+        _delete(beside(path, f".{BEFORE_ENCRYPTION}"))  # left by a crash
+        if not upgrade_is_due(path, key, migrations):
             return
     with _told("the store cannot be brought up to date"), draft(path) as new:
-        with open_shared(path, key, check=refuse_newer) as store:
-            _require_room(path, store.run(_used_bytes))
+        with open_shared(path, key, check=require_known) as store:
+            _require_room(path, read(store, _used_bytes))
             _write_copy(store, new)
-        with open_shared(new, key, check=refuse_newer) as store:
-            store.transact(migrate)
-            store.run(_fold_log)
-        name = f"{BEFORE_UPGRADE}{len(MIGRATIONS)}"
+        with open_shared(new, key, check=require_known) as store:
+            transact(store, [partial(migrate, migrations=migrations)])
+            read(store, _fold_log)
+        name = f"{BEFORE_UPGRADE}{len(migrations)}"
         _delete(beside(path, f".{name}"))  # of an upgrade that was taken back
         replace(path, new, aside=name)
 
 
-def upgrade_is_due(path: Path, key: str | None) -> bool:
-    """Whether a store is of an earlier schema than this version's; only looks.
+def upgrade_is_due(path: Path, key: str | None, migrations: Migrations = MIGRATIONS) -> bool:
+    """Return whether a store has an earlier schema. Changes nothing.
 
     Raises:
         StoreUnreadable: the key does not fit, or the file was made by a newer version.
-        StoreFailed: the disk does not let it.
     """
     with _told("the store cannot be opened"):
         if not path.is_file() or not path.stat().st_size:
             return False
-        with open_shared(path, key, check=refuse_newer) as store:
-            return EMPTY < store.run(version_of) < len(MIGRATIONS)
+        with open_shared(path, key, check=partial(require_known, migrations=migrations)) as store:
+            return EMPTY < read(store, version_of) < len(migrations)
 
 
 def restore(path: Path, key: str | None, source: Path) -> Restored:
-    """Put a copy in the place of a store, which is kept beside it. Blocks.
+    """Replace a store by a copy, and keep the store next to it. Blocks.
 
-    What still owed an answer when the copy was made was answered since, by the store that is
-    replaced: it is closed. A copy of an earlier schema is brought up to date.
+    Messages that waited in the copy are closed: the replaced store has answered them since. A copy
+    of an earlier schema is brought up to date.
 
     Args:
-        path: the store; there may be none.
+        path: the store; it may be missing.
         key: of the copy, and from now on of the store.
         source: the copy; it is only read.
 
     Raises:
         StoreLocked: a bot runs on the store.
-        StoreUnreadable: the key does not fit, the copy is damaged, none of ours, or too new.
-        StoreFailed: there is no copy, or the disk does not let it.
+        StoreUnreadable: the key does not fit, or the copy is damaged, foreign or too new.
+        StoreFailed: the copy is missing, or the disk refuses.
     """
     with locked(path) as real, _told("the copy cannot be restored"):  # a link stays one
         finish(real)
@@ -146,8 +141,8 @@ def restore(path: Path, key: str | None, source: Path) -> Restored:
             _require_room(real, sum(part.stat().st_size for part in _parts(source)))
             _read_copy(source, new)
             with open_shared(new, key, check=_require_sound) as store:
-                messages, sends = store.transact(_close_debts)
-                store.run(_fold_log)
+                [(messages, sends)] = transact(store, [_close_debts])
+                read(store, _fold_log)
             name = _free_name(real)
             aside = beside(real, f".{name}") if real.exists() else None
             replace(real, new, aside=name)
@@ -155,31 +150,29 @@ def restore(path: Path, key: str | None, source: Path) -> Restored:
 
 
 def encrypt(path: Path, key: str | None, new_key: str) -> None:
-    """Put a copy under another key in the place of a store, and delete the old one. Blocks.
+    """Replace a store by a copy under another key, and delete the old one. Blocks.
 
-    Whatever happens, the store is as it was, or whole under the new key.
+    A crash leaves the store either unchanged or complete under the new key.
 
     Args:
-        path: the store.
-        key: what it has now; None for a store that is plain.
-        new_key: what it has from now on.
+        key: the present key; None for a plain store.
 
     Raises:
         StoreLocked: a bot runs on the store.
         StoreUnreadable: the key does not fit, or the store is damaged or too new.
-        StoreFailed: there is no store, or the disk does not let it.
+        StoreFailed: the store is missing, or the disk refuses.
     """
     with locked(path) as real, _told("the store cannot be encrypted"):
         finish(real)
         with draft(real) as new:
-            with open_shared(real, key, check=refuse_newer) as store:
-                _require_room(real, 2 * store.run(_used_bytes))  # a journal beside the copy
+            with open_shared(real, key, check=require_known) as store:
+                _require_room(real, 2 * read(store, _used_bytes))  # the copy and its journal
                 _write_copy(store, new)
             with open_shared(new, key, check=_require_sound) as copy:
-                copy.run(_fold_log)
-                copy.rekey(new_key)
+                read(copy, _fold_log)
+                rekey(copy, new_key)
             with open_shared(new, new_key, check=_require_sound) as copy:
-                copy.run(_fold_log)
+                read(copy, _fold_log)
             if is_plain(new):
                 raise StoreFailed("the copy is not encrypted")
             replace(real, new, aside=BEFORE_ENCRYPTION)
@@ -187,21 +180,13 @@ def encrypt(path: Path, key: str | None, new_key: str) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a store.
-
-    Raises:
-        StoreFailed: the disk does not let it.
-    """
+    """Return whether the store exists."""
     with _told("the store cannot be opened"):
         return path.exists()
 
 
 def is_plain(path: Path) -> bool:
-    """Whether there is a store that anybody can read.
-
-    Raises:
-        StoreFailed: the disk does not let it.
-    """
+    """Return whether the store exists and is not encrypted."""
     with _told("the store cannot be opened"):
         if not path.is_file():
             return False
@@ -210,25 +195,21 @@ def is_plain(path: Path) -> bool:
 
 
 def key_fits(path: Path, key: str) -> bool:
-    """Whether a key opens a store.
+    """Return whether a key opens a store.
 
     Raises:
         StoreUnreadable: the file was made by a newer version.
-        StoreFailed: there is no store, or the disk does not let it.
+        StoreFailed: the store is missing, or the disk refuses.
     """
     try:
-        with open_shared(path, key, check=refuse_newer):
+        with open_shared(path, key, check=require_known):
             return True
     except WrongKey:
         return False
 
 
 def forget_before_upgrade(path: Path, now_ms: int) -> int:
-    """Delete the stores as they were before upgrades, once that is long ago; return how many.
-
-    Raises:
-        StoreFailed: the disk does not let it.
-    """
+    """Delete stores from before upgrades after a day; return how many."""
     now, kept_seconds = now_ms / 1_000, BEFORE_UPGRADE_KEPT_HOURS * 3_600
     prefix = f"{path.name}.{BEFORE_UPGRADE}"
     with _told("the copy from before the upgrade cannot be deleted"):
@@ -263,20 +244,18 @@ def _megabytes(size: int) -> str:
     return f"{size / MEGABYTE:,.1f}"
 
 
-def _used_bytes(execute: Execute) -> int:
-    ((page_bytes,),) = execute("PRAGMA page_size")
-    ((pages,),) = execute("PRAGMA page_count")
-    ((free_pages,),) = execute("PRAGMA freelist_count")
-    return int((pages - free_pages) * page_bytes)
+def _used_bytes(db: Session) -> int:
+    pages = db.value("PRAGMA page_count") - db.value("PRAGMA freelist_count")
+    return int(pages * db.value("PRAGMA page_size"))
 
 
-def _write_copy(store: SharedDatabase, target: Path) -> None:
+def _write_copy(store: Any, target: Path) -> None:
     absolute = str(target.absolute())  # so that no name is taken for a URI
-    store.run(lambda execute: list(execute("VACUUM INTO ?", (absolute,))))
+    read(store, lambda db: db.run("VACUUM INTO ?", absolute))
 
 
 def _read_copy(source: Path, target: Path) -> None:
-    """Copy a file that may be any database, with what its log holds; it is not opened."""
+    """Copy a file that may be any database, together with its log, without opening it."""
     for part in _parts(source):
         copy = beside(target, part.name.removeprefix(source.name))
         os.close(os.open(copy, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -284,48 +263,48 @@ def _read_copy(source: Path, target: Path) -> None:
 
 
 def _parts(path: Path) -> list[Path]:
-    """Return the files in which a database is that nobody has open."""
+    """Return the files of a database that no process has open."""
     return [part for part in (path, beside(path, LOG)) if part.is_file()]
 
 
-def _fold_log(execute: Execute) -> None:
-    """Let a database be the one file that it is to be moved as."""
-    list(execute("PRAGMA journal_mode = DELETE"))
+def _fold_log(db: Session) -> None:
+    """Fold the log into the database, which is to be moved as one file."""
+    db.run("PRAGMA journal_mode = DELETE")
 
 
-def _require_sound(execute: Execute) -> None:
-    refuse_newer(execute)
-    tables = {name for (name,) in execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    if "inbox" not in tables or {sql for (sql,) in execute(_ACTS)} - _OWN_TRIGGERS:
+def _require_sound(db: Session) -> None:
+    require_known(db)
+    tables = {name for (name,) in db.run("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if "inbox" not in tables or {sql for (sql,) in db.run(_ACTS)} - set(TRIGGERS):
         raise StoreUnreadable("the file is no store of this program")
-    execute("PRAGMA cache_size = -65536")
-    if list(execute("PRAGMA integrity_check(1)")) != [("ok",)]:
+    db.run("PRAGMA cache_size = -65536")
+    if db.value("PRAGMA integrity_check(1)") != "ok":
         raise StoreUnreadable("the copy is damaged")
 
 
-def _close_debts(execute: Execute) -> tuple[int, int]:
-    """Let nothing of a copy be answered, sent or asked again; return how many messages and sends.
+def _close_debts(db: Session) -> tuple[int, int]:
+    """Leave nothing in a copy to be answered, sent or asked; return how many messages and sends.
 
-    What was to be deleted is deleted.
+    Deletions that wait are carried out.
     """
-    migrate(execute)
-    waiting = inbox.waiting(execute)
-    for accepted in waiting:
+    migrate(db)
+    now = time.time_ns() // 1_000_000
+    for accepted in messages.waiting(db):
         if accepted.message.kind is ReceivedKind.DELETION:
-            deletions.perform(execute, accepted)
-    owed = [inbox_id for (inbox_id,) in execute("SELECT id FROM inbox WHERE state = 'waiting'")]
-    for inbox_id in owed:
-        turns.abandon(execute, inbox_id, time.time_ns() // 1_000_000)
-        inbox.close(execute, inbox_id, RESTORED)
-    unsent = list(execute("DELETE FROM outbox WHERE state = 'waiting' RETURNING id"))
-    execute("DELETE FROM exchanges WHERE state = 'waiting'")
-    reminders.close_debts(execute, time.time_ns() // 1_000_000)
-    execute("UPDATE people SET greeted = 1")
+            changes.carry_out(db, accepted)
+    owed = [row for (row,) in db.run("SELECT id FROM inbox WHERE state = 'waiting'")]
+    for row in owed:
+        deletion.abandon(db, row)
+        messages.close(db, row, RESTORED)
+    unsent = db.run("DELETE FROM outbox WHERE state = 'waiting' RETURNING id")
+    db.run("DELETE FROM exchanges WHERE state = 'waiting'")
+    reminders.close_debts(db, now)
+    db.run("UPDATE people SET greeted = 1")
     return len(owed), len(unsent)
 
 
 def _free_name(path: Path) -> str:
-    """Return a name for what is replaced now, to stand behind the store's and a dot."""
+    """Return an unused suffix for the name of the replaced store."""
     moment = datetime.now(UTC).strftime("replaced-%Y%m%d-%H%M%S")
     names = (f"{moment}-{number}" if number else moment for number in count())
     return next(name for name in names if not _parts(beside(path, f".{name}")))
@@ -338,7 +317,7 @@ def _delete(path: Path) -> None:
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Say of what the disk does not let, in which step."""
+    """Add the failed step to errors of the disk."""
     try:
         yield
     except StoreRefused as refused:

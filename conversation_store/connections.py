@@ -1,14 +1,15 @@
-"""Connections to the database: how they are opened, and what SQLite's errors mean."""
+"""Connections to the database, and the meaning of SQLite's errors."""
 
+import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import apsw
 
 from conversation_store.errors import StoreFailed, StoreRefused, WrongKey
-from conversation_store.keys import key_for
 
 T = TypeVar("T")
 
@@ -23,36 +24,56 @@ _REFUSALS: Final[dict[type[Exception], str]] = {
     apsw.CantOpenError: "the files cannot be opened",
     apsw.BusyError: "another program holds the file",
 }
-"""What may pass, by SQLite's words for it."""
+"""Errors that may pass, with words for people."""
 
 BUSY_TIMEOUT_MS: Final = 5_000
 """How long a connection waits for another process, such as a backup."""
 
 SCRUB_WAIT_MS: Final = 200
-"""How long emptying the log waits for whoever reads it; every write waits meanwhile."""
+"""How long emptying the log waits for readers. Every write waits as long."""
 
 MAX_LOG_BYTES: Final = 8 * 1024 * 1024
-"""What stays of the write-ahead log on disk, however long somebody was reading (a backup)."""
+"""Size to which the write-ahead log is cut after a long read, such as a backup."""
 
 
-class Execute(Protocol):
-    """What an operation works with."""
-
-    def __call__(self, sql: str, values: Sequence[Value] = ()) -> Iterator[Row]:
-        """Run one SQL statement and return its rows.
-
-        They are taken (`list`) before the next statement is run: apsw never frees a cursor that
-        is held meanwhile, and every cursor that is not freed slows the connection down.
-        """
-        ...
+# SQLite3 Multiple Ciphers would derive the key for every connection. It uses PBKDF2-HMAC-SHA256
+# with the first 16 bytes of the file as salt (see cipher sqleet in its documentation). It takes a
+# derived key as `raw:` with key and salt in hexadecimal digits.
+SALT_BYTES: Final = 16
+ROUNDS: Final = 64_007
+KEY_BYTES: Final = 32
+RAW: Final = "raw:"
 
 
-Operation = Callable[[Execute], T]
+class Session:
+    """A connection as operations use it. Every statement has ended when a method returns."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def run(self, sql: str, *values: Value) -> list[Row]:
+        """Run a statement and return its rows."""
+        # All rows at once: apsw never frees a cursor that is still open when another starts.
+        return list(self._connection.execute(sql, values))
+
+    def value(self, sql: str, *values: Value) -> Any:
+        """Return the first column of the first row; None without rows."""
+        return next((row[0] for row in self.run(sql, *values)), None)
+
+    def insert(self, table: str, **columns: Value) -> int:
+        """Insert a row and return its id."""
+        marks = ", ".join("?" * len(columns))
+        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+        self._connection.execute(sql, tuple(columns.values()))
+        return int(self._connection.last_insert_rowid())
+
+
+Operation = Callable[[Session], T]
 
 
 @asynccontextmanager
 async def connection(path: Path, key: str | None) -> AsyncIterator[Any]:
-    """Open a connection that works on a thread of its own."""
+    """Open a connection with a thread of its own."""
     connection = await apsw.Connection.as_async(str(path))
     try:
         await connection.async_run(_prepare, connection, key)
@@ -63,7 +84,7 @@ async def connection(path: Path, key: str | None) -> AsyncIterator[Any]:
 
 @contextmanager
 def reading_connection(path: Path, key: str | None) -> Iterator[apsw.Connection]:
-    """Open a connection that reads at once or not at all."""
+    """Open a connection that never waits for the file."""
     connection = apsw.Connection(str(path))
     try:
         _prepare(connection, key)
@@ -75,12 +96,12 @@ def reading_connection(path: Path, key: str | None) -> Iterator[apsw.Connection]
 
 
 @contextmanager
-def in_memory() -> Iterator[Execute]:
-    """Open a database that is in memory alone, and gone with the block. Blocks."""
+def in_memory() -> Iterator[Session]:
+    """Open a database in memory, for the time of a `with` block. Blocks."""
     connection = apsw.Connection(":memory:")
     try:
         connection.execute("PRAGMA temp_store = MEMORY")
-        yield execute_on(connection)
+        yield Session(connection)
     finally:
         connection.close()
 
@@ -93,7 +114,7 @@ def _prepare(connection: Any, key: str | None) -> None:
 
 
 def configure(connection: Any) -> None:
-    """Let SQLite work as this store needs it."""
+    """Set the pragmas of the store."""
     for pragma in (
         "auto_vacuum = INCREMENTAL",  # of a file that is made now, or of a copy by VACUUM INTO
         "journal_mode = WAL",
@@ -119,24 +140,14 @@ def rekey(connection: Any, key: str) -> None:
         connection.pragma("rekey", key)
 
 
-def execute_on(connection: Any) -> Execute:
-    """Return what runs statements over a connection."""
-
-    def execute(sql: str, values: Sequence[Value] = ()) -> Iterator[Row]:
-        rows: Iterator[Row] = connection.execute(sql, values)
-        return rows
-
-    return execute
-
-
 def read(connection: Any, operation: Operation[T]) -> T:
     """Run an operation outside any transaction of ours."""
     with translated():
-        return operation(execute_on(connection))
+        return operation(Session(connection))
 
 
 def empty_log(connection: Any) -> bool:
-    """Empty the write-ahead log; False where somebody reads from it."""
+    """Empty the write-ahead log; False if a reader uses it."""
     with translated():
         connection.set_busy_timeout(SCRUB_WAIT_MS)
         try:
@@ -147,7 +158,7 @@ def empty_log(connection: Any) -> bool:
 
 
 def rewrite(connection: Any, max_bytes: int) -> None:
-    """Write the whole database file anew; nothing is done where it is larger than `max_bytes`."""
+    """Rewrite the database file, unless it is larger than `max_bytes`."""
     with translated():
         ((pages,),) = connection.execute("PRAGMA page_count")
         ((page_bytes,),) = connection.execute("PRAGMA page_size")
@@ -163,8 +174,8 @@ def commit_together(
     """Run the operations in one transaction; if one fails, each in a transaction of its own.
 
     Returns:
-        what became of the first ones, and why the disk took none of the others; None when there
-        are no others.
+        the result or the error of each operation that ran, and the reason why the disk refused the
+        rest; None if all ran.
     """
     try:
         return [(result, None) for result in transact(connection, operations)], None
@@ -185,16 +196,16 @@ def commit_together(
 def transact(connection: Any, operations: Sequence[Operation[Any]]) -> list[Any]:
     """Run operations in one transaction and return their results; if one fails, none has run."""
     with translated():
-        execute = execute_on(connection)
+        db = Session(connection)
         if not connection.get_autocommit():  # the disk refused even to undo the last one
-            execute("ROLLBACK")
-        execute("BEGIN IMMEDIATE")
+            db.run("ROLLBACK")
+        db.run("BEGIN IMMEDIATE")
         try:
-            results = [operation(execute) for operation in operations]
-            execute("COMMIT")
+            results = [operation(db) for operation in operations]
+            db.run("COMMIT")
         except BaseException:
             if not connection.get_autocommit():
-                execute("ROLLBACK")
+                db.run("ROLLBACK")
             raise
         return results
 
@@ -215,3 +226,18 @@ def translated() -> Iterator[None]:
         raise StoreFailed(
             "the database is damaged, or the disk cannot read it: if it stays so, restore a backup"
         ) from error
+
+
+def key_for(connection: Any, passphrase: str) -> str:
+    """Return the key for the file of a connection that has not read anything yet."""
+    # By SQLite's own descriptor: to close another one would end its locks (POSIX).
+    is_there, salt = connection.read("main", 0, 0, SALT_BYTES)
+    if not is_there or passphrase.startswith(RAW):  # a new file has no salt yet
+        return passphrase
+    return _derived(passphrase, salt)
+
+
+@lru_cache(maxsize=4)
+def _derived(passphrase: str, salt: bytes) -> str:
+    key = hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, ROUNDS, KEY_BYTES)
+    return f"{RAW}{key.hex()}{salt.hex()}"

@@ -1,13 +1,12 @@
-"""SQLite with one writer whose commits are shared.
+"""SQLite with one writer and group commit.
 
-Every write is a function over one connection. Writes that arrive while a commit is on its way
-to the disk go together into the next one (group commit), so full durability
-(`synchronous=FULL`) costs one fsync a batch, not one a write. Reads have a connection of their
-own and never wait for a commit (WAL). Most are small and run on the event loop: the way to a thread
-and back takes longer than they do.
+Every write is a function over one connection. Writes that arrive during a commit share the next
+one, so full durability (`synchronous=FULL`) costs one fsync per batch, not per write. Reads have a
+connection of their own and never wait for a commit (WAL). Most reads are small and run on the event
+loop: a thread would take longer.
 
-What the disk refuses (it is full, say) waits and is tried again, in its order, until the disk
-takes it: whoever writes waits as long, and nothing is lost.
+If the disk refuses writes (because it is full, for example), they are repeated in order until it
+accepts them. Callers wait as long, and nothing is lost.
 """
 
 import asyncio
@@ -24,64 +23,52 @@ import apsw
 
 from conversation_store import connections
 from conversation_store.atomic_replace import LOG, beside
-from conversation_store.connections import BUSY_TIMEOUT_MS, MAX_LOG_BYTES, Execute, Operation, Row
+from conversation_store.connections import BUSY_TIMEOUT_MS, Operation, Session
 from conversation_store.errors import StoreFailed, StoreLocked, StoreRefused
 from conversation_store.leftovers import Leftovers
-
-__all__ = [
-    "MAX_LOG_BYTES",
-    "Database",
-    "Execute",
-    "Operation",
-    "Row",
-    "SharedDatabase",
-    "locked",
-    "open_database",
-    "open_shared",
-]
 
 T = TypeVar("T")
 
 MAX_BATCH: Final = 512
-"""Writes in one commit; bounds how long the first of them waits for the last."""
+"""Writes in one commit. Bounds the time for which the first waits for the last."""
 
 FIRST_RETRY_SECONDS: Final = 0.25
 
 MAX_RETRY_SECONDS: Final = 2.0
-"""Between two attempts to write what the disk refused. Shorter than a stop waits for what was read
-to be stored: once there is room nothing of that is lost."""
+"""Between two attempts after a refusal. Shorter than the time for which a stop waits, so that
+incoming messages are still stored once the disk has room."""
 
 SCRUB_EVERY_SECONDS: Final = 0.25
-"""Between two times that `scrub_soon` empties the log, however often it is asked to."""
+"""Minimum time between two times that `scrub_soon` empties the log."""
 
 SCRUB_AGAIN_SECONDS: Final = 5.0
-"""After a time when somebody was reading, or the disk refused."""
+"""Time until the next attempt if a reader used the log, or the disk refused."""
 
 Committed = Callable[[int, float], None]
-"""Told after every commit how many writes it took and how many seconds; on the way of every write,
-so it is quick, and it raises nothing."""
+"""Called after every commit with the number of writes and the seconds. Every write waits for it, so
+it must be quick and must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """An operation that waits for its commit."""
+    """An operation that waits for its commit; `ordered`: its caller waits only until it has run."""
 
     operation: Operation[Any]
     done: asyncio.Future[Any]
     ordered: bool = False
 
-    def __call__(self, execute: Execute) -> Any:
-        """Run it on the writer's thread; whoever wants only the order is told at once."""
-        result = self.operation(execute)
+    def __call__(self, db: Session) -> Any:
+        """Run it on the writer's thread, and settle it if it is ordered."""
+        result = self.operation(db)
         if self.ordered:
             self.done.get_loop().call_soon_threadsafe(self.settle, result, None)
         return result
 
     def settle(self, result: Any, error: Exception | None) -> None:
-        """Tell whoever waits how it went.
+        """Pass the outcome to the caller.
 
         Raises:
-            Exception: it failed after it was told that it went well.
+            Exception: the commit failed after the caller got a result.
         """
         if self.done.done():
             if error is not None and not self.done.cancelled():
@@ -120,7 +107,7 @@ class Database:
 
     @property
     def refusal(self) -> str | None:
-        """Why the disk takes nothing now, in words; None while it does."""
+        """Why the disk refuses writes now, in words; None if it accepts them."""
         return self._refusal
 
     async def refusal_other_than(self, known: str | None) -> str | None:
@@ -130,16 +117,14 @@ class Database:
         return self._refusal
 
     async def write(self, operation: Operation[T]) -> T:
-        """Run an operation in a transaction and return its result once that is on disk.
+        """Run an operation in a transaction and return its result once it is on disk.
 
-        While the disk refuses, that takes as long as it does. The operation may run more than
-        once (the batch that it was in is undone when the disk or another one fails), so it changes
-        nothing but the database. It runs also when whoever waits for it is cancelled: that a
-        message was sent must be written however the sender ends.
+        It may run more than once (a batch is undone if the disk or another operation fails), so it
+        must change nothing but the database. It also runs if the caller is cancelled: the note
+        that a message was sent must reach the disk.
 
         Raises:
-            StoreRefused: the database was closed before the disk took it; nothing was written.
-            StoreFailed: the database is broken; nothing of it was written.
+            StoreRefused: the database was closed while the disk refused; nothing was written.
         """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Write(operation, done))
@@ -147,10 +132,10 @@ class Database:
         return await done
 
     async def write_ordered(self, operation: Operation[T]) -> T:
-        """Run an operation as `write` does, and return its result when it has run.
+        """Run an operation as `write` does, but return its result before it is on disk.
 
-        It is on disk before any later write is, so nothing that builds on it can outlive it; and
-        `read` waits until it is. When the disk fails then, the writer ends with that error.
+        It reaches the disk before any later write, and `read` waits until then. If the disk fails
+        in between, the writer ends with that error.
         """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._uncommitted += 1
@@ -160,9 +145,9 @@ class Database:
         return await done
 
     def write_later(self, operation: Operation[None]) -> None:
-        """Queue an operation without waiting for the disk; it comes before every later write.
+        """Queue an operation before every later write, without waiting for the disk.
 
-        When it fails, what is built on it fails too, and asyncio reports its own error.
+        If it fails, asyncio reports the error.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Write(operation, done))
@@ -172,11 +157,7 @@ class Database:
         """Run an operation that reads a little, on the event loop, and return its result.
 
         Args:
-            operation: reads.
-            latest: what `write_ordered` has written counts as well; else it may be missing.
-
-        Raises:
-            StoreFailed: the disk is broken.
+            latest: include operations of `write_ordered` that are not on disk yet.
         """
         if latest:
             await self._all_committed.wait()
@@ -186,23 +167,16 @@ class Database:
             return await self.read_aside(operation)
 
     async def read_aside(self, operation: Operation[T]) -> T:
-        """Run an operation that may read much, on a thread, and return its result.
-
-        Raises:
-            StoreFailed: the disk is broken.
-        """
+        """Run an operation that may read much, on a thread, and return its result."""
         await self._all_committed.wait()
         result: T = await self._aside.async_run(connections.read, self._aside, operation)
         return result
 
     async def scrub(self) -> bool:
-        """Empty the write-ahead log, where deleted content lives on; False where it cannot be now.
+        """Empty the write-ahead log of deleted content; False if it has to be repeated later.
 
-        In the database file itself deleted content is overwritten (`secure_delete`), and
-        `Leftovers` sees to its copies. What cannot be emptied now is by `scrub_soon`.
-
-        Raises:
-            StoreFailed: the database is broken.
+        In the database file, SQLite overwrites deleted content (`secure_delete`), and `Leftovers`
+        removes copies of it.
         """
         self._leftovers.may_be_there()
         try:
@@ -214,19 +188,15 @@ class Database:
         return done
 
     def scrub_soon(self) -> None:
-        """Have the log emptied of what was committed so far, a moment later, and wait for nothing.
+        """Empty the log a moment later, without waiting.
 
-        Many such wishes cost one emptying: it holds up every write for as long as two syncs take.
+        Many requests share one emptying, because it delays every write by two syncs.
         """
         self._leftovers.may_be_there()
         self._to_scrub.set()
 
     async def scrub_when_asked(self) -> None:
-        """Be the one who empties the log later, until cancelled.
-
-        Raises:
-            StoreFailed: the database is broken.
-        """
+        """Empty the log on request, until cancelled."""
         while True:
             await self._to_scrub.wait()
             self._to_scrub.clear()
@@ -234,7 +204,7 @@ class Database:
             await asyncio.sleep(SCRUB_EVERY_SECONDS if done else SCRUB_AGAIN_SECONDS)
 
     async def commit_batches(self) -> None:
-        """Be the one writer, until `close` was called and nothing waits any more."""
+        """Commit batches of writes until `close` was called and all writes are done."""
         while self._waiting or not self._closing.is_set():
             await self._wake.wait()
             batch = self._waiting[:MAX_BATCH]
@@ -245,12 +215,12 @@ class Database:
                 await self._commit(batch)
 
     def close(self) -> None:
-        """Let the writer end once it has committed what waits, or the disk refuses it."""
+        """End the writer once it has committed all writes, or the disk refuses them."""
         self._closing.set()
         self._wake.set()
 
     async def _commit(self, batch: list[_Write]) -> None:
-        """Write a batch, however often the disk refuses it meanwhile."""
+        """Write a batch, and repeat it as long as the disk refuses."""
         delay = FIRST_RETRY_SECONDS
         while batch:
             operations: list[Operation[Any]] = list(batch)
@@ -288,7 +258,7 @@ class Database:
             pass
 
     def _note(self, refused: StoreRefused | None) -> None:
-        """Let everybody know whether the disk takes anything."""
+        """Publish whether the disk accepts writes."""
         message = None if refused is None else str(refused)
         if message != self._refusal:
             self._refusal = message
@@ -307,24 +277,21 @@ async def open_database(
     """Open or create the database file and keep its writer running.
 
     Args:
-        path: the file; where it is missing, it is made readable for the owner alone. It is
-            `locked` by the caller.
+        path: the file, `locked` by the caller. If it is missing, it is created for the owner only.
         key: encrypts the file at rest (SQLite3 Multiple Ciphers, ChaCha20-Poly1305); None: plain.
-        prepare: brings the schema up to date, in one transaction before anything else; what
-            it raises leaves here as it is.
+        prepare: brings the schema up to date in the first transaction; its errors are passed on.
         committed: see `Committed`.
 
     Raises:
-        WrongKey: the key does not fit, or the file is no database.
-        StoreFailed: the disk does not let it.
+        WrongKey: the key does not fit, or the file is not a database.
     """
     _make_private(path)
-    was_open = beside(path, LOG).exists()  # whoever closes it deletes that
+    was_open = beside(path, LOG).exists()  # a clean close deletes it
     async with connections.connection(path, key) as writer:
         await writer.async_run(connections.transact, writer, [prepare])
         leftovers = Leftovers(writer, may_be_there=was_open)
         async with connections.connection(path, key) as aside:
-            await aside.async_run(connections.execute_on(aside), "PRAGMA query_only = ON")
+            await aside.async_run(Session(aside).run, "PRAGMA query_only = ON")
             with connections.reading_connection(path, key) as reader:
                 database = Database(writer, reader, aside, leftovers, committed)
                 async with asyncio.TaskGroup() as tasks:
@@ -334,56 +301,24 @@ async def open_database(
                     try:
                         yield database
                     finally:
-                        scrubbing.cancel()  # who closes the file last empties its log
+                        scrubbing.cancel()  # the last close of the file empties its log
                         removing.cancel()
                         database.close()
                 await leftovers.remove()
 
 
-class SharedDatabase:
-    """A database beside the process that runs on it. Made by `open_shared`; every call blocks."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-
-    def transact(self, operation: Operation[T]) -> T:
-        """Run an operation in a transaction of its own and return its result.
-
-        Raises:
-            StoreFailed: nothing of it was written.
-        """
-        result: T = connections.transact(self._connection, [operation])[0]
-        return result
-
-    def run(self, operation: Operation[T]) -> T:
-        """Run what is no part of a transaction, and return its result.
-
-        Raises:
-            StoreFailed: the disk does not let it.
-        """
-        return connections.read(self._connection, operation)
-
-    def rekey(self, key: str) -> None:
-        """Encrypt the whole database, which nobody else has open, under another key.
-
-        Raises:
-            StoreFailed: the disk does not let it.
-        """
-        connections.rekey(self._connection, key)
-
-
 @contextmanager
-def open_shared(path: Path, key: str | None, *, check: Operation[None]) -> Iterator[SharedDatabase]:
-    """Open a database that another process may be using, and may go on using. Blocks.
+def open_shared(path: Path, key: str | None, *, check: Operation[None]) -> Iterator[Any]:
+    """Open a connection to a database that another process may use at the same time. Blocks.
 
     Args:
-        path: the file; it must be there.
+        path: an existing file.
         key: see `open_database`.
-        check: looks at the schema before anything is changed; what it raises leaves here as it is.
+        check: reads the schema before anything is changed; its errors are passed on.
 
     Raises:
-        WrongKey: the key does not fit, or the file is no database.
-        StoreFailed: there is no file, or the disk does not let it.
+        WrongKey: the key does not fit, or the file is not a database.
+        StoreFailed: the file is missing, or the disk refuses.
     """
     try:
         is_there = path.is_file()
@@ -397,22 +332,21 @@ def open_shared(path: Path, key: str | None, *, check: Operation[None]) -> Itera
         with connections.translated():
             connection.set_busy_timeout(BUSY_TIMEOUT_MS)
             connections.unlock(connection, key)
-            check(connections.execute_on(connection))
+            check(Session(connection))
             connections.configure(connection)
-        yield SharedDatabase(connection)
+        yield connection
     finally:
         connection.close()
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[Path]:
-    """Hold the file that says: this store has its writer. A missing folder is made, for the owner.
+    """Hold the lock file of the store's one writer, and yield the store's path without links.
 
-    It is beside the store itself, whose path without links is yielded; there SQLite's log is, too.
+    The lock and SQLite's log are next to the real file. A missing folder is created for the owner.
 
     Raises:
         StoreLocked: another process has the store open for writing.
-        StoreFailed: the disk does not let it.
     """
     path = Path(os.path.realpath(path))
     try:

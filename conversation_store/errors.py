@@ -1,11 +1,7 @@
-"""What can go wrong with the store.
+"""Errors of the store, all of them a `StoreError`.
 
-StoreError
-├── StoreLocked      another process has it open for writing
-├── StoreUnreadable  made by a newer version, or damaged
-│   └── WrongKey     another key, or no database
-└── StoreFailed      the disk is broken, or not there
-    └── StoreRefused it is full, read-only or busy, which may pass
+Every operation may raise StoreFailed: the disk refuses, or the database is broken. Docstrings name
+only the other errors.
 """
 
 
@@ -18,11 +14,11 @@ class StoreLocked(StoreError):
 
 
 class StoreUnreadable(StoreError):
-    """The file is no store that this version can read with this key."""
+    """This version cannot read the file with this key."""
 
 
 class WrongKey(StoreUnreadable):
-    """The key does not fit, or the file is no database: one looks like the other."""
+    """The key does not fit, or the file is not a database: both look the same."""
 
     def __init__(self) -> None:
         super().__init__("the key does not fit, or the file is no database")
@@ -33,4 +29,11 @@ class StoreFailed(StoreError):
 
 
 class StoreRefused(StoreFailed):
-    """The disk takes nothing now: it is full or read-only, or somebody else holds the store."""
+    """The disk refuses writes now: it is full or read-only, or another process holds the file."""
+
+
+def is_of_store(error: Exception) -> bool:
+    """Whether the store failed, perhaps in one of several concurrent tasks."""
+    if isinstance(error, ExceptionGroup):
+        return error.subgroup(StoreError) is not None
+    return isinstance(error, StoreError)

@@ -1,7 +1,7 @@
 """Finds texts by words, best first: SQLite's FTS5 over an index that is in memory alone.
 
-The index is made of one owner's few texts for one question. So the rank (BM25) of a person's texts
-depends on nobody else's, no index has to forget what is deleted, and writing costs nothing.
+An index is built for one search over the few texts of one owner. So the rank (BM25) depends on no
+texts of other people, deletions need no index, and writes cost nothing.
 """
 
 import re
@@ -16,7 +16,7 @@ MAX_QUERY_CHARACTERS: Final = 1_000
 MAX_QUERY_WORDS: Final = 32
 
 _PREFIX_CHARACTERS: Final = 4
-"""A word of so many letters also finds those that begin with it: `garden`, `gardening`."""
+"""Minimum length of a word that also finds longer words: `garden`, `gardening`."""
 
 _TRIGRAM: Final = 3
 
@@ -31,44 +31,42 @@ _RUN: Final = re.compile(f"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])\\w)+")
 
 
 def best(texts: Sequence[str], query: str, limit: int) -> list[int]:
-    """Return the places of the texts that a query finds, best first.
+    """Return the indexes of the texts that a query finds, best first.
 
-    First those that have its words, whatever their accents and case; then those that have them
-    inside of longer ones.
+    Texts with the words of the query come first, in any case and with any accents; then texts
+    with these words inside of longer words.
 
     Args:
-        texts: to be searched.
         query: words; nothing in it is syntax.
-        limit: at most so many.
     """
     words = _RUN.findall(_plain(query[:MAX_QUERY_CHARACTERS]))[:MAX_QUERY_WORDS]
     if not words or not texts:
         return []
     by_word = " OR ".join(phrase for word in words for phrase in _phrases(word))
     by_part = " OR ".join(f'"{word}"' for word in words if len(word) >= _TRIGRAM)
-    with in_memory() as execute:
-        execute(
+    with in_memory() as db:
+        db.run(
             "CREATE VIRTUAL TABLE words USING"
             " fts5(text, content='', tokenize='unicode61 remove_diacritics 2')"
         )
-        execute(
+        db.run(
             "CREATE VIRTUAL TABLE parts USING fts5(text, tokenize='trigram remove_diacritics 1')"
         )
         for place, text in enumerate(texts):
-            execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (place, _spaced(text)))
+            db.run("INSERT INTO words (rowid, text) VALUES (?, ?)", place, _spaced(text))
         sql = "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank, rowid DESC LIMIT ?"
-        found = [place for (place,) in execute(sql, (by_word, limit))]
+        found = [place for (place,) in db.run(sql, by_word, limit)]
         if len(found) < limit and by_part:
             for place, text in enumerate(texts):
-                execute("INSERT INTO parts (rowid, text) VALUES (?, ?)", (place, _plain(text)))
+                db.run("INSERT INTO parts (rowid, text) VALUES (?, ?)", place, _plain(text))
             sql = "SELECT rowid FROM parts WHERE parts MATCH ? ORDER BY rank, rowid DESC LIMIT ?"
-            inside = [place for (place,) in execute(sql, (by_part, limit))]
+            inside = [place for (place,) in db.run(sql, by_part, limit)]
             found = list(dict.fromkeys(chain(found, inside)))
     return found[:limit]
 
 
 def _phrases(word: str) -> list[str]:
-    """Return what stands for a word: itself, or the pairs of characters that it consists of."""
+    """Return the search terms of a word: the word, or its pairs of characters."""
     if _CHARACTER.match(word):
         last = max(1, len(word) - 1)
         return [f'"{" ".join(word[start : start + 2])}"' for start in range(last)]

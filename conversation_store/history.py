@@ -1,4 +1,4 @@
-"""What the model saw and said, as it is read back."""
+"""Reads back what the model saw and said."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from conversation_store.connections import Execute, Row
+from conversation_store.connections import Row, Session
 from conversation_store.models import (
     ChatId,
     EndedCall,
@@ -22,16 +22,16 @@ from conversation_store.models import (
 )
 
 MAX_HISTORY_ROWS: Final = 2_000
-"""Messages read for one prompt; bounds a chat of thousands of one-word turns."""
+"""Messages read for one prompt. Bounds chats of thousands of one-word turns."""
 
 HISTORY_IMAGES: Final = 4
-"""Images of earlier messages that the model is shown again; they cost much of its context."""
+"""Images of earlier messages that the model sees again; they need much of its context."""
 
 LAST_TURN: Final = 2**63 - 1
-"""No turn has a higher number."""
+"""No turn has a higher id."""
 
 HISTORY_SQL: Final = """
-    SELECT turns.id, messages.id, role, content, tool_calls, tool_call_id, messages.state
+    SELECT turns.id, messages.id, role, content, tool_calls, tool_call_id, messages.state, outcome
     FROM turns JOIN messages ON messages.turn_id = turns.id
     WHERE turns.chat = ? AND turns.id >= ? AND turns.id < ?
         AND turns.state IN ('answered', 'failed') AND helper_of IS NULL
@@ -39,40 +39,49 @@ HISTORY_SQL: Final = """
     LIMIT ?
 """
 
+SUSPENDED: Final = """
+    SELECT turn_id FROM questions WHERE state = 'open' AND kind != 'call' AND NOT EXISTS (
+        SELECT 1 FROM messages LEFT JOIN questions asked ON asked.id = messages.id
+        WHERE messages.turn_id = questions.turn_id AND helper_of IS NULL
+        AND role = 'tool' AND content IS NULL
+        AND (asked.id IS NULL OR asked.kind = 'call' OR asked.state != 'open'
+            OR asked.signal_timestamp IS NULL)
+    )
+"""
+"""Selects turns that wait on disk for people: their only open calls are questions of the model that
+were sent. Nothing of such a turn is in memory, and its messages still owe an answer."""
+
 Messages = tuple[Message, ...]
 Numbered = list[tuple[int, Message]]
-"""Messages with the numbers of their rows."""
+"""Messages with the ids of their rows."""
 Shown = Mapping[int | None, Sequence[Image]]
-"""Images by the message that shows them; by None, those of a turn's first one."""
+"""Images by the message that shows them; None stands for the first message of a turn."""
 
 
 def of_chat(
-    execute: Execute,
-    chat: ChatId,
-    *,
-    max_bytes: int,
-    max_rows: int,
-    first_turn: int,
-    before: int | None = None,
+    db: Session, chat: ChatId, *, max_bytes: int, max_rows: int, first_turn: int, before: int
 ) -> History:
-    """Return the newest whole turns of a chat that fit, oldest first, with the newest images."""
-    end = LAST_TURN if before is None else before
-    rows = list(execute(HISTORY_SQL, (chat, first_turn, end, max_rows + 1)))
+    """Return the newest whole turns of a chat that fit, oldest first, with the newest images.
+
+    Args:
+        max_bytes: UTF-8 bytes of contents and calls; a turn that does not fit ends the history.
+        max_rows: messages of all turns together.
+        first_turn: older turns are not read.
+        before: neither are this turn and later ones.
+    """
+    rows = db.run(HISTORY_SQL, chat, first_turn, before, max_rows + 1)
     turns = _newest_turns(rows[:max_rows], max_bytes)
     whole = len(rows) <= max_rows and sum(map(len, turns.values())) == len(rows)
     if not turns:
         return History((), first_turn, whole=whole)
     shown: dict[int, dict[int | None, list[Image]]] = {}
-    rows = list(
-        execute(
-            "SELECT turn_id, message_id, content_type, data FROM images"
-            " WHERE chat = ? AND turn_id BETWEEN ? AND ? AND NOT EXISTS (SELECT 1 FROM messages"
-            " WHERE messages.id = message_id AND helper_of IS NOT NULL)"
-            " ORDER BY turn_id DESC, id DESC LIMIT ?",
-            (chat, min(turns), max(turns), HISTORY_IMAGES),
-        )
-    )
-    for turn_id, message_id, content_type, data in rows:
+    for turn_id, message_id, content_type, data in db.run(
+        "SELECT turn_id, message_id, content_type, data FROM images"
+        " WHERE chat = ? AND turn_id BETWEEN ? AND ? AND NOT EXISTS (SELECT 1 FROM messages"
+        " WHERE messages.id = message_id AND helper_of IS NOT NULL)"
+        " ORDER BY turn_id DESC, id DESC LIMIT ?",
+        *(chat, min(turns), max(turns), HISTORY_IMAGES),
+    ):
         in_turn = shown.setdefault(turn_id, {})
         in_turn.setdefault(message_id, []).insert(0, Image(content_type, data))
     with_images = (
@@ -81,47 +90,38 @@ def of_chat(
     return History(tuple(with_images), min(turns), whole=whole)
 
 
-def of_turn(execute: Execute, turn_id: int, helper: int | None = None) -> Messages:
-    """Return what is stored of a turn, the person's message first, or of a helper, its task first.
+def of_turn(db: Session, turn_id: int, helper: int | None = None) -> Messages:
+    """Return the stored messages of a turn, or those of a helper, in order.
 
     Args:
-        execute: runs a statement.
-        turn_id: the turn.
-        helper: the row of the call that the helper works off; None: of the turn itself.
+        helper: row of the call that the helper works on.
     """
-    rows = list(
-        execute(
-            "SELECT id, role, content, tool_calls, tool_call_id, state FROM messages"
-            " WHERE turn_id = ? AND helper_of IS ? ORDER BY id",
-            (turn_id, helper),
-        )
+    rows = db.run(
+        "SELECT id, role, content, tool_calls, tool_call_id, state, outcome FROM messages"
+        " WHERE turn_id = ? AND helper_of IS ? ORDER BY id",
+        *(turn_id, helper),
     )
     messages = [_numbered_message(row) for row in rows]
     shown: dict[int | None, list[Image]] = {}
-    images = list(
-        execute(
-            "SELECT message_id, content_type, data FROM images WHERE turn_id = ? ORDER BY id",
-            (turn_id,),
-        )
-    )
-    for message_id, content_type, data in images:
+    for message_id, content_type, data in db.run(
+        "SELECT message_id, content_type, data FROM images WHERE turn_id = ? ORDER BY id", turn_id
+    ):
         if message_id is not None or helper is None:
             shown.setdefault(message_id, []).append(Image(content_type, data))
     return _with_images(messages, shown)
 
 
-def ended_calls(execute: Execute, turn_id: int) -> EndedCalls:
-    """Return how those calls of a turn and of its helpers ended that have ended."""
+def ended_calls(db: Session, turn_id: int) -> EndedCalls:
+    """Return how the calls of a turn and of its helpers ended, without those still open."""
     names: dict[tuple[int | None, str], str] = {}
     tasks: dict[int, str] = {}
     outcomes: dict[int, str] = {}
     ended: dict[int | None, list[EndedCall]] = {}
-    rows = execute(
+    for id_, helper, said, tool_calls, call_id, outcome in db.run(
         "SELECT id, helper_of, CASE role WHEN 'user' THEN content END, tool_calls, tool_call_id,"
         " outcome FROM messages WHERE turn_id = ? ORDER BY id",
-        (turn_id,),
-    )
-    for id_, helper, said, tool_calls, call_id, outcome in rows:
+        turn_id,
+    ):
         if tool_calls:
             names.update({(helper, call["id"]): call["name"] for call in json.loads(tool_calls)})
         elif outcome is not None:
@@ -137,16 +137,19 @@ def ended_calls(execute: Execute, turn_id: int) -> EndedCalls:
     return EndedCalls(tuple(ended.get(None, ())), helpers)
 
 
-def has_result_with(execute: Execute, chat: ChatId, words: str) -> bool:
-    """Whether anything that is kept of what tools returned or people sent contains these words."""
-    rows = list(
-        execute(
-            "SELECT 1 FROM turns JOIN messages ON messages.turn_id = turns.id"
-            " WHERE turns.chat = ? AND role IN ('tool', 'user') AND instr(content, ?) LIMIT 1",
-            (chat, words),
-        )
+def open_call(
+    db: Session, turn_id: int, tool_call_id: str, helper: int | None = None
+) -> int | None:
+    """Return the row of an open call of a turn, or of one of its helpers.
+
+    Some endpoints reuse ids of calls in later rounds, and in every helper.
+    """
+    found: int | None = db.value(
+        "SELECT id FROM messages WHERE turn_id = ? AND tool_call_id = ?"
+        " AND helper_of IS ? AND role = 'tool' AND content IS NULL ORDER BY id LIMIT 1",
+        *(turn_id, tool_call_id, helper),
     )
-    return bool(rows)
+    return found
 
 
 def _with_images(messages: Numbered, shown: Shown) -> Messages:
@@ -174,10 +177,11 @@ def _newest_turns(rows: Iterable[Row], max_bytes: int) -> dict[int, Numbered]:
 
 
 def _numbered_message(row: Row) -> tuple[int, Message]:
-    id_, role, content, tool_calls, tool_call_id, state = row
+    id_, role, content, tool_calls, tool_call_id, state, outcome = row
     calls = tuple(ToolCall(**call) for call in json.loads(tool_calls)) if tool_calls else ()
     wanted_back = ModelState(**json.loads(state)) if state else None
-    return id_, Message(Role(role), content, calls, tool_call_id, state=wanted_back)
+    failed = outcome not in (None, "ok")
+    return id_, Message(Role(role), content, calls, tool_call_id, state=wanted_back, failed=failed)
 
 
 def _size(message: Message) -> int:

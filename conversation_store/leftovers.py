@@ -1,11 +1,11 @@
-"""Rewrites the database file after deletions, because SQLite leaves copies of rows that it moved.
+"""Rewrites the database file after deletions, because SQLite leaves copies of moved rows.
 
-`secure_delete` overwrites what is deleted. But when SQLite moves rows to another page, because one
-is full or nearly empty, the page that they leave keeps them in its unused part; and when they are
-deleted later, nothing overwrites that copy. A rewritten file (`VACUUM`) has no such copies.
+`secure_delete` overwrites deleted rows. But SQLite also moves rows between pages, and the old page
+keeps a copy in its unused part. Nothing overwrites that copy when the row is deleted. A rewritten
+file (`VACUUM`) has no such copies.
 
-It takes about 10 ms and 1 MB of memory for each megabyte, and every write waits meanwhile. So it is
-done a while after the first deletion, for all of them, and when the store is closed.
+A rewrite takes about 10 ms and 1 MB of memory per megabyte and delays every write. So one rewrite
+serves all deletions of a while, and another one runs when the store is closed.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from conversation_store import connections
 from conversation_store.errors import StoreRefused
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Larger files are not rewritten: that would take too much memory and hold up too much."""
+"""Larger files are not rewritten: that would take too much memory and time."""
 
 FIRST_SECONDS: Final = 10.0
-"""From a deletion to the rewriting, at least."""
+"""Minimum time between a deletion and the rewrite."""
 
 MAX_SHARE: Final = 0.01
-"""Of all time, how much may be spent on rewriting."""
+"""Share of time that rewrites may take."""
 
 
 class Leftovers:
     """The copies that SQLite may have left in a database file.
 
     Args:
-        writer: the connection that writes; nothing else runs on it meanwhile.
-        may_be_there: of an earlier process that did not close the store.
+        writer: the connection that writes; a rewrite occupies it.
+        may_be_there: an earlier process did not close the store.
     """
 
     def __init__(self, writer: Any, *, may_be_there: bool) -> None:
@@ -41,15 +41,11 @@ class Leftovers:
             self.may_be_there()
 
     def may_be_there(self) -> None:
-        """Let the file be rewritten in a while: something was deleted."""
+        """Rewrite the file in a while, because something was deleted."""
         self._may_be_there.set()
 
     async def remove_in_time(self) -> None:
-        """Be the one who rewrites the file after deletions, until cancelled.
-
-        Raises:
-            StoreFailed: the database is broken.
-        """
+        """Rewrite the file after deletions, until cancelled."""
         pause = FIRST_SECONDS
         while True:
             await self._may_be_there.wait()
@@ -59,11 +55,7 @@ class Leftovers:
             pause = max(FIRST_SECONDS, (time.monotonic() - began) / MAX_SHARE)
 
     async def remove(self) -> None:
-        """Rewrite the file, if anything was deleted; if the disk refuses, another time.
-
-        Raises:
-            StoreFailed: the database is broken.
-        """
+        """Rewrite the file if anything was deleted. If the disk refuses, it stays due."""
         if not self._may_be_there.is_set():
             return
         self._may_be_there.clear()

@@ -1,250 +1,199 @@
-"""Who was let in, and the codes of those who are not yet; also beside the running bot.
+"""People who were let in, and codes of strangers; also next to a running bot.
 
-A code and whom it is for are forgotten when it expires: of a stranger nothing else is kept.
+A code and its person are deleted when the code expires: of a stranger nothing else is stored.
 """
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from conversation_store import outgoing
-from conversation_store.database import Database, Execute, Row, SharedDatabase, open_shared
-from conversation_store.migrations import require_current
+from conversation_store import outbox
+from conversation_store.connections import Operation, Row, Session, transact
+from conversation_store.database import open_shared
 from conversation_store.models import ChatId, OutgoingMessage, PairedPerson, PairingRequest
+from conversation_store.operations import Aggregate, reads, writes, writes_and_scrubs
+from conversation_store.schema import require_current
+
+T = TypeVar("T")
 
 PEOPLE: Final = "SELECT person, since, greeted, number, name, admin FROM people"
 
 
-def ask(
-    execute: Execute, request: PairingRequest, *, chat: ChatId, text: str, at_most: int, now_ms: int
-) -> OutgoingMessage | None:
-    """Keep the code of a stranger and the message that tells it.
+class Pairings(Aggregate):
+    """Codes and people of an open store."""
 
-    Returns:
-        The message. None, and nothing is kept, where the stranger has a code already or was just
-        let in, where there are as many codes as there may be, and where chance has made one twice.
+    @reads
+    def version(self, db: Session) -> int:
+        """Return a number that changes with every write of another process or task."""
+        return int(db.value("PRAGMA data_version"))
+
+    @reads
+    def waiting(self, db: Session) -> tuple[PairingRequest, ...]:
+        """Return the codes that are stored, the oldest first."""
+        return _waiting(db)
+
+    @reads
+    def people(self, db: Session) -> tuple[PairedPerson, ...]:
+        """Return the people who were let in, in order."""
+        return _people(db)
+
+    @writes
+    def ask(
+        self,
+        db: Session,
+        request: PairingRequest,
+        *,
+        chat: ChatId,
+        text: str,
+        at_most: int,
+        now_ms: int,
+    ) -> OutgoingMessage | None:
+        """Store the code of a stranger and the message with it.
+
+        Returns:
+            the message; None, and nothing is stored, if the stranger has a code already or was just
+            let in, if there are `at_most` codes, or if the code exists by chance.
+        """
+        _forget_expired(db, now_ms)
+        ((count, same, let_in),) = db.run(
+            "SELECT count(*), total(person = ?1 OR code = ?2),"
+            " EXISTS (SELECT 1 FROM people WHERE person = ?1) FROM pairings",
+            *(request.person, request.code),
+        )
+        if count >= at_most or same or let_in:
+            return None
+        note = outbox.note(db, chat, text, now_ms)
+        db.insert(
+            "pairings",
+            person=request.person,
+            code=request.code,
+            number=request.number,
+            name=request.name,
+            expires_at=request.expires_at,
+            note=note.id,
+        )
+        return note
+
+    @writes
+    def approve(self, db: Session, code: str, now_ms: int) -> PairedPerson | None:
+        """Admit a person by a code; None for a code that is unknown or has expired."""
+        return _approve(db, code, now_ms)
+
+    @writes
+    def greet(
+        self, db: Session, person: str, *, chat: ChatId, text: str, now_ms: int
+    ) -> OutgoingMessage | None:
+        """Store the message that greets a person; None if it was stored before."""
+        sql = "UPDATE people SET greeted = 1 WHERE person = ? AND NOT greeted RETURNING person"
+        return outbox.note(db, chat, text, now_ms) if db.run(sql, person) else None
+
+    @writes_and_scrubs
+    def forget_expired(self, db: Session, now_ms: int) -> None:
+        """Delete expired codes with their people and their messages."""
+        _forget_expired(db, now_ms)
+
+
+class PairingBook:
+    """Codes and people for the command line, next to a running bot. Every call is a transaction.
+
+    The bot notices changes by `PRAGMA data_version`.
     """
-    forget_expired(execute, now_ms)
-    ((count, same, let_in),) = execute(
-        "SELECT count(*), total(person = ? OR code = ?),"
-        " EXISTS (SELECT 1 FROM people WHERE person = ?) FROM pairings",
-        (request.person, request.code, request.person),
-    )
-    if count >= at_most or same or let_in:
-        return None
-    note = outgoing.note(execute, chat=chat, text=text, now_ms=now_ms)
-    execute(
-        "INSERT INTO pairings (person, code, number, name, expires_at, note)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            request.person,
-            request.code,
-            request.number,
-            request.name,
-            request.expires_at,
-            note.id,
-        ),
-    )
-    return note
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def _run(self, operation: Operation[T]) -> T:
+        result: T = transact(self._connection, [operation])[0]
+        return result
+
+    def waiting(self) -> tuple[PairingRequest, ...]:
+        """Return the codes that have not expired, the oldest first."""
+
+        def select(db: Session) -> tuple[PairingRequest, ...]:
+            _forget_expired(db, _now_ms())
+            return _waiting(db)
+
+        return self._run(select)
+
+    def people(self) -> tuple[PairedPerson, ...]:
+        """Return the people who were let in, in order."""
+        return self._run(_people)
+
+    def approve(self, code: str, *, admin: bool = False) -> PairedPerson | None:
+        """Admit a person by a code; None for a code that is unknown or has expired."""
+        return self._run(lambda db: _approve(db, code, _now_ms(), admin=admin))
+
+    def promote(self, who: str) -> tuple[PairedPerson, ...]:
+        """Make a person an admin, if `who` means one; return all it means. See `revoke`."""
+        # A second greeting tells what an admin can do.
+        return self._change_one(who, "UPDATE people SET admin = 1, greeted = 0 WHERE person = ?")
+
+    def revoke(self, who: str) -> tuple[PairedPerson, ...]:
+        """Admit a person no longer, if `who` means one; return all people that it means.
+
+        Args:
+            who: a number, an ACI, or the beginning of one, in any case.
+        """
+        return self._change_one(who, "DELETE FROM people WHERE person = ?")
+
+    def _change_one(self, who: str, sql: str) -> tuple[PairedPerson, ...]:
+        def change(db: Session) -> tuple[PairedPerson, ...]:
+            rows = db.run(
+                f"{PEOPLE} WHERE ?1 != ''"
+                " AND (number = ?1 OR substr(person, 1, length(?1)) = lower(?1)) ORDER BY person",
+                who,
+            )
+            meant = tuple(map(_person, rows))
+            if len(meant) == 1:
+                db.run(sql, meant[0].person)
+            return meant
+
+        return self._run(change)
 
 
-def waiting(execute: Execute) -> tuple[PairingRequest, ...]:
-    """Return the codes that are not forgotten, the oldest first."""
-    rows = list(
-        execute("SELECT person, code, expires_at, number, name FROM pairings ORDER BY expires_at")
-    )
+@contextmanager
+def open_pairing_book(path: Path, key: str | None) -> Iterator[PairingBook]:
+    """Open a store next to the process that runs on it. Blocks.
+
+    Raises:
+        StoreUnreadable: the key does not fit, or the store is of another version of the program.
+        StoreFailed: the store is missing, or the disk refuses.
+    """
+    with open_shared(path, key, check=require_current) as connection:
+        yield PairingBook(connection)
+
+
+def _waiting(db: Session) -> tuple[PairingRequest, ...]:
+    rows = db.run("SELECT person, code, expires_at, number, name FROM pairings ORDER BY expires_at")
     return tuple(PairingRequest(*row) for row in rows)
 
 
-def approve(
-    execute: Execute, code: str, now_ms: int, *, admin: bool = False
-) -> PairedPerson | None:
-    """Let somebody in and return whom; None for a code that is unknown or has expired.
+def _people(db: Session) -> tuple[PairedPerson, ...]:
+    return tuple(map(_person, db.run(f"{PEOPLE} ORDER BY since, person")))
 
-    Args:
-        execute: the transaction.
-        code: as somebody typed it: case, spaces and hyphens do not matter.
-        now_ms: the time that counts as now.
-        admin: the person is to administer the bot.
-    """
-    forget_expired(execute, now_ms)
-    sql = "DELETE FROM pairings WHERE code = ? RETURNING person, number, name, note"
+
+def _approve(db: Session, code: str, now_ms: int, *, admin: bool = False) -> PairedPerson | None:
+    """Admit a person; spaces, hyphens and case of the code do not matter."""
+    _forget_expired(db, now_ms)
     typed = code.replace("-", "").replace(" ", "").upper()
-    for person, number, name, note in list(execute(sql, (typed,))):
-        _forget_note(execute, note)
-        execute(
-            "INSERT INTO people (person, number, name, since, admin) VALUES (?, ?, ?, ?, ?)",
-            (person, number, name, now_ms, admin),
-        )
+    sql = "DELETE FROM pairings WHERE code = ? RETURNING person, number, name, note"
+    for person, number, name, note in db.run(sql, typed):
+        db.run("DELETE FROM outbox WHERE id = ?", note)
+        db.insert("people", person=person, number=number, name=name, since=now_ms, admin=admin)
         return PairedPerson(person, now_ms, greeted=False, number=number, name=name, admin=admin)
     return None
 
 
-def promote(execute: Execute, who: str) -> tuple[PairedPerson, ...]:
-    """Make an admin of somebody who was let in, if that is one person; see `revoke`."""
-    meant = _meant(execute, who)
-    if len(meant) == 1:
-        # What an admin can do is said by a greeting of its own.
-        execute("UPDATE people SET admin = 1, greeted = 0 WHERE person = ?", (meant[0].person,))
-    return meant
-
-
-def people(execute: Execute) -> tuple[PairedPerson, ...]:
-    """Return everybody who was let in, the first of them first."""
-    rows = list(execute(f"{PEOPLE} ORDER BY since, person"))
-    return tuple(_person(row) for row in rows)
-
-
-def greet(
-    execute: Execute, person: str, *, chat: ChatId, text: str, now_ms: int
-) -> OutgoingMessage | None:
-    """Keep the message that greets somebody; None where it was made before, or he is not in."""
-    sql = "UPDATE people SET greeted = 1 WHERE person = ? AND NOT greeted RETURNING person"
-    if not list(execute(sql, (person,))):
-        return None
-    return outgoing.note(execute, chat=chat, text=text, now_ms=now_ms)
-
-
-def revoke(execute: Execute, who: str) -> tuple[PairedPerson, ...]:
-    """Let somebody in no more, if that is one person; return everybody who is meant.
-
-    Args:
-        execute: the transaction.
-        who: a number, an ACI, or the beginning of one; case does not matter.
-    """
-    meant = _meant(execute, who)
-    if len(meant) == 1:
-        execute("DELETE FROM people WHERE person = ?", (meant[0].person,))
-    return meant
-
-
-def _meant(execute: Execute, who: str) -> tuple[PairedPerson, ...]:
-    rows = list(
-        execute(
-            f"{PEOPLE} WHERE ?1 != ''"
-            " AND (number = ?1 OR substr(person, 1, length(?1)) = lower(?1)) ORDER BY person",
-            (who,),
-        )
-    )
-    return tuple(_person(row) for row in rows)
-
-
-def forget_expired(execute: Execute, now_ms: int) -> None:
-    """Forget codes that count no more, whom they were for, and the messages that told them."""
-    sql = "DELETE FROM pairings WHERE expires_at <= ? RETURNING note"
-    for (note,) in list(execute(sql, (now_ms,))):
-        _forget_note(execute, note)
-
-
-def _forget_note(execute: Execute, note: int) -> None:
-    execute("DELETE FROM outbox WHERE id = ?", (note,))
+def _forget_expired(db: Session, now_ms: int) -> None:
+    for (note,) in db.run("DELETE FROM pairings WHERE expires_at <= ? RETURNING note", now_ms):
+        db.run("DELETE FROM outbox WHERE id = ?", note)
 
 
 def _person(row: Row) -> PairedPerson:
     person, since, greeted, number, name, admin = row
     return PairedPerson(person, since, bool(greeted), number, name, bool(admin))
-
-
-class Pairings:
-    """Codes and people of an open store; every write is on disk on return."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def version(self) -> int:
-        """Return a number that changes with every write of somebody else, also of this process."""
-
-        def select(execute: Execute) -> int:
-            ((version,),) = execute("PRAGMA data_version")
-            return int(version)
-
-        return await self._database.read(select)
-
-    async def waiting(self) -> tuple[PairingRequest, ...]:
-        """Return the codes that are not forgotten, the oldest first."""
-        return await self._database.read(waiting)
-
-    async def people(self) -> tuple[PairedPerson, ...]:
-        """Return everybody who was let in, the first of them first."""
-        return await self._database.read(people)
-
-    async def ask(
-        self, request: PairingRequest, *, chat: ChatId, text: str, at_most: int, now_ms: int
-    ) -> OutgoingMessage | None:
-        """Keep the code of a stranger and the message that tells it; see `ask`."""
-        return await self._database.write(
-            lambda execute: ask(
-                execute, request, chat=chat, text=text, at_most=at_most, now_ms=now_ms
-            )
-        )
-
-    async def approve(self, code: str, now_ms: int) -> PairedPerson | None:
-        """Let somebody in; see `approve`."""
-        return await self._database.write(lambda execute: approve(execute, code, now_ms))
-
-    async def greet(
-        self, person: str, *, chat: ChatId, text: str, now_ms: int
-    ) -> OutgoingMessage | None:
-        """Keep the message that greets somebody, once; see `greet`."""
-        return await self._database.write(
-            lambda execute: greet(execute, person, chat=chat, text=text, now_ms=now_ms)
-        )
-
-    async def forget_expired(self, now_ms: int) -> None:
-        """Forget codes that count no more, also from the write-ahead log; see `forget_expired`."""
-        await self._database.write(lambda execute: forget_expired(execute, now_ms))
-        await self._database.scrub()
-
-
-class PairingBook:
-    """The same beside the running bot, for the command line. Made by `open_pairing_book`. Blocks.
-
-    Each call is a transaction of its own; the bot finds out by `PRAGMA data_version`.
-    """
-
-    def __init__(self, database: SharedDatabase) -> None:
-        self._database = database
-
-    def waiting(self) -> tuple[PairingRequest, ...]:
-        """Return the codes that count, the oldest first."""
-
-        def select(execute: Execute) -> tuple[PairingRequest, ...]:
-            forget_expired(execute, _now_ms())
-            return waiting(execute)
-
-        return self._database.transact(select)
-
-    def people(self) -> tuple[PairedPerson, ...]:
-        """Return everybody who was let in, the first of them first."""
-        return self._database.transact(people)
-
-    def approve(self, code: str, *, admin: bool = False) -> PairedPerson | None:
-        """Let somebody in; see `approve`."""
-        return self._database.transact(
-            lambda execute: approve(execute, code, _now_ms(), admin=admin)
-        )
-
-    def promote(self, who: str) -> tuple[PairedPerson, ...]:
-        """Make an admin of somebody who was let in; see `promote`."""
-        return self._database.transact(lambda execute: promote(execute, who))
-
-    def revoke(self, who: str) -> tuple[PairedPerson, ...]:
-        """Let somebody in no more; see `revoke`."""
-        return self._database.transact(lambda execute: revoke(execute, who))
-
-
-@contextmanager
-def open_pairing_book(path: Path, key: str | None) -> Iterator[PairingBook]:
-    """Open a store beside the process that runs on it.
-
-    Raises:
-        StoreUnreadable: the key does not fit, or the store is of another version of the program.
-        StoreFailed: there is no store, or the disk does not let it.
-    """
-    with open_shared(path, key, check=require_current) as database:
-        yield PairingBook(database)
 
 
 def _now_ms() -> int:

@@ -1,43 +1,36 @@
-"""The conversation store: what survives a crash, and in which order it gets to the disk.
+"""The store of everything that survives a crash.
 
-A message's life: accepted (inbox, `waiting`) → turn begun → model's calls recorded (open) →
-their results → answer stored together with the end of the turn and of the inbox row (one
-transaction) → each part sent, then marked with Signal's timestamp. Whatever is `waiting` when
-a process starts is where it goes on.
+A message is accepted (a waiting row of `inbox`), its turn begins, calls of the model are stored
+before they run, and then their results. The answer is stored in one transaction with the end of the
+turn and of the inbox row; each part is marked with Signal's timestamp after it was sent. A start
+continues with waiting rows.
 """
 
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
-from conversation_store import (
-    backup,
-    metadata,
-)
-from conversation_store.database import (
-    Committed,
-    locked,
-    open_database,
-)
-from conversation_store.migrations import migrate
+from conversation_store import backup
+from conversation_store.changes import ChangeStore
+from conversation_store.connections import Session
+from conversation_store.database import Committed, locked, open_database
+from conversation_store.doubts import DoubtStore
+from conversation_store.exchanges import ExchangeStore
+from conversation_store.files import FileStore
+from conversation_store.heard import CatchUpStore
+from conversation_store.memory import InstructionStore, MemoryStore
+from conversation_store.messages import MessageStore
+from conversation_store.operations import Aggregate, StoreContext, reads, writes
+from conversation_store.outbox import OutboxStore
 from conversation_store.pairings import Pairings
-from conversation_store.sections.approvals import ApprovalStore
-from conversation_store.sections.catch_up import CatchUpStore
-from conversation_store.sections.doubts import DoubtStore
-from conversation_store.sections.exchanges import ExchangeStore
-from conversation_store.sections.grants import GrantStore
-from conversation_store.sections.helpers import HelperStore
-from conversation_store.sections.instructions import InstructionStore
-from conversation_store.sections.memory import MemoryStore
-from conversation_store.sections.messages import MessageStore
-from conversation_store.sections.outbox import OutboxStore
-from conversation_store.sections.questions import QuestionStore
-from conversation_store.sections.reminders import ReminderStore
-from conversation_store.sections.section import StoreContext
-from conversation_store.sections.turns import TurnStore
-from conversation_store.sections.upkeep import StoreUpkeep
-from conversation_store.sections.usage import UsageStore
+from conversation_store.questions import GrantStore, QuestionStore
+from conversation_store.reminders import ReminderStore
+from conversation_store.schema import MIGRATIONS, Migrations, migrate
+from conversation_store.turns import TurnStore
+from conversation_store.upkeep import StoreUpkeep
+from conversation_store.usage import UsageStore
 
 
 @asynccontextmanager
@@ -48,71 +41,54 @@ async def open_store(
     retention_days: int = 30,
     committed: Committed = lambda _writes, _seconds: None,
     clock: Callable[[], float] = time.time,
+    migrations: Migrations = MIGRATIONS,
 ) -> AsyncIterator["ConversationStore"]:
     """Open or create the store, bring its schema up to date and keep its writer running.
 
-    What is of an earlier schema is kept beside it for a day; see `backup.upgrade`.
+    A store that is upgraded is kept as it was for a day; see `backup.upgrade`.
 
     Args:
         path: the database file; a missing folder is made.
         key: encrypts it at rest; None leaves it plain.
-        retention_days: messages older than this are deleted by `purge`; 0 keeps nothing of a
-            turn once it has ended.
-        committed: told after every commit how many writes it took and how many seconds.
-        clock: seconds since 1970.
+        retention_days: `purge` deletes older messages; 0 keeps nothing of a turn once it has ended.
+        committed: called after every commit with the number of writes and the seconds.
+        migrations: the steps of the schema; tests add invented ones.
 
     Raises:
         StoreError: see `conversation_store.errors`.
     """
     with locked(path) as real:
-        backup.upgrade(real, key)  # blocks: nothing is to happen before it has ended
-        async with open_database(real, key, prepare=migrate, committed=committed) as database:
+        backup.upgrade(real, key, migrations)  # blocks: nothing may happen before it has ended
+        prepare = partial(migrate, migrations=migrations)
+        async with open_database(real, key, prepare=prepare, committed=committed) as database:
             yield ConversationStore(StoreContext(database, real, clock, retention_days))
 
 
-class ConversationStore:
-    """Everything the bot remembers. Made by `open_store`.
-
-    Attributes:
-        messages: what came in.
-        turns: what the model is shown, says and calls.
-        helpers: parts of turns with conversations of their own.
-        catch_up: what people have missed in groups.
-        approvals: questions to people about calls with side effects.
-        questions: those of the model, for whose answers turns wait.
-        outbox: what goes out.
-        doubts: what a start does not know.
-        exchanges: what endpoints sign.
-        upkeep: what keeps it small.
-        memory: what it was asked to remember.
-        instructions: how it is to be in chats.
-        reminders: what people are to be told, or asked again, at a time.
-        pairings: who was let in by a code, and who waits for it.
-    """
+class ConversationStore(Aggregate):
+    """Everything that the bot remembers. Made by `open_store`."""
 
     def __init__(self, context: StoreContext) -> None:
-        self._context = context
-        self._database = context.database
+        super().__init__(context)
         self.messages = MessageStore(context)
+        self.changes = ChangeStore(context)
         self.turns = TurnStore(context)
         self.catch_up = CatchUpStore(context)
-        self.helpers = HelperStore(context)
-        self.approvals = ApprovalStore(context)
         self.questions = QuestionStore(context)
+        self.grants = GrantStore(context)
         self.outbox = OutboxStore(context)
         self.doubts = DoubtStore(context)
         self.exchanges = ExchangeStore(context)
-        self.upkeep = StoreUpkeep(context)
         self.usage = UsageStore(context)
-        self.grants = GrantStore(context)
         self.memory = MemoryStore(context)
         self.instructions = InstructionStore(context)
         self.reminders = ReminderStore(context)
-        self.pairings = Pairings(context.database)
+        self.files = FileStore(context)
+        self.pairings = Pairings(context)
+        self.upkeep = StoreUpkeep(context)
 
     @property
     def retention_days(self) -> int:
-        """After how many days messages are deleted; may be changed at any time."""
+        """Days after which messages are deleted; may be changed at any time."""
         return self._context.retention_days
 
     @retention_days.setter
@@ -121,24 +97,26 @@ class ConversationStore:
 
     @property
     def refusal(self) -> str | None:
-        """Why the disk takes nothing now, in words; None while it does.
-
-        Whoever writes meanwhile waits.
-        """
+        """Why the disk takes nothing now, in words; None if it does. Writes wait as long."""
         return self._database.refusal
 
     async def refusal_other_than(self, known: str | None) -> str | None:
         """Wait until `refusal` is another one, and return it."""
         return await self._database.refusal_other_than(known)
 
-    async def get_metadata(self, name: str) -> str | None:
-        """Return what the bot remembers about itself by a name."""
-        return await self._database.read(lambda execute: metadata.find(execute, name))
+    @reads
+    def get_metadata(self, db: Session, name: str) -> str | None:
+        """Return a note of the bot about itself."""
+        found: str | None = db.value("SELECT value FROM metadata WHERE name = ?", name)
+        return found
 
-    async def metadata_below(self, prefix: str) -> dict[str, str]:
-        """Return what the bot remembers about itself by names that begin so."""
-        return await self._database.read(lambda execute: metadata.below(execute, prefix))
+    @reads
+    def metadata_below(self, db: Session, prefix: str) -> dict[str, str]:
+        """Return the bot's notes about itself whose names have a prefix."""
+        sql = "SELECT name, value FROM metadata WHERE substr(name, 1, ?) = ?"
+        return dict(db.run(sql, len(prefix), prefix))
 
-    async def set_metadata(self, name: str, value: str) -> None:
-        """Remember something about the bot itself, instead of what was known by the name."""
-        await self._database.write(lambda execute: metadata.put(execute, name, value))
+    @writes
+    def set_metadata(self, db: Session, name: str, value: str) -> None:
+        """Store or replace a note of the bot about itself."""
+        db.run("INSERT OR REPLACE INTO metadata (name, value) VALUES (?, ?)", name, value)

@@ -1,434 +1,581 @@
-"""Turns: how one begins, goes on, ends, and is forgotten with all that was derived in it."""
+"""Turns: the conversation with the model from a message to its answer.
+
+A turn answers a message, or several, and has the id of the first. A row of `messages` with role
+'tool' and no content is a call that has started and not ended.
+"""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from conversation_store import (
+    deletion,
+    exchanges,
+    heard,
     history,
-    inbox,
-    instructions,
-    outgoing,
-    overheard,
-    remembered,
+    messages,
+    outbox,
+    questions,
     reminders,
+    retries,
+    usage,
 )
-from conversation_store.connections import Execute, Row
+from conversation_store.connections import Row, Session
 from conversation_store.models import (
     AcceptedMessage,
+    Attachment,
+    AuditEntry,
     ChatId,
+    EndedCalls,
+    History,
     Image,
     Message,
-    ModelState,
     NewExchange,
+    OutgoingMessage,
     OverheardMessage,
+    Question,
+    Quote,
+    ReceivedKind,
     Role,
-    Turn,
+    StoredHelper,
+    StoredTurn,
+    StyledText,
+    TokenSpend,
+    TurnEnd,
     TurnStatus,
-    TurnUsage,
 )
-from conversation_store.reminders import Holders
+from conversation_store.operations import (
+    Aggregate,
+    reads,
+    reads_aside,
+    reads_ended,
+    writes,
+    writes_and_scrubs,
+    writes_and_scrubs_if_gone,
+    writes_and_scrubs_soon,
+    writes_later,
+    writes_ordered,
+)
 
 INTERRUPTED: Final = "Interrupted: this call was cut off before its result was known."
 
-FORGET_CONTENTS: Final = (
-    "DELETE FROM messages WHERE turn_id = ?",
-    "DELETE FROM images WHERE turn_id = ?",
-    "DELETE FROM turn_files WHERE turn_id = ?",
-)
+MAX_IMAGES_OF_RESULTS: Final = 10
+"""Images that results of one turn keep; a model is shown no more in one request."""
+MAX_FILES_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of all files that tools produce in one turn; files that do not fit are left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What is left to do for a turn that has ended: where its answer goes, and until when."""
+class TurnStore(Aggregate):
+    """The turns of all chats."""
 
-    chat: ChatId
-    expires_at: int | None
+    def begin(
+        self,
+        pieces: Sequence[AcceptedMessage],
+        content: str,
+        *,
+        images: Sequence[Image] = (),
+        notices: Sequence[str] = (),
+        overheard: Sequence[OverheardMessage] = (),
+        retries: int | None = None,
+    ) -> StoredTurn:
+        """Begin the one turn of messages that have none, without waiting for the disk.
 
+        Writes keep their order, so nothing of the turn is stored before its beginning. If one of
+        the messages was deleted in the meantime, nothing of the turn is stored at all.
 
-def begin(
-    execute: Execute,
-    turn: Turn,
-    pieces: Sequence[AcceptedMessage],
-    told: Sequence[OverheardMessage],
-    *,
-    retries: int | None,
-    now_ms: int,
-) -> None:
-    """Store a turn's beginning, unless one of its messages was forgotten meanwhile.
+        Args:
+            pieces: the messages to be answered, oldest first.
+            content: the user message as the model sees it.
+            notices: lines for the person above the answer.
+            overheard: messages to others that the content tells of.
+            retries: the earlier turn whose question is answered again; it must still be stored.
+        """
+        message = Message(Role.USER, content, images=tuple(images))
+        turn = StoredTurn(pieces[0].id, 1, (message,), notices=tuple(notices))
+        self._begin(turn, pieces, overheard, retries)
+        return turn
 
-    Of one that answers the question of an earlier turn anew (`retries`), the earlier one has to be
-    there as well.
-    """
-    if not all(inbox.is_waiting(execute, piece.id) for piece in pieces):
-        return
-    expiry = [piece.message.expires_at for piece in pieces]
-    if retries is not None:
-        if not is_there(execute, retries):
+    @writes_later
+    def _begin(
+        self,
+        db: Session,
+        turn: StoredTurn,
+        pieces: Sequence[AcceptedMessage],
+        told: Sequence[OverheardMessage],
+        retried: int | None,
+    ) -> None:
+        if not all(_reads_as(db, piece) for piece in pieces):
             return
-        expiry += [at for (at,) in execute("SELECT expires_at FROM turns WHERE id = ?", (retries,))]
-        inbox.retry(execute, turn.id, retries)
-    expiry.append(overheard.take(execute, told, turn.id))
-    first = pieces[0].message
-    # A row that an earlier try has left goes with all that belongs to it.
-    forget_told(execute, remembered.forget_from(execute, turn.id))
-    execute(
-        "INSERT OR REPLACE INTO turns (id, chat, state, attempts, started_at, expires_at, notices)"
-        " VALUES (?, ?, 'running', 1, ?, ?, ?)",
-        (
-            turn.id,
-            first.chat,
-            now_ms,
-            min((at for at in expiry if at is not None), default=None),
+        expiry = _expiry(db, pieces)
+        if retried is not None:
+            rows = db.run("SELECT expires_at FROM turns WHERE id = ?", retried)
+            if not rows:
+                return
+            expiry.append(rows[0][0])
+            db.run("UPDATE inbox SET retries = ? WHERE id = ?", retried, turn.id)
+        chat, now = pieces[0].message.chat, self._now_ms()
+        # An earlier attempt may have left a row.
+        db.run("DELETE FROM facts WHERE turn_id = ?", turn.id)
+        db.run(
+            "INSERT OR REPLACE INTO turns (id, chat, state, attempts, started_at, expires_at,"
+            " notices) VALUES (?, ?, 'running', 1, ?, ?, ?)",
+            *(turn.id, chat, now, _earliest(expiry)),
             json.dumps(turn.notices, ensure_ascii=False) if turn.notices else None,
-        ),
-    )
-    for piece in pieces[1:]:
-        inbox.join(execute, piece.id, turn.id)
-    reminders.tell_quoted(execute, pieces, turn.id, now_ms)
-    add_message(execute, turn.id, turn.messages[0], now_ms)
-    _add_images(execute, turn.id, first.chat, turn.messages[0].images)
+        )
+        heard.take(db, told, turn.id)
+        for piece in pieces[1:]:
+            messages.join(db, piece.id, turn.id)
+        reminders.tell_quoted(db, pieces, turn.id, now)
+        _add_message(db, turn.id, turn.messages[0], now)
+        for image in turn.messages[0].images:
+            _add_image(db, turn.id, None, image)
 
+    @writes
+    def hear(
+        self, db: Session, turn_id: int, pieces: Sequence[AcceptedMessage], content: str
+    ) -> bool:
+        """Add messages to a running turn.
 
-def hear(
-    execute: Execute,
-    turn_id: int,
-    pieces: Sequence[AcceptedMessage],
-    content: str,
-    now_ms: int,
-) -> bool:
-    """Add messages to a turn that runs, unless it or one of them was forgotten meanwhile."""
-    rows = list(
-        execute("SELECT expires_at FROM turns WHERE id = ? AND state = 'running'", (turn_id,))
-    )
-    if not rows or not all(inbox.is_waiting(execute, piece.id) for piece in pieces):
-        return False
-    expiry = [at for (at,) in rows] + [piece.message.expires_at for piece in pieces]
-    execute(
-        "UPDATE turns SET expires_at = ? WHERE id = ?",
-        (min((at for at in expiry if at is not None), default=None), turn_id),
-    )
-    for piece in pieces:
-        inbox.join(execute, piece.id, turn_id)
-    reminders.tell_quoted(execute, pieces, turn_id, now_ms)
-    add_message(execute, turn_id, Message(Role.USER, content), now_ms)
-    return True
+        Returns:
+            False if the turn or one of the messages was deleted in the meantime; then nothing is
+            stored.
+        """
+        rows = db.run("SELECT expires_at FROM turns WHERE id = ? AND state = 'running'", turn_id)
+        if not rows or not all(_reads_as(db, piece) for piece in pieces):
+            return False
+        expires_at = _earliest([rows[0][0], *_expiry(db, pieces)])
+        db.run("UPDATE turns SET expires_at = ? WHERE id = ?", expires_at, turn_id)
+        for piece in pieces:
+            messages.join(db, piece.id, turn_id)
+        reminders.tell_quoted(db, pieces, turn_id, self._now_ms())
+        _add_message(db, turn_id, Message(Role.USER, content), self._now_ms())
+        return True
 
+    @reads
+    def find(self, db: Session, turn_id: int) -> StoredTurn | None:
+        """Return a stored turn; None if it is gone."""
+        sql = "SELECT attempts, progress_timestamp, progress_edits, notices FROM turns WHERE id = ?"
+        return _stored(db, turn_id, db.run(sql, turn_id))
 
-def resume(execute: Execute, turn_id: int) -> Turn | None:
-    """Count one more attempt and return what is stored of a turn; None for one that is gone."""
-    rows = list(
-        execute(
+    @writes
+    def resume(self, db: Session, accepted: AcceptedMessage) -> StoredTurn | None:
+        """Continue the turn that a crash or a restart left, and count one more attempt.
+
+        None if it was deleted together with one of its messages.
+        """
+        rows = db.run(
             "UPDATE turns SET attempts = attempts + 1 WHERE id = ?"
             " RETURNING attempts, progress_timestamp, progress_edits, notices",
-            (turn_id,),
+            accepted.id,
         )
-    )
-    return _stored(execute, turn_id, rows)
+        return _stored(db, accepted.id, rows)
 
+    @writes_and_scrubs_soon
+    def restart(self, db: Session, turn_id: int) -> None:
+        """Delete a turn, so that its messages can begin again."""
+        deletion.forget(db, [turn_id])
 
-def find(execute: Execute, turn_id: int) -> Turn | None:
-    """Return what is stored of a turn; None for one that is gone."""
-    rows = list(
-        execute(
-            "SELECT attempts, progress_timestamp, progress_edits, notices FROM turns WHERE id = ?",
-            (turn_id,),
+    @writes_ordered
+    def begin_helper(
+        self, db: Session, turn_id: int, tool_call_id: str, task: str
+    ) -> StoredHelper | None:
+        """Begin the helper that works on an open call, or continue what a restart left of it.
+
+        The messages of a helper belong to its turn and name the call; they are in no history.
+
+        Args:
+            task: the helper's first message.
+
+        Returns:
+            None if the call is not open.
+        """
+        call = history.open_call(db, turn_id, tool_call_id)
+        if call is None:
+            return None
+        said = history.of_turn(db, turn_id, call)
+        if not said:
+            said = (Message(Role.USER, task),)
+            _add_message(db, turn_id, said[0], self._now_ms(), call)
+        return StoredHelper(call, said)
+
+    @reads_ended
+    def history(
+        self,
+        db: Session,
+        chat: ChatId,
+        *,
+        max_bytes: int,
+        max_messages: int = history.MAX_HISTORY_ROWS,
+        first_turn: int = 0,
+        before: int | None = None,
+    ) -> History:
+        """Return the newest whole turns of a chat that fit, oldest first; see `history.of_chat`."""
+        return history.of_chat(
+            db,
+            chat,
+            max_bytes=max_bytes,
+            max_rows=max_messages,
+            first_turn=first_turn,
+            before=history.LAST_TURN if before is None else before,
         )
+
+    @reads_aside
+    def has_result_with(self, db: Session, chat: ChatId, words: str) -> bool:
+        """Return whether a stored result of a tool, or a message of a person, has these words."""
+        rows = db.run(
+            "SELECT 1 FROM turns JOIN messages ON messages.turn_id = turns.id"
+            " WHERE turns.chat = ? AND role IN ('tool', 'user') AND instr(content, ?) LIMIT 1",
+            *(chat, words),
+        )
+        return bool(rows)
+
+    @writes_ordered
+    def record_calls(
+        self,
+        db: Session,
+        turn_id: int,
+        assistant: Message,
+        exchanged: Sequence[NewExchange] = (),
+        spent: Sequence[TokenSpend] = (),
+        *,
+        helper: int | None = None,
+    ) -> None:
+        """Store that the model asks for calls, each as started, before any of them runs.
+
+        Returns before it is on disk. Calls that must not run twice are asked about first, and the
+        question is stored after this.
+
+        Args:
+            exchanged: the exchanges with the model, if their signatures are to be checked.
+            spent: counts even if the turn is gone.
+            helper: see `begin_helper`; None if the turn itself asks.
+        """
+        now = self._now_ms()
+        usage.count(db, spent, now)
+        if not db.run("SELECT 1 FROM turns WHERE id = ?", turn_id):
+            return
+        exchanges.add(db, turn_id, exchanged)
+        _add_message(db, turn_id, assistant, now, helper)
+        for call in assistant.tool_calls:
+            started = Message(Role.TOOL, None, tool_call_id=call.id)
+            _add_message(db, turn_id, started, now, helper)
+
+    @writes_ordered
+    def record_result(
+        self,
+        db: Session,
+        tool_call_id: str,
+        content: str,
+        entry: AuditEntry,
+        *,
+        images: Sequence[Image] = (),
+        files: Sequence[Attachment] = (),
+        helper: int | None = None,
+    ) -> None:
+        """Store the result of a call before the model sees it.
+
+        If the turn is gone, only the audit entry is stored.
+
+        Args:
+            images: shown with the result; a turn keeps its newest.
+            files: sent with the turn's answer, if they fit.
+            helper: see `begin_helper`; None if the call is one of the turn itself.
+        """
+        call = history.open_call(db, entry.turn_id, tool_call_id, helper)
+        if call is not None:
+            sql = "UPDATE messages SET content = ?, outcome = ? WHERE id = ?"
+            db.run(sql, content, entry.outcome, call)
+        if call is not None and images:
+            _add_images_of_result(db, entry.turn_id, call, images)
+        _add_to_audit(db, entry, call)
+        if files:
+            _keep_files(db, entry.turn_id, files)
+
+    @reads
+    def ended_calls(self, db: Session, turn_id: int) -> EndedCalls:
+        """Return how the calls of a turn and of its helpers ended, without those still open."""
+        return history.ended_calls(db, turn_id)
+
+    @writes_later
+    def record_progress(self, db: Session, turn_id: int, signal_timestamp: int) -> None:
+        """Store the turn's progress message, so that a restart edits it; waits for nothing."""
+        db.run(
+            "UPDATE turns SET progress_edits = progress_edits + (progress_timestamp NOT NULL),"
+            " progress_timestamp = ? WHERE id = ?",
+            *(signal_timestamp, turn_id),
+        )
+
+    @writes_and_scrubs_if_gone
+    def finish(
+        self,
+        db: Session,
+        turn: StoredTurn,
+        ended: TurnEnd,
+        parts: Sequence[str | StyledText],
+        *,
+        quote: Quote | None = None,
+        replaces: int | None = None,
+    ) -> tuple[tuple[OutgoingMessage, ...], bool]:
+        """End a turn with its answer: history, inbox and outbox change in one transaction.
+
+        Args:
+            quote: quoted if the chat is a group, or something else was said in the meantime.
+            replaces: inbox row whose answer this one replaces; see `AcceptedMessage`.
+
+        Returns:
+            the messages to send; none if the turn or its message was deleted in the meantime.
+        """
+        now = self._now_ms()
+        usage.count(db, ended.spent, now)
+        rows = _end(db, turn.id, ended, now)
+        if not rows:
+            return (), ended.retried is not None
+        ((chat, expires_at),) = rows
+        chat = ChatId.parse(chat)
+        exchanges.add(db, turn.id, ended.exchanged)
+        if ended.retried is not None:
+            replaces = retries.conclude(db, turn.id, ended.retried, now)
+        answer = outbox.NewAnswer(
+            turn.id,
+            chat,
+            tuple(parts),
+            _take_files(db, turn.id),
+            quote if quote is not None and _is_apart(db, turn.id, chat) else None,
+            replaces,
+            expires_at,
+        )
+        to_send = outbox.add_answer(db, answer, now)
+        messages.close(db, turn.id, ended.state if ended.retried is None else messages.RETRIED)
+        failed = ended.state is not TurnStatus.ANSWERED
+        reminders.count_run(db, turn.id, has_failed=failed, now_ms=now)
+        messages.close_joined(db, turn.id)
+        expired = expires_at is not None and expires_at <= now
+        if expired:
+            deletion.end(db, turn.id)
+        elif self._context.retention_days == 0:
+            db.run("DELETE FROM turns WHERE id = ?", turn.id)
+        return to_send, expired or ended.retried is not None
+
+    async def answer(
+        self,
+        accepted: AcceptedMessage,
+        parts: Sequence[str | StyledText],
+        *,
+        outcome: str,
+        attachments: Sequence[Attachment] = (),
+        quote: Quote | None = None,
+        joined: Sequence[AcceptedMessage] = (),
+        undone: Question | None = None,
+    ) -> tuple[OutgoingMessage, ...]:
+        """Answer a message without a turn (a command, a notice), or end it without words.
+
+        A turn that a bug ended is deleted, because half a turn would confuse the model.
+
+        Args:
+            accepted: with `replaces`, its answer replaces an earlier one.
+            attachments: sent with the first part.
+            undone: a question that is deleted together with its answer, on people's phones too.
+
+        Returns:
+            the messages to send; none if the message was deleted in the meantime.
+        """
+
+        def close(db: Session) -> tuple[OutgoingMessage, ...]:
+            chat, now = accepted.message.chat, self._now_ms()
+            if messages.outcome(db, accepted.id) == "deleted":
+                return ()
+            deletion.abandon(db, accepted.id)
+            removals = () if undone is None else retries.undo(db, undone, now)
+            for piece in joined:
+                messages.join(db, piece.id, accepted.id)
+            answer = outbox.NewAnswer(
+                accepted.id,
+                chat,
+                tuple(parts),
+                tuple(attachments),
+                quote if quote is not None and _is_apart(db, accepted.id, chat) else None,
+                accepted.replaces,
+                _earliest([one.message.expires_at for one in (accepted, *joined)]),
+                tuple(removals),
+            )
+            to_send = outbox.add_answer(db, answer, now)
+            messages.close(db, accepted.id, outcome)
+            if accepted.message.kind is ReceivedKind.SCHEDULED:
+                reminders.count_run(db, accepted.id, has_failed=True, now_ms=now)
+            messages.close_joined(db, accepted.id)
+            return to_send
+
+        to_send = await self._database.write(close)
+        if undone is not None:
+            await self._database.scrub()
+        expiry = _earliest([one.message.expires_at for one in (accepted, *joined)])
+        self._context.scrub_if_gone(expired=expiry is not None and expiry <= self._now_ms())
+        return to_send
+
+    @reads
+    def last_question(
+        self, db: Session, chat: ChatId, before: int, *, or_stopped: bool
+    ) -> Question | None:
+        """Return the last question of a chat that came before an inbox row; None without one.
+
+        Args:
+            or_stopped: include a question that was stopped, though nothing is kept of it.
+        """
+        return retries.last_question(db, chat, before, or_stopped=or_stopped)
+
+    @writes_and_scrubs
+    def clear(self, db: Session, chat: ChatId) -> int:
+        """Delete a chat's history and return the number of turns.
+
+        Answers that could not be sent and words that wait for a turn are deleted as well. Messages
+        that wait to be sent stay.
+        """
+        outbox.drop(db, "chat = ? AND state = 'given_up'", chat)
+        heard.forget_waiting(db, chat)
+        db.run("DELETE FROM kept_words WHERE chat = ?", chat)
+        for turn_id in deletion.told_in_catch_up(db, chat):
+            deletion.forget_at_end(db, turn_id)
+        cleared = db.run(
+            "DELETE FROM turns WHERE chat = ? AND state != 'running' RETURNING id", chat
+        )
+        for (turn_id,) in cleared:
+            db.run("DELETE FROM exchanges WHERE turn_id = ?", turn_id)
+        return len(cleared)
+
+
+def _reads_as(db: Session, piece: AcceptedMessage) -> bool:
+    """Return whether a message still waits, with the quote that it is known with."""
+    rows = db.run(
+        "SELECT json_extract(body, '$.quote.text') FROM inbox WHERE id = ? AND state = 'waiting'",
+        piece.id,
     )
-    return _stored(execute, turn_id, rows)
+    quote = piece.message.quote
+    return bool(rows) and (quote is None or not quote.text or rows[0][0] != "")
 
 
-def _stored(execute: Execute, turn_id: int, rows: Sequence[Row]) -> Turn | None:
-    if not rows:
-        return None
-    attempts, progress_timestamp, progress_edits, notices = rows[0]
-    return Turn(
-        turn_id,
-        attempts,
-        history.of_turn(execute, turn_id),
-        progress_timestamp,
-        progress_edits,
-        tuple(json.loads(notices or "[]")),
-    )
+def _expiry(db: Session, pieces: Sequence[AcceptedMessage]) -> list[int | None]:
+    """Return when messages and the messages that they quote disappear."""
+    return [
+        at
+        for piece in pieces
+        for at in (piece.message.expires_at, messages.quoted_expiry(db, piece.message))
+    ]
 
 
-def is_there(execute: Execute, turn_id: int) -> bool:
-    """Whether a turn was begun and is not forgotten."""
-    return bool(list(execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,))))
+def _earliest(times: Sequence[int | None]) -> int | None:
+    return min((at for at in times if at is not None), default=None)
 
 
-def add_message(
-    execute: Execute, turn_id: int, message: Message, now_ms: int, helper: int | None = None
+def _stored(db: Session, turn_id: int, rows: Sequence[Row]) -> StoredTurn | None:
+    for attempts, progress_timestamp, progress_edits, notices in rows:
+        return StoredTurn(
+            turn_id,
+            attempts,
+            history.of_turn(db, turn_id),
+            progress_timestamp,
+            progress_edits,
+            tuple(json.loads(notices or "[]")),
+        )
+    return None
+
+
+def _add_message(
+    db: Session, turn_id: int, message: Message, now_ms: int, helper: int | None = None
 ) -> None:
-    """Add a message to a turn that is there, or to one of its helpers."""
     calls = [
         {"id": call.id, "name": call.name, "arguments": call.arguments}
         for call in message.tool_calls
     ]
-    execute(
-        "INSERT INTO messages (turn_id, role, content, tool_calls, tool_call_id, state, created_at,"
-        " helper_of) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            turn_id,
-            message.role,
-            message.content,
-            json.dumps(calls, ensure_ascii=False) if calls else None,
-            message.tool_call_id,
-            _dumped(message.state),
-            now_ms,
-            helper,
-        ),
+    state = message.state and {"of": message.state.of, "data": message.state.data}
+    db.insert(
+        "messages",
+        turn_id=turn_id,
+        role=message.role,
+        content=message.content,
+        tool_calls=json.dumps(calls, ensure_ascii=False) if calls else None,
+        tool_call_id=message.tool_call_id,
+        state=json.dumps(state, ensure_ascii=False) if state else None,
+        created_at=now_ms,
+        helper_of=helper,
     )
 
 
-def _dumped(state: ModelState | None) -> str | None:
-    if state is None:
-        return None
-    return json.dumps({"of": state.of, "data": state.data}, ensure_ascii=False)
+def _add_image(db: Session, turn_id: int, message_id: int | None, image: Image) -> None:
+    db.run(
+        "INSERT INTO images (turn_id, chat, message_id, content_type, data)"
+        " SELECT id, chat, ?, ?, ? FROM turns WHERE id = ?",
+        *(message_id, image.content_type, image.data, turn_id),
+    )
 
 
-def add_exchanges(execute: Execute, turn_id: int, exchanges: Sequence[NewExchange]) -> None:
-    """Add exchanges of a turn, whose signatures are still to be checked."""
-    for exchange in exchanges:
-        execute(
-            "INSERT INTO exchanges"
-            " (turn_id, completion_id, request_sha256, response_sha256, model, state)"
-            " VALUES (?, ?, ?, ?, ?, 'waiting')",
-            (
-                *(turn_id, exchange.completion_id),
-                *(exchange.request_sha256, exchange.response_sha256, exchange.model),
-            ),
-        )
-
-
-def add_images_of_result(
-    execute: Execute, turn_id: int, message_id: int, images: Sequence[Image], most: int
+def _add_images_of_result(
+    db: Session, turn_id: int, message_id: int, images: Sequence[Image]
 ) -> None:
-    """Add what the result of a call shows, and keep the newest such images of its turn."""
+    """Add images that the result of a call shows, and keep the newest such images of the turn."""
     for image in images:
-        execute(
-            "INSERT INTO images (turn_id, chat, message_id, content_type, data)"
-            " SELECT id, chat, ?, ?, ? FROM turns WHERE id = ?",
-            (message_id, image.content_type, image.data, turn_id),
-        )
-    execute(
-        "DELETE FROM images WHERE turn_id = ? AND message_id IS NOT NULL AND id NOT IN"
-        " (SELECT id FROM images WHERE turn_id = ? AND message_id IS NOT NULL"
-        " ORDER BY id DESC LIMIT ?)",
-        (turn_id, turn_id, most),
+        _add_image(db, turn_id, message_id, image)
+    db.run(
+        "DELETE FROM images WHERE turn_id = ?1 AND message_id IS NOT NULL AND id NOT IN"
+        " (SELECT id FROM images WHERE turn_id = ?1 AND message_id IS NOT NULL"
+        " ORDER BY id DESC LIMIT ?2)",
+        *(turn_id, MAX_IMAGES_OF_RESULTS),
     )
 
 
-def add_calls(
-    execute: Execute, turn_id: int, assistant: Message, now_ms: int, helper: int | None = None
-) -> None:
-    """Add a message that asks for calls, and each of them as started."""
-    add_message(execute, turn_id, assistant, now_ms, helper)
-    for call in assistant.tool_calls:
-        started = Message(Role.TOOL, None, tool_call_id=call.id)
-        add_message(execute, turn_id, started, now_ms, helper)
-
-
-def open_call(
-    execute: Execute, turn_id: int, tool_call_id: str, helper: int | None = None
-) -> int | None:
-    """Return the row of an open call of a turn, or of one of its helpers.
-
-    A careless endpoint may use an id again in a later round, and for every helper.
-    """
-    rows = list(
-        execute(
-            "SELECT id FROM messages WHERE turn_id = ? AND tool_call_id = ?"
-            " AND helper_of IS ? AND role = 'tool' AND content IS NULL ORDER BY id LIMIT 1",
-            (turn_id, tool_call_id, helper),
-        )
-    )
-    return next((row_id for (row_id,) in rows), None)
-
-
-def end(
-    execute: Execute,
-    turn: Turn,
-    *,
-    state: TurnStatus,
-    answer: str,
-    model: str,
-    usage: TurnUsage,
-    now_ms: int,
-) -> Ended | None:
-    """Make a turn history; None where it, or the message that it answers, is gone."""
-    ended = list(
-        execute(
-            "UPDATE turns SET state = ?, finished_at = ?, model = ?, requests = ?,"
-            " prompt_tokens = ?, completion_tokens = ? WHERE id = ? AND EXISTS"
-            " (SELECT 1 FROM inbox WHERE inbox.id = turns.id AND inbox.state = 'waiting')"
-            " RETURNING chat, expires_at",
-            (
-                state,
-                now_ms,
-                model,
-                usage.requests,
-                usage.prompt_tokens,
-                usage.completion_tokens,
-                turn.id,
-            ),
-        )
-    )
-    if not ended:
-        return None
-    execute(
-        "UPDATE messages SET content = ? WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
-        (INTERRUPTED, turn.id),
-    )
-    execute(
-        "UPDATE approvals SET state = 'silence' WHERE state = 'open'"
-        " AND id IN (SELECT id FROM messages WHERE turn_id = ?)",
-        (turn.id,),
-    )
-    add_message(execute, turn.id, Message(Role.ASSISTANT, answer), now_ms)
-    overheard.forget_told(execute, turn.id)
-    ((chat, expires_at),) = ended
-    return Ended(ChatId.parse(chat), expires_at)
-
-
-def abandon(execute: Execute, turn_id: int, now_ms: int) -> None:
-    """End a turn without an answer of its own and forget what was said in it."""
-    rows = list(
-        execute(
-            "UPDATE turns SET state = 'stopped', finished_at = ?, notices = NULL WHERE id = ?"
-            " RETURNING id",
-            (now_ms, turn_id),
-        )
+def _end(db: Session, turn_id: int, ended: TurnEnd, now_ms: int) -> list[Row]:
+    """Make a turn history; return its chat and timer, or nothing if it or its message is gone."""
+    rows = db.run(
+        "UPDATE turns SET state = ? WHERE id = ? AND EXISTS"
+        " (SELECT 1 FROM inbox WHERE inbox.id = turns.id AND inbox.state = 'waiting')"
+        " RETURNING chat, expires_at",
+        *(ended.state, turn_id),
     )
     if rows:
-        for statement in FORGET_CONTENTS:
-            execute(statement, (turn_id,))
-        _forget_exchanges(execute, turn_id)
-        overheard.release(execute, turn_id)
-        forget_told(execute, remembered.forget_from(execute, turn_id))
-
-
-def drop_history(execute: Execute, turn_id: int) -> None:
-    """Keep nothing of what was said in a turn that has ended; its exchanges are still checked."""
-    execute("DELETE FROM turns WHERE id = ?", (turn_id,))
-
-
-def forget(execute: Execute, turn_id: int, *, time_is_over: bool = False) -> None:
-    """Forget a turn with all that was derived in it; messages that wait stand for themselves.
-
-    Args:
-        execute: runs a statement.
-        turn_id: the turn.
-        time_is_over: nobody took it back, its history has disappeared. What it is to remind people
-            of is still to come then, and what it has remembered goes at its own time.
-    """
-    execute("DELETE FROM turns WHERE id = ?", (turn_id,))
-    _forget_exchanges(execute, turn_id)
-    execute("UPDATE audit SET arguments = NULL WHERE turn_id = ?", (turn_id,))
-    overheard.release(execute, turn_id)
-    inbox.part(execute, turn_id)
-    if not time_is_over:
-        forget_holders(execute, reminders.forget_from(execute, turn_id))
-        instructions.forget_from(execute, turn_id)
-        forget_told(execute, remembered.forget_from(execute, turn_id))
-
-
-def forget_holders(execute: Execute, holders: Holders) -> None:
-    """Forget what holds the words of reminders that are forgotten by now.
-
-    Questions that the bot asked itself go as if their messages were taken back.
-    """
-    outgoing.drop(execute, holders.unsaid)
-    for run in holders.runs:
-        for turn_id in inbox.with_retries(execute, run):
-            forget(execute, turn_id)
-            outgoing.drop_unsent(execute, turn_id)
-            if inbox.is_waiting(execute, turn_id):
-                inbox.close(execute, turn_id, "deleted")
-    for told in holders.told:
-        forget_with_answers(execute, inbox.with_retries(execute, told))
-
-
-def forget_told(execute: Execute, told: Iterable[int]) -> None:
-    """Forget turns that were told what is forgotten by now; one that runs, when it ends."""
-    for turn_id in told:
-        if not forget_at_end(execute, turn_id):
-            forget(execute, turn_id, time_is_over=True)
-
-
-def forget_with_answers(execute: Execute, told: Iterable[int]) -> None:
-    """Forget turns that were told what people take back, and what is unsent of their answers.
-
-    One that runs goes when it ends; the facts that came from it go at once.
-    """
-    for turn_id in told:
-        if forget_at_end(execute, turn_id):
-            forget_told(execute, remembered.forget_from(execute, turn_id))
-        else:
-            forget(execute, turn_id, time_is_over=True)
-            outgoing.drop_unsent(execute, turn_id)
-
-
-def forget_at_end(execute: Execute, turn_id: int) -> bool:
-    """Let nothing stay of a turn that runs, once it has ended; False where it does not run."""
-    rows = list(
-        execute(
-            "UPDATE turns SET expires_at = 0 WHERE id = ? AND state = 'running' RETURNING id",
-            (turn_id,),
+        db.run(
+            "UPDATE messages SET content = ?"
+            " WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
+            *(INTERRUPTED, turn_id),
         )
+        questions.end(db, turn_id)
+        _add_message(db, turn_id, Message(Role.ASSISTANT, ended.answer), now_ms)
+        heard.forget_told(db, turn_id)
+    return rows
+
+
+def _is_apart(db: Session, row: int, chat: ChatId) -> bool:
+    """Return whether an answer needs a quote to show what it answers."""
+    return chat.is_group or messages.came_between(db, row, chat) or outbox.said_since(db, row, chat)
+
+
+def _add_to_audit(db: Session, entry: AuditEntry, call: int | None) -> None:
+    """Add an entry, together with the person who allowed the call."""
+    db.run(
+        "INSERT INTO audit (at, chat, author, turn_id, tool, arguments_sha256, outcome,"
+        " duration_ms, allowed_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?,"
+        " (SELECT answered_by FROM questions WHERE id = ? AND state = 'begun'))",
+        *(entry.at, entry.chat, entry.author, entry.turn_id, entry.tool, entry.arguments_sha256),
+        *(entry.outcome, entry.duration_ms, call),
     )
-    return bool(rows)
 
 
-def clear(execute: Execute, chat: ChatId) -> int:
-    """Forget a chat's turns that do not run and return how many that were."""
-    sql = "DELETE FROM turns WHERE chat = ? AND state != 'running' RETURNING id, expires_at"
-    forgotten = list(execute(sql, (chat,)))
-    for turn_id, expires_at in forgotten:
-        _forget_exchanges(execute, turn_id)
-        if expires_at is not None:  # nothing knows any more when its arguments have to go
-            execute("UPDATE audit SET arguments = NULL WHERE turn_id = ?", (turn_id,))
-    return len(forgotten)
+def _keep_files(db: Session, turn_id: int, files: Sequence[Attachment]) -> None:
+    """Keep the files of a call as far as they fit; none if the turn is gone."""
+    size = db.value("SELECT total(length(data)) FROM turn_files WHERE turn_id = ?", turn_id)
+    for file in files:
+        if size + len(file.data) <= MAX_FILES_BYTES:
+            size += len(file.data)
+            db.run(
+                "INSERT INTO turn_files (turn_id, name, content_type, data)"
+                " SELECT id, ?, ?, ? FROM turns WHERE id = ?",
+                *(file.name, file.content_type, file.data, turn_id),
+            )
 
 
-def expired(execute: Execute, now_ms: int) -> list[int]:
-    """Return the turns that have disappeared and do not run."""
-    rows = list(
-        execute("SELECT id FROM turns WHERE expires_at <= ? AND state != 'running'", (now_ms,))
+def _take_files(db: Session, turn_id: int) -> tuple[Attachment, ...]:
+    """Return the files that tools produced in a turn, and delete them."""
+    rows = db.run(
+        "SELECT name, content_type, data FROM turn_files WHERE turn_id = ? ORDER BY id", turn_id
     )
-    return [turn_id for (turn_id,) in rows]
-
-
-def next_expiry(execute: Execute, now_ms: int) -> int | None:
-    """Return when the next turn disappears; it may have ended by then.
-
-    What runs past its time is forgotten when it ends.
-    """
-    ((expires_at,),) = execute(
-        "SELECT min(expires_at) FROM turns WHERE expires_at IS NOT NULL"
-        " AND (state != 'running' OR expires_at > ?)",
-        (now_ms,),
-    )
-    return None if expires_at is None else int(expires_at)
-
-
-def purge(execute: Execute, before: int, at_most: int) -> int:
-    """Forget turns that were begun before a time and do not run; return how many that were."""
-    sql = (
-        "DELETE FROM turns WHERE id IN (SELECT id FROM turns"
-        " WHERE started_at < ? AND state != 'running' LIMIT ?) RETURNING id"
-    )
-    return len(list(execute(sql, (before, at_most))))
-
-
-def _forget_exchanges(execute: Execute, turn_id: int) -> None:
-    execute("DELETE FROM exchanges WHERE turn_id = ?", (turn_id,))
-
-
-def _add_images(execute: Execute, turn_id: int, chat: ChatId, images: Sequence[Image]) -> None:
-    for image in images:
-        execute(
-            "INSERT INTO images (turn_id, chat, content_type, data) VALUES (?, ?, ?, ?)",
-            (turn_id, chat, image.content_type, image.data),
-        )
+    if rows:
+        db.run("DELETE FROM turn_files WHERE turn_id = ?", turn_id)
+    return tuple(Attachment(*row) for row in rows)

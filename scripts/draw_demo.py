@@ -45,16 +45,14 @@ def transcript(questions: Sequence[str]) -> str:
 
 
 def bubbles(shown: str) -> Iterator[Bubble]:
-    """Read the messages back from their frames; a progress message is one, as it reads at last."""
+    """Parse the messages: each is followed by a line with its sender and time."""
     text: list[str] = []
     for line in shown.splitlines():
-        match line.strip()[:1]:
-            case "╭":
-                text = []
-            case "│":
-                text.append(line.strip().strip("│").strip())
-            case "╰":
-                yield Bubble("You ·" in line, " ".join(text))
+        if line.startswith(("You · ", "Bot · ")):
+            yield Bubble(line.startswith("You"), " ".join(text))
+            text = []
+        elif line:
+            text.append(line)
 
 
 def as_on_a_phone(found: Sequence[Bubble]) -> list[Bubble]:

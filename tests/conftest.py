@@ -3,9 +3,11 @@
 import asyncio
 import inspect
 import os
+import signal
 from typing import Final
 
 import pytest
+from hypothesis import settings
 
 from tests.fixtures_attestation import RECORDED
 
@@ -14,6 +16,11 @@ LONG_TEST_BOUND_SECONDS: Final = 90.0
 """Of a story with many chapters, on a machine that has much else to do."""
 
 FULL_TEST_BOUND_SECONDS: Final = 900.0
+
+# Each run draws the same examples; `pytest --hypothesis-profile=explore` draws new ones.
+settings.register_profile("steady", derandomize=True, database=None, deadline=None, print_blob=True)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile("steady")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -41,6 +48,12 @@ def _bound_of(test: pytest.Function) -> float:
 
 
 def pytest_sessionstart() -> None:
-    """Refuse to skip a hundred checks where they are meant to run."""
+    """Refuse to skip a hundred checks where they are meant to run, and let Ctrl-C work.
+
+    A shell makes the programs that it starts in the background ignore SIGINT, and all that they
+    start.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.get("RECORDINGS") == "required" and not RECORDED.is_dir():
         pytest.exit(f"RECORDINGS=required, and they are not in {RECORDED}", returncode=1)

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import pytest
 
-from bot.attestation.near_ai.evidence import ModelEvidence, NrasAnswer, NrasWord
+from bot.attestation.near_ai.nvidia import NrasAnswer, NrasWord
 from bot.attestation.near_ai.pins import ModelPins
+from bot.attestation.near_ai.report import ModelEvidence
 from bot.attestation.near_ai.verification import (
     NOT_REQUIRED,
     FirmwareRule,

@@ -1,21 +1,15 @@
-"""What a tool is: a name, a description, typed arguments and a coroutine."""
+"""Values around a tool: the tool itself, a call, its caller, its result."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFile:
-    """A file that a tool gives to the person, beside the words that the model reads.
-
-    Attributes:
-        name: ASCII letters, digits, dots and hyphens.
-        content_type: a MIME type without parameters.
-        data: its bytes.
-    """
+    """A file for the person, sent with the answer; the type is a MIME type without parameters."""
 
     name: str
     content_type: str
@@ -24,12 +18,7 @@ class ToolFile:
 
 @dataclass(frozen=True, slots=True)
 class ToolImage:
-    """An image that a tool shows to the model, scaled and of a format that models take.
-
-    Attributes:
-        content_type: a MIME type.
-        data: its bytes.
-    """
+    """An image for the model, scaled and in a format that models take."""
 
     content_type: str
     data: bytes = field(repr=False)
@@ -37,13 +26,13 @@ class ToolImage:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool returns that has more to give than words.
+    """Output of a tool that returns more than words.
 
     Attributes:
-        text: what the model reads.
-        files: what the person gets with the answer.
-        images: what the model is shown behind the text; whatever they show is strangers'.
-        untrusted: this result holds what strangers wrote, even if the tool's results do not always.
+        text: for the model.
+        files: for the person.
+        images: for the model, after the text; always counted as strangers' words.
+        untrusted: this result holds strangers' words, even if the tool's results usually do not.
     """
 
     text: str
@@ -54,15 +43,15 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whom a call is made for.
+    """The person that a call is made for.
 
     Attributes:
-        person: opaque here; the rate of calls is counted by it.
-        chat: where, opaque as well.
+        person: opaque here; rate limits count by it.
+        chat: opaque as well.
         is_admin: the person administers the bot.
-        turn: the turn that the call belongs to; None outside of one.
-        call: names the call within its turn. After a restart both are the same again, so a tool
-            that stores something recognises a call that it has carried out already.
+        turn: of the call; None outside of one.
+        call: id within the turn. After a restart both are the same, so a tool that stores
+            something recognises a call that it has carried out.
         tools: names of the only tools that exist for the call; None: all that are offered.
     """
 
@@ -76,27 +65,39 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What a call needs of people before it runs.
+    """The consent that a call needs before it runs.
 
     Attributes:
-        asks: somebody is asked, unless it is covered.
-        covers: what a person may allow for longer, so that nobody is asked about it; all of it
-            has to be allowed. Empty: each call is asked about.
-        version: of the tool; what was allowed of another version is not allowed.
-        risks: why the person should be careful, in words.
-        changes: it changes something; else the question is about what it could tell others.
+        asks: a person is asked, unless the tool is allowed for longer.
+        covers: the tools that an answer of "always" allows for longer; empty: none.
+        version: of the tool; an "always" does not cover other versions.
+        hints: reasons to look closely, in words; they decide nothing.
+        needs_admin: in a group, only an admin may allow it.
     """
 
     asks: bool = True
     covers: tuple[str, ...] = ()
     version: str = ""
-    risks: tuple[str, ...] = ()
-    changes: bool = True
+    hints: tuple[str, ...] = ()
+    needs_admin: bool = True
 
-    @property
-    def is_dangerous(self) -> bool:
-        """Whether it has risks that are known, or so many that nobody could list them."""
-        return self.changes and (bool(self.risks) or not self.covers)
+
+_WRAPPED: Final = '{"type":"function","function":{"name":"","description":"","parameters":}},'
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as a model is told of it.
+
+    Attributes:
+        parameters: JSON Schema of an object.
+        size: bytes that it takes in a request, about, as OpenAI's API spells it.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, object]
+    size: int = field(default=0, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,36 +105,32 @@ class Tool:
     """A tool that a model may call. Made of a function by `tools.schema.tool_from`.
 
     Attributes:
-        name: what the model calls it, `[a-zA-Z0-9_-]{1,64}`.
-        description: what it does, for the model.
-        parameters: the JSON Schema of the arguments that the model is shown.
-        schema_text: the same as compact JSON, written once for each tool.
-        parse: makes arguments of what the model sends; raises InvalidArguments.
-        run: does the work for a caller, with what `parse` returned; raises ToolError for an
-            expected failure.
+        name: for the model, `[a-zA-Z0-9_-]{1,64}`.
+        description: for the model.
+        parameters: JSON Schema of the arguments.
+        schema_text: the same as shown to the model, as compact JSON.
+        spec: the part that the model is told.
+        parse: turns the model's text into arguments; raises InvalidArguments.
+        run: does the work; raises ToolError for an expected failure.
         side_effects: it writes, runs or spends something: a person is asked before each call, and
-            it is never run a second time by itself.
-        asks_if: of a tool without side effects: whether this very call has some, so that a person
-            is asked about it; None: none has.
-        question: what a call is going to do, for the person who is asked, on one line; the
-            arguments are listed below it. None: the tool's name and description.
-        consent: what a call with side effects needs of people; None: each is asked about, and may
-            be allowed for longer by the tool's name.
-        untrusted: its results hold what strangers wrote; they are marked as such for the model.
-        address: the address on the internet that a call asks, where the model chooses it.
-        lasting: what it is sent is shown to the model again in later conversations, or it takes
-            such away: once the model has read what strangers wrote, a person is asked before each
-            call.
-        calls_per_minute: of all people together.
-        timeout_seconds: for one run, where it is another than that of all tools.
-        admins_only: it does not exist for anybody else.
-        changes: it changes or sends something, though nobody needs to be asked about it.
-        bookkeeping: it only notes what the model is about to do: people are not shown that it is
-            called, and a turn may call it beside its other calls.
-        for_admins: what admins are offered in its place, by the same name; None: the same.
-        answered_by_person: a person gives the result: a run may raise AwaitsPerson, and is repeated
-            once there is an answer.
-        probe: finds out whether it can work at all; raises ToolUnavailable.
+            an interrupted call never runs again by itself.
+        asks_if: for a tool without side effects: tells whether this call needs a person's yes.
+        question: heading of the question to the person, on one line above the arguments; None: the
+            tool's name and description.
+        consent: for a tool with side effects: the consent that a call needs; None: each call is
+            asked about, and the tool may be allowed for longer.
+        untrusted: its results hold strangers' words, and are marked as such for the model.
+        address: the internet address that a call asks, if the model chooses it.
+        lasting: it stores words that the model sees in later conversations, or deletes such: once
+            the model has read strangers' words, a person is asked before each call.
+        calls_per_minute: limit for all people together.
+        timeout_seconds: for one run; None: the same as for all tools.
+        admins_only: it does not exist for other people.
+        changes: it changes or sends something without a question.
+        bookkeeping: it only notes plans of the model: it is not shown to people, and a turn may
+            call it together with other tools.
+        answered_by_person: a run may raise AwaitsPerson, and is repeated after the answer.
+        probe: tests whether it can work at all; raises ToolUnavailable.
     """
 
     name: str
@@ -144,7 +141,7 @@ class Tool:
     side_effects: bool = False
     asks_if: Callable[[Any, Caller], bool] | None = None
     question: Callable[[Any], str] | None = None
-    consent: Callable[[Any], Awaitable[Consent]] | None = None
+    consent: Callable[[Any], Consent] | None = None
     untrusted: bool = False
     address: Callable[[Any], str] | None = None
     lasting: bool = False
@@ -153,14 +150,20 @@ class Tool:
     admins_only: bool = False
     changes: bool = False
     bookkeeping: bool = False
-    for_admins: "Tool | None" = None
     answered_by_person: bool = False
     probe: Callable[[], Awaitable[None]] | None = None
     schema_text: str = field(init=False, repr=False, compare=False)
+    spec: ToolSpec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        text = json.dumps(self.parameters, ensure_ascii=False, separators=(",", ":"))
+        shown = dict(self.parameters)
+        if shown.get("additionalProperties") is False:
+            del shown["additionalProperties"]  # the bot checks that, and says so
+        text = _compact(shown)
+        size = len(f"{_WRAPPED}{self.name}{self.description}{text}".encode(errors="replace"))
+        spec = ToolSpec(self.name, self.description, shown, size)
         object.__setattr__(self, "schema_text", text)
+        object.__setattr__(self, "spec", spec)
 
     @property
     def only_reads(self) -> bool:
@@ -169,9 +172,13 @@ class Tool:
         return not leaves_something and self.asks_if is None
 
     def exists_for(self, caller: Caller) -> bool:
-        """Whether somebody may call it."""
+        """Tell whether a caller may use it."""
         is_among_tools = caller.tools is None or self.name in caller.tools
         return is_among_tools and (caller.is_admin or not self.admins_only)
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def first_sentence(description: str) -> str:
@@ -180,7 +187,7 @@ def first_sentence(description: str) -> str:
 
 
 class Outcome(StrEnum):
-    """How a call ended; also the label of metrics and audit rows."""
+    """The end of a call; also the label of metrics and audit rows."""
 
     OK = "ok"
     FAILED = "failed"
@@ -194,18 +201,30 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"
     REFUSED = "refused"
     AWAITS_PERSON = "awaits_person"
-    """It has not ended: a person was asked."""
+    """The call has not ended: a person was asked."""
+
+
+class Decision(StrEnum):
+    """The answer to the question whether a call may run."""
+
+    YES = "yes"
+    NO = "no"
+    SILENCE = "silence"
+    NOT_ASKED = "not_asked"
+    """The question could not be sent."""
+    INTERRUPTED = "interrupted"
+    """Allowed and begun before a restart; the result is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the model has been told in a conversation, by whom.
+    """Words that the model was told in a conversation.
 
     Attributes:
-        people: what people wrote, with what is in the files that they sent.
-        results: what tools returned, as the model read it.
-        strangers_before: whether it has read strangers' words further back, which it is no longer
-            shown and may still repeat.
+        people: words of people, with the content of their files.
+        results: results of tools, as the model read them.
+        strangers_before: it has read strangers' words further back; it no longer sees them, but
+            may still repeat them.
     """
 
     people: Sequence[str] = ()
@@ -215,16 +234,15 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """One call as it reaches the executor.
+    """A call as it reaches the executor.
 
     Attributes:
-        call_id: names the call within its turn.
-        tool: what the model calls; perhaps no tool at all.
+        call_id: within its turn.
+        tool: the name that the model calls; perhaps no tool at all.
         arguments: the model's text, not always JSON.
-        caller: whom it is made for.
-        heard: what the model knew when it made the call.
-        consent: what it needs of people, once that is known.
-        resumed: it was begun before, and goes on.
+        heard: the words that the model knew when it made the call.
+        consent: set once it is known.
+        resumed: the call goes on after a restart or a person's answer.
     """
 
     call_id: str
@@ -238,10 +256,7 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """How a call ended, what the model reads and sees of it, and what the person gets.
-
-    The duration is that of the tool's run.
-    """
+    """The end of a call: content and images for the model, files for the person."""
 
     request: ToolRequest
     outcome: Outcome

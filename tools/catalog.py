@@ -1,25 +1,24 @@
-"""Which tools this program has. A new tool is a file of its own and one line in `CATALOG`.
+"""The list of built-in tools.
 
-One that works in the folder of a chat has its line in `IN_WORKSPACES`.
+A new tool is a file of its own and a line in `CATALOG`, or in `IN_WORKSPACES` if it works in the
+folder of a chat.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from documents.client import open_reader
-from sandbox.errors import WorkUnavailable
-from sandbox.policy import SandboxPolicy
 from tools.base import Tool
-from tools.calculator.tool import open_calculator, open_converter
-from tools.clock import current_time
-from tools.commands.tool import open_commands
-from tools.dates import date_difference, shift_date
+from tools.calculator.tool import open_calculator
+from tools.commands import open_commands
+from tools.dates import date_time
+from tools.documents.client import open_reader
 from tools.errors import ToolUnavailable
-from tools.mcp.last_words import LastWords
 from tools.registry import Registry
+from tools.sandbox.errors import WorkUnavailable
+from tools.sandbox.policy import SandboxPolicy
 from tools.schema import tool_from
-from tools.settings import McpServer, ToolSettings
+from tools.settings import COMMANDS, MAX_RESULT_BYTES, McpServer, ToolsSettings
 from tools.weather.tool import open_weather
 from tools.web.fetch import open_web_fetch
 from tools.web.search import open_web_search
@@ -30,35 +29,39 @@ _NO_MCP: Final = "The package mcp is missing: pip install 'signal-tee-bot[mcp]'.
 
 WORKSPACE: Final = "workspace"
 """The source of all tools that work with files."""
-COMMANDS: Final = "commands"
-"""The source of the tools that run commands."""
+NO_SERVERS: Final[Mapping[str, McpServer]] = {}
 
 Source = AbstractAsyncContextManager[Sequence[Tool]]
 """Provides tools as long as its context is open."""
 
-Opener = Callable[[ToolSettings, SandboxPolicy], AbstractAsyncContextManager[Tool]]
-"""Provides a tool as long as its context is open; raises ToolUnavailable where it cannot."""
+Opener = Callable[[ToolsSettings, SandboxPolicy, int], AbstractAsyncContextManager[Tool]]
+"""Provides a tool as long as its context is open; raises ToolUnavailable if it cannot work.
+
+The number bounds the bytes of a result.
+"""
+
+WorkspaceOpener = Callable[[Workspaces, ToolsSettings, SandboxPolicy, int], Source]
+"""Provides the tools for the folders of chats in the same way."""
 
 
 def offering(tool: Tool) -> Opener:
     """Return the opener of a tool that needs no settings and holds nothing."""
 
     @asynccontextmanager
-    async def opened(_: ToolSettings, __: SandboxPolicy) -> AsyncIterator[Tool]:
+    async def opened(*_: object) -> AsyncIterator[Tool]:
         yield tool
 
     return opened
 
 
 CATALOG: Final[Mapping[str, Opener]] = {
-    "calculate": lambda _, sandboxes: open_calculator(sandboxes),
-    "convert_units": lambda _, sandboxes: open_converter(sandboxes),
-    "shift_date": offering(tool_from(shift_date)),
-    "date_difference": offering(tool_from(date_difference)),
-    "current_time": offering(tool_from(current_time)),
-    "web_fetch": lambda settings, sandboxes: open_web_fetch(settings, sandboxes=sandboxes),
-    "get_weather": lambda settings, _: open_weather(settings.weather),
-    "web_search": lambda settings, sandboxes: open_web_search(
+    "calculate": lambda _, sandboxes, __: open_calculator(sandboxes),
+    "date_time": offering(tool_from(date_time)),
+    "web_fetch": lambda _, sandboxes, limit: open_web_fetch(
+        result_limit_bytes=limit, sandboxes=sandboxes
+    ),
+    "get_weather": lambda settings, *_: open_weather(settings.weather),
+    "web_search": lambda settings, sandboxes, _: open_web_search(
         settings.web_search, sandboxes=sandboxes
     ),
 }
@@ -72,83 +75,77 @@ async def _files_of(
         yield workspace_tools(workspaces, read)
 
 
-IN_WORKSPACES: Final[Mapping[str, Callable[[Workspaces, ToolSettings, SandboxPolicy], Source]]] = {
-    WORKSPACE: lambda workspaces, _, sandboxes: _files_of(workspaces, sandboxes),
-    COMMANDS: lambda workspaces, settings, sandboxes: open_commands(
-        workspaces, settings.commands, sandboxes
+IN_WORKSPACES: Final[Mapping[str, WorkspaceOpener]] = {
+    WORKSPACE: lambda workspaces, _, sandboxes, __: _files_of(workspaces, sandboxes),
+    COMMANDS: lambda workspaces, settings, _, limit: open_commands(
+        workspaces, settings.commands, result_limit_bytes=limit
     ),
 }
-"""Tools that work in the folder of the chat that they are called in, where chats have one."""
+"""Tools that work in the folder of the chat of a call, if chats have folders."""
 
 
 @asynccontextmanager
 async def open_tools(
-    settings: ToolSettings,
+    settings: ToolsSettings,
     sandboxes: SandboxPolicy | None = None,
     *,
-    last_words: LastWords | None = None,
+    servers: Mapping[str, McpServer] = NO_SERVERS,
     workspaces: Workspaces | None = None,
+    result_limit_bytes: int = MAX_RESULT_BYTES,
+    last_words: dict[str, bytes] | None = None,
 ) -> AsyncIterator[Registry]:
-    """Provide the wanted tools; what they hold (processes, connections) is closed at the end.
+    """Provide the wanted tools; their processes and connections end with this context.
 
     Args:
-        settings: which are wanted, and what they need.
-        sandboxes: what is demanded of those that run in sandboxes; nothing without it.
-        last_words: keeps what MCP servers write to their standard error; discarded without it.
-        workspaces: folders of chats; None: no chat has one.
+        settings: of the tools.
+        sandboxes: the walls that sandboxes must have; None: none.
+        servers: MCP servers by their names, which are the prefix of their tools' names.
+        workspaces: None: chats have no folders.
+        result_limit_bytes: of a result, as UTF-8.
+        last_words: keeps the end of the standard error of MCP servers, by their names.
     """
     sandboxes = sandboxes or SandboxPolicy()
-    registry = Registry()
+    withheld = settings.withheld
+    registry = Registry(withheld=withheld)
     async with AsyncExitStack() as resources:
         for name, opened in CATALOG.items():
-            if name in settings.disabled:
+            if name in withheld:
                 continue
             try:
-                tool = await resources.enter_async_context(opened(settings, sandboxes))
+                tool = await resources.enter_async_context(
+                    opened(settings, sandboxes, result_limit_bytes)
+                )
             except (ToolUnavailable, WorkUnavailable) as error:
                 registry.withdraw(name, str(error))
             else:
                 registry.offer(name, (tool,))
-        if workspaces is not None:
-            await _offer_in_workspaces(workspaces, settings, sandboxes, registry, resources)
-        if settings.mcp_servers:
-            await _open_mcp_servers(settings.mcp_servers, registry, resources, last_words)
+        if workspaces is not None and settings.in_use:
+            for name, provided in IN_WORKSPACES.items():
+                if name in withheld:
+                    continue
+                try:
+                    # If this is not known yet, the first call finds out, and withdraws them.
+                    sandboxes.require_walls(around_folder=True)
+                    source = provided(workspaces, settings, sandboxes, result_limit_bytes)
+                    registry.offer(name, await resources.enter_async_context(source))
+                except (ToolUnavailable, WorkUnavailable) as error:
+                    registry.withdraw(name, str(error))
+        if servers and settings.in_use:
+            await _open_mcp_servers(dict(sorted(servers.items())), registry, resources, last_words)
         yield registry
 
 
-async def _offer_in_workspaces(
-    workspaces: Workspaces,
-    settings: ToolSettings,
-    sandboxes: SandboxPolicy,
-    registry: Registry,
-    resources: AsyncExitStack,
-) -> None:
-    """Offer the tools of workspaces, unless it is known already that nothing walls them off.
-
-    Else the first call finds it out, and they are withdrawn then.
-    """
-    for name, opened in IN_WORKSPACES.items():
-        if name in settings.disabled:
-            continue
-        try:
-            sandboxes.require_walls_around_a_folder()
-            source = opened(workspaces, settings, sandboxes)
-            registry.offer(name, await resources.enter_async_context(source))
-        except (ToolUnavailable, WorkUnavailable) as error:
-            registry.withdraw(name, str(error))
-
-
 async def _open_mcp_servers(
-    servers: Sequence[McpServer],
+    servers: Mapping[str, McpServer],
     registry: Registry,
     resources: AsyncExitStack,
-    last_words: LastWords | None,
+    last_words: dict[str, bytes] | None,
 ) -> None:
     try:
-        # Half a second and 55 MB, which only those pay who have a server.
+        # Costs half a second and 55 MB, so it is imported only if there is a server.
         from tools.mcp.servers import open_mcp_servers  # noqa: PLC0415
     except ImportError:
-        for server in servers:
-            registry.withdraw(server.name, _NO_MCP)
+        for name in servers:
+            registry.withdraw(name, _NO_MCP)
     else:
         await resources.enter_async_context(open_mcp_servers(servers, registry, last_words))

@@ -1,17 +1,12 @@
-"""`current_time`: what time it is in a zone of the IANA time zone database, or at an offset."""
+"""Clocks: the time in a zone of the IANA time zone database, or at an offset."""
 
-import asyncio
 import re
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from difflib import get_close_matches
 from functools import cache
-from typing import Annotated, Final
+from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
-
-from pydantic import Field
 
 from tools.errors import InvalidArguments
 
@@ -19,34 +14,15 @@ MAX_ZONE_CHARACTERS: Final = 64
 CHANGE_WITHIN: Final = timedelta(days=366)
 
 _OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?([0-5]\d))?", re.IGNORECASE)
-_OFFSETS: Final = (timedelta(hours=-12), timedelta(hours=14))
-_MINUS_SIGN: Final = "\N{MINUS SIGN}"
 _NEAREST: Final = 5
 _NO_PLACES: Final = {"Factory", "localtime"}
 
 
-async def current_time(
-    zone: Annotated[str, Field(max_length=MAX_ZONE_CHARACTERS)] = "UTC",
-) -> str:
-    """Tell the current date, weekday and time of any time zone, and its next clock change.
-
-    Args:
-        zone: IANA name such as Europe/Berlin or America/New_York, the city of such a name (Tokyo),
-            or an offset such as UTC+2. For any other place send the zone that it lies in.
-    """
-    # The first call reads the directory of zones from the disk.
-    return await asyncio.to_thread(time_in, zone, datetime.now(UTC))
-
-
 def time_in(zone: str, now: datetime) -> str:
-    """Return a sentence about a moment as the clocks of a zone show it.
-
-    Args:
-        zone: a zone's name, its city, or an offset.
-        now: the moment, with its own zone.
+    """Return a sentence with the local time of a zone.
 
     Raises:
-        InvalidArguments: no zone is called that; the text has the nearest names.
+        InvalidArguments: the zone is unknown; the text has the nearest names.
     """
     name, found = find_zone(zone, now)
     local = now.astimezone(found)
@@ -59,60 +35,49 @@ def time_in(zone: str, now: datetime) -> str:
 
 
 def find_zone(text: str, now: datetime) -> tuple[str, tzinfo]:
-    """Return the zone that is meant, and its name: a `ZoneInfo`, or an offset that never changes.
+    """Return a zone and its name: a `ZoneInfo`, or an offset that never changes.
 
     Args:
         text: a zone's name, its city, or an offset.
-        now: the moment, with its own zone; decides whether zones of one name are the same.
+        now: zones with one city's name count as the same if their clocks agree now.
 
     Raises:
-        InvalidArguments: no zone is called that; the text has the nearest names.
+        InvalidArguments: the zone is unknown; the text has the nearest names.
     """
     folded = _folded(text) or "utc"
-    if name := _zones().by_name.get(folded):
+    by_name, by_city = _zones()
+    if name := by_name.get(folded):
         return name, ZoneInfo(name)
     if offset := _OFFSET.fullmatch(folded.replace("_", "")):
         return _fixed(offset)
-    names = _zones().by_city.get(folded, ())
-    if names and len({_clock(ZoneInfo(name), now) for name in names}) == 1:
+    names = by_city.get(folded, ())
+    locals_ = [now.astimezone(ZoneInfo(name)) for name in names]
+    if len({(_offset(local), _next_change(local)) for local in locals_}) == 1:
         return names[0], ZoneInfo(names[0])
-    raise InvalidArguments(_unknown(text, folded, names))
+    if names:
+        raise InvalidArguments(f"{text!r} may be {' or '.join(names)}: send one of these names.")
+    close = get_close_matches(folded, [*by_name, *by_city], n=_NEAREST)
+    nearest = dict.fromkeys(by_name.get(key) or by_city[key][0] for key in close)
+    hint = f"Similar: {', '.join(nearest)}. " if nearest else ""
+    raise InvalidArguments(
+        f"There is no time zone named {text!r}. {hint}"
+        "Send the IANA name of the zone that the place lies in, such as Asia/Shanghai for Beijing."
+    )
 
 
 def _fixed(offset: re.Match[str]) -> tuple[str, tzinfo]:
     difference = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
     if offset[1] == "-":
         difference = -difference
-    earliest, latest = _OFFSETS
-    if not earliest <= difference <= latest:
+    if not timedelta(hours=-12) <= difference <= timedelta(hours=14):
         raise InvalidArguments("There is no such offset: they go from UTC-12 to UTC+14.")
     name = _offset_name(difference)
     return name, timezone(difference, name)
 
 
-def _unknown(text: str, folded: str, names: tuple[str, ...]) -> str:
-    if names:
-        return f"{text!r} may be {' or '.join(names)}: send one of these names."
-    zones = _zones()
-    close = get_close_matches(folded, [*zones.by_name, *zones.by_city], n=_NEAREST)
-    nearest = dict.fromkeys(zones.by_name.get(key) or zones.by_city[key][0] for key in close)
-    hint = f"Similar: {', '.join(nearest)}. " if nearest else ""
-    return (
-        f"There is no time zone named {text!r}. {hint}"
-        "Send the IANA name of the zone that the place lies in, such as Asia/Shanghai for Beijing."
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Zones:
-    """The names there are, by their folded form; a city's name may be that of several zones."""
-
-    by_name: Mapping[str, str]
-    by_city: Mapping[str, tuple[str, ...]]
-
-
 @cache
-def _zones() -> _Zones:
+def _zones() -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Return the names of zones by their folded form, and by the folded names of their cities."""
     by_name: dict[str, str] = {}
     by_city: dict[str, tuple[str, ...]] = {}
     for name in sorted(available_timezones() - _NO_PLACES):
@@ -120,12 +85,12 @@ def _zones() -> _Zones:
         area, slash, city = name.rpartition("/")
         if slash and area != "Etc":
             by_city[_folded(city)] = (*by_city.get(_folded(city), ()), name)
-    return _Zones(by_name, by_city)
+    return by_name, by_city
 
 
 def _folded(text: str) -> str:
-    """Return a name as it is compared: no case, no accents, underscores for spaces."""
-    decomposed = unicodedata.normalize("NFKD", text.replace(_MINUS_SIGN, "-"))
+    """Return a name for comparison: without case or accents, underscores for spaces."""
+    decomposed = unicodedata.normalize("NFKD", text.replace("\N{MINUS SIGN}", "-"))
     plain = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
     return "_".join(plain.casefold().replace("_", " ").split())
 
@@ -135,7 +100,7 @@ def _date(local: datetime) -> str:
 
 
 def _abbreviation(local: datetime) -> str:
-    """Return for example `CET, UTC+01:00`; where a zone has no letters, the offset alone."""
+    """Return for example `CET, UTC+01:00`, or only the offset if the zone has no letters."""
     offset = _offset_name(_offset(local))
     letters = local.tzname() or ""
     return f"{letters}, {offset}" if letters.isalpha() and letters != offset else offset
@@ -153,22 +118,19 @@ def _offset_name(offset: timedelta) -> str:
 
 
 def _change(local: datetime) -> str:
-    """Return when the clocks change next; empty for an offset, which never does."""
+    """Return a phrase about the next change of the clocks, or an empty text for an offset."""
     if isinstance(local.tzinfo, timezone):
         return ""
     after = _next_change(local)
     if after is None:
         return "no clock change within a year"
     wall = after.astimezone(timezone(_offset(local)))
-    when = f"{_date(wall)}, {wall:%H:%M}"
-    # Ireland counts its winter time as the exception (negative), so only a positive one is told.
-    if (local.dst() or timedelta()) > timedelta():
-        return f"daylight saving time until {when}"
-    return f"next change on {when} to {_abbreviation(after)}"
+    changed = after.astimezone(local.tzinfo)
+    return f"next change on {_date(wall)}, {wall:%H:%M} to {_abbreviation(changed)}"
 
 
 def _next_change(local: datetime) -> datetime | None:
-    """Return the first moment, to the minute, at which the offset is another one."""
+    """Return the first moment with another offset, to the minute, in UTC."""
     zone, offset = local.tzinfo, _offset(local)
     before = local.astimezone(UTC).replace(second=0, microsecond=0)
     end = before + CHANGE_WITHIN
@@ -177,17 +139,9 @@ def _next_change(local: datetime) -> datetime | None:
             return None
         before = after
     while after - before > timedelta(minutes=1):
-        middle = before + (after - before) // 2
-        middle = middle.replace(second=0, microsecond=0)
+        middle = (before + (after - before) // 2).replace(second=0, microsecond=0)
         if _offset(middle.astimezone(zone)) == offset:
             before = middle
         else:
             after = middle
-    return after.astimezone(zone)
-
-
-def _clock(zone: tzinfo, now: datetime) -> tuple[timedelta, datetime | None]:
-    """Return what makes two zones tell the same time: the offset and its next change."""
-    local = now.astimezone(zone)
-    after = _next_change(local)
-    return _offset(local), after and after.astimezone(UTC)
+    return after

@@ -1,11 +1,11 @@
-"""How a person is shown what a model, a server or a stranger wrote: whole, with nothing hidden.
+"""Show text of models, servers and strangers to people: whole, with nothing hidden.
 
-What a phone would not show, or would show somewhere else, is spelt out between ⟨ and ⟩:
+Characters that a phone would hide or move are spelt out between ⟨ and ⟩:
 
 - `⟨12 spaces⟩`: a run of three or more, which could push the rest out of sight;
 - `⟨U+202E⟩`, `⟨12 times U+200B⟩`: control, bidi, zero-width, tag and blank characters, variation
-  selectors, line separators, spaces other than the common one, and combining marks that do not
-  belong to the letter before them (such as strokes that strike out a digit);
+  selectors, line separators and unusual spaces; also combining marks that do not belong to the
+  letter before them, such as a stroke through a digit;
 - `⟨rtl שלום ltr⟩`: right-to-left letters. The Latin words around them keep everything else in the
   order in which it was written; Unicode's bidi algorithm (UAX #9) would swap numbers and fields.
 
@@ -29,7 +29,7 @@ _MAX_RUN: Final = 200
 
 _CURIOUS: Final = re.compile(r" {3,}|[^\x20-\x7e]+")
 
-# Printable for Python, yet nothing is seen of them, or they change what is beside them.
+# Printable for Python, yet invisible, or they change their neighbours.
 # Source: Default_Ignorable_Code_Point in Unicode's DerivedCoreProperties.txt; the blank Braille
 # pattern, musical null notehead and Khitan filler; Hangul vowels and finals, which join the letter
 # before them; and U+FFFC, which phones replace by a name.
@@ -38,7 +38,7 @@ _HIDDEN: Final = re.compile(
     "\ufffc\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
 )
 _BRACKETS: Final = frozenset("⟨⟩\u2329\u232a\u276c\u276d\u3008\u3009")
-"""Those of the marks, and those that look like them."""
+"""The brackets of the marks, and brackets that look like them."""
 
 # Controls, zero width space, marks of direction, separators of lines, embeddings and isolates, tags
 # and private use. The joiners stay: emoji and several scripts need them.
@@ -59,12 +59,12 @@ _RIGHT_TO_LEFT: Final = re.compile(
 
 
 def shown(value: object) -> str:
-    """Return a JSON value as a person is shown it: all of it, on one line, nothing hidden."""
+    """Return a JSON value for people: all of it, on one line, with nothing hidden."""
     return visible(json.dumps(value, ensure_ascii=False))
 
 
 def visible(text: str) -> str:
-    """Return a text with what a phone hides or moves spelt out; see the module for the marks."""
+    """Return a text with hidden and moved characters spelt out; see the module for the marks."""
     spelt: dict[str, str] = {}  # 64 KiB may hold 20,000 runs, most of them alike
 
     def spell(match: re.Match[str]) -> str:
@@ -80,9 +80,8 @@ def visible(text: str) -> str:
 def plain(text: str) -> str:
     """Return a text of several lines in which nothing moves or hides letters.
 
-    Milder than `visible`: letters of every script stay as they are, so that people can read their
-    own language, and only what steers the display is spelt out. No decision about side effects is
-    shown so.
+    Milder than `visible`: letters of every script stay, so that people can read their own language.
+    Never use it for questions about side effects.
     """
     lines = (" ".join(line.split()) for line in text.strip().splitlines())
     return "\n".join(_STEERING.sub(lambda found: _mark(found[0], 1), line) for line in lines)
@@ -91,6 +90,13 @@ def plain(text: str) -> str:
 def one_line(text: str) -> str:
     """Return the same on one line."""
     return " ".join(plain(text).split())
+
+
+def short_line(text: str, max_characters: int) -> str:
+    """Return a text on one line, without invisible characters and cut to a length."""
+    seen = "".join(letter for letter in text if letter.isprintable() or letter.isspace())
+    line = " ".join(seen.split())
+    return line if len(line) <= max_characters else line[: max_characters - 1].rstrip() + "…"
 
 
 def _spelt_out(run: str) -> str:
@@ -105,7 +111,7 @@ def _spelt_out(run: str) -> str:
         if _combines(character):
             is_first = count == 1 and character not in marks and len(marks) < MAX_MARKS
             shows = is_first and _belongs_to(character, base) and _is_one(base + marks + character)
-            if len(marks) < MAX_MARKS:  # what is beyond counts for nothing
+            if len(marks) < MAX_MARKS:  # further ones are not shown
                 marks += character
         else:
             shows, marks = _is_seen(character), ""
@@ -130,20 +136,20 @@ def _is_seen(character: str) -> bool:
         character.isprintable()
         and character not in _BRACKETS
         and not _HIDDEN.match(character)
-        # One that Unicode holds to be the same as another: the Kelvin sign, say.
+        # Some are the same as another character to Unicode, such as the Kelvin sign.
         and unicodedata.is_normalized("NFC", character)
     )
 
 
 @lru_cache(maxsize=8_192)
 def _is_one(letter: str) -> bool:
-    """Whether no other text looks like it: neither one character nor another order of its marks."""
+    """Tell whether no other character or order of marks looks the same."""
     return unicodedata.is_normalized("NFC", letter)
 
 
 @lru_cache(maxsize=8_192)
 def _belongs_to(mark: str, base: str) -> bool:
-    """Whether a mark is of the same script as the letter before it, as vowel signs are."""
+    """Tell whether a mark is of the same script as the letter before it, like a vowel sign."""
     return (
         _is_seen(mark)
         and bool(base)

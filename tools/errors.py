@@ -1,55 +1,66 @@
-"""What a tool may raise on purpose.
+"""Errors that a tool may raise on purpose; each is the outcome of a call.
 
-ToolError             an expected failure: its text is a sentence that the model reads
-├── UnknownTool       there is no tool of that name; the text names those there are
-├── InvalidArguments  the arguments do not fit; the text says what to send instead
-├── RateLimited       too many calls; the text says when the next one may come
-├── Declined          a person said no
-├── Unanswered        no person said yes: nobody answered in time, or nobody could be asked
-├── Interrupted       it was begun before a restart; whether it took effect is unknown
-├── AwaitsPerson      a person has been asked for the result; the call stays open until then
-├── ToolUnavailable   the tool cannot work until the operator mends something; the text says what
-└── ToolTimeout       the tool was stopped because it took too long
-
-Anything else that leaves a tool is a bug: logged, and told to the model without details.
+Any other exception is a bug: logged, and told to the model without details.
 """
+
+from typing import ClassVar
+
+from tools.base import Outcome
 
 
 class ToolError(Exception):
-    """An expected failure, said in a sentence that the model can act on."""
+    """An expected failure, in a sentence that helps the model to go on."""
+
+    outcome: ClassVar = Outcome.FAILED
 
 
 class UnknownTool(ToolError):
-    """There is no tool of that name."""
+    """The tool is unknown; the text names the known ones."""
+
+    outcome = Outcome.UNKNOWN
 
 
 class InvalidArguments(ToolError):
-    """The arguments do not fit the tool's schema."""
+    """The arguments do not fit the tool's schema; the text says what to send instead."""
+
+    outcome = Outcome.INVALID
 
 
 class RateLimited(ToolError):
-    """There were too many calls."""
+    """There were too many calls; the text says when the next one may come."""
+
+    outcome = Outcome.RATE_LIMITED
 
 
 class Declined(ToolError):
     """A person did not want the call."""
 
+    outcome = Outcome.DECLINED
+
 
 class Unanswered(ToolError):
-    """No person allowed the call."""
+    """The question whether the call may run got no answer."""
+
+    outcome = Outcome.UNANSWERED
 
 
 class Interrupted(ToolError):
-    """The call was begun before a restart, and is not begun again."""
+    """The call began before a restart; whether it took effect is unknown."""
+
+    outcome = Outcome.INTERRUPTED
 
 
 class AwaitsPerson(ToolError):
     """A person answers the call, which stays open; run again later, it returns the answer."""
 
+    outcome = Outcome.AWAITS_PERSON
+
 
 class ToolUnavailable(ToolError):
-    """The tool cannot work as it is set up; it is withdrawn, and it alone."""
+    """The tool cannot work until the operator mends something; it is withdrawn."""
 
 
 class ToolTimeout(ToolError):
     """The tool was stopped because it took too long."""
+
+    outcome = Outcome.TIMEOUT

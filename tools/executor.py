@@ -1,13 +1,14 @@
-"""One call of one tool, as one pipeline.
+"""Run one call of one tool, as one pipeline.
 
 Find, validate, limit the rate, approve, run under a time-out, mark and trim, bound the files,
-audit. Whatever happens to the call is a result that the model reads. Only cancellation and a
+audit. Every way that a call can end is a result that the model reads. Only cancellation and a
 failing audit leave the executor.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+import json
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -16,37 +17,28 @@ from typing import Any, Final
 
 import structlog
 
-from sandbox.errors import WorkError, WorkTimeout, WorkUnavailable
 from tools import policy
-from tools.approval import Approval
-from tools.arguments import without_unknown
-from tools.audit import Audit
-from tools.base import Caller, Consent, Outcome, Tool, ToolOutput, ToolRequest, ToolResult
+from tools.base import Caller, Consent, Decision, Outcome, Tool, ToolOutput, ToolRequest, ToolResult
+from tools.display import visible
 from tools.errors import (
     AwaitsPerson,
-    Declined,
-    Interrupted,
     InvalidArguments,
-    RateLimited,
     ToolError,
     ToolTimeout,
     ToolUnavailable,
-    Unanswered,
     UnknownTool,
 )
-from tools.files import note_about, presentable
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
-from tools.results import MIN_LIMIT_BYTES, mark, trim
+from tools.results import MIN_LIMIT_BYTES, mark, note_about, presentable, trim
+from tools.sandbox.errors import WorkError, WorkTimeout, WorkUnavailable
 from tools.settings import MAX_RESULT_BYTES
 
-CONSENT_SECONDS: Final = 10.0
-"""For finding out whether a person has to be asked."""
-_VERSION_CHARACTERS: Final = 16
 MAX_ARGUMENTS_BYTES: Final = 65_536
 MAX_SCHEMA_CHARACTERS: Final = 2_000
 """A longer schema is not repeated with each complaint: the model has it already."""
-
+MAX_NAMED_ARGUMENTS: Final = 5
+_VERSION_CHARACTERS: Final = 16
 _MAX_NAME_CHARACTERS: Final = 64
 _MAX_NAMES: Final = 40
 
@@ -56,33 +48,33 @@ _FILES_ALONE: Final = "The tool ran; the person gets what it returned as a file.
 _BUG: Final = "The tool failed because of a fault in the tool itself; trying again will not help."
 _PERHAPS_DONE: Final = " Whether it took effect is unknown; tell the person."
 
+Ask = Callable[[ToolRequest, str], Awaitable[Decision]]
+"""Asks a person whether a call may run. The request has the consent that it needs; the question is
+complete and of bounded length. Asking again about the same call goes on with the same question. If
+no question is needed, the answer is yes at once."""
+
+Starting = Callable[[ToolRequest], Awaitable[None]]
+"""Stores that a call now runs; after it returns, that survives a crash."""
+
+Finished = Callable[[ToolResult], Awaitable[None]]
+"""Stores the result of a call; after it returns, that survives a crash."""
+
 log = structlog.get_logger()
 
 
 class _Bug(ToolError):
     """A fault in a tool, logged."""
 
-
-_OUTCOMES: Final[tuple[tuple[type[ToolError], Outcome], ...]] = (
-    (UnknownTool, Outcome.UNKNOWN),
-    (InvalidArguments, Outcome.INVALID),
-    (RateLimited, Outcome.RATE_LIMITED),
-    (Declined, Outcome.DECLINED),
-    (Unanswered, Outcome.UNANSWERED),
-    (Interrupted, Outcome.INTERRUPTED),
-    (ToolTimeout, Outcome.TIMEOUT),
-    (_Bug, Outcome.BUG),
-    (ToolError, Outcome.FAILED),
-)
+    outcome = Outcome.BUG
 
 
 class ToolExecutor:
-    """Runs what a model asks for; any number of calls at the same time.
+    """Runs the calls of models; any number at the same time.
 
     Args:
-        registry: the tools there are.
-        limits: how often they may be called.
-        timeout_seconds: for one run of a tool that has no time of its own.
+        registry: the tools.
+        limits: of the rate of calls.
+        timeout_seconds: for one run of a tool that has no time-out of its own.
         result_limit_bytes: a longer result is cut, as UTF-8.
 
     Attributes:
@@ -103,65 +95,50 @@ class ToolExecutor:
         if result_limit_bytes < MIN_LIMIT_BYTES:
             raise ValueError(f"a result needs at least {MIN_LIMIT_BYTES} bytes")
         self._registry = registry
-        self._limits = limits
+        self.limits = limits
         self.timeout_seconds = timeout_seconds
         self._result_limit_bytes = result_limit_bytes
 
-    async def execute(self, request: ToolRequest, audit: Audit, approval: Approval) -> ToolResult:
-        """Run one call to its end and return what the model reads of it, audited.
+    async def execute(
+        self, request: ToolRequest, *, ask: Ask, starting: Starting, finished: Finished
+    ) -> ToolResult:
+        """Run one call to its end and return its audited result.
 
-        One that a person has to answer has not ended, and is not audited yet.
+        A call that awaits a person has not ended, and is not audited yet.
 
         Args:
             request: as the model sent it; nothing about it needs to be right.
-            audit: is told before the run of what a person has allowed, and before this returns; its
-                errors are not caught.
-            approval: asks a person before what needs a yes.
+            ask: called before a call that needs a yes.
+            starting: called before the run of an allowed call; its errors are not caught.
+            finished: called before this returns; its errors are not caught.
         """
-        stopwatch = _Stopwatch()
-        shown = ToolOutput("")
+        started: float | None = None
         try:
             tool = self._find(request)
             arguments, ignored = _validate(tool, request.arguments)
             if not request.resumed:  # it was counted when it began
-                self._limits.take(tool, request.caller.person)
+                self.limits.take(tool, request.caller.person)
             if _needs_yes(tool, arguments, request):
-                asking = replace(request, consent=await self._consent(tool, arguments))
-                question = _question(tool, arguments, asking.consent)
-                await policy.approve(asking, question, approval)
+                asking = replace(request, consent=_consent(tool, arguments))
+                policy.require_yes(await ask(asking, _question(tool, arguments, asking.consent)))
                 tool = self._find_again(tool, request)
-                await audit.starting(request)
-            with stopwatch:
-                output = await self._run(tool, arguments, _calling(request))
+                await starting(request)
+            started = monotonic()
+            output = await self._run(tool, arguments, _calling(request))
             shown = self._presentable(tool, output, ignored)
             outcome = Outcome.OK
         except AwaitsPerson:
             return ToolResult(request, Outcome.AWAITS_PERSON, "", 0.0)
         except ToolError as error:
-            outcome = _outcome(error)
+            outcome = error.outcome
             shown = ToolOutput(trim(str(error), self._result_limit_bytes))
-        result = ToolResult(
-            request, outcome, shown.text, stopwatch.seconds, shown.files, shown.images
-        )
-        await audit.finished(result)
+        seconds = 0.0 if started is None else monotonic() - started
+        result = ToolResult(request, outcome, shown.text, seconds, shown.files, shown.images)
+        await finished(result)
         return result
 
-    async def _consent(self, tool: Tool, arguments: Any) -> Consent:
-        """Return what a call needs of people; a tool that cannot tell asks each time."""
-        if not tool.side_effects:
-            return Consent(changes=tool.asks_if is not None)
-        version = _version(tool)
-        if tool.consent is None:
-            return Consent(covers=(tool.name,), version=version)
-        with _bugs_told(tool.name):
-            try:
-                async with asyncio.timeout(CONSENT_SECONDS):
-                    return replace(await tool.consent(arguments), version=version)
-            except (ToolError, WorkError, TimeoutError):
-                return Consent()
-
     def asks_first(self, request: ToolRequest) -> bool:
-        """Whether a person is asked before a call runs; also False where it cannot run at all."""
+        """Tell whether a person is asked before a call; False as well if it cannot run at all."""
         try:
             tool = self._find(request)
             return tool.side_effects or (
@@ -179,12 +156,13 @@ class ToolExecutor:
         return tool
 
     def _find_again(self, asked_about: Tool, request: ToolRequest) -> Tool:
-        """Find a tool as it is now: whole minutes may have passed since a person was asked."""
+        """Find a tool again after the question, which may have taken minutes."""
         tool = self._registry.get_for(request.caller, request.tool)
-        if tool is None or _as_listed(tool) != _as_listed(asked_about):
+        # An MCP server may have put another tool under the same name.
+        if tool is None or _version(tool) != _version(asked_about):
             raise ToolError(
-                f"Not run: {asked_about.name} was allowed, but is gone meanwhile, or another than "
-                "it was. Tell the person that it was not done."
+                f"Not run: {asked_about.name} was allowed, but was removed or changed in the "
+                "meantime. Tell the person that it was not done."
             )
         return tool
 
@@ -208,44 +186,29 @@ class ToolExecutor:
                 raise _timed_out(tool, words) from None
 
     def _presentable(self, tool: Tool, output: str | ToolOutput, ignored: str) -> ToolOutput:
-        """Return what the model reads and sees of an output, and what the person gets."""
-        with _bugs_told(tool.name):  # an output that is no text and no files is a tool's bug, too
+        """Return an output within all bounds, with strangers' words marked."""
+        with _bugs_told(tool.name):  # an output of a wrong type is a tool's bug, too
             if not isinstance(output, ToolOutput):
                 output = ToolOutput(output)
             files = presentable(output.files)
             note = note_about(len(files), of=len(output.files)) + ignored
+            room = max(MIN_LIMIT_BYTES, self._result_limit_bytes - len(note))
             words = output.text
             if not words.strip() and (files or output.images):
                 words = _FILES_ALONE if files else _IMAGES_ALONE
-            # What can be read in a picture is nobody's word, whoever made the picture.
-            untrusted = tool.untrusted or output.untrusted or bool(output.images)
-            text = self._readable(tool.name, words, note, untrusted=untrusted)
+            if not words.strip():
+                text = note.strip() or _EMPTY
+            # A picture may show strangers' words, whatever its source.
+            elif tool.untrusted or output.untrusted or output.images:
+                text = mark(words, tool.name, room) + note
+            else:
+                text = trim(words, room) + note
             return ToolOutput(text, files, output.images)
-
-    def _readable(self, tool: str, content: str, note: str, *, untrusted: bool) -> str:
-        room = max(MIN_LIMIT_BYTES, self._result_limit_bytes - len(note))
-        if not content.strip():
-            return note.strip() or _EMPTY
-        if untrusted:
-            return mark(content, tool, room) + note
-        return trim(content, room) + note
-
-
-class _Stopwatch:
-    """The seconds spent inside; 0.0 when it was never entered."""
-
-    seconds = 0.0
-
-    def __enter__(self) -> None:
-        self._started = monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = monotonic() - self._started
 
 
 @contextmanager
 def _bugs_told(tool: str) -> Iterator[None]:
-    """Be the boundary around a tool's own code: a bug in it must not end the turn."""
+    """Turn a bug in a tool's own code into a result, so that it does not end the turn."""
     try:
         yield
     except ToolError:
@@ -254,7 +217,7 @@ def _bugs_told(tool: str) -> Iterator[None]:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        # Nobody cancelled this call: the tool awaited something that was cancelled elsewhere.
+        # The call was not cancelled: the tool awaited something that was cancelled elsewhere.
         log.exception("tool.bug", tool=tool)
         raise _Bug(_BUG) from None
     except Exception:
@@ -263,16 +226,17 @@ def _bugs_told(tool: str) -> Iterator[None]:
 
 
 def _validate(tool: Tool, text: str) -> tuple[Any, str]:
-    """Return the arguments of a call, and a note about those that the tool does not have."""
+    """Return the arguments of a call, and a note about ignored ones."""
     if len(text) > MAX_ARGUMENTS_BYTES:
         raise InvalidArguments(f"The arguments of {tool.name} are too long.")
     try:
         with _bugs_told(tool.name):
             return tool.parse(text), ""
     except InvalidArguments as problems:
-        if (without := without_unknown(tool, text)) is not None:
+        kept, note = _without_unknown(tool, text)
+        if note:
             with suppress(InvalidArguments), _bugs_told(tool.name):
-                return tool.parse(without.text), without.note
+                return tool.parse(kept), note
         schema = f"this schema: {tool.schema_text}"
         if len(tool.schema_text) > MAX_SCHEMA_CHARACTERS:
             schema = "the tool's schema."
@@ -282,19 +246,50 @@ def _validate(tool: Tool, text: str) -> tuple[Any, str]:
         ) from None
 
 
+def _without_unknown(tool: Tool, text: str) -> tuple[str, str]:
+    """Return only the arguments that the tool has, and a note about the others.
+
+    The note is empty if the tool has them all, or if its schema allows others.
+    """
+    known = tool.parameters.get("properties")
+    if not isinstance(known, dict) or tool.parameters.get("additionalProperties") is not False:
+        return text, ""
+    try:
+        sent = json.loads(text)
+    except (ValueError, RecursionError):
+        return text, ""
+    if not isinstance(sent, dict) or not (unknown := [name for name in sent if name not in known]):
+        return text, ""
+    kept = {name: value for name, value in sent.items() if name in known}
+    first, more = unknown[:MAX_NAMED_ARGUMENTS], len(unknown) - MAX_NAMED_ARGUMENTS
+    named = ", ".join(visible(name[:_MAX_NAME_CHARACTERS]) for name in first)
+    rest = f" and {more} more" if more > 0 else ""
+    note = f"\n[Ignored, because {tool.name} has no such argument: {named}{rest}.]"
+    return json.dumps(kept), note
+
+
 def _needs_yes(tool: Tool, arguments: Any, request: ToolRequest) -> bool:
     with _bugs_told(tool.name):
         changes = tool.asks_if is not None and tool.asks_if(arguments, request.caller)
         return changes or policy.needs_yes(tool, arguments, request.heard)
 
 
+def _consent(tool: Tool, arguments: Any) -> Consent:
+    if not tool.side_effects:
+        return Consent(needs_admin=tool.asks_if is not None)
+    if tool.consent is None:
+        return Consent(covers=(tool.name,), version=_version(tool), needs_admin=False)
+    with _bugs_told(tool.name):
+        return tool.consent(arguments)
+
+
 def _question(tool: Tool, arguments: Any, consent: Consent) -> str:
     with _bugs_told(tool.name):
-        return policy.question(tool, arguments, consent.risks)
+        return policy.question(tool, arguments, consent.hints)
 
 
 def _calling(request: ToolRequest) -> Caller:
-    """Return the caller of a run: a call within a call is named after both."""
+    """Return the caller of a run; the id of a helper's call begins with that of its helper."""
     within = request.caller.call
     call = f"{within}/{request.call_id}" if within else request.call_id
     return replace(request.caller, call=call)
@@ -305,18 +300,8 @@ def _timed_out(tool: Tool, words: str) -> ToolTimeout:
 
 
 def _version(tool: Tool) -> str:
-    """Return what differs when a server puts another tool under the same name."""
-    listed = f"{tool.description}\0{tool.schema_text}"
+    listed = f"{tool.side_effects}\0{tool.description}\0{tool.schema_text}"
     return hashlib.sha256(listed.encode(errors="replace")).hexdigest()[:_VERSION_CHARACTERS]
-
-
-def _as_listed(tool: Tool) -> tuple[object, ...]:
-    """Return what a yes was given for: an MCP server may put another tool under the same name."""
-    return tool.description, tool.parameters, tool.side_effects
-
-
-def _outcome(error: ToolError) -> Outcome:
-    return next(outcome for kind, outcome in _OUTCOMES if isinstance(error, kind))
 
 
 def _unknown(name: str, names: list[str]) -> str:

@@ -1,36 +1,36 @@
-"""Which calls a person is asked about, what the question says, and what comes of the answer.
+"""Decide which calls need a person's yes, and write the question.
 
-Only an explicit yes lets such a call run. The question shows every argument of the call, whole, in
-words that cannot disguise anything: each on a line of its own, with what a phone would hide spelt
-out (`tools.display`). A call that is too large to be shown is refused, never shown in part.
+Only an explicit yes lets such a call run. The question shows every argument, whole, each on a line
+of its own; characters that a phone would hide are spelt out (`tools.display`). A call that is too
+long to be shown is refused, never shown in part.
 
-Asked about are calls with side effects, and, once the model has read what strangers wrote, two more
-kinds. A call that could carry a conversation away: it may ask only those addresses on the internet
-that a person or what it read has named, letter by letter, because an address that it puts together
-itself could contain what people said here, for whoever it belongs to. And a call that lasts: what
-strangers have it remember would speak for them in every later conversation.
+A call with side effects needs a yes. Once the model has read strangers' words, two more kinds do:
+
+- A call that could carry a conversation away. It may freely open an internet address that a person
+  or a page has named letter by letter. An address that the model puts together itself could contain
+  words from this chat, for the owner of that address.
+- A call that lasts: a stranger's words would speak for the person in every later conversation.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, Never
+from typing import Any, Final
 
 from pydantic import BaseModel
 
-from tools.approval import Approval, Decision
-from tools.base import Heard, Tool, ToolRequest, first_sentence
+from tools.base import Decision, Heard, Tool, first_sentence
 from tools.display import shown, visible
 from tools.errors import Declined, Interrupted, InvalidArguments, Unanswered
 from tools.results import holds_marked, marked_by
 
 MAX_QUESTION_BYTES: Final = 32_768
-"""Some twenty pages: more than anybody reads before a yes."""
+"""About twenty pages."""
 
 _MAY_NAME: Final = frozenset({"web_search", "web_fetch"})
-"""Tools whose results name addresses: what they return is not of the model's choice. A server's
-tool may only repeat what the model has sent it."""
+"""Tools whose results name addresses that the model did not choose. A tool of an MCP server may
+only repeat words that the model has sent it."""
 
 _MAX_DESCRIPTION_CHARACTERS: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -58,19 +58,12 @@ _INTERRUPTED: Final = (
 
 
 def needs_yes(tool: Tool, arguments: Any, heard: Heard) -> bool:
-    """Whether a person is asked before a call.
-
-    Args:
-        tool: what is called.
-        arguments: as the tool has parsed them.
-        heard: what the model has been told before it made the call.
-    """
+    """Tell whether a call needs a person's yes, by its parsed arguments and the words before it."""
     if tool.side_effects:
         return True
     if tool.address is None and not tool.lasting:
         return False
-    told = chain(heard.results, heard.people)  # people hand on files, which strangers may have made
-    if not heard.strangers_before and not any(map(holds_marked, told)):
+    if not heard.strangers_before and not strangers_words(heard):
         return False
     if tool.address is None:
         return True
@@ -78,41 +71,58 @@ def needs_yes(tool: Tool, arguments: Any, heard: Heard) -> bool:
     return not _is_named(tool.address(arguments), (*heard.people, *pages))
 
 
+def strangers_words(heard: Heard, *, but_of: Collection[str] = ()) -> bool:
+    """Tell whether the model was shown strangers' words, also in files that people handed on.
+
+    Results of the tools in `but_of` do not count.
+    """
+    results = (result for result in heard.results if marked_by(result) not in but_of)
+    return any(map(holds_marked, chain(results, heard.people)))
+
+
 def _is_named(address: str, texts: Iterable[str]) -> bool:
-    """Whether an address is in one of the texts; what is not sent, or says nothing, may differ."""
+    """Tell whether an address is in one of the texts, but for its fragment, slash and scheme."""
     sent = address.partition("#")[0].rstrip("/")
     without_scheme = sent.partition("://")[2] or sent
     return any(without_scheme in text for text in texts)
 
 
-async def approve(request: ToolRequest, asked: str, approval: Approval) -> None:
-    """Return when a person has allowed the call.
+def require_yes(decision: Decision) -> None:
+    """Return if a person has allowed a call.
 
     Raises:
         Declined: a person said no.
-        Unanswered: nobody answered in time, or nobody could be asked.
+        Unanswered: there was no answer in time, or the question could not be sent.
         Interrupted: it was allowed and begun before a restart.
     """
-    decision = await approval.ask(request, asked)
-    if decision is not Decision.YES:
-        _refuse(decision)
+    match decision:
+        case Decision.YES:
+            return
+        case Decision.NO:
+            raise Declined(_DECLINED)
+        case Decision.INTERRUPTED:
+            raise Interrupted(_INTERRUPTED)
+        case Decision.SILENCE:
+            raise Unanswered(_SILENCE)
+        case Decision.NOT_ASKED:
+            raise Unanswered(_NOT_ASKED)
 
 
-def question(tool: Tool, arguments: Any, risks: Sequence[str] = ()) -> str:
-    """Return what a call is going to do, for a person, within `MAX_QUESTION_BYTES`.
+def question(tool: Tool, arguments: Any, hints: Sequence[str] = ()) -> str:
+    """Return the question about a call, at most `MAX_QUESTION_BYTES` long.
 
-    Below a heading, every argument stands on a line of its own: its name and its whole value, as
-    JSON. Two calls of a tool with different arguments never read the same. Risks come last.
+    A heading, then a line for each argument: its name and its whole value, as JSON. Two calls of a
+    tool with different arguments never read the same. Hints come last.
 
     Raises:
-        InvalidArguments: that is too long.
+        InvalidArguments: it would be too long.
         TypeError: the arguments have no names.
     """
     named = _named(arguments)
-    # Nothing is spelt out in vain: that would only make it longer.
+    # Spelling out only makes it longer.
     if _fits(json.dumps(named, ensure_ascii=False)):
         listed = (f"{_name(name)}: {shown(value)}" for name, value in named.items())
-        careful = (f"⚠️ {'; '.join(map(visible, risks))}",) if risks else ()
+        careful = (f"⚠️ {'; '.join(map(visible, hints))}",) if hints else ()
         text = "\n".join((_heading(tool, arguments), *listed, *careful))
         if _fits(text):
             return text
@@ -146,17 +156,5 @@ def _named(arguments: Any) -> Mapping[str, object]:
 
 
 def _name(name: str) -> str:
-    """Return an argument's name, quoted where it could be taken for something else."""
+    """Return an argument's name, quoted if it could be mistaken for something else."""
     return name if _PLAIN_NAME.fullmatch(name) else shown(name)
-
-
-def _refuse(decision: Decision) -> Never:
-    match decision:
-        case Decision.NO:
-            raise Declined(_DECLINED)
-        case Decision.INTERRUPTED:
-            raise Interrupted(_INTERRUPTED)
-        case Decision.SILENCE:
-            raise Unanswered(_SILENCE)
-        case _:
-            raise Unanswered(_NOT_ASKED)

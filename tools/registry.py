@@ -1,16 +1,20 @@
-"""The tools there are, in a fixed order, so that an endpoint can cache the prompt they are in.
+"""The offered tools, in a fixed order, so that an endpoint can cache the prompt with them.
 
 Tools come from sources: each built-in tool is one, each MCP server another. A source that cannot
-work takes away its own tools only, and the reason is kept for whoever asks.
+work takes away its own tools only, and the reason is kept.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Final
 
 import structlog
 
 from tools.base import Caller, Tool
+from tools.errors import ToolError, ToolUnavailable
+
+PROBE_SECONDS: Final = 15.0
 
 log = structlog.get_logger()
 
@@ -20,12 +24,16 @@ class Registry:
 
     Args:
         tools: offered from the start, each as a source of its own name.
+        withheld: names of tools that are never offered.
 
     Raises:
         ValueError: two tools have one name.
     """
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    def __init__(
+        self, tools: Iterable[Tool] = (), *, withheld: frozenset[str] = frozenset()
+    ) -> None:
+        self._withheld = withheld
         self._sources: dict[str, tuple[Tool, ...]] = {}
         self._absent: dict[str, str] = {}
         self._remarks: dict[str, str] = {}
@@ -34,7 +42,6 @@ class Registry:
         self._settled.set()
         self._tools: dict[str, Tool] = {}
         self._listed: tuple[Tool, ...] = ()
-        self._for_admins: tuple[Tool, ...] = ()
         self._for_everybody: tuple[Tool, ...] = ()
         for tool in tools:
             if tool.name in self._sources:
@@ -49,9 +56,9 @@ class Registry:
     def offered_to(self, caller: Caller) -> tuple[Tool, ...]:
         """Return the tools that exist for a caller.
 
-        It is the same tuple until something changes, unless the caller is confined to some of them.
+        For callers with all tools it is the same tuple until something changes.
         """
-        offered = self._for_admins if caller.is_admin else self._for_everybody
+        offered = self._listed if caller.is_admin else self._for_everybody
         if caller.tools is None:
             return offered
         return tuple(tool for tool in offered if tool.exists_for(caller))
@@ -63,34 +70,28 @@ class Registry:
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What is wrong with sources that work otherwise, in sentences for the operator."""
+        """Sources that work but have a problem, in sentences for the operator."""
         return MappingProxyType(self._remarks)
 
     def offered_by(self, source: str) -> tuple[Tool, ...] | None:
-        """Return a source's tools; None as long as nothing is known of it."""
+        """Return a source's tools; None for an unknown source."""
         return self._sources.get(source)
 
     def source_of(self, name: str) -> str:
-        """Return the source that offers a tool; its own name where none does."""
-        return next(
-            (
-                source
-                for source, tools in self._sources.items()
-                if any(tool.name == name for tool in tools)
-            ),
-            name,
-        )
+        """Return the source that offers a tool, or else the tool's own name."""
+        for source, tools in self._sources.items():
+            if any(tool.name == name for tool in tools):
+                return source
+        return name
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool of that name, None when there is none."""
+        """Return the tool with a name, or None."""
         return self._tools.get(name)
 
     def get_for(self, caller: Caller, name: str) -> Tool | None:
-        """Return the tool that a caller knows by that name, None when there is none."""
+        """Return the tool with a name if it exists for a caller, or None."""
         tool = self._tools.get(name)
-        if tool is None or not tool.exists_for(caller):
-            return None
-        return _for_admins(tool) if caller.is_admin else tool
+        return tool if tool is not None and tool.exists_for(caller) else None
 
     def offer(self, source: str, tools: Iterable[Tool], remark: str = "") -> None:
         """Offer a source's tools in place of those it had.
@@ -98,29 +99,30 @@ class Registry:
         Args:
             source: a built-in tool's name, or that of a server.
             tools: each with a name that no other source has.
-            remark: what the operator should know about them.
+            remark: a problem with them, for the operator.
 
         Raises:
-            ValueError: a name is taken; nothing is changed.
+            ValueError: a name is taken; nothing has changed.
         """
-        sources = {**self._sources, source: tuple(tools)}
+        offered = tuple(tool for tool in tools if tool.name not in self._withheld)
+        sources = {**self._sources, source: offered}
         by_name: dict[str, Tool] = {}
-        for tool in sorted(
-            (tool for offered in sources.values() for tool in offered), key=lambda tool: tool.name
-        ):
+        found = (tool for of_source in sources.values() for tool in of_source)
+        for tool in sorted(found, key=lambda tool: tool.name):
             if tool.name in by_name:
                 raise ValueError(f"two tools are named {tool.name}")
             by_name[tool.name] = tool
         self._sources, self._tools, self._listed = sources, by_name, tuple(by_name.values())
-        self._for_admins = tuple(map(_for_admins, self._listed))
         everybody = tuple(tool for tool in self._listed if not tool.admins_only)
-        # Where nothing differs it is the same tuple, which is declared to the model once.
-        self._for_everybody = self._for_admins if everybody == self._for_admins else everybody
+        # Declarations to the model are made once for each tuple.
+        self._for_everybody = self._listed if everybody == self._listed else everybody
         self._absent.pop(source, None)
         self._remarks.pop(source, None)
         if remark:
             self._remarks[source] = remark
-        self._is_known(source)
+        self._expected.discard(source)
+        if not self._expected:
+            self._settled.set()
 
     def withdraw(self, source: str, reason: str) -> None:
         """Take a source's tools away and log why; the reason is one sentence, with no secret."""
@@ -130,18 +132,13 @@ class Registry:
         self._absent[source] = reason
 
     def expect(self, source: str) -> None:
-        """Say that a source will soon be offered or withdrawn; see `settled`."""
+        """Make `settled` wait for a source."""
         self._expected.add(source)
         self._settled.clear()
 
     async def settled(self) -> None:
         """Wait until every expected source was offered or withdrawn once."""
         await self._settled.wait()
-
-    def _is_known(self, source: str) -> None:
-        self._expected.discard(source)
-        if not self._expected:
-            self._settled.set()
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._listed)
@@ -150,5 +147,29 @@ class Registry:
         return len(self._listed)
 
 
-def _for_admins(tool: Tool) -> Tool:
-    return tool.for_admins or tool
+async def probe(registry: Registry) -> Mapping[str, str]:
+    """Withdraw the tools that cannot work; a tool whose service does not answer now stays.
+
+    Returns:
+        For each tool that stays with a problem, the problem in a sentence.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        probes = [
+            (tool.name, tasks.create_task(_problem(registry, tool.name, tool.probe)))
+            for tool in registry
+            if tool.probe is not None
+        ]
+    return {name: problem for name, task in probes if (problem := task.result())}
+
+
+async def _problem(registry: Registry, name: str, ask: Callable[[], Awaitable[None]]) -> str:
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            await ask()
+    except ToolUnavailable as error:
+        registry.withdraw(name, str(error))
+    except ToolError as error:
+        return str(error)
+    except TimeoutError:
+        return f"Its service did not answer within {PROBE_SECONDS:g} seconds."
+    return ""

@@ -1,154 +1,298 @@
-"""What the tools need to know from outside, as plain values."""
+"""Sections of the settings for the tools, and the kinds of values in them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
 
 MAX_RESULT_BYTES: Final = 16_384
+
+SIBLINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "remember": ("recall", "forget"),
+    "remind": ("schedule", "list_reminders", "cancel_reminder", "set_timezone"),
+    "read_file": (
+        "list_files", "write_file", "edit_file", "delete_file", "search_files", "edit_notebook",
+        "send_file",
+    ),
+}  # fmt: skip
+"""Tools that are disabled together with the first one."""
+
+COMMANDS: Final = "commands"
+"""The source of the tools that run commands."""
+COMMAND_TOOLS: Final = ("run_command", "run_python")
+
+FILE_TOOLS: Final = frozenset({"read_file", *SIBLINGS["read_file"], *COMMAND_TOOLS})
+"""Tools that see the files of a chat's workspace."""
+
+BY_NEED: Final = (
+    "calculate", "web_search", "web_fetch", "date_time", "remind", "remember", "get_weather",
+    "read_file", "list_files", "write_file", "send_file", "run_python", "run_command", "ask_user",
+    "edit_file", "search_files", "cancel_reminder", "list_reminders", "recall", "forget",
+    "set_timezone", "todo", "schedule", "delegate", "delete_file", "propose_plan", "catch_up",
+    "edit_notebook",
+)  # fmt: skip
+"""All built-in tools, the most needed first: a small context has no room for all of them."""
+
+NEED_OF_OTHERS: Final = BY_NEED.index("cancel_reminder")
+"""Place of the tools of MCP servers in that order."""
+
+TOOL_NAMES: Final = frozenset(BY_NEED)
+
+
+# Kinds of values, also for the other sections of the settings ------------------------------------
+
+
+class Section(BaseModel):
+    """Part of the settings: frozen, and closed to unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def comma_separated(value: object) -> object:
+    """Split a text at its commas, without the spaces around the items."""
+    if isinstance(value, str):
+        return [item.strip() for item in value.split(",") if item.strip()]
+    return value
+
+
+@contextmanager
+def expecting(message: str) -> Iterator[None]:
+    """Replace the text of a ValueError of urllib or shlex, because it quotes the value."""
+    try:
+        yield
+    except ValueError:
+        raise ValueError(message) from None
+
+
+def http_url(value: str) -> str:
+    """Return the address without a final slash; raises ValueError."""
+    with expecting("must be an http:// or https:// address"):
+        url = urlsplit(value)
+        port = url.port
+    if url.scheme not in {"http", "https"} or not url.hostname or not _is_visible_ascii(value):
+        raise ValueError("must be an http:// or https:// address")
+    if port == 0 or not _is_name_or_ip(url.hostname):
+        raise ValueError("must name a host, and a port from 1 to 65535 if any")
+    return value.rstrip("/")
+
+
+def _is_name_or_ip(host: str) -> bool:
+    if ":" not in host and not re.fullmatch(r"[\d.]+", host):
+        return True
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _bearer_token(value: SecretStr) -> SecretStr:
+    if not _is_visible_ascii(value.get_secret_value()):
+        raise ValueError("must be ASCII without spaces or line breaks, as it goes into a header")
+    return value
+
+
+def _is_visible_ascii(value: str) -> bool:
+    return re.fullmatch(r"[!-~]+", value) is not None
+
+
+HttpUrl = Annotated[str, AfterValidator(http_url)]
+
+BearerToken = Annotated[SecretStr, AfterValidator(_bearer_token)]
+
+
+# Sections ----------------------------------------------------------------------------------------
+
 GEOCODING_URL: Final = "https://geocoding-api.open-meteo.com/v1/search"
 FORECAST_URL: Final = "https://api.open-meteo.com/v1/forecast"
 
 
-@dataclass(frozen=True, slots=True)
-class WeatherSettings:
-    """Where Open-Meteo is; an address other than the default is the operator's own server."""
+class WeatherSettings(Section):
+    """`get_weather`; other addresses than Open-Meteo's are the operator's own server."""
 
-    geocoding_url: str = GEOCODING_URL
-    forecast_url: str = FORECAST_URL
-
-
-class SearchProvider(StrEnum):
-    """Who answers `web_search`."""
-
-    BRAVE = "brave"
-    DUCKDUCKGO = "duckduckgo"
+    enabled: bool = True
+    geocoding_url: HttpUrl = GEOCODING_URL
+    forecast_url: HttpUrl = FORECAST_URL
 
 
-@dataclass(frozen=True, slots=True)
-class WebSearchSettings:
-    """How `web_search` searches.
+class WebSearchSettings(Section):
+    """`web_search`; `url` replaces the provider's own address."""
 
-    Attributes:
-        provider: who answers.
-        api_key: for Brave; kept out of every text this program writes.
-        url: in place of the provider's own address.
-        max_results: 1 to 10.
-    """
-
-    provider: SearchProvider = SearchProvider.BRAVE
-    api_key: str | None = field(default=None, repr=False)
-    url: str | None = None
-    max_results: int = 5
+    enabled: bool = True
+    provider: Literal["brave", "duckduckgo"] = "brave"
+    api_key: BearerToken | None = None
+    url: HttpUrl | None = None
+    max_results: int = Field(5, ge=1, le=10)
 
 
-@dataclass(frozen=True, slots=True)
-class McpServer:
-    """One MCP server: a command that speaks over its standard streams, or the URL of one.
+def _mcp_url(value: str) -> str:
+    if value.startswith("unix:/") and not value.startswith("unix://"):
+        return value
+    try:
+        return http_url(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or unix:/path/to/socket") from None
 
-    Attributes:
-        name: the prefix of its tools' names, `[a-z0-9_]+`.
-        command: program and arguments; empty for a server with a URL.
-        environment: variables for the command, beyond the few that any program needs.
-        url: of a streamable HTTP endpoint, or `unix:/path` of a socket that stands for a server's
-            standard streams; None for a command.
-        headers: sent with every request to the URL.
-        timeout_seconds: for one call of one of its tools, and for connecting.
-        tools: names of those that are used, as the server has them or as they are offered; all of
-            them if empty.
-    """
 
-    name: str
-    command: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    url: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    timeout_seconds: float = 30.0
-    tools: frozenset[str] = frozenset()
+def _command_line(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    with expecting("must be a command line; a quotation mark is missing"):
+        return tuple(shlex.split(value))
+
+
+class McpServer(Section):
+    """MCP server: a command to start, or the URL of a running server."""
+
+    command: Annotated[tuple[str, ...], BeforeValidator(_command_line)] = ()
+    env: dict[str, SecretStr] = Field(default_factory=dict)
+    url: Annotated[str, AfterValidator(_mcp_url)] | None = None
+    token: BearerToken | None = None
+    timeout_seconds: float = Field(30, gt=0, le=600)
+    tools: Annotated[frozenset[str], BeforeValidator(comma_separated)] = frozenset()
+
+    @model_validator(mode="after")
+    def _one_way_to_it(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("needs COMMAND or URL, and not both")
+        if self.token and not (self.url or "").startswith("http"):
+            raise ValueError("has a TOKEN, which is for an http URL; a command gets ENV__NAME")
+        return self
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables; names of settings ignore case, these are upper case by custom."""
+        return {name.upper(): value.get_secret_value() for name, value in self.env.items()}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that are sent with every request to the URL."""
+        token = self.token and self.token.get_secret_value()
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 @dataclass(frozen=True, slots=True)
 class SharedFolder:
-    """A folder of the machine that admins see in each of their workspaces.
+    """A folder of the machine that admins see in each of their workspaces, as `shared/NAME`.
 
     Attributes:
-        name: they see it as `shared/NAME`.
-        path: where it is.
         writable: files in it may be changed, after a yes.
     """
 
-    name: str
     path: Path
     writable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspaceSettings:
-    """A folder for each chat.
-
-    Attributes:
-        path: where they are.
-        everyone: whoever may talk to the bot has one; else only its admins.
-        quota_bytes: of all files of a chat.
-        max_files: of a chat, folders among them.
-        max_read_bytes: of one file in one call.
-        shared: folders of the machine, for admins.
-    """
-
-    path: Path
-    everyone: bool = False
-    quota_bytes: int = 200 * 2**20
-    max_files: int = 5_000
-    max_read_bytes: int = 2**20
-    shared: tuple[SharedFolder, ...] = ()
+def _shared_folder(value: object) -> object:
+    """Parse a path; `:rw` after it makes the folder writable."""
+    if not isinstance(value, str):
+        return value
+    path, _, mode = value.rpartition(":")
+    if mode != "rw" or not path:
+        return SharedFolder(Path(value).absolute())
+    return SharedFolder(Path(path).absolute(), writable=True)
 
 
-class CommandApproval(StrEnum):
-    """Which commands a person is asked about."""
-
-    ASK = "ask"
-    DANGEROUS = "dangerous"
-    NEVER = "never"
+def _folder_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name):
+        raise ValueError("may have letters, digits, hyphens and underscores, at most 40")
+    return name.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class CommandSettings:
-    """What a command may take.
+class WorkspaceSettings(Section):
+    """A folder for each chat, and the tools that work in it."""
 
-    Attributes:
-        approval: which of them a person is asked about.
-        timeout_seconds: where the model names no other time.
-        memory_bytes: of all its processes together.
-        max_output_bytes: of what it writes, for the model.
-        network: those of admins reach the public internet.
-    """
+    for_: Literal["admins", "everyone", "nobody"] = Field("admins", alias="for")
+    path: Path | None = None
+    quota_mb: int = Field(200, ge=1, le=100_000, description="of all files of a chat")
+    max_files: int = Field(5_000, ge=1, le=20_000, description="of a chat, with its folders")
+    max_read_bytes: int = Field(2**20, ge=1_024, le=8 * 2**20, description="of a file in one call")
+    folders: dict[
+        Annotated[str, AfterValidator(_folder_name)],
+        Annotated[SharedFolder, BeforeValidator(_shared_folder)],
+    ] = Field(default_factory=dict)
 
-    approval: CommandApproval = CommandApproval.ASK
-    timeout_seconds: float = 30.0
-    memory_bytes: int = 512 * 2**20
-    max_output_bytes: int = 102_400
-    network: bool = False
+    @property
+    def quota_bytes(self) -> int:
+        """The bound of all files of a chat."""
+        return self.quota_mb * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSettings:
-    """Which tools are wanted, and what they need.
+def _approval(value: object) -> object:
+    if value == "dangerous":
+        raise ValueError(
+            "no longer knows `dangerous`; use `ask`, and answer “always” where commands may run"
+            " in a chat without further questions, or `never`"
+        )
+    return value
 
-    Attributes:
-        disabled: names of built-in tools that are not wanted.
-        weather: for `get_weather`.
-        web_search: for `web_search`.
-        mcp_servers: each with a name of its own.
-        workspaces: folders of chats; None: nobody has one.
-        commands: what those that run in them may take.
-        result_limit_bytes: what the model is shown of a result, as UTF-8.
-    """
 
-    disabled: frozenset[str] = frozenset()
+Approval = Literal["ask", "never"]
+
+
+class CommandSettings(Section):
+    """Commands that run in a workspace."""
+
+    enabled: bool = True
+    approval: Annotated[Approval, BeforeValidator(_approval)] = "ask"
+    timeout_seconds: float = Field(30, gt=0, le=300, description="unless the model names another")
+    memory_mb: int = Field(512, ge=64, le=65_536, description="of all processes of a command")
+    max_output_bytes: int = Field(102_400, ge=1_024, le=2**20)
+
+
+class ToolSettings(Section):
+    """A tool without settings of its own."""
+
+    enabled: bool = True
+
+
+class ToolsSettings(Section):
+    """The tools that the model may call."""
+
+    enabled: bool = True
+    disabled: Annotated[frozenset[str], BeforeValidator(comma_separated)] = frozenset()
+    max_tool_calls: int = Field(5, ge=0, le=100)
+    timeout_seconds: float = Field(10, gt=0, le=600)
+    calls_per_minute: int = Field(60, ge=1)
+    calls_per_minute_total: int = Field(600, ge=1)
+    calculator: ToolSettings = ToolSettings()
     weather: WeatherSettings = WeatherSettings()
     web_search: WebSearchSettings = WebSearchSettings()
-    mcp_servers: tuple[McpServer, ...] = ()
-    workspaces: WorkspaceSettings | None = None
+    web_fetch: ToolSettings = ToolSettings()
+    workspace: WorkspaceSettings = WorkspaceSettings()
     commands: CommandSettings = CommandSettings()
-    result_limit_bytes: int = MAX_RESULT_BYTES
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the model may call any tool."""
+        return self.enabled and self.max_tool_calls > 0
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """The names of the tools that the model does not get."""
+        if not self.in_use:
+            return TOOL_NAMES
+        enabled = {
+            "calculate": self.calculator.enabled,
+            "get_weather": self.weather.enabled,
+            "web_search": self.web_search.enabled,
+            "web_fetch": self.web_fetch.enabled,
+            **dict.fromkeys((COMMANDS, *COMMAND_TOOLS), self.commands.enabled),
+        }
+        siblings = (SIBLINGS.get(name, ()) for name in self.disabled)
+        return self.disabled.union(*siblings, (name for name, on in enabled.items() if not on))

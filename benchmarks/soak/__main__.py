@@ -22,7 +22,7 @@ from benchmarks.soak.growth import Growth, growth
 from benchmarks.soak.people import ANSWER_SECONDS
 from benchmarks.soak.samples import Sample, sample
 from benchmarks.soak.stage import SoakFailed, Stage, stage
-from bot.llm.transport import IDLE_CONNECTION_SECONDS
+from tools.http import IDLE_CONNECTION_SECONDS
 
 MINUTES: Final = 30.0
 MIN_MINUTES: Final = 10.0

@@ -2,11 +2,14 @@
 
 import asyncio
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from random import Random
 from typing import Final
 
+from bot.llm.openai import HEARD
 from tests.fakes.openai_server import (
+    Body,
     Cut,
     OpenAiServer,
     Request,
@@ -78,9 +81,9 @@ class Model:
 
     async def _say(self, request: Request, writer: asyncio.StreamWriter) -> None:
         messages = request.body["messages"]
-        at = max(n for n, message in enumerate(messages) if message["role"] == "user")
-        asked = words_of(messages[at]["content"])
-        results = [m["content"] for m in messages[at:] if m["role"] == "tool"]
+        turn = messages[_begin_of_turn(messages) :]
+        asked = "\n".join(words_of(m["content"]) for m in turn if m["role"] == "user")
+        results = [m["content"] for m in turn if m["role"] == "tool"]
         words = " ".join(dict.fromkeys(WORDS.findall(asked)))
         if SLOWLY in asked:
             await asyncio.sleep(LONG_THOUGHT_SECONDS)
@@ -92,6 +95,20 @@ class Model:
             await text("\n\n".join(paragraphs))(request, writer)
         else:
             await text(f"{words} heard")(request, writer)
+
+
+def _begin_of_turn(messages: Sequence[Body]) -> int:
+    """Return the place behind the last answer, which calls no tool."""
+    return max(
+        place + 1
+        for place, message in enumerate(messages)
+        if message["role"] == "system"
+        or (
+            message["role"] == "assistant"
+            and not message.get("tool_calls")
+            and message["content"] != HEARD
+        )
+    )
 
 
 def _call(asked: str, words: str) -> tuple[str, dict[str, str]] | None:

@@ -17,7 +17,7 @@ from typing import Final
 from PIL import Image
 
 from benchmarks.soak.model import MUCH, SLOWLY, WORDS, WRITES
-from bot.messaging.events import Person
+from bot.signal.events import Person
 from conversation_store.models import ChatId
 from tests.fakes.signal_side import Sent, SharedFile, SignalSide
 

@@ -299,8 +299,6 @@ class Stage:
             ACCESS__POLICY="allowlist",
             ACCESS__ALLOWED=",".join(person.aci for person in PEOPLE),
             ACCESS__MESSAGES_PER_MINUTE=str(MESSAGES_PER_MINUTE),
-            BOT__SETTLE_SECONDS="0.3",
-            BOT__STEERING="false",  # the model of the soak answers the last message alone
             LLM__CONTEXT_TOKENS="4000",
             LLM__VISION="on",
             TOOLS__CALLS_PER_MINUTE_TOTAL="6000",

@@ -1,4 +1,4 @@
-"""What a verification found: one check after the other, each with its verdict and its message."""
+"""Results of a verification: one check after the other, each with a verdict and a sentence."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -7,9 +7,10 @@ from typing import Final
 
 
 class Verdict(StrEnum):
-    """How a check came out.
+    """Result of a check.
 
-    CLAIMED is what measured code says about itself: as good as the code, not proven by hardware.
+    CLAIMED is a statement of measured code about itself: as good as the code, not proven by
+    hardware.
     """
 
     PROVEN = "proven"
@@ -23,12 +24,11 @@ class Check:
     """One line of a report.
 
     Attributes:
-        name: which check, one lower-case word or two joined by an underscore; the same check has
-            the same name everywhere, so that tests and people can rely on it.
-        verdict: how it came out.
-        message: what that means, in one plain sentence; for NOT_CHECKED, why.
-        asked: whether whoever verifies has asked for it. What nobody asked for (no release file,
-            no safety number) may stay unchecked without spoiling the result.
+        name: lower-case words joined by underscores; stable, so that tests and people can rely on
+            it.
+        message: one plain sentence; for NOT_CHECKED, the reason.
+        asked: whether the person asked for it. A check without input from the person (no release
+            file, no safety number) may stay unchecked, and the report still passes.
     """
 
     name: str
@@ -37,8 +37,33 @@ class Check:
     asked: bool = True
 
 
+def proven(name: str, message: str) -> Check:
+    """Return a check that hardware or cryptography vouches for."""
+    return Check(name, Verdict.PROVEN, message)
+
+
+def claimed(name: str, message: str) -> Check:
+    """Return a statement of measured code about itself."""
+    return Check(name, Verdict.CLAIMED, message, asked=False)
+
+
+def failed(name: str, message: str) -> Check:
+    """Return a check with a bad result."""
+    return Check(name, Verdict.FAILED, message)
+
+
+def not_checked(name: str, why: str, *, asked: bool = False) -> Check:
+    """Return a check that was not possible."""
+    return Check(name, Verdict.NOT_CHECKED, why, asked=asked)
+
+
+def proven_if(holds: bool, name: str, message: str, otherwise: str) -> Check:
+    """Return `message` as proven if it holds, else `otherwise` as failed."""
+    return proven(name, message) if holds else failed(name, otherwise)
+
+
 class Report:
-    """All checks of one verification, in the order in which they were made."""
+    """All checks of one verification, in order."""
 
     def __init__(self, checks: Iterable[Check]) -> None:
         self.checks: Final = tuple(checks)
@@ -47,24 +72,24 @@ class Report:
         return iter(self.checks)
 
     def __getitem__(self, name: str) -> Check:
-        """Return the check of a name; KeyError when it was not made."""
+        """Return the check of a name; KeyError if there is no such check."""
         for check in self.checks:
             if check.name == name:
                 return check
         raise KeyError(name)
 
+    def with_verdict(self, verdict: Verdict) -> tuple[Check, ...]:
+        """Return the checks with one verdict, in order."""
+        return tuple(check for check in self.checks if check.verdict is verdict)
+
     @property
-    def passed(self) -> bool:
-        """Whether nothing failed, nothing asked for stayed unchecked, and something was checked."""
-        return bool(self.checks) and all(
-            check.verdict is not Verdict.FAILED
-            and not (check.asked and check.verdict is Verdict.NOT_CHECKED)
-            for check in self.checks
-        )
+    def proven_names(self) -> set[str]:
+        """Names of the proven checks."""
+        return {check.name for check in self.with_verdict(Verdict.PROVEN)}
 
     @property
     def failures(self) -> tuple[Check, ...]:
-        """What keeps the report from passing, in order."""
+        """Checks that keep the report from passing: failed, or asked for and not checked."""
         return tuple(
             check
             for check in self.checks
@@ -72,65 +97,42 @@ class Report:
             or (check.asked and check.verdict is Verdict.NOT_CHECKED)
         )
 
+    @property
+    def passed(self) -> bool:
+        """Whether there are checks and no failures."""
+        return bool(self.checks) and not self.failures
+
     def under(self, prefix: str) -> "Report":
-        """Return the same checks with a part's name before theirs: `gateway.quote`."""
+        """Return the same checks with a prefix before their names: `gateway.quote`."""
         return Report(replace(check, name=f"{prefix}.{check.name}") for check in self.checks)
 
 
-def proven(name: str, message: str) -> Check:
-    """Return a check that hardware or cryptography answers for."""
-    return Check(name, Verdict.PROVEN, message)
-
-
-def claimed(name: str, message: str) -> Check:
-    """Return what measured code says about itself."""
-    return Check(name, Verdict.CLAIMED, message, asked=False)
-
-
-def failed(name: str, message: str) -> Check:
-    """Return a check that did not hold."""
-    return Check(name, Verdict.FAILED, message)
-
-
-def not_checked(name: str, why: str, *, asked: bool = False) -> Check:
-    """Return a check that was not made, and why."""
-    return Check(name, Verdict.NOT_CHECKED, why, asked=asked)
-
-
 def as_good_as(quote: Check, checks: Iterable[Check]) -> Iterator[Check]:
-    """Return checks that rest on a quote; unless that is proven, they prove and claim nothing.
+    """Yield checks that rest on a quote; without a proven quote they prove and claim nothing.
 
-    Anybody can make pieces that fit each other.
+    Anyone can forge evidence whose parts fit together.
     """
     for check in checks:
         counts = check.verdict in {Verdict.PROVEN, Verdict.CLAIMED}
         if counts and quote.verdict is not Verdict.PROVEN:
-            message = f"only if the quote is genuine: {check.message}"
-            yield not_checked(check.name, message)
+            yield not_checked(check.name, f"only if the quote is genuine: {check.message}")
         else:
             yield check
 
 
-def proven_if(holds: bool, name: str, message: str, otherwise: str) -> Check:
-    """Return `message` as proven when it holds, `otherwise` as failed when not."""
-    return proven(name, message) if holds else failed(name, otherwise)
-
-
-_CLOSED: Final = frozenset({"debug", "attributes", "quote", "compose", "images", "environment"})
+_CLOSED_BY_HARDWARE: Final = {"debug", "attributes", "quote", "compose", "images"}
+_BY_RELEASE: Final = {"environment", "os"}
 
 
 def is_closed(report: Report) -> bool:
-    """Whether it is proven that a machine is closed to whoever operates it.
+    """Whether it is proven that a machine is closed to its operator.
 
-    An unknown system may say anything of what it started, so the system has to be proven, too.
+    The system must be a published one, because an unknown system may lie about the programs that
+    it started.
     """
-    return is_closed_by_a_known_system(report) and "os" in _proven(report)
+    return report.proven_names >= _CLOSED_BY_HARDWARE | _BY_RELEASE
 
 
-def is_closed_by_a_known_system(report: Report) -> bool:
-    """Whether a machine is closed to its operator if the system on it is a published one."""
-    return _proven(report) >= _CLOSED
-
-
-def _proven(report: Report) -> set[str]:
-    return {check.name for check in report if check.verdict is Verdict.PROVEN}
+def is_closed_if_published(report: Report) -> bool:
+    """Whether a machine is closed to its operator if its code and system are published ones."""
+    return report.proven_names >= _CLOSED_BY_HARDWARE

@@ -1,10 +1,10 @@
-"""Intel's word on a platform, fetched from a PCCS and kept until it expires.
+"""Source of Intel's collateral: a PCCS, with a cache until the documents expire.
 
-A PCCS (or Intel's own PCS) answers four questions, all signed by Intel; so nothing here trusts
-the service, nor the cache on disk: what is wrong with either shows when a quote is verified.
+A PCCS (or Intel's own PCS) answers four questions, all signed by Intel. So neither the service nor
+the cache on disk is trusted: the verification of a quote finds every error in them.
 
 Protocol: Intel SGX and TDX Provisioning Certification Service, API version 4. dcap_qvl has a
-client as well, but one without bounds on time and size that follows the environment to proxies.
+client as well, but without bounds on time and size, and it follows proxies in the environment.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ BACK_OFF_SECONDS: Final = 30.0
 MAX_PLATFORMS: Final = 64
 
 NEWEST: Final = "update=early"
-"""Asks for Intel's newest TCB evaluation; `standard` is the newest but a year old."""
+"""Asks for Intel's newest TCB evaluation; `standard` is up to a year older."""
 INTEL_PCS_HOST: Final = "api.trustedservices.intel.com"
 INTEL_ROOT_CRL_URL: Final = "https://certificates.trustedservices.intel.com/IntelSGXRootCA.der"
 
@@ -43,60 +43,42 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _Platform:
-    """What is known of one kind of platform; one caller at a time asks for more."""
+    """Cache for one kind of platform; one caller at a time fetches."""
 
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     collateral: Collateral | None = None
     fetched_at: float = 0.0
     failed_at: float | None = None
 
-    def valid(self, now: float) -> Collateral | None:
-        current = self.collateral
-        return current if current is not None and now < current.expires_at else None
 
-
+@dataclass(frozen=True, slots=True)
 class CollateralSource:
-    """Gets collateral for quotes: from memory, from disk, from the service."""
+    """Gets collateral for quotes: from memory, from disk, from the service.
 
-    def __init__(
-        self,
-        http: HttpService,
-        pccs_url: str,
-        *,
-        cache: Path | None = None,
-        clock: Callable[[], float] = time.time,
-        fetch_seconds: float = FETCH_SECONDS,
-    ) -> None:
-        """Take where to ask.
+    Attributes:
+        pccs_url: of a PCCS or of Intel's PCS, without a slash at its end.
+        cache: directory to keep collateral in; None keeps it only in memory.
+    """
 
-        Args:
-            http: what to ask with.
-            pccs_url: address of a PCCS or of Intel's PCS, without a slash at its end.
-            cache: a directory to keep collateral in; None keeps it in memory alone.
-            clock: returns unix seconds.
-            fetch_seconds: how long the service may take for all four documents.
-        """
-        self._http = http
-        self._pccs_url = pccs_url
-        self._disk = _Disk(cache) if cache is not None else None
-        self._clock = clock
-        self._fetch_seconds = fetch_seconds
-        self._platforms: dict[tuple[bytes, str], _Platform] = {}
+    http: HttpService
+    pccs_url: str
+    cache: Path | None = None
+    clock: Callable[[], float] = time.time
+    _platforms: dict[tuple[bytes, str], _Platform] = field(default_factory=dict, init=False)
 
     async def get(self, quote: TdQuote) -> Collateral:
-        """Return collateral for a quote's platform that has not expired.
+        """Return unexpired collateral for a quote's platform.
 
         It is at most a day old, or older while the service does not answer.
-
-        Raises:
-            EvidenceUnavailable: none is cached, and the service gave none.
         """
         platform = self._platform(quote)
         async with platform.asking:
-            now = self._clock()
-            if platform.collateral is None and self._disk is not None:
-                await asyncio.to_thread(self._disk.load, quote, platform, now)
-            current = platform.valid(now)
+            now = self.clock()
+            if platform.collateral is None and self.cache is not None:
+                await asyncio.to_thread(_load, self.cache, quote, platform, now)
+            current = platform.collateral
+            if current is not None and now >= current.expires_at:
+                current = None
             if current is not None and now - platform.fetched_at < REFRESH_SECONDS:
                 return current
             try:
@@ -122,14 +104,23 @@ class CollateralSource:
             log.warning("collateral.unavailable", reason=str(error))
             raise
         platform.collateral, platform.fetched_at = fresh, now
-        if self._disk is not None:
-            await asyncio.to_thread(self._disk.save, quote, fresh, now)
+        if self.cache is not None:
+            await asyncio.to_thread(_save, self.cache, quote, fresh, now)
         return fresh
 
     async def _fetch(self, quote: TdQuote, now: float) -> Collateral:
+        sgx = f"{self.pccs_url}/sgx/certification/v4"
+        tdx = f"{self.pccs_url}/tdx/certification/v4"
+        # Intel's own service keeps the root's list on another host.
+        is_intel = urlsplit(self.pccs_url).hostname == INTEL_PCS_HOST
         try:
-            async with asyncio.timeout(self._fetch_seconds):
-                documents = await self._documents(quote)
+            async with asyncio.timeout(FETCH_SECONDS):
+                documents = (
+                    await self._ask(f"{sgx}/pckcrl?ca={quote.ca}&encoding=der"),
+                    await self._ask(INTEL_ROOT_CRL_URL if is_intel else f"{sgx}/rootcacrl"),
+                    await self._ask(f"{tdx}/tcb?fmspc={quote.fmspc.hex().upper()}&{NEWEST}"),
+                    await self._ask(f"{tdx}/qe/identity?{NEWEST}"),
+                )
         except TimeoutError:
             raise EvidenceUnavailable("the collateral service gave no answer in time") from None
         try:
@@ -137,30 +128,12 @@ class CollateralSource:
         except (MalformedEvidence, ValueError, RecursionError):
             raise EvidenceUnavailable("the collateral service answered nonsense") from None
         if fresh.fmspc != quote.fmspc or now >= fresh.expires_at:
-            raise EvidenceUnavailable("the collateral service gave what is foreign or expired")
+            raise EvidenceUnavailable("the collateral service gave foreign or expired documents")
         return fresh
 
-    async def _documents(
-        self, quote: TdQuote
-    ) -> tuple[HttpAnswer, HttpAnswer, HttpAnswer, HttpAnswer]:
-        sgx = f"{self._pccs_url}/sgx/certification/v4"
-        tdx = f"{self._pccs_url}/tdx/certification/v4"
-        return (
-            await self._ask(f"{sgx}/pckcrl?ca={quote.ca}&encoding=der"),
-            await self._ask(self._root_crl_url(sgx)),
-            await self._ask(f"{tdx}/tcb?fmspc={quote.fmspc.hex().upper()}&{NEWEST}"),
-            await self._ask(f"{tdx}/qe/identity?{NEWEST}"),
-        )
-
-    def _root_crl_url(self, sgx: str) -> str:
-        """Return where the root's list is: Intel's own service keeps it on another host."""
-        if urlsplit(self._pccs_url).hostname == INTEL_PCS_HOST:
-            return INTEL_ROOT_CRL_URL
-        return f"{sgx}/rootcacrl"
-
     async def _ask(self, url: str) -> HttpAnswer:
-        answer = await self._http.ask(
-            "GET", url, seconds=self._fetch_seconds, max_bytes=MAX_DOCUMENT_BYTES
+        answer = await self.http.ask(
+            "GET", url, seconds=FETCH_SECONDS, max_bytes=MAX_DOCUMENT_BYTES
         )
         if answer.status == 404:
             raise EvidenceUnavailable("the collateral service does not know this platform")
@@ -210,48 +183,42 @@ def _chain(answer: HttpAnswer, *names: str) -> str:
 
 
 def _hex(crl: bytes) -> str:
-    """Return a revocation list as hex, whether it came so (as from a PCCS) or as DER."""
+    """Return a revocation list as hex; a PCCS sends hex, Intel sends DER."""
     try:
         return bytes.fromhex(crl.decode("ascii")).hex()
     except ValueError:
         return crl.hex()
 
 
-# On disk
+# The cache on disk: a file for each kind of platform; an unreadable file counts as absent
 
 
-class _Disk:
-    """Collateral in a directory, a file per kind of platform; unreadable is the same as absent."""
+def _path(cache: Path, quote: TdQuote) -> Path:
+    # With the number, so that files of an earlier version are not found: they may be too old.
+    about = f"{quote.fmspc.hex()} {quote.ca} {MIN_TCB_EVALUATION}"
+    return cache / f"{hashlib.sha256(about.encode()).hexdigest()}.json"
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
 
-    def load(self, quote: TdQuote, platform: _Platform, now: float) -> None:
-        path = self._path(quote)
-        try:
-            with path.open(encoding="utf-8") as file:
-                fetched_at = os.fstat(file.fileno()).st_mtime
-                kept = Collateral.parse(file.read(MAX_COLLATERAL_CHARS + 1))
-        except (OSError, UnicodeDecodeError, MalformedEvidence):
-            return
-        if kept.fmspc == quote.fmspc and fetched_at <= now < kept.expires_at:
-            platform.collateral, platform.fetched_at = kept, fetched_at
+def _load(cache: Path, quote: TdQuote, platform: _Platform, now: float) -> None:
+    try:
+        with _path(cache, quote).open(encoding="utf-8") as file:
+            fetched_at = os.fstat(file.fileno()).st_mtime
+            kept = Collateral.parse(file.read(MAX_COLLATERAL_CHARS + 1))
+    except (OSError, UnicodeDecodeError, MalformedEvidence):
+        return
+    if kept.fmspc == quote.fmspc and fetched_at <= now < kept.expires_at:
+        platform.collateral, platform.fetched_at = kept, fetched_at
 
-    def save(self, quote: TdQuote, collateral: Collateral, now: float) -> None:
-        path = self._path(quote)
-        beside = path.with_suffix(f".{os.getpid()}.new")
-        try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            beside.unlink(missing_ok=True)
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
-                f.write(collateral.text)
-            os.utime(beside, (now, now))
-            beside.replace(path)
-        except OSError as error:
-            log.warning("collateral.not_kept", error=type(error).__name__)
 
-    def _path(self, quote: TdQuote) -> Path:
-        # What an earlier version kept may be of an evaluation that counts no more.
-        about = f"{quote.fmspc.hex()} {quote.ca} {MIN_TCB_EVALUATION}"
-        name = hashlib.sha256(about.encode()).hexdigest()
-        return self._directory / f"{name}.json"
+def _save(cache: Path, quote: TdQuote, collateral: Collateral, now: float) -> None:
+    path = _path(cache, quote)
+    fresh = path.with_suffix(f".{os.getpid()}.new")
+    try:
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(collateral.text)
+        os.utime(fresh, (now, now))
+        fresh.replace(path)
+    except OSError as error:
+        log.warning("collateral.not_kept", error=type(error).__name__)

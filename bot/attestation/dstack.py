@@ -1,23 +1,25 @@
-"""The dstack guest agent: what makes this machine's quotes and keys, on a Unix socket.
+"""The dstack guest agent: makes this machine's quotes and keys, on a Unix socket.
 
-Three of its calls are spoken, as JSON over HTTP/1.1. The SDK would bring some 70 MB into the image
-that people have to trust, and it lets an environment variable redirect it; here the path of the
-socket is the only way to an agent. (dstack, guest-agent/rpc/proto/agent_rpc.proto)
+Three of its calls are used, as JSON over HTTP/1.1. The SDK would bring some 70 MB into the image
+that people have to trust, and it lets an environment variable redirect it. Here only the path of
+the socket leads to an agent. (dstack, guest-agent/rpc/proto/agent_rpc.proto)
 """
 
 import re
 import ssl
 from collections.abc import Mapping
-from http import HTTPStatus
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Final, TypeVar
 
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from pydantic import BaseModel, BeforeValidator, Json, ValidationError
 
 from bot.attestation.errors import AgentError, EvidenceUnavailable, MalformedEvidence
-from bot.attestation.http import HttpAnswer, open_http
+from bot.attestation.http import open_http
 from bot.attestation.quote import parse_quote
+from bot.errors import SettingsError
 
 CALL_SECONDS: Final = 10.0
 QUOTE_SECONDS: Final = 30.0
@@ -27,8 +29,7 @@ MAX_ANSWER_BYTES: Final = 1024 * 1024
 REPORT_DATA_BYTES: Final = 64
 KEY_BYTES: Final = 32
 
-
-NONSENSE: Final = "The dstack guest agent answers something that is no answer."
+NONSENSE: Final = "The dstack guest agent answers nonsense."
 
 
 def _from_hex(value: object) -> bytes:
@@ -45,11 +46,11 @@ class _TcbInfo(BaseModel):
 
 
 class AgentInfo(BaseModel, frozen=True):
-    """What the agent says about this machine.
+    """The agent's information about this machine.
 
     Attributes:
-        tcb_info: JSON within the agent's JSON; holds app-compose.json exactly as it was measured.
-        key_provider_info: where its keys come from, as the agent's JSON; may be empty.
+        tcb_info: JSON within the agent's JSON.
+        key_provider_info: source of the machine's keys, as the agent's JSON; may be empty.
     """
 
     tcb_info: Json[_TcbInfo]
@@ -62,14 +63,7 @@ class AgentInfo(BaseModel, frozen=True):
 
 
 class AgentQuote(BaseModel, frozen=True):
-    """A quote over the report data that was asked for.
-
-    Attributes:
-        quote: of Intel TDX.
-        event_log: what was extended into the RTMRs, as the agent's JSON.
-        report_data: what the agent says that it made the quote over.
-        vm_config: what the machine was started with, as the agent's JSON; may be empty.
-    """
+    """A TDX quote with its event log; `vm_config` is the agent's JSON and may be empty."""
 
     quote: _Hex
     event_log: str
@@ -81,119 +75,134 @@ class _Key(BaseModel):
     key: _Hex
 
 
-class DstackAgent:
-    """Asks the guest agent. Every call is a connection of its own, so an agent may restart.
+_Model = TypeVar("_Model", bound=BaseModel)
 
-    Args:
-        socket: path of the agent's Unix socket.
-        call_seconds: for one call.
-        quote_seconds: for a quote.
+
+@dataclass(frozen=True, slots=True)
+class DstackAgent:
+    """Asks the guest agent. Every call has its own connection, so the agent may restart.
+
+    Every call raises AgentError if the agent is missing, does not answer, or answers nonsense.
     """
 
-    def __init__(
-        self,
-        socket: Path,
-        *,
-        call_seconds: float = CALL_SECONDS,
-        quote_seconds: float = QUOTE_SECONDS,
-    ) -> None:
-        self._socket = socket
-        self._call_seconds = call_seconds
-        self._quote_seconds = quote_seconds
+    socket: Path
 
     async def info(self) -> AgentInfo:
-        """Ask what this machine runs.
-
-        Raises:
-            AgentError: the agent is not there, does not answer, or answers nonsense.
-        """
-        return _read(AgentInfo, await self._call("Info"))
+        """Ask what this machine runs."""
+        return await self._call(AgentInfo, "Info", {}, CALL_SECONDS)
 
     async def quote(self, report_data: bytes) -> AgentQuote:
-        """Ask for a quote.
-
-        Args:
-            report_data: 64 bytes that the quote then vouches for.
+        """Ask for a quote over 64 bytes; a quote over other bytes is nonsense.
 
         Raises:
-            AgentError: the agent is not there, does not answer, or answers nonsense, which a quote
-                over other report data also is.
             ValueError: the report data has another length; the agent would pad it in silence.
         """
         if len(report_data) != REPORT_DATA_BYTES:
             raise ValueError(f"report data has {REPORT_DATA_BYTES} bytes")
-        answer = _read(
-            AgentQuote,
-            await self._call(
-                "GetQuote", {"report_data": report_data.hex()}, seconds=self._quote_seconds
-            ),
-        )
-        if not answer.report_data == _quoted(answer.quote) == report_data:
-            raise AgentError(
-                "The dstack guest agent made its quote over something else than was asked."
-            )
+        arguments = {"report_data": report_data.hex()}
+        answer = await self._call(AgentQuote, "GetQuote", arguments, QUOTE_SECONDS)
+        try:
+            quoted = parse_quote(answer.quote).report_data
+        except MalformedEvidence:
+            raise AgentError(NONSENSE) from None
+        if not answer.report_data == quoted == report_data:
+            raise AgentError("The dstack guest agent made its quote over other data than asked.")
         return answer
 
     async def key(self, path: str) -> bytes:
-        """Ask for the application's key of a path: 32 bytes, the same ones as long as it exists.
+        """Ask for the application's key of a path: always the same 32 bytes.
 
-        Nothing but the path selects the key: use one path for each use.
-
-        Raises:
-            AgentError: the agent is not there, does not answer, or answers nonsense.
+        Only the path selects the key: use one path for each use.
         """
-        key = _read(_Key, await self._call("GetKey", {"path": path})).key
+        key = (await self._call(_Key, "GetKey", {"path": path}, CALL_SECONDS)).key
         if len(key) != KEY_BYTES:
             raise AgentError(NONSENSE)
         return key
 
     async def _call(
-        self,
-        method: str,
-        arguments: Mapping[str, str] = MappingProxyType({}),
-        *,
-        seconds: float | None = None,
-    ) -> bytes:
-        if not self._is_there():
-            raise AgentError("There is no dstack guest agent: its socket is not there.")
-        answer = await self._post(method, dict(arguments), seconds or self._call_seconds)
-        if answer.status != HTTPStatus.OK:
-            raise AgentError(f"The dstack guest agent refused {method} (HTTP {answer.status}).")
-        return answer.body
-
-    def _is_there(self) -> bool:
-        try:
-            return self._socket.is_socket()
-        except OSError:
-            return False
-
-    async def _post(self, method: str, arguments: dict[str, str], seconds: float) -> HttpAnswer:
+        self, model: type[_Model], method: str, arguments: Mapping[str, str], seconds: float
+    ) -> _Model:
+        if not self._has_socket():
+            raise AgentError("There is no dstack guest agent: its socket is missing.")
         no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
-            async with open_http(tls=no_tls, socket=self._socket) as http:
-                return await http.ask(
+            async with open_http(tls=no_tls, socket=self.socket) as http:
+                answer = await http.ask(
                     "POST",
                     f"http://dstack/{method}",
                     seconds=seconds,
                     max_bytes=MAX_ANSWER_BYTES,
-                    json=arguments,
+                    json=dict(arguments),
                 )
         except EvidenceUnavailable as error:
             raise AgentError(f"The dstack guest agent is of no use: {error}.") from None
+        if answer.status != 200:
+            raise AgentError(f"The dstack guest agent refused {method} (HTTP {answer.status}).")
+        try:
+            return model.model_validate_json(answer.body)
+        except ValidationError:
+            raise AgentError(NONSENSE) from None
+
+    def _has_socket(self) -> bool:
+        try:
+            return self.socket.is_socket()
+        except OSError:
+            return False
 
 
-_Model = TypeVar("_Model", bound=BaseModel)
+# The store's key
+
+STORE_KEY_PATH: Final = "signal-bot/db/v1"
+LOST: Final[Mapping[str, str]] = {
+    "none": "this machine's keys are gone at its next boot, and with them every conversation",
+    "local": "this machine's keys change with the next upgrade and with the hardware, and every"
+    " conversation is lost then",
+    "tpm": "this machine's keys end with this instance, and every conversation is lost when it"
+    " is replaced",
+}
+"""Fate of the conversations by key provider; only `kms` keeps its keys."""
+LOST_PERHAPS: Final = (
+    "this machine does not say where its keys come from, so every conversation may be lost at the"
+    " next boot"
+)
 
 
-def _read(model: type[_Model], body: bytes) -> _Model:
+class _KeyProviderInfo(BaseModel):
+    name: str
+
+
+async def derive_store_key(agent: DstackAgent, *, may_be_lost: bool) -> str:
+    """Return the key of the conversation store, in hexadecimal.
+
+        K = HKDF-SHA256(GetKey("signal-bot/db/v1"), no salt, info "sqlcipher", 32 bytes)
+
+    GetKey is bound to the application, not to its code: the key survives an upgrade, and everyone
+    who can get an upgrade approved can read with it.
+
+    Args:
+        may_be_lost: whether to accept a key that does not survive.
+
+    Raises:
+        SettingsError: the key would be lost, and it may not be.
+        AgentError: names the setting.
+    """
     try:
-        return model.model_validate_json(body)
+        if not may_be_lost:
+            _require_key_service((await agent.info()).key_provider_info)
+        application_key = await agent.key(STORE_KEY_PATH)
+    except AgentError as error:
+        raise AgentError(f"STORE__KEY_SOURCE: {error}") from None
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=b"sqlcipher").derive(application_key).hex()
+
+
+def _require_key_service(key_provider_info: str) -> None:
+    try:
+        name = _KeyProviderInfo.model_validate_json(key_provider_info).name
     except ValidationError:
-        raise AgentError(NONSENSE) from None
-
-
-def _quoted(quote: bytes) -> bytes:
-    try:
-        return parse_quote(quote).report_data
-    except MalformedEvidence:
-        raise AgentError(NONSENSE) from None
+        name = ""
+    kind = "local" if name.startswith("local") else name  # dstack adds the hardware: local-sgx
+    if kind != "kms":
+        raise SettingsError(
+            f"STORE__KEY_SOURCE: dstack would not keep the key: {LOST.get(kind, LOST_PERHAPS)}."
+            " Run it with a key provider of the kind kms, or set STORE__KEY_MAY_BE_LOST=true."
+        )

@@ -1,32 +1,31 @@
-"""What can go wrong while evidence is made or fetched. A check that fails is no error.
+"""Errors of attestation; each message is a plain sentence, or the end of one.
+
+Functions that read a document raise MalformedEvidence, those that ask a service raise
+EvidenceUnavailable, and those that ask the guest agent raise AgentError. Docstrings name an error
+only if it says more.
 
 AttestationError
-├── AgentError             the dstack guest agent is not there, silent, or answers nonsense
-├── EvidenceUnavailable    a service (PCCS, NRAS, the model's endpoint) gave no usable answer
-│   ├── AttestationNotOffered  because it knows nothing of attestation
-│   └── AnswerTooLong          because it sends more than this program reads
-├── MalformedEvidence      the input is not a valid quote, log, report or bundle
-└── ModelNotVerified       nothing may be sent to the model now; carries the sentence that says why
-
-No message of these errors holds what a person wrote.
+    AgentError
+    EvidenceUnavailable
+        AttestationNotOffered
+        AnswerTooLong
+    MalformedEvidence
+    ModelNotVerified
 """
 
 from bot.errors import BotError
 
 
 class AttestationError(BotError):
-    """Evidence could not be made, fetched or read; the message is a plain sentence."""
+    """Evidence could not be made, fetched or read."""
 
 
 class AgentError(AttestationError):
-    """The dstack guest agent is not there, does not answer, or answers nonsense."""
+    """The dstack guest agent is missing, does not answer, or answers nonsense."""
 
 
 class EvidenceUnavailable(AttestationError):
-    """A service that evidence comes from is down, slow, limits the rate, or answers garbage.
-
-    Its message is the end of a sentence; `retry_after_seconds` is what the service asked for.
-    """
+    """A service is down, slow, limits the rate or answers garbage; ends a sentence."""
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -34,7 +33,7 @@ class EvidenceUnavailable(AttestationError):
 
 
 class AttestationNotOffered(EvidenceUnavailable):
-    """The model's endpoint knows nothing of attestation."""
+    """The model's endpoint does not offer attestation."""
 
 
 class AnswerTooLong(EvidenceUnavailable):
@@ -46,8 +45,4 @@ class MalformedEvidence(AttestationError):
 
 
 class ModelNotVerified(AttestationError):
-    """The model is not verified now, so nothing may be sent; `sentence` tells the person why."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
+    """Nothing may be sent to the model now; the message is for the person."""

@@ -1,12 +1,12 @@
-"""The log of what a TD started, replayed against the registers in its quote.
+"""The log of everything that a TD started, replayed against the registers in its quote.
 
-Format and digests: dstack, `cc-eventlog`. A runtime event's digest is computed here from its name
-and payload, never taken from the log: SHA-384 of `type ":" name ":" payload` (version 1) or of
-the canonical JSON of the three (version 2).
+Format and digests: dstack, `cc-eventlog`. The digest of a runtime event is computed here from its
+name and payload, and never taken from the log: SHA-384 of `type ":" name ":" payload` (version 1)
+or of the canonical JSON of the three (version 2).
 
-What stays unchecked: type, name and payload of firmware events (RTMR0 to RTMR2). The firmware
-hashes other bytes than it logs, so nothing could be checked, and nothing here reads them. Nor is
-it measured how events of different firmware registers follow each other.
+Not checked: type, name and payload of firmware events (RTMR0 to RTMR2). The firmware hashes other
+bytes than it logs, so a check is impossible, and nothing here reads them. The order of events in
+different firmware registers is not measured either.
 """
 
 import hashlib
@@ -16,16 +16,15 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from bot.attestation.canonical import canonical_json
 from bot.attestation.checks import Check, failed, not_checked, proven, proven_if
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.quote import TdQuote
-from bot.attestation.strict_json import StrictModel, decode, read
+from bot.attestation.strict_json import StrictModel, canonical_json, decode, read
 
 RUNTIME_EVENT: Final = 0x08000001
 RUNTIME_RTMR: Final = 3
 KEY_SERVICE: Final = "kms"
-"""The key provider that keys survive with."""
+"""The only key provider whose keys survive."""
 MAX_LOG_CHARS: Final = 1024 * 1024
 MAX_EVENTS: Final = 512
 MAX_NAME_CHARS: Final = 256
@@ -38,18 +37,9 @@ _HASH_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One extension of a register.
-
-    Attributes:
-        rtmr: which register, 0 to 3.
-        kind: event type; RUNTIME_EVENT in RTMR3, of the firmware's elsewhere.
-        digest: what the register was extended with.
-        name: of a runtime event; empty for the firmware's.
-        payload: of a runtime event; empty for the firmware's.
-    """
+    """One extension of a register; name and payload are empty for firmware events."""
 
     rtmr: int
-    kind: int
     digest: bytes
     name: str
     payload: bytes
@@ -57,14 +47,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class BootClaims:
-    """What the measured guest noted while it booted, before any application ran.
+    """Notes of the measured guest from its boot, before any application ran.
 
     Attributes:
         app_id: 20 bytes; stays the same across upgrades.
         compose_hash: SHA-256 of app-compose.json.
-        instance_id: of this machine; empty where the application asked for none.
-        os_image_hash: what a KMS told the guest about its image; None without one.
-        key_provider: where keys come from: `kms`, `local-sgx`, `tpm`, `none`.
+        instance_id: of this machine; empty if the application asked for none.
+        os_image_hash: as a KMS told the guest; None without a KMS.
+        key_provider: source of the keys: `kms`, `local-sgx`, `tpm`, `none`.
         key_provider_id: its public key or measurement, hex.
     """
 
@@ -77,11 +67,11 @@ class BootClaims:
 
 
 def parse_event_log(value: str | list[Any]) -> tuple[Event, ...]:
-    """Read an event log, as JSON text or as the list that it holds.
+    """Read an event log, given as JSON text or as the list in it.
 
     Raises:
-        MalformedEvidence: it is not an event log, it is too long, a runtime event's recorded digest
-            is not that of its name and payload, or a firmware event comes after one.
+        MalformedEvidence: it is too long or has another shape, the digest of a runtime event does
+            not fit its name and payload, or a firmware event follows a runtime event.
     """
     if len(value) > (MAX_LOG_CHARS if isinstance(value, str) else MAX_EVENTS):
         raise MalformedEvidence("the event log is longer than event logs are")
@@ -99,7 +89,7 @@ def parse_event_log(value: str | list[Any]) -> tuple[Event, ...]:
 
 
 def replay(events: Iterable[Event]) -> tuple[bytes, bytes, bytes, bytes]:
-    """Return what RTMR0 to RTMR3 hold after these events."""
+    """Return RTMR0 to RTMR3 after these events."""
     registers = [bytes(_EXTEND_BYTES)] * 4
     for event in events:
         registers[event.rtmr] = hashlib.sha384(registers[event.rtmr] + event.digest).digest()
@@ -109,15 +99,9 @@ def replay(events: Iterable[Event]) -> tuple[bytes, bytes, bytes, bytes]:
 def log_checks(
     quote: TdQuote, events: Sequence[Event]
 ) -> tuple[tuple[Check, Check], BootClaims | None]:
-    """Check a log against its quote: `rtmrs`, `boot_events`; and return what it claims.
-
-    There are no claims unless both checks hold.
-    """
-    wrong = [
-        f"RTMR{index}"
-        for index, (replayed, quoted) in enumerate(zip(replay(events), quote.rtmrs, strict=True))
-        if replayed != quoted
-    ]
+    """Check a log against its quote: `rtmrs`, `boot_events`. Return claims if both hold."""
+    registers = enumerate(zip(replay(events), quote.rtmrs, strict=True))
+    wrong = [f"RTMR{index}" for index, (replayed, quoted) in registers if replayed != quoted]
     rtmrs = proven_if(
         not wrong,
         "rtmrs",
@@ -133,65 +117,49 @@ def log_checks(
     return (rtmrs, proven("boot_events", "the machine booted in dstack's order, once")), claims
 
 
-# The boot's order
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    name: str
-    at_least: int = 1
-    at_most: int = 1
-
-
 _BOOT: Final = (
-    _Step("system-preparing"),
-    _Step("app-id"),
-    _Step("compose-hash"),
-    _Step("init-script-hash", at_least=0, at_most=MAX_EVENTS),
-    _Step("gpu-policy-hash", at_least=0),
-    _Step("gpu-attestation", at_least=0),
-    _Step("instance-id"),
-    _Step("boot-mr-done"),
-    _Step("mr-kms", at_least=0),
-    _Step("os-image-hash", at_least=0),
-    _Step("key-provider"),
-    _Step("storage-fs", at_least=0),
-    _Step("system-ready"),
+    ("system-preparing", 1, 1),
+    ("app-id", 1, 1),
+    ("compose-hash", 1, 1),
+    ("init-script-hash", 0, MAX_EVENTS),
+    ("gpu-policy-hash", 0, 1),
+    ("gpu-attestation", 0, 1),
+    ("instance-id", 1, 1),
+    ("boot-mr-done", 1, 1),
+    ("mr-kms", 0, 1),
+    ("os-image-hash", 0, 1),
+    ("key-provider", 1, 1),
+    ("storage-fs", 0, 1),
+    ("system-ready", 1, 1),
 )
-_BOOT_NAMES: Final = frozenset(step.name for step in _BOOT)
+"""Boot events in order: name, least and greatest count."""
 
 
 def _boot_claims(events: Iterable[Event]) -> BootClaims:
     runtime = [event for event in events if event.rtmr == RUNTIME_RTMR]
-    boot, later = _split_boot(runtime)
-    if any(event.name in _BOOT_NAMES for event in later):
+    at = 0
+    for name, at_least, at_most in _BOOT:
+        count = 0
+        while count < at_most and at < len(runtime) and runtime[at].name == name:
+            at, count = at + 1, count + 1
+        if count < at_least:
+            raise MalformedEvidence(f"{name} is not where the boot has it")
+    names = {name for name, _, _ in _BOOT}
+    if any(event.name in names for event in runtime[at:]):
         raise MalformedEvidence("a boot event was written again after the boot")
-    said = {event.name: event.payload for event in boot}
-    key_provider = _key_provider(said["key-provider"])
-    if "os-image-hash" in said and key_provider.name != KEY_SERVICE:
+    payloads = {event.name: event.payload for event in runtime[:at]}
+    provider = read(_KeyProvider, payloads["key-provider"], "the key provider's event")
+    image = payloads.get("os-image-hash")
+    if image is not None and provider.name != KEY_SERVICE:
         raise MalformedEvidence("an image hash was noted without a KMS that could know it")
     return BootClaims(
-        app_id=_sized(said["app-id"], _APP_ID_BYTES),
-        compose_hash=_sized(said["compose-hash"], _HASH_BYTES),
-        instance_id=_sized(said["instance-id"], _APP_ID_BYTES, 0),
-        os_image_hash=(
-            _sized(said["os-image-hash"], _HASH_BYTES) if "os-image-hash" in said else None
-        ),
-        key_provider=key_provider.name,
-        key_provider_id=key_provider.id,
+        app_id=_sized(payloads["app-id"], _APP_ID_BYTES),
+        compose_hash=_sized(payloads["compose-hash"], _HASH_BYTES),
+        instance_id=_sized(payloads["instance-id"], _APP_ID_BYTES, 0),
+        os_image_hash=None if image is None else _sized(image, _HASH_BYTES),
+        key_provider=provider.name,
+        key_provider_id=provider.id,
     )
-
-
-def _split_boot(runtime: Sequence[Event]) -> tuple[Sequence[Event], Sequence[Event]]:
-    """Split at the end of the boot; anything missing, repeated, unknown or moved is malformed."""
-    at = 0
-    for step in _BOOT:
-        count = 0
-        while count < step.at_most and at < len(runtime) and runtime[at].name == step.name:
-            at, count = at + 1, count + 1
-        if count < step.at_least:
-            raise MalformedEvidence(f"{step.name} is not where the boot has it")
-    return runtime[:at], runtime[at:]
 
 
 def _sized(payload: bytes, *sizes: int) -> bytes:
@@ -203,13 +171,6 @@ def _sized(payload: bytes, *sizes: int) -> bytes:
 class _KeyProvider(StrictModel):
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,32}$")]
     id: Annotated[str, Field(pattern=r"^([0-9a-f]{2}){0,2048}$")]
-
-
-def _key_provider(payload: bytes) -> _KeyProvider:
-    return read(_KeyProvider, payload, "the key provider's event")
-
-
-# One entry
 
 
 class _Entry(StrictModel):
@@ -232,18 +193,15 @@ def _event(entry: _Entry) -> Event:
     if entry.imr != RUNTIME_RTMR:
         if not recorded:
             raise MalformedEvidence("a firmware event has no digest")
-        return Event(entry.imr, entry.event_type, recorded, "", b"")
+        return Event(entry.imr, recorded, "", b"")
     payload = bytes.fromhex(entry.event_payload)
-    preimage = _preimage(entry, payload)
+    if entry.version == 2:
+        fields = {"name": entry.event, "payload": entry.event_payload, "type": RUNTIME_EVENT}
+        preimage = canonical_json(fields).encode()
+    else:
+        kind = RUNTIME_EVENT.to_bytes(4, "little")
+        preimage = b":".join((kind, entry.event.encode(), payload))
     digest = hashlib.sha384(preimage).digest()
     if recorded not in (b"", digest) or entry.preimage not in (None, preimage.hex()):
-        raise MalformedEvidence("a runtime event is not the one that its digest stands for")
-    return Event(entry.imr, entry.event_type, digest, entry.event, payload)
-
-
-def _preimage(entry: _Entry, payload: bytes) -> bytes:
-    if entry.version == 2:
-        said = {"name": entry.event, "payload": entry.event_payload, "type": RUNTIME_EVENT}
-        return canonical_json(said).encode()
-    name = entry.event.encode()
-    return RUNTIME_EVENT.to_bytes(4, "little") + b":" + name + b":" + payload
+        raise MalformedEvidence("the digest of a runtime event does not fit the event")
+    return Event(entry.imr, digest, entry.event, payload)

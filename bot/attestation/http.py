@@ -1,7 +1,6 @@
-"""HTTP to the services that evidence comes from: bounded, without redirects, proxies or cookies."""
+"""HTTP client for evidence: bounded, without redirects, proxies or cookies."""
 
 import asyncio
-import hashlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -10,12 +9,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import aiohttp
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from yarl import URL
 
 from bot.attestation.errors import AnswerTooLong, EvidenceUnavailable
-from bot.http_client import new_session, new_tls_context, whole_body
+from bot.attestation.pinning import key_sha256
+from tools.http import new_session, new_tls_context, whole_body
 
 MAX_CONNECTIONS: Final = 16
 MAX_RETRY_AFTER_SECONDS: Final = 3600.0
@@ -25,14 +23,12 @@ MAX_HEADER_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What a service answered.
+    """Answer of a service.
 
     Attributes:
-        status: of HTTP.
         headers: by name, in any case.
-        body: all of it.
-        peer_key_sha256: SHA-256 of the SubjectPublicKeyInfo of the TLS peer on the connection
-            that this answer came over; None without TLS.
+        peer_key_sha256: SHA-256 of the SubjectPublicKeyInfo of the TLS peer on the answer's
+            connection; None without TLS.
     """
 
     status: int
@@ -42,22 +38,19 @@ class HttpAnswer:
 
     @property
     def retry_after_seconds(self) -> float | None:
-        """How long the service asks to be left alone (RFC 9110, 10.2.3), an hour at most.
-
-        None where it says nothing, or says it as a date, which none of them does.
-        """
+        """Pause that the service asks for (RFC 9110, 10.2.3), at most an hour; None for dates."""
         said = self.headers.get("retry-after", "").strip()
         if not (said.isascii() and said.isdecimal()):
             return None
         return min(float(said), MAX_RETRY_AFTER_SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
 class HttpService:
-    """Asks services over connections of its own. Made by `open_http`."""
+    """Asks services over its own connections. Made by `open_http`."""
 
-    def __init__(self, pooled: aiohttp.ClientSession, unpooled: aiohttp.ClientSession) -> None:
-        self._pooled = pooled
-        self._unpooled = unpooled
+    pooled: aiohttp.ClientSession
+    unpooled: aiohttp.ClientSession
 
     async def ask(
         self,
@@ -66,26 +59,19 @@ class HttpService:
         *,
         seconds: float,
         max_bytes: int,
-        headers: Mapping[str, str] | None = None,
+        api_key: str | None = None,
         json: object = None,
         own_connection: bool = False,
     ) -> HttpAnswer:
-        """Send one request and return its answer, whatever the status.
+        """Send one request and return its answer, of any status.
 
         Args:
-            method: of HTTP.
-            url: where.
-            seconds: for everything, from the connection to the last byte.
-            max_bytes: more is refused.
-            headers: beside the usual ones.
-            json: the request's body, if any.
-            own_connection: do not use one that another request has left open. Which machine, with
-                which TLS key, answers behind a name may have changed since.
-
-        Raises:
-            EvidenceUnavailable: no connection, no answer in time, or too much of it.
+            seconds: from the connection to the last byte.
+            own_connection: open a new connection; the machine behind a name, and its TLS key, may
+                have changed since another request.
         """
-        session = self._unpooled if own_connection else self._pooled
+        session = self.unpooled if own_connection else self.pooled
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             async with (
                 asyncio.timeout(seconds),
@@ -97,18 +83,15 @@ class HttpService:
                     allow_redirects=False,
                 ) as response,
             ):
-                body = await whole_body(
-                    response,
-                    max_bytes,
-                    AnswerTooLong("the answer is longer than this program reads"),
-                )
+                too_long = AnswerTooLong("the answer is longer than this program reads")
+                body = await whole_body(response, max_bytes, too_long)
                 return HttpAnswer(response.status, response.headers, body, _peer_key(response))
         except TimeoutError:
             raise EvidenceUnavailable("no answer in time") from None
         except aiohttp.ClientConnectorError:
             raise EvidenceUnavailable("there is no connection to it") from None
         except (aiohttp.ClientError, OSError):
-            # OSError: a TLS record that was damaged on its way.
+            # OSError: a TLS record was damaged on its way.
             raise EvidenceUnavailable("the connection broke") from None
 
 
@@ -119,28 +102,22 @@ async def open_http(
     """Provide HTTP inside the block.
 
     Args:
-        tls: whose certificates are believed; None: the usual certificate authorities.
-        socket: a Unix socket that every request goes to, whatever host its address names.
+        tls: context with trusted certificates; None: the usual certificate authorities.
+        socket: Unix socket for every request, for any host in its address.
     """
-    async with (
-        _session(tls, socket, keep_open=True) as pooled,
-        _session(tls, socket, keep_open=False) as unpooled,
-    ):
+    async with _session(tls, socket, True) as pooled, _session(tls, socket, False) as unpooled:
         yield HttpService(pooled, unpooled)
 
 
 def _session(
-    tls: ssl.SSLContext | None, socket: Path | None, *, keep_open: bool
+    tls: ssl.SSLContext | None, socket: Path | None, keep_open: bool
 ) -> aiohttp.ClientSession:
     connector: aiohttp.BaseConnector
     if socket is not None:
         connector = aiohttp.UnixConnector(str(socket), force_close=not keep_open)
     else:
-        connector = aiohttp.TCPConnector(
-            ssl=tls if tls is not None else new_tls_context(),
-            limit=MAX_CONNECTIONS,
-            force_close=not keep_open,
-        )
+        tls = tls if tls is not None else new_tls_context()
+        connector = aiohttp.TCPConnector(ssl=tls, limit=MAX_CONNECTIONS, force_close=not keep_open)
     return new_session(
         aiohttp.ClientTimeout(total=None),
         connector=connector,
@@ -153,9 +130,9 @@ def _session(
 
 
 class _Response(aiohttp.ClientResponse):
-    """A response that remembers whom its connection goes to.
+    """Response with the certificate of its peer.
 
-    Once its body is read, the connection is back in the pool and the response knows it no more.
+    After the body is read, the connection is back in the pool and lost to the response.
     """
 
     peer_certificate: bytes | None = None
@@ -166,14 +143,6 @@ class _Response(aiohttp.ClientResponse):
         self.peer_certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         await super().start(connection)
         return self
-
-
-def key_sha256(certificate: bytes) -> bytes:
-    """Return SHA-256 of the SubjectPublicKeyInfo of a DER certificate."""
-    key = x509.load_der_x509_certificate(certificate).public_key()
-    return hashlib.sha256(
-        key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    ).digest()
 
 
 def _peer_key(response: aiohttp.ClientResponse) -> bytes | None:

@@ -1,18 +1,20 @@
-"""TLS connections that carry nothing to a peer whose key no evidence vouches for.
+"""TLS connections that carry nothing to a peer without an attested key.
 
-A certificate authority says who owns a name, evidence says which key ends inside a TEE. Both must
-hold: the context that is pinned here goes on verifying certificates as before, and looks at the
-key beside that, at the end of each handshake and before each write. So not even a request line
-leaves for a key that is not attested, or is no longer.
+A certificate authority says who owns a name; evidence says which key ends inside a TEE. Both must
+hold. A pinned context verifies certificates as before, and also looks at the key, at the end of
+each handshake and before each write. So not even a request line reaches an unattested key.
 """
 
 import asyncio
+import hashlib
 import ssl
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bot.attestation.http import key_sha256
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -22,81 +24,72 @@ STRANGER_SECONDS: Final = 3600.0
 
 
 class KeyNotAttested(ssl.SSLCertVerificationError):
-    """The peer's certificate is fine, but no evidence vouches for its key."""
+    """The peer's certificate is valid, but no evidence vouches for its key."""
 
 
+@dataclass(slots=True, kw_only=True)
 class AttestedKeys:
-    """The keys, as SHA-256 of their SubjectPublicKeyInfo, that evidence vouches for.
+    """TLS keys that evidence vouches for, as SHA-256 of their SubjectPublicKeyInfo.
 
-    Behind one name there may be several TEEs with a key each: keys add up until they expire.
+    One name may stand for several TEEs with a key each: keys add up until they expire.
 
-    Args:
-        enforcing: refuse every other key; else only remember it.
-        clock: unix seconds.
+    Attributes:
+        enforcing: refuse every other key, instead of only remembering it.
+        stranger_met: set when a connection meets an unattested key; the reader clears it.
     """
 
-    def __init__(self, *, enforcing: bool, clock: Callable[[], float] = time.time) -> None:
-        self._enforcing = enforcing
-        self._clock = clock
-        self._expiry: dict[bytes, float] = {}
-        self._strangers: dict[bytes, float] = {}
-        self.stranger_met: Final = asyncio.Event()
-        """Set when a connection meets a key that is not attested; cleared by who acts on it."""
+    enforcing: bool
+    clock: Callable[[], float] = time.time
+    stranger_met: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _expiry: dict[bytes, float] = field(default_factory=dict, init=False)
+    _strangers: dict[bytes, float] = field(default_factory=dict, init=False)
 
     def vouch(self, keys: Iterable[bytes], *, expires_at: float) -> None:
-        """Count these keys as attested until then, in unix seconds."""
-        now = self._clock()
+        """Count these keys as attested until then, in Unix seconds."""
+        now = self.clock()
         self._expiry = {key: until for key, until in self._expiry.items() if until > now}
         for key in keys:
             self._expiry[key] = max(expires_at, self._expiry.get(key, expires_at))
             self._strangers.pop(key, None)
 
     def distrust(self) -> None:
-        """Count no key as attested any more: the evidence turned out to be wrong."""
+        """Count no key as attested, because the evidence turned out to be wrong."""
         self._expiry.clear()
 
     def attested(self, key: bytes) -> bool:
-        """Return whether unexpired evidence vouches for the key."""
-        return self._expiry.get(key, 0.0) > self._clock()
+        """Whether unexpired evidence vouches for the key."""
+        return self._expiry.get(key, 0.0) > self.clock()
 
     @property
     def strangers(self) -> frozenset[bytes]:
-        """Keys that connections met within the last hour, and that nothing has vouched for since.
+        """Keys that connections met within the last hour, and that are still unattested.
 
-        Where the keys are not enforced, what was sent may have gone there.
+        If keys are not enforced, messages may have gone to them.
         """
-        oldest = self._clock() - STRANGER_SECONDS
+        oldest = self.clock() - STRANGER_SECONDS
         return frozenset(key for key, at in self._strangers.items() if at >= oldest)
 
     def meet(self, key: bytes) -> None:
-        """Take note of a peer at the end of a handshake or before a write.
+        """Record a peer at the end of a handshake or before a write.
 
         Raises:
             KeyNotAttested: nothing may be sent to it.
         """
         if self.attested(key):
             return
-        self._remember(key)
-        self.stranger_met.set()
-        if self._enforcing:
-            raise KeyNotAttested("no evidence vouches for the server's key")
-
-    def _remember(self, key: bytes) -> None:
         self._strangers.pop(key, None)
-        self._strangers[key] = self._clock()
+        self._strangers[key] = self.clock()
         if len(self._strangers) > MAX_STRANGERS:
             del self._strangers[next(iter(self._strangers))]
+        self.stranger_met.set()
+        if self.enforcing:
+            raise KeyNotAttested("no evidence vouches for the server's key")
 
 
 def pin(context: ssl.SSLContext, keys: AttestedKeys) -> ssl.SSLContext:
-    """Make the context's connections meet the keys, and return it.
+    """Make the connections of a client's context meet the keys, and return the context.
 
-    It holds for connections over memory buffers, which all of asyncio's are; a context for
-    blocking sockets is not what this is for.
-
-    Args:
-        context: a client's, for this purpose alone.
-        keys: what is attested, at any time.
+    Works for connections over memory buffers, as asyncio uses them, and not for blocking sockets.
     """
 
     class PinnedConnection(ssl.SSLObject):
@@ -119,3 +112,10 @@ def pin(context: ssl.SSLContext, keys: AttestedKeys) -> ssl.SSLContext:
 
     context.sslobject_class = PinnedConnection
     return context
+
+
+def key_sha256(certificate: bytes) -> bytes:
+    """Return SHA-256 of the SubjectPublicKeyInfo of a DER certificate."""
+    key = x509.load_der_x509_certificate(certificate).public_key()
+    info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(info).digest()

@@ -1,10 +1,9 @@
-"""TDX quotes: their layout, Intel's collateral, and what Intel's signatures say about both.
+"""TDX quotes: their layout, Intel's collateral, and the verification of both.
 
-`dcap_qvl` is the verifier. Beside it stand three checks of our own: the debug bit, by itself so
-that a report can name it; the signer of the TDX module; and the bytes that dcap_qvl reads over
-(lengths, paddings, the armour of the certificates, the root that a chain brings along), so that
-no single byte of an accepted quote can be another one. What remains are the two forms that every
-ECDSA signature has (see `low_s`), so nothing here takes two quotes for two because they differ.
+`dcap_qvl` verifies the signatures. We add checks of our own: the debug bit, so that a report can
+name it; the signer of the TDX module; and every byte that dcap_qvl does not look at (lengths,
+paddings, the armour of the certificates, the root of the chain). So no byte of an accepted quote
+can be changed, except that each ECDSA signature has two forms (see `low_s`).
 
 Layout of a version 4 quote: Intel TDX DCAP Quoting Library API, appendix 3.
 """
@@ -20,15 +19,16 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
 from cryptography import x509
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from bot.attestation.checks import Check, failed, not_checked, proven, proven_if
 from bot.attestation.errors import MalformedEvidence
+from bot.attestation.strict_json import StrictModel
 from bot.attestation.trust import INTEL_SGX_ROOT_CA_SHA256, Trust
 
 ACCEPTED_TCB: Final = frozenset({"UpToDate", "SWHardeningNeeded"})
-"""SWHardeningNeeded asks for nothing but software that hardens itself; every other status means
-that the platform runs with known weaknesses in firmware or configuration."""
+"""SWHardeningNeeded only asks software to harden itself. Every other status means that the
+platform runs with known weaknesses in firmware or configuration."""
 
 MAX_QUOTE_BYTES: Final = 16 * 1024
 MAX_COLLATERAL_CHARS: Final = 1024 * 1024
@@ -42,63 +42,55 @@ _PCK_CHAIN: Final = 5
 _CHAIN_LENGTH: Final = 3  # machine, intermediate CA, root
 _P256_ORDER: Final = 0xFFFFFFFF_00000000_FFFFFFFF_FFFFFFFF_BCE6FAAD_A7179E84_F3B9CAC2_FC632551
 _SIGNATURES_AT: Final = (636, 636 + 64 + 64 + 6 + 384)
-"""Where the quote's own signature and that of the quoting enclave's report begin, r before s."""
-_QUOTATION_MARK: Final = re.compile("[\"`']")
+"""Start of the quote's signature and of the quoting enclave's; each is r, then s."""
+_PEM_HEADER: Final = b"-----BEGIN CERTIFICATE-----\n"
 _PEM_FOOTER: Final = b"-----END CERTIFICATE-----\n"
 
 
 @dataclass(frozen=True, slots=True)
 class TdQuote:
-    """A TDX quote of version 4, read but not verified.
+    """TDX quote of version 4, read but not verified.
 
     Attributes:
-        raw: all of it.
-        fmspc: the kind of platform, six bytes, as its certificate names it.
+        fmspc: kind of platform, six bytes, from its certificate.
         ca: which of Intel's CAs certified the platform: `platform` or `processor`.
-        mr_td: measurement of the virtual firmware.
-        rtmrs: measurements of what ran since, RTMR0 to RTMR3.
-        mr_config_id: 48 bytes that the host set when it made the TD.
-        mr_owner: likewise.
-        mr_owner_config: likewise.
-        report_data: 64 bytes that the code inside asked to have signed.
-        td_attributes: eight bytes; see `debug` about the first.
-        xfam: which processor features the TD may use, eight bytes.
         mr_seam: measurement of the TDX module.
-        mr_signer_seam: who signed the TDX module; zero is Intel.
+        mr_signer_seam: signer of the TDX module; zero is Intel.
+        td_attributes, xfam: features that the host started the TD with, eight bytes each.
+        mr_td: measurement of the virtual firmware.
+        mr_config_id, mr_owner, mr_owner_config: 48 bytes each, chosen by the host.
+        rtmrs: RTMR0 to RTMR3, measurements of everything that ran since.
+        report_data: 64 bytes chosen by the code inside.
         pck_chain: DER certificates of the machine, its CA and the root.
     """
 
     raw: bytes
     fmspc: bytes
     ca: str
+    mr_seam: bytes
+    mr_signer_seam: bytes
+    td_attributes: bytes
+    xfam: bytes
     mr_td: bytes
-    rtmrs: tuple[bytes, bytes, bytes, bytes]
     mr_config_id: bytes
     mr_owner: bytes
     mr_owner_config: bytes
+    rtmrs: tuple[bytes, bytes, bytes, bytes]
     report_data: bytes
-    td_attributes: bytes
-    xfam: bytes
-    mr_seam: bytes
-    mr_signer_seam: bytes
     pck_chain: tuple[bytes, ...]
 
     @property
     def debug(self) -> bool:
         """Whether the host may read and change the TD's memory.
 
-        Bit 0 says so; any other bit of the first byte makes a TD just as untrusted (Intel TDX
-        module ABI, ATTRIBUTES.TUD).
+        Bit 0 allows that, and every other bit of the first byte also makes the TD untrusted (Intel
+        TDX module ABI, ATTRIBUTES.TUD).
         """
         return self.td_attributes[0] != 0
 
 
 def parse_quote(raw: bytes) -> TdQuote:
-    """Read a TDX quote of version 4.
-
-    Raises:
-        MalformedEvidence: it is not a quote, or a byte breaks the layout.
-    """
+    """Read a TDX quote of version 4."""
     if len(raw) > MAX_QUOTE_BYTES:
         raise MalformedEvidence("the quote is longer than quotes are")
     pck_chain = _pck_chain(raw)
@@ -129,8 +121,8 @@ def parse_quote(raw: bytes) -> TdQuote:
 def low_s(raw: bytes) -> bytes:
     """Return a quote with its two ECDSA signatures in their lower form.
 
-    With (r, s) the signature (r, n - s) is valid, too, and anybody can make one of the other. The
-    quoting enclave makes both, so a verifier has to take both; this is the one to hand out.
+    If (r, s) is valid, so is (r, n - s), and anyone can compute it. The quoting enclave makes both
+    forms, so a verifier accepts both; the bot hands out the lower one.
     """
     lowered = bytearray(raw)
     for at in _SIGNATURES_AT:
@@ -140,16 +132,42 @@ def low_s(raw: bytes) -> bytes:
     return bytes(lowered)
 
 
+Label = Annotated[str, StringConstraints(pattern="^[ -~]{1,200}$")]
+_Measurement = Annotated[str, StringConstraints(pattern="^[0-9a-f]{96}$")]
+
+
+class OsMeasurement(StrictModel):
+    """Measurements of one image of the operating system on one shape of machine."""
+
+    label: Label
+    mrtd: _Measurement
+    rtmr0: _Measurement
+    rtmr1: _Measurement
+    rtmr2: _Measurement
+
+    @classmethod
+    def of(cls, quote: TdQuote, label: str) -> "OsMeasurement":
+        """Return the measurements in a quote."""
+        rtmr0, rtmr1, rtmr2 = (rtmr.hex() for rtmr in quote.rtmrs[:3])
+        return cls(label=label, mrtd=quote.mr_td.hex(), rtmr0=rtmr0, rtmr1=rtmr1, rtmr2=rtmr2)
+
+    def matches(self, quote: TdQuote) -> bool:
+        """Whether a quote comes from this system on this shape of machine."""
+        return self.of(quote, self.label) == self
+
+
+# Intel's collateral
+
+
 @dataclass(frozen=True, slots=True)
 class Collateral:
-    """What Intel says about one kind of platform, read but not verified.
+    """Intel's documents about one kind of platform, read but not verified.
 
     Attributes:
         text: JSON with the fields of `dcap_qvl.QuoteCollateralV3`.
-        fmspc: the kind of platform that it is about.
-        evaluations: Intel's TCB evaluation data numbers, of the TCB info and of the QE identity.
+        evaluations: TCB evaluation data numbers, of the TCB info and of the QE identity.
         issued_at: Unix seconds at which Intel signed the TCB info.
-        expires_at: unix seconds; the earliest next update of its four documents.
+        expires_at: Unix seconds; the earliest next update of the four documents.
     """
 
     text: str
@@ -160,11 +178,7 @@ class Collateral:
 
     @classmethod
     def parse(cls, text: str) -> "Collateral":
-        """Read collateral.
-
-        Raises:
-            MalformedEvidence: it is not a quote.
-        """
+        """Read collateral."""
         if len(text) > MAX_COLLATERAL_CHARS:
             raise MalformedEvidence("the collateral is longer than collateral is")
         try:
@@ -178,7 +192,7 @@ class Collateral:
                 _crl_next_update(fields.root_ca_crl),
             )
         except (ValueError, RecursionError):
-            raise MalformedEvidence("this is no collateral of a TDX platform") from None
+            raise MalformedEvidence("this is not collateral of a TDX platform") from None
         return cls(
             text,
             fmspc=bytes.fromhex(tcb_info.fmspc),
@@ -188,16 +202,57 @@ class Collateral:
         )
 
 
+class _Fields(BaseModel, strict=True):
+    pck_crl_issuer_chain: str
+    root_ca_crl: str
+    pck_crl: str
+    tcb_info_issuer_chain: str
+    tcb_info: str
+    tcb_info_signature: str
+    qe_identity_issuer_chain: str
+    qe_identity: str
+    qe_identity_signature: str
+
+
+_Evaluation = Annotated[int, Field(alias="tcbEvaluationDataNumber", ge=0, lt=2**31)]
+_NextUpdate = Annotated[AwareDatetime, Field(alias="nextUpdate")]
+
+
+class _TcbInfo(BaseModel, strict=True):
+    id: Literal["TDX"]
+    evaluation: _Evaluation
+    issue_date: Annotated[AwareDatetime, Field(alias="issueDate")]
+    fmspc: Annotated[str, Field(pattern="^[0-9A-Fa-f]{12}$")]
+    next_update: _NextUpdate
+
+
+class _QeIdentity(BaseModel, strict=True):
+    id: Literal["TD_QE"]
+    evaluation: _Evaluation
+    next_update: _NextUpdate
+
+
+def _crl_next_update(crl: str) -> int:
+    try:
+        next_update = x509.load_der_x509_crl(bytes.fromhex(crl)).next_update_utc
+    except x509.InvalidVersion:  # not a ValueError
+        next_update = None
+    if next_update is None:
+        raise ValueError("a revocation list without an end")
+    return int(next_update.timestamp())
+
+
+# Checks
+
+
 def quote_checks(
     quote: TdQuote, collateral: Collateral | str, *, now: int, trust: Trust
-) -> tuple[Check, ...]:
-    """Check a quote up to the root: `debug`, `quote`, `tcb`.
+) -> tuple[Check, Check, Check]:
+    """Check a quote up to Intel's root: `debug`, `quote`, `tcb`.
 
     Args:
-        quote: what to check.
-        collateral: Intel's word on its platform, or why there is none.
+        collateral: for the quote's platform, or the reason why it is missing.
         now: Unix seconds at which everything must be valid.
-        trust: whose root.
     """
     debug = proven_if(
         not quote.debug,
@@ -205,20 +260,26 @@ def quote_checks(
         "the machine's memory is closed to its host",
         "this is a debug machine: its host can read and change everything inside",
     )
-    refusal = _own_refusal(quote, collateral, now, trust)
-    if refusal is not None:
+    if (refusal := _own_refusal(quote, collateral, now, trust)) is not None:
         return debug, failed("quote", refusal), _tcb_unknown()
     if isinstance(collateral, str):
         return debug, not_checked("quote", collateral, asked=True), _tcb_unknown()
-    return debug, *_dcap_checks(quote, collateral, now, trust)
+    try:
+        status, advisories = _dcap_verdict(quote.raw, collateral.text, now, trust.intel_root)
+    except ValueError as error:
+        return debug, *_refused(str(error))
+    verified = proven("quote", "Intel's signatures vouch for this quote and all it measures")
+    return debug, verified, _tcb_check(status, advisories, collateral, trust)
 
 
 def _own_refusal(
     quote: TdQuote, collateral: Collateral | str, now: int, trust: Trust
 ) -> str | None:
+    own_root = trust.intel_root
+    root = hashlib.sha256(own_root).digest() if own_root is not None else INTEL_SGX_ROOT_CA_SHA256
     if any(quote.mr_signer_seam):
         return "the TDX module of this machine is not Intel's"
-    if hashlib.sha256(quote.pck_chain[-1]).digest() != _root_sha256(trust):
+    if hashlib.sha256(quote.pck_chain[-1]).digest() != root:
         return "the quote's certificates do not lead to Intel's root"
     if isinstance(collateral, str):
         return None
@@ -229,36 +290,33 @@ def _own_refusal(
     return None
 
 
-def _dcap_checks(
-    quote: TdQuote, collateral: Collateral, now: int, trust: Trust
-) -> tuple[Check, Check]:
-    try:
-        status, advisories = _dcap_verdict(quote.raw, collateral.text, now, trust.intel_root)
-    except ValueError as error:
-        return _refused(str(error))
-    quote_check = proven("quote", "Intel's signatures vouch for this quote and all it measures")
-    listed = f" ({', '.join(advisories)})" if advisories else ""
+def _tcb_check(status: str, advisories: list[str], collateral: Collateral, trust: Trust) -> Check:
     number, of_enclave = collateral.evaluations
+    listed = f" ({', '.join(advisories)})" if advisories else ""
     evaluation = f"TCB evaluation {number} of {_date(collateral.issued_at)}"
+    state = f"{status}{listed}, {evaluation}"
     if status not in ACCEPTED_TCB:
-        message = f"Intel calls the state of this platform {status}{listed}, {evaluation}"
-        return quote_check, failed("tcb", message)
+        return failed("tcb", f"Intel calls the state of this platform {state}")
     if number != of_enclave:
         message = f"the collateral mixes two of Intel's TCB evaluations, {number} and {of_enclave}"
-        return quote_check, failed("tcb", message)
-    if number < trust.min_tcb_evaluation:
-        message = (
-            f"the collateral is of {evaluation}, but {trust.min_tcb_evaluation} or later counts"
-        )
-        return quote_check, failed("tcb", message)
-    message = f"firmware and processor are as Intel wants them: {status}{listed}, {evaluation}"
-    return quote_check, proven("tcb", message)
+        return failed("tcb", message)
+    oldest = trust.min_tcb_evaluation
+    return proven_if(
+        number >= oldest,
+        "tcb",
+        f"firmware and processor are as Intel wants them: {state}",
+        f"the collateral is of {evaluation}, but {oldest} or later counts",
+    )
+
+
+def _tcb_unknown() -> Check:
+    return not_checked("tcb", "only a verified quote tells the state of its platform", asked=True)
 
 
 def _dcap_verdict(
     raw: bytes, collateral: str, now: int, root: bytes | None
 ) -> tuple[str, list[str]]:
-    """Return status and advisories; ValueError for whatever dcap_qvl refuses."""
+    """Return status and advisories; raise ValueError if dcap_qvl refuses the quote."""
     dcap_qvl = _dcap_qvl()
     with _one_kind_of_failure():
         parts = dcap_qvl.QuoteCollateralV3.from_json(collateral)
@@ -271,48 +329,36 @@ def _dcap_verdict(
 
 def _refused(reason: str) -> tuple[Check, Check]:
     if "TCB status is invalid: Revoked" in reason:
-        return (
-            not_checked("quote", "verification stops at a revoked platform", asked=True),
-            failed("tcb", "Intel has revoked this platform"),
-        )
+        stopped = not_checked("quote", "verification stops at a revoked platform", asked=True)
+        return stopped, failed("tcb", "Intel has revoked this platform")
     if "Debug mode is enabled" in reason:
-        why = "verification stops at a debug machine"
-        return not_checked("quote", why, asked=True), _tcb_unknown()
+        stopped = not_checked("quote", "verification stops at a debug machine", asked=True)
+        return stopped, _tcb_unknown()
     return failed("quote", f"Intel's verifier refuses it: {_readable(reason)}"), _tcb_unknown()
 
 
-def _tcb_unknown() -> Check:
-    return not_checked("tcb", "only a verified quote tells the state of its platform", asked=True)
-
-
 def _readable(reason: str) -> str:
-    """Return the verifier's reason up to what it quotes: a document's words are anybody's."""
+    """Return the verifier's reason up to its first quotation, which may be a stranger's words."""
     plain = " ".join(reason.removeprefix("Verification failed: ").split())
-    own_words = _QUOTATION_MARK.split(plain)[0].strip()
+    own_words = re.split("[\"`']", plain)[0].strip()
     return "".join(c for c in own_words if c.isascii() and c.isprintable())[:MAX_REASON_CHARS]
 
 
 def _dcap_qvl() -> Any:
-    import dcap_qvl  # noqa: PLC0415 - nine megabytes that a bot without a TEE does without
+    import dcap_qvl  # noqa: PLC0415 - nine megabytes; a bot without a TEE does not need it
 
     return dcap_qvl
 
 
 @contextmanager
 def _one_kind_of_failure() -> Iterator[None]:
-    """Turn a panic of the Rust library, which is no Exception, into a ValueError."""
+    """Turn a panic of the Rust library, which is not an Exception, into a ValueError."""
     try:
         yield
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
         raise ValueError("the verifier gave up on it") from None
-
-
-def _root_sha256(trust: Trust) -> bytes:
-    if trust.intel_root is None:
-        return INTEL_SGX_ROOT_CA_SHA256
-    return hashlib.sha256(trust.intel_root).digest()
 
 
 def _date(moment: int) -> str:
@@ -325,23 +371,28 @@ def _date(moment: int) -> str:
 def _pck_chain(raw: bytes) -> tuple[bytes, ...]:
     reader = _Reader(raw)
     version, key_type, tee = reader.number(2), reader.number(2), reader.number(4)
-    if (version, tee) != (4, _TDX) or key_type != _ECDSA_P256:
-        raise MalformedEvidence("this is no TDX quote of version 4")
+    if (version, key_type, tee) != (4, _ECDSA_P256, _TDX):
+        raise MalformedEvidence("this is not a TDX quote of version 4")
     reader.take(_SIGNED_BYTES - 8)
     signature = _Reader(reader.take(reader.number(4)))
-    reader.expect_zeros()
-    signature.take(64 + 64)  # of the quote, and the key that made it
+    if any(reader.rest()):
+        raise MalformedEvidence("something follows the quote")
+    signature.take(64 + 64)  # signature of the quote, public key
     certification = signature.section(_QE_REPORT_CERTIFICATION)
-    signature.expect_end()
-    certification.take(384 + 64)  # the quoting enclave's report, and its signature
+    certification.take(384 + 64)  # report of the quoting enclave, signature
     certification.take(certification.number(2))
     chain = certification.section(_PCK_CHAIN)
-    certification.expect_end()
-    return _certificates(chain.rest())
+    if signature.rest() or certification.rest():
+        raise MalformedEvidence("lengths in the quote do not fit together")
+    blocks = chain.rest().rstrip(b"\0").split(_PEM_FOOTER)
+    certificates = tuple(_der(block) for block in blocks[:-1])
+    if blocks[-1] or len(certificates) != _CHAIN_LENGTH:
+        raise MalformedEvidence("the quote's certificate chain is not as Intel writes it")
+    return certificates
 
 
 class _Reader:
-    """Takes bytes from the front; whatever is missing or left over is malformed."""
+    """Takes bytes from the front; missing bytes are malformed."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -365,78 +416,14 @@ class _Reader:
     def rest(self) -> bytes:
         return self._data[self._at :]
 
-    def expect_end(self) -> None:
-        if self.rest():
-            raise MalformedEvidence("lengths in the quote do not fit together")
-
-    def expect_zeros(self) -> None:
-        if any(self.rest()):
-            raise MalformedEvidence("something follows the quote")
-
-
-def _certificates(pem: bytes) -> tuple[bytes, ...]:
-    blocks = pem.rstrip(b"\0").split(_PEM_FOOTER)
-    certificates = tuple(_der(block) for block in blocks[:-1])
-    if blocks[-1] or len(certificates) != _CHAIN_LENGTH:
-        raise MalformedEvidence("the quote's certificate chain is not as Intel writes it")
-    return certificates
-
 
 def _der(block: bytes) -> bytes:
     try:
-        der = base64.b64decode(block.removeprefix(b"-----BEGIN CERTIFICATE-----\n"))
+        der = base64.b64decode(block.removeprefix(_PEM_HEADER))
     except binascii.Error:
         der = b""
     body = base64.b64encode(der)
     lines = b"".join(body[at : at + 64] + b"\n" for at in range(0, len(body), 64))
-    if b"-----BEGIN CERTIFICATE-----\n" + lines != block:
+    if _PEM_HEADER + lines != block:
         raise MalformedEvidence("a certificate in the quote is not as Intel writes it")
     return der
-
-
-# Collateral
-
-
-class _Fields(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    pck_crl_issuer_chain: str
-    root_ca_crl: str
-    pck_crl: str
-    tcb_info_issuer_chain: str
-    tcb_info: str
-    tcb_info_signature: str
-    qe_identity_issuer_chain: str
-    qe_identity: str
-    qe_identity_signature: str
-
-
-_Evaluation = Annotated[int, Field(alias="tcbEvaluationDataNumber", ge=0, lt=2**31)]
-
-
-class _TcbInfo(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    id: Literal["TDX"]
-    evaluation: _Evaluation
-    issue_date: Annotated[AwareDatetime, Field(alias="issueDate")]
-    fmspc: Annotated[str, Field(pattern="^[0-9A-Fa-f]{12}$")]
-    next_update: Annotated[AwareDatetime, Field(alias="nextUpdate")]
-
-
-class _QeIdentity(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    id: Literal["TD_QE"]
-    evaluation: _Evaluation
-    next_update: Annotated[AwareDatetime, Field(alias="nextUpdate")]
-
-
-def _crl_next_update(crl: str) -> int:
-    try:
-        next_update = x509.load_der_x509_crl(bytes.fromhex(crl)).next_update_utc
-    except x509.InvalidVersion:  # which is no ValueError
-        next_update = None
-    if next_update is None:
-        raise ValueError("a revocation list without an end")
-    return int(next_update.timestamp())

@@ -1,14 +1,25 @@
-"""Reading JSON that strangers wrote: no repeated keys, no NaN or infinity, no surprises."""
+"""Strict reading of strangers' JSON (no repeated keys, no NaN), and its canonical form."""
 
 import json
-from typing import Annotated, Final, NoReturn, TypeVar
+import re
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+)
 
 from bot.attestation.errors import MalformedEvidence
 
 NAMED_FIELDS: Final = 3
-"""Fields that an error names; of more it says only how many."""
+"""Fields that an error names; it counts the others."""
 
 
 def _with_utf8(value: str) -> str:
@@ -17,30 +28,45 @@ def _with_utf8(value: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_with_utf8)]
-"""What can be hashed: half a surrogate pair, which JSON can write, has no UTF-8."""
+"""Text that can be hashed: JSON can write half a surrogate pair, which has no UTF-8."""
 
-VersionOne = Annotated[int, Field(ge=1, le=1)]
-"""A format's version. `Literal[1]` would take `true` as well."""
+Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+def _bytes_of_hex(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if not re.fullmatch("([0-9a-f]{2})+", value):
+        raise ValueError("bytes in lower-case hexadecimal are expected")
+    return bytes.fromhex(value)
+
+
+HexBytes = Annotated[bytes, BeforeValidator(_bytes_of_hex), PlainSerializer(bytes.hex)]
+"""Bytes that JSON writes in lower-case hexadecimal."""
+KeyId = Annotated[str, Field(pattern="^([0-9a-f]{2}){1,1024}$")]
+
+
+STRICT: Final = ConfigDict(strict=True, extra="forbid")
+"""For pydantic dataclasses."""
 
 
 class StrictModel(BaseModel):
-    """A shape without conversions and without room for more."""
+    """Shape without conversions and without further fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-_Model = TypeVar("_Model", bound=BaseModel)
+_Shape = TypeVar("_Shape")
 
 
 def decode(text: str | bytes, what: str) -> object:
-    """Return what JSON says.
+    """Decode JSON; the caller bounds its size.
 
     Args:
-        text: the JSON; bytes must be UTF-8. The caller bounds its size.
-        what: how an error calls it, as in "the bundle".
+        what: name of the document for an error, as in "the bundle".
 
     Raises:
-        MalformedEvidence: it is no JSON, or one object has a key twice, so that two readers could
+        MalformedEvidence: it is not JSON, or an object repeats a key, so that two readers could
             see two things in it.
     """
     try:
@@ -51,46 +77,61 @@ def decode(text: str | bytes, what: str) -> object:
         )
     except (ValueError, RecursionError):
         raise MalformedEvidence(
-            f"{what} is not readable: no JSON, or a key stands in it twice"
+            f"{what} is not readable: it is not JSON, or it repeats a key"
         ) from None
     return decoded
 
 
-def read(model: type[_Model], text: str | bytes, what: str) -> _Model:
-    """Return what JSON says as a model.
-
-    Args:
-        model: the expected shape; a `StrictModel` unless more may stand there.
-        text: the JSON; the caller bounds its size.
-        what: how an error calls it.
+def read(shape: type[_Shape], text: str | bytes, what: str) -> _Shape:
+    """Decode JSON as a model or a pydantic dataclass; see `decode`.
 
     Raises:
-        MalformedEvidence: it is no JSON, or not of the model's shape; names fields, no values.
+        MalformedEvidence: it is not JSON, or has another shape; names fields, never values.
     """
     decoded = decode(text, what)
+    wrong = f"{what} is not of the expected shape"
+    if is_dataclass(shape) and isinstance(decoded, dict):
+        missing = {field.name for field in fields(shape)} - decoded.keys()
+        if missing:
+            raise MalformedEvidence(f"{wrong}: `{min(missing)}`")
     try:
-        return model.model_validate(decoded)
+        # From the text, because the strict mode takes no decoded objects for dataclasses.
+        return TypeAdapter(shape).validate_json(text)
     except ValidationError as error:
-        raise MalformedEvidence(f"{what} is not of the expected shape: {_fields(error)}") from None
+        raise MalformedEvidence(f"{wrong}: {_fields(error)}") from None
+
+
+def plain(value: object) -> Any:
+    """Return a model or a pydantic dataclass in the types of JSON."""
+    return TypeAdapter(type(value)).dump_python(value, mode="json")
+
+
+def canonical_json(value: object) -> str:
+    """Return JSON as RFC 8785 (JCS) writes it, so that two programs hash the same bytes.
+
+    Covers objects with ASCII keys, arrays, strings, booleans, null and integers. JCS writes floats
+    differently; the bot uses none.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _without_repeated_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     keys = dict(pairs)
     if len(keys) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("repeated key")
     return keys
 
 
 def _no_such_number(_: str) -> NoReturn:
-    raise ValueError("JSON knows no such number")
+    raise ValueError("JSON has no such number")
 
 
 def _fields(error: ValidationError) -> str:
-    """Name the first fields that are wrong; a key that is not expected may be anyone's words."""
+    """Name the first wrong fields; an unexpected key may be anyone's words."""
     details = error.errors(include_url=False, include_context=False, include_input=False)
     names = [
-        "a field that nobody expects"
-        if detail["type"] == "extra_forbidden"
+        "an unexpected field"
+        if detail["type"] in {"extra_forbidden", "unexpected_keyword_argument"}
         else f"`{'.'.join(map(str, detail['loc'])) or 'all of it'}`"
         for detail in details
     ]

@@ -1,8 +1,8 @@
-"""One TD: its quote, the log of what it started, and the application that it says it runs.
+"""One TD: its quote, the log of everything it started, and the application that it runs.
 
-The host chooses a TD's attributes, features and owner when it starts it, and the module that runs
-it. Intel's signature vouches for what they are and not for their being harmless, so they are
-compared with the only values that dstack starts a TD with.
+The host chooses the attributes, features, owner and module of a TD. Intel's signature vouches for
+these values, but not that they are harmless. So they are compared with the only values that dstack
+starts a TD with.
 Layout of ATTRIBUTES and XFAM: Intel TDX Module 1.5 ABI Reference Specification, chapter 3.
 """
 
@@ -10,42 +10,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bot.attestation.checks import (
-    Check,
-    Report,
-    Verdict,
-    failed,
-    not_checked,
-    proven,
-    proven_if,
-)
-from bot.attestation.compose import compose_checks
+from bot.attestation.app_compose import compose_checks
+from bot.attestation.checks import Check, Report, Verdict, failed, not_checked, proven, proven_if
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.event_log import BootClaims, log_checks, parse_event_log
 from bot.attestation.quote import Collateral, TdQuote, parse_quote, quote_checks
 from bot.attestation.trust import REAL, TDX_MODULES, Trust
 
 CollateralFor = Callable[[TdQuote], Collateral | str]
-"""Finds Intel's word on a quote's platform, or says why there is none."""
-
-_AFTER_THE_QUOTE: Final = (
-    "tcb",
-    "attributes",
-    "tdx_module",
-    "rtmrs",
-    "boot_events",
-    "compose",
-    "images",
-)
+"""Returns the collateral of a quote's platform, or the reason why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class TdEvidence:
-    """What a TD shows of itself.
+    """Evidence of one TD.
 
     Attributes:
-        quote: as the hardware made it.
-        event_log: JSON text, or the list that it holds.
+        event_log: JSON text, or the list in it.
         app_compose: the exact text of app-compose.json.
     """
 
@@ -56,35 +37,32 @@ class TdEvidence:
 
 @dataclass(frozen=True, slots=True)
 class TdFindings:
-    """What its verification found. Beside the report nothing is proven unless it says so.
+    """Result of a verification; only the report tells what is proven.
 
     Attributes:
         report: checks `debug`, `quote`, `tcb`, `attributes`, `tdx_module`, `rtmrs`, `boot_events`,
             `compose`, `images`.
-        quote: None when unreadable.
-        boot: what the boot events claim; None when they are not as they must be.
-        compose_hash: of the running application, when all three places agree on it.
+        quote: None if unreadable.
+        boot: None if the boot events are not in order.
         expires_at: Unix seconds at which the collateral ends; None without collateral.
     """
 
     report: Report
     quote: TdQuote | None
     boot: BootClaims | None
-    compose_hash: bytes | None
     expires_at: int | None
+
+    @property
+    def compose_hash(self) -> bytes | None:
+        """Hash of the running application; None unless `compose` is proven."""
+        is_proven = self.report["compose"].verdict is Verdict.PROVEN
+        return self.boot.compose_hash if self.boot and is_proven else None
 
 
 def verify_td(
-    evidence: TdEvidence,
-    collateral_for: CollateralFor,
-    *,
-    now: int,
-    trust: Trust = REAL,
+    evidence: TdEvidence, collateral_for: CollateralFor, *, now: int, trust: Trust = REAL
 ) -> TdFindings:
-    """Verify all that a TD shows of itself at `now`, in Unix seconds.
-
-    Bad evidence becomes failed checks.
-    """
+    """Verify the evidence of a TD at `now`, in Unix seconds; bad evidence is a failed check."""
     try:
         quote = parse_quote(evidence.quote)
     except MalformedEvidence as error:
@@ -97,14 +75,13 @@ def verify_td(
         report=Report((*checks, *td_settings_checks(quote), *log, *compose)),
         quote=quote,
         boot=boot,
-        compose_hash=boot.compose_hash if boot and compose[0].verdict is Verdict.PROVEN else None,
         expires_at=collateral.expires_at if isinstance(collateral, Collateral) else None,
     )
 
 
 def _log_checks(
     quote: TdQuote, event_log: str | list[Any]
-) -> tuple[tuple[Check, ...], BootClaims | None]:
+) -> tuple[tuple[Check, Check], BootClaims | None]:
     try:
         events = parse_event_log(event_log)
     except MalformedEvidence as error:
@@ -114,46 +91,42 @@ def _log_checks(
 
 
 def _unreadable(why: str) -> TdFindings:
+    after = ("tcb", "attributes", "tdx_module", "rtmrs", "boot_events", "compose", "images")
     debug, *rest = (
-        not_checked(name, "the quote cannot be read", asked=True)
-        for name in ("debug", *_AFTER_THE_QUOTE)
+        not_checked(name, "the quote cannot be read", asked=True) for name in ("debug", *after)
     )
-    return TdFindings(Report((debug, failed("quote", why), *rest)), None, None, None, None)
+    return TdFindings(Report((debug, failed("quote", why), *rest)), None, None, None)
 
 
-# How a TD was started
-
-
-_SEPT_VE_DISABLE: Final = 28
-_ATTRIBUTES: Final = 1 << _SEPT_VE_DISABLE
-"""The host cannot raise exceptions inside by taking pages away. Every other attribute opens a door
-or is one that this program does not know."""
+_ATTRIBUTES: Final = 1 << 28
+"""SEPT_VE_DISABLE: the host cannot raise exceptions inside by taking pages away. Every other
+attribute opens a door or is unknown to this program."""
 _ATTRIBUTE_NAMES: Final = {
-    27: "LASS",
-    29: "MIGRATABLE",
-    30: "PKS",
-    31: "KL",
-    62: "TPA",
-    63: "PERFMON",
-}
-_DEBUG_BITS: Final = 0xFF
-"""Those that have a check of their own, `debug`."""
-
+    27: "LASS", 29: "MIGRATABLE", 30: "PKS", 31: "KL", 62: "TPA", 63: "PERFMON"
+}  # fmt: skip
+_DEBUG_BITS: Final = 0xFF  # these have the check `debug`
 _FEATURES: Final = 0x0006_1AE7
-"""x87, SSE, AVX, AVX-512, protection keys, CET, AMX: state that belongs to the TD alone. Not among
-them are traces and records of branches."""
+"""x87, SSE, AVX, AVX-512, protection keys, CET, AMX: state that belongs to the TD alone. Traces
+and records of branches are left out."""
 
 
 def td_settings_checks(quote: TdQuote) -> tuple[Check, Check]:
-    """Check how a TD was started: `attributes`, `tdx_module`."""
-    unusual = list(_unusual(quote))
+    """Check the host's choices for a TD: `attributes`, `tdx_module`."""
+    unusual = ", ".join(_unusual(quote))
     attributes = proven_if(
         not unusual,
         "attributes",
         "the machine was started with nothing but what it needs",
-        f"the machine was started in an unusual way: {', '.join(unusual)}",
+        f"the machine was started in an unusual way: {unusual}",
     )
-    return attributes, _module_check(quote)
+    version = TDX_MODULES.get(quote.mr_seam.hex())
+    if version is not None:
+        known = f"Intel's TDX module {version}, whose MRSEAM Intel has published"
+        return attributes, proven("tdx_module", known)
+    # Intel publishes new modules, so an unknown one is no failure: `quote` shows that Intel signed
+    # it, and `tcb` what Intel thinks of its version.
+    why = "Intel's module is not a published one that this program knows"
+    return attributes, not_checked("tdx_module", f"{why}: MRSEAM {quote.mr_seam.hex()}")
 
 
 def _unusual(quote: TdQuote) -> Iterator[str]:
@@ -172,16 +145,3 @@ def _unusual(quote: TdQuote) -> Iterator[str]:
 
 def _bits(value: int) -> Iterator[int]:
     return (bit for bit in range(64) if value >> bit & 1)
-
-
-def _module_check(quote: TdQuote) -> Check:
-    """Name the TDX module.
-
-    Intel publishes new ones, so one that is unknown here is shown and no failure: that Intel has
-    signed it and what Intel thinks of its version are `quote` and `tcb`.
-    """
-    version = TDX_MODULES.get(quote.mr_seam.hex())
-    if version is None:
-        why = "Intel's module is not a published one that this program knows"
-        return not_checked("tdx_module", f"{why}: MRSEAM {quote.mr_seam.hex()}")
-    return proven("tdx_module", f"Intel's TDX module {version}, whose MRSEAM Intel has published")

@@ -1,7 +1,7 @@
-"""Whom a verification trusts. What stands here is the whole list.
+"""Trust anchors of a verification: the whole list.
 
-The program itself always uses `REAL`. Another value can only be given as an argument by a test:
-no setting, environment variable or flag leads here.
+The program itself always uses `REAL`. Only tests pass another value, as an argument: no setting,
+environment variable or flag leads here.
 """
 
 import ssl
@@ -11,7 +11,7 @@ from typing import Final
 INTEL_SGX_ROOT_CA_SHA256: Final = bytes.fromhex(
     "44a0196b2b99f889b8e149e95b807a350e7424964399e885a7cbb8ccfab674d3"
 )
-"""SHA-256 of the DER certificate of Intel's SGX root, which dcap-qvl pins as well."""
+"""SHA-256 of the DER certificate of Intel's SGX root; dcap-qvl pins it as well."""
 
 NVIDIA_DEVICE_IDENTITY_CA_SHA256: Final = bytes.fromhex(
     "102bf659d5419614c9d8e6aecebc80454eb26b1df6a769ac720b9a690b167b48"
@@ -20,10 +20,10 @@ NVIDIA_DEVICE_IDENTITY_CA_SHA256: Final = bytes.fromhex(
 
 
 MIN_TCB_EVALUATION: Final = 19
-"""The oldest of Intel's TCB evaluations that counts: what Intel served in June 2026.
+"""The oldest of Intel's TCB evaluations that counts, from June 2026.
 
-Intel keeps several valid at once, and an older one may call a platform up to date that a newer
-one does not. Raise it with a release once Intel's standard one is newer.
+Several are valid at once, and an older one may accept a platform that a newer one does not. Raise
+the number in a release once Intel's standard evaluation is newer.
 """
 
 _MODULES: Final = """\
@@ -68,23 +68,20 @@ f40772d82608da5443887dd7247be3e0092927e62409a9bb8da98eaed9017704be075466a13d3ca3
 """
 _WORDS: Final = _MODULES.split()
 TDX_MODULES: Final = dict(zip(_WORDS[1::2], _WORDS[::2], strict=True))
-"""Versions of the TDX module by the MRSEAM that Intel publishes for each, with their source code:
-github.com/intel/confidential-computing.tdx.tdx-module, README. Those of 1.5.05, 1.5.06, 1.5.08,
-1.5.16 and 1.5.20 were also seen in genuine quotes."""
+"""Versions of the TDX module by MRSEAM, from the README of
+github.com/intel/confidential-computing.tdx.tdx-module, which also has their source. Genuine quotes
+had 1.5.05, 1.5.06, 1.5.08, 1.5.16 and 1.5.20."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Roots, and the one service whose word counts.
+    """Roots and the one trusted service.
 
     Attributes:
         intel_root: DER certificate in place of Intel's SGX root; None is Intel's own, pinned
             above and inside dcap-qvl.
-        nvidia_root_sha256: SHA-256 of the DER root certificate of GPU chains.
-        nras_url: NVIDIA's remote attestation service; also the issuer that its tokens name.
-        tls: whose certificates are believed where a service is asked; None is the usual
-            certificate authorities.
-        min_tcb_evaluation: the oldest TCB evaluation data number of Intel's that counts.
+        nras_url: NVIDIA's attestation service; also the issuer in its tokens.
+        tls: for requests to services; None is the usual certificate authorities.
     """
 
     intel_root: bytes | None = None

@@ -1,18 +1,20 @@
-"""A bundle as a whole: from Intel's signature to the Signal account in front of somebody.
+"""Verification of a whole bundle: from Intel's signature to the Signal account in a chat.
 
-The checks, in order: those of the enclave (`td`), of what is left to its operator
-(`environment`), of what it is tied to (`binding`), those against a release (`release`), and the
-model's, under names such as `model.quote` and `model.gateway.quote`.
+A pure function of evidence, collateral, time and trust. The checks, in order: those of the enclave
+(`tdx_guest`), `environment` (`release`), those of the statement below, those against a release
+(`release`), and the model's, with names such as `model.quote` and `model.gateway.quote`.
 
-All but the model's rest on the quote. Where its signatures are not verified, nothing else counts
-as proven or claimed, however well the pieces fit: anybody can make pieces that fit.
+All but the model's rest on the quote. Unless its signatures are verified, nothing else counts as
+proven or claimed, because anyone can forge evidence whose parts fit together. A statement in turn
+counts only if the quote holds its hash; it proves the account, and claims the rest.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hmac import compare_digest
 from typing import Final
 
-from bot.attestation.binding import binding_checks
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import (
     Check,
@@ -22,125 +24,272 @@ from bot.attestation.checks import (
     claimed,
     failed,
     not_checked,
+    proven_if,
 )
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.near_ai.evidence import NrasWord
-from bot.attestation.near_ai.pins import ModelPins
+from bot.attestation.near_ai.nvidia import NrasWord
+from bot.attestation.near_ai.pins import ModelPins, pins_sha256
 from bot.attestation.near_ai.verification import FirmwareRule, verify_model
-from bot.attestation.operator_inputs import environment_check
-from bot.attestation.quote import low_s
-from bot.attestation.release import Release, release_checks
-from bot.attestation.statement import Statement
+from bot.attestation.quote import TdQuote, low_s
+from bot.attestation.release import Release, environment_check, release_checks
+from bot.attestation.statement import ModelSeal, Statement, challenge_hash, statement_hash
 from bot.attestation.strict_json import decode
 from bot.attestation.tdx_guest import CollateralFor, TdEvidence, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
-from bot.messaging.safety_number import half
+from bot.signal.safety_number import contains_half, half
+
+MAX_MODEL_AGE_SECONDS: Final = 3600
+"""Greatest age of the model's evidence in the proof of a bot that requires it."""
+REQUIRE: Final = "require"
+MAX_SHOWN_VALUE: Final = 200
+"""Characters that are shown of a value in the policy."""
 
 
 @dataclass(frozen=True, slots=True)
-class BundleFacts:
-    """What a bundle says, for programs that look further. As good as the report beside it.
+class Asked:
+    """Input of the person who verifies.
 
     Attributes:
-        compose_hash: hex, of the configuration that started.
-        app_id: hex, the application to dstack.
-        instance_id: hex, this machine to dstack.
-        key_provider: where the enclave's keys come from.
-        key_provider_id: which one, hex.
-        aci: uuid of the Signal account.
-        safety_number_half: the thirty digits that it contributes to every safety number.
-        version: of the bot.
-        commit: of its source.
-        issued_at: UTC, when the bot made the bundle.
-        policy: JSON text, what the bot says that it does.
-        model: the model that it answers with.
+        challenge: exactly as sent to the bot.
+        safety_number: sixty digits, as Signal shows them in the chat with the bot.
     """
 
-    compose_hash: str | None
-    app_id: str | None
-    instance_id: str | None
-    key_provider: str | None
-    key_provider_id: str | None
-    aci: str | None
-    safety_number_half: str | None
-    version: str | None
-    commit: str | None
-    issued_at: str | None
-    policy: str
-    model: str | None
+    challenge: str
+    safety_number: str | None = None
+    release: Release | None = None
 
 
 class BundleReport(Report):
-    """The checks of a bundle, and what it is about."""
+    """The checks of a bundle, and its contents for other programs, as good as the checks."""
 
-    def __init__(self, checks: Iterable[Check], facts: BundleFacts) -> None:
+    def __init__(self, checks: Iterable[Check], facts: Mapping[str, str | None]) -> None:
         super().__init__(checks)
         self.facts: Final = facts
 
 
 def verify_bundle(
     bundle: Bundle,
+    asked: Asked,
     *,
-    challenge: str,
     collateral: CollateralFor,
     now: int,
-    safety_number: str | None = None,
-    release: Release | None = None,
     nras: Sequence[NrasWord] = (),
     look_at_model: bool = True,
     trust: Trust = REAL,
 ) -> BundleReport:
-    """Check everything in a bundle. Bad evidence is never an error: it becomes a failed check.
+    """Check everything in a bundle; bad evidence is a failed check, never an error.
 
     Args:
-        bundle: what the bot handed out.
-        challenge: what it was asked with.
-        collateral: Intel's word on the platforms of the quotes in it.
+        collateral: for every quote in the bundle.
         now: Unix seconds at which everything must be valid.
-        safety_number: sixty digits, as Signal shows them in the chat with the bot.
-        release: what was published.
-        nras: NVIDIA's word on the GPUs of each of the model's machines; empty: it was not asked.
-        look_at_model: whether the model's evidence is verified as well; that it is sealed in, and
-            how old it is, is looked at in any case.
-        trust: whose roots.
+        nras: NVIDIA's word on each of the model's machines; empty if NVIDIA was not asked.
+        look_at_model: whether to verify the model's evidence, and not only its hash and age.
     """
     evidence = TdEvidence(bundle.quote, bundle.event_log, bundle.app_compose)
     findings = verify_td(evidence, collateral, now=now, trust=trust)
-    statement = _read_statement(bundle.statement)
+    is_running = findings.compose_hash is not None
+    try:
+        statement = Statement.parse(bundle.statement)
+    except MalformedEvidence:
+        statement = None
     parts = (
         *findings.report,
-        environment_check(bundle.app_compose, is_running=findings.compose_hash is not None),
-        *binding_checks(
-            bundle, findings.quote, statement, challenge=challenge, safety_number=safety_number
-        ),
-        *release_checks(findings, release, app_compose=bundle.app_compose),
+        environment_check(bundle.app_compose, asked.release, is_running=is_running),
+        *_statement_checks(bundle, findings.quote, statement, asked),
+        *release_checks(findings, asked.release, bundle.app_compose),
     )
-    quote = _with_its_form(findings.report["quote"], bundle.quote, statement)
+    quote = findings.report["quote"]
+    if quote.verdict is Verdict.PROVEN and low_s(bundle.quote) != bundle.quote:
+        # Anyone can turn a signature into its other valid form; bots hand out the lower one.
+        quote = failed("quote", "its signatures were rewritten: the bot hands out the lower form")
     own = Report(quote if check.name == "quote" else check for check in as_good_as(quote, parts))
-    model = (
-        _model_checks(bundle, own, collateral, nras, now=now, trust=trust) if look_at_model else ()
-    )
+    model: Iterable[Check] = ()
+    if look_at_model:
+        model = _model_checks(bundle, own, collateral, nras, now=now, trust=trust)
     return BundleReport((*own, *model), _facts(bundle, findings, statement))
 
 
-def _with_its_form(check: Check, quote: bytes, statement: Statement | None) -> Check:
-    """Refuse a quote whose signatures somebody has rewritten; show it where bots handed out both.
+def _facts(
+    bundle: Bundle, findings: TdFindings, statement: Statement | None
+) -> dict[str, str | None]:
+    boot = findings.boot
+    return {
+        "compose_hash": boot.compose_hash.hex() if boot else None,
+        "app_id": boot.app_id.hex() if boot else None,
+        "instance_id": boot.instance_id.hex() if boot else None,
+        "key_provider": boot.key_provider if boot else None,
+        "key_provider_id": boot.key_provider_id if boot else None,
+        "aci": statement.aci if statement else None,
+        "safety_number_half": _half(statement) if statement else None,
+        "version": statement.code.version if statement else None,
+        "commit": statement.code.commit if statement else None,
+        "issued_at": statement.issued_at if statement else None,
+        "policy": bundle.policy,
+        "model": bundle.model.model if bundle.model else None,
+    }
 
-    Anybody can turn a signature into its other form, which is as valid (`quote.low_s`). Bots hand
-    out one of the two since statements of version 2.
-    """
-    if check.verdict is not Verdict.PROVEN or low_s(quote) == quote:
-        return check
-    if statement is not None and statement.model is not None:
-        return failed(check.name, "its signatures were rewritten: the bot hands out the lower form")
-    return replace(check, message=f"{check.message}; its signatures are not in their lower form")
+
+def _half(statement: Statement) -> str:
+    return half(statement.aci, bytes.fromhex(statement.identity_key))
 
 
-def _read_statement(text: str) -> Statement | None:
+# The statement
+
+
+def _statement_checks(
+    bundle: Bundle, quote: TdQuote | None, statement: Statement | None, asked: Asked
+) -> Iterator[Check]:
+    bound = _bound_check(quote, statement, bundle.statement)
+    yield bound
+    yield _challenge_check(quote, asked.challenge)
+    if statement is None or bound.verdict is not Verdict.PROVEN:
+        why = "says nothing unless the quote vouches for the statement"
+        names = "safety_number linked_devices key_origin policy code issued_at"
+        yield from (not_checked(name, why, asked=True) for name in names.split())
+        return
+    yield _safety_number_check(statement, asked.safety_number)
+    yield _linked_devices_check(statement)
+    yield _key_origin_check(statement)
+    yield _policy_check(statement, bundle.policy)
+    yield claimed("code", f"version {statement.code.version}, commit {statement.code.commit}")
+    yield claimed("issued_at", f"{statement.issued_at}, by the clock of the machine")
+    yield from _sealed_checks(statement.model, bundle)
+
+
+def _bound_check(quote: TdQuote | None, statement: Statement | None, text: str) -> Check:
+    if statement is None:
+        return failed("statement", "the statement is not one that this bot makes")
+    if quote is None:
+        return not_checked("statement", "the quote cannot be read", asked=True)
+    return proven_if(
+        compare_digest(quote.report_data[:32], statement_hash(text)),
+        "statement",
+        "the quote vouches for exactly this statement",
+        "the quote vouches for another statement than this one",
+    )
+
+
+def _challenge_check(quote: TdQuote | None, challenge: str) -> Check:
+    if quote is None:
+        return not_checked("challenge", "the quote cannot be read", asked=True)
+    return proven_if(
+        compare_digest(quote.report_data[32:], challenge_hash(challenge)),
+        "challenge",
+        "the quote was made for this challenge, so it is not an old one",
+        "the quote was not made for this challenge: it is an old one, or another person's",
+    )
+
+
+def _safety_number_check(statement: Statement, safety_number: str | None) -> Check:
+    if safety_number is None:
+        return not_checked("safety_number", "no safety number was given to compare with")
+    return proven_if(
+        contains_half(safety_number, _half(statement)),
+        "safety_number",
+        "the account in your chat is the one that the statement names",
+        "the account in your chat is another one, which shows you this bot's proof as its own",
+    )
+
+
+def _linked_devices_check(statement: Statement) -> Check:
+    if statement.linked_devices == 0:
+        return claimed("linked_devices", "no other device is linked to the account")
+    count = statement.linked_devices
+    message = f"devices outside are linked to the account ({count}): they can read what you write"
+    return failed("linked_devices", message)
+
+
+def _key_origin_check(statement: Statement) -> Check:
+    if statement.key_origin == "generated-in-tee":
+        return claimed("key_origin", "the account's key was made inside the enclave")
+    return failed(
+        "key_origin",
+        "the account's key was brought in from outside: its maker may hold a copy, so the account"
+        " need not live in the enclave alone",
+    )
+
+
+def _policy_check(statement: Statement, policy: str) -> Check:
+    digest = hashlib.sha256(policy.encode()).hexdigest()
+    if not compare_digest(digest, statement.policy_sha256):
+        return failed("policy", "the policy is another one than the statement names")
     try:
-        return Statement.parse(text)
-    except MalformedEvidence:
-        return None
+        values = decode(policy, "the policy")
+    except MalformedEvidence as error:
+        return failed("policy", str(error))
+    if not isinstance(values, dict):
+        return failed("policy", "the policy is not a list of values")
+    if values.get("model_policy") not in (None, statement.model.policy):
+        return failed("policy", "policy and statement say different things of the model")
+    return claimed("policy", ", ".join(f"{key}: {_shown(v)}" for key, v in values.items()))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        text = "/".join(map(str, value)) or "none"
+    elif isinstance(value, bool):
+        text = "yes" if value else "no"
+    else:
+        text = str(value)
+    return text if len(text) <= MAX_SHOWN_VALUE else f"{text[:MAX_SHOWN_VALUE]}..."
+
+
+def _sealed_checks(seal: ModelSeal, bundle: Bundle) -> Iterator[Check]:
+    """Compare the model's part of a bundle with the hashes in the statement."""
+    parts = (seal.evidence_sha256, bundle.model, seal.pins_sha256, bundle.model_pins)
+    if seal.policy == REQUIRE or any(part is not None for part in parts):
+        yield _model_evidence_check(seal, bundle)
+        yield _model_age_check(seal)
+        yield _model_pins_check(seal, bundle.model_pins)
+
+
+def _model_evidence_check(seal: ModelSeal, bundle: Bundle) -> Check:
+    sealed = seal.evidence_sha256
+    shown = bundle.model.sha256() if bundle.model else None
+    if sealed is None and shown is None:
+        if seal.policy == REQUIRE:
+            message = "the bot requires proof of its model, and has none to show"
+            return failed("model_evidence", message)
+        return not_checked("model_evidence", "the bot showed no evidence of a model")
+    if shown is None:
+        return failed("model_evidence", "the evidence of the model was left out")
+    return proven_if(
+        compare_digest(sealed or "", shown),
+        "model_evidence",
+        "the quote vouches for exactly this evidence of the model",
+        "the evidence of the model is not what the statement names",
+    )
+
+
+def _model_age_check(seal: ModelSeal) -> Check:
+    age = seal.age_seconds
+    if seal.evidence_sha256 is None:
+        return not_checked("model_age", "there is no evidence of a model")
+    if age is None:
+        return failed("model_age", "the statement does not say how old the model's evidence is")
+    message = f"the model's evidence was {age} seconds old, by the clock of the machine"
+    if age > MAX_MODEL_AGE_SECONDS and seal.policy == REQUIRE:
+        return failed("model_age", f"{message}: after an hour it proves nothing of now")
+    return claimed("model_age", message)
+
+
+def _model_pins_check(seal: ModelSeal, pins: str | None) -> Check:
+    shown = pins_sha256(pins) if pins is not None else None
+    if shown != seal.pins_sha256:
+        return failed("model_pins", "the pins are not those that the statement names")
+    if pins is None:
+        if seal.policy == REQUIRE:
+            message = "the bot requires proof of its model, but from any machine: nothing is pinned"
+            return failed("model_pins", message)
+        return not_checked("model_pins", "the bot takes any machine for the model's")
+    try:
+        ModelPins.parse(pins)
+    except MalformedEvidence as error:
+        return failed("model_pins", str(error))
+    return claimed("model_pins", f"the bot accepts only the machines of these pins: {shown}")
+
+
+# The model
 
 
 def _model_checks(
@@ -152,7 +301,7 @@ def _model_checks(
     now: int,
     trust: Trust,
 ) -> Iterator[Check]:
-    """Check what the model's endpoint showed, with the pins that the bot's statement names."""
+    """Check the evidence of the model's endpoint with the pins that the statement names."""
     model = bundle.model
     if model is None:
         yield not_checked("model", "the bot showed no evidence of a model")
@@ -169,50 +318,20 @@ def _model_checks(
         trust=trust,
     )
     for check in findings.report:
-        named = replace(check, name=_in_the_models_part(check.name))
-        yield _said_by_the_bot(named) if check.name == "tls_key" else named
+        prefix = "" if check.name.startswith(("model.", "model_")) else "model."
+        named = replace(check, name=f"{prefix}{check.name}")
+        if check.name == "tls_key" and check.verdict is Verdict.PROVEN:
+            # Only the bot has seen the key at the other end of its connection.
+            named = claimed(named.name, f"by the bot's word, {check.message}")
+        yield named
 
 
-def _in_the_models_part(name: str) -> str:
-    """Put `model.` before a name, unless it is there: `model.quote` is the model's own quote."""
-    return name if name.startswith(("model.", "model_")) else f"model.{name}"
-
-
-def _which_model_check(model: str, text: str, own: Report) -> Check:
+def _which_model_check(model: str, policy: str, own: Report) -> Check:
     if own["policy"].verdict is not Verdict.CLAIMED:
         return not_checked("model", "which model answers is unknown without a policy that counts")
-    values = decode(text, "the policy")
+    values = decode(policy, "the policy")
     if not isinstance(values, dict) or values.get("model") != model:
         return failed("model", "the evidence is about another model than the bot says it uses")
     if own["model_evidence"].verdict is not Verdict.PROVEN:
         return not_checked("model", f"the bot names {model}, but not the machines below")
     return claimed("model", f"the bot says that {model} answers, on machines as below")
-
-
-def _said_by_the_bot(check: Check) -> Check:
-    """Whose key the bot met at the other end of its connection, nobody else has seen."""
-    if check.verdict is not Verdict.PROVEN:
-        return check
-    return claimed(check.name, f"by the bot's word, {check.message}")
-
-
-def _facts(bundle: Bundle, findings: TdFindings, statement: Statement | None) -> BundleFacts:
-    boot = findings.boot
-    return BundleFacts(
-        compose_hash=boot.compose_hash.hex() if boot else None,
-        app_id=boot.app_id.hex() if boot else None,
-        instance_id=boot.instance_id.hex() if boot else None,
-        key_provider=boot.key_provider if boot else None,
-        key_provider_id=boot.key_provider_id if boot else None,
-        aci=statement.aci if statement else None,
-        safety_number_half=_half(statement) if statement else None,
-        version=statement.version if statement else None,
-        commit=statement.commit if statement else None,
-        issued_at=statement.issued_at if statement else None,
-        policy=bundle.policy,
-        model=bundle.model.model if bundle.model else None,
-    )
-
-
-def _half(statement: Statement) -> str:
-    return half(statement.aci, bytes.fromhex(statement.identity_key))

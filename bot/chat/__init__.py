@@ -1,1 +1,1 @@
-"""The conversation with the model: prompt, tool loop, progress."""
+"""From a received message to its one answer."""

@@ -1,11 +1,11 @@
-"""What a file is that a person sent: by the sender's word for it and by its name, before a look."""
+"""The kind of a person's file, by the type that the sender gives and by its name."""
 
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Final
 
 from conversation_store.models import ReceivedFile
-from documents.kinds import may_be_document
+from tools.documents.kinds import may_be_document
 
 _UNSAID: Final = frozenset({"", "application/octet-stream"})
 _MAX_NAME_CHARACTERS: Final = 80
@@ -44,7 +44,7 @@ _TYPES: Final = {
 
 
 class FileKind(StrEnum):
-    """What can be done with a file."""
+    """How the bot reads a file."""
 
     IMAGE = "image"
     SOUND = "sound"
@@ -63,7 +63,7 @@ def kind_of_file(file: ReceivedFile) -> FileKind:
 
 
 def type_of_file(file: ReceivedFile) -> str:
-    """Return a file's MIME type, put right by its name where that knows better."""
+    """Return a file's MIME type, corrected by its name."""
     suffix = PurePosixPath(file.name or "").suffix.lower()
     if suffix in _TEXT_SUFFIXES and not may_be_document(file.content_type):
         return "text/plain"
@@ -73,9 +73,9 @@ def type_of_file(file: ReceivedFile) -> str:
 
 
 def title_of_file(file: ReceivedFile) -> str:
-    """Return what a file is called, on one line, with nothing that could end the frame around it.
+    """Return the name of a file on one line, without characters that could end a frame around it.
 
-    Where it has no name, it is what the sender says that it is.
+    A file without a name is called by its kind.
     """
     name = " ".join((file.name or "").translate(_QUOTES_AND_BRACKETS).split())
     printable = "".join(filter(str.isprintable, name))[:_MAX_NAME_CHARACTERS]

@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 from bot.chat.prompt import overheard_line
 from bot.errors import SignalError
-from bot.messaging.account import Group
-from bot.messaging.events import Person
-from conversation_store.models import ChatId, Missed, OverheardMessage
+from bot.signal.events import Person
+from bot.signal.messenger import Messenger
+from conversation_store.heard import CatchUpStore
+from conversation_store.models import ChatId, OverheardMessage
 from tools.errors import ToolError
 
 MAX_GROUPS: Final = 50
@@ -46,36 +47,6 @@ LEFT_OUT: Final = "[{count} earlier messages are left out.]"
 NAMELESS: Final = "without a name"
 
 
-class Book(Protocol):
-    """What is kept of groups. Implemented by `CatchUpStore`."""
-
-    async def is_on(self, chat: ChatId) -> bool:
-        """Whether a group has opted in."""
-        ...
-
-    async def groups(self) -> tuple[ChatId, ...]:
-        """Return the groups that have opted in."""
-        ...
-
-    async def missed(self, chat: ChatId, person: str, *, turn_id: int, hours: int) -> Missed | None:
-        """Return what was said since somebody wrote there last; None where nobody did."""
-        ...
-
-    async def tell(
-        self, messages: Sequence[OverheardMessage], turn_id: int
-    ) -> tuple[OverheardMessage, ...]:
-        """Return those of some messages that are still kept, to a turn, which goes with them."""
-        ...
-
-
-class Groups(Protocol):
-    """Who is in groups. Implemented by every Messenger."""
-
-    async def group(self, chat: ChatId) -> Group | None:
-        """Return what a group is now; raises SignalError."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """A group that a person is in."""
@@ -84,17 +55,12 @@ class _Place:
     name: str
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class GroupTalk:
-    """Tells people what they have missed.
+    """Tells people what they have missed."""
 
-    Args:
-        book: what is kept.
-        groups: asked who is in them.
-    """
-
-    def __init__(self, book: Book, groups: Groups) -> None:
-        self._book = book
-        self._groups = groups
+    book: CatchUpStore
+    messenger: Messenger
 
     async def missed(
         self, person: Person, chat: ChatId, group: str, hours: int, *, turn_id: int
@@ -112,13 +78,13 @@ class GroupTalk:
             ToolError: there is nothing to tell.
         """
         place = await (self._here(person, chat) if chat.is_group else self._meant(person, group))
-        found = await self._book.missed(place.chat, person.aci, turn_id=turn_id, hours=hours)
+        found = await self.book.missed(place.chat, person.aci, turn_id=turn_id, hours=hours)
         if found is None:
             raise ToolError(NEVER_WROTE)
         since = f"{datetime.fromtimestamp(found.since / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
         messages = [one for one in found.messages if not one.text.lstrip().startswith("!")]
         newest = _newest(messages)
-        told = await self._book.tell(newest, turn_id)
+        told = await self.book.tell(newest, turn_id)
         if not told:
             return NOTHING.format(since=since)
         lines = [TOLD.format(name=place.name or NAMELESS, since=since)]
@@ -127,7 +93,7 @@ class GroupTalk:
         return "\n".join((*lines, *map(overheard_line, told)))
 
     async def _here(self, person: Person, chat: ChatId) -> _Place:
-        if not await self._book.is_on(chat):
+        if not await self.book.is_on(chat):
             raise ToolError(NOT_HERE)
         try:
             async with asyncio.timeout(GROUP_SECONDS):
@@ -152,7 +118,7 @@ class GroupTalk:
 
     async def _places(self, person: Person) -> list[_Place]:
         """Return the groups with something to tell that somebody is in, as far as Signal says."""
-        chats = (await self._book.groups())[:MAX_GROUPS]
+        chats = (await self.book.groups())[:MAX_GROUPS]
         looks: list[asyncio.Task[_Place | None]] = []
         try:
             async with asyncio.timeout(GROUP_SECONDS), asyncio.TaskGroup() as tasks:
@@ -169,7 +135,7 @@ class GroupTalk:
 
     async def _place(self, person: Person, chat: ChatId) -> _Place | None:
         """Return a group that the bot and somebody are in now."""
-        group = await self._groups.group(chat)
+        group = await self.messenger.group(chat)
         if group is None or not group.is_member or not _is_in(person, group.members):
             return None
         return _Place(chat, " ".join(group.name.split()))

@@ -1,59 +1,42 @@
-"""A turn from its messages to its stored answer.
-
-Everything is on disk before the next step uses it. The tool loop is in `tool_loop`.
-"""
+"""Begin turns, let the loop find their answers, and store these."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import partial
-from typing import Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import structlog
 
-from bot.chat.allowance import AllowanceUsedUp, Budget
-from bot.chat.asked_again import asked_again
-from bot.chat.bells import headings, token_bound
-from bot.chat.early_request import EarlyRequest, Question, StillTrying, asking_early
 from bot.chat.history_window import HistoryWindow
-from bot.chat.live_turns import LiveTurn, LiveTurns
+from bot.chat.joining import Joining
+from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
 from bot.chat.notes import ChatNotes
-from bot.chat.plan_mode import PLANNING, is_to_be_planned, without_command
-from bot.chat.prompt import Prompt, Prompts
-from bot.chat.quotes import checked
+from bot.chat.plan import PLANNING, is_to_be_planned, without_command
+from bot.chat.prompt import Prompts
+from bot.chat.reminder_book import headings, token_bound
 from bot.chat.rendering.client import Renderer
 from bot.chat.rendering.layout import plain
 from bot.chat.todo import last_shown
-from bot.chat.tool_loop import ToolLoop
-from bot.chat.turn_context import TurnContext, TurnContexts
-from bot.chat.turn_state import TurnState
+from bot.chat.turn import AllowanceUsedUp, Turn, TurnParts, checked_messages
 from bot.language.languages import Languages
 from bot.llm.errors import LlmError
-from bot.llm.failover import Route
-from bot.llm.messages import Completion
-from bot.llm.model import Model
-from bot.llm.models import Models
-from bot.messaging.events import Person
+from bot.llm.models import Model, Models
 from bot.observability import metrics
+from bot.signal.events import Person
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
     Image,
     Message,
-    NewExchange,
     OutgoingMessage,
     OverheardMessage,
     Quote,
     ReceivedMessage,
     Retry,
     Role,
-    StyledText,
-    TokenSpend,
-    Turn,
+    StoredTurn,
+    TurnEnd,
     TurnStatus,
-    TurnUsage,
 )
 from conversation_store.store import ConversationStore
 from tools.base import Caller
@@ -61,7 +44,7 @@ from tools.base import Caller
 log = structlog.get_logger()
 
 MAX_ATTEMPTS: Final = 10
-"""A turn that began this often and never ended is given up: it may be what ends the process."""
+"""The bot gives up a turn that began so often and never ended, because it may end the process."""
 
 EMPTY: Final = "The model had nothing to say to that, twice. Please say it in other words."
 GIVEN_UP: Final = (
@@ -74,139 +57,56 @@ CUT: Final = (
 ANSWERED_BY: Final = "\n\n(answered by {name})"
 MODEL_GONE: Final = "The model {name}, which was chosen here, is gone; the default one answers now."
 
+MAX_CALLS_TOLD: Final = 10
+"""Earlier calls that the model is told of when a question is asked again."""
+MAX_ARGUMENTS_CHARACTERS: Final = 200
+"""Length of the arguments of each of these calls."""
 
-Hear = Callable[[], Sequence[AcceptedMessage]]
-"""Returns messages that have become part of a turn since it was called last."""
+OPENING: Final = (
+    "\n[You were asked this before, and made these calls for it, which were carried out:"
+)
+ENDING: Final = "Make a call that changes something again only if that is wanted twice.]"
 
 
 class TurnForgotten(Exception):
-    """One of the messages was deleted at the last moment, and with it the whole turn."""
+    """A message was deleted at the last moment, and the whole turn with it."""
 
 
-class SignatureDesk(Protocol):
-    """Checks signatures of answers. Implemented by `dispatch.outgoing.proofs.AnswerProofs`."""
-
-    def wake(self) -> None:
-        """Look for exchanges of turns that have just ended."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class TurnResult:
-    """An answer that is found and not yet stored.
-
-    Attributes:
-        turn: the turn that it ends.
-        status: ANSWERED or FAILED.
-        answer: the text, as the model wrote it.
-        shown: the messages that show it.
-        usage: the tokens that it cost.
-        model: what answered, as its endpoint calls it; empty where none was asked.
-        rounds: how often tools were called.
-        exchanged: requests and answers that are not stored yet, where signatures are checked.
-        spent: what is not counted yet.
-    """
-
-    turn: Turn
-    status: TurnStatus
-    answer: str
-    shown: Sequence[StyledText]
-    usage: TurnUsage
-    model: str = ""
-    rounds: int = 0
-    exchanged: tuple[NewExchange, ...] = ()
-    spent: tuple[TokenSpend, ...] = ()
-
-
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class ChatHandler:
     """Answers messages with the model's help.
 
-    Args:
-        loop: finds the answer.
-        live: knows the turns that run, for tools.
-        contexts: make what each turn's tool calls need.
-        prompts: how messages are put before the model, and how much history fits.
-        notes: what the model is told about each chat.
-        is_admin: whether somebody administers the bot.
-        budget: what somebody may use in a day.
-        store: keeps everything.
-        media: reads what comes with messages.
-        renderer: turns answers into messages.
-        proofs: checks the signatures of answers; None where the endpoint signs none.
-        models: which one answers each chat.
-        languages: in which the bot itself speaks.
-        words_for: what a person is told of a model that cannot answer.
-        clock: seconds since 1970.
+    Attributes:
+        answered: called when an answer is stored.
+        running: the turns that run, by id.
+        words_for: returns the text for a person whose model cannot answer.
     """
 
-    def __init__(
-        self,
-        *,
-        loop: ToolLoop,
-        live: LiveTurns,
-        contexts: TurnContexts,
-        prompts: Prompts,
-        notes: ChatNotes,
-        is_admin: Callable[[Person], bool],
-        budget: Budget,
-        store: ConversationStore,
-        media: Media,
-        renderer: Renderer,
-        proofs: SignatureDesk | None,
-        models: Models,
-        languages: Languages,
-        words_for: Callable[[LlmError, Model], str],
-        clock: Callable[[], float],
-    ) -> None:
-        self._loop = loop
-        self._live = live
-        self._contexts = contexts
-        self._prompts = prompts
-        self._notes = notes
-        self._is_admin = is_admin
-        self._budget = budget
-        self._store = store
-        self._window = HistoryWindow(store)
-        self._media = media
-        self._renderer = renderer
-        self._proofs = proofs
-        self._models = models
-        self._languages = languages
-        self._words_for = words_for
-        self._clock = clock
+    loop: ToolLoop
+    running: dict[int, Turn]
+    parts: TurnParts
+    prompts: Prompts
+    notes: ChatNotes
+    is_admin: Callable[[Person], bool]
+    store: ConversationStore
+    media: Media
+    renderer: Renderer
+    answered: Callable[[], None]
+    models: Models
+    languages: Languages
+    words_for: Callable[[LlmError, Model], str]
+    _window: HistoryWindow = field(init=False)
 
-    def asking_early(self) -> AbstractAsyncContextManager[EarlyRequest]:
-        """Provide a way to ask the model before it is known what a turn has to answer."""
-        return asking_early(self._first_request, self._send)
-
-    async def _send(self, question: Question, still_trying: StillTrying) -> Completion:
-        model = self._models.get(question.model) or self._models.default
-        return await model.complete(question.request, still_trying=still_trying)
-
-    async def _first_request(self, pieces: Sequence[AcceptedMessage]) -> Question | None:
-        messages = await self._checked(pieces)
-        if any(message.files for message in messages):
-            return None  # to read them takes long, and may be to no purpose
-        now = self._now()
-        chat = messages[0].chat
-        model = self._models.route(chat).model
-        overheard = await self._overheard(chat)
-        messages, is_planned = without_command(messages)
-        prompt = await self._prompt(self._caller(messages[-1]), chat, is_planned=is_planned)
-        content = prompt.user_content(messages, model.traits, overheard=overheard)
-        content = _asked(content, is_planned=is_planned)
-        most = prompt.history_bytes(now, model.traits, [Message(Role.USER, content)])
-        history = await self._window.read(chat, max_bytes=most)
-        return await self._loop.first_request(prompt, model, history, content, now)
+    def __post_init__(self) -> None:
+        self._window = HistoryWindow(self.store)
 
     async def run_turn(
         self,
         pieces: Sequence[AcceptedMessage],
-        early: EarlyRequest | None = None,
+        joining: Joining | None = None,
         *,
-        hear: Hear = tuple,
         retry: Retry | None = None,
-    ) -> TurnResult | None:
+    ) -> Turn | None:
         """Find the answer to a message, or to several that belong together; may be cancelled.
 
         None where the turn waits on disk for people to answer questions.
@@ -215,162 +115,142 @@ class ChatHandler:
 
         Args:
             pieces: the messages.
-            early: may have the answer to the first request already.
-            hear: takes what the person has written since, between two steps.
-            retry: the first message asks for this; what else there is was written with it.
+            joining: the messages that join the turn; None if none can.
+            retry: the first message asks for this; the others were written with it.
 
         Raises:
             TurnForgotten: the messages are gone.
         """
-        now = self._now()
-        accepted = pieces[-1]
-        turn, fleeting, can_be_asked = await self._begin(pieces, retry)
-        log.debug("turn.began", turn=turn.id, attempt=turn.attempts, count=len(pieces))
-        if turn.attempts > MAX_ATTEMPTS:
-            log.error("turn.given_up", attempts=turn.attempts, turn=turn.id)
-            shown = plain(self._languages.say(accepted.message.chat, GIVEN_UP), ())
-            return TurnResult(turn, TurnStatus.FAILED, GIVEN_UP, shown, TurnUsage())
+        turn, can_be_asked = await self._begin(pieces, joining, retry)
+        log.debug("turn.began", turn=turn.id, attempt=turn.stored.attempts, count=len(pieces))
+        if turn.stored.attempts > MAX_ATTEMPTS:
+            log.error("turn.given_up", attempts=turn.stored.attempts, turn=turn.id)
+            turn.answer, turn.shown = GIVEN_UP, plain(self.languages.say(turn.chat, GIVEN_UP), ())
+            return turn
         if not can_be_asked:
-            refusal = "\n".join(turn.notices)
-            shown = await self._renderer.as_typed(refusal, ())
-            return TurnResult(turn, TurnStatus.FAILED, refusal, shown, TurnUsage())
-        wanted, before = (None, None) if retry is None else (retry.model, retry.question.turn)
-        route = self._models.route(accepted.message.chat, wanted)
-        caller = self._caller(accepted.message, retry)
-        prompt = await self._prompt(caller, accepted.message.chat)
-        planning = None
-        if is_to_be_planned(turn.messages):
-            planning = await self._prompt(caller, accepted.message.chat, is_planned=True)
-        most = prompt.history_bytes(now, route.model.traits, turn.messages)
-        history = await self._window.read(accepted.message.chat, max_bytes=most, before=before)
-        context = self._contexts.of(
-            accepted, replace(caller, turn=turn.id), turn, is_retry=retry is not None
+            turn.answer = "\n".join(turn.notices)
+            turn.shown = await self.renderer.as_typed(turn.answer, ())
+            return turn
+        before = None if retry is None else retry.question.turn
+        most = turn.final_prompt.history_bytes(
+            turn.began_at, turn.route.model.traits, turn.stored.messages
         )
-        state = TurnState(
-            turn,
-            history,
-            fleeting,
-            early,
-            person=accepted.message.author,
-            chat=accepted.message.chat,
-            route=route,
-            prompt=prompt,
-            still_trying=context.progress.still_trying,
-            further=partial(self._further, turn.id, hear, prompt, route),
-            most_tokens=token_bound(accepted.message),
-            stops=partial(self._budget.stops, context.person),
-            planning=planning,
-        )
-        context.progress.show_list(last_shown(turn.messages))
+        turn.history = await self._window.read(turn.chat, max_bytes=most, before=before)
+        turn.progress.show_list(last_shown(turn.messages))
+        self.running[turn.id] = turn
         try:
-            with self._live.running(LiveTurn(state, context)):
-                return await self._answered(state, context, accepted.message.chat, now)
+            return turn if await self._is_answered(turn) else None
         finally:
-            # Of a turn that is stopped: what it has spent counts all the same.
-            if spent := state.take_spent():
-                self._store.usage.add(spent)
+            del self.running[turn.id]
+            # A turn that was stopped has spent its tokens all the same.
+            if turn.status is not TurnStatus.ANSWERED and (spent := turn.costs.take_spent()):
+                self.store.usage.add(spent)
 
-    async def _checked(self, pieces: Sequence[AcceptedMessage]) -> list[ReceivedMessage]:
-        """Return messages with what is true of what they quote."""
-        outbox, reminders = self._store.outbox, self._store.reminders
-        return [await checked(piece.message, outbox, reminders) for piece in pieces]
-
-    async def _further(
-        self, turn_id: int, hear: Hear, prompt: Prompt, route: Route
-    ) -> Message | None:
-        """Return what a person has written while a turn runs, once that is stored as its part."""
-        pieces = hear()
-        if not pieces:
-            return None
-        messages = await self._checked(pieces)
-        content = prompt.user_content(messages, route.model.traits)
-        # Of what was deleted meanwhile nothing is heard; the turn is told so as well.
-        if not await self._store.turns.hear(turn_id, pieces, content):
-            return None
-        return Message(Role.USER, content)
-
-    async def _answered(
-        self, state: TurnState, context: TurnContext, chat: ChatId, now: datetime
-    ) -> TurnResult | None:
+    async def _is_answered(self, turn: Turn) -> bool:
+        """Find the answer of a turn; False if it waits for people."""
         try:
-            async with context.progress.running():
-                answer = await self._loop.run(state, context, now)
+            async with turn.progress.running():
+                answer = await self.loop.run(turn)
                 if answer is None:
-                    context.progress.keep_last_edit()
+                    turn.progress.keep_last_edit()
         except LlmError as error:
-            log.warning("turn.failed", error=type(error).__name__, turn=state.turn.id)
-            sentence = self._words_for(error, state.route.model)
-            return await self._failed(state, chat, sentence)
+            log.warning("turn.failed", error=type(error).__name__, turn=turn.id)
+            await self._fail(turn, self.words_for(error, turn.route.model))
+            return True
         except AllowanceUsedUp as error:
-            log.info("turn.allowance_used_up", turn=state.turn.id)
-            return await self._failed(state, chat, error.sentence)
+            log.info("turn.allowance_used_up", turn=turn.id)
+            await self._fail(turn, error.sentence)
+            return True
         if answer is None:
-            log.debug("turn.awaits_people", turn=state.turn.id, count=len(state.open_calls))
-            return None
+            log.debug("turn.awaits_people", turn=turn.id, count=len(turn.open_calls))
+            return False
         if not answer:
-            return await self._failed(state, chat, EMPTY)
+            await self._fail(turn, EMPTY)
+            return True
         written = answer
-        if state.is_cut:
-            written += f"\n\n{self._languages.say(chat, CUT)}"
-        if state.route.stands_in:
-            written += ANSWERED_BY.format(name=state.route.model.name)
-        shown = await self._renderer.messages(written, state.notices)
-        return _result(state, TurnStatus.ANSWERED, answer, shown)
+        if turn.is_cut:
+            written += f"\n\n{self.languages.say(turn.chat, CUT)}"
+        if turn.route.stands_in:
+            written += ANSWERED_BY.format(name=turn.route.model.name)
+        turn.shown = await self.renderer.messages(written, turn.notices)
+        turn.status, turn.answer = TurnStatus.ANSWERED, answer
+        return True
 
-    def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._clock(), UTC)
+    async def _fail(self, turn: Turn, sentence: str) -> None:
+        """Answer with a sentence that says why the model does not."""
+        turn.answer = sentence
+        said = self.languages.say(turn.chat, sentence)
+        turn.shown = await self.renderer.as_typed(said, turn.notices)
 
     def _caller(self, message: ReceivedMessage, retry: Retry | None = None) -> Caller:
-        """Return for whom calls are made; nobody lends an admin's rights to another's question."""
+        """Return the caller of tools; a question of another person gets no admin's rights."""
         person = Person(message.author, message.author_number)
         is_own = retry is None or retry.question.asker == message.author
-        return Caller(message.author, message.chat, is_admin=is_own and self._is_admin(person))
-
-    async def _prompt(self, caller: Caller, chat: ChatId, *, is_planned: bool = False) -> Prompt:
-        prompts = self._prompts
-        prompt = prompts.of_planner(caller) if is_planned else prompts.of(caller)
-        return prompt.with_notes(await self._notes.of(chat))
+        return Caller(message.author, message.chat, is_admin=is_own and self.is_admin(person))
 
     async def _overheard(self, chat: ChatId) -> tuple[OverheardMessage, ...]:
-        return await self._store.messages.overheard(chat) if chat.is_group else ()
-
-    async def _failed(self, state: TurnState, chat: ChatId, sentence: str) -> TurnResult:
-        said = self._languages.say(chat, sentence)
-        shown = await self._renderer.as_typed(said, state.notices)
-        return _result(state, TurnStatus.FAILED, sentence, shown)
+        return await self.store.messages.overheard(chat) if chat.is_group else ()
 
     async def _begin(
-        self, pieces: Sequence[AcceptedMessage], retry: Retry | None
-    ) -> tuple[Turn, tuple[Image, ...], bool]:
-        """Begin or resume a turn; also return images not to be kept, and whether to ask."""
-        if retry is not None and not pieces[0].begun:
-            return await self._begin_again(pieces, retry), (), True
-        messages = await self._checked(pieces)
-        has_files = any(message.files for message in messages)
+        self, pieces: Sequence[AcceptedMessage], joining: Joining | None, retry: Retry | None
+    ) -> tuple[Turn, bool]:
+        """Begin or resume a turn; also return whether there is something to ask."""
+        fleeting: tuple[Image, ...] = ()
+        can_be_asked = True
         if pieces[0].begun:
-            resumed = await self._store.turns.resume(pieces[0])
+            resumed = await self.store.turns.resume(pieces[0])
             if resumed is None:
                 raise TurnForgotten
-            return resumed, (), True
+            stored = resumed
+        elif retry is not None:
+            stored = await self._begin_again(pieces, retry)
+        else:
+            stored, fleeting, can_be_asked = await self._begin_new(pieces)
+        accepted = pieces[-1]
+        chat = accepted.message.chat
+        caller = self._caller(accepted.message, retry)
+        notes = await self.notes.of(chat)
+        turn = Turn(
+            self.parts,
+            stored,
+            accepted,
+            replace(caller, turn=stored.id),
+            self.models.route(chat, None if retry is None else retry.model),
+            self.prompts.of(caller).with_notes(notes),
+            fleeting=fleeting,
+            joining=joining,
+            is_retry=retry is not None,
+            most_tokens=token_bound(accepted.message),
+        )
+        if is_to_be_planned(stored.messages):
+            turn.planning = self.prompts.of_planner(caller).with_notes(notes)
+        return turn, can_be_asked
+
+    async def _begin_new(
+        self, pieces: Sequence[AcceptedMessage]
+    ) -> tuple[StoredTurn, tuple[Image, ...], bool]:
+        """Begin a turn; also return images not to be kept, and whether to ask."""
+        messages = await checked_messages(self.store, pieces)
+        has_files = any(message.files for message in messages)
         chat = messages[0].chat
-        gone = await self._models.forget_gone(chat)
-        model = self._models.route(chat).model
+        gone = await self.models.forget_gone(chat)
+        model = self.models.route(chat).model
         prepared = _as_written(messages)
         if has_files:
-            prepared = await self._media.prepare(messages, model.vision)
-        notices = [self._languages.say(chat, one) for one in prepared.notices]
+            prepared = await self.media.prepare(messages, model.vision)
+        notices = [self.languages.say(chat, one) for one in prepared.notices]
         if gone is not None:
-            notices.insert(0, self._languages.say(chat, MODEL_GONE).format(name=gone))
-        notices[:0] = await headings(messages[0], self._store.reminders, self._languages)
+            notices.insert(0, self.languages.say(chat, MODEL_GONE).format(name=gone))
+        notices[:0] = await headings(messages[0], self.store.reminders, self.languages)
         overheard = await self._overheard(chat)
         messages, is_planned = without_command(messages)
-        content = self._prompts.of(self._caller(messages[-1])).user_content(
+        content = self.prompts.of(self._caller(messages[-1])).user_content(
             messages,
             model.traits,
             words=_said(messages, prepared),
             overheard=overheard,
         )
-        turn = self._store.turns.begin(
+        turn = self.store.turns.begin(
             pieces,
             _asked(content, is_planned=is_planned),
             images=prepared.images,
@@ -379,26 +259,26 @@ class ChatHandler:
         )
         at_once = [message for message in messages if message.view_once]
         if at_once:
-            await self._store.upkeep.ping()  # behind it, the turn's beginning is on disk
-            await self._media.discard(at_once)
+            await self.store.upkeep.ping()  # behind it, the turn's beginning is on disk
+            await self.media.discard(at_once)
         return turn, prepared.fleeting, prepared.has_words
 
-    async def _begin_again(self, pieces: Sequence[AcceptedMessage], retry: Retry) -> Turn:
-        """Begin a turn that asks what an earlier one asked, and what was written with the request.
+    async def _begin_again(self, pieces: Sequence[AcceptedMessage], retry: Retry) -> StoredTurn:
+        """Begin a turn with the question of an earlier turn and the messages beside the request.
 
         Raises:
             TurnForgotten: the earlier one is gone.
         """
-        earlier = await self._store.turns.find(retry.question.turn)
+        earlier = await self.store.turns.find(retry.question.turn)
         if earlier is None:
             raise TurnForgotten
-        request, *more = await self._checked(pieces)
-        model = self._models.route(request.chat, retry.model).model
+        request, *more = await checked_messages(self.store, pieces)
+        model = self.models.route(request.chat, retry.model).model
         content = asked_again(earlier.messages)
         if more:
-            prompt = self._prompts.of(self._caller(request, retry))
+            prompt = self.prompts.of(self._caller(request, retry))
             content = "\n".join((content, prompt.user_content(more, model.traits)))
-        return self._store.turns.begin(
+        return self.store.turns.begin(
             pieces,
             content,
             images=earlier.messages[0].images,
@@ -409,90 +289,69 @@ class ChatHandler:
     async def finish(
         self,
         pieces: Sequence[AcceptedMessage],
-        result: TurnResult,
+        turn: Turn,
         *,
         quote: Quote | None,
         retry: Retry | None = None,
     ) -> tuple[OutgoingMessage, ...]:
-        """Store the answer as what is to be sent, and count the turn.
+        """Store the answer for sending, and count the turn.
 
         Args:
             pieces: the messages that are answered.
-            result: the answer.
-            quote: the message that it is shown as a reply to, where that is called for.
-            retry: the request that is answered; where there is no better answer, the earlier one
-                stays.
+            turn: with its answer.
+            quote: the message that it quotes, if it needs a quote.
+            retry: the request that is answered; without a new answer, the earlier one stays.
 
         Raises:
             TurnForgotten: nothing of it was stored.
         """
         first = pieces[0]
-        if retry is not None and result.status is not TurnStatus.ANSWERED:
-            _count(result)
-            self._store.usage.add(result.spent)
-            return await self._store.turns.answer(
+        if retry is not None and turn.status is not TurnStatus.ANSWERED:
+            _count(turn)
+            return await self.store.turns.answer(
                 first,
-                result.shown,
+                turn.shown,
                 outcome="not_retried",
                 quote=quote,
-                always_quote=first.message.chat.is_group,
                 joined=pieces[1:],
             )
         # Not earlier: a turn whose messages change begins afresh and reads the files again. Not
         # later: nobody looks at answered messages again, whatever ends the process now.
         messages = [piece.message for piece in pieces]
         if any(message.files for message in messages):
-            await self._store.upkeep.ping()  # behind it, what was read is on disk
-            await self._media.discard(messages)
-        outgoing = await self._store.turns.finish(
-            result.turn,
-            state=result.status,
-            answer=result.answer,
-            parts=result.shown,
+            await self.store.upkeep.ping()  # after it, the words of the files are on disk
+            await self.media.discard(messages)
+        outgoing = await self.store.turns.finish(
+            turn.stored,
+            TurnEnd(
+                turn.status,
+                turn.answer,
+                turn.costs.take_exchanged(),
+                turn.costs.take_spent(),
+                None if retry is None else retry.question,
+            ),
+            turn.shown,
             quote=quote,
-            always_quote=first.message.chat.is_group,
             replaces=first.replaces,
-            retried=None if retry is None else retry.question,
-            model=result.model,
-            usage=result.usage,
-            exchanged=result.exchanged,
-            spent=result.spent,
         )
         if not outgoing:
             raise TurnForgotten
-        if self._proofs is not None:
-            self._proofs.wake()
-        log.debug("turn.finished", turn=first.id, outcome=result.status, count=result.rounds)
-        _count(result)
+        self.answered()
+        log.debug("turn.finished", turn=first.id, outcome=turn.status, count=turn.rounds)
+        _count(turn)
         return outgoing
 
 
-def _count(result: TurnResult) -> None:
-    metrics.TURNS.labels(result.status).inc()
-    metrics.TURN_ROUNDS.observe(result.rounds)
-    with_tools = "yes" if result.rounds else "no"
-    metrics.TURN_TOKENS.labels(with_tools, "prompt").inc(result.usage.prompt_tokens)
-    metrics.TURN_TOKENS.labels(with_tools, "completion").inc(result.usage.completion_tokens)
-
-
-def _result(
-    state: TurnState, status: TurnStatus, answer: str, shown: Sequence[StyledText]
-) -> TurnResult:
-    return TurnResult(
-        state.turn,
-        status,
-        answer,
-        shown,
-        state.usage,
-        state.route.model.id,
-        rounds=state.rounds,
-        exchanged=state.take_exchanged(),
-        spent=state.take_spent(),
-    )
+def _count(turn: Turn) -> None:
+    metrics.TURNS.labels(turn.status).inc()
+    metrics.TURN_ROUNDS.observe(turn.rounds)
+    with_tools = "yes" if turn.rounds else "no"
+    metrics.TURN_TOKENS.labels(with_tools, "prompt").inc(turn.costs.prompt_tokens)
+    metrics.TURN_TOKENS.labels(with_tools, "completion").inc(turn.costs.completion_tokens)
 
 
 def _asked(content: str, *, is_planned: bool) -> str:
-    """Return what is asked, with what says that it is to be planned."""
+    """Return the question, with a sentence that starts plan mode."""
     return f"{content}\n{PLANNING}" if is_planned else content
 
 
@@ -501,6 +360,30 @@ def _as_written(messages: Sequence[ReceivedMessage]) -> Prepared:
 
 
 def _said(messages: Sequence[ReceivedMessage], prepared: Prepared) -> list[str]:
-    """Return what each message says: its text, then what is in its files."""
+    """Return the words of each message: its text, then the text of its files."""
     both = zip(messages, prepared.words, strict=True)
     return ["\n".join(filter(None, (message.text, words))) for message, words in both]
+
+
+def asked_again(earlier: Sequence[Message]) -> str:
+    """Return the words of people in an earlier turn, and its calls.
+
+    The model does not see its earlier answer, so that it makes a new one. It has to know the calls,
+    so that it does not make them twice.
+    """
+    said = (message.content or "" for message in earlier if message.role is Role.USER)
+    # Of a question that was asked again already, the calls of that time have been told of.
+    words = "\n".join(content.partition(OPENING)[0] for content in said)
+    calls = [
+        f"{call.name} {_shortened(call.arguments)}"
+        for message in earlier
+        for call in message.tool_calls
+    ]
+    if not calls:
+        return words
+    return "\n".join((f"{words}{OPENING}", *calls[:MAX_CALLS_TOLD], ENDING))
+
+
+def _shortened(arguments: str) -> str:
+    line = " ".join(arguments.replace("[", "(").replace("]", ")").split())
+    return line if len(line) <= MAX_ARGUMENTS_CHARACTERS else line[:MAX_ARGUMENTS_CHARACTERS] + "…"

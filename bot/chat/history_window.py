@@ -5,6 +5,7 @@ endpoint that caches the beginnings of requests can reuse hardly anything. So wh
 longer fits, a good part of it goes at once, and the next requests begin alike.
 """
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from cachetools import LRUCache
@@ -14,22 +15,20 @@ from conversation_store.models import ChatId, Message
 from conversation_store.store import ConversationStore
 
 KEPT_SHARE: Final = 0.7
-"""Of what fits, how much is kept when something has to go."""
+"""Part of the room that history keeps after the oldest turns are left out."""
 
 MAX_CHATS: Final = 10_000
 """A chat that is forgotten here may lose more of its history than it had to, once."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class HistoryWindow:
-    """Reads the history of chats.
+    """Reads the history of chats."""
 
-    Args:
-        store: has it.
-    """
-
-    def __init__(self, store: ConversationStore) -> None:
-        self._store = store
-        self._first_turns: LRUCache[str, int] = LRUCache(MAX_CHATS)
+    store: ConversationStore
+    _first_turns: LRUCache[str, int] = field(
+        default_factory=lambda: LRUCache(MAX_CHATS), init=False
+    )
 
     async def read(
         self, chat: ChatId, *, max_bytes: int, before: int | None = None
@@ -42,11 +41,11 @@ class HistoryWindow:
             before: a turn that is not shown, nor any later one; None: all are.
         """
         first_turn = self._first_turns.get(chat, 0)
-        history = await self._store.turns.history(
+        history = await self.store.turns.history(
             chat, max_bytes=max_bytes, first_turn=first_turn, before=before
         )
         if not history.whole:
-            history = await self._store.turns.history(
+            history = await self.store.turns.history(
                 chat,
                 max_bytes=int(max_bytes * KEPT_SHARE),
                 max_messages=int(MAX_HISTORY_ROWS * KEPT_SHARE),

@@ -1,16 +1,21 @@
 """Files that people send, put where tools find them later."""
 
+import asyncio
+import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from bot.chat.file_kinds import type_of_file
-from bot.messaging.events import Person
-from conversation_store.models import ReceivedFile, ReceivedMessage
-from sandbox.errors import SandboxBug, WorkError
-from tools.workspace.kinds import suffix_of
+from bot.signal.events import Person
+from conversation_store.files import FileStore
+from conversation_store.models import ReceivedFile, ReceivedMessage, WorkspaceFile
+from tools.sandbox.errors import SandboxBug, WorkError
+from tools.workspace.tool import suffix_of
 from tools.workspace.workspaces import MAX_SENT_BYTES, Workspaces
 
 MAX_BYTES: Final = MAX_SENT_BYTES
@@ -22,24 +27,24 @@ _NOT_OF_A_NAME: Final = re.compile(r"[^\w.()+ -]+")
 log = structlog.get_logger()
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Inbox:
     """Puts files into the workspace of the chat that they came in.
 
-    Args:
-        workspaces: of all chats.
-        is_admin: whether somebody administers the bot.
+    Attributes:
+        files: knows the message of each file, so that both are deleted together.
     """
 
-    def __init__(self, workspaces: Workspaces, is_admin: Callable[[Person], bool]) -> None:
-        self._workspaces = workspaces
-        self._is_admin = is_admin
+    workspaces: Workspaces
+    is_admin: Callable[[Person], bool]
+    files: FileStore
 
     def takes(self, message: ReceivedMessage) -> bool:
         """Whether the files of a message are kept: not where they are to disappear."""
         if message.view_once or message.expires_at is not None:
             return False
         author = Person(message.author, message.author_number)
-        return not self._workspaces.admins_only or self._is_admin(author)
+        return not self.workspaces.admins_only or self.is_admin(author)
 
     async def keep(self, message: ReceivedMessage, file: ReceivedFile, data: bytes) -> str:
         """Put a file into the inbox and return its path.
@@ -48,10 +53,25 @@ class Inbox:
             WorkError: it is not kept; says why.
         """
         try:
-            workspace = self._workspaces.of(message.chat)
-            return await workspace.receive(name_of(file), data)
+            workspace = self.workspaces.of(message.chat)
+            path = await workspace.receive(name_of(file), data)
+            if not await self.files.add(message, path):
+                await workspace.do("delete_file", file_path=path)
+                raise WorkError("Its message was deleted.")
         except SandboxBug:
             raise WorkError("It is not a file that I can keep.") from None
+        return path
+
+
+async def delete_from(workspaces: Workspaces, file: WorkspaceFile) -> bool:
+    """Delete a file from its chat's workspace; return whether it is gone."""
+    try:
+        workspace = workspaces.of(file.chat)
+    except WorkError:
+        return False
+    with suppress(WorkError, SandboxBug):  # a command may have deleted or moved it before
+        await workspace.do("delete_file", file_path=file.name)
+    return not await asyncio.to_thread(os.path.lexists, workspace.files / file.name)
 
 
 def name_of(file: ReceivedFile) -> str:

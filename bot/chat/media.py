@@ -1,6 +1,6 @@
-"""What people send beside words, made into words and images for the model.
+"""Turn the files of people into words and images for the model.
 
-Whatever cannot be read becomes a sentence for the person and a note for the model. All of it is
+An unreadable file becomes a sentence for the person and a note for the model. All of it is
 bounded: files of a message, bytes, time, and the words that come of it.
 """
 
@@ -8,9 +8,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -22,34 +22,36 @@ from bot.chat.inbox import MAX_BYTES as MAX_KEPT_BYTES
 from bot.chat.inbox import NOT_KEPT, Inbox
 from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
+from bot.llm.learnt import Vision
+from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
-from bot.messaging.messenger import FileTooBig, Messenger
+from bot.signal.messenger import FileTooBig, Messenger
 from conversation_store.models import ChatId, Image, ReceivedFile, ReceivedMessage
-from documents.client import Read, open_reader
-from documents.document import Document, DocumentSource
-from documents.kinds import kind_of
-from sandbox.errors import SandboxBug, WorkError
-from sandbox.policy import SandboxPolicy
+from tools.documents.client import Read, open_reader
+from tools.documents.document import Document, DocumentSource
+from tools.documents.kinds import kind_of
 from tools.results import UNTRUSTED, mark, trim
+from tools.sandbox.errors import SandboxBug, WorkError
+from tools.sandbox.policy import SandboxPolicy
 
 MAX_FILES: Final = 8
-"""Of one message; the others are not looked at."""
+"""Files of one message that the bot reads."""
 FILES_AT_ONCE: Final = 8
-"""Of all chats together; more wait, as each is in memory as long as it is worked on."""
+"""Files of all chats that are read at the same time, because each one takes memory."""
 MAX_TURN_BYTES: Final = 40 * 2**20
 MAX_DOCUMENT_BYTES: Final = 10 * 2**20
 MAX_DOCUMENT_CHARACTERS: Final = 20_000
 WORDS_BYTES: Final = 64_000
-"""What the words of all files of a turn take together, as UTF-8."""
+"""Bytes of UTF-8 that the words of all files of a turn may take."""
 MIN_TEXT_BYTES: Final = 1_000
 TURN_SECONDS: Final = 240.0
 """For all files of a turn."""
 RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=5.0)
-"""Between two looks for a file while there is no connection; `TURN_SECONDS` ends it."""
+"""Pause between two tries to get a file without a connection, up to `TURN_SECONDS`."""
 DISCARD_SECONDS: Final = 20.0
 """For all files of a turn."""
 SHOWN_CHARACTERS: Final = 200
-"""Of what was said in a voice note, for the person."""
+"""Length of the words of a voice note that the person is shown."""
 
 CANNOT_SEE: Final = "I cannot see images, only read text and documents."
 CANNOT_LISTEN: Final = "I cannot listen to voice notes; please write it."
@@ -74,17 +76,14 @@ _VIEW_ONCE_IMAGE: Final = f"{UNTRUSTED}a view-once image, which is not kept{_DAT
 log = structlog.get_logger()
 
 
-class VisionSupport(Protocol):
-    """Knows whether the model sees. Implemented by `bot.llm.vision.Vision`."""
-
-    async def can_see(self) -> bool:
-        """Return whether images are to be sent to it."""
-        ...
+def words_limit(context_tokens: int) -> int:
+    """Return the bytes of text that files of one turn may have: a quarter of the context."""
+    return min(WORDS_BYTES, context_tokens * BYTES_PER_TOKEN // 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What came of the files of messages that are answered together.
+    """The words and images of the files of messages that get one answer.
 
     Attributes:
         words: one text for each message, for the model, after what the person wrote; perhaps empty.
@@ -103,7 +102,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What came of one file: words for the model and perhaps more."""
+    """The result of reading one file."""
 
     words: str
     notice: str = ""
@@ -114,7 +113,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Budget:
-    """What the files of a turn may still take."""
+    """Room that is left for the files of a turn."""
 
     sees: bool
     words_bytes: int
@@ -127,49 +126,38 @@ class _Budget:
         return self.ends_at - time.monotonic()
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Media:
     """Reads files of people.
 
-    Args:
-        files: where they are.
-        images: makes images fit for a model.
-        documents: turns documents into text.
-        transcriber: writes down speech; None where nobody does.
-        words_bytes: what the words of all files of a turn take together, as UTF-8.
-        inbox: keeps files for tools; None: nothing does.
+    Attributes:
+        words_bytes: limit for the text of all files of a turn, as UTF-8.
+        inbox: keeps files for tools.
     """
 
-    def __init__(
-        self,
-        files: Messenger,
-        *,
-        images: ImageReader,
-        documents: Read,
-        transcriber: Transcriber | None,
-        words_bytes: int = WORDS_BYTES,
-        inbox: Inbox | None = None,
-    ) -> None:
-        self._files = files
-        self._inbox = inbox
-        self._images = images
-        self._documents = documents
-        self._transcriber = transcriber
-        self._words_bytes = words_bytes
-        self._places = asyncio.Semaphore(FILES_AT_ONCE)
+    files: Messenger
+    _: KW_ONLY
+    images: ImageReader
+    documents: Read
+    transcriber: Transcriber | None
+    words_bytes: int = WORDS_BYTES
+    inbox: Inbox | None = None
+    _places: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(FILES_AT_ONCE), init=False
+    )
 
-    async def prepare(self, messages: Sequence[ReceivedMessage], vision: VisionSupport) -> Prepared:
-        """Return what the model and the person are told of the files of some messages.
+    async def prepare(self, messages: Sequence[ReceivedMessage], vision: Vision) -> Prepared:
+        """Read the files of messages, for the model and for the person.
 
-        It takes `TURN_SECONDS` at most, and raises nothing for what people send.
+        It takes `TURN_SECONDS` at most. No file makes it raise.
 
         Args:
-            messages: which.
             vision: whether the model sees.
         """
         has_images = any(
             kind_of_file(file) is FileKind.IMAGE for message in messages for file in message.files
         )
-        budget = _Budget(has_images and await vision.can_see(), self._words_bytes)
+        budget = _Budget(has_images and await vision.can_see(), self.words_bytes)
         found = [await self._found_in(message, budget) for message in messages]
         everything = [one for of_message in found for one in of_message]
         understood = any(one.understood for one in everything)
@@ -193,7 +181,7 @@ class Media:
 
     async def _discard(self, file: ReceivedFile) -> None:
         try:
-            await self._files.discard_file(file)
+            await self.files.discard_file(file)
         except SignalError as error:
             log.info("media.not_discarded", error=type(error).__name__)
 
@@ -208,7 +196,7 @@ class Media:
         return found
 
     async def _found(self, message: ReceivedMessage, file: ReceivedFile, budget: _Budget) -> _Found:
-        """Read one file; whatever goes wrong with it is said."""
+        """Read one file; a failure becomes words."""
         try:
             async with asyncio.timeout(budget.seconds), self._places:
                 match kind_of_file(file):
@@ -232,14 +220,14 @@ class Media:
     ) -> _Found:
         """Put a file into the inbox of the workspace, and say what it is called there."""
         data, budget.fetched = budget.fetched, None
-        if self._inbox is None or not self._inbox.takes(message):
+        if self.inbox is None or not self.inbox.takes(message):
             return found
         try:
             async with asyncio.timeout(budget.seconds), self._places:
                 if data is None:
                     data = await self._fetched(message, file, MAX_KEPT_BYTES, budget)
                     budget.fetched = None
-                path = await self._inbox.keep(message, file, data)
+                path = await self.inbox.keep(message, file, data)
         except (WorkError, SignalError, TimeoutError) as error:
             log.info("media.not_kept", error=type(error).__name__)
             if not found.understood:
@@ -254,17 +242,17 @@ class Media:
     async def _image(self, message: ReceivedMessage, file: ReceivedFile, budget: _Budget) -> _Found:
         if not budget.sees:
             return _Found(_UNSEEN, CANNOT_SEE, understood=False)
-        image = await self._images(await self._fetched(message, file, MAX_IMAGE_BYTES, budget))
+        image = await self.images(await self._fetched(message, file, MAX_IMAGE_BYTES, budget))
         words = _VIEW_ONCE_IMAGE if message.view_once else _IMAGE
         return _Found(words, image=image, fleeting=message.view_once)
 
     async def _sound(self, message: ReceivedMessage, file: ReceivedFile, budget: _Budget) -> _Found:
         if message.view_once:
             return _Found(_UNHEARD, NO_VIEW_ONCE_VOICE, understood=False)
-        if self._transcriber is None:
+        if self.transcriber is None:
             return _Found(_UNHEARD, CANNOT_LISTEN, understood=False)
         audio = await self._fetched(message, file, MAX_AUDIO_BYTES, budget)
-        said = await self._transcriber.transcribe(audio)
+        said = await self.transcriber.transcribe(audio)
         if not said:
             return _Found(_UNHEARD, HEARD_NOTHING, understood=False)
         if file.voice_note:
@@ -282,13 +270,13 @@ class Media:
         body = await self._fetched(message, file, MAX_DOCUMENT_BYTES, budget)
         content_type = type_of_file(file)
         source = DocumentSource(kind_of(content_type, body), content_type, "", body)
-        document = await self._documents(source)
+        document = await self.documents(source)
         return _said(_words_of(file, document, room), budget)
 
     async def _fetched(
         self, message: ReceivedMessage, file: ReceivedFile, most_bytes: int, budget: _Budget
     ) -> bytes:
-        """Return a file's bytes; WorkError where there are more than it, or the turn, may have."""
+        """Return a file's bytes; WorkError if there are too many for the file or the turn."""
         limit = min(most_bytes, budget.file_bytes)
         try:
             data = await self._fetch(message.chat, file, limit)
@@ -306,7 +294,7 @@ class Media:
 
     async def _fetch(self, chat: ChatId, file: ReceivedFile, max_bytes: int) -> bytes:
         """Return a file's bytes once there is a connection: after a start it takes a moment."""
-        fetch = partial(self._files.fetch_file, chat, file, max_bytes=max_bytes)
+        fetch = partial(self.files.fetch_file, chat, file, max_bytes=max_bytes)
         return await RECONNECT.retry(fetch, on=(SignalUnavailable, SignalPassedOver))
 
 
@@ -319,14 +307,14 @@ async def open_media(
     sandboxes: SandboxPolicy | None = None,
     inbox: Inbox | None = None,
 ) -> AsyncIterator[Media]:
-    """Provide what reads files; its processes start with the first file and end when idle.
+    """Provide a reader of files; its processes start with the first file and end when idle.
 
     Args:
         files: where the files are.
         transcriber: turns voice notes into words; None: nothing does.
-        words_bytes: what all files of a turn may take of the context.
-        sandboxes: what is demanded of those that read files; nothing without it. Where they may
-            not run, files are refused in words.
+        words_bytes: room in the context for the words of all files of a turn.
+        sandboxes: the walls that readers need; None: no walls. If they may not run, the bot
+            refuses files in words.
         inbox: keeps files for tools; None: nothing does.
     """
     async with (
@@ -378,7 +366,7 @@ def _said(words: str, budget: _Budget, *, notice: str = "") -> _Found:
 
 
 def _words_of(file: ReceivedFile, document: Document, room_bytes: int) -> str:
-    """Return a document in a frame that says whose words these may be, and what is missing."""
+    """Return a document in the frame for strangers' words, with a note about missing parts."""
     text = document.text[:MAX_DOCUMENT_CHARACTERS]
     notes = [document.note]
     if len(document.text) > len(text):

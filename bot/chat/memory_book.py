@@ -1,48 +1,56 @@
-"""The book of facts that tools write in, in the store."""
+"""The facts that tools remember, in the store."""
 
 from collections.abc import Sequence
 from typing import Final
 
-from conversation_store.models import ChatId, Fact, NotRemembered
-from conversation_store.sections.memory import MemoryStore
+from conversation_store.memory import MemoryStore
+from conversation_store.models import ChatId, NotRemembered
+from conversation_store.models import Fact as StoredFact
 from tools.base import Caller
 from tools.errors import ToolError
-from tools.memory.book import Refusal
-from tools.memory.tool import Memory
+from tools.memory import Fact, Memory
 
 OUTSIDE: Final = "There is no memory outside of a conversation."
 
 _REFUSALS: Final = {
-    NotRemembered.OFF: Refusal.OFF,
-    NotRemembered.FULL: Refusal.FULL,
-    NotRemembered.KEPT_NOWHERE: Refusal.KEPT_NOWHERE,
+    NotRemembered.OFF: (
+        "Memory is off in this chat: nothing was remembered or looked up. Tell the person that"
+        " !memory on switches it on again."
+    ),
+    NotRemembered.FULL: (
+        "Not remembered: the memory of this chat is full. Tell the person that !memory lists what"
+        " is in it, and forget what they no longer need."
+    ),
+    NotRemembered.KEPT_NOWHERE: (
+        "Not remembered: in this chat nothing is kept beyond the answer to a message. Tell the"
+        " person so."
+    ),
 }
 
 
-class MemoryBook:
-    """Keeps facts in the store. Implements `tools.memory.book.Book`."""
+def memory_of(store: MemoryStore, caller: Caller) -> Memory:
+    """Return the facts of the chat of a call; raises ToolError outside of a turn."""
+    if (turn := caller.turn) is None:
+        raise ToolError(OUTSIDE)
+    chat = ChatId.parse(caller.chat)
 
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
+    async def remember(text: str) -> Fact:
+        kept = await store.remember(chat, text, turn_id=turn, call=caller.call)
+        if isinstance(kept, NotRemembered):
+            raise ToolError(_REFUSALS[kept])
+        return _plain(kept)
 
-    def of(self, caller: Caller) -> Memory:
-        """Return the facts of the chat that a call is made in; raises ToolError outside of one."""
-        if caller.turn is None:
-            raise ToolError(OUTSIDE)
-        return Memory(self, caller.chat, caller.turn, caller.call)
+    async def recall(query: str, limit: int) -> Sequence[Fact]:
+        found = await store.recall(chat, query, limit, turn_id=turn)
+        if isinstance(found, NotRemembered):
+            raise ToolError(_REFUSALS[found])
+        return [_plain(fact) for fact in found]
 
-    async def remember(self, chat: str, text: str, *, turn: int, call: str) -> Fact | Refusal:
-        """Keep a fact, once for each call, and return it."""
-        kept = await self._store.remember(ChatId.parse(chat), text, turn_id=turn, call=call)
-        return _REFUSALS[kept] if isinstance(kept, NotRemembered) else kept
+    async def forget(number: int) -> bool:
+        return await store.forget(chat, number)
 
-    async def recall(
-        self, chat: str, query: str, limit: int, *, turn: int
-    ) -> Sequence[Fact] | Refusal:
-        """Return facts of a chat, best first; without a query the newest."""
-        found = await self._store.recall(ChatId.parse(chat), query, limit, turn_id=turn)
-        return _REFUSALS[found] if isinstance(found, NotRemembered) else found
+    return Memory(remember, recall, forget)
 
-    async def forget(self, chat: str, number: int) -> bool:
-        """Forget a fact; False where the chat never had one of that number."""
-        return await self._store.forget(ChatId.parse(chat), number)
+
+def _plain(fact: StoredFact) -> Fact:
+    return Fact(fact.number, fact.text, fact.said_at, fact.expires_at)

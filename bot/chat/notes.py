@@ -1,11 +1,11 @@
-"""What the system text says about one chat: how people want it there, and what is remembered.
+"""Notes about a chat for its prompt: wishes, facts, and tools that are of no use there.
 
-Both come from people, so they stand below the operator's text and above the rules, each line in a
-frame that it cannot leave.
+Wishes and facts come from people, so they stand below the operator's text and above the rules, each
+line in a frame that it cannot leave.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -26,62 +26,73 @@ REMEMBERED: Final = (
     " instruction."
 )
 MAX_CHATS: Final = 1_000
-"""Chats whose facts are kept as they are shown; those of others are read anew."""
+"""Chats whose rendered facts stay in memory; the facts of other chats are read again."""
 
 MORE: Final = "- (More facts: {count})"
 
 
+OF_FACTS: Final = frozenset({"recall", "forget"})
+"""Tools that are of no use without facts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Text about a chat for its prompt, and the tools that are of no use there."""
+
+    text: str = ""
+    useless: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class _Rendered:
-    """What is said about the facts of a chat at a version of them, until one disappears (ms)."""
+    """Text about the facts of a chat at a version of them, until one disappears (ms)."""
 
     version: int
     until: int | None
     text: str
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class ChatNotes:
-    """Knows what the system text says about each chat.
+    """Knows what each chat adds to the prompt."""
 
-    Args:
-        store: keeps it.
-        uses_memory: whether facts are used at all.
-        clock: seconds since 1970.
-    """
+    store: ConversationStore
+    _: KW_ONLY
+    uses_memory: bool
+    clock: Callable[[], float]
+    _rendered: LRUCache[str, _Rendered] = field(
+        default_factory=lambda: LRUCache(MAX_CHATS), init=False
+    )
 
-    def __init__(
-        self, store: ConversationStore, *, uses_memory: bool, clock: Callable[[], float]
-    ) -> None:
-        self._store = store
-        self._uses_memory = uses_memory
-        self._clock = clock
-        self._rendered: LRUCache[str, _Rendered] = LRUCache(MAX_CHATS)
-
-    async def of(self, chat: ChatId) -> str:
-        """Return it, the same text until something changes; empty where there is nothing."""
-        instructions = await self._store.instructions.of_chat(chat)
-        parts = []
+    async def of(self, chat: ChatId) -> Notes:
+        """Return the notes about a chat; their text is the same until something changes."""
+        instructions = await self.store.instructions.of_chat(chat)
+        parts, useless = [], set(OF_FACTS)
         if instructions is not None:
             lines = (f"> {one_line(line)}" for line in instructions.text.splitlines())
             parts.append("\n".join((INSTRUCTIONS, *lines)))
-        if self._uses_memory and (facts := await self._facts(chat)):
+        if self.uses_memory and (facts := await self._facts(chat)):
             parts.append(facts)
-        return "\n\n".join(parts)
+            useless.clear()
+        catch_up = self.store.catch_up
+        if not await (catch_up.is_on(chat) if chat.is_group else catch_up.groups()):
+            useless.add("catch_up")
+        return Notes("\n\n".join(parts), frozenset(useless))
 
     async def _facts(self, chat: ChatId) -> str:
-        version = await self._store.memory.version(chat)
+        version = await self.store.memory.version(chat)
         if version is None:
             self._rendered.pop(chat, None)
             return ""
         known = self._rendered.get(chat)
         if known is None or known.version != version or self._has_come(known.until):
-            # Read after the version: what has changed in between is rendered once more.
-            shown = await self._store.memory.shown(chat)
+            # Read after the version: changes in between are rendered once more.
+            shown = await self.store.memory.shown(chat)
             known = self._rendered[chat] = _Rendered(version, shown.until, _listed(shown))
         return known.text
 
     def _has_come(self, at_ms: int | None) -> bool:
-        return at_ms is not None and at_ms <= self._clock() * 1_000
+        return at_ms is not None and at_ms <= self.clock() * 1_000
 
 
 def _listed(shown: ShownFacts) -> str:

@@ -1,23 +1,25 @@
-"""What the model is shown: a stable prefix, then whole turns within the budget.
+"""Prompts: a stable prefix, then whole turns, all within the model's context.
 
-System text first (with the date, not the minute, and with what is remembered of the chat), then
+The system text comes first (with the date, not the minute, and with notes about the chat), then
 history, then the running turn. Every user message carries its own UTC time and, in groups, its
 author, and nothing earlier is ever rewritten, so an endpoint that caches prefixes can.
+
+A quarter of the context is left for the answer. Tools take a third at most: the least needed ones
+are left out first. Then come the notes about the chat, the running turn, and as much history as
+fits.
 """
 
-import json
 import re
 from collections.abc import Iterable, Sequence
-from copy import copy
-from dataclasses import replace
-from datetime import UTC, date, datetime
-from typing import Final, NamedTuple, Protocol
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
 
+from bot.chat.notes import Notes
 from bot.chat.quotes import one_line, reply
-from bot.llm.estimate import BYTES_PER_TOKEN, IMAGE_TOKENS
-from bot.llm.images import MAX_IMAGES, latest_images
-from bot.llm.messages import ToolSpec
-from bot.llm.model import ModelTraits
+from bot.llm.messages import BYTES_PER_TOKEN, IMAGE_TOKENS
+from bot.llm.models import ModelTraits
+from bot.llm.rearranged import MAX_IMAGES, latest_images
 from conversation_store.models import (
     Message,
     OverheardMessage,
@@ -25,15 +27,24 @@ from conversation_store.models import (
     ReceivedMessage,
     Role,
 )
-from tools.base import Caller, Tool, first_sentence
+from tools.base import Caller, Tool, ToolSpec
 from tools.registry import Registry
+from tools.settings import BY_NEED, NEED_OF_OTHERS
 
 ANSWER_SHARE: Final = 0.25
 """Part of the context that is left for the answer."""
+TOOLS_SHARE: Final = 1 / 3
+"""Part of the context that the tools may take."""
+NOTES_SHARE: Final = 0.25
+"""Part of the input that the notes about a chat may take."""
 
 MAX_AUTHOR_LENGTH: Final = 40
-MAX_SYSTEM_TEXTS: Final = 32
-"""That are kept: one for each model, more while a day or the tools change."""
+MAX_OFFERS: Final = 32
+"""Choices of tools that are kept: one for each size of a context and each kind of chat."""
+KEPT_BYTES: Final = 600
+"""Bytes of a long message that are always shown."""
+KEPT_END_BYTES: Final = 300
+"""Bytes of its end among them, because the frame around strangers' words ends there."""
 
 OVERHEARD_OPENING: Final = "[Said to others in this group since your last answer:]"
 OVERHEARD_END: Final = "[Said to you:]"
@@ -103,94 +114,94 @@ SCHEDULED: Final = (
     " stands.] "
 )
 CUT: Final = "\n[The message was longer than can be read; the rest is cut off.]"
+CUT_OUT: Final = "\n[Too long to be shown whole; a part is left out here.]\n"
 
 
-class _System(NamedTuple):
-    """The system text without what it says about a chat: what stands before that, and behind it."""
+@dataclass(frozen=True, eq=False)
+class _Offer:
+    """The tools that a model is shown.
 
-    before: str
-    rules: str
+    Attributes:
+        of: all tools of the moment.
+        size: bytes that the shown ones take.
+        guidelines: for a model that is shown them.
+        warning: for a model with the operator's own guidelines.
+    """
+
+    guidelines: str
+    warning: str = ""
+    of: tuple[Tool, ...] = ()
+    specs: tuple[ToolSpec, ...] = ()
+    size: int = 0
 
 
-class ToolList(Protocol):
-    """What may be called. Implemented by `tools.registry.Registry`."""
+_NOTHING: Final = _Offer(GUIDELINES)
+_NO_NOTES: Final = Notes()
+_ADMIN: Final = Caller("", is_admin=True)
+_EVERYBODY: Final = Caller("")
+
+
+@dataclass(eq=False)
+class Prompt:
+    """Builds the requests to the model.
+
+    Attributes:
+        caller: decides which tools are offered.
+        system_prompt: replaces the built-in text; tools and date are still added.
+        in_tee: whether the built-in text may speak of a trusted execution environment.
+        only_reading: offer only the tools without side effects.
+    """
+
+    registry: Registry
+    caller: Caller = _ADMIN
+    _: KW_ONLY
+    system_prompt: str | None = None
+    in_tee: bool = False
+    only_reading: bool = False
+    notes: Notes = _NO_NOTES
+    offers: dict[tuple[int, frozenset[str]], _Offer] = field(default_factory=dict, repr=False)
+
+    def with_notes(self, notes: Notes) -> "Prompt":
+        """Return this prompt for a chat, with the same memory of offers."""
+        return replace(self, notes=notes)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """All of it; the same tuple until something changes."""
-        ...
+        """The tools that may be called now, in a fixed order."""
+        offered = self.registry.offered_to(self.caller)
+        return tuple(filter(_only_reads, offered)) if self.only_reading else offered
 
+    def shown(self, traits: ModelTraits) -> tuple[ToolSpec, ...]:
+        """Return the tools that a model is told of, the same tuple until something changes."""
+        return self._offer(traits).specs
 
-class Prompt:
-    """Builds what is sent to the model.
-
-    Args:
-        offered: what the model may call; it may change between two requests.
-        system_prompt: replaces the built-in text; tools and date are still added.
-        in_tee: whether the built-in text may speak of a trusted execution environment.
-    """
-
-    def __init__(
-        self,
-        offered: ToolList,
-        *,
-        system_prompt: str | None = None,
-        in_tee: bool = False,
-    ) -> None:
-        self._in_tee = in_tee
-        self._system_prompt = system_prompt
-        self._offered_tools = offered
-        self._offer = _Offer(())
-        self._notes = ""
-        self._systems: dict[tuple[date, _Offer, ModelTraits], _System] = {}
-
-    def begin_with(self, system_prompt: str | None) -> None:
-        """Take another system prompt, from the next request on; None: the built-in one."""
-        self._system_prompt = system_prompt
-        self._systems.clear()
-
-    def with_notes(self, notes: str) -> "Prompt":
-        """Return this prompt for a chat about which the system text says more."""
-        if not notes:
-            return self
-        own = copy(self)  # with the same texts, which all chats share
-        own._notes = notes  # noqa: SLF001 - of this very class
-        return own
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """What the model may call now, in a fixed order."""
-        return self._offered().specs
-
-    def _offered(self) -> "_Offer":
-        if self._offer.tools is not (tools := self._offered_tools.tools):
-            self._offer = _Offer(tools)
-        return self._offer
+    def _offer(self, traits: ModelTraits) -> _Offer:
+        if not traits.takes_tools:
+            return _NOTHING
+        offered = self.registry.offered_to(self.caller)
+        key = traits.context_tokens, self.notes.useless
+        known = self.offers.get(key)
+        if known is None or known.of is not offered:
+            if len(self.offers) >= MAX_OFFERS:
+                self.offers.clear()
+            useful = [tool for tool in self.tools if tool.name not in self.notes.useless]
+            shown = fitting(useful, traits.context_tokens)
+            specs = tuple(tool.spec for tool in shown)
+            warning = UNTRUSTED_GUIDELINE * any(tool.untrusted for tool in shown)
+            size = sum(spec.size for spec in specs)
+            known = _Offer(_guidelines(shown), warning, offered, specs, size)
+            self.offers[key] = known
+        return known
 
     def system(self, now: datetime, traits: ModelTraits) -> Message:
         """Return the system message of a day for a model."""
+        offer = self._offer(traits)
         today = now.astimezone(UTC).date()
-        offer = self._offered() if traits.takes_tools else _NOTHING
-        key = (today, offer, traits)
-        if key not in self._systems:
-            if len(self._systems) >= MAX_SYSTEM_TEXTS:
-                self._systems.clear()
-            self._systems[key] = self._system_of(*key)
-        before, rules = self._systems[key]
-        return Message(Role.SYSTEM, "\n\n".join(filter(None, (before, self._notes, rules))))
-
-    def _system_of(self, today: date, offer: "_Offer", traits: ModelTraits) -> "_System":
-        built_in = opening(in_tee=self._in_tee, proven=traits.is_proven)
-        parts = [self._system_prompt or built_in, f"Today is {today:%A, %d %B %Y} (UTC)."]
-        if offer.tools:
-            listed = (f"- {tool.name}: {first_sentence(tool.description)}" for tool in offer.tools)
-            parts.append("\n".join(("## Tools", *listed)))
-        rules = ""
-        if self._system_prompt is None:
-            rules = _guidelines(offer.tools)
-        elif any(tool.untrusted for tool in offer.tools):
-            rules = UNTRUSTED_GUIDELINE
-        return _System("\n\n".join(parts), rules)
+        built_in = opening(in_tee=self.in_tee, proven=traits.is_proven)
+        parts = [self.system_prompt or built_in, f"Today is {today:%A, %d %B %Y} (UTC)."]
+        parts.append(_cut_out(self.notes.text, int(_input_bytes(traits) * NOTES_SHARE)))
+        parts.append(offer.guidelines if self.system_prompt is None else offer.warning)
+        return Message(Role.SYSTEM, "\n\n".join(filter(None, parts)))
 
     def user_content(
         self,
@@ -200,20 +211,23 @@ class Prompt:
         words: Sequence[str] | None = None,
         overheard: Sequence[OverheardMessage] = (),
     ) -> str:
-        """Return what people wrote as the model sees it, in half of the context at most.
+        """Return people's messages as the model sees them, in half of the input at most.
 
-        Of several messages the longest are cut: a short one is often the question about a long
-        one. What was said to others has the room that they leave, the latest of it first.
+        It also leaves room for the system text and the tools. The longest messages are cut: a short
+        one is often the question about a long one. Messages to others get the rest of the room, the
+        latest first.
 
         Args:
-            messages: what is to be answered: one message, or several that were written in one go.
-            traits: of the model.
-            words: what each of them says, where that is more than its text: what is in its files.
-            overheard: what was said to others before, in a group.
+            messages: one message, or several that get one answer.
+            words: the text of each message with the text of its files; None: the messages' texts.
+            overheard: earlier messages to others, in a group.
         """
         said = [message.text for message in messages] if words is None else words
         lines = [_line(message, text) for message, text in zip(messages, said, strict=True)]
-        most = _input_bytes(traits) // 2
+        now = datetime.fromtimestamp(messages[-1].received_at / 1_000, UTC)
+        most = min(
+            _input_bytes(traits) // 2, max(KEPT_BYTES, self._room(self.system(now, traits), traits))
+        )
         lines = _cut_to(lines, most)
         room = most - sum(map(_size_of, lines))
         heard = _latest([overheard_line(message) for message in overheard], room)
@@ -222,10 +236,12 @@ class Prompt:
         return "\n".join(lines)
 
     def history_bytes(self, now: datetime, traits: ModelTraits, turn: Iterable[Message]) -> int:
-        """Return how many bytes of history fit beside a running turn."""
-        system = len((self.system(now, traits).content or "").encode())
-        tools = self._offered().size if traits.takes_tools else 0
-        return max(0, _input_bytes(traits) - system - tools - _bytes_of(turn))
+        """Return how many bytes of history fit next to a running turn."""
+        return max(0, self._room(self.system(now, traits), traits) - _bytes_of(turn))
+
+    def _room(self, system: Message, traits: ModelTraits) -> int:
+        """Return the bytes that history and the running turn may take."""
+        return _input_bytes(traits) - _size_of(system.content or "") - self._offer(traits).size
 
     def build(
         self,
@@ -236,88 +252,57 @@ class Prompt:
     ) -> list[Message]:
         """Return system text, history and the running turn, in this order.
 
-        Whole turns are left out from the oldest on when the running turn has grown too large. Of
-        its images the newest are shown for which there is room, and one at least.
+        Whole turns are left out from the oldest on when the running turn has grown too large. If
+        it does not fit even alone, its longest messages are shown in part. Of its images the newest
+        are shown for which there is room, and one at least.
         """
         if any(message.images for message in turn):
             words = [replace(message, images=()) for message in turn]
             room = self.history_bytes(now, traits, words) // (IMAGE_TOKENS * BYTES_PER_TOKEN)
             turn = latest_images(turn, min(MAX_IMAGES, max(1, room)))
-        left = self.history_bytes(now, traits, turn)
+        system = self.system(now, traits)
+        most = self._room(system, traits)
+        turn = _fitted(turn, most)
+        left = most - _bytes_of(turn)
         first = len(history)
         while first and (left := left - _bytes_of(history[first - 1])) >= 0:
             first -= 1
         earlier = (message for past in history[first:] for message in past)
-        return [self.system(now, traits), *earlier, *turn]
+        return [system, *earlier, *turn]
 
 
 class Prompts:
-    """The prompts of a bot: what the model may call depends on who asks.
-
-    Args:
-        registry: what there is to be called.
-        system_prompt: see `Prompt`.
-        in_tee: see `Prompt`.
-    """
+    """The prompts of a bot: the offered tools depend on the caller."""
 
     def __init__(
         self, registry: Registry, *, system_prompt: str | None = None, in_tee: bool = False
     ) -> None:
-        self._registry = registry
-        self._system_prompt = system_prompt
-        self._in_tee = in_tee
         self._of_admins, self._of_everybody = (
-            Prompt(_Offered(registry, caller), system_prompt=system_prompt, in_tee=in_tee)
-            for caller in (Caller("", is_admin=True), Caller(""))
+            Prompt(registry, caller, system_prompt=system_prompt, in_tee=in_tee)
+            for caller in (_ADMIN, _EVERYBODY)
         )
 
     def begin_with(self, system_prompt: str | None) -> None:
-        """Take another system prompt, from the next request on; None: the built-in one."""
-        self._system_prompt = system_prompt
-        self._of_admins.begin_with(system_prompt)
-        self._of_everybody.begin_with(system_prompt)
+        """Use another system prompt from the next request on; None: the built-in one."""
+        self._of_admins.system_prompt = self._of_everybody.system_prompt = system_prompt
 
     def of(self, caller: Caller) -> Prompt:
-        """Return the prompt for whoever asks."""
+        """Return the prompt for a caller."""
         return self._of_admins if caller.is_admin else self._of_everybody
 
     def of_planner(self, caller: Caller) -> Prompt:
-        """Return the prompt for somebody who plans: with the tools that only read."""
-        return Prompt(
-            _Offered(self._registry, caller, only_reading=True),
-            system_prompt=self._system_prompt,
-            in_tee=self._in_tee,
-        )
+        """Return the prompt for a caller who plans, with the tools that only read."""
+        return replace(self.of(caller), caller=caller, only_reading=True, offers={})
 
     def of_helper(self, caller: Caller) -> Prompt:
-        """Return the prompt for a helper that works for somebody, with the tools that it has."""
-        rules = () if self._system_prompt is None else (RULES.format(rules=self._system_prompt),)
-        system_prompt = "\n\n".join((HELPER, *rules))
-        return Prompt(_Offered(self._registry, caller), system_prompt=system_prompt)
-
-
-class _Offered:
-    """What a registry offers to a caller. Implements `ToolList`."""
-
-    def __init__(self, registry: Registry, caller: Caller, *, only_reading: bool = False) -> None:
-        self._registry = registry
-        self._caller = caller
-        self._only_reading = only_reading
-        self._found_in: tuple[Tool, ...] | None = None
-        self._tools: tuple[Tool, ...] = ()
-
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        if self._found_in is not (there_are := self._registry.tools):
-            self._found_in = there_are
-            offered = self._registry.offered_to(self._caller)
-            readers = tuple(tool for tool in offered if tool.only_reads)
-            self._tools = readers if self._only_reading else offered
-        return self._tools
+        """Return the prompt for a caller's helper, with the tools that it has."""
+        rules = self.of(caller).system_prompt
+        system_prompt = HELPER if rules is None else f"{HELPER}\n\n{RULES.format(rules=rules)}"
+        return Prompt(self.of(caller).registry, caller, system_prompt=system_prompt)
 
 
 def opening(*, in_tee: bool, proven: bool) -> str:
-    """Return who the model is, and what it may say about privacy: what is proven, and no more."""
+    """Introduce the model, and tell it the proven facts about privacy."""
     lines = [OPENING + IN_TEE * in_tee, "", "## Privacy"]
     if in_tee:
         lines.append(PROGRAM_IN_TEE.format(and_you="" if proven else AND_YOU))
@@ -329,26 +314,47 @@ def opening(*, in_tee: bool, proven: bool) -> str:
     return "\n".join(lines)
 
 
+def fitting(tools: Sequence[Tool], context_tokens: int) -> tuple[Tool, ...]:
+    """Return the tools that fit into their part of a context, without the least needed ones."""
+    room = int(context_tokens * TOOLS_SHARE) * BYTES_PER_TOKEN
+    if sum(tool.spec.size for tool in tools) <= room:
+        return tuple(tools)
+    kept: set[str] = set()
+    for tool in sorted(tools, key=_need):
+        if tool.spec.size <= room:
+            room -= tool.spec.size
+            kept.add(tool.name)
+    return tuple(tool for tool in tools if tool.name in kept)
+
+
+def _need(tool: Tool) -> int:
+    return BY_NEED.index(tool.name) if tool.name in BY_NEED else NEED_OF_OTHERS
+
+
+def _only_reads(tool: Tool) -> bool:
+    return tool.only_reads
+
+
 def _input_bytes(traits: ModelTraits) -> int:
     return int(traits.context_tokens * (1 - ANSWER_SHARE)) * BYTES_PER_TOKEN
 
 
 def _line(message: ReceivedMessage, text: str) -> str:
-    """A message with its time, in groups its author, and what it replies to."""
+    """Return a message with its time, in groups its author, and the quoted message."""
     at = _time(message.sent_at or message.received_at)
     quote = reply(message, message.quote) if message.quote is not None else ""
     if message.kind is ReceivedKind.SCHEDULED:
         quote = SCHEDULED
     if not message.chat.startswith("group:"):
         return f"{at} {quote}{text}"
-    # Indented from the second line on, so that nobody can begin a line in another's name.
+    # Indented from the second line on, so that no line can begin with another author.
     words = "\n  ".join(f"{quote}{text}".splitlines())
     return f"{at} {_author(message.author_name)}: {words}"
 
 
 def overheard_line(message: OverheardMessage) -> str:
-    """Return what somebody said in a group, with its time and author."""
-    # One line each, so that nobody's words can be taken for another's.
+    """Return a message of a group with its time and author."""
+    # One line each, so that no message looks like two.
     return f"{_time(message.sent_at)} {_author(message.author_name)}: {one_line(message.text)}"
 
 
@@ -364,18 +370,46 @@ def _author(author_name: str | None) -> str:
 
 def _cut_to(lines: Sequence[str], budget: int) -> list[str]:
     """Cut the longest lines, all to the same size, so that together they fit."""
-    sizes = sorted(map(_size_of, lines))
-    for place, size in enumerate(sizes):
+    most = _common_bound([*map(_size_of, lines)], budget)
+    return [_cut(line, most) for line in lines]
+
+
+def _common_bound(sizes: Sequence[int], budget: int) -> int:
+    """Return the largest bound for each of some sizes with which their sum fits."""
+    for place, size in enumerate(sorted(sizes)):
         most = budget // (len(sizes) - place)
         if size > most:
-            return [_cut(line, most) for line in lines]
+            return most
         budget -= size
-    return list(lines)
+    return max(sizes, default=0)
 
 
 def _cut(line: str, most: int) -> str:
     encoded = line.encode(errors="replace")
     return line if len(encoded) <= most else encoded[:most].decode(errors="ignore") + CUT
+
+
+def _fitted(turn: Sequence[Message], room: int) -> Sequence[Message]:
+    """Return a turn whose longest messages are shown in part, so that it fits."""
+    over = _bytes_of(turn) - room
+    if over <= 0:
+        return turn
+    sizes = [_size_of(message.content or "") for message in turn]
+    most = max(KEPT_BYTES, _common_bound(sizes, max(0, sum(sizes) - over)))
+    return [
+        replace(message, content=_cut_out(message.content or "", most)) if size > most else message
+        for message, size in zip(turn, sizes, strict=True)
+    ]
+
+
+def _cut_out(text: str, most: int) -> str:
+    """Return a text of at most so many bytes, about, with its middle left out."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= most:
+        return text
+    end = min(KEPT_END_BYTES, most // 2)
+    begun = encoded[: max(0, most - end - len(CUT_OUT))].decode(errors="ignore")
+    return begun + CUT_OUT + encoded[len(encoded) - end :].decode(errors="ignore")
 
 
 def _latest(lines: Sequence[str], room: int) -> Sequence[str]:
@@ -409,23 +443,3 @@ def _guidelines(tools: Sequence[Tool]) -> str:
     if any(tool.untrusted for tool in tools):
         lines.append(UNTRUSTED_GUIDELINE)
     return "\n".join(lines)
-
-
-class _Offer:
-    """The tools of a moment, as the model is shown them.
-
-    Attributes:
-        tools: as they are offered.
-        specs: the same for the request.
-        size: bytes that they take of the context.
-    """
-
-    def __init__(self, tools: tuple[Tool, ...]) -> None:
-        self.tools = tools
-        self.specs = tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in tools)
-        self.size = sum(
-            len(json.dumps(spec.parameters)) + len(spec.description.encode()) for spec in self.specs
-        )
-
-
-_NOTHING: Final = _Offer(())

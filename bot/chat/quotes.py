@@ -1,16 +1,18 @@
-"""What a message replies to. A quote's author and words are what its sender's phone says.
+"""Quotes in messages. The sender's phone alone says which author and words a quote has.
 
-So the bot's own words count as its own only where the store has them, the author's own are the
-author's anyway, and all others are marked as a stranger's.
+So the bot's words count as its own only if the store has them. Words of the message's author are
+the author's anyway, and all others are marked as a stranger's.
 """
 
 import re
 import unicodedata
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
-from bot.chat.bells import BELL
-from conversation_store.models import ChatId, ReceivedMessage, ReceivedQuote, StoredReminder
+from bot.chat.reminder_book import BELL
+from conversation_store.models import ReceivedMessage, ReceivedQuote
+from conversation_store.outbox import OutboxStore
+from conversation_store.reminders import ReminderStore
 from tools.results import UNTRUSTED, mark
 
 MAX_CHARACTERS: Final = 300
@@ -26,7 +28,7 @@ _BOTS_WORDS: Final = re.compile(
     rf"|(?<={re.escape(f'{UNTRUSTED}{_CLAIMED}, begins here: ')})"
     rf"[^\n]{{0,200}}\n[^\n]{{0,{MAX_CHARACTERS + 10}}}"
 )
-"""What is quoted of the bot, or is said to be; of a frame its beginning stays."""
+"""Real or claimed words of the bot in a quote; the beginning of a frame stays."""
 
 
 _BOXES: Final = "☐☑"
@@ -35,28 +37,14 @@ _BOXES: Final = "☐☑"
 _PASSED_OVER: Final = frozenset({"Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Zl", "Zp", "Zs"})
 
 
-class Sayings(Protocol):
-    """What the bot has said. Implemented by `OutboxStore`."""
+async def checked(
+    message: ReceivedMessage, sayings: OutboxStore, bells: ReminderStore
+) -> ReceivedMessage:
+    """Check the quote of a message if its author is said to be the bot.
 
-    async def said(self, chat: ChatId, signal_timestamp: int) -> str:
-        """Return what the model said in a message of the bot; empty where that is not known."""
-        ...
-
-
-class Bells(Protocol):
-    """What people were reminded of. Implemented by `ReminderStore`."""
-
-    async def sent_as(self, chat: ChatId, signal_timestamp: int) -> StoredReminder | None:
-        """Return what a message of the bot reminded somebody of; None where it is not known."""
-        ...
-
-
-async def checked(message: ReceivedMessage, sayings: Sayings, bells: Bells) -> ReceivedMessage:
-    """Return a message with what is true of its quote, where that is said to be of the bot.
-
-    The bot has said the words when they stand in the message of that timestamp which it sent to
-    the chat, whatever their punctuation and Markdown. Of a reminder the store knows what it says.
-    Only a message that quotes the bot costs a look into the store.
+    The bot has said the words if its message with that timestamp in that chat contains them,
+    apart from punctuation and Markdown. The store also knows the words of reminders. Other quotes
+    cost no look into the store.
     """
     quote = message.quote
     if quote is None or quote.timestamp is None or not (quote.by_bot and quote.text):
@@ -69,10 +57,9 @@ async def checked(message: ReceivedMessage, sayings: Sayings, bells: Bells) -> R
 
 
 def reply(message: ReceivedMessage, quote: ReceivedQuote) -> str:
-    """Return what a message replies to, to stand before its own words.
+    """Return the quote of a message, to stand before the message's own words.
 
-    What neither its author nor the bot has said is marked as a stranger's: it may be anybody's,
-    and reads as the sender's phone has made it.
+    Words of other people are marked as a stranger's, because the sender's phone can invent them.
     """
     whose, frame = "somebody's message", _OTHERS
     if quote.by_bot:
@@ -93,7 +80,7 @@ def reply(message: ReceivedMessage, quote: ReceivedQuote) -> str:
 
 
 def without_bots_words(content: str) -> str:
-    """Return what a person wrote without what it quotes of the bot, which the model chose."""
+    """Remove quotes of the bot from a person's text: the model wrote them."""
     return _BOTS_WORDS.sub("", content)
 
 

@@ -1,15 +1,14 @@
-"""`todo`: the model's list of what is left to do, shown in the progress message of its turn.
+"""`todo`: the model's list of open steps, shown in the progress message of its turn.
 
 The list is kept as the arguments of its call, like any call: that is where a restart finds it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bot.chat.live_turns import LiveTurn
-from bot.chat.tool_signs import DONE, fitted
+from bot.chat.progress import DONE, fitted
 from conversation_store.models import Message, ToolCall
 from tools.errors import InvalidArguments
 from tools.schema import parse_object
@@ -18,37 +17,32 @@ TODO: Final = "todo"
 MAX_ITEMS: Final = 20
 MAX_TEXT_CHARACTERS: Final = 500
 MAX_SHOWN_BYTES: Final = 1_000
-"""Of all items together, so that they fit into one message beside the tools that run."""
+"""Bytes of all items, which leave room for the running tools in the same message."""
 
 _SIGNS: Final = {"open": "☐", "doing": "◐", "done": DONE}
 
 
-class Item(BaseModel):
-    """One thing to do."""
-
+class Item(BaseModel):  # noqa: D101 - the model would read it
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    text: Annotated[
-        str, Field(min_length=1, max_length=MAX_TEXT_CHARACTERS, description="A few words.")
-    ]
-    state: Annotated[Literal["open", "doing", "done"], Field(description="How far it is.")] = "open"
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARACTERS)]
+    state: Literal["open", "doing", "done"] = "open"
 
 
 Items = Annotated[list[Item], Field(max_length=MAX_ITEMS)]
+
+
+ShowList = Callable[[Sequence[str]], None]
+"""Shows a list in the progress message of the calling turn."""
 
 
 class _List(BaseModel):
     items: Items
 
 
-async def todo(turn: LiveTurn, items: Items) -> str:
-    """Show the person what you are working through, where a task takes three steps or more.
-
-    Args:
-        turn: The one that works the list off.
-        items: All of them, in their order. Send the whole list again whenever one changes.
-    """
-    turn.context.progress.show_list(shown(items))
+async def todo(show_list: ShowList, items: Items) -> str:
+    """Show your list of three or more steps; send all of it whenever one changes."""
+    show_list(shown(items))
     done = sum(item.state == "done" for item in items)
     return f"The person sees the list: {done} of {len(items)} done."
 
@@ -67,7 +61,7 @@ def done_in(call: ToolCall) -> int:
 
 
 def _items(call: ToolCall) -> Items | None:
-    """Return the list that a call keeps; None where it keeps none."""
+    """Return the list that a call keeps, or None."""
     if call.name != TODO:
         return None
     try:

@@ -1,22 +1,96 @@
-"""The arguments of `signal-tee-bot` and its commands."""
+"""The arguments of `signal-tee-bot` and its commands.
+
+argparse, with examples at the end of each help, and the right name for a misspelt one.
+"""
 
 import argparse
-from collections.abc import Sequence
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NoReturn
 
 from bot import __version__
-from bot.cli.command_parser import CommandParser, Commands
 
 PCCS_URL: Final = "https://pccs.phala.network"
 
+WRONG_USAGE: Final = 2
+
+_NOT_KNOWN: Final = re.compile(r"(?<=invalid choice: ')[^']+|(?<=unrecognized arguments: )-\S+")
+"""An unknown command or option in a message of argparse."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command."""
+
+    def __init__(self, *, examples: Sequence[str] = (), **settings: Any) -> None:
+        self.examples = tuple(examples)
+        self.arguments: list[argparse.Action] = []
+        self.commands: dict[str, CommandParser] = {}
+        super().__init__(**settings)
+
+    def add_argument(self, *args: Any, **settings: Any) -> argparse.Action:
+        """Add an option or a positional argument, as argparse does."""
+        added = super().add_argument(*args, **settings)
+        self.arguments.append(added)
+        return added
+
+    def has_commands(self, *, title: str, metavar: str, dest: str) -> None:
+        """Demand one of the commands that are added next."""
+        self._below = self.add_subparsers(
+            title=title, required=True, metavar=metavar, dest=dest, parser_class=CommandParser
+        )
+
+    def command(self, name: str, help_: str, *examples: str, does: str = "") -> "CommandParser":
+        """Add a command.
+
+        Args:
+            help_: a few words for the list of commands.
+            does: whole sentences for its own help; default: `help_`.
+        """
+        description = does or f"{help_[0].upper()}{help_[1:]}."
+        added = self._below.add_parser(name, help=help_, description=description, examples=examples)
+        self.commands[name] = added
+        return added
+
+    def error(self, message: str) -> NoReturn:
+        """End with the usage and a message that names the right command or option."""
+        chosen = next((self.commands[one] for one in sys.argv[1:] if one in self.commands), None)
+        if chosen is not None and chosen is not self:
+            chosen.error(message)
+        for wrong in _NOT_KNOWN.findall(message):
+            if near := get_close_matches(wrong, list(_known_names(self)), n=1):
+                self._end(f"there is no {wrong}; did you mean {near[0]}?")
+        self._end(f"{message}; see {self.prog} --help")
+
+    def _end(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        text = f"{self.prog}: error: {message}"
+        if sys.stderr is not None and sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns
+            text = textwrap.fill(text, width, break_on_hyphens=False)
+        self.exit(WRONG_USAGE, f"{text}\n")
+
+    def format_help(self) -> str:
+        """Return the help, with the examples at its end."""
+        lines = textwrap.indent("\n".join((*self.examples, "")), "  ")
+        title = "examples" if len(self.examples) > 1 else "example"
+        return f"{super().format_help()}\n{title}:\n{lines}" if lines else super().format_help()
+
+
+def _known_names(parser: CommandParser) -> Iterator[str]:
+    """Yield the commands below a parser, and the options of all of them."""
+    yield from parser.commands
+    for one in (parser, *parser.commands.values()):
+        for action in one.arguments:
+            yield from action.option_strings
+
 
 def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; `command` names the module of this package that runs it.
-
-    Raises:
-        SystemExit: the message, the help or the version has been printed.
-    """
+    """Read the command line; `command` names the module of this package that runs it."""
     return command_line().parse_args(arguments)
 
 
@@ -32,7 +106,8 @@ def command_line() -> CommandParser:
     parser.add_argument(
         "-V", "--version", action="version", version=f"signal-tee-bot {__version__}"
     )
-    command = Commands(parser, title="commands", metavar="COMMAND", dest="command").add
+    parser.has_commands(title="commands", metavar="COMMAND", dest="command")
+    command = parser.command
 
     command(
         "run",
@@ -66,13 +141,9 @@ def command_line() -> CommandParser:
         "check",
         "check every part and say how to mend it",
         "signal-tee-bot check",
-        "signal-tee-bot check --verbose",
         does="Check settings, store, Signal, model, tools and attestation, and print a line for"
         " each: ok, warning or failed, and how to mend it. It receives and sends no message, also"
         " while the bot runs. The exit code is 0 if nothing failed.",
-    )
-    check.add_argument(
-        "--verbose", action="store_true", help="a line for each tool of the MCP servers, too"
     )
     check.add_argument(
         "--json",
@@ -95,9 +166,11 @@ def command_line() -> CommandParser:
         "signal-tee-bot pair approve K7MPXQ",
         does="Show or change who may talk under ACCESS__POLICY=pairing, also while the bot runs.",
     )
-    action = Commands(pair, title="actions", metavar="ACTION", dest="action").add
-    action("list", "show who waits with which code, and who was let in", "signal-tee-bot pair list")
-    approve = action(
+    pair.has_commands(title="actions", metavar="ACTION", dest="action")
+    pair.command(
+        "list", "show who waits with which code, and who was let in", "signal-tee-bot pair list"
+    )
+    approve = pair.command(
         "approve",
         "let somebody in",
         "signal-tee-bot pair approve K7MPXQ",
@@ -109,7 +182,7 @@ def command_line() -> CommandParser:
         action="store_true",
         help="as an admin; WHO (a number, an ACI, or the beginning of one) may be let in already",
     )
-    action(
+    pair.command(
         "revoke",
         "put somebody out again",
         "signal-tee-bot pair revoke +4915112345678",
@@ -164,8 +237,8 @@ def command_line() -> CommandParser:
         "signal-tee-bot attest model",
         does="Check the evidence of the model's endpoint, and write down what it shows now.",
     )
-    subject = Commands(attest, title="of", metavar="WHAT", dest="subject").add
-    model = subject(
+    attest.has_commands(title="of", metavar="WHAT", dest="subject")
+    model = attest.command(
         "model",
         "write the file for ATTESTATION__MODEL_PINS",
         "signal-tee-bot attest model --output model-pins.json",
@@ -177,15 +250,6 @@ def command_line() -> CommandParser:
     )
     model.add_argument("--force", action="store_true", help="replace a file that is there")
 
-    release = command(
-        "release",
-        "make the files of a release for a TEE",
-        "make release REGISTRY=registry.example/you KMS_ID=30… MODEL_PINS=model-pins.json \\\n"
-        '    SYSTEM="2 CPUs, 4 GB=measured.json"',
-        does="Make the files that a TEE runs and that people compare it with. Usually it is run by"
-        " make release, which builds and pushes the images first.",
-    )
-    _add_release_arguments(release)
     command(
         "backup",
         "copy the store, also while the bot runs",
@@ -227,8 +291,6 @@ def command_line() -> CommandParser:
         does="Print a script for your shell; with it, the Tab key completes commands and options.",
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the one you use")
-    # For those scripts alone: the words that were typed are read from standard input.
-    completion.add_argument("--words", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
@@ -267,36 +329,3 @@ def _add_verify_arguments(verify: argparse.ArgumentParser) -> None:
         "--pccs", default=PCCS_URL, metavar="URL", help="where to fetch that otherwise"
     )
     verify.add_argument("--json", action="store_true", help="the checks as JSON, for programs")
-
-
-def _add_release_arguments(release: argparse.ArgumentParser) -> None:
-    release.add_argument(
-        "directory", type=Path, metavar="DIRECTORY", help="for the files; it is made"
-    )
-    release.add_argument(
-        "--image",
-        action="append",
-        default=[],
-        metavar="NAME=REFERENCE",
-        help="for a place that the compose file leaves open; ends in @sha256:…",
-    )
-    release.add_argument(
-        "--os",
-        action="append",
-        required=True,
-        metavar="LABEL=FILE",
-        help="what the system measures on one kind of machine, as dstack-mr prints it",
-    )
-    release.add_argument(
-        "--kms-id", action="append", required=True, metavar="HEX", help="a key service's id"
-    )
-    release.add_argument(
-        "--model-pins", type=Path, metavar="FILE", help="as signal-tee-bot attest model makes it"
-    )
-    release.add_argument("--commit", metavar="HEX", help="of the source; else of this program")
-    release.add_argument(
-        "--compose", type=Path, metavar="FILE", help="else deploy/dstack-compose.yaml"
-    )
-    release.add_argument(
-        "--app-compose", type=Path, metavar="FILE", help="another tool has made of the compose file"
-    )

@@ -1,8 +1,7 @@
-"""`signal-tee-bot attest model`: pins, made of the evidence that the model's endpoint shows now.
+"""`signal-tee-bot attest model`: make pins from the current evidence of the model's endpoint.
 
-The pins accept what is shown, so they are worth as much as this look at it: all that can be
-verified is, what nothing proves is printed to be compared with other sources, and evidence that
-fails makes no pins.
+The pins accept the machines of this evidence. So the command verifies everything it can, and
+prints the rest for a comparison with other sources. Evidence that fails makes no pins.
 """
 
 import asyncio
@@ -18,20 +17,24 @@ from typing import Final
 from bot.attestation.errors import EvidenceUnavailable
 from bot.attestation.event_log import KEY_SERVICE, BootClaims
 from bot.attestation.http import open_http
-from bot.attestation.near_ai.known import KNOWN
-from bot.attestation.near_ai.pins import Application, ModelPins, Part, PinnedPart, pins_sha256
+from bot.attestation.near_ai.endpoint import evidence_client
+from bot.attestation.near_ai.pins import (
+    KNOWN,
+    Application,
+    ModelPins,
+    Part,
+    PinnedPart,
+    pins_sha256,
+)
 from bot.attestation.near_ai.verification import FirmwareRule, ModelFindings, verify_model
-from bot.attestation.quote import TdQuote
+from bot.attestation.quote import OsMeasurement, TdQuote
 from bot.attestation.report import LEGEND, table
-from bot.attestation.systems import OsMeasurement
 from bot.attestation.trust import REAL, Trust
 from bot.cli.exit_codes import FAILED, OK
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.errors import SettingsError
 from bot.observability import logs
-from bot.wiring.attested_endpoint import evidence_client
-from bot.wiring.endpoint import has_to_prove
 
 REQUIRED: Final = FirmwareRule(required=True, vouched_until={})
 IS_THERE: Final = "is there already; --force replaces it"
@@ -56,8 +59,8 @@ class _Seen:
 
 def run(arguments: Namespace) -> int:
     """Make pins of the model's evidence; return the exit code."""
-    logs.configure(level="error", log_format="console")  # what services do is in the report
-    # What makes the pins must not ask for them.
+    logs.configure(level="error", log_format="console")  # the report has the trouble of services
+    # Pins are not needed to make pins.
     settings = load_settings({"attestation": {"model_policy": "warn", "model_pins": None}})
     made = asyncio.run(attest_model(settings, arguments.output, force=arguments.force))
     return OK if made else FAILED
@@ -71,23 +74,12 @@ async def attest_model(
     trust: Trust = REAL,
     clock: Callable[[], float] = time.time,
 ) -> bool:
-    """Print what the model's endpoint shows now and what is known of it, and write it as pins.
-
-    Args:
-        settings: say where the endpoint is.
-        output: the file of pins.
-        force: replace a file that is there.
-        trust: whose roots; only tests give another than the real ones.
-        clock: Unix seconds.
+    """Print the evidence of the model's endpoint, and write it as pins.
 
     Returns:
-        Whether the evidence holds, so that the file was written.
-
-    Raises:
-        SettingsError: nothing can be proven over this endpoint, or the file cannot be written.
-        EvidenceUnavailable: the endpoint shows no evidence; the message says so in a sentence.
+        Whether the evidence holds and the file was written.
     """
-    if not has_to_prove(settings):
+    if not settings.model_has_to_prove:
         raise SettingsError("LLM__BASE_URL: must begin with https://, or no machine can be known")
     if os.path.lexists(output) and not force:  # noqa: ASYNC240
         raise SettingsError(f"{output}: {IS_THERE}")
@@ -130,25 +122,19 @@ async def _findings(settings: Settings, trust: Trust, clock: Callable[[], float]
 
 
 def _described(machine: _Seen) -> str:
-    """Say what a machine measures, and what is known of each of it."""
+    """Return the measurements of a machine, with words for known ones."""
     quote, boot = machine.quote, machine.boot
-    image = boot.os_image_hash
-    measured = {
-        "MRTD": quote.mr_td,
-        **{f"RTMR{number}": rtmr for number, rtmr in enumerate(quote.rtmrs[:3])},
-        "compose hash": boot.compose_hash,
-        "app id": boot.app_id,
-        **({"image hash": image} if image is not None else {}),
-    }
-    lines = [
-        f"{name:<13} {value.hex()}\n  {_known(value.hex())}" for name, value in measured.items()
+    measured = [
+        ("MRTD", quote.mr_td.hex()),
+        *((f"RTMR{number}", rtmr.hex()) for number, rtmr in enumerate(quote.rtmrs[:3])),
+        ("compose hash", boot.compose_hash.hex()),
+        ("app id", boot.app_id.hex()),
     ]
-    service = f"{boot.key_provider:<13} {boot.key_provider_id}\n  {_known(boot.key_provider_id)}"
-    return "\n".join((f"Machine of the {machine.part}:", *lines, service))
-
-
-def _known(value: str) -> str:
-    return KNOWN.get(value, NEVER_SEEN)
+    if boot.os_image_hash is not None:
+        measured.append(("image hash", boot.os_image_hash.hex()))
+    measured.append((boot.key_provider, boot.key_provider_id))
+    lines = (f"{name:<13} {value}\n  {KNOWN.get(value, NEVER_SEEN)}" for name, value in measured)
+    return "\n".join((f"Machine of the {machine.part}:", *lines))
 
 
 def _pins(machines: Iterable[_Seen], day: str) -> ModelPins:

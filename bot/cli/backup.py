@@ -7,7 +7,7 @@ from argparse import Namespace
 from bot.cli.exit_codes import FAILED, OK
 from bot.cli.store_errors import said
 from bot.config.loading import load_settings
-from bot.wiring.parts import store_key
+from bot.store import store_key
 from conversation_store.backup import backup
 from conversation_store.errors import StoreError, WrongKey
 

@@ -12,7 +12,7 @@ import shutil
 import sys
 import textwrap
 from argparse import Namespace
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
@@ -23,34 +23,44 @@ from bot.cli.account_setup import signal_cli_at
 from bot.cli.console import wrapped
 from bot.cli.exit_codes import FAILED, OK
 from bot.cli.finding import (
+    PART_SECONDS,
     Finding,
     Severity,
     Waits,
     access,
     attachments,
     failed,
+    group_admins,
     ok,
     profile,
-    quorum,
     safety_numbers,
     warning,
 )
 from bot.cli.store_errors import said
-from bot.config.env_lines import meant_but_for_underscores
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
-from bot.errors import BotError, SettingsError, SignalError, SignalTimeout, SignalUnavailable
-from bot.messaging.messenger import NOT_REGISTERED, Messenger
+from bot.errors import (
+    BotError,
+    SettingsError,
+    SignalError,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+)
 from bot.observability import logs
-from bot.wiring.parts import make_messenger, store_key
+from bot.signal.messenger import NOT_REGISTERED, Messenger
+from bot.signal.transport import make_messenger
+from bot.store import store_key
 from conversation_store.backup import is_there, upgrade_is_due
 from conversation_store.errors import StoreError, StoreLocked
 from conversation_store.pairings import open_pairing_book
 from conversation_store.store import open_store
 
-PART_SECONDS: Final = 20.0
 DEVICES_SECONDS: Final = 10.0
 CONNECTED_POLL_SECONDS: Final = 0.05
+ASKED: Final = frozenset({"llm", "model"})
+"""Parts without which the model is not asked a question with tools."""
+ANSWER_SECONDS: Final = PART_SECONDS + model_findings.ONE_WORD_SECONDS
 
 PATIENCE_SECONDS: Final = 3.0
 """How long a part may take until it is said what is waited for."""
@@ -71,25 +81,23 @@ def run(arguments: Namespace) -> int:
         settings = load_settings()
     except SettingsError as error:
         if arguments.json:
-            print(wrong_settings(error.problems))
+            print(document(failed("settings", problem) for problem in error.problems))
         raise
-    well = asyncio.run(check(settings, as_json=arguments.json, verbose=arguments.verbose))
+    well = asyncio.run(check(settings, as_json=arguments.json))
     return OK if well else FAILED
 
 
-async def check(settings: Settings, *, as_json: bool = False, verbose: bool = False) -> bool:
+async def check(settings: Settings, *, as_json: bool = False) -> bool:
     """Print the findings and return whether nothing failed.
 
     Args:
-        settings: of the bot.
         as_json: print one document at the end in place of the lines.
-        verbose: give each tool of an MCP server a line of its own.
     """
     logs.configure(level="error", log_format="console")
     logging.disable()  # the libraries' logs: the report has what matters
     found = []
     waits = Waits()
-    parts = findings(settings, verbose=verbose, waits=waits)
+    parts = findings(settings, waits=waits)
     while (finding := await _next(parts, waits, silent=as_json)) is not None:
         found.append(finding)
         if not as_json:
@@ -108,11 +116,6 @@ def document(found: Iterable[Finding]) -> str:
     return json.dumps({"ok": not _any_failed(listed), "findings": findings}, ensure_ascii=False)
 
 
-def wrong_settings(problems: Iterable[str]) -> str:
-    """Return the JSON document for wrong settings, which make every other check impossible."""
-    return document(failed("settings", problem) for problem in problems)
-
-
 def _summary(found: Sequence[Finding]) -> str:
     """Return the last line on a terminal, where the first ones have perhaps scrolled away."""
     counted = {
@@ -121,15 +124,6 @@ def _summary(found: Sequence[Finding]) -> str:
     }
     said = [f"{severity}: {', '.join(parts)}" for severity, parts in counted.items() if parts]
     return "; ".join(said) or "Everything is well."
-
-
-def _settings() -> Iterator[Finding]:
-    """Say which variables of the environment were perhaps meant as settings."""
-    alike = {name: meant for name in os.environ if (meant := meant_but_for_underscores(name))}
-    for name, meant in sorted(alike.items()):
-        yield warning("settings", f"{name} is set and is no setting; did you mean {meant}?")
-    if not alike:
-        yield ok("settings", "Every setting is understood.")
 
 
 def _any_failed(found: Iterable[Finding]) -> bool:
@@ -153,7 +147,7 @@ def _line(finding: Finding) -> str:
 
 
 async def _next(parts: AsyncIterator[Finding], waits: Waits, *, silent: bool) -> Finding | None:
-    """Return the next finding, and say what is waited for where it takes long; None at the end."""
+    """Return the next finding, None at the end; after a while, print the reason for the wait."""
     step = asyncio.ensure_future(anext(parts, None))
     try:
         done, _ = await asyncio.wait({step}, timeout=PATIENCE_SECONDS)
@@ -168,45 +162,42 @@ async def findings(
     settings: Settings,
     *,
     trust: Trust = REAL,
-    verbose: bool = False,
     waits: Waits | None = None,
 ) -> AsyncIterator[Finding]:
-    """Check one part after the other, those that others depend on first.
+    """Check one part after the other.
 
     Args:
-        settings: of the bot.
-        trust: only tests give another than the real one.
-        verbose: give each tool of an MCP server a line of its own.
-        waits: is told what is waited for.
+        waits: names the part that is being checked.
     """
     waits = waits or Waits()
     yield machine.version()
-    for finding in _settings():
-        yield finding
+    yield ok("settings", "Every setting is understood.")
     yield machine.file_rights(settings)
     yield access(settings)
     paired = await _paired_admins(settings)
-    for finding in quorum(settings, admins=len(settings.access.admins | paired)):
+    for finding in group_admins(settings, admins=len(settings.access.admins | paired)):
         yield finding
     for finding in safety_numbers(settings, has_admins=bool(paired)):
         yield finding
     yield await _store(settings)
     for finding in machine.disk(settings):
         yield finding
-    waits.begin(f"signal-cli (SIGNAL__URL), up to {PART_SECONDS:g} s")
+    waits.words = f"signal-cli (SIGNAL__URL), up to {PART_SECONDS:g} s"
     async for finding in _signal(settings):
         yield finding
     for finding in (*attachments(settings), *profile(settings)):
         yield finding
-    waits.begin(f"the model's endpoint (LLM__BASE_URL), up to {2 * PART_SECONDS:g} s")
+    waits.words = f"the model's endpoint (LLM__BASE_URL), up to {2 * PART_SECONDS:g} s"
+    answers = True
     async for finding in model_findings.model(settings):
+        answers = answers and (finding.part not in ASKED or finding.verdict is Severity.OK)
         yield finding
     for finding in await model_findings.further_models(settings):
         yield finding
-    waits.begin(f"tools and MCP servers, up to {PART_SECONDS:g} s")
-    async for finding in tool_findings.tools(settings, verbose=verbose):
+    waits.words = f"tools, MCP servers, and an answer with tools, up to {ANSWER_SECONDS:g} s"
+    async for finding in tool_findings.tools(settings, asks=answers):
         yield finding
-    waits.begin("evidence, and what it is checked with, up to 60 s")
+    waits.words = "evidence, and what it is checked with, up to 60 s"
     yield await model_findings.attestation(settings, trust)
     yield await model_findings.model_proof(settings, trust)
     yield await machine.health_address(settings)
@@ -214,7 +205,7 @@ async def findings(
 
 
 async def _paired_admins(settings: Settings) -> frozenset[str]:
-    """Return the ACIs of those who were made admins by a code, where codes let people in."""
+    """Return the ACIs of admins who were let in by a code."""
     try:
         if settings.access.policy != "pairing" or not is_there(settings.store.path):
             return frozenset()
@@ -268,14 +259,8 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
             messenger = make_messenger(settings, address)
             status = await messenger.account_status()
             linked = await _linked_devices(settings, messenger) if status.registered else None
-    except SignalTimeout:
-        yield _stuck_signal(settings)
-        return
-    except (SignalError, TimeoutError):
-        yield _no_signal(settings)
-        return
-    except BotError as error:  # signal-cli is missing, or ends
-        yield failed("signal", str(error))
+    except (BotError, TimeoutError) as error:
+        yield failed("signal", _no_answer(settings, error))
         return
     yield _signal_side(settings, status.server)
     if linked is None:
@@ -285,27 +270,27 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
         yield linked
 
 
-def _stuck_signal(settings: Settings) -> Finding:
-    program = "signal-cli-rest-api" if settings.signal.url.startswith("http") else "signal-cli"
-    return failed(
-        "signal",
-        f"{program} takes requests at SIGNAL__URL and does not answer: it is stuck. Restart it.",
-    )
-
-
-def _no_signal(settings: Settings) -> Finding:
+def _no_answer(settings: Settings, error: Exception) -> str:
+    """Return what is wrong with the Signal side, and the remedy."""
+    over_http = settings.signal.url.startswith("http")
+    if isinstance(error, SignalTimeout):
+        program = "signal-cli-rest-api" if over_http else "signal-cli"
+        return (
+            f"{program} takes requests at SIGNAL__URL and does not answer: it is stuck. Restart it."
+        )
+    if isinstance(error, SignalRejected) or not isinstance(error, SignalError | TimeoutError):
+        return str(error)  # signal-cli-rest-api is too old; signal-cli is missing, or ends
     if settings.signal.url == "spawn:":
-        return failed(
-            "signal",
+        return (
             f"signal-cli was started, and does not answer within {PART_SECONDS:g} s. Try what"
-            " signal-cli --version says.",
+            " signal-cli --version says."
         )
     program = (
         "signal-cli-rest-api (MODE=json-rpc)"
-        if settings.signal.url.startswith("http")
+        if over_http
         else "signal-cli (signal-cli daemon --socket /path --receive-mode manual)"
     )
-    return failed("signal", f"No answer at SIGNAL__URL. Is {program} running there?")
+    return f"No answer at SIGNAL__URL. Is {program} running there?"
 
 
 def _signal_side(settings: Settings, server: str) -> Finding:
@@ -334,7 +319,7 @@ async def _linked_devices(settings: Settings, messenger: Messenger) -> Finding:
 
 
 async def _count_linked_devices(messenger: Messenger) -> int | None:
-    """Ask over a connection that takes no message; None if there is no answer."""
+    """Ask over a connection that receives no messages; None without a reply."""
     await messenger.stop_receiving()
     async with asyncio.TaskGroup() as tasks:
         connection = tasks.create_task(messenger.run(_take_nothing))

@@ -6,16 +6,17 @@ import shutil
 import sys
 import termios
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TextIO
 
+from bot.chat.meaning import Meaning, meaning_of
 from bot.errors import BotError
-from bot.process.reading import read_some
+from bot.process import read_some
 
 MAX_LINE_BYTES: Final = 65_536
 TERMINAL_LINE_BYTES: Final = 4_095
-"""What Linux keeps of a line that is typed or pasted (N_TTY_BUF_SIZE in termios(3))."""
+"""Linux cuts a typed or pasted line after this many bytes (N_TTY_BUF_SIZE in termios(3))."""
 WITHOUT_LINKS: Final = frozenset({"", "dumb", "linux"})
 """Values of TERM whose screens show the characters of an OSC 8 link."""
 LOCAL_MODES: Final = 3  # their place in what `termios.tcgetattr` returns
@@ -28,16 +29,6 @@ class Console:
         self._keyboard = keyboard
         self._screen = screen or sys.stdout
         self._unread = bytearray()
-
-    @property
-    def columns(self) -> int:
-        """The width of the screen; 80 if the output is no screen."""
-        return shutil.get_terminal_size().columns
-
-    @property
-    def rows(self) -> int:
-        """The height of the screen; 24 if the output is no screen."""
-        return shutil.get_terminal_size().lines
 
     def can_show(self, text: str) -> bool:
         """Whether the screen's encoding has these characters."""
@@ -62,17 +53,14 @@ class Console:
         self.draw(f"\x1b]8;;{uri}\x1b\\{uri}\x1b]8;;\x1b\\\n" if can_link else f"{uri}\n")
 
     def _wrapped(self, text: str) -> str:
-        return wrapped(text, self.columns) if self._screen.isatty() else text
+        columns = shutil.get_terminal_size().columns
+        return wrapped(text, columns) if self._screen.isatty() else text
 
     async def ask(self, question: str, *, secret: bool = False) -> str:
-        """Return somebody's answer, without the spaces around it.
+        """Ask a question, and return the answer without the spaces around it.
 
         Args:
-            question: printed before, on the same line.
             secret: do not echo the answer on the terminal.
-
-        Raises:
-            BotError: the input has ended, or the terminal has cut the answer.
         """
         if not os.isatty(self._keyboard):
             return await self._answer_to(question)
@@ -138,3 +126,31 @@ def complain(text: str) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         text = wrapped(text, shutil.get_terminal_size().columns)
     print(text, file=sys.stderr)
+
+
+async def choose(console: Console, question: str, options: Sequence[str], *, usual: int = 0) -> int:
+    """Ask for one of several options, by its number or text, and return its place.
+
+    Args:
+        usual: what Enter takes.
+    """
+    console.say(question)
+    for number, option in enumerate(options, 1):
+        console.say(f"  {number}. {option}")
+    while True:
+        answer = await console.ask(f"Number [{usual + 1}]:") or str(usual + 1)
+        if answer in options:
+            return options.index(answer)
+        if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(options):
+            return int(answer) - 1
+        console.say(f"Please answer with a number from 1 to {len(options)}.")
+
+
+async def agrees(console: Console, question: str) -> bool:
+    """Ask a question, and return whether the answer is yes; Enter means yes."""
+    while True:
+        answer = await console.ask(f"{question} [Y/n]")
+        meaning = meaning_of(answer) if answer else Meaning.YES
+        if meaning in {Meaning.YES, Meaning.NO}:
+            return meaning is Meaning.YES
+        console.say("Please answer yes or no.")

@@ -3,18 +3,17 @@
 import asyncio
 import secrets
 from argparse import Namespace
-from pathlib import Path
 from typing import Final
 
 from bot.cli.account_setup import UNKNOWN_NUMBER
 from bot.cli.console import Console
-from bot.cli.env_file import ENV_FILE, add_setting
+from bot.cli.env import ENV_FILE, add_setting, read_key
 from bot.cli.exit_codes import OK
 from bot.cli.store_errors import said
 from bot.config.loading import load_settings
 from bot.errors import BotError
-from bot.wiring.parts import store_key
-from conversation_store.backup import encrypt, is_plain, is_there, key_fits
+from bot.store import store_key
+from conversation_store.backup import encrypt, is_plain, is_there, key_fits, upgrade_is_due
 from conversation_store.database import locked
 from conversation_store.errors import StoreError, StoreLocked, WrongKey
 
@@ -41,16 +40,18 @@ def run(arguments: Namespace) -> int:
     """Encrypt the store with the key of the settings; return the exit code."""
     settings = load_settings({"signal": {"phone_number": UNKNOWN_NUMBER}})
     path, key = settings.store.path, asyncio.run(store_key(settings))
-    old_key_in_file = _read(arguments.old_key_file) if arguments.old_key_file else None
+    file = arguments.old_key_file
+    old_key_in_file = read_key("--old-key-file", file) if file else None
     try:
         present, plain = is_there(path), is_plain(path)
         if key is None:
             if present and not plain:
                 raise WrongKey
             if present:
-                # With a key for a plain store, a bot that runs now could not start again.
+                # With a key for a plain store, a bot that runs now could not start again. For a
+                # store of another build, the key would be of no use.
                 with locked(path):
-                    pass
+                    upgrade_is_due(path, None)
             key = secrets.token_hex(KEY_BYTES)
             # Before the store: a crash in between must not lose the only key.
             add_setting("STORE__KEY", key)
@@ -60,7 +61,9 @@ def run(arguments: Namespace) -> int:
         elif not plain and key_fits(path, key):
             print(SAME_KEY)
         else:
-            old_key = None if plain else old_key_in_file or _old_key()
+            old_key = None
+            if not plain:
+                old_key = old_key_in_file or asyncio.run(Console().ask(OLD_KEY, secret=True))
             if old_key is not None and not key_fits(path, old_key):
                 raise BotError(NOT_THE_OLD_KEY)
             encrypt(path, old_key, key)
@@ -70,14 +73,3 @@ def run(arguments: Namespace) -> int:
     except StoreError as error:
         raise BotError(said(error, settings)) from error
     return OK
-
-
-def _old_key() -> str:
-    return asyncio.run(Console().ask(OLD_KEY, secret=True))
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BotError(f"--old-key-file: {file} cannot be read") from error

@@ -1,16 +1,20 @@
-"""A finding of `check` about one part, and those that follow from the settings alone."""
+"""Findings of `check`, and those that need only the settings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
+from bot.chat.profile import wanted_profile
 from bot.config.settings import Settings
-from bot.dispatch.background.profile import wanted_profile
 from bot.errors import SettingsError
-from bot.messaging.account import Profile
-from bot.messaging.daemon_requests import can_discard
-from bot.wiring.parts import spawned_signal_cli
+from bot.signal.account import Profile
+from bot.signal.signal_daemon import can_discard
+from bot.signal.transport import spawned_signal_cli
+
+PART_SECONDS: Final = 20.0
+"""The longest check of one part."""
 
 
 class Severity(StrEnum):
@@ -23,25 +27,18 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report."""
+    """Line of the report."""
 
     part: str
     verdict: Severity
     words: str
 
 
+@dataclass(slots=True)
 class Waits:
-    """What `check` waits for now.
+    """The part that `check` waits for, in a few words, with the setting and the bound."""
 
-    Attributes:
-        words: in a few words, with the setting and the bound.
-    """
-
-    words = "this machine"
-
-    def begin(self, words: str) -> None:
-        """Take note that something is looked at that may take long."""
-        self.words = words
+    words: str = "this machine"
 
 
 def ok(part: str, words: str) -> Finding:
@@ -90,25 +87,16 @@ def access(settings: Settings) -> Finding:
     return ok("access", " ".join(said))
 
 
-def quorum(settings: Settings, *, admins: int) -> Iterator[Finding]:
-    """Say where there are fewer admins than have to allow a dangerous call in a group.
-
-    Args:
-        settings: of the bot.
-        admins: how many are known.
-    """
+def group_admins(settings: Settings, *, admins: int) -> Iterator[Finding]:
+    """Warn if groups have commands but the bot has no admin to allow them."""
     wanted = settings.access
-    if wanted.groups == "off" or wanted.note_to_self or wanted.quorum <= admins:
+    if wanted.groups == "off" or wanted.note_to_self or admins:
         return
-    # Without admins and by default, nothing dangerous is offered to anybody.
-    if wanted.quorum > 1 or settings.tools.workspace.for_ == "everyone":
-        counted = "an admin" if wanted.quorum == 1 else f"{wanted.quorum} admins"
-        known = "1 admin is" if admins == 1 else f"{admins} admins are"
+    if settings.tools.workspace.for_ == "everyone":
         yield warning(
-            "quorum",
-            f"A dangerous call in a group needs the yes of {counted}"
-            f" (ACCESS__QUORUM), and {known} known: nobody can allow one. Add some to"
-            " ACCESS__ADMINS, or run signal-tee-bot pair approve CODE --admin.",
+            "admins",
+            "In a group, commands need an admin's yes, and no admin is known: nobody can allow"
+            " one. Add some to ACCESS__ADMINS, or run signal-tee-bot pair approve CODE --admin.",
         )
 
 
@@ -116,8 +104,7 @@ def safety_numbers(settings: Settings, *, has_admins: bool = False) -> Iterator[
     """Say how people with a new key are treated; the note to self knows none.
 
     Args:
-        settings: of the bot.
-        has_admins: somebody was made an admin by a code.
+        has_admins: a code made a person an admin.
     """
     part, policy = "safety numbers", settings.signal.trust
     if settings.access.note_to_self:

@@ -12,16 +12,15 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from bot import __version__, build
+from bot import __version__, built_from
 from bot.cli.finding import Finding, failed, ok, warning
 from bot.config.loading import settings_files
 from bot.config.settings import Settings
 from bot.errors import BotError
-from bot.observability.figures import size
-from bot.observability.health_client import ask
-from bot.observability.http_handlers import host_and_port
-from bot.process.descriptors import BESIDE_THE_MODEL
-from bot.wiring.readiness import serve_health
+from bot.observability.health import health_server
+from bot.observability.health_client import ask, host_and_port
+from bot.observability.metrics import measured
+from bot.process import DESCRIPTORS_WITHOUT_MODEL, size
 
 MIN_FREE_BYTES: Final = 512 * 2**20
 """Enough for a write-ahead log after a long backup, and for a busy day."""
@@ -35,7 +34,7 @@ CLOCK_SECONDS: Final = 60.0
 def version() -> Finding:
     """Name what runs here, ready for a bug report."""
     python = platform.python_version()
-    return ok("version", f"signal-tee-bot {__version__}, commit {build.commit()}, Python {python}.")
+    return ok("version", f"signal-tee-bot {__version__}, commit {built_from()}, Python {python}.")
 
 
 def file_rights(settings: Settings) -> Finding:
@@ -78,7 +77,7 @@ def is_guessable(settings: Settings) -> bool:
 
 
 def disk(settings: Settings) -> Iterator[Finding]:
-    """Say whether the disk has room for the store to grow, and which copies lie beside it."""
+    """Report the free space on the disk, and copies next to the store."""
     path = settings.store.path
     folder = _nearest_folder(path)
     free = shutil.disk_usage(folder).free
@@ -104,12 +103,12 @@ def disk(settings: Settings) -> Iterator[Finding]:
 
 
 async def health_address(settings: Settings) -> Finding:
-    """Say whether health can be served, or already is, and who can reach it."""
+    """Report whether the address of health is free, and whether other machines reach it."""
     listen = settings.health.listen
     if not listen:
         return ok("health", "Not served: HEALTH__LISTEN is empty.")
     try:
-        async with serve_health(listen, {}):
+        async with health_server(listen=listen, checks={}, metrics=measured):
             words = f"HEALTH__LISTEN is free: {listen}."
     except BotError as error:
         if not await _is_the_bot(listen):
@@ -126,7 +125,7 @@ async def health_address(settings: Settings) -> Finding:
 
 def descriptors(settings: Settings) -> Finding:
     """Say whether enough files and connections may be open at once."""
-    needed = BESIDE_THE_MODEL + settings.llm.max_concurrency
+    needed = DESCRIPTORS_WITHOUT_MODEL + settings.llm.max_concurrency
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY or most >= needed:
         return ok(
@@ -168,7 +167,7 @@ def _is_open_to_all(file: Path) -> bool:
 
 
 def _nearest_folder(path: Path) -> Path:
-    """Return the folder of the store, or the one where it will be made."""
+    """Return the folder of the store, or its nearest existing parent."""
     return next(parent for parent in path.absolute().parents if stat.S_ISDIR(_mode(parent)))
 
 

@@ -1,6 +1,7 @@
 """The command line. A command's module is imported when it is run, so `--version` answers at once.
 
-Each has a function `run`, which takes the arguments and returns the exit code.
+Each has a function `run`, which takes the arguments and returns the exit code. Any function of a
+command may raise BotError; its text says what went wrong and what to do, and is printed here.
 """
 
 import errno
@@ -8,7 +9,6 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from types import ModuleType
 from typing import Final, TextIO
 
 from bot.cli.arguments import read_arguments
@@ -40,20 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _outcome(arguments: Sequence[str] | None) -> int:
     read = read_arguments(arguments)
-    from bot.process.hardening import harden
+    from bot.observability.hardening import harden
 
     try:
         harden()
-        command = _module_of(read.command)
-        result: int = command.run(read)
-    except SettingsError as error:
-        from bot.cli.console import complain
-
-        complain("\n".join(error.problems))
-        return WRONG_SETTINGS
+        result: int = import_module(f"bot.cli.{read.command}").run(read)
     except BotError as error:
         from bot.cli.console import complain
 
+        if isinstance(error, SettingsError):
+            complain("\n".join(error.problems))
+            return WRONG_SETTINGS
         complain(f"signal-tee-bot: {error}")
         return FAILED
     except KeyboardInterrupt:
@@ -61,18 +58,8 @@ def _outcome(arguments: Sequence[str] | None) -> int:
     return result
 
 
-def _module_of(command: str) -> ModuleType:
-    name = f"bot.cli.{command}"
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise BotError(f"{command} is not part of this image; run it in a checkout") from None
-
-
 def _flush_log() -> None:
-    """Flush the log; one that cannot be written must not fail the command."""
+    """Flush the log; a broken log must not fail the command."""
     try:
         if sys.stderr is not None:
             sys.stderr.flush()

@@ -1,52 +1,58 @@
-"""Findings of `check` about the model: whether it answers, what it accepts, what is proven."""
+"""Findings of `check` about the model: its answers, its abilities and its proof."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from bot.attestation.trust import Trust
+from bot.chat.prompt import fitting
 from bot.cli import machine
-from bot.cli.finding import Finding, failed, ok, warning
+from bot.cli.finding import PART_SECONDS, Finding, failed, ok, warning
 from bot.config.settings import Settings
-from bot.errors import SettingsError
-from bot.llm.client import LlmClient
-from bot.llm.errors import LlmError, LlmRejected, LlmUnauthorized
+from bot.errors import BotError, SettingsError
+from bot.llm.answering import ToolCalling
+from bot.llm.client import LlmClient, open_client
+from bot.llm.errors import (
+    LlmContextTooLong,
+    LlmError,
+    LlmRejected,
+    LlmToolsRefused,
+    LlmUnauthorized,
+)
+from bot.llm.messages import BYTES_PER_TOKEN, ModelRequest
+from bot.llm.rearranged import with_tools_as_text
 from bot.llm.retry import RetryPolicy
-from bot.wiring.endpoint import has_to_prove, open_client
-from bot.wiring.models import settings_of
-from bot.wiring.parts import open_endpoint
+from bot.models import open_endpoint
 from conversation_store.models import Message, Role
+from tools.base import Tool
 
-PART_SECONDS: Final = 20.0
 MODEL_PROOF_SECONDS: Final = 60.0
-ONE_WORD_SECONDS: Final = 60.0
-"""A model on a small machine may have to be loaded first."""
+ONE_WORD_SECONDS: Final = 120.0
+"""A model on a small machine may have to be loaded first, and to read all tools."""
 
 ONE_WORD: Final = "Say one word."
 
 IMPATIENT: Final = RetryPolicy(bound_seconds=4.0, unreached_seconds=3.0)
-"""Whoever sits before the terminal wants to know why not, and can try again."""
+"""A person at the terminal prefers a quick error, and can try again."""
 
 
 async def model(settings: Settings) -> AsyncIterator[Finding]:
     """Ask the endpoint what it offers."""
-    async with open_client(settings) as client:
+    async with open_client(settings.llm) as client:
         try:
-            async with asyncio.timeout(PART_SECONDS):
+            async with _explained(client, PART_SECONDS):
                 names = await client.models()
                 sees = await client.sees_images()
                 time = await client.time()
-        except LlmError as error:
-            yield failed("llm", client.reach.explained(error))
-            return
-        except TimeoutError:
-            yield failed("llm", "The endpoint does not answer in time. See LLM__BASE_URL.")
+        except BotError as error:
+            yield failed("llm", str(error))
             return
         yield ok("llm", "The endpoint answers.")
         if settings.llm.model in names:
-            yield _listed("model", settings.llm.model, "LLM__MODEL", names)
+            yield ok("model", f"{settings.llm.model} is known there.")
         else:
             yield await _unlisted("model", settings.llm.model, client)
     yield _images(settings, listed=sees)
@@ -55,17 +61,67 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
         yield finding
 
 
-async def trouble_with(settings: Settings) -> str | None:
-    """Return why the model does not say one word, and which setting to look at; None if it does."""
-    async with open_client(settings) as client:
+async def with_tools(settings: Settings, tools: Sequence[Tool]) -> Finding:
+    """Ask the model for one word, with its tools, and say how much of its context they take.
+
+    An error gives the reason and names the setting.
+    """
+    llm = settings.llm
+    asked = partial(_ask_for_one_word, tool_calling=llm.tool_calling)
+    async with open_client(llm) as client, _explained(client, ONE_WORD_SECONDS):
+        context = min(llm.context_tokens, await client.context_tokens() or llm.context_tokens)
+        shown = fitting(tools, context)
         try:
-            async with asyncio.timeout(ONE_WORD_SECONDS):
-                await client.complete((Message(Role.USER, ONE_WORD),), patience=IMPATIENT)
-        except LlmError as error:
-            return client.reach.explained(error)
-        except TimeoutError:
-            return f"{client.reach.host}: It does not answer in time. See LLM__BASE_URL."
-    return None
+            await asked(client, shown)
+        except LlmContextTooLong as error:
+            if error.context_tokens is None or error.context_tokens >= context:
+                raise
+            context = error.context_tokens
+            shown = fitting(tools, context)
+            await asked(client, shown)
+    left_out = [tool.name for tool in tools if tool not in shown]
+    if left_out:
+        return warning(
+            "tools",
+            f"The tools need {_tokens(tools):,} tokens, and a third of the model's context is"
+            f" {context // 3:,}, so these are left out: {', '.join(left_out)}. See"
+            " LLM__CONTEXT_TOKENS and TOOLS__DISABLED.",
+        )
+    take = f"{len(shown)} tools, which take {_tokens(shown):,} of {context:,} tokens"
+    return ok("tools", f"The model answers a question with {take}.")
+
+
+def _tokens(tools: Sequence[Tool]) -> int:
+    return sum(tool.spec.size for tool in tools) // BYTES_PER_TOKEN
+
+
+async def _ask_for_one_word(
+    client: LlmClient, tools: Sequence[Tool], *, tool_calling: ToolCalling
+) -> None:
+    specs = () if tool_calling == "off" else tuple(tool.spec for tool in tools)
+    request = ModelRequest((Message(Role.USER, ONE_WORD),), specs)
+    if tool_calling != "prompt":
+        try:
+            await client.complete(request.messages, specs, patience=IMPATIENT)
+        except LlmToolsRefused:
+            if tool_calling == "native":
+                raise
+        else:
+            return
+    await client.complete(with_tools_as_text(request).messages, patience=IMPATIENT)
+
+
+@asynccontextmanager
+async def _explained(client: LlmClient, seconds: float) -> AsyncIterator[None]:
+    """Bound requests to an endpoint, and name its host when they fail."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except LlmError as error:
+        raise BotError(client.reach.explained(error)) from None
+    except TimeoutError:
+        words = f"{client.reach.host}: It does not answer in time. See LLM__BASE_URL."
+        raise BotError(words) from None
 
 
 async def further_models(settings: Settings) -> list[Finding]:
@@ -76,18 +132,16 @@ async def further_models(settings: Settings) -> list[Finding]:
 
 
 async def _further(settings: Settings, name: str) -> Finding:
-    own, part = settings_of(settings, name), f"model {name}"
+    own, part = settings.llm.of(name), f"model {name}"
     async with open_client(own) as client:
         try:
-            async with asyncio.timeout(PART_SECONDS):
+            async with _explained(client, PART_SECONDS):
                 names = await client.models()
-        except LlmError as error:
-            return failed(part, _of(name, client.reach.explained(error)))
-        except TimeoutError:
-            return failed(part, _of(name, "It does not answer in time. See LLM__BASE_URL."))
-        if own.llm.model in names:
-            return ok(part, f"{own.llm.model} is known at {client.reach.host}.")
-        found = await _unlisted(part, own.llm.model, client)
+        except BotError as error:
+            return failed(part, _of(name, str(error)))
+        if own.model in names:
+            return ok(part, f"{own.model} is known at {client.reach.host}.")
+        found = await _unlisted(part, own.model, client)
         return replace(found, words=_of(name, found.words))
 
 
@@ -101,7 +155,7 @@ def _fallbacks(settings: Settings) -> Iterator[Finding]:
     if settings.attestation.model_policy != "require":
         return
     for name in settings.llm.fallback:
-        if not has_to_prove(settings_of(settings, name)):
+        if not settings.with_default_model(name).model_has_to_prove:
             yield warning(
                 "fallback",
                 f"{name} never stands in for another model: ATTESTATION__MODEL_POLICY=require, and"
@@ -134,7 +188,7 @@ def _listed(part: str, model: str, setting: str, names: Collection[str]) -> Find
 
 
 def _images(settings: Settings, *, listed: bool | None) -> Finding:
-    """Say whether the model is shown images, and who says so."""
+    """Report whether the model is shown images, and the source of that."""
     mode = settings.llm.vision
     if mode == "on" and listed is False:
         return warning(
@@ -161,10 +215,10 @@ def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
 
 
 async def attestation(settings: Settings, trust: Trust) -> Finding:
-    """Say whether the machine makes quotes, and what a proof would lack."""
+    """Report whether the machine makes quotes, and what is missing for a proof."""
     if not settings.attestation.has_agent:
         return warning("attestation", "Not in a trusted execution environment; !verify says so.")
-    from bot.wiring.prover import can_quote, left_to_the_operator  # noqa: PLC0415 - as in bot.wiring.parts
+    from bot.attestation.proof import can_quote, left_to_the_operator  # noqa: PLC0415 - as in bot.store
 
     if not await can_quote(settings, trust=trust):
         return failed(
@@ -188,20 +242,18 @@ async def attestation(settings: Settings, trust: Trust) -> Finding:
 
 async def model_proof(settings: Settings, trust: Trust) -> Finding:
     """Verify the model's evidence now, with the pins that are there now."""
+    part = "model proof"
     try:
-        return await _verified_model(settings, trust)
+        async with open_endpoint(settings, trust=trust) as endpoint, asyncio.TaskGroup() as tasks:
+            verifying = tasks.create_task(endpoint.proof.keep_verified())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MODEL_PROOF_SECONDS):
+                    await endpoint.proof.settled()
+            verifying.cancel()
+            proof = endpoint.proof
     except SettingsError as error:
-        return failed("model proof", str(error))
-
-
-async def _verified_model(settings: Settings, trust: Trust) -> Finding:
-    async with open_endpoint(settings, trust=trust) as endpoint, asyncio.TaskGroup() as tasks:
-        verifying = tasks.create_task(endpoint.keep_verified())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(MODEL_PROOF_SECONDS):
-                await endpoint.settled()
-        verifying.cancel()
-        if endpoint.proof.proven:
-            return ok("model proof", endpoint.proof.summary())
-        verdict = failed if settings.attestation.model_policy == "require" else warning
-        return verdict("model proof", f"{endpoint.proof.summary()} See ATTESTATION__MODEL_POLICY.")
+        return failed(part, str(error))
+    if proof.proven:
+        return ok(part, proof.summary())
+    verdict = failed if settings.attestation.model_policy == "require" else warning
+    return verdict(part, f"{proof.summary()} See ATTESTATION__MODEL_POLICY.")

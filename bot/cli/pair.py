@@ -8,14 +8,13 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
+from bot.chat.pairing import CODE_MS
 from bot.cli.exit_codes import OK
 from bot.cli.store_errors import said
-from bot.config.access import AccessSettings
 from bot.config.loading import load_settings
-from bot.config.values import phone_number
-from bot.dispatch.incoming.pairing import CODE_MS
+from bot.config.settings import AccessSettings, phone_number
 from bot.errors import BotError
-from bot.wiring.parts import store_key
+from bot.store import store_key
 from conversation_store.errors import StoreError
 from conversation_store.models import PairedPerson, PairingRequest
 from conversation_store.pairings import PairingBook, open_pairing_book
@@ -55,7 +54,7 @@ def run(arguments: Namespace) -> int:
 
 
 def listing(book: PairingBook, access: AccessSettings) -> str:
-    """Return who waits with which code, and who was let in when."""
+    """List the people who wait, with their codes, and the people who were let in."""
     waiting = [_waiting_line(request) for request in book.waiting()]
     people = [_person_line(person) for person in book.people()]
     return "\n".join(
@@ -68,16 +67,10 @@ def listing(book: PairingBook, access: AccessSettings) -> str:
 
 
 def approve(book: PairingBook, code: str, access: AccessSettings, *, admin: bool = False) -> str:
-    """Let in the person who was given this code, and say who that is.
+    """Let in the person with this code, and return a sentence about them.
 
     Args:
-        book: who may talk.
-        code: for an admin also a number, an ACI or its beginning, of somebody who is in already.
-        access: what the settings say.
-        admin: the person is to administer the bot.
-
-    Raises:
-        BotError: the code is unknown or expired, or several people are meant.
+        code: for an admin also the number or ACI of a person who was let in, or its beginning.
     """
     person = book.approve(code, admin=admin)
     if person is None and admin:
@@ -96,11 +89,7 @@ def as_stored(who: str) -> str:
 
 
 def revoke(book: PairingBook, who: str, access: AccessSettings) -> str:
-    """Put out a person by number, ACI or the beginning of an ACI, and say who that was.
-
-    Raises:
-        BotError: this fits nobody, or several people.
-    """
+    """Put out a person by number, ACI or the beginning of an ACI, and say who that was."""
     person = _one_of(book.revoke(who), nobody=NOBODY_MEANT)
     listed = access.allowed | access.admins
     still_allowed = access.policy == "open" or bool({person.person, person.number} & listed)

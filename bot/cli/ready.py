@@ -1,6 +1,6 @@
 """`signal-tee-bot ready`: whether the running bot is ready, for a container's health check.
 
-It asks `/readyz` at `HEALTH__LISTEN`, so that an image needs neither a shell nor an HTTP client.
+It asks `/readyz` at `HEALTH__LISTEN`, so an image needs no shell and no HTTP client.
 """
 
 import asyncio
@@ -34,12 +34,7 @@ def run(_: Namespace) -> int:
 
 
 async def ready(listen: str, *, seconds: float = ASK_SECONDS) -> bool:
-    """Print how each part of the bot at `HEALTH__LISTEN` is, and return whether it is ready.
-
-    Raises:
-        SettingsError: health is switched off.
-        BotError: nothing answers there, or another program does.
-    """
+    """Print how each part of the bot at `HEALTH__LISTEN` is, and return whether it is ready."""
     if not listen:
         raise SettingsError("HEALTH__LISTEN: is empty, so there is nothing to ask")
     try:

@@ -6,13 +6,13 @@ import re
 from argparse import Namespace
 from typing import Final
 
-from bot.cli.account_setup import AccountSetup, open_setup
+from bot.cli.account_setup import PUT_NUMBER, open_setup
 from bot.cli.console import Console
 from bot.cli.exit_codes import OK
 from bot.config.loading import load_settings
 from bot.errors import BotError
-from bot.messaging.registration import Reason, RegistrationRefused
 from bot.observability import logs
+from bot.signal.registration import AccountSetup, Reason, RegistrationRefused
 
 MAX_TRIES: Final = 3
 
@@ -29,7 +29,6 @@ PRESENT: Final = "The account is there already."
 DONE: Final = """\
 Registered: {number}. Keep a copy of signal-cli's folder in a safe place: without it the account \
 is gone. See docs/SIGNAL.md."""
-SETTING: Final = "Put this into .env:\n\nSIGNAL__PHONE_NUMBER={number}"
 
 
 def run(arguments: Namespace) -> int:
@@ -39,7 +38,7 @@ def run(arguments: Namespace) -> int:
         run_register(
             " ".join(arguments.number) or None,
             voice=arguments.voice,
-            # A container's variable is empty where it is unset.
+            # Compose sets missing variables to empty texts.
             captcha=arguments.captcha or os.environ.get("SIGNAL_CAPTCHA") or None,
             code=arguments.code or os.environ.get("SIGNAL_CODE") or None,
             unattended=arguments.unattended,
@@ -61,15 +60,10 @@ async def run_register(
 
     Args:
         number: E.164; None: ask for it, or when unattended take it from the settings.
-        voice: have Signal call instead of sending an SMS.
         captcha: the link of a captcha that is already solved.
         code: from an earlier run; then Signal is not asked for another one.
         unattended: started together with signal-cli at every start: wait until that listens, and
             do nothing if the account exists.
-        console: asks and tells.
-
-    Raises:
-        BotError: it was not registered; the text says why.
     """
     console = console or Console()
     try:
@@ -82,7 +76,7 @@ async def run_register(
                 console.say(PRESENT)
                 return
             await register(setup, console, number, voice=voice, captcha=captcha, code=code)
-            console.say(SETTING.format(number=number))
+            console.say(PUT_NUMBER.format(number=number))
     except asyncio.CancelledError:
         console.say("\nStopped; the number is not registered.")
         raise
@@ -97,17 +91,15 @@ async def register(
     captcha: str | None,
     code: str | None = None,
 ) -> None:
-    """Register a number with captcha, code and PIN, as far as Signal demands them.
-
-    Raises:
-        BotError: it was not registered; the text says why.
-    """
+    """Register a number with captcha, code and PIN, as far as Signal demands them."""
     if number in await setup.accounts():
         raise RegistrationRefused(Reason.ALREADY_HERE)
     console.say(BEFORE.format(number=number))
     if code is None:
         await _have_a_code_sent(setup, console, number, voice=voice, captcha=captcha)
-    if number not in await setup.accounts():  # Signal needs no code for one that was here before
+    if (
+        number not in await setup.accounts()
+    ):  # Signal needs no code for a number that was here before
         await _enter_the_code(setup, console, number, code)
     console.say(DONE.format(number=number))
 

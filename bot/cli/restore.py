@@ -7,7 +7,7 @@ from typing import Final
 
 from bot.cli.exit_codes import FAILED, OK
 from bot.config.loading import load_settings
-from bot.wiring.parts import store_key
+from bot.store import store_key
 from conversation_store.backup import restore
 from conversation_store.errors import StoreError, StoreLocked, WrongKey
 

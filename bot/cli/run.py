@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bot.cli.exit_codes import FAILED, OK, WRONG_SETTINGS
 from bot.errors import BotError, SettingsError
-from bot.process import sighup
+from bot.process import ignore_early_hangups
 
 if TYPE_CHECKING:
     from bot.config.settings import Settings
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def run(_: Namespace) -> int:
     """Run the daemon until it is told to stop; return the exit code."""
-    sighup.ignore_at_first()  # imports take a while
+    ignore_early_hangups()  # imports take a while
     import structlog
 
     from bot import app

@@ -1,27 +1,41 @@
 """`signal-tee-bot setup`: from nothing to a first answer on one's own phone, in one sitting.
 
-Each answer is tried at once, and remembered in `.env.setup` until all of it is in `.env`: who
-breaks off goes on where it was.
+It tries each answer at once, and keeps it in `.env.setup` until `.env` is complete. After an
+interruption, the next run continues there.
 """
 
 import asyncio
+import os
+import re
 import secrets
+import shutil
+import sys
 from argparse import Namespace
-from pathlib import Path
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from bot.cli.choices import agrees
-from bot.cli.console import Console
+from bot.cli.account_setup import open_setup
+from bot.cli.console import Console, agrees, choose
 from bot.cli.encrypt import KEY_BYTES
-from bot.cli.env_file import ENV_FILE
+from bot.cli.env import DRAFT_FILE, ENV_FILE, Draft, read_key
 from bot.cli.exit_codes import OK
-from bot.cli.setup_account import ask_for_account, ask_for_signal_cli, try_account
-from bot.cli.setup_draft import DRAFT_FILE, Draft
+from bot.cli.link import link
+from bot.cli.pair import who_is
+from bot.cli.register import register
 from bot.cli.setup_model import ask_for_model, try_model
-from bot.cli.setup_people import meet_the_first
-from bot.errors import BotError, SettingsError
+from bot.config.settings import Settings, phone_number
+from bot.errors import BotError, SettingsError, SignalError
 from bot.observability import logs
+from bot.signal.messenger import NOT_REGISTERED
+from bot.signal.registration import AccountSetup
+from bot.signal.spawned import PROGRAM
+from bot.store import store_key
 from conversation_store.backup import is_there
+from conversation_store.errors import StoreError
+from conversation_store.pairings import open_pairing_book
 
 BEGIN: Final = """\
 This sets up the bot: which model answers, which Signal account it has, and who may write to it. \
@@ -56,7 +70,7 @@ UNATTENDED: Final = {
     "model": "--model",
     "number": "--number",
 }
-"""What has to be given where nobody can be asked, and the option that gives it."""
+"""Options that `--yes` requires."""
 
 
 def run(arguments: Namespace) -> int:
@@ -78,7 +92,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _has_come_to_its_end() -> bool:
-    """Whether all was answered, and only the last look at the bot was broken off."""
+    """Return whether everything was answered, and only the last step was interrupted."""
     draft = Draft.begun()
     if draft is None or not ENV_FILE.exists() or not draft["ACCESS__ADMINS"]:
         return False
@@ -89,11 +103,7 @@ def _has_come_to_its_end() -> bool:
 
 
 async def set_up(arguments: Namespace, console: Console) -> None:
-    """Ask for what is missing, try it, write `.env`, and meet the first person.
-
-    Raises:
-        BotError: it cannot go on; the text says why.
-    """
+    """Ask for missing values, try them, write `.env`, and make the first person an admin."""
     console.say(BEGIN)
     draft = Draft.begun()
     if draft is not None:
@@ -123,12 +133,7 @@ async def set_up(arguments: Namespace, console: Console) -> None:
 
 
 async def set_up_unattended(arguments: Namespace, console: Console) -> None:
-    """Try what the options say, and write `.env`; ask nothing.
-
-    Raises:
-        SettingsError: an option is missing or wrong.
-        BotError: something that was tried fails.
-    """
+    """Try what the options say, and write `.env`; ask nothing."""
     missing = [option for name, option in UNATTENDED.items() if getattr(arguments, name) is None]
     if missing:
         raise SettingsError(*(f"{option}: is required with --yes" for option in missing))
@@ -147,7 +152,7 @@ async def set_up_unattended(arguments: Namespace, console: Console) -> None:
 
 
 async def _ask_what_stays(console: Console, draft: Draft, arguments: Namespace) -> None:
-    """Ask whether the model and the account of an earlier `.env` stay; what does not is asked."""
+    """Ask whether to keep the model and the account of an earlier `.env`."""
     model, number = draft["LLM__MODEL"], draft["SIGNAL__PHONE_NUMBER"]
     if model and not arguments.model and not await agrees(console, KEEP.format(what=model)):
         draft.keep(LLM__MODEL="")
@@ -156,8 +161,17 @@ async def _ask_what_stays(console: Console, draft: Draft, arguments: Namespace) 
 
 
 def _take(draft: Draft, arguments: Namespace) -> None:
-    """Take what options say; a key goes only to the server that it was made for."""
-    given = _given(arguments)
+    """Take the settings that options give; send a key only to the server that it was made for."""
+    key_file = arguments.key_file
+    options = {
+        "LLM__BASE_URL": arguments.model_url,
+        "LLM__MODEL": arguments.model,
+        "LLM__API_KEY": read_key("--key-file", key_file) if key_file else None,
+        "SIGNAL__URL": arguments.signal,
+        "SIGNAL__PHONE_NUMBER": arguments.number,
+        "ACCESS__ADMINS": arguments.admin,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
     if "LLM__BASE_URL" in given and "LLM__API_KEY" not in given:
         draft.forget_key_of_another(given["LLM__BASE_URL"])
     draft.keep(**given)
@@ -172,32 +186,197 @@ async def _still_answers(console: Console, draft: Draft) -> bool:
     return True
 
 
-def _given(arguments: Namespace) -> dict[str, str]:
-    """Return the settings that options give.
-
-    Raises:
-        BotError: the file of the key cannot be read.
-    """
-    given = {
-        "LLM__BASE_URL": arguments.model_url,
-        "LLM__MODEL": arguments.model,
-        "LLM__API_KEY": _read_key(arguments.key_file) if arguments.key_file else None,
-        "SIGNAL__URL": arguments.signal,
-        "SIGNAL__PHONE_NUMBER": arguments.number,
-        "ACCESS__ADMINS": arguments.admin,
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _read_key(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BotError(f"--key-file: {file} cannot be read") from error
-
-
 def _finish(draft: Draft) -> None:
     """Write `.env`, with a key for a store that is still to be made."""
     if not draft["STORE__KEY"] and not is_there(draft.settings().store.path):
         draft.keep(STORE__KEY=secrets.token_hex(KEY_BYTES))
     draft.write()
+
+
+STATUS_SECONDS: Final = 20.0
+
+NO_SIGNAL_CLI: Final = f"""
+The bot needs {PROGRAM}, which speaks to Signal, and there is none on the PATH. Download the \
+newest release from https://github.com/AsamK/signal-cli/releases (the native build is one file) \
+and put it on the PATH, such as into /usr/local/bin. Or name one that runs elsewhere, as \
+SIGNAL__URL has it: unix:/path/to/socket, tcp://host:port or http://host:port.
+"""
+MIN_VERSIONS: Final = {"signal-cli": (0, 13), "signal-cli-rest-api": (0, 101)}
+"""The oldest tested versions; Signal itself refuses versions that are some months old."""
+
+WHICH: Final = "\nWhich number is the bot's?"
+ITS_OWN: Final = "A number of its own, which receives one SMS or call now"
+OF_A_PHONE: Final = "The number of a spare phone that has Signal already (scan a code)"
+MINE: Final = "My own: it answers in my Note to Self, and nowhere else (scan a code)"
+
+
+async def ask_for_signal_cli(console: Console, draft: Draft) -> None:
+    """Find signal-cli, on this machine or at an address."""
+    if draft["SIGNAL__URL"] not in {"", "spawn:"}:
+        return
+    while shutil.which(PROGRAM) is None:
+        console.say(NO_SIGNAL_CLI)
+        url = await console.ask("Its address, or Enter once it is on the PATH:")
+        if not url:
+            continue
+        try:
+            draft.settings(SIGNAL__URL=url)
+        except SettingsError as error:
+            console.say("\n".join(error.problems))
+        else:
+            draft.keep(SIGNAL__URL=url)
+            return
+    draft.keep(SIGNAL__URL="spawn:")
+
+
+async def ask_for_account(console: Console, draft: Draft) -> None:
+    """Take an account that signal-cli has, or make one, until there is one."""
+    settings = draft.settings()
+    async with open_setup(settings, console) as setup:
+        await _greet(console, setup, settings)
+        for number in sorted(await setup.accounts()):
+            if await agrees(console, f"signal-cli has the account {number}. Is it the bot's?"):
+                draft.keep(SIGNAL__PHONE_NUMBER=number)
+                return
+        while True:
+            try:
+                draft.keep(**await _new_account(console, setup))
+            except (SignalError, ValueError) as error:
+                console.say(f"That did not work: {error}")
+            else:
+                return
+
+
+async def _greet(console: Console, setup: AccountSetup, settings: Settings) -> None:
+    """Say which version answers."""
+    over_http = settings.signal.url.startswith("http")
+    program = "signal-cli-rest-api" if over_http else PROGRAM
+    version = await setup.version()
+    found = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if found < MIN_VERSIONS[program]:
+        raise BotError(
+            f"{program} {version} is too old: at least"
+            f" {'.'.join(map(str, MIN_VERSIONS[program]))} is needed. Install the newest release."
+        )
+    console.say(f"{program} {version} answers.")
+
+
+async def _new_account(console: Console, setup: AccountSetup) -> dict[str, str]:
+    match await choose(console, WHICH, [ITS_OWN, OF_A_PHONE, MINE]):
+        case 0:
+            number = phone_number(await console.ask("The number, such as +49 1511 2345678:"))
+            await register(setup, console, number, voice=False, captcha=None)
+            return {"SIGNAL__PHONE_NUMBER": number}
+        case 1:
+            return {"SIGNAL__PHONE_NUMBER": await link(setup, console)}
+        case _:
+            number = await link(setup, console)
+            return {"SIGNAL__PHONE_NUMBER": number, "ACCESS__NOTE_TO_SELF": "true"}
+
+
+async def try_account(console: Console, draft: Draft) -> None:
+    """Ask signal-cli for its version and for the account."""
+    settings = draft.settings()
+    async with open_setup(settings, console) as setup:
+        await _greet(console, setup, settings)
+        try:
+            async with asyncio.timeout(STATUS_SECONDS):
+                registered = settings.signal.phone_number in await setup.accounts()
+        except TimeoutError:
+            raise BotError("SIGNAL__URL: signal-cli does not answer in time.") from None
+    if not registered:
+        raise BotError(NOT_REGISTERED)
+    console.say(f"Signal: {settings.signal.phone_number} is registered.")
+
+
+LOOK_SECONDS: Final = 0.5
+STOP_SECONDS: Final = 20.0
+LAST_LINES: Final = 5
+
+WRITE: Final = """
+The bot runs. Write anything to {number} from your own phone. The bot answers with a code, which \
+need not be typed: this terminal knows it.
+"""
+WRITE_TO_YOURSELF: Final = """
+The bot runs. Write something into your Note to Self on the phone: it answers there.
+"""
+ADMIN_ALREADY: Final = "\nThe bot runs. {who} is the admin already."
+EXPIRED: Final = "That code has expired. Write again, and run signal-tee-bot setup again."
+DONE: Final = "Now ask it something. Press Enter here when you are done: the bot stops then."
+
+
+async def meet_the_first(console: Console, draft: Draft) -> None:
+    """Run the bot, and make the first person who writes an admin, after a question."""
+    settings = draft.settings()
+    async with _running_bot():
+        if settings.access.note_to_self:
+            console.say(WRITE_TO_YOURSELF)
+        elif settings.access.policy == "pairing":
+            await _admit(console, settings)
+        await console.ask(DONE)
+
+
+async def _admit(console: Console, settings: Settings) -> None:
+    """Ask about each person who writes, until one of them becomes the admin."""
+    key = await store_key(settings)
+    refused: set[str] = set()
+    with suppress(StoreError), open_pairing_book(settings.store.path, key) as book:
+        admin = next((person for person in book.people() if person.admin), None)
+        if admin is not None:
+            console.say(ADMIN_ALREADY.format(who=who_is(admin)))
+            return
+    console.say(WRITE.format(number=settings.signal.phone_number))
+    while True:
+        with suppress(StoreError), open_pairing_book(settings.store.path, key) as book:
+            for request in book.waiting():
+                if request.code in refused:
+                    continue
+                if await agrees(console, f"{who_is(request)} has written. Is that the admin?"):
+                    if book.approve(request.code, admin=True) is None:
+                        raise BotError(EXPIRED)
+                    return
+                refused.add(request.code)
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+@asynccontextmanager
+async def _running_bot() -> AsyncIterator[None]:
+    """Run the daemon during a block; if it ends by itself, the block ends with its last lines."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-m", "bot.observability.parent_death", str(os.getpid())),
+        *(sys.executable, "-m", "bot", "run"),
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=PIPE,
+        env={**os.environ, "LOG__FORMAT": "console", "NO_COLOR": "1"},
+        start_new_session=True,  # Ctrl-C is for this program, which then stops it
+    )  # fmt: skip
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(_end_of(process.stderr))
+            yield
+            watching.cancel()
+    except BaseExceptionGroup as ended:
+        raise ended.exceptions[0] from None
+    finally:
+        await _stop(process)
+
+
+async def _end_of(output: asyncio.StreamReader | None) -> None:
+    lines: deque[str] = deque(maxlen=LAST_LINES)
+    if output is not None:
+        async for line in output:
+            lines.append(line.decode(errors="replace").rstrip())
+    raise BotError("\n".join(("The bot has ended by itself. It said:", *lines)))
+
+
+async def _stop(process: Process) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.terminate()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from bot.cli.choices import choose
-from bot.cli.console import Console
-from bot.cli.model_findings import ONE_WORD_SECONDS, trouble_with
-from bot.cli.setup_draft import Draft
+from bot.cli.console import Console, choose
+from bot.cli.env import Draft
+from bot.cli.finding import Severity
+from bot.cli.model_findings import ONE_WORD_SECONDS, with_tools
+from bot.cli.tool_findings import listed_tools
 from bot.config.llm import BASE_URLS, NEAR_AI
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError
-from bot.llm.client import WEB_PAGE
+from bot.llm.client import open_client
 from bot.llm.errors import LlmError, LlmTimeout, LlmUnavailable, LlmUnreachable
-from bot.wiring.endpoint import open_client
+from bot.llm.refusals import WEB_PAGE
+from tools.sandbox.policy import SandboxPolicy
 
 LOOK_SECONDS: Final = 2.0
 LIST_SECONDS: Final = 20.0
@@ -27,9 +29,9 @@ ON_THIS_MACHINE: Final = {
     "llama.cpp": ("openai", "http://127.0.0.1:8080/v1"),
     "Ollama": ("ollama", "http://127.0.0.1:11434"),
 }
-"""What these servers speak, and where they listen by default.
+"""API and default address of each server.
 
-Ollama cuts a long prompt in silence, unless it is told in its own API how much the model reads.
+Ollama silently cuts a long prompt, unless its own API is told how much the model reads.
 """
 
 NOT_CHOSEN_YET: Final = "not-chosen-yet"
@@ -43,7 +45,7 @@ SERVICES: Final = {
     "Claude, at Anthropic (a key from console.anthropic.com)": "anthropic",
     "Gemini, at Google (a key from aistudio.google.com)": "gemini",
 }
-"""What these services speak, which have one address each."""
+"""API of each service; each has one address."""
 
 KEY: Final = "API key (it is not shown; Enter for none):"
 
@@ -57,11 +59,7 @@ class _Server:
 
 
 async def ask_for_model(console: Console, draft: Draft) -> None:
-    """Ask which model, and try it, until one answers.
-
-    Raises:
-        BotError: the input has ended.
-    """
+    """Ask which model, and try it, until one answers."""
     url = ""
     while True:
         found = await _servers_here()
@@ -87,7 +85,7 @@ async def ask_for_model(console: Console, draft: Draft) -> None:
 
 
 async def _address(console: Console, found: Sequence[_Server], tried: str) -> tuple[str, str]:
-    """Ask where the model is; return what is spoken there, and the address.
+    """Ask for the address of the model; return the API and the address.
 
     An address that was tried before is offered again.
     """
@@ -108,11 +106,7 @@ async def _address(console: Console, found: Sequence[_Server], tried: str) -> tu
 
 
 async def _with_version(console: Console, draft: Draft, url: str) -> str:
-    """Return an address with the `/v1` that most servers need, where only that lists models.
-
-    Raises:
-        LlmUnavailable: nothing is there.
-    """
+    """Return an address with the `/v1` that most servers need, where only that lists models."""
     try:
         await _listed_at(draft.settings(LLM__BASE_URL=url), LOOK_SECONDS)
     except (LlmUnavailable, LlmTimeout) as error:
@@ -125,28 +119,26 @@ async def _with_version(console: Console, draft: Draft, url: str) -> str:
         return url
     versioned = f"{url.rstrip('/')}/v1"
     if not urlsplit(url).path.strip("/"):
-        settings = draft.settings(LLM__BASE_URL=versioned)
         with suppress(LlmError):
-            await _listed_at(settings, LOOK_SECONDS)
+            await _listed_at(draft.settings(LLM__BASE_URL=versioned), LOOK_SECONDS)
             console.say(f"Its models are at {versioned}.")
             return versioned
     return url
 
 
 async def try_model(console: Console, settings: Settings) -> None:
-    """Have a model say one word.
-
-    Raises:
-        BotError: it does not; the text says why.
-    """
+    """Ask a model for one word, with all tools that need no other server."""
     console.say(f"Asking {settings.llm.model} for one word (up to {ONE_WORD_SECONDS:g} s)…")
-    if trouble := await trouble_with(settings):
-        raise BotError(trouble)
+    sandboxes = SandboxPolicy(required=settings.sandbox_required)
+    async with listed_tools(settings, sandboxes, {}, {}) as registry:
+        found = await with_tools(settings, registry.tools)
     console.say("It answers.")
+    if found.verdict is not Severity.OK:
+        console.say(found.words)
 
 
 async def _model(console: Console, draft: Draft, answers: dict[str, str]) -> str:
-    """Ask which of an endpoint's models; what it does not list can be named as well."""
+    """Ask for one of the endpoint's models; unlisted names are accepted too."""
     settings = draft.settings(**answers, LLM__MODEL=NOT_CHOSEN_YET)
     why = ""
     try:
@@ -159,25 +151,21 @@ async def _model(console: Console, draft: Draft, answers: dict[str, str]) -> str
         return names[await choose(console, "Which of its models?", names)]
     if not names and answers["LLM__BASE_URL"] != NEAR_AI:
         console.say(f"It lists no models.{why}")
-        return await _named(console, "Model:")
+        while not (name := await console.ask("Model:")):
+            pass
+        return name
     usual = NEAR_AI_MODEL if NEAR_AI_MODEL in names or not names else names[0]
     if names:
         console.say(f"It has {len(names)} models: {', '.join(names)}")
     return await console.ask(f"Model [{usual}]:") or usual
 
 
-async def _named(console: Console, question: str) -> str:
-    while not (name := await console.ask(question)):
-        pass
-    return name
-
-
 async def _servers_here() -> list[_Server]:
     async def look(name: str, dialect: str, url: str) -> _Server:
-        if not await _listens(url):
-            return _Server(name, dialect, url, ())
         answers = {"LLM__DIALECT": dialect, "LLM__BASE_URL": url, "LLM__MODEL": NOT_CHOSEN_YET}
-        models = await _models_at(Draft(answers).settings(), LOOK_SECONDS)
+        models: list[str] = []
+        with suppress(LlmError):
+            models = await _listed_at(Draft(answers).settings(), LOOK_SECONDS)
         return _Server(name, dialect, url, tuple(models))
 
     async with asyncio.TaskGroup() as tasks:
@@ -185,33 +173,9 @@ async def _servers_here() -> list[_Server]:
     return [look.result() for look in looks if look.result().models]
 
 
-async def _listens(url: str) -> bool:
-    address = urlsplit(url)
-    port = address.port or (443 if address.scheme == "https" else 80)
-    try:
-        async with asyncio.timeout(LOOK_SECONDS):
-            _, writer = await asyncio.open_connection(address.hostname, port)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True
-
-
-async def _models_at(settings: Settings, seconds: float) -> list[str]:
-    """Return the models that an endpoint lists; none where it does not answer in time."""
-    try:
-        return await _listed_at(settings, seconds)
-    except LlmError:
-        return []
-
-
 async def _listed_at(settings: Settings, seconds: float) -> list[str]:
-    """Return the models that an endpoint lists.
-
-    Raises:
-        LlmError: it lists none.
-    """
-    async with open_client(settings) as client:
+    """Return the models that an endpoint lists."""
+    async with open_client(settings.llm) as client:
         try:
             async with asyncio.timeout(seconds):
                 return sorted(await client.models())

@@ -28,7 +28,7 @@ OTHER_KEY: Final = (
 
 
 def said(error: StoreError, settings: Settings) -> str:
-    """Return what is wrong behind the name of its setting, and what to do."""
+    """Return the setting, the problem and the remedy."""
     if (what := _no_store(settings.store.path)) is not None:
         return f"STORE__PATH: {NO_STORE.format(path=settings.store.path, what=what)}"
     if isinstance(error, StoreLocked):
@@ -41,7 +41,7 @@ def said(error: StoreError, settings: Settings) -> str:
 
 
 def _no_store(path: Path) -> str | None:
-    """Return what stands where the store should be; None where it may be one, or nothing."""
+    """Return the kind of thing at the path if it cannot be a store, or None."""
     try:
         if path.is_dir():
             return "a folder"

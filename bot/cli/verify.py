@@ -13,7 +13,6 @@ import textwrap
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,7 +21,7 @@ from bot.attestation.collateral import CollateralSource
 from bot.attestation.errors import EvidenceUnavailable, MalformedEvidence
 from bot.attestation.http import open_http
 from bot.attestation.near_ai.client import look_up
-from bot.attestation.near_ai.evidence import NrasWord
+from bot.attestation.near_ai.nvidia import NrasWord
 from bot.attestation.quote import MAX_COLLATERAL_CHARS, Collateral, TdQuote, parse_quote
 from bot.attestation.release import MAX_RELEASE_BYTES, Release
 from bot.attestation.report import LEGEND, conclusion, how_to_compare, table
@@ -30,68 +29,29 @@ from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.attestation.strict_json import decode
 from bot.attestation.tdx_guest import CollateralFor
 from bot.attestation.trust import REAL, Trust
-from bot.attestation.verification import BundleReport, verify_bundle
+from bot.attestation.verification import Asked, BundleReport, verify_bundle
 from bot.cli.exit_codes import FAILED, OK
 from bot.errors import SettingsError
-from bot.messaging.safety_number import is_safety_number
 from bot.observability import logs
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyRequest:
-    """What somebody wants verified.
-
-    Attributes:
-        bundle: the file that came with the bot's answer.
-        challenge: what the bot was asked with.
-        safety_number: sixty digits, from the chat with the bot; None: not compared.
-        release: what was published; None: not compared.
-        collateral: Intel's word, a file for each platform; none: it is fetched.
-        pccs_url: where from.
-        as_json: whether the answer is for programs.
-    """
-
-    bundle: Path
-    challenge: str
-    safety_number: str | None
-    release: Path | None
-    collateral: Sequence[Path]
-    pccs_url: str
-    as_json: bool
-
+from bot.signal.safety_number import is_safety_number
 
 _Outside = tuple[CollateralFor, Sequence[NrasWord]]
-"""What Intel and NVIDIA say about the machines in a bundle."""
+"""Collateral and NVIDIA's word for the machines in a bundle."""
 
 
 def run(arguments: Namespace) -> int:
     """Check a proof; return the exit code."""
-    logs.configure(level="error", log_format="console")  # what services do is in the report
-    request = VerifyRequest(
-        bundle=arguments.bundle,
-        challenge=arguments.challenge,
-        safety_number=arguments.safety_number,
-        release=arguments.release,
-        collateral=arguments.collateral or (),
-        pccs_url=arguments.pccs,
-        as_json=arguments.json,
-    )
-    return OK if asyncio.run(verify(request)) else FAILED
+    logs.configure(level="error", log_format="console")  # the report has the trouble of services
+    return OK if asyncio.run(verify(arguments)) else FAILED
 
 
 async def verify(
-    request: VerifyRequest, *, trust: Trust = REAL, clock: Callable[[], float] = time.time
+    request: Namespace, *, trust: Trust = REAL, clock: Callable[[], float] = time.time
 ) -> bool:
-    """Print what a bundle proves, and return whether all that was asked for holds.
+    """Print the proofs of a bundle; return whether everything asked for holds.
 
     Args:
-        request: what to verify.
-        trust: whose roots; only tests give another than the real ones.
-        clock: Unix seconds.
-
-    Raises:
-        SettingsError: an argument is not valid, or a file cannot be opened.
-        MalformedEvidence: a file is not what it should be.
+        request: the arguments of `signal-tee-bot verify`.
     """
     _require_sense(request)
     bundle = Bundle.parse(_content(request.bundle, MAX_BUNDLE_BYTES))
@@ -101,23 +61,21 @@ async def verify(
     if request.collateral:
         collateral, nras = _from_files(request.collateral)
     else:
-        collateral, nras = await _from_services(bundle, request.pccs_url, trust, clock)
+        collateral, nras = await _from_services(bundle, request.pccs, trust, clock)
     report = verify_bundle(
         bundle,
-        challenge=request.challenge,
+        Asked(request.challenge, safety_number=request.safety_number, release=release),
         collateral=collateral,
         now=int(clock()),
-        safety_number=request.safety_number,
-        release=release,
         nras=nras,
         trust=trust,
     )
-    print(_as_json(report) if request.as_json else _as_text(report, request))
+    print(_as_json(report) if request.json else _as_text(report, request))
     return report.passed
 
 
-def _require_sense(request: VerifyRequest) -> None:
-    problems = [*_challenge_problems(request.challenge), *_pccs_problems(request.pccs_url)]
+def _require_sense(request: Namespace) -> None:
+    problems = [*_challenge_problems(request.challenge), *_pccs_problems(request.pccs)]
     if request.safety_number is not None and not is_safety_number(request.safety_number):
         problems.append("--safety-number: 60 digits, as Signal shows them; spaces do not matter")
     if problems:
@@ -201,7 +159,7 @@ async def _own_collateral(source: CollateralSource, quote: bytes) -> Collateral 
 
 
 def _cache() -> Path | None:
-    """Where fetched collateral is kept (XDG Base Directory); None where there is no home."""
+    """Return the folder for fetched collateral (XDG Base Directory); None without a home."""
     chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if chosen.is_absolute():
         return chosen / "signal-tee-bot"
@@ -211,13 +169,13 @@ def _cache() -> Path | None:
         return None
 
 
-def _as_text(report: BundleReport, request: VerifyRequest) -> str:
+def _as_text(report: BundleReport, request: Namespace) -> str:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
     result = conclusion(report)
     wrapped = textwrap.fill(result, width) if width is not None else result
     parts = [table(report, width=width, colours=terminal), LEGEND, wrapped]
-    half = report.facts.safety_number_half
+    half = report.facts["safety_number_half"]
     if report.passed and request.safety_number is None and half is not None:
         parts.append(how_to_compare(half))
     return "\n\n".join(parts)
@@ -232,7 +190,7 @@ def _as_json(report: BundleReport) -> str:
                 {"name": check.name, "verdict": check.verdict, "words": check.message}
                 for check in report
             ],
-            "facts": asdict(report.facts),
+            "facts": report.facts,
         },
         indent=2,
     )

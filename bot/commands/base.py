@@ -1,59 +1,82 @@
-"""What a chat command is."""
+"""A chat command: a function with a decorator that gives its name, help and permission.
 
+Add a command in three steps: write the function in a file of this package, decorate it with
+`command`, and list it in `bot.commands.catalog`.
+"""
+
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from datetime import UTC, datetime
+from enum import Enum, auto
+from typing import Final
 
+from bot.commands.parts import ChatTurns, Parts
 from bot.errors import SignalError
-from bot.messaging.events import Person
-from bot.messaging.messenger import Messenger
+from bot.signal.events import Person
 from conversation_store.models import Attachment, ChatId, Question, Retry
 
 MAX_DIGITS: Final = 9
-"""Of a number that people write; no list is longer, and the store takes no more than 18."""
+"""No list is longer, and the store takes no numbers with more than 18 digits."""
 
 UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
-"""Also what commands for admins answer to everybody else."""
+"""Commands for admins also answer this to other people."""
 IN_PRIVATE: Final = "I do that only in our private chat."
-"""What they answer to an admin in a group."""
 ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
-UNKNOWN_MODEL: Final = "There is no model of that name. Send !model to see which there are."
-MODEL_NOT_PROVEN: Final = (
-    "The model {name} has not proven who can read along there, and nothing is sent to such a model"
-    " here. Please choose another one."
-)
 ONLY_ASKER: Final = (
-    "In a group only who asked the last question, or an admin of the group or of the bot, can do"
-    " that."
+    "In a group only the person who asked the last question, or an admin of the group or of the"
+    " bot, can do that."
 )
 CANNOT_TELL: Final = "I cannot find out right now who administers this group. Try again later."
 
 
+class Allowed(Enum):
+    """People who may use a command."""
+
+    EVERYONE = auto()
+    GROUP_ADMINS = auto()
+    """In a group, only its admins and the bot's may change something; everyone may read."""
+    ADMINS = auto()
+    """Only admins of the bot, in private; for other people the command does not exist."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """A command as it was written.
+    """A command that a person has sent.
 
     Attributes:
-        chat: where.
-        author: by whom.
-        argument: what follows the command's word.
-        inbox_id: number of its message; what was written later has a higher one.
+        argument: the text after the command's name.
+        inbox_id: number of the message; later messages have higher numbers.
+        turns: of the chat.
     """
 
     chat: ChatId
     author: Person
     argument: str
     inbox_id: int
+    parts: Parts
+    turns: ChatTurns
+    listed: tuple["Command", ...] = ()
+
+    @property
+    def by_admin(self) -> bool:
+        """Whether an admin of the bot has sent it."""
+        return self.parts.people.is_admin(self.author)
+
+    @property
+    def by_admin_in_private(self) -> bool:
+        """Whether an admin of the bot has sent it in a private chat."""
+        return self.by_admin and not self.chat.is_group
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A command's answer.
+    """The answer to a command.
 
     Attributes:
-        text: what is said; empty where nothing is.
-        attachments: files that go with its first part.
-        undone: a question that is forgotten, with its answer, in the step that stores this one.
-        retry: the model is asked instead, and nothing else is said.
+        text: the words; empty if the bot says nothing.
+        attachments: files that are sent with the first part.
+        undone: a question to forget, with its answer, in the step that stores this reply.
+        retry: a question that the model answers instead of this reply.
     """
 
     text: str
@@ -62,70 +85,92 @@ class Reply:
     retry: Retry | None = None
 
 
-class AdminList(Protocol):
-    """Who administers the bot. Implemented by `bot.dispatch.incoming.access.Access`."""
-
-    def is_admin(self, person: Person) -> bool:
-        """Whether this person administers the bot."""
-        ...
+Run = Callable[[CommandContext], Awaitable[Reply]]
 
 
-class Command(Protocol):
-    """One command; one file each, listed in `bot.commands.catalog`."""
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command.
 
-    @property
-    def name(self) -> str:
-        """The word, without the exclamation mark."""
-        ...
+    Attributes:
+        name: its word, without the exclamation mark.
+        urgent: tells from the argument whether the command is answered at once, before the
+            messages that wait in its chat.
+    """
 
-    @property
-    def summary(self) -> str:
-        """What it does, for `!help`."""
-        ...
+    name: str
+    summary: str
+    allowed: Allowed
+    urgent: Callable[[str], bool]
+    run: Run
 
-    @property
-    def urgent(self) -> bool:
-        """Whether it must not wait behind the chat's running turn."""
-        ...
-
-    async def run(self, context: CommandContext) -> Reply:
-        """Do it and return the answer."""
-        ...
-
-
-def refusal(context: CommandContext, admins: AdminList) -> Reply | None:
-    """Return what a command for admins answers where it does nothing; None where it is theirs."""
-    if not admins.is_admin(context.author):
-        return Reply(UNKNOWN_COMMAND)
-    return Reply(IN_PRIVATE) if context.chat.is_group else None
+    async def answer(self, context: CommandContext) -> Reply:
+        """Run the command, or refuse it if the person may not use it."""
+        if self.allowed is Allowed.ADMINS and not context.by_admin_in_private:
+            return Reply(IN_PRIVATE if context.by_admin else UNKNOWN_COMMAND)
+        changes = self.allowed is Allowed.GROUP_ADMINS and not self.urgent(context.argument)
+        if changes and (refused := await group_refusal(context)):
+            return Reply(refused)
+        return await self.run(context)
 
 
-async def asker_refusal(
-    context: CommandContext, asker: str, groups: Messenger, admins: AdminList
-) -> Reply | None:
-    """Return what somebody is told who may not decide about another's question; None who may."""
-    if asker == context.author.aci:
-        return None
-    refused = await group_refusal(context, groups, admins)
-    return Reply(ONLY_ASKER) if refused == Reply(ONLY_ADMINS) else refused
+def never(_: str) -> bool:
+    """Answer a command after the messages before it."""
+    return False
 
 
-async def group_refusal(
-    context: CommandContext, groups: Messenger, admins: AdminList
-) -> Reply | None:
-    """Return what somebody is told who may not decide for a group; None where they may."""
-    if not context.chat.is_group or admins.is_admin(context.author):
+def always(_: str) -> bool:
+    """Answer a command at once: it only reads, or ends a turn."""
+    return True
+
+
+def without_argument(argument: str) -> bool:
+    """Answer a command at once if it has no argument, and so only reads."""
+    return not argument
+
+
+def command(
+    name: str,
+    summary: str,
+    *,
+    allowed: Allowed = Allowed.EVERYONE,
+    urgent: Callable[[str], bool] = never,
+) -> Callable[[Run], Command]:
+    """Make a command of a function; see `Command`."""
+
+    def made(run: Run) -> Command:
+        return Command(name, summary, allowed, urgent, run)
+
+    return made
+
+
+async def group_refusal(context: CommandContext) -> str | None:
+    """Return the refusal for a person who may not decide for a group, or None."""
+    if not context.chat.is_group or context.by_admin:
         return None
     try:
-        group = await groups.group(context.chat)
+        group = await context.parts.messenger.group(context.chat)
     except SignalError:
-        return Reply(CANNOT_TELL)
+        return CANNOT_TELL
     if group is None or not group.admins & {context.author.aci, context.author.number}:
-        return Reply(ONLY_ADMINS)
+        return ONLY_ADMINS
     return None
 
 
+async def asker_refusal(context: CommandContext, asker: str) -> str | None:
+    """Return the refusal for a person who may not change another person's question, or None."""
+    if asker == context.author.aci:
+        return None
+    refused = await group_refusal(context)
+    return ONLY_ASKER if refused == ONLY_ADMINS else refused
+
+
 def number_in(word: str) -> int | None:
-    """Return the number of something in a list that a word is; None where it is none."""
+    """Parse a list number typed by a user; None if it is not one."""
     is_number = word.isascii() and word.isdigit() and len(word) <= MAX_DIGITS
     return int(word) if is_number else None
+
+
+def day(at_ms: int) -> str:
+    """Return the date of a time, in UTC."""
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d")

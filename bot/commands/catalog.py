@@ -1,25 +1,80 @@
-"""All commands. A new one is a file of its own and a line here."""
+"""All commands, in the order of `!help`."""
 
-from collections.abc import Iterable
+from typing import Final
 
-from bot.commands.base import AdminList, Command
-from bot.commands.help import Help
+from bot.commands.access import grants, pair, trust
+from bot.commands.base import Allowed, Command, CommandContext, Reply, always, command
+from bot.commands.behaviour import catchup, instructions, language
+from bot.commands.memory import memory, reminders, timezone
+from bot.commands.models import list_models, model, retry, usage
+from bot.commands.parts import Parts
+from bot.commands.questions import clear, files, plan, stop, undo
+from bot.commands.status import show_status, show_tools
+from bot.commands.verify import verify
+
+INTRODUCTION: Final = "Write to me as you would to a person. These commands do special things:"
+FOR_ADMINS: Final = "You are an admin of mine, so you can also use these:"
 
 
-def build(
-    commands: Iterable[Command], *, for_admins: Iterable[Command], admins: AdminList
-) -> dict[str, Command]:
-    """Return the commands by name, `!help` added; ValueError when two have one name.
+@command("help", "show this list", urgent=always)
+async def show_help(context: CommandContext) -> Reply:
+    """List the commands that the person may use in this chat, one on each line."""
+    hidden = [one for one in context.listed if _is_for_admins(one, context.parts)]
+    shown = [one for one in context.listed if one not in hidden]
+    lines = [INTRODUCTION, "", *map(_line, shown)]
+    if hidden and context.by_admin_in_private:
+        lines += ["", FOR_ADMINS, "", *map(_line, hidden)]
+    return Reply("\n".join(lines))
+
+
+COMMANDS: Final = (
+    show_help,
+    clear,
+    stop,
+    undo,
+    retry,
+    plan,
+    memory,
+    reminders,
+    timezone,
+    instructions,
+    language,
+    catchup,
+    files,
+    show_tools,
+    grants,
+    model,
+    list_models,
+    usage,
+    show_status,
+    verify,
+    pair,
+    trust,
+)
+
+
+def available(parts: Parts, *, note_to_self: bool = False) -> dict[str, Command]:
+    """Return the commands of a bot by name.
 
     Args:
-        commands: for everybody.
-        for_admins: for admins alone; they see to that themselves.
-        admins: who that is.
+        note_to_self: whether the bot talks only to its owner.
     """
-    listed, hidden = tuple(commands), tuple(for_admins)
-    by_name: dict[str, Command] = {}
-    for command in (Help(listed, for_admins=hidden, admins=admins), *listed, *hidden):
-        if command.name in by_name:
-            raise ValueError(f"two commands are called {command.name}")
-        by_name[command.name] = command
-    return by_name
+    absent = set()
+    if parts.tools.workspaces is None:
+        absent.add(files)
+    if parts.people.let_in is None:
+        absent.add(pair)
+    if note_to_self:
+        absent |= {one for one in COMMANDS if one.allowed is Allowed.ADMINS}
+    return {one.name: one for one in COMMANDS if one not in absent}
+
+
+def _is_for_admins(one: Command, parts: Parts) -> bool:
+    workspaces = parts.tools.workspaces
+    if one is files:
+        return workspaces is not None and workspaces.admins_only
+    return one.allowed is Allowed.ADMINS
+
+
+def _line(one: Command) -> str:
+    return f"!{one.name}: {one.summary}"

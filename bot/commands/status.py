@@ -1,127 +1,117 @@
-"""`!status`: how busy the bot is, and what answers here; for admins also whether all is well."""
+"""The bot's state: `!status` and `!tools`."""
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from bot.commands.base import AdminList, CommandContext, Reply
-from bot.llm.model import Model
-from bot.messaging.messenger import Messenger
-from bot.observability.figures import ProcessFigures, duration, process_figures, size
+from bot import __version__
+from bot.commands.base import CommandContext, Reply, always, command
+from bot.commands.parts import Parts
 from bot.observability.logs import Trouble, last_trouble
-from conversation_store.models import ChatId, StoreSizes
-from conversation_store.sections.upkeep import StoreUpkeep
-from sandbox.policy import SandboxPolicy
-from tools.registry import Registry
+from bot.process import duration, process_figures, size
+from tools.base import Caller, Tool, first_sentence
+
+ABILITIES: Final = {
+    "• Look something up on the web ({names})": ("web_search", "web_fetch"),
+    "• Do sums and convert units ({names})": ("calculate",),
+    "• Tell the time and count days ({names})": ("date_time",),
+    "• Tell the weather ({names})": ("get_weather",),
+    "• Remember things for you ({names})": ("remember", "recall", "forget"),
+    "• Remind you, or ask myself a question later ({names})": (
+        "remind",
+        "schedule",
+        "list_reminders",
+        "cancel_reminder",
+        "set_timezone",
+    ),
+    "• Tell you what you missed in a group ({names})": ("catch_up",),
+    "• Ask you a question, or show you a plan ({names})": ("ask_user", "propose_plan"),
+    "• Keep a list of my steps, or ask helpers ({names})": ("todo", "delegate"),
+    "• Run programs in a closed room ({names})": ("run_command", "run_python"),
+}
+WITH_FILES: Final = "• Work with the files of this chat ({names})"
+NO_TOOLS: Final = "I have no tools here: I answer from what I know."
+ASKS_FIRST: Final = "I ask you before I use {names}."
+MISSING: Final = "Not available right now: {names}."
 
 
-class Workload(Protocol):
-    """What is in progress. Implemented by `bot.dispatch.turns.running.Turns`."""
-
-    @property
-    def running(self) -> int:
-        """How many turns are in progress."""
-        ...
-
-
-class ChatModels(Protocol):
-    """Which model answers each chat. Implemented by `bot.llm.models.Models`."""
-
-    def __iter__(self) -> Iterator[Model]:
-        """Go through all of them."""
-        ...
-
-    def of(self, chat: ChatId) -> Model:
-        """Return the model that answers a chat."""
-        ...
+@command("tools", "show what I can do besides talking", urgent=always)
+async def show_tools(context: CommandContext) -> Reply:
+    """List what the person can ask for, and the tools that do it; tell admins what is missing."""
+    registry = context.parts.tools.registry
+    offered = registry.offered_to(_caller(context))
+    lines = list(_abilities(offered))
+    if asking := [tool.name for tool in offered if tool.side_effects]:
+        lines.append(ASKS_FIRST.format(names=", ".join(asking)))
+    absent = sorted(registry.absent.items())
+    if context.by_admin_in_private:
+        lines += [f"• {name}: not available. {reason}" for name, reason in absent]
+    elif absent:
+        lines.append(MISSING.format(names=", ".join(name for name, _ in absent)))
+    return Reply("\n".join(lines) or NO_TOOLS)
 
 
-class Status:
-    """Says version, model, uptime and load; to admins, in private, how the bot itself is.
+def _abilities(offered: Iterable[Tool]) -> Iterator[str]:
+    left = {tool.name: tool for tool in offered}
+    of_files = tuple(name for name in left if "file" in name)
+    for ability, names in {**ABILITIES, WITH_FILES: of_files}.items():
+        if found := [name for name in names if left.pop(name, None) is not None]:
+            yield ability.format(names=", ".join(found))
+    yield from (f"• {name}: {first_sentence(tool.description)}" for name, tool in left.items())
 
-    Nothing in it is about anybody.
 
-    Args:
-        version: of the program.
-        models: which one answers a chat, and how their endpoints fare.
-        registry: the tools.
-        sandboxes: what is known of the walls around them.
-        workload: the answers in progress.
-        connection: the way to Signal.
-        store: what is kept.
-        admins: who hears more.
-        clock: in seconds, never goes back.
-        figures: what the process takes.
-        trouble: what was logged last as a warning or worse.
-    """
+@command("status", "show how busy I am and which model answers", urgent=always)
+async def show_status(context: CommandContext) -> Reply:
+    """Show version, model and load; to admins, in private, also the bot's own state."""
+    lines = list(_for_everybody(context))
+    if context.by_admin_in_private:
+        lines += await _for_admins(context.parts)
+    return Reply("\n".join(lines))
 
-    name = "status"
-    summary = "how busy I am, and which model answers"
-    urgent = False
 
-    def __init__(
-        self,
-        *,
-        version: str,
-        models: ChatModels,
-        registry: Registry,
-        sandboxes: SandboxPolicy,
-        workload: Workload,
-        connection: Messenger,
-        store: StoreUpkeep,
-        admins: AdminList,
-        clock: Callable[[], float] = time.monotonic,
-        figures: Callable[[], ProcessFigures | None] = process_figures,
-        trouble: Callable[[], Trouble | None] = last_trouble,
-    ) -> None:
-        self._version = version
-        self._models = models
-        self._registry = registry
-        self._sandboxes = sandboxes
-        self._workload = workload
-        self._connection = connection
-        self._store = store
-        self._admins = admins
-        self._clock = clock
-        self._figures = figures
-        self._trouble = trouble
-        self._started_at = clock()
+def _for_everybody(context: CommandContext) -> Iterator[str]:
+    parts = context.parts
+    model = parts.models.of(context.chat)
+    tools = parts.tools.registry.offered_to(_caller(context))
+    yield f"signal-tee-bot {__version__}, up for {_since(parts.started_at)}"
+    yield f"Model: {model.id}. {model.proof.summary()}"
+    yield f"Tools: {', '.join(tool.name for tool in tools) or 'none'}"
+    yield f"Answers in progress: {context.turns.running}"
 
-    async def run(self, context: CommandContext) -> Reply:
-        """Return a few lines."""
-        lines = list(self._for_everybody(self._models.of(context.chat)))
-        if self._admins.is_admin(context.author) and not context.chat.is_group:
-            lines += self._for_admins(await self._store.sizes())
-        return Reply("\n".join(lines))
 
-    def _for_everybody(self, model: Model) -> Iterator[str]:
-        yield f"signal-tee-bot {self._version}, up for {self._since(self._started_at)}"
-        yield f"Model: {model.id}. {model.proof.summary()}"
-        yield f"Tools: {', '.join(tool.name for tool in self._registry) or 'none'}"
-        yield f"Answers in progress: {self._workload.running}"
+async def _for_admins(parts: Parts) -> list[str]:
+    sizes = await parts.store.upkeep.sizes()
+    since = parts.messenger.connected_since
+    signal = "not connected" if since is None else f"connected for {_since(since)}"
+    store = size(sizes.file_bytes + sizes.log_bytes)
+    lines = ["", f"Signal: {signal}"]
+    lines += [
+        f"Endpoint of the model {model.name}: {trouble}"
+        for model in parts.models
+        if (trouble := model.client.reach.trouble) is not None
+    ]
+    lines.append(f"Waiting: {sizes.waiting_messages} to answer, {sizes.waiting_sends} to send")
+    lines.append(f"Store: {store}, {size(sizes.disk_free_bytes)} free on its disk")
+    if (figures := process_figures()) is not None:
+        limit = f"{figures.descriptors:,} of {figures.descriptor_limit:,} files open"
+        lines.append(f"Process: {size(figures.memory_bytes)} of memory, {limit}")
+    if missing := parts.tools.sandboxes.missing:
+        lines.append(f"Sandboxes: without {', '.join(missing)}, which this machine lacks")
+    if (last := last_trouble()) is not None:
+        lines.append(f"Last trouble: {_told(last)}, {_since(last.at)} ago")
+    return lines
 
-    def _for_admins(self, sizes: StoreSizes) -> Iterator[str]:
-        waiting = f"{sizes.waiting_messages} to answer, {sizes.waiting_sends} to send"
-        store = size(sizes.file_bytes + sizes.log_bytes)
-        yield ""
-        yield f"Signal: {self._signal()}"
-        for model in self._models:
-            if (trouble := model.client.reach.trouble) is not None:
-                yield f"Endpoint of the model {model.name}: {trouble}"
-        yield f"Waiting: {waiting}"
-        yield f"Store: {store}, {size(sizes.disk_free_bytes)} free on its disk"
-        if (figures := self._figures()) is not None:
-            limit = f"{figures.descriptors:,} of {figures.descriptor_limit:,} files open"
-            yield f"Process: {size(figures.memory_bytes)} of memory, {limit}"
-        if missing := self._sandboxes.missing:
-            yield f"Sandboxes: without {', '.join(missing)}, which this machine lacks"
-        if (last := self._trouble()) is not None:
-            kind = f" ({last.kind})" if last.kind else ""
-            yield f"Last trouble: {last.event}{kind}, {self._since(last.at)} ago"
 
-    def _signal(self) -> str:
-        since = self._connection.connected_since
-        return "not connected" if since is None else f"connected for {self._since(since)}"
+def _told(trouble: Trouble) -> str:
+    """Return a log entry for people: its reason, if that is a sentence, before its event."""
+    if " " in trouble.kind:
+        return f"{trouble.kind.rstrip('.')} ({trouble.event})"
+    return f"{trouble.event} ({trouble.kind})" if trouble.kind else trouble.event
 
-    def _since(self, moment: float) -> str:
-        return duration(self._clock() - moment)
+
+def _caller(context: CommandContext) -> Caller:
+    return Caller(context.author.aci, context.chat, is_admin=context.by_admin)
+
+
+def _since(moment: float) -> str:
+    return duration(time.monotonic() - moment)

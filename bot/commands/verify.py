@@ -1,34 +1,26 @@
-"""`!verify`: what this bot can prove about itself, with a file that a stranger can check."""
+"""`!verify`: proofs about the bot, with a file that anyone can check."""
 
-import math
 import secrets
-import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
 
 import structlog
 
-from bot.attestation.chat_report import FILE_NAME, chat_report
 from bot.attestation.errors import AttestationError
+from bot.attestation.report import FILE_NAME, chat_report
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
-from bot.commands.base import CommandContext, Reply
-from bot.commands.last_answer import last_answer
+from bot.commands.base import CommandContext, Reply, command
+from bot.commands.parts import Prover
 from bot.errors import SignalError
-from bot.messaging.events import Person
-from conversation_store.models import Attachment, ChatId, StoredExchange
+from conversation_store.models import Attachment, ExchangeState, StoredExchange
 
-if TYPE_CHECKING:
-    # By its name alone: the verification behind it is loaded where there is something to prove.
-    from bot.attestation.proof import Proof
-
-PROOFS_PER_MINUTE: Final = 5
-MINUTE_SECONDS: Final = 60.0
 CHALLENGE_BYTES: Final = 8
 LAST: Final = "last"
 
 NOT_IN_TEE: Final = (
-    "This bot does not run in a trusted execution environment, so there is nothing to prove:"
-    " whoever operates it can read what you write here, and so may the provider of the model."
+    "This bot does not run in a trusted execution environment, so there is nothing to prove: its"
+    " operator can read what you write here, and so may the provider of the model."
 )
 NO_PROOF: Final = (
     "I cannot prove anything right now. {why} Until I can, treat me as if my operator could read"
@@ -39,119 +31,82 @@ TOO_LONG: Final = (
     f"That is too long for a challenge: send !verify and up to {MAX_CHALLENGE_BYTES} letters."
 )
 NOT_ONE_LINE: Final = "A challenge is one line of ordinary letters: send !verify and a few words."
-TOO_MANY: Final = (
-    f"I make up to {PROOFS_PER_MINUTE} proofs a minute for you. Ask again in {{seconds}} s."
+
+THE_MODEL: Final = "THE MODEL"
+NO_SIGNATURES: Final = (
+    "There are no signatures to show: I have not answered in this chat yet, or my answer is already"
+    " deleted, or the model does not sign its answers. So nothing proves which model wrote to you."
 )
+SIGNERS: Final = "WHO SIGNED MY LAST ANSWER"
+ASKED: Final = "I asked the model {total} times for it."
+ONLY_MY_WORD: Final = "I checked this myself; !verify shows whether you can believe me."
+WAITING: Final = "The signature is not checked yet. Ask again in a minute."
+CONSEQUENCES: Final = {
+    ExchangeState.WRONG: " Do not rely on the answer.",
+    ExchangeState.MISSING: " So nothing proves which model answered.",
+}
 
 log = structlog.get_logger()
 
 
-class Prover(Protocol):
-    """What makes proofs. Implemented by `bot.attestation.proof.OwnProof`."""
-
-    async def make(self, challenge: str) -> "Proof":
-        """Return a proof; AttestationError or SignalError when there can be none."""
-        ...
-
-
-class ModelSummary(Protocol):
-    """What is known of the models. Implemented by `bot.llm.models.Models`."""
-
-    def summary(self, chat: ChatId) -> str:
-        """Return in a few sentences whether it is proven which model answers a chat, and where."""
-        ...
-
-
-class LastAnswer(Protocol):
-    """Where signatures are kept. Implemented by `ExchangeStore`."""
-
-    async def of_last_answer(self, chat: ChatId) -> Sequence[StoredExchange]:
-        """Return the exchanges with the model behind the last answer in a chat."""
-        ...
+@command("verify", "show what I can prove about who can read along")
+async def verify(context: CommandContext) -> Reply:
+    """Make a proof for the challenge after the command, or show the last answer's signatures."""
+    challenge, prover = context.argument.strip(), context.parts.prover
+    if challenge.casefold() == LAST:
+        exchanges = await context.parts.store.exchanges.of_last_answer(context.chat)
+        return Reply(signatures(exchanges))
+    if prover is None:
+        return _with_model(NOT_IN_TEE, context)
+    if refused := _refusal(challenge) or prover.refusal(context.author):
+        return Reply(refused)
+    try:
+        return await _proof(context, prover, challenge)
+    except (AttestationError, SignalError) as error:
+        log.warning("verify.failed", error=type(error).__name__)
+        why = str(error) if isinstance(error, AttestationError) else NO_ACCOUNT
+        return _with_model(NO_PROOF.format(why=why), context)
 
 
-class Verify:
-    """Proves what can be proven, and says what cannot.
-
-    Args:
-        prover: makes proofs; None where there is no trusted execution environment.
-        model: says what is known of the model that answers a chat.
-        answers: knows the signatures of answers.
-        clock: seconds that never go back.
-    """
-
-    name = "verify"
-    summary = "what I can prove about who reads along"
-    urgent = False
-
-    def __init__(
-        self,
-        prover: Prover | None,
-        model: ModelSummary,
-        answers: LastAnswer,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._prover = prover
-        self._model = model
-        self._answers = answers
-        self._rate = _ProofRate(clock)
-
-    async def run(self, context: CommandContext) -> Reply:
-        """Make a proof for the challenge that follows the word, or show the last signatures."""
-        challenge = context.argument.strip()
-        if challenge.casefold() == LAST:
-            return Reply(last_answer(await self._answers.of_last_answer(context.chat)))
-        if self._prover is None:
-            return Reply(f"{NOT_IN_TEE}\n\nTHE MODEL\n{self._model.summary(context.chat)}")
-        if not challenge.isprintable():
-            return Reply(NOT_ONE_LINE)
-        if len(challenge.encode()) > MAX_CHALLENGE_BYTES:
-            return Reply(TOO_LONG)
-        if seconds := self._rate.wait(context.author):
-            return Reply(TOO_MANY.format(seconds=seconds))
-        return await self._prove(self._prover, challenge, context.chat)
-
-    async def _prove(self, prover: Prover, chosen: str, chat: ChatId) -> Reply:
-        challenge = chosen or secrets.token_hex(CHALLENGE_BYTES)
-        try:
-            proof = await prover.make(challenge)
-            text = chat_report(
-                proof,
-                challenge=challenge,
-                chosen=bool(chosen),
-                in_group=chat.is_group,
-                model=self._model.summary(chat),
-            )
-        except AttestationError as error:
-            log.warning("verify.failed", error=type(error).__name__)
-            return self._no_proof(str(error), chat)
-        except SignalError as error:
-            log.warning("verify.failed", error=type(error).__name__)
-            return self._no_proof(NO_ACCOUNT, chat)
-        return Reply(text, (Attachment(FILE_NAME, "application/json", proof.bundle.to_json()),))
-
-    def _no_proof(self, why: str, chat: ChatId) -> Reply:
-        return Reply(f"{NO_PROOF.format(why=why)}\n\nTHE MODEL\n{self._model.summary(chat)}")
+def _refusal(challenge: str) -> str:
+    if not challenge.isprintable():
+        return NOT_ONE_LINE
+    return TOO_LONG if len(challenge.encode()) > MAX_CHALLENGE_BYTES else ""
 
 
-class _ProofRate:
-    """Counts the proofs of everyone's last minute; what is older is forgotten."""
+async def _proof(context: CommandContext, prover: Prover, chosen: str) -> Reply:
+    challenge = chosen or secrets.token_hex(CHALLENGE_BYTES)
+    proof = await prover.make(challenge)
+    text = chat_report(
+        proof.bundle,
+        proof.report,
+        challenge=challenge,
+        chosen=bool(chosen),
+        in_group=context.chat.is_group,
+        model=context.parts.models.summary(context.chat),
+    )
+    return Reply(text, (Attachment(FILE_NAME, "application/json", proof.bundle.to_json()),))
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._made: dict[str, list[float]] = {}
 
-    def wait(self, person: Person) -> int:
-        """Return 0 and count a proof, or the seconds until there may be one."""
-        now = self._clock()
-        recent = {
-            aci: [at for at in times if now - at < MINUTE_SECONDS]
-            for aci, times in self._made.items()
-        }
-        self._made = {aci: times for aci, times in recent.items() if times}
-        times = self._made.setdefault(person.aci, [])
-        if len(times) < PROOFS_PER_MINUTE:
-            times.append(now)
-            return 0
-        return math.ceil(times[0] + MINUTE_SECONDS - now)
+def _with_model(text: str, context: CommandContext) -> Reply:
+    return Reply(f"{text}\n\n{THE_MODEL}\n{context.parts.models.summary(context.chat)}")
+
+
+def signatures(exchanges: Sequence[StoredExchange]) -> str:
+    """Explain the signatures of an answer's requests to the model."""
+    if not exchanges:
+        return NO_SIGNATURES
+    total = len(exchanges)
+    title = f"{SIGNERS}\n{ASKED.format(total=total)}" if total > 1 else SIGNERS
+    findings = Counter(map(_meaning, exchanges))
+    lines = (
+        meaning if count == total else f"{count} of {total}: {meaning}"
+        for meaning, count in findings.items()
+    )
+    return "\n\n".join((title, *lines, ONLY_MY_WORD))
+
+
+def _meaning(exchange: StoredExchange) -> str:
+    if exchange.state is ExchangeState.WAITING:
+        return WAITING
+    return exchange.message + CONSEQUENCES.get(exchange.state, "")

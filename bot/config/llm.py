@@ -14,12 +14,12 @@ from pydantic import (
     model_validator,
 )
 
-from bot.config.values import BearerToken, HttpUrl, Section, comma_separated
+from tools.settings import BearerToken, HttpUrl, Section, comma_separated
 
 Dialect = Literal["openai", "anthropic", "bedrock", "gemini", "ollama"]
 
 DEFAULT: Final = "default"
-"""What the model of `LLM__MODEL` is called beside further ones."""
+"""The name of the model of `LLM__MODEL` next to further models."""
 
 NEAR_AI: Final = "https://cloud-api.near.ai/v1"
 
@@ -30,11 +30,11 @@ BASE_URLS: Final[Mapping[str, str]] = MappingProxyType(
         "ollama": "http://127.0.0.1:11434",
     }
 )
-"""Where other dialects than OpenAI's are spoken; Bedrock's address depends on the region."""
+"""Default addresses of other dialects; Bedrock's address depends on the region."""
 
 
 def _base_url(value: str) -> str:
-    """Refuse the address of a service in place of that of the server."""
+    """Refuse an address that ends in the path of the chat service."""
     if value.endswith("/completions"):
         raise ValueError("must end before /chat/completions, at most servers with /v1")
     return value
@@ -64,7 +64,7 @@ ModelName = Annotated[str, AfterValidator(_model_name)]
 
 
 class ModelSettings(Section):
-    """One model, and where it is asked."""
+    """A model and its endpoint."""
 
     dialect: Dialect = "openai"
     base_url: Annotated[HttpUrl, AfterValidator(_base_url)] = NEAR_AI
@@ -81,7 +81,7 @@ class ModelSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _at_its_usual_address(cls, values: Any) -> Any:
-        """Fill in the address that a dialect has where none is set."""
+        """Fill in the usual address of a dialect."""
         if not isinstance(values, Mapping) or values.get("base_url"):
             return values
         dialect, region = values.get("dialect") or "openai", values.get("region")
@@ -113,11 +113,11 @@ INHERITED: Final = (
     "dialect", "base_url", "api_key",
     "region", "access_key_id", "secret_access_key", "session_token",
 )  # fmt: skip
-"""What a further model has from the default one where it names no endpoint of its own."""
+"""Fields of the default model for each further model without any of these fields."""
 
 
 class LlmSettings(ModelSettings):
-    """The default model, the further ones, and what holds for all."""
+    """The default model, further models, and settings for all of them."""
 
     model: str = "openai/gpt-oss-120b"
     timeout_seconds: float = Field(
@@ -131,7 +131,7 @@ class LlmSettings(ModelSettings):
     @model_validator(mode="before")
     @classmethod
     def _at_the_same_endpoint(cls, values: Any) -> Any:
-        """Give further models without an endpoint of their own that of the default one."""
+        """Give further models without an endpoint the endpoint of the default model."""
         if not isinstance(values, Mapping) or not isinstance(values.get("models"), Mapping):
             return values
         shared = {name: values[name] for name in INHERITED if values.get(name)}
@@ -173,6 +173,11 @@ class LlmSettings(ModelSettings):
                 )
         return self
 
+    @property
+    def key(self) -> str | None:
+        """The bearer token for the endpoint; None if not set."""
+        return self.api_key.get_secret_value() if self.api_key is not None else None
+
     def of(self, name: str) -> "LlmSettings":
         """Return the settings as they would be if a further model were the default one."""
         if name == DEFAULT:
@@ -181,5 +186,5 @@ class LlmSettings(ModelSettings):
 
 
 def _is_at_home(model: object) -> bool:
-    """Whether a further model names no endpoint of its own."""
+    """Return whether a further model has no endpoint of its own."""
     return isinstance(model, Mapping) and not any(model.get(name) for name in INHERITED)

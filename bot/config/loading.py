@@ -1,21 +1,67 @@
-"""Reads all settings at once; errors name settings and what is expected, never a value."""
+"""Read all settings at once; errors name settings and the expected values, never a value."""
 
+import difflib
 import logging
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
-from pydantic_settings.exceptions import SettingsError as UnparsableSettings
+from dotenv import dotenv_values
+from dotenv.parser import Binding, parse_stream
+from pydantic import BaseModel, ValidationError
 
-from bot.config.env_lines import problems_in
-from bot.config.problems import explain
-from bot.config.settings import GivenSettings, Settings
-from bot.config.sources import DELIMITER, meant_for_us, secret_folders
+from bot.config.settings import Settings
 from bot.errors import SettingsError
+from bot.observability.hardening import moved_variables
+from tools.settings import TOOL_NAMES
 
 ENV_FILE: Final = Path(".env")
+
+CONTAINER_SECRETS: Final = Path("/run/secrets")
+
+MAX_SECRET_BYTES: Final = 65_536
+
+DELIMITER: Final = "__"
+
+SECTIONS: Final = frozenset(Settings.model_fields)
+
+WITHOUT_SECTION: Final = frozenset({"sandbox"})
+
+EMPTY_MEANS_OFF: Final = frozenset({"health__listen"})
+
+ANY_NAME: Final = "name"
+"""Stands in a setting's name for a name that the operator chooses."""
+
+CHOSEN: Final = ANY_NAME.upper()
+
+ALIKE: Final = 0.85
+"""difflib's ratio of a misspelt setting: `LLM_APIKEY` counts as one, `LLM_CACHE` does not."""
+
+COMMON: Final = frozenset({"LOG_LEVEL", "LOG_FORMAT"})
+"""Variables of many programs, which may stand in the environment of the process."""
+
+REMOVED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "ACCESS__QUORUM": "delete it: in groups, one admin's yes allows a command",
+        "BOT__SETTLE_SECONDS": "delete it: messages in a row join the running answer",
+        "BOT__STEERING": "delete it: messages in a row join the running answer",
+        "TOOLS__AUDIT_ARGUMENTS": "delete it: the audit keeps a hash of the arguments",
+        "TOOLS__COMMANDS__NETWORK": "delete it: commands have no network",
+        "TOOLS__CURRENT_TIME__ENABLED": "use TOOLS__DISABLED=date_time to disable the tool",
+        "TOOLS__HELPERS__ENABLED": "use TOOLS__DISABLED=delegate to disable helpers",
+        "TOOLS__MEMORY__ENABLED": "use TOOLS__DISABLED=remember to disable memory",
+        "TOOLS__REMINDERS__ENABLED": "use TOOLS__DISABLED=remind to disable reminders",
+        "TOOLS__REMINDERS__MAX_PER_PERSON": "delete it: each person may have 100 reminders",
+    }
+)
+"""Settings of earlier builds, and what to do instead."""
+
+_A_NAME: Final = re.compile(r"(?<![A-Z0-9_])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*(?![A-Z0-9_])")
 
 
 def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -> Settings:
@@ -29,9 +75,9 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
     """
     if ENV_FILE.is_dir():  # nothing else can be told before it is a file
         raise SettingsError(f"{ENV_FILE}: is a folder; a file is expected")
-    problems = _problems_of_env_file()
+    problems = (*_problems_of_env_file(), *_problems_of_environment())
     try:
-        settings = _validated(Settings, overrides or {})
+        settings = _validated(_merged(_by_section(_variables()), overrides or {}))
     except SettingsError as error:
         raise SettingsError(*problems, *error.problems) from None
     if problems:
@@ -45,30 +91,112 @@ def settings_of(variables: Mapping[str, str]) -> Settings:
     Raises:
         SettingsError: one line for each setting that is wrong, unknown or missing.
     """
-    return _validated(GivenSettings, _by_section(variables))
+    return _validated(_by_section(_set(variables)))
 
 
 def settings_files() -> list[Path]:
     """Return the existing files that settings come from."""
-    sections = tuple(f"{name}{DELIMITER}" for name in Settings.model_fields)
-    secrets = (file for folder in secret_folders() for file in sorted(folder.iterdir()))
-    ours = (file for file in secrets if file.name.lower().startswith(sections))
-    return [file for file in (ENV_FILE, *ours) if file.is_file()]
+    return [file for file in (ENV_FILE, *_secret_files()) if file.is_file()]
 
 
-def _problems_of_env_file() -> tuple[str, ...]:
+@cache
+def setting_names() -> frozenset[str]:
+    """Return every setting's name in the environment."""
+    return frozenset(_names(Settings, ()))
+
+
+def _names(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
+    for attribute, field in model.model_fields.items():
+        name = field.alias or attribute  # `for` is a keyword of Python
+        kind, *of_what = (field.annotation, *get_args(field.annotation))
+        if get_origin(kind) is dict:
+            kind, path_to = of_what[-1], (*path, name, ANY_NAME)
+        else:
+            path_to = (*path, name)
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _names(kind, path_to)
+        else:
+            yield DELIMITER.join(path_to).upper()
+
+
+# The environment, then `.env`, then secret files; the first that has a setting wins.
+
+
+def _variables() -> dict[str, str]:
+    """Return the variables of all sources that name our sections, in lower case.
+
+    Raises:
+        SettingsError: a file cannot be read.
+    """
     try:
-        # The library would print a warning for each line that is a problem here.
-        logging.getLogger("dotenv").setLevel(logging.ERROR)
-        return tuple(problems_in(ENV_FILE)) if ENV_FILE.is_file() else ()
-    except (OSError, UnicodeDecodeError):
-        return ()  # reading the settings says so
+        secrets = {file.name: _secret(file) for file in reversed(list(_secret_files()))}
+        file = dotenv_values(ENV_FILE, encoding="utf-8-sig") if ENV_FILE.is_file() else {}
+    except OSError as error:
+        where = error.filename or ".env or a secret file"
+        raise SettingsError(f"{where}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(
+            ".env or a secret file is no UTF-8 text: save it as such, or make it anew (setup)"
+        ) from None
+    found = _set(secrets) | _set(file) | _set(os.environ) | _set(moved_variables())
+    return {name: value for name, value in found.items() if _is_ours(name)}
+
+
+def _set(variables: Mapping[str, str | None]) -> dict[str, str]:
+    """Drop empty values, and names such as LOG or BOT that may belong to other programs."""
+    lower = {name.lower(): value for name, value in variables.items()}
+    return {
+        name: value or ""
+        for name, value in lower.items()
+        if (DELIMITER in name or name in WITHOUT_SECTION) and (value or name in EMPTY_MEANS_OFF)
+    }
+
+
+def _is_ours(name: str) -> bool:
+    return name.lower().partition(DELIMITER)[0] in SECTIONS
+
+
+def _secret_files() -> Iterator[Path]:
+    """Yield the secret files with settings.
+
+    Raises:
+        OSError: the service's own folder cannot be read, so its secrets would count as unset.
+    """
+    folders = []
+    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
+    if credentials and Path(credentials).is_dir():
+        folders.append(Path(credentials))
+    # On a server without containers, this folder may be another program's.
+    if CONTAINER_SECRETS.is_dir() and os.access(CONTAINER_SECRETS, os.R_OK | os.X_OK):
+        folders.append(CONTAINER_SECRETS)
+    for folder in folders:
+        for file in sorted(folder.iterdir()):
+            is_setting = DELIMITER in file.name or file.name.lower() in WITHOUT_SECTION
+            if is_setting and _is_ours(file.name) and file.is_file():
+                yield file
+
+
+def _secret(file: Path) -> str:
+    if file.stat().st_size > MAX_SECRET_BYTES:
+        raise SettingsError(f"{file}: has more than {MAX_SECRET_BYTES:,} bytes")
+    return file.read_text("utf-8").strip()
+
+
+def _merged(values: dict[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
+    """Replace single values below sections, and keep the others."""
+    merged = dict(values)
+    for name, value in overrides.items():
+        below = merged.get(name)
+        if isinstance(value, Mapping) and isinstance(below, dict):
+            merged[name] = _merged(below, value)
+        else:
+            merged[name] = value
+    return merged
 
 
 def _by_section(variables: Mapping[str, str]) -> dict[str, Any]:
     sections: dict[str, Any] = {}
-    meant = meant_for_us({key.lower(): value for key, value in variables.items()})
-    for name, value in sorted(meant.items()):
+    for name, value in sorted(variables.items()):
         *path, last = name.split(DELIMITER)
         section = sections
         for part in path:
@@ -79,36 +207,28 @@ def _by_section(variables: Mapping[str, str]) -> dict[str, Any]:
     return sections
 
 
-def _validated(kind: type[Settings], values: Mapping[str, object]) -> Settings:
+def _validated(values: Mapping[str, object]) -> Settings:
     try:
-        settings = kind(**dict(values))  # type: ignore[arg-type]
+        settings = Settings.model_validate(values)
     except ValidationError as error:
-        raise SettingsError(*(explain(problem) for problem in error.errors())) from None
-    except UnparsableSettings as error:
-        raise SettingsError(f"a setting is not understood: {error}") from None
-    except OSError as error:
-        where = error.filename or ".env or a secret file"
-        raise SettingsError(f"{where}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise SettingsError(
-            ".env or a secret file is no UTF-8 text: save it as such, or make it anew (setup)"
-        ) from None
+        raise SettingsError(*(_explained(problem) for problem in error.errors())) from None
     _check_together(settings)
     return settings
 
 
 def _check_together(settings: Settings) -> None:
-    """Refuse settings that fit alone and not together."""
+    """Refuse settings that are right alone but not together."""
     attestation = settings.attestation
     required = attestation.model_policy == "require"
-    wanted = {"ATTESTATION__MODEL_POLICY": required, "ATTESTATION__E2EE": attestation.e2ee}
-    if urlsplit(settings.llm.base_url).scheme != "https" and any(wanted.values()):
-        # Without TLS no key can identify the other side.
-        name = next(name for name, on in wanted.items() if on)
-        raise SettingsError(f"{name}: needs an LLM__BASE_URL that begins with https://")
-    if settings.llm.dialect != "openai" and any(wanted.values()):
-        name = next(name for name, on in wanted.items() if on)
-        raise SettingsError(f"{name}: needs LLM__DIALECT=openai; no other API can prove anything")
+    if required or attestation.e2ee:
+        name = "ATTESTATION__MODEL_POLICY" if required else "ATTESTATION__E2EE"
+        if urlsplit(settings.llm.base_url).scheme != "https":
+            # Without TLS no key can identify the other side.
+            raise SettingsError(f"{name}: needs an LLM__BASE_URL that begins with https://")
+        if settings.llm.dialect != "openai":
+            raise SettingsError(
+                f"{name}: needs LLM__DIALECT=openai; no other API can prove anything"
+            )
     if settings.llm.api_key is not None and "@" in urlsplit(settings.llm.base_url).netloc:
         raise SettingsError(
             "LLM__API_KEY: must be unset, or LLM__BASE_URL without user and password: only one of"
@@ -126,3 +246,155 @@ def _check_together(settings: Settings) -> None:
             "ATTESTATION__MODEL_PINS: is required by ATTESTATION__MODEL_POLICY=require, a file of"
             " the measurements to accept; this makes one: signal-tee-bot attest model --output FILE"
         )
+    of_servers = tuple(f"{server}_" for server in settings.mcp.servers)
+    for name in sorted(settings.tools.disabled - TOOL_NAMES):
+        if not name.startswith(of_servers):
+            near = difflib.get_close_matches(name, TOOL_NAMES, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise SettingsError(f"TOOLS__DISABLED: names a tool that does not exist{meant}")
+
+
+# Names that only look like settings: `LLM_API_KEY=…` would leave the bot without a key.
+
+
+def _problems_of_env_file() -> tuple[str, ...]:
+    try:
+        # The library would print a warning for each line that is a problem here.
+        logging.getLogger("dotenv").setLevel(logging.ERROR)
+        return tuple(problems_in(ENV_FILE)) if ENV_FILE.is_file() else ()
+    except (OSError, UnicodeDecodeError):
+        return ()  # reading the settings says so
+
+
+def _problems_of_environment() -> Iterator[str]:
+    """Yield a sentence for each variable that is a setting but for its underscores.
+
+    Compose's `env_file` puts all lines of `.env` there.
+    """
+    sections = tuple(f"{section}_".upper() for section in SECTIONS)
+    for name in sorted(os.environ):
+        if not name.upper().startswith(sections) or name in COMMON:
+            continue
+        if (meant := _meant_but_for_underscores(name.upper())) is not None:
+            yield f"{name} is no setting; did you mean {meant}?"
+
+
+def problems_in(file: Path) -> Iterator[str]:
+    """Yield a sentence for each line of the file that is unreadable or only looks like a setting.
+
+    Raises:
+        OSError: the file cannot be read.
+        UnicodeDecodeError: it is not text.
+    """
+    with file.open(encoding="utf-8-sig") as lines:
+        bindings = list(parse_stream(lines))
+    for binding in bindings:
+        if binding.error or (binding.key and binding.value is None):
+            yield (
+                f"{file}, line {_line(binding)}: is no setting; NAME=value is expected, and a"
+                " quotation mark that is closed again"
+            )
+        elif binding.key and (meant := _meant_by(binding.key)):
+            yield (
+                f"{file}, line {_line(binding)}: {binding.key} is no setting; did you mean {meant}?"
+            )
+
+
+def _meant_by(name: str) -> str | None:
+    """Return the setting that a misspelt name probably means; None for settings and other names.
+
+    A section refuses unknown names below itself, so this leaves those alone.
+    """
+    upper, known = name.upper(), setting_names()
+    section, delimiter, _ = upper.partition(DELIMITER)
+    if upper in known or (delimiter and section in {one.split(DELIMITER)[0] for one in known}):
+        return None
+    if (found := _meant_but_for_underscores(upper)) is not None:
+        return found
+    spelt = {re.sub("_+", "_", setting): setting for setting in known}
+    near = difflib.get_close_matches(re.sub("_+", "_", upper), spelt, n=1, cutoff=ALIKE)
+    return spelt[near[0]] if near else None
+
+
+def _meant_but_for_underscores(name: str) -> str | None:
+    """Return the setting that differs from a name only in its underscores; None if none does."""
+    known = setting_names()
+    if DELIMITER in name:
+        return None
+    for setting in sorted(known, key=len, reverse=True):
+        parts = setting.split(DELIMITER)
+        pattern = "_".join("(.+?)" if part == CHOSEN else part for part in parts)
+        if len(parts) > 1 and (found := re.fullmatch(pattern, name)):
+            chosen = iter(found.groups())
+            return DELIMITER.join(next(chosen) if part == CHOSEN else part for part in parts)
+    return None
+
+
+def _line(binding: Binding) -> int:
+    text = binding.original.string
+    return binding.original.line + len(text) - len(text.lstrip("\n"))
+
+
+# A line for each wrong setting
+
+
+def _explained(problem: Mapping[str, Any]) -> str:
+    """Describe one problem of pydantic in one line, without the value."""
+    # pydantic marks a problem of a name itself by a part `[key]`.
+    path = [part for part in problem["loc"] if isinstance(part, str) and part != "[key]"]
+    known = frozenset(_with_chosen_names(setting_names(), path))
+    prefixes = [DELIMITER.join(path[:length]).upper() for length in range(len(path), 0, -1)]
+    name = next((prefix for prefix in prefixes if prefix in known), prefixes[0])
+    if problem["type"] == "extra_forbidden":
+        name = DELIMITER.join((name, *_keys_below(problem["input"]))).upper()
+        if (instead := REMOVED.get(name)) is not None:
+            return f"{name}: no longer exists; {instead}"
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        return f"{name}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
+    if problem["type"] == "missing":
+        missing = "SIGNAL__PHONE_NUMBER" if name == "SIGNAL" else name
+        where = ".env" if "__MODELS__" in missing else ".env, which signal-tee-bot setup makes"
+        return f"{missing}: is required; set it in {where}"
+    if problem["type"] in {"dict_type", "model_type"}:
+        below = min(longer for longer in known if longer.startswith(name + DELIMITER))
+        return f"{name}: has no value of its own; set what is below it, such as {below}"
+    if name not in known:
+        return _with_whole_names(name, _expectation(problem), known)
+    return f"{name}: {_expectation(problem)}"
+
+
+def _with_whole_names(section: str, sentence: str, known: Collection[str]) -> str:
+    """Write the names in a sentence about several settings of a section in full."""
+
+    def whole(found: re.Match[str]) -> str:
+        name = f"{section}{DELIMITER}{found[0]}"
+        return name if name in known else found[0]
+
+    written = _A_NAME.sub(whole, sentence)
+    return written if written.startswith(section) else f"{section}: {written}"
+
+
+def _with_chosen_names(names: Iterable[str], path: Sequence[str]) -> Iterator[str]:
+    """Yield the settings' names with the operator's names of this path filled in."""
+    for name in names:
+        parts = name.split(DELIMITER)
+        for number, chosen in enumerate(path[: len(parts)]):
+            if parts[number] == CHOSEN:
+                parts[number] = chosen.upper()
+        yield DELIMITER.join(parts)
+
+
+def _keys_below(value: object) -> Iterator[str]:
+    """Yield the rest of an unknown setting's name when its whole section is unknown."""
+    while isinstance(value, Mapping) and value:
+        key = next(iter(value))
+        yield str(key)
+        value = value[key]
+
+
+def _expectation(problem: Mapping[str, Any]) -> str:
+    if problem["type"] in {"bool_parsing", "bool_type"}:
+        return "must be true or false"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = message.partition(", unable to parse")[0]
+    return message.replace("Input should be", "must be").replace("String should", "must")

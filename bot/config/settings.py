@@ -1,41 +1,216 @@
-"""All settings as one frozen tree; it refuses unknown names."""
+"""All settings as one frozen tree of sections; it refuses unknown names."""
 
-from typing import Literal
+import re
+import unicodedata
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NestedSecretsSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+
+from bot.config.llm import LlmSettings
+from tools.settings import (
+    TOOL_NAMES,
+    HttpUrl,
+    McpServer,
+    Section,
+    ToolsSettings,
+    comma_separated,
+    expecting,
 )
 
-from bot.config.access import AccessSettings
-from bot.config.attestation import AttestationSettings
-from bot.config.bot import BotSettings
-from bot.config.llm import LlmSettings
-from bot.config.mcp import McpSettings
-from bot.config.service import HealthSettings, LogSettings
-from bot.config.signal import SignalSettings
-from bot.config.sources import DELIMITER, as_written, meant_for_us, secret_folders
-from bot.config.store import StoreSettings
-from bot.config.tools import ToolsSettings
-from bot.process.hardening import moved_variables
+EYES: Final = "\U0001f440"
+MAX_EMOJI_CHARACTERS: Final = 10
+MAX_PROFILE_NAME_CHARACTERS: Final = 26
+MAX_PROFILE_ABOUT_CHARACTERS: Final = 140
+"""Limits of Signal's apps for a name and for the line below it."""
+
+INTERNAL: Final = frozenset(
+    {
+        "TOOLS__CALLS_PER_MINUTE",
+        "TOOLS__CALLS_PER_MINUTE_TOTAL",
+    }
+)
+"""Settings for tests and benchmarks, which no document names."""
 
 
-class Settings(BaseSettings):
-    """All settings. Made by `load_settings`."""
+EXAMPLE_NUMBER: Final = "+4915112345678"
 
-    model_config = SettingsConfigDict(
-        env_nested_delimiter=DELIMITER,
-        env_file=".env",
-        env_file_encoding="utf-8-sig",
-        enable_decoding=False,
-        extra="ignore",
-        frozen=True,
-        hide_input_in_errors=True,
+_UNSEEN: Final = frozenset({"Cf", "Pd", "Zs"})
+"""Unicode categories of direction marks, dashes and spaces."""
+
+
+def phone_number(value: str) -> str:
+    """Return a number as +4915112345678, also from `+49 (1511) 234-5678`.
+
+    Raises:
+        ValueError: the text is not a number in international form.
+    """
+    # A number copied from a phone has invisible marks around it.
+    plain = "".join(
+        c for c in value if c not in " ()-./" and unicodedata.category(c) not in _UNSEEN
     )
+    if not re.fullmatch(r"\+[1-9][0-9]{6,14}", plain):
+        raise ValueError(f"must be a number in international form, such as {EXAMPLE_NUMBER}")
+    return plain
+
+
+def person(value: str) -> str:
+    """Return a phone number or an ACI in one spelling; raises ValueError."""
+    if re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value):
+        return value.lower()
+    with expecting(f"must be numbers ({EXAMPLE_NUMBER}) or ACI uuids, separated by commas"):
+        return phone_number(value)
+
+
+PhoneNumber = Annotated[str, AfterValidator(phone_number)]
+
+
+def _signal_url(value: str) -> str:
+    expected = "must be spawn:, unix:/path/to/socket, tcp://host:port or http://host:port"
+    with expecting(expected):
+        url = urlsplit(value)
+        fits = {
+            "spawn": value == "spawn:",
+            "unix": url.path.startswith("/") and not url.netloc,
+            "tcp": bool(url.hostname and url.port) and not url.path,
+            "http": bool(url.hostname) and url.port != 0,
+            "https": bool(url.hostname) and url.port != 0,
+        }
+    if not fits.get(url.scheme, False):
+        raise ValueError(expected)
+    return value.rstrip("/")
+
+
+class SignalSettings(Section):
+    """The Signal side, and the bot's account."""
+
+    url: Annotated[str, AfterValidator(_signal_url)] = "spawn:"
+    phone_number: PhoneNumber
+    trust: Literal["tofu", "always", "verified"] = "tofu"
+    data_dir: Path | None = Field(None, description="signal-cli's own folder")
+
+
+People = Annotated[
+    frozenset[Annotated[str, AfterValidator(person)]], BeforeValidator(comma_separated)
+]
+
+
+class AccessSettings(Section):
+    """The people who may talk to the bot."""
+
+    policy: Literal["open", "allowlist", "pairing"] = "pairing"
+    allowed: People = frozenset()
+    admins: People = frozenset()
+    groups: Literal["mention", "always", "off"] = "mention"
+    messages_per_minute: int = Field(20, ge=1)
+    tokens_per_day: int = Field(0, ge=0, description="of each person; 0 = no bound")
+    note_to_self: bool = False
+
+
+def _reaction(value: str | None) -> str | None:
+    """Parse an emoji, or a yes, which means 👀."""
+    if value is None or value.casefold() in {"false", "no", "off", "0"}:
+        return None
+    if value.casefold() in {"true", "yes", "on", "1"}:
+        return EYES
+    if value.isascii() or len(value) > MAX_EMOJI_CHARACTERS:
+        raise ValueError("must be one emoji, such as 👀, or true or false")
+    return value
+
+
+class BotSettings(Section):
+    """The appearance of the bot."""
+
+    system_prompt: str | None = None
+    profile_name: Annotated[str, Field(max_length=MAX_PROFILE_NAME_CHARACTERS)] | None = None
+    profile_about: Annotated[str, Field(max_length=MAX_PROFILE_ABOUT_CHARACTERS)] | None = None
+    profile_picture: Path | None = None
+    ack_reaction: Annotated[str | None, AfterValidator(_reaction)] = None
+    read_receipts: bool = False
+
+
+class StoreSettings(Section):
+    """The file of the conversations."""
+
+    path: Path = Path("data/conversations.db")
+    key: SecretStr | None = None
+    key_source: Literal["setting", "dstack"] = "setting"
+    key_may_be_lost: bool = False
+    retention_days: int = Field(30, ge=0, le=36_500)
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Self:
+        if self.key is not None and self.key_source == "dstack":
+            raise ValueError(
+                "has a KEY, which KEY_SOURCE=dstack derives by itself; set one of them"
+            )
+        return self
+
+
+def _server_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_]{0,31}", value):
+        raise ValueError("needs a name of letters, digits and underscores, up to 32")
+    if value in TOOL_NAMES:
+        raise ValueError("has the name of a built-in tool; choose another")
+    return value
+
+
+class McpSettings(Section):
+    """MCP servers by names that the operator chooses."""
+
+    servers: dict[Annotated[str, AfterValidator(_server_name)], McpServer] = Field(
+        default_factory=dict
+    )
+
+
+class AttestationSettings(Section):
+    """The trusted execution environment, and proof of the model."""
+
+    dstack_socket: Path = Path("/var/run/dstack.sock")
+    pccs_url: HttpUrl = "https://pccs.phala.network"
+    key_origin: Literal["generated-in-tee", "imported"] = "imported"
+    model_policy: Literal["off", "warn", "require"] = "warn"
+    model_pins: str | None = Field(None, description="a file, or its JSON")
+    e2ee: bool = False
+
+    @model_validator(mode="after")
+    def _a_key_to_encrypt_to(self) -> Self:
+        if self.e2ee and self.model_policy == "off":
+            raise ValueError("has E2EE, which needs MODEL_POLICY=warn or require to find the key")
+        return self
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether the socket of a guest agent exists and may be looked at."""
+        try:
+            return self.dstack_socket.is_socket()
+        except OSError:
+            return False
+
+
+def _listen_address(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if value and (not host or not port.isdecimal() or int(port) > 65535):
+        raise ValueError("must be host:port, such as 127.0.0.1:8081, or empty")
+    return value
+
+
+class HealthSettings(Section):
+    """The address of health and metrics."""
+
+    listen: Annotated[str, AfterValidator(_listen_address)] = "127.0.0.1:8081"
+
+
+class LogSettings(Section):
+    """The level and the format of the log."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = "auto"
+
+
+class Settings(Section):
+    """All settings. `load_settings` makes them."""
 
     signal: SignalSettings
     llm: LlmSettings = LlmSettings()
@@ -52,55 +227,27 @@ class Settings(BaseSettings):
     )
 
     @property
+    def model_has_to_prove(self) -> bool:
+        """Whether the model's endpoint has to prove its readers.
+
+        Without TLS no key can identify the other side, and other APIs have no such proof.
+        """
+        over_tls = urlsplit(self.llm.base_url).scheme == "https"
+        speaks_it = self.llm.dialect == "openai"
+        return over_tls and speaks_it and self.attestation.model_policy != "off"
+
+    def with_default_model(self, name: str) -> Self:
+        """Return the settings as they would be if a further model were the default one."""
+        return self.model_copy(update={"llm": self.llm.of(name)})
+
+    @property
+    def workspaces_folder(self) -> Path:
+        """The folder with the folders of chats."""
+        return self.tools.workspace.path or self.store.path.parent / "workspaces"
+
+    @property
     def sandbox_required(self) -> bool:
         """Whether a sandbox without its essential walls may run nothing."""
         if self.sandbox is None:
             return self.attestation.has_agent
         return self.sandbox == "required"
-
-    @property
-    def commands_have_network(self) -> bool:
-        """Whether commands of admins reach the internet; never where proofs are made."""
-        return self.tools.commands.network and not self.attestation.has_agent
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's signature
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources; the first that knows a setting wins."""
-        secrets = NestedSecretsSettingsSource(
-            file_secret_settings,
-            secrets_dir=list(secret_folders()),
-            secrets_nested_delimiter=DELIMITER,
-        )
-        if isinstance(env_settings, EnvSettingsSource):
-            moved = {name.lower(): value for name, value in moved_variables().items()}
-            env_settings.env_vars = {**env_settings.env_vars, **moved}
-        for source in (env_settings, dotenv_settings, secrets):
-            if isinstance(source, EnvSettingsSource):
-                source.env_vars = meant_for_us(source.env_vars)
-                source.decode_complex_value = as_written  # type: ignore[assignment, method-assign]
-        return init_settings, env_settings, dotenv_settings, secrets
-
-
-class GivenSettings(Settings):
-    """Settings without any source but the given values."""
-
-    model_config = SettingsConfigDict(extra="forbid")
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's signature
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the given values."""
-        return (init_settings,)

@@ -1,194 +1,147 @@
-"""The demo's offline assistant as an endpoint: `bot.demo.rules` behind the OpenAI protocol.
-
-It answers on loopback as real endpoints do: `GET /v1/models` and `POST /v1/chat/completions`, whole
-or streamed as server-sent events, with tool calls in pieces and counted tokens.
-"""
+"""The demo's offline assistant: a few rules and no AI, behind OpenAI's API on loopback."""
 
 import json
 import re
-import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
-
-from bot.demo.rules import Reading, reply
-from bot.observability.http_handlers import Request, Response, routes
-from bot.observability.http_server import serve
-from conversation_store.models import Message, Role, ToolCall
+from aiohttp import web
 
 MODEL: Final = "offline-demo"
 HOST: Final = "127.0.0.1"
-CHARACTERS_PER_TOKEN: Final = 4
+STOP_SECONDS: Final = 1.0
+BYTES_PER_TOKEN: Final = 4
 
-Json = dict[str, object]
+Json = Mapping[str, Any]
+
+THANKS: Final = re.compile(r"\b(?:thanks|thank you|thx|cheers)\b", re.IGNORECASE)
+WELCOME: Final = "You are welcome."
+INTRODUCTION: Final = (
+    "I am this bot's offline demo: a few rules, no AI. The bot around me is the real one."
+)
+EXAMPLES: Final = {
+    "calculate": "calculate and convert (What is 127*43? What is 5 km in miles?)",
+    "date_time": "look at the clock (What time is it in Tokyo?)",
+    "remember": "keep facts (Remember that Ada likes tea)",
+    "remind": "remind you (Remind me in 1 minute to stretch)",
+}
+HOW_TO_CONNECT: Final = (
+    "The bot's own commands: !help. To talk to a real model, start the demo with LLM__BASE_URL "
+    "(any OpenAI-compatible endpoint) and, where that needs one, LLM__API_KEY."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Tool call that the assistant asks for."""
+
+    tool: str
+    arguments: Json
+
+
+def _reminder(asked: re.Match[str]) -> Json:
+    at = datetime.now(UTC) + timedelta(**{f"{asked[2].lower()}s": int(asked[1])})
+    return {"text": asked[3], "at": at.isoformat(timespec="seconds")}
+
+
+_ASKED: Final = r"(?:(?:what is|what's|how much is|calculate|convert) )?"
+_RULES: Final[Sequence[tuple[str, str, Callable[[re.Match[str]], Json]]]] = (
+    (r"remember (?:that )?(.{2,500})", "remember", lambda said: {"text": said[1]}),
+    (r"what do you (?:remember|know)(?: about me)?", "recall", lambda _: {"query": ""}),
+    (r"remind me in (\d{1,3}) (minute|hour|day)s? (?:to )?(.{1,200})", "remind", _reminder),
+    (r"what time is it in ([\w /+-]{1,60})", "date_time", lambda said: {"zone": said[1]}),
+    (
+        _ASKED + r"(-?\d{1,12}(?:\.\d{1,12})? ?°?[a-z]{1,20} (?:in|to) °?[a-z]{1,20})",
+        "calculate",
+        lambda said: {"expression": said[1]},
+    ),
+    (
+        _ASKED
+        + r"(?=.*\d)(?=.*[-+*/^%!(√\u00d7÷])((?:sqrt|sin|cos|of|pi|[-\d ,.+*/^%!()√\u00d7÷])+)",
+        "calculate",
+        lambda said: {"expression": said[1].strip()},
+    ),
+)
+"""Whole message, tool, and the tool's arguments. The first rule that fits applies."""
+
+_WRITTEN_AT: Final = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d UTC\] ")
+
+
+def reply(messages: Sequence[Json], tools: Collection[str]) -> str | Call:
+    """Return the assistant's next step, given the messages of a request and the offered tools."""
+    if messages[-1]["role"] == "tool":
+        function = messages[-2]["tool_calls"][0]["function"]
+        return _sentence(function["name"], function["arguments"], messages[-1]["content"])
+    text = _WRITTEN_AT.sub("", messages[-1]["content"], count=1).strip(" \n?=.")
+    for pattern, tool, arguments in _RULES:
+        if tool in tools and (said := re.fullmatch(pattern, text, re.IGNORECASE)):
+            return Call(tool, arguments(said))
+    if THANKS.search(text):
+        return WELCOME
+    can = [example for tool, example in EXAMPLES.items() if tool in tools]
+    return "\n\n".join(
+        (INTRODUCTION, *(["I can " + ", ".join(can) + "."] if can else []), HOW_TO_CONNECT)
+    )
+
+
+def _sentence(tool: str, arguments: str, result: str) -> str:
+    """Put the result of a tool call into words; failed tools return a whole sentence."""
+    if tool == "calculate" and " = " not in result and not result.endswith("."):
+        return f"{json.loads(arguments)['expression']} = {result}."
+    return result if result.endswith(".") else f"{result}."
+
+
+# The endpoint
 
 
 @asynccontextmanager
 async def serve_assistant() -> AsyncIterator[str]:
     """Run the offline assistant on a free port of loopback and yield its base URL."""
-    handler = routes(
-        {("GET", "/v1/models"): _list_models, ("POST", "/v1/chat/completions"): _complete}
+    app = web.Application()
+    app.add_routes(
+        [web.get("/v1/models", _list_models), web.post("/v1/chat/completions", _complete)]
     )
-    async with serve(handler, host=HOST, port=0) as port:
-        yield f"http://{HOST}:{port}/v1"
-
-
-class _Function(BaseModel):
-    name: str
-    arguments: str = "{}"
-
-
-class _ToolCall(BaseModel):
-    id: str
-    function: _Function
-
-
-class _Tool(BaseModel):
-    function: _Function
-
-
-class _Part(BaseModel):
-    text: str = ""
-
-
-class _Message(BaseModel):
-    role: Role
-    content: str | list[_Part] | None = None
-    tool_calls: list[_ToolCall] | None = None
-    tool_call_id: str | None = None
-
-    def parsed(self) -> Message:
-        """Return the message as `bot.llm` has it."""
-        content = self.content
-        if isinstance(content, list):
-            content = "".join(part.text for part in content)
-        calls = [(call.id, call.function) for call in self.tool_calls or ()]
-        return Message(
-            role=self.role,
-            content=content,
-            tool_calls=tuple(ToolCall(id_, made.name, made.arguments) for id_, made in calls),
-            tool_call_id=self.tool_call_id,
-        )
-
-
-class _StreamOptions(BaseModel):
-    include_usage: bool = False
-
-
-class _Question(BaseModel):
-    """A chat completion request; other fields are ignored."""
-
-    messages: list[_Message]
-    tools: list[_Tool] | None = None
-    stream: bool = False
-    stream_options: _StreamOptions | None = None
-
-    def answered(self) -> Message:
-        """Return the answer of the rules, as a model gives it."""
-        offered = frozenset(tool.function.name for tool in self.tools or ())
-        match reply([message.parsed() for message in self.messages], offered):
-            case Reading(text):
-                return Message(Role.ASSISTANT, text)
-            case calls:
-                made = tuple(
-                    ToolCall(f"call_{uuid.uuid4().hex}", call.tool, json.dumps(call.arguments))
-                    for call in calls
-                )
-                return Message(Role.ASSISTANT, None, made)
-
-    @property
-    def wants_usage(self) -> bool:
-        """Whether the last chunk of a stream counts the tokens."""
-        return self.stream_options is not None and self.stream_options.include_usage
-
-
-async def _list_models(_: Request) -> Response:
-    model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "signal-tee-bot"}
-    return _json(200, {"object": "list", "data": [model]})
-
-
-async def _complete(request: Request) -> Response:
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_SECONDS)
+    await runner.setup()
     try:
-        question = _Question.model_validate_json(request.body)
-    except ValidationError:
-        message = "This is not a chat completion request."
-        return _json(400, {"error": {"message": message, "type": "invalid_request_error"}})
-    answer = question.answered()
-    completion: Json = {
-        "id": f"chatcmpl-{uuid.uuid4().hex}",
-        "created": int(time.time()),
-        "model": MODEL,
-    }
-    usage = _usage(request.body, answer)
-    if not question.stream:
-        return _json(200, completion | _whole(answer, usage))
-    chunks = _chunks(answer, usage if question.wants_usage else None)
-    return Response(200, _events(completion, chunks), "text/event-stream")
+        await web.TCPSite(runner, HOST, 0).start()
+        yield f"http://{HOST}:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
 
 
-def _usage(prompt: bytes, answer: Message) -> Json:
-    """Estimate tokens as four characters each."""
-    said = (answer.content or "") + "".join(call.arguments for call in answer.tool_calls)
-    prompt_tokens = len(prompt) // CHARACTERS_PER_TOKEN + 1
-    completion_tokens = len(said) // CHARACTERS_PER_TOKEN + 1
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-    }
+async def _list_models(_: web.Request) -> web.Response:
+    return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
 
 
-def _whole(answer: Message, usage: Json) -> Json:
-    message: Json = {"role": answer.role, "content": answer.content}
-    if answer.tool_calls:
-        message["tool_calls"] = [_call(call, call.arguments) for call in answer.tool_calls]
-    choice = {"index": 0, "message": message, "finish_reason": _finish_reason(answer)}
-    return {"object": "chat.completion", "choices": [choice], "usage": usage}
+async def _complete(request: web.Request) -> web.Response:
+    body = await request.read()
+    asked = json.loads(body)
+    answer = reply(asked["messages"], {tool["function"]["name"] for tool in asked.get("tools", ())})
+    common = {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": "chat.completion.chunk"}
+    chunks = [json.dumps(common | chunk) for chunk in _chunks(answer, len(body))]
+    events = "".join(f"data: {chunk}\n\n" for chunk in (*chunks, "[DONE]"))
+    return web.Response(text=events, content_type="text/event-stream")
 
 
-def _chunks(answer: Message, usage: Json | None) -> Iterator[Json]:
-    """Yield the chunks of an answer: role, words, tool calls, finish reason, usage."""
-    yield _chunk({"role": answer.role, "content": None})
-    for word in re.findall(r"\s*\S+\s*", answer.content or ""):
-        yield _chunk({"content": word})
-    for index, call in enumerate(answer.tool_calls):
-        yield _chunk({"tool_calls": [{"index": index, **_call(call, arguments="")}]})
-        for piece in _halves(call.arguments):
-            delta = {"index": index, "function": {"arguments": piece}}
-            yield _chunk({"tool_calls": [delta]})
-    yield _chunk({}, _finish_reason(answer))
-    if usage is not None:
-        yield {"object": "chat.completion.chunk", "choices": [], "usage": usage}
-
-
-def _chunk(delta: Json, finish_reason: str | None = None) -> Json:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-    return {"object": "chat.completion.chunk", "choices": [choice]}
-
-
-def _call(call: ToolCall, arguments: str) -> Json:
-    function = {"name": call.name, "arguments": arguments}
-    return {"id": call.id, "type": "function", "function": function}
-
-
-def _halves(text: str) -> tuple[str, str]:
-    middle = len(text) // 2
-    return text[:middle], text[middle:]
-
-
-def _finish_reason(answer: Message) -> str:
-    return "tool_calls" if answer.tool_calls else "stop"
-
-
-async def _events(completion: Json, chunks: Iterator[Json]) -> AsyncGenerator[bytes, None]:
-    """Return server-sent events, the last one the protocol's `[DONE]`."""
-    for chunk in chunks:
-        yield b"data: %b\n\n" % json.dumps(completion | chunk).encode()
-    yield b"data: [DONE]\n\n"
-
-
-def _json(status: int, value: Json) -> Response:
-    return Response(status, json.dumps(value).encode(), "application/json")
+def _chunks(answer: str | Call, prompt_bytes: int) -> Iterator[dict[str, Any]]:
+    """Yield the chunks of an answer: text or tool call, finish reason, estimated usage."""
+    delta: dict[str, Any] = {"role": "assistant"}
+    if isinstance(answer, Call):
+        said = json.dumps(answer.arguments)
+        function = {"name": answer.tool, "arguments": said}
+        call = {"index": 0, "id": f"call_{uuid.uuid4().hex}", "type": "function"}
+        delta["tool_calls"] = [call | {"function": function}]
+        reason = "tool_calls"
+    else:
+        said = delta["content"] = answer
+        reason = "stop"
+    for part, finish_reason in ((delta, None), ({}, reason)):
+        yield {"choices": [{"index": 0, "delta": part, "finish_reason": finish_reason}]}
+    asked, answered = prompt_bytes // BYTES_PER_TOKEN + 1, len(said) // BYTES_PER_TOKEN + 1
+    usage = {"prompt_tokens": asked, "completion_tokens": answered}
+    yield {"choices": [], "usage": usage | {"total_tokens": asked + answered}}

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from bot.errors import SignalLacks, SignalRejected
-from bot.messaging.account import Group, OwnIdentity, PeerIdentity, Profile
-from bot.messaging.deliveries import DeliveryQueue
-from bot.messaging.events import Incoming, IncomingMessage, Person
-from bot.messaging.messenger import (
+from bot.signal.account import Group, OwnIdentity, PeerIdentity, Profile
+from bot.signal.events import Incoming, IncomingMessage, Person
+from bot.signal.messenger import (
     STOP_DELIVERY_SECONDS,
     AccountStatus,
     Deliver,
+    DeliveryQueue,
     Poll,
     check_message,
 )
-from bot.messaging.receipts import Witness
+from bot.signal.receipts import DeliveryReceipts
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 
 BOT_NUMBER: Final = "+15550100000"
@@ -54,6 +54,7 @@ class DemoMessenger:
 
     def __init__(self) -> None:
         self.on_typing: Callable[[bool], None] = lambda _: None
+        self.receipts = DeliveryReceipts()
         self._to_bot = DeliveryQueue()
         self._to_phone: asyncio.Queue[FromBot] = asyncio.Queue()
         self._receiving = asyncio.Event()
@@ -61,7 +62,7 @@ class DemoMessenger:
         self._began: float | None = None
         self._last_timestamp = 0
 
-    # What the phone does
+    # Side of the phone
 
     async def say(self, text: str) -> int:
         """Write to the bot and return the message's timestamp, in ms."""
@@ -82,7 +83,7 @@ class DemoMessenger:
         async with asyncio.timeout(seconds):
             return await self._to_phone.get()
 
-    # What the bot does; see `Messenger`
+    # Side of the bot; see `Messenger`
 
     @property
     def connected(self) -> bool:
@@ -104,7 +105,7 @@ class DemoMessenger:
         """How many messages the bot has not taken yet."""
         return self._to_bot.undelivered
 
-    async def run(self, deliver: Deliver, witness: Witness | None = None) -> None:
+    async def run(self, deliver: Deliver) -> None:
         """Deliver what is typed, until cancelled."""
         self._began = time.monotonic()
 
@@ -149,56 +150,56 @@ class DemoMessenger:
         raise SignalLacks("There are no polls in the demo.")
 
     async def end_poll(self, chat: ChatId, timestamp: int) -> None:
-        """Do nothing: there are none."""
+        """Ignore the request: the demo has no polls."""
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
-        """Do nothing: a terminal cannot take back what it printed."""
+        """Ignore the request: a terminal cannot take back its lines."""
 
     async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
         """Show nothing."""
 
     async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
-        """Show on the phone that the bot is writing, or no longer."""
+        """Show on the phone whether the bot is writing."""
         self.on_typing(not stop)
 
     async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
         """Show nothing."""
 
     async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
-        """Refuse: nobody sends files from the terminal."""
+        """Refuse: the terminal sends no files."""
         raise SignalRejected("There are no files in the demo.")
 
     async def discard_file(self, file: ReceivedFile) -> None:
-        """Do nothing: there are no files."""
+        """Ignore the request: the terminal sends no files."""
 
     async def group(self, chat: ChatId) -> Group | None:
-        """Return None: there are no groups."""
+        """Return None: the demo has no groups."""
         return None
 
     async def join_group(self, chat: ChatId) -> None:
-        """Refuse: there are no groups."""
+        """Refuse: the demo has no groups."""
         raise SignalRejected("There are no groups in the demo.")
 
     async def leave_group(self, chat: ChatId) -> None:
-        """Refuse: there are no groups."""
+        """Refuse: the demo has no groups."""
         raise SignalRejected("There are no groups in the demo.")
 
     async def peer_identity(self, person: str) -> PeerIdentity | None:
-        """Return None: there are no keys."""
+        """Return None: the demo has no keys."""
         return None
 
     async def trust(self, person: str, *, safety_number: str | None) -> None:
-        """Refuse: there are no keys."""
+        """Refuse: the demo has no keys."""
         raise SignalRejected("There are no safety numbers in the demo.")
 
     async def accept_request(self, person: str) -> None:
-        """Do nothing: there are no message requests."""
+        """Ignore the request: the demo has no message requests."""
 
     async def set_profile(self, profile: Profile) -> None:
         """Show nothing."""
 
     async def own_identity(self) -> OwnIdentity:
-        """Refuse: there is no account."""
+        """Refuse: the demo has no account."""
         raise SignalRejected("The demo has no Signal account.")
 
     async def account_status(self) -> AccountStatus:

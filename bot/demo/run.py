@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -19,9 +20,9 @@ from bot import app
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.demo.assistant import MODEL, serve_assistant
-from bot.demo.bubbles import wrap
 from bot.demo.messenger import BOT_NUMBER, DemoMessenger
 from bot.demo.phone import run_phone
+from bot.foundation import Start
 from bot.observability import logs
 
 START_SECONDS: Final = 20.0
@@ -35,7 +36,7 @@ MESSAGES_PER_MINUTE: Final = 10_000
 Sections = Mapping[str, Mapping[str, object]]
 
 UNPROVEN: Final[Sections] = {"attestation": {"model_policy": "warn", "e2ee": False}}
-"""The offline assistant proves nothing, whatever policy the operator has set."""
+"""The offline assistant cannot prove anything, so the demo ignores the operator's policy."""
 
 
 async def run_demo(say: Sequence[str]) -> int:
@@ -57,7 +58,7 @@ async def run_demo(say: Sequence[str]) -> int:
             settings = _settings(folder, _assistant(base_url))
         logs.configure(level="error", log_format="console")
         width = shutil.get_terminal_size().columns
-        print("\n".join(wrap(_introduction(settings), width)), end="\n\n", flush=True)  # noqa: T201
+        print(textwrap.fill(_introduction(settings), width), end="\n\n", flush=True)  # noqa: T201
         return await _converse(settings, say)
 
 
@@ -67,12 +68,10 @@ async def _converse(settings: Settings, say: Sequence[str]) -> int:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(
             app.run(
-                settings,
+                Start(settings, messenger=messenger, to_operator=True),
                 told_to_stop=told_to_stop,
                 ready=ready.set,
-                messenger=messenger,
-                to_operator=True,
-                grace_seconds=GRACE_SECONDS,
+                bounds=app.Bounds(grace_seconds=GRACE_SECONDS),
             )
         )
         async with asyncio.timeout(START_SECONDS):
@@ -100,8 +99,7 @@ def _settings(folder: Path, more: Sections = MappingProxyType({})) -> Settings:
             "signal": {"phone_number": BOT_NUMBER, "trust": "tofu"},
             "llm": {"transcription_model": None},
             "store": {"path": folder / "store.db", "key": None, "key_source": "setting"},
-            # The phone in the terminal sends whole messages, so there is nothing to wait for.
-            "bot": {"settle_seconds": 0.0, "profile_picture": None},
+            "bot": {"profile_picture": None},
             "access": {
                 "policy": "open",
                 "note_to_self": False,

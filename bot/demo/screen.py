@@ -1,245 +1,246 @@
-"""The phone's screen: a terminal, or plain lines anywhere else."""
+"""The phone's screens: a terminal with bubbles and a line of input, or a plain transcript.
+
+The terminal needs rich and prompt-toolkit, the extra `demo`; without them, the transcript remains.
+"""
 
 import io
 import os
-from collections.abc import Callable
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TextIO
+from typing import Final, TextIO
 
-from bot.demo.bubbles import DIM, MIN_COLUMNS, RESET, Bubble, cells, clean, clusters, render
-from bot.demo.keyboard import Line
+from bot.process import read_some
+from bot.signal.styled import spans_of
+from conversation_store.models import Attachment, StyleRange, TextStyle
 
-PLAIN_COLUMNS: Final = 80
-PLAIN_ROWS: Final = 24
-REMEMBERED_BUBBLES: Final = 100
-PROMPT: Final = "> "
+MAX_MESSAGE_CHARACTERS: Final = 10_000
+MAX_LINE_BYTES: Final = 65_536
+"""The plain screen takes a longer line in pieces."""
+
+SHARE_OF_THE_WIDTH: Final = 0.75
+MIN_BUBBLE_COLUMNS: Final = 28
+TEXT_FRAME: Final = 4
+FOOTER_FRAME: Final = 6
+"""Columns of the frame next to a text and next to the footer."""
+
+KILO: Final = 1_000
+MEGA: Final = 1_000_000
+PROGRESS_MARK: Final = "🔧 "
 INVITATION: Final = "Write a message. /help; /quit or Ctrl-D ends."
 TYPING: Final = "Bot is typing…"
-LINE_BREAK: Final = "⏎"
-CLEAR_BELOW: Final = "\x1b[J"
-HOME: Final = "\x1b[H"
-PASTE_MARKED: Final = "\x1b[?2004h"
-PASTE_UNMARKED: Final = "\x1b[?2004l"
-"""Whether a terminal says where a paste begins and ends (xterm's bracketed paste)."""
+PROMPT: Final = "> "
 
+LOOKS: Final = {
+    TextStyle.BOLD: "bold",
+    TextStyle.ITALIC: "italic",
+    TextStyle.STRIKETHROUGH: "strike",
+    TextStyle.MONOSPACE: "yellow",  # a terminal has only one font
+    TextStyle.SPOILER: "reverse",
+}
 
-class Screen(Protocol):
-    """Shows bubbles one below the other: PlainScreen and TerminalScreen."""
-
-    def show(self, bubble: Bubble) -> None:
-        """Add a bubble at the bottom."""
-        ...
-
-    def edit(self, replaces: int, bubble: Bubble) -> None:
-        """Replace the bubble with timestamp `replaces`, if it can be reached."""
-        ...
-
-    def show_input(self, line: Line | None) -> None:
-        """Show the unfinished line; None while nothing can be typed."""
-        ...
-
-    def show_typing(self, typing: bool) -> None:
-        """Show whether the bot is writing."""
-        ...
-
-    def redraw(self) -> None:
-        """Draw everything again, because the window has changed."""
-        ...
-
-
-def screen_on(output: TextIO) -> Screen:
-    """Return the screen that fits an output.
-
-    Colour and cursor movement are for terminals only; `NO_COLOR` (https://no-color.org) and
-    `TERM=dumb` are respected.
-    """
-    if isinstance(output, io.TextIOWrapper):
-        output.reconfigure(errors="replace")
-    if not output.isatty() or os.environ.get("TERM", "dumb") == "dumb":
-        return PlainScreen(output)
-    return TerminalScreen(
-        output, size=lambda: _size_of(output), colour=not os.environ.get("NO_COLOR")
-    )
-
-
-def _size_of(terminal: TextIO) -> os.terminal_size:
-    columns, rows = os.get_terminal_size(terminal.fileno())
-    return os.terminal_size((columns or PLAIN_COLUMNS, rows or PLAIN_ROWS))
-
-
-class PlainScreen:
-    """A transcript: an edited bubble is printed again, and typing is not shown."""
-
-    def __init__(self, output: TextIO) -> None:
-        self._output = output
-
-    def show(self, bubble: Bubble) -> None:
-        """Print a bubble."""
-        rows = render(bubble, columns=PLAIN_COLUMNS, colour=False)
-        self._output.write("\n".join(rows) + "\n")
-        self._output.flush()
-
-    def edit(self, replaces: int, bubble: Bubble) -> None:
-        """Print the new text."""
-        del replaces
-        self.show(replace(bubble, edited=True))
-
-    def show_input(self, line: Line | None) -> None:
-        """Show nothing: whatever reads the keys echoes them."""
-
-    def show_typing(self, typing: bool) -> None:
-        """Show nothing: it would not go away again."""
-
-    def redraw(self) -> None:
-        """Do nothing: a transcript stays as it is."""
+_LINE_ENDS: Final = re.compile("\r\n|[\r\u2028\u2029]")
+_BIDI_CONTROLS: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
+_STEERING: Final = re.compile(
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]"
+)
+"""Controls of a terminal except for the end of a line, and halves of characters."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
-    bubble: Bubble
-    rows: int
+class Bubble:
+    """Message as a phone shows it.
+
+    Attributes:
+        mine: written on this phone.
+        time: of writing, ready to be shown.
+        quote: the beginning of the message that it replies to, if any.
+        note: a text of the phone itself, without sender and time.
+    """
+
+    text: str
+    mine: bool = False
+    time: str = ""
+    edited: bool = False
+    attachments: tuple[Attachment, ...] = ()
+    styles: tuple[StyleRange, ...] = ()
+    quote: str = ""
+    note: bool = False
+
+    @property
+    def footer(self) -> str:
+        """Sender and time."""
+        sender = "You" if self.mine else "Bot"
+        return f"{sender} · {self.time}{' (edited)' if self.edited else ''}"
+
+    @property
+    def is_progress(self) -> bool:
+        """Whether it only says which tools run."""
+        return not self.mine and self.text.startswith(PROGRESS_MARK)
+
+
+def screen_on(output: TextIO, keyboard: int) -> "Screen":
+    """Return the screen for an output and a keyboard.
+
+    Bubbles are for terminals only, and not for `TERM=dumb`.
+    """
+    if isinstance(output, io.TextIOWrapper):
+        output.reconfigure(errors="replace")
+    is_terminal = output.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    if is_terminal and keyboard >= 0 and os.isatty(keyboard):
+        try:
+            return TerminalScreen()
+        except ImportError:
+            output.write("For bubbles and line editing: pip install 'signal-tee-bot[demo]'\n\n")
+    return PlainScreen(output, keyboard)
+
+
+class PlainScreen:
+    """A transcript: the text of each message, then its sender and time."""
+
+    def __init__(self, output: TextIO, keyboard: int) -> None:
+        self._output = output
+        self._keyboard = keyboard
+
+    def show(self, bubble: Bubble) -> None:
+        """Print a message."""
+        quote = [f"┃ {_first_line(bubble.quote)}"] if bubble.quote else []
+        footer = [] if bubble.note else [bubble.footer]
+        files = map(_label, bubble.attachments)
+        lines = (*quote, clean(bubble.text), *footer, *files, "")
+        self._output.write("\n".join(lines) + "\n")
+        self._output.flush()
+
+    async def messages(self) -> AsyncIterator[str]:
+        """Yield the lines of the input."""
+        unread = b""
+        while piece := await read_some(self._keyboard):
+            *lines, unread = (unread + piece).split(b"\n")
+            if len(unread) > MAX_LINE_BYTES:
+                lines, unread = [*lines, unread], b""
+            for line in lines:
+                yield _message(line.decode(errors="replace"))
+        yield _message(unread.decode(errors="replace"))
 
 
 class TerminalScreen:
-    """Bubbles that scroll up, and below them the input row; above that, whether the bot is typing.
+    """Bubbles that scroll up, and below them the line of input.
 
-    The cursor rests in the last row, so drawing starts by clearing these two. An edit goes up to
-    its bubble and draws it and all bubbles below it again.
+    Tools that run and typing are shown above that line. An edited message is printed again.
 
-    Args:
-        output: a terminal that knows ECMA-48.
-        size: asked again for every bubble, because windows change.
-        colour: whether to use it.
+    Raises:
+        ImportError: the extra `demo` is not installed.
     """
 
-    def __init__(
-        self, output: TextIO, *, size: Callable[[], os.terminal_size], colour: bool
-    ) -> None:
-        self._output = output
-        self._size = size
-        self._columns = size().columns
-        self._colour = colour
-        self._drawn: list[_Drawn] = []
-        self._input: Line | None = None
+    def __init__(self) -> None:
+        from prompt_toolkit import PromptSession  # noqa: PLC0415 - an extra
+        from prompt_toolkit.key_binding import KeyBindings  # noqa: PLC0415 - as above
+        from prompt_toolkit.key_binding.key_processor import KeyPressEvent  # noqa: PLC0415
+        from rich.console import Console  # noqa: PLC0415 - as above
+
+        keys = KeyBindings()
+
+        @keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        self._console = Console(force_terminal=True, highlight=False, soft_wrap=False)
+        self._session: PromptSession[str] = PromptSession(
+            self._prompt, placeholder=INVITATION, key_bindings=keys, erase_when_done=True
+        )
         self._typing = False
-        self._rows_above = 0
+        self._progress: Bubble | None = None
 
     def show(self, bubble: Bubble) -> None:
-        """Add a bubble at the bottom."""
-        self._write(self._draw(bubble))
-
-    def edit(self, replaces: int, bubble: Bubble) -> None:
-        """Draw the bubble in place of the other, or at the bottom if that is out of reach."""
-        bubble = replace(bubble, edited=True)
-        place = self._place_of(replaces)
-        if place is None:
-            self.show(bubble)
-            return
-        redrawn, self._drawn[place:] = self._drawn[place:], []
-        rows = [self._draw(one) for one in (bubble, *(drawn.bubble for drawn in redrawn[1:]))]
-        self._write("".join(rows), rows_up=sum(drawn.rows for drawn in redrawn))
-
-    def show_input(self, line: Line | None) -> None:
-        """Show the unfinished line in the last row."""
-        if (line is None) is not (self._input is None):
-            self._output.write(PASTE_UNMARKED if line is None else PASTE_MARKED)
-        self._input = line
-        self._write("")
+        """Print a bubble; progress stays above the input until the next bubble."""
+        if bubble.is_progress:
+            self._progress = replace(bubble, edited=False)
+        else:
+            if self._progress is not None:
+                self._print(self._progress)
+                self._progress = None
+            self._print(bubble)
+        self._session.app.invalidate()
 
     def show_typing(self, typing: bool) -> None:
-        """Show above the last row whether the bot is writing."""
-        if typing is not self._typing:
-            self._typing = typing
-            self._write("")
+        """Show above the input whether the bot is writing."""
+        self._typing = typing
+        self._session.app.invalidate()
 
-    def redraw(self) -> None:
-        """Draw the last bubbles again, as many as the window has room for."""
-        size = self._size()
-        shown, room = [one.bubble for one in self._drawn], size.lines - 2
-        self._drawn.clear()
-        fitting: list[Bubble] = []
-        for bubble in reversed(shown):
-            room -= len(render(bubble, columns=size.columns, colour=False))
-            if room < 0:
-                break
-            fitting.insert(0, bubble)
-        self._rows_above = 0
-        self._write("".join(map(self._draw, fitting)), start=HOME)
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Print above the line of input inside the block."""
+        from prompt_toolkit.patch_stdout import patch_stdout  # noqa: PLC0415 - as above
 
-    def _place_of(self, timestamp: int) -> int | None:
-        """Return where in `_drawn` a bubble is, if it can still be drawn over.
+        with patch_stdout(raw=True):
+            yield
 
-        It must be on the screen, and the window as wide as before: a terminal wraps rows again
-        when its width changes, and their number is then unknown.
-        """
-        columns, lines = self._size()
-        if columns != self._columns or columns < MIN_COLUMNS:
-            return None
-        rows = 0
-        for place in reversed(range(len(self._drawn))):
-            rows += self._drawn[place].rows
-            if rows >= lines:
-                return None
-            if self._drawn[place].bubble.timestamp == timestamp:
-                return place
-        return None
+    async def messages(self) -> AsyncIterator[str]:
+        """Yield what is typed until Ctrl-C, or Ctrl-D on an empty line."""
+        while True:
+            try:
+                text = await self._session.prompt_async()
+            except (EOFError, KeyboardInterrupt):
+                return
+            yield _message(text)
 
-    def _draw(self, bubble: Bubble) -> str:
-        """Return a bubble's rows, and remember it as drawn."""
-        columns = self._size().columns
-        if columns != self._columns:
-            self._drawn.clear()
-            self._columns = columns
-        rows = render(bubble, columns=columns, colour=self._colour)
-        self._drawn = [*self._drawn[1 - REMEMBERED_BUBBLES :], _Drawn(bubble, len(rows))]
-        return "\n".join(rows) + "\n"
+    def _prompt(self) -> str:
+        status = clean(self._progress.text) if self._progress is not None else ""
+        status = status or (TYPING if self._typing else "")
+        return f"{status}\n{PROMPT}" if status else PROMPT
 
-    def _write(self, text: str, rows_up: int = 0, start: str = "\r") -> None:
-        rows_up += self._rows_above
-        up = f"\x1b[{rows_up}A" if rows_up else ""
-        typing = f"{self._dimmed(TYPING)}\n" if self._typing and self._input is not None else ""
-        self._rows_above = 1 if typing else 0
-        self._output.write(f"{start}{up}{CLEAR_BELOW}{text}{typing}{self._input_row()}")
-        self._output.flush()
+    def _print(self, bubble: Bubble) -> None:
+        from rich.align import Align  # noqa: PLC0415 - as above
+        from rich.panel import Panel  # noqa: PLC0415 - as above
+        from rich.text import Text  # noqa: PLC0415 - as above
 
-    def _input_row(self) -> str:
-        if self._input is None:
-            return ""
-        room = max(0, self._size().columns - cells(PROMPT) - 2)
-        text, cursor = self._input.text, self._input.cursor
-        if not text:
-            return f"{PROMPT}{self._dimmed(INVITATION[:room])}{_cursor_behind(PROMPT)}"
-        after = _on_one_row(text[cursor:])
-        # Of what is behind the cursor some is always seen, however long the rest is.
-        before = _tail(_on_one_row(text[:cursor]), room - min(cells(after[:room]), room // 3))
-        shown = f"{PROMPT}{before}"
-        if not after:
-            return shown
-        return f"{shown}{_head(after, room - cells(before))}{_cursor_behind(shown)}"
-
-    def _dimmed(self, text: str) -> str:
-        return f"{DIM}{text}{RESET}" if self._colour else text
+        if bubble.note:
+            self._console.print(Text(bubble.text, style="dim"))
+            return
+        # Every control character becomes one other character, so the places of styles stay.
+        shown = Text(_visible(bubble.text))
+        for span in spans_of(bubble.text, bubble.styles):
+            shown.stylize(LOOKS[span.style], span.start, span.end)
+        if bubble.quote:
+            shown = Text.assemble((f"┃ {_first_line(bubble.quote)}\n", "dim"), shown)
+        longest = max(line.cell_len for line in shown.split("\n"))
+        longest = max(longest + TEXT_FRAME, len(bubble.footer) + FOOTER_FRAME)
+        most = max(MIN_BUBBLE_COLUMNS, int(self._console.width * SHARE_OF_THE_WIDTH))
+        panel = Panel(
+            shown,
+            subtitle=Text(bubble.footer),
+            subtitle_align="right" if bubble.mine else "left",
+            border_style="cyan" if bubble.mine else "green",
+            width=min(most, longest),
+        )
+        self._console.print(Align.right(panel) if bubble.mine else panel)
+        for file in bubble.attachments:
+            self._console.print(Text(_label(file)))
 
 
-def _cursor_behind(shown: str) -> str:
-    return f"\r\x1b[{cells(shown)}C"
+Screen = PlainScreen | TerminalScreen
 
 
-def _on_one_row(text: str) -> str:
-    return clean(text).replace("\n", LINE_BREAK)
+def clean(text: str) -> str:
+    """Remove from a text what would control the terminal or reverse its direction."""
+    return _visible(_BIDI_CONTROLS.sub("", _LINE_ENDS.sub("\n", text)).expandtabs(4))
 
 
-def _head(text: str, columns: int) -> str:
-    """Return the beginning of a text, as much as fits."""
-    kept = clusters(text[: columns * 8])
-    while cells("".join(kept)) > columns:
-        del kept[-1]
-    return "".join(kept)
+def _visible(text: str) -> str:
+    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _tail(text: str, columns: int) -> str:
-    """Return the end of a text, as much as fits."""
-    kept = clusters(text[-columns * 8 :])
-    while cells("".join(kept)) > columns:
-        del kept[0]
-    return "".join(kept)
+def _message(typed: str) -> str:
+    return "".join(char for char in typed[:MAX_MESSAGE_CHARACTERS] if char != "\r")
+
+
+def _first_line(text: str) -> str:
+    return clean(text).partition("\n")[0]
+
+
+def _label(file: Attachment) -> str:
+    count = len(file.data)
+    size = f"{count} bytes" if count < KILO else f"{count / KILO:.0f} kB"
+    size = size if count < MEGA else f"{count / MEGA:.1f} MB"
+    return f"\N{PAPERCLIP} {file.name} ({size})"

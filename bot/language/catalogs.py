@@ -1,11 +1,11 @@
-"""Translations of the bot's own sentences, from gettext's .po files beside this module.
+"""Translations of the bot's own sentences, from the .po files (gettext) in this folder.
 
-The program makes its sentences in English. A translation is found by the finished sentence: whole,
-by a pattern with places such as `{code}`, or line by line. What has none stays English.
+The program makes its sentences in English. It looks up the finished sentence: the whole, by a
+pattern with places such as `{code}`, or line by line. Other sentences stay English.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Final
@@ -21,26 +21,63 @@ NAMES: Final = {
     "pt": "Português",
     "ar": "العربية",
 }
-"""By ISO 639-1, as those who speak them call them."""
+"""Names of the languages in themselves, by ISO 639-1."""
+_IN_ENGLISH: Final = ("english", "german", "spanish", "french", "portuguese", "arabic")
 
-_PLACE: Final = re.compile(r"\\\{(\w+)\\\}")
+_PLACE: Final = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """An English sentence: named places between pieces of text, and its translation."""
+
+    names: Sequence[str]
+    pieces: Sequence[str]
+    translation: str
+
+    def places(self, sentence: str) -> dict[str, str] | None:
+        """Return the words at the places of a sentence; None if it is another sentence.
+
+        Takes linear time: the sentence may quote people.
+        """
+        first, *others, last = self.pieces
+        if not (sentence.startswith(first) and sentence.endswith(last)):
+            return None
+        start, end = len(first), len(sentence) - len(last)
+        found = []
+        for piece in others:
+            place_end = sentence.find(piece, start + 1, end)
+            if place_end < 0:
+                return None
+            found.append(sentence[start:place_end])
+            start = place_end + len(piece)
+        if start >= end:
+            return None
+        return dict(zip(self.names, (*found, sentence[start:end]), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The translations of one language: of whole sentences, and of those with places in them."""
+    """The translations of one language.
+
+    Attributes:
+        edges: beginnings or ends of which every sentence with places has one.
+    """
 
     sentences: dict[str, str]
-    patterns: tuple[tuple[re.Pattern[str], str], ...]
+    patterns: tuple[Pattern, ...]
+    edges: tuple[tuple[str, ...], tuple[str, ...]]
 
     def translated(self, sentence: str) -> str | None:
-        """Return a sentence in this language; None where there is no translation."""
+        """Return a sentence in this language, or None."""
         if (whole := self.sentences.get(sentence)) is not None:
             return whole
-        for pattern, translation in self.patterns:
-            if (found := pattern.fullmatch(sentence)) is not None:
-                places = found.groupdict()
-                return translation.format(
+        begins, ends = self.edges
+        if not (sentence.startswith(begins) or sentence.endswith(ends)):
+            return None
+        for pattern in self.patterns:
+            if (places := pattern.places(sentence)) is not None:
+                return pattern.translation.format(
                     **{name: self.sentences.get(said, said) for name, said in places.items()}
                 )
         return None
@@ -60,21 +97,26 @@ def translated(text: str, language: str) -> str:
     return "\n".join(line if said is None else said for line, said in both)
 
 
+def code_of(word: str) -> str | None:
+    """Return the code of a language from its code or name, or None."""
+    known = {name.casefold(): code for code, name in NAMES.items()}
+    known |= dict(zip(_IN_ENGLISH, NAMES, strict=True))
+    return known.get(word.casefold(), word if word in NAMES else None)
+
+
 def read_catalog(language: str) -> Catalog:
     """Read the translations of a language."""
     file = resources.files(__package__).joinpath(f"{language}.po")
     entries = [entry for entry in polib.pofile(file.read_text("utf-8")) if entry.msgstr]
-    return Catalog(
-        {entry.msgid: entry.msgstr for entry in entries if "{" not in entry.msgid},
-        tuple(_patterns(entries)),
+    patterns = tuple(
+        Pattern(parts[1::2], parts[::2], entry.msgstr)
+        for entry in entries
+        if len(parts := _PLACE.split(entry.msgid)) > 1
     )
-
-
-def _patterns(entries: list[polib.POEntry]) -> Iterator[tuple[re.Pattern[str], str]]:
-    for entry in entries:
-        if "{" in entry.msgid:
-            source = _PLACE.sub(r"(?P<\1>.+?)", re.escape(entry.msgid))
-            yield re.compile(source, re.DOTALL), entry.msgstr
+    begins = tuple(one.pieces[0] for one in patterns if one.pieces[0])
+    ends = tuple(one.pieces[-1] for one in patterns if not one.pieces[0])
+    sentences = {entry.msgid: entry.msgstr for entry in entries if "{" not in entry.msgid}
+    return Catalog(sentences, patterns, (begins, ends))
 
 
 # Read at the start: a sentence must not depend on a file that can be opened.

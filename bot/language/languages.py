@@ -1,48 +1,57 @@
-"""In which language the bot itself speaks in each chat: chosen there, or as people write there."""
+"""The language of the bot in each chat: chosen there, or detected from messages."""
 
-from typing import Final, Protocol
+import re
+import tomllib
+from collections import Counter
+from importlib import resources
+from typing import Final
 
 from cachetools import LRUCache
 
 from bot.language.catalogs import ENGLISH, NAMES, translated
-from bot.language.detection import detect
+from conversation_store.store import ConversationStore
 
 MAX_CHATS: Final = 10_000
-"""Chats whose language is known at once; in others it is English until somebody writes."""
+"""Chats whose language is in memory; other chats have English until the next message."""
 
 CHOSEN: Final = "language of "
-"""What the choice of a chat is remembered by, before the chat."""
+"""Prefix of the key of a chosen language; the chat follows."""
 
+MAX_CHARACTERS: Final = 2_000
+"""The beginning of a text is enough."""
 
-class Memory(Protocol):
-    """Remembers by names. Implemented by `conversation_store.store.ConversationStore`."""
+SHORT: Final = 4
+"""In a text this short, one word of a single language is enough: `Hola!`, `Danke`."""
 
-    async def metadata_below(self, prefix: str) -> dict[str, str]:
-        """Return what is remembered by names that begin so."""
-        ...
+_ARABIC: Final = re.compile(r"[\u0600-\u06ff]+")
+_WORD: Final = re.compile(r"[^\W\d_]{2,}(?:'[^\W\d_]+)?|[^\W\d_]'[^\W\d_]+")
+"""A single letter is a word in most of them."""
 
-    async def set_metadata(self, name: str, value: str) -> None:
-        """Remember something by a name."""
-        ...
+_FREQUENT: Final = {
+    language: frozenset(words.split())
+    for language, words in tomllib.loads(
+        resources.files(__package__).joinpath("words.toml").read_text("utf-8")
+    ).items()
+}
 
 
 class Languages:
     """The languages of all chats."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
+    def __init__(self, store: ConversationStore) -> None:
+        self._store = store
         self._chosen: dict[str, str] = {}
         self._heard: LRUCache[str, str] = LRUCache(MAX_CHATS)
 
     async def resume(self) -> None:
-        """Know again what was chosen; before anything comes in."""
-        found = await self._memory.metadata_below(CHOSEN)
+        """Load the choices before messages come in."""
+        found = await self._store.metadata_below(CHOSEN)
         self._chosen = {
             name.removeprefix(CHOSEN): value for name, value in found.items() if value in NAMES
         }
 
     def notice(self, chat: str, text: str) -> None:
-        """Hear what somebody writes in a chat."""
+        """Learn the language of a chat from a message."""
         if not text.startswith("!") and (language := detect(text)) is not None:
             self._heard[chat] = language
 
@@ -51,17 +60,37 @@ class Languages:
         return self._chosen.get(chat) or self._heard.get(chat, ENGLISH)
 
     def is_chosen(self, chat: str) -> bool:
-        """Whether somebody has chosen the language of a chat."""
+        """Return whether a person has chosen the language of a chat."""
         return chat in self._chosen
 
     async def choose(self, chat: str, language: str | None) -> None:
-        """Speak a language in a chat from now on; None: as people write there."""
-        await self._memory.set_metadata(CHOSEN + chat, language or "")
+        """Set the language of a chat; None detects it from messages."""
+        await self._store.set_metadata(CHOSEN + chat, language or "")
         if language is None:
             self._chosen.pop(chat, None)
         else:
             self._chosen[chat] = language
 
     def say(self, chat: str, text: str) -> str:
-        """Return a text of the bot's own as it is said in a chat."""
+        """Translate a sentence of the bot for a chat."""
         return translated(text, self.of(chat))
+
+
+def detect(text: str) -> str | None:
+    """Return the language (ISO 639-1) of a text; None if its words are not enough.
+
+    Supports English, German, Spanish, French, Portuguese and Arabic.
+    """
+    words = _WORD.findall(text[:MAX_CHARACTERS].casefold().replace("\u2019", "'"))
+    if not words:
+        return None
+    if sum(map(len, _ARABIC.findall(text[:MAX_CHARACTERS]))) * 2 > sum(map(len, words)):
+        return "ar"
+    found: Counter[str] = Counter()
+    for word in dict.fromkeys(words):
+        speakers = [language for language, known in _FREQUENT.items() if word in known]
+        for language in speakers:
+            found[language] += 4 // len(speakers)
+    (best, most), (_, second) = [*found.most_common(2), ("", 0), ("", 0)][:2]
+    needed = 4 if len(words) <= SHORT else 8
+    return best if most >= needed and most > second else None

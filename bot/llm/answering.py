@@ -1,40 +1,53 @@
-"""One clean answer of a model, whatever it writes: with words for people, and with tool calls.
+"""Turns a model's output into one clean answer: words for people, and tool calls.
 
-The model may be asked more than once for it: to go on where the limit of tokens cut it off, to
-write a call again that could not be read, and, the first time only, to learn how it is told of
-tools.
+An answer may take several requests. The bot asks the model to continue if the limit of tokens cut
+it off, or to repeat a call that could not be read. Once, it learns how to tell the model of tools.
 """
 
 import json
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import structlog
 
-from bot.llm.answers.cleaning import cleaned, is_odd
-from bot.llm.answers.code import ends_in_code
-from bot.llm.answers.reasoning import begins_with_reasoning, without_reasoning
-from bot.llm.answers.written_calls import Lifted
-from bot.llm.continuation import GO_ON, joined, to_last_word
+from bot.llm.cleanup import cleaned, fence_after, is_odd, without_reasoning
 from bot.llm.errors import LlmError, LlmToolsRefused
 from bot.llm.learnt import Learnt
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
-from bot.llm.tool_prompt import with_tools_as_text
-from conversation_store.models import Message, Role, ToolCall
+from bot.llm.rearranged import with_tools_as_text
+from conversation_store.models import Message, Role
 
 MAX_CONTINUATIONS: Final = 3
+GO_ON: Final = (
+    "Your answer was cut off. Go on exactly where it ends, even in the middle of a sentence."
+    " Repeat nothing of it, and say nothing about this."
+)
 CALL_AGAIN: Final = "Your tool call could not be read. Make it again, whole, or answer in words."
 CALL_AGAIN_AS_TEXT: Final = (
     'Your tool call could not be read. Write it again as one JSON object, {"tool": NAME, "input":'
     " {ARGUMENTS}}, or answer in words."
 )
+CALL_SHORTER: Final = (
+    "Your tool call was cut off at the limit of tokens and did not run. Make it again with shorter"
+    " arguments, or answer in words."
+)
+NO_WORDS_YET: Final = "(My tool call was cut off.)"
+"""Stands for an answer without words, because APIs refuse empty messages."""
 MOST_TRIES: Final = 3
-"""Questions that may need no tool at all, before the endpoint is taken at its word."""
-
+"""Questions that may need no tool at all, before the endpoint is trusted to show tools."""
 MOST_CHARACTERS_OF_A_TOKEN: Final = 6
 """On average over a request with tools; JSON has about three."""
+
+MAX_OVERLAP_CHARACTERS: Final = 2_000
+MIN_OVERLAP_CHARACTERS: Final = 6
+"""Shorter overlaps are taken for chance."""
+MAX_BROKEN_WORD_CHARACTERS: Final = 40
+
+_FENCE_AGAIN: Final = re.compile(r"\A\s*(?:```|~~~)[ \t]*\w[^\n`]*\n")
+"""A fence without a language closes the block."""
 
 ToolCalling = Literal["auto", "native", "prompt", "off"]
 Ask = Callable[[ModelRequest], Awaitable[Completion]]
@@ -43,174 +56,118 @@ Ask = Callable[[ModelRequest], Awaitable[Completion]]
 log = structlog.get_logger()
 
 
+async def _unknown() -> bool | None:
+    return None
+
+
+@dataclass(eq=False)
 class Answering:
     """Gets clean answers from one model.
 
-    Args:
-        tool_calling: how it is told of tools; `auto`: natively, unless its endpoint says no.
-        learnt: how it is to be told of them, from earlier questions.
+    Attributes:
+        tool_calling: how the model is told of tools; `auto`: natively, unless that is refused.
+        learnt: how to tell it, from earlier questions.
+        calls_tools: asks the endpoint whether the model can call tools; None if unknown.
     """
 
-    def __init__(self, tool_calling: ToolCalling, learnt: Learnt) -> None:
-        self._tool_calling = tool_calling
-        self._learnt = learnt
-        self._tries_left = MOST_TRIES
-        self._is_trying = False
+    tool_calling: ToolCalling
+    learnt: Learnt
+    calls_tools: Callable[[], Awaitable[bool | None]] = _unknown
+    _tries_left: int = field(default=MOST_TRIES, init=False)
 
     async def answer(self, request: ModelRequest, ask: Ask) -> Completion:
-        """Return the model's answer; requests that it took besides are its `earlier` ones.
-
-        Raises:
-            LlmError: no usable answer.
-        """
-        if self._tool_calling == "off":
-            return await self._clean(replace(request, tools=()), ask, prompted=True)
-        if self._tells_in_prompt:
-            return await self._clean(request, ask, prompted=True)
+        """Return the model's answer, with the answers to further requests as `earlier` ones."""
+        if self.tool_calling == "off":
+            return await _clean(replace(request, tools=()), ask, prompted=True)
+        is_auto = self.tool_calling == "auto"
+        if is_auto and request.tools and self.learnt.tool_calling is None:
+            can = await self.calls_tools()
+            if can is not None:
+                await self.learnt.note(tool_calling="native" if can else "prompt")
+        if "prompt" in (self.tool_calling, self.learnt.tool_calling):
+            return await _clean(request, ask, prompted=True)
         try:
-            answer = await self._clean(request, ask, prompted=False)
+            answer = await _clean(request, ask, prompted=False)
         except LlmToolsRefused:
-            if self._tool_calling != "auto":
+            if not is_auto:
                 raise
-            await self._learnt.tell_of_tools("prompt")
-            return await self._clean(request, ask, prompted=True)
-        if self._tool_calling == "auto" and self._learnt.tool_calling is None and request.tools:
-            return await self._learn_of_tools(request, answer, ask)
-        return answer
-
-    @property
-    def _tells_in_prompt(self) -> bool:
-        if self._tool_calling == "auto":
-            return self._learnt.tool_calling == "prompt"
-        return self._tool_calling == "prompt"
-
-    async def _learn_of_tools(
-        self, request: ModelRequest, answer: Completion, ask: Ask
-    ) -> Completion:
-        """Find out whether the endpoint leaves tools out in silence; return the better answer."""
-        if answer.message.tool_calls:
-            await self._learnt.tell_of_tools("native")
-        elif self._tries_left and not self._is_trying and _may_be_without_tools(request, answer):
-            self._is_trying = True  # one of perhaps many turns is enough
-            self._tries_left -= 1
-            try:
-                return await self._try_without_tools(request, answer, ask)
-            except LlmError as error:
-                log.info("llm.not_learnt", error=type(error).__name__)
-            finally:
-                self._is_trying = False
-        return answer
-
-    async def _try_without_tools(
-        self, request: ModelRequest, answer: Completion, ask: Ask
-    ) -> Completion:
-        """Ask without tools, and where that counts the same tokens, with tools as text.
-
-        Only a model that calls a tool then, and did not before, has not known of any: some
-        endpoints count what is said alone.
-        """
-        without = await ask(ModelRequest(request.messages))
-        if _prompt_tokens(without) != _prompt_tokens(answer):
-            await self._learnt.tell_of_tools("native")
-            return _after([without], answer)
-        again = await self._clean(request, ask, prompted=True)
-        if again.message.tool_calls:
-            await self._learnt.tell_of_tools("prompt")
-            return _after([answer, without], again)
-        if not self._tries_left:
-            await self._learnt.tell_of_tools("native")
-        return _after([without, again], answer)
-
-    async def _clean(self, request: ModelRequest, ask: Ask, *, prompted: bool) -> Completion:
-        asked = with_tools_as_text(request) if prompted else request
-        answer = await _whole(asked, await ask(asked), ask)
-        if answer.finish_reason != CUT_OFF and not is_odd(answer.message.content or ""):
+            await self.learnt.note(tool_calling="prompt")
+            return await _clean(request, ask, prompted=True)
+        if not is_auto or self.learnt.tool_calling is not None:
             return answer
-        offered = _offered(request)
-        found = _found(answer, offered, prompted=prompted)
-        if found.is_broken and request.may_call and request.tools:
-            log.info("llm.broken_call", kind="prompt" if prompted else "native")
-            nudge = CALL_AGAIN_AS_TEXT if prompted else CALL_AGAIN
-            again = _followed_by(asked, answer.message.content or "", nudge)
-            answer = _after([answer], await _whole(again, await ask(again), ask))
-            found = _found(answer, offered, prompted=prompted)
-        return _with(answer, found)
+        return await self._checked(request, answer, ask)
+
+    async def _checked(self, request: ModelRequest, answer: Completion, ask: Ask) -> Completion:
+        """Find out whether the endpoint silently drops tools; return the better answer.
+
+        Some endpoints count only the messages. So the model did not know of its tools only if it
+        calls one now that they are text, and did not before.
+        """
+        if answer.message.tool_calls:
+            await self.learnt.note(tool_calling="native")
+        if not self._tries_left or not _may_be_without_tools(request, answer):
+            return answer
+        self._tries_left -= 1
+        try:
+            again = await _clean(request, ask, prompted=True)
+        except LlmError as error:
+            log.info("llm.not_learnt", error=type(error).__name__)
+            return answer
+        if again.message.tool_calls:
+            await self.learnt.note(tool_calling="prompt")
+            return _after([answer], again)
+        if not self._tries_left:
+            await self.learnt.note(tool_calling="native")
+        return _after([again], answer)
 
 
 def _may_be_without_tools(request: ModelRequest, answer: Completion) -> bool:
     """Whether the endpoint counted too few tokens for a prompt with the tools in it.
 
-    A count that is too low for the messages alone says nothing: some leave out what they cached.
+    A count that is too low even for the messages tells nothing: some endpoints omit cached tokens.
     """
-    counted = _prompt_tokens(answer)
-    if counted is None:
+    if answer.message.tool_calls or answer.usage is None or answer.usage.is_estimated:
         return False
-    most = MOST_CHARACTERS_OF_A_TOKEN * counted
+    most = MOST_CHARACTERS_OF_A_TOKEN * answer.usage.prompt_tokens
     said = sum(len(message.content or "") for message in request.messages)
-    if said > most:
-        return False
-    tools = sum(len(json.dumps(tool.parameters)) + len(tool.description) for tool in request.tools)
-    return most < said + tools
+    return said <= most < said + sum(tool.size for tool in request.tools)
 
 
-def _prompt_tokens(answer: Completion) -> int | None:
-    usage = answer.usage
-    return usage.prompt_tokens if usage is not None and not usage.is_estimated else None
-
-
-def _offered(request: ModelRequest) -> frozenset[str]:
-    """Return the names of tools that the model knows of, those of earlier calls among them."""
+async def _clean(request: ModelRequest, ask: Ask, *, prompted: bool) -> Completion:
+    """Return a clean answer, after asking again if its call cannot be read."""
+    asked = with_tools_as_text(request) if prompted else request
     called = {call.name for message in request.messages for call in message.tool_calls}
-    return frozenset({tool.name for tool in request.tools} | called)
+    offered = frozenset({tool.name for tool in request.tools} | called)
+    answer = await _whole(asked, await ask(asked), ask)
+    found, is_broken = _read(answer, offered, prompted=prompted)
+    if not (is_broken and request.may_call and request.tools):
+        return found
+    log.info("llm.broken_call", kind="prompt" if prompted else "native")
+    shorter_or_whole = CALL_SHORTER if answer.finish_reason == CUT_OFF else CALL_AGAIN
+    nudge = CALL_AGAIN_AS_TEXT if prompted else shorter_or_whole
+    request = _followed_by(asked, answer.message.content or "", nudge)
+    again = await _whole(request, await ask(request), ask)
+    return _after([answer], _read(again, offered, prompted=prompted)[0])
 
 
-async def _whole(request: ModelRequest, answer: Completion, ask: Ask) -> Completion:
-    """Have an answer in words that was cut off go on, until it is whole or too long.
-
-    Its reasoning stays in it until all of it is there: only then is it known where that ends.
-    """
-    for _ in range(MAX_CONTINUATIONS):
-        whole = answer.message.content or ""
-        words = whole if ends_in_code(whole) else without_reasoning(whole)
-        if answer.finish_reason != CUT_OFF or answer.message.tool_calls or not words.strip():
-            break
-        begun = to_last_word(words)
-        before = whole.rstrip().removesuffix(words.rstrip())
-        if whole.rstrip() == before:
-            before = ""  # reasoning stands among the words
-        try:
-            rest = await ask(_followed_by(request, begun, GO_ON))
-        except LlmError as error:
-            # What has come is worth more than none of it; that it was cut off is said.
-            log.warning("llm.not_continued", error=type(error).__name__)
-            break
-        text = before + joined(begun, _without_new_reasoning(rest.message.content or ""))
-        answer = _after([answer], replace(rest, message=replace(rest.message, content=text)))
-    return answer
-
-
-def _without_new_reasoning(rest: str) -> str:
-    """Return the rest of an answer without what the model thought before it went on."""
-    return without_reasoning(rest) if begins_with_reasoning(rest) else rest
-
-
-def _followed_by(request: ModelRequest, said: str, answer: str) -> ModelRequest:
-    """Return a request with what the model said, and what a person would say to that."""
-    more = [Message(Role.ASSISTANT, said), Message(Role.USER, answer)]
-    return replace(request, messages=[*request.messages, *more])
-
-
-def _found(answer: Completion, offered: Collection[str], *, prompted: bool) -> Lifted:
-    """Return what an answer says and calls; calls that the endpoint tells apart stay in it."""
-    found = cleaned(answer.message.content or "", offered, prompted=prompted)
-    if answer.finish_reason == CUT_OFF and answer.message.tool_calls:
-        return replace(found, is_broken=not _whole_calls(answer.message.tool_calls))
-    return replace(found, is_broken=found.is_broken and not answer.message.tool_calls)
-
-
-def _whole_calls(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return those calls of a cut answer that had come whole."""
-    return tuple(call for call in calls if _is_object(call.arguments))
+def _read(
+    answer: Completion, offered: Collection[str], *, prompted: bool
+) -> tuple[Completion, bool]:
+    """Return an answer with its clean words and whole calls, and whether a call was broken."""
+    words, calls = answer.message.content or "", answer.message.tool_calls
+    is_cut = answer.finish_reason == CUT_OFF
+    if not is_cut and not is_odd(words):
+        return answer, False
+    found = cleaned(words, offered, prompted=prompted)
+    if calls:
+        is_broken = is_cut and not all(_is_object(call.arguments) for call in calls)
+        calls = tuple(call for call in calls if not is_cut or _is_object(call.arguments))
+    else:
+        # Some servers drop a call that was cut off, so nothing at all is left.
+        is_broken = found.is_broken or (is_cut and not words.strip())
+        calls = tuple(replace(call, id=f"call_{secrets.token_hex(8)}") for call in found.calls)
+    message = replace(answer.message, content=found.words or None, tool_calls=calls)
+    return replace(answer, message=message), is_broken
 
 
 def _is_object(arguments: str) -> bool:
@@ -220,20 +177,70 @@ def _is_object(arguments: str) -> bool:
         return False
 
 
-def _with(answer: Completion, found: Lifted) -> Completion:
-    """Return an answer with the words and the calls that were found in it."""
-    calls = answer.message.tool_calls
-    if answer.finish_reason == CUT_OFF:
-        calls = _whole_calls(calls)
-    if not calls:
-        calls = tuple(
-            ToolCall(f"call_{secrets.token_hex(8)}", call.name, call.arguments)
-            for call in found.calls
-        )
-    message = replace(answer.message, content=found.words or None, tool_calls=calls)
-    return replace(answer, message=message)
+async def _whole(request: ModelRequest, answer: Completion, ask: Ask) -> Completion:
+    """Continue an answer in words that was cut off, until it is whole or too long.
+
+    Its reasoning stays in it until then, because only the whole answer shows its end.
+    """
+    for _ in range(MAX_CONTINUATIONS):
+        whole = answer.message.content or ""
+        is_call = bool(answer.message.tool_calls)
+        if answer.finish_reason != CUT_OFF or is_call or not without_reasoning(whole).strip():
+            break
+        begun = to_last_word(whole)
+        try:
+            rest = await ask(_followed_by(request, without_reasoning(begun), GO_ON))
+        except LlmError as error:
+            # A part of the answer is better than nothing, and people are told that it was cut off.
+            log.warning("llm.not_continued", error=type(error).__name__)
+            break
+        text = joined(begun, without_reasoning(rest.message.content or ""))
+        answer = _after([answer], replace(rest, message=replace(rest.message, content=text)))
+    return answer
+
+
+def _followed_by(request: ModelRequest, said: str, reply: str) -> ModelRequest:
+    """Return a request that goes on with the model's words and a reply to them."""
+    words = said if said.strip() else NO_WORDS_YET
+    more = [Message(Role.ASSISTANT, words), Message(Role.USER, reply)]
+    return replace(request, messages=[*request.messages, *more])
 
 
 def _after(earlier: Sequence[Completion], answer: Completion) -> Completion:
-    """Return an answer that took other requests before."""
     return replace(answer, earlier=(*earlier, *answer.earlier))
+
+
+def to_last_word(text: str) -> str:
+    """Return a text without its last word, which may be half of one.
+
+    The rest ends in white space, so a continuation can be joined to it without a guess. A text
+    without spaces, as in Chinese, stays as it is.
+    """
+    last_space = max(text.rfind(" "), text.rfind("\n"))
+    is_word = len(text) - last_space <= MAX_BROKEN_WORD_CHARACTERS
+    return text[: last_space + 1] if last_space >= 0 and is_word else text
+
+
+def joined(begun: str, rest: str) -> str:
+    """Return an answer with its continuation, without the words that the latter repeats.
+
+    Args:
+        begun: ends in white space, see `to_last_word`, or in the middle of a text without spaces.
+        rest: as the model wrote it.
+    """
+    fence = ""
+    for line in begun.splitlines():
+        fence = fence_after(line, fence)
+    if fence:
+        rest = _FENCE_AGAIN.sub("", rest, count=1)
+    has_space, has_new_line = begun[-1:].isspace(), begun.endswith("\n")
+    if has_space and not has_new_line:
+        rest = rest.lstrip()
+    said = begun.rstrip()[-MAX_OVERLAP_CHARACTERS:]
+    lengths = range(min(len(rest), len(said)), 0, -1)
+    overlap = next((length for length in lengths if said.endswith(rest[:length])), 0)
+    is_line_again = not has_new_line and overlap == len(said.rpartition("\n")[2].strip())
+    if overlap < MIN_OVERLAP_CHARACTERS and not is_line_again:
+        return begun + rest
+    again = rest[overlap:]
+    return begun + (again.lstrip() if has_space else again)

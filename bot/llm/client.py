@@ -1,92 +1,79 @@
-"""The model's endpoint: one request in, one whole answer out.
+"""The client of one model's endpoint: one request in, one whole answer out.
 
-An endpoint that has not answered once since the start may have a wrong address: it is tried for a
-few seconds only. One that has answered, or says that it is busy, is worth the patience of
-`RetryPolicy`.
+An endpoint that has not answered once since the start may have a wrong address, so the client
+retries for a few seconds only. Otherwise it retries for as long as `RetryPolicy` says.
 
-The answer is streamed where the endpoint can stream, so that a silent endpoint is told from a
-slow one, and only a whole answer leaves. So a request may be tried again also after an answer has
-begun and broken off; only a few times, as the model has worked for each.
-dialects: bot.llm.dialects; errors: bot.llm.errors.
+The answer is streamed if the endpoint can stream, because that tells a silent endpoint from a slow
+one. Only whole answers leave the client, so it can also retry after an answer broke off. It does so
+only a few times, because the model works for each.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import structlog
+from pydantic_core import from_json
 
-from bot.http_client import new_tls_context
-from bot.llm.attested import Admission, Encryption
-from bot.llm.counting import counted
-from bot.llm.dialect import AnswerReader, Asked, Dialect, ListedModel, Parameter, WireRequest
-from bot.llm.dialects.openai.dialect import OpenAi
-from bot.llm.endpoint import Endpoint
-from bot.llm.errors import (
-    LlmBroken,
-    LlmError,
-    LlmRejected,
-    LlmTimeout,
-    LlmUnavailable,
-    LlmUnreachable,
-)
-from bot.llm.failures import EndpointRefusal, refusal_from_http
+from bot.config.llm import LlmSettings
+from bot.llm.api import Answer, Api, Asked, Block, Endpoint, ListedModel, Parameter, Sealing
+from bot.llm.errors import LlmBroken, LlmError, LlmRejected, LlmTimeout, LlmUnreachable
 from bot.llm.learnt import Learnt
-from bot.llm.messages import Completion, ModelRequest, ToolSpec
-from bot.llm.reach import ENDS_WITH_V1, Reach
-from bot.llm.receiving import exchange_of, received
-from bot.llm.retry import LongWait, RetryPolicy, retry_after_seconds
-from bot.llm.roles import without_system_role
-from bot.llm.transport import AiohttpTransport, bounded_body, sent
+from bot.llm.messages import Completion, ModelRequest
+from bot.llm.openai import OpenAi
+from bot.llm.refusals import WEB_PAGE, EndpointRefusal, refusal_from_http
+from bot.llm.retry import Reach, RetryPolicy, retry_after_seconds
 from bot.observability.metrics import (
+    LLM_FIRST_BYTE_SECONDS,
+    LLM_REQUESTS,
     LLM_RETRIES,
+    LLM_SECONDS,
     LLM_TOKENS,
     LLM_WAITING,
 )
-from conversation_store.models import Message, Role
+from conversation_store.models import Message, NewExchange
+from tools.base import ToolSpec
+from tools.http import AiohttpTransport, bounded_body, new_tls_context, sent
 
-TOTAL_SECONDS: Final = 600.0
-"""One answer from the request to its last byte, however steadily it trickles."""
 MODELS_SECONDS: Final = 15.0
+CONTEXT_SECONDS: Final = 3.0
+"""The first answer waits for the question how much the model reads."""
 MODELS_CONNECTIONS: Final = 2
 MAX_BROKEN_ANSWERS: Final = 3
-"""How many answers may break off or make no sense; each costs what a whole one does."""
+"""Answers that may break off or make no sense; each costs as much as a whole one."""
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_MODEL_LIST_BYTES: Final = 8 * 1024 * 1024
+AFTER_THE_END_SECONDS: Final = 1.0
+"""How long the end of the HTTP body may take after the answer; the connection stays usable then."""
+FED_AT_ONCE_BYTES: Final = 32 * 1024
+"""Bytes read between two turns of the event loop; a socket may deliver several times as much."""
 
 DEFAULT_RETRY: Final = RetryPolicy()
+NOT_UNDERSTOOD: Final = "The endpoint's list of models could not be understood."
 
-WEB_PAGE: Final = f"It answers with a web page. {ENDS_WITH_V1}"
-
-__all__ = ["Endpoint", "LlmClient", "open_transport"]
-
-Said = TypeVar("Said")
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
 
 def open_transport(
     endpoint: Endpoint, *, tls: ssl.SSLContext | None = None
-) -> httpx.AsyncBaseTransport:
-    """Return a transport fit for the endpoint, with a running loop; the caller closes it.
-
-    It follows no redirect, reads nothing from the environment and, for plain http, makes no TLS
-    context.
+) -> httpx2.AsyncBaseTransport:
+    """Return a transport for the endpoint, with a running loop; the caller closes it.
 
     Args:
-        endpoint: where to.
-        tls: whose certificates are believed; None: the usual certificate authorities.
+        tls: None trusts the usual certificate authorities; plain http gets no context at all.
     """
     if tls is None and urlsplit(endpoint.base_url).scheme == "https":
         tls = new_tls_context()
@@ -97,78 +84,125 @@ def open_transport(
     )
 
 
+def endpoint_of(llm: LlmSettings) -> Endpoint:
+    """Return the model's endpoint as the client takes it."""
+    return Endpoint(
+        base_url=llm.base_url,
+        model=llm.model,
+        api_key=llm.key,
+        timeout_seconds=llm.timeout_seconds,
+        max_concurrency=llm.max_concurrency,
+    )
+
+
+def api_of(llm: LlmSettings, endpoint: Endpoint) -> Api:
+    """Return the API of a model's endpoint; the code of an unused API takes no memory."""
+    match llm.dialect:
+        case "openai":
+            return OpenAi(endpoint)
+        case "anthropic":
+            from bot.llm.anthropic import Anthropic  # noqa: PLC0415
+
+            return Anthropic(endpoint)
+        case "bedrock":
+            from bot.llm.bedrock import Bedrock, Credentials  # noqa: PLC0415
+
+            if llm.region is None or llm.access_key_id is None or llm.secret_access_key is None:
+                return Bedrock(endpoint)  # with a bearer key, as the settings have made sure
+            credentials = Credentials(
+                region=llm.region,
+                access_key_id=llm.access_key_id.get_secret_value(),
+                secret_access_key=llm.secret_access_key.get_secret_value(),
+                session_token=llm.session_token.get_secret_value() if llm.session_token else None,
+            )
+            return Bedrock(endpoint, credentials)
+        case "gemini":
+            from bot.llm.gemini import Gemini  # noqa: PLC0415
+
+            return Gemini(endpoint)
+        case "ollama":
+            from bot.llm.ollama import Ollama  # noqa: PLC0415
+
+            return Ollama(endpoint, context_tokens=llm.context_tokens)
+
+
+@contextlib.asynccontextmanager
+async def open_client(llm: LlmSettings) -> AsyncIterator["LlmClient"]:
+    """Open a client that asks the endpoint about itself and sends no messages."""
+    endpoint = endpoint_of(llm)
+    async with open_transport(endpoint) as transport:
+        yield LlmClient(transport, endpoint, api_of(llm, endpoint))
+
+
+@contextlib.contextmanager
+def counted(asked_for: Literal["answer", "transcription"]) -> Iterator[None]:
+    """Count a request by its outcome, and time an answered one."""
+    began = time.monotonic()
+    outcome = "cancelled"
+    try:
+        yield
+        outcome = "ok"
+        LLM_SECONDS.labels(asked_for).observe(time.monotonic() - began)
+    except LlmError as error:
+        outcome = error.outcome
+        raise
+    finally:
+        LLM_REQUESTS.labels(asked_for, outcome).inc()
+
+
 def _tell_nobody() -> None:
-    """Whoever asks does not mind the wait."""
-
-
-class _TryAgain(Exception):
-    """Nothing of an answer has come, and the next attempt may fare better."""
-
-    def __init__(self, error: LlmError, after_seconds: float | None = None) -> None:
-        super().__init__()
-        self.error = error
-        self.after_seconds = after_seconds
-
-
-class _Refused(Exception):
-    """The endpoint will not answer this request as it was asked."""
-
-    def __init__(self, refusal: EndpointRefusal) -> None:
-        super().__init__()
-        self.refusal = refusal
+    """Stands for a caller that does not mind the wait."""
 
 
 class LlmClient:
-    """Asks the model of one endpoint.
+    """Asks the model of one endpoint; every question raises LlmError without a usable answer.
 
     Args:
-        transport: sends the requests, see `open_transport`; closed by whoever made it. There is no
-            `httpx.AsyncClient` around it: its redirects, cookies and hooks are not for an endpoint,
-            and cost 0.4 ms a request.
-        endpoint: which model, and where.
-        dialect: what is spoken there; None: OpenAI's.
-        retry: when to try again.
-        total_seconds: bound of one attempt, from the request to the last byte.
-        admission: asked before everything that is sent of a conversation; None admits all.
-        encryption: of what is said, to the model; None sends it as it is.
-        learnt: what the endpoint refuses, from earlier runs too.
+        transport: sends the requests, see `open_transport`; its creator closes it. A
+            `httpx2.AsyncClient` around it would cost 0.4 ms a request for redirects, cookies and
+            hooks, which endpoints do not need.
+        api: None: OpenAI's.
+        admit: called before each request with parts of a conversation; returns whether the endpoint
+            is proven, and raises LlmNotAttested if nothing may be sent.
+        seal: returns fresh keys for one request; LlmNotAttested without a verified key. None
+            sends conversations in the clear.
+        learnt: parts of requests that the endpoint refuses, from earlier runs too.
 
     Attributes:
-        reach: what is known of the way to the endpoint.
+        reach: whether the endpoint can be reached.
     """
 
     def __init__(
         self,
-        transport: httpx.AsyncBaseTransport,
+        transport: httpx2.AsyncBaseTransport,
         endpoint: Endpoint,
-        dialect: Dialect | None = None,
+        api: Api | None = None,
         *,
         retry: RetryPolicy = DEFAULT_RETRY,
-        total_seconds: float = TOTAL_SECONDS,
-        admission: Admission | None = None,
-        encryption: Encryption | None = None,
+        admit: Callable[[], Awaitable[bool]] | None = None,
+        seal: Callable[[], Awaitable[Sealing]] | None = None,
         learnt: Learnt | None = None,
     ) -> None:
         self._transport = transport
-        self._dialect = dialect or OpenAi(endpoint)
-        if encryption is not None and not self._dialect.seals:
-            raise ValueError("this dialect sends nothing encrypted")
+        self._api = api or OpenAi(endpoint)
+        if seal is not None and not self._api.seals:
+            raise ValueError("this API sends nothing encrypted")
         self._retry = retry
-        self._total_seconds = total_seconds
-        self._admission = admission
-        self._encryption = encryption
+        self._total_seconds = endpoint.total_seconds
+        self._admit = admit
+        self._seal = seal
         self._slots = asyncio.Semaphore(endpoint.max_concurrency)
         self._learnt = learnt or Learnt()
         self.reach = Reach(endpoint.base_url)
 
     @property
-    def busy(self) -> bool:
-        """Whether another request would have to wait for a place at the endpoint."""
-        return self._slots.locked()
+    def encrypts(self) -> bool:
+        """Whether conversations are encrypted to the model's own machine."""
+        return self._seal is not None
 
     def use_key(self, api_key: str | None) -> None:
-        """Take another key, from the next request on."""
-        self._dialect.use_key(api_key)
+        """Use another key, from the next request on."""
+        self._api.use_key(api_key)
 
     async def complete(
         self,
@@ -177,251 +211,258 @@ class LlmClient:
         *,
         may_call: bool = True,
         still_trying: Callable[[], None] = _tell_nobody,
+        cancelled: Callable[[], None] = _tell_nobody,
         patience: RetryPolicy | None = None,
     ) -> Completion:
         """Return the model's whole answer.
 
-        Waits for its turn among `max_concurrency` requests first; that wait ends because each of
-        those has a bound.
+        Waits for one of `max_concurrency` places first. That wait ends, because each request has a
+        bound.
 
         Args:
-            messages: the conversation, oldest first.
-            tools: what the model is told that it may call, see `ModelRequest`.
-            may_call: whether it may call them in this answer.
-            still_trying: called once when the endpoint has been tried again for so long that
-                whoever waits is to be told.
-            patience: when to try this request again; None: as all others.
-
-        Raises:
-            LlmError: no usable answer, see bot.llm.errors for the kinds.
+            messages: see `ModelRequest`, as for `tools` and `may_call`.
+            still_trying: called once if the retries take long.
+            cancelled: called if the request is cancelled after it has got its place.
+            patience: when to try this request again; None: as usual.
         """
         request = ModelRequest(messages, tools, may_call)
-        retry = patience or self._retry
-        long_wait = LongWait(retry.silent_seconds, still_trying)
-        with counted("answer"), self.reach.noting(), long_wait:
-            completion = await self._answer(request, retry, long_wait)
+        with counted("answer"), self.reach.noting():
+            completion = await self._answer(
+                request, patience or self._retry, still_trying, cancelled
+            )
         if completion.usage is not None:
             LLM_TOKENS.labels("prompt").inc(completion.usage.prompt_tokens)
             LLM_TOKENS.labels("completion").inc(completion.usage.completion_tokens)
         return completion
 
-    async def models(self) -> tuple[str, ...]:
-        """Return the ids of the models that the endpoint offers; tried once.
+    # Questions about the endpoint; asked once ------------------------------------------------
 
-        Raises:
-            LlmError: no usable answer.
-        """
-        body = await self._told(self._dialect.listing())
-        return tuple(model.id for model in _understood(self._dialect.listed, body))
+    async def models(self) -> tuple[str, ...]:
+        """Return the ids of the endpoint's models; LlmError without a usable answer."""
+        listed = await self._told(*self._api.listing())
+        return tuple(model.id for model in listed)
 
     async def about(self) -> ListedModel | None:
-        """Return what the endpoint says that its model can do; tried once.
-
-        None: it does not know the model.
-
-        Raises:
-            LlmError: no usable answer.
-        """
+        """Return the endpoint's facts about its model, or None for an unknown model."""
         try:
-            body = await self._told(self._dialect.lookup())
+            return await self._told(*self._api.lookup())
         except LlmRejected as refused:
             if refused.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
-        return _understood(self._dialect.looked_up, body)
 
     async def sees_images(self) -> bool | None:
-        """Return whether the endpoint says that its model takes images; tried once.
-
-        None: it says nothing about that.
-
-        Raises:
-            LlmError: no usable answer.
-        """
+        """Return whether the model takes images, None if unknown; errors as in `about`."""
         model = await self.about()
         return model.sees_images if model is not None else None
 
-    async def time(self) -> datetime | None:
-        """Return what time it is at the endpoint, by its answer's `Date` (RFC 9110, 6.6.1).
+    async def calls_tools(self) -> bool | None:
+        """Return whether the model can call tools; None if its API cannot tell, or gives no answer.
 
-        None: it does not say. Whole seconds; asked once.
-
-        Raises:
-            LlmError: no usable answer.
+        Only Ollama tells; other endpoints are not asked.
         """
-        async with self._asked_about(self._dialect.listing()) as response:
+        if not self._api.tells_tools:
+            return None
+        try:
+            model = await self.about()
+        except LlmError as error:
+            log.info("llm.not_learnt", error=type(error).__name__)
+            return None
+        return model.calls_tools if model is not None else None
+
+    async def context_tokens(self) -> int | None:
+        """Return how many tokens the model reads; None if its endpoint gives no answer in time."""
+        try:
+            async with asyncio.timeout(CONTEXT_SECONDS):
+                model = await self.about()
+                if model is not None and model.at_llama_cpp:
+                    return await self._told(*self._api.properties())
+        except (LlmError, TimeoutError) as error:
+            log.info("llm.not_learnt", error=type(error).__name__)
+            return None
+        return model.context_tokens if model is not None else None
+
+    async def time(self) -> datetime | None:
+        """Return the time at the endpoint by its answer's `Date` (RFC 9110, 6.6.1), in seconds.
+
+        None: it sends none.
+        """
+        request, _ = self._api.listing()
+        async with self._asked_about(request) as response:
             said = response.headers.get("date", "")
         try:
             return parsedate_to_datetime(said).astimezone(UTC)
         except ValueError:
             return None
 
-    async def _told(self, request: WireRequest) -> bytes:
-        """Return what the endpoint answers to a question about itself."""
+    async def _told(self, request: httpx2.Request, read: Callable[[Block], T]) -> T:
         async with self._asked_about(request) as response:
             body = await bounded_body(response, MAX_MODEL_LIST_BYTES)
         if not response.is_success:
-            raise refusal_from_http(response.status_code, body).as_error()
+            raise refusal_from_http(response.status_code, body).error
         if _is_web_page(response):
-            raise LlmUnreachable(WEB_PAGE, final=False)
-        return body
+            raise LlmUnreachable(WEB_PAGE, is_final=False)
+        try:
+            return read(from_json(body))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise LlmBroken(NOT_UNDERSTOOD) from error
 
     @contextlib.asynccontextmanager
-    async def _asked_about(self, request: WireRequest) -> AsyncIterator[httpx.Response]:
-        """Ask the endpoint about itself; what comes is read inside the block, within its bound."""
+    async def _asked_about(self, request: httpx2.Request) -> AsyncIterator[httpx2.Response]:
+        """Provide the response to a question about the endpoint; its body is read inside."""
         try:
-            async with (
-                asyncio.timeout(MODELS_SECONDS),
-                sent(self._transport, _http(request)) as response,
-            ):
+            async with asyncio.timeout(MODELS_SECONDS), sent(self._transport, request) as response:
                 self.reach.reached()
                 yield response
-        except (TimeoutError, httpx.ReadTimeout):
+        except (TimeoutError, httpx2.ReadTimeout):
             raise LlmTimeout("The endpoint sent no list of models in time.") from None
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             raise self.reach.lost(error) from error
 
+    # Questions to the model -------------------------------------------------------------------
+
     async def _answer(
-        self, request: ModelRequest, retry: RetryPolicy, long_wait: LongWait
+        self,
+        request: ModelRequest,
+        retry: RetryPolicy,
+        still_trying: Callable[[], None],
+        cancelled: Callable[[], None],
     ) -> Completion:
-        """Attempt until an answer comes, a failure is final or the time for retries is over."""
+        """Try until an answer comes, a failure is final or the time for retries is over."""
         give_up_at = unreached_until = math.inf
         failures = broken = 0
-        while True:
-            try:
-                await self._wait_for_place()
+        with contextlib.ExitStack() as at_the_end:
+            while True:
+                after_seconds = None
                 try:
-                    give_up_at = min(give_up_at, time.monotonic() + retry.bound_seconds)
-                    return await self._attempt(request)
-                finally:
-                    self._slots.release()
-            except _TryAgain as again:
-                error, after_seconds = again.error, again.after_seconds
-            except (LlmBroken, LlmUnavailable) as broke:  # after the first byte of an answer
-                if isinstance(broke, LlmUnreachable) and broke.final:
-                    raise
-                error, after_seconds = broke, None
-                broken += 1
-            failures += 1
-            left = give_up_at - time.monotonic()
-            if isinstance(error, LlmUnreachable):
-                unreached_until = min(unreached_until, time.monotonic() + retry.unreached_seconds)
-                left = min(left, unreached_until - time.monotonic())
-            if left <= 0 or broken == MAX_BROKEN_ANSWERS:
-                raise error from None
-            pause = min(left, retry.pause(failures, after_seconds))
-            long_wait.begin()
-            self.reach.note(error)
-            LLM_RETRIES.inc()
-            log.warning(
-                "llm.retry",
-                attempt=failures,
-                delay_seconds=round(pause, 3),
-                error=type(error).__name__,
-                host=self.reach.host,
-                reason=error.reason,
-            )
-            await asyncio.sleep(pause)
+                    async with self._place():
+                        give_up_at = min(give_up_at, time.monotonic() + retry.bound_seconds)
+                        try:
+                            return await self._attempt(request)
+                        except asyncio.CancelledError:
+                            cancelled()
+                            raise
+                except EndpointRefusal as refusal:
+                    error, after_seconds = refusal.error, refusal.after_seconds
+                except LlmError as broke:  # after the first byte of an answer
+                    error = broke
+                    broken += 1
+                failures += 1
+                left = give_up_at - time.monotonic()
+                if isinstance(error, LlmUnreachable):
+                    until = time.monotonic() + retry.unreached_seconds
+                    unreached_until = min(unreached_until, until)
+                    left = min(left, unreached_until - time.monotonic())
+                if error.is_final or left <= 0 or broken == MAX_BROKEN_ANSWERS:
+                    raise error
+                if failures == 1:
+                    loop = asyncio.get_running_loop()
+                    at_the_end.callback(loop.call_later(retry.silent_seconds, still_trying).cancel)
+                await self._pause(failures, error, min(left, retry.pause(failures, after_seconds)))
 
-    async def _wait_for_place(self) -> None:
-        """Take one of the places at the endpoint; counted is only who has to wait for it."""
-        if not self._slots.locked():
+    @contextlib.asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """Hold a place at the endpoint; the metric counts only requests that have to wait."""
+        waits = self._slots.locked()
+        with LLM_WAITING.track_inprogress() if waits else contextlib.nullcontext():
             await self._slots.acquire()
-            return
-        with LLM_WAITING.track_inprogress():
-            await self._slots.acquire()
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    async def _pause(self, failures: int, error: LlmError, seconds: float) -> None:
+        self.reach.note(error)
+        LLM_RETRIES.inc()
+        log.warning(
+            "llm.retry",
+            attempt=failures,
+            delay_seconds=round(seconds, 3),
+            error=type(error).__name__,
+            host=self.reach.host,
+            reason=error.reason,
+        )
+        await asyncio.sleep(seconds)
 
     async def _attempt(self, request: ModelRequest) -> Completion:
-        """Ask without what the endpoint refuses, and remember what that is."""
+        """Ask without the parts that the endpoint refuses, and remember them."""
         omitted = self._learnt.omitted
         while True:
-            asked = _asked(request, omitted)
             try:
-                completion = await self._ask(asked)
-            except _Refused as refused:
-                parameter = refused.refusal.refused(self._refusable(asked))
-                if parameter is None:
-                    raise refused.refusal.as_error() from None
-                omitted |= {parameter}
+                completion = await self._ask(Asked(request, omitted))
+            except EndpointRefusal as refusal:
+                refusable = (self._api.omittable | {Parameter.SYSTEM_ROLE}) - omitted
+                part = next((part for part in refusal.parts if part in refusable), None)
+                if part is None:
+                    raise
+                omitted |= {part}
             else:
-                await self._learnt.omit(omitted)
+                await self._learnt.note(omitted=omitted)
                 return completion
 
-    def _refusable(self, asked: Asked) -> Collection[Parameter]:
-        """Return what an endpoint may refuse of this request."""
-        refusable = self._dialect.parameters(asked)
-        if any(message.role is Role.SYSTEM for message in asked.request.messages):
-            return {*refusable, Parameter.SYSTEM_ROLE}
-        return refusable
-
     async def _ask(self, asked: Asked) -> Completion:
-        attested = self._admission is not None and await self._admission.admit()
-        sealing = await self._encryption.begin() if self._encryption is not None else None
+        attested = self._admit is not None and await self._admit()
+        sealing = await self._seal() if self._seal is not None else None
         asked = replace(asked, attested=attested, sealing=sealing)
-        # On a thread: each of perhaps thousands of messages is encrypted on its own.
-        wire = self._dialect.put
-        request = wire(asked) if sealing is None else await asyncio.to_thread(wire, asked)
-        reader: AnswerReader | None = None
+        # On a thread if sealed, because each of perhaps thousands of messages is encrypted alone.
+        put = self._api.put
+        request = put(asked) if sealing is None else await asyncio.to_thread(put, asked)
+        answer: Answer | None = None
         response_sha256 = None
         asked_at = time.monotonic()
         try:
             async with (
                 asyncio.timeout(self._total_seconds) as bound,
-                sent(self._transport, _http(request)) as response,
+                sent(self._transport, request) as response,
             ):
                 self.reach.reached()
                 if not response.is_success:
-                    raise await self._refusal(response, asked)
+                    body = await bounded_body(response, MAX_ERROR_BYTES)
+                    wait = retry_after_seconds(response.headers.get("retry-after"))
+                    raise refusal_from_http(response.status_code, body, wait)
                 if _is_web_page(response):
-                    raise LlmUnreachable(WEB_PAGE, final=False)
-                reader = self._dialect.reader(response.headers.get("content-type", ""), sealing)
-                response_sha256 = await received(response, reader, bound, asked_at)
-        except (TimeoutError, httpx.ReadTimeout):
-            if reader is None or not reader.done:
+                    raise LlmUnreachable(WEB_PAGE, is_final=False)
+                answer = self._api.reader(response.headers.get("content-type", ""), sealing)
+                response_sha256 = await _received(response, answer, bound, asked_at)
+        except (TimeoutError, httpx2.ReadTimeout):
+            if answer is None or not answer.done:
                 raise LlmTimeout("The endpoint did not finish its answer in time.") from None
-        except httpx.TransportError as error:
-            if reader is None or not reader.begun:
-                lost = self.reach.lost(error)
-                is_final = isinstance(lost, LlmUnreachable) and lost.final
-                raise (lost if is_final else _TryAgain(lost)) from error
-        completion = reader.completion()
-        exchange = exchange_of(reader.completion_id, request.body or b"", response_sha256)
+        except httpx2.TransportError as error:
+            if answer is None or not answer.begun:
+                raise EndpointRefusal(self.reach.lost(error)) from error
+        completion = answer.completion()
+        if response_sha256 is None or not answer.completion_id:
+            return completion
+        request_sha256 = hashlib.sha256(request.content).hexdigest()
+        exchange = NewExchange(answer.completion_id, request_sha256, response_sha256)
         return replace(completion, exchange=exchange)
 
-    async def _refusal(self, response: httpx.Response, asked: Asked) -> Exception:
-        body = await bounded_body(response, MAX_ERROR_BYTES)
-        refusal = refusal_from_http(response.status_code, body)
-        if not refusal.is_temporary or refusal.refused(self._refusable(asked)):
-            return _Refused(refusal)
-        after = retry_after_seconds(response.headers.get("retry-after"), datetime.now(UTC))
-        return _TryAgain(refusal.as_error(), after)
+
+async def _received(
+    response: httpx2.Response, answer: Answer, bound: asyncio.Timeout, asked_at: float
+) -> str:
+    """Feed the answer, and return the SHA-256 of the whole body, including unneeded bytes."""
+    digest = hashlib.sha256()
+    pieces = response.aiter_raw()
+    is_first = True
+    async for piece in pieces:
+        if is_first:
+            LLM_FIRST_BYTE_SECONDS.observe(time.monotonic() - asked_at)
+            is_first = False
+        digest.update(piece)
+        for start in range(0, len(piece), FED_AT_ONCE_BYTES):
+            if start:
+                await asyncio.sleep(0)  # many events at once must not block the event loop
+            answer.feed(piece[start : start + FED_AT_ONCE_BYTES])
+        if answer.done:
+            bound.reschedule(asyncio.get_running_loop().time() + AFTER_THE_END_SECONDS)
+            break
+    async for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
 
 
-def _asked(request: ModelRequest, omitted: frozenset[Parameter]) -> Asked:
-    """Return a request without what the endpoint refuses."""
-    if Parameter.SYSTEM_ROLE in omitted:
-        request = replace(request, messages=without_system_role(request.messages))
-    return Asked(request, omitted)
-
-
-_parsed = lru_cache(maxsize=64)(httpx.URL)
-"""An endpoint's few addresses; parsing one takes as long as a line of its answer."""
-
-
-def _http(request: WireRequest) -> httpx.Request:
-    method = "GET" if request.body is None else "POST"
-    url = _parsed(request.url)
-    return httpx.Request(method, url, headers=request.headers, content=request.body)
-
-
-def _understood(read: Callable[[bytes], Said], body: bytes) -> Said:
-    try:
-        return read(body)
-    except (ValueError, RecursionError) as error:
-        raise LlmBroken("The endpoint's list of models could not be understood.") from error
-
-
-def _is_web_page(response: httpx.Response) -> bool:
-    """Whether it is meant for a browser, as where an address lacks its `/v1`."""
+def _is_web_page(response: httpx2.Response) -> bool:
+    """Whether the answer is meant for a browser, as if the address lacked its `/v1`."""
     content_type: str = response.headers.get("content-type", "")
     return content_type.startswith("text/html")

@@ -1,18 +1,17 @@
-"""What can go wrong with a model's endpoint.
+"""Errors of a model's endpoint. They never quote people or models.
 
+```
 LlmError
 ├── LlmUnavailable    down, overloaded or rate limited, and still so after every retry
-│   └── LlmUnreachable     nothing usable is at the address, and nothing has been since the start
+│   └── LlmUnreachable     the address is wrong, or its server has not answered once
 ├── LlmTimeout        connected, but no byte for longer than the bound
 ├── LlmBroken         the answer broke off or made no sense, several times
 ├── LlmRejected       the endpoint refuses this request (400, 404, 413, 422, ...)
 │   ├── LlmContextTooLong  because the conversation is longer than the model can read
-│   └── LlmToolsRefused    because it knows no tools
+│   └── LlmToolsRefused    because it supports no tools
 ├── LlmUnauthorized   wrong or missing key, no credit (401, 402, 403)
 └── LlmNotAttested    it has not proven what it must prove, so it is not used
-
-No message of these errors holds what a person or a model wrote. `reason` is for operators: a
-sentence from a closed set, without the host, fit for the log.
+```
 """
 
 from bot.errors import BotError
@@ -22,12 +21,14 @@ class LlmError(BotError):
     """The model's endpoint gave no usable answer.
 
     Attributes:
-        outcome: as what it is counted.
+        outcome: label for metrics.
+        is_final: whether the same request would fail again.
         sentence: for the person.
-        reason: for the operator; the error's own text where nothing else is given.
+        reason: for the operator and the log, without the host; by default the error's own text.
     """
 
     outcome: str = "failed"
+    is_final: bool = True
     sentence: str = "The model gave no answer. Please try again."
 
     def __init__(self, message: str, reason: str = "") -> None:
@@ -36,25 +37,21 @@ class LlmError(BotError):
 
 
 class LlmUnavailable(LlmError):
-    """Down, overloaded or rate limited; every retry is used up, or the answer had begun."""
+    """Down, overloaded or rate limited, and every retry failed or the answer had begun."""
 
     outcome = "unavailable"
+    is_final = False
     sentence = "The model cannot be reached right now. Please try again in a few minutes."
 
 
 class LlmUnreachable(LlmUnavailable):
-    """The address is wrong, or its server has not answered once: somebody has to look at it.
-
-    Args:
-        message: for the operator.
-        final: trying again changes nothing.
-    """
+    """The address is wrong, or its server has not answered once."""
 
     sentence = "I cannot reach my model. Please tell the operator of this bot."
 
-    def __init__(self, message: str, *, final: bool) -> None:
+    def __init__(self, message: str, *, is_final: bool) -> None:
         super().__init__(message)
-        self.final = final
+        self.is_final = is_final
 
 
 class LlmTimeout(LlmError):
@@ -65,9 +62,10 @@ class LlmTimeout(LlmError):
 
 
 class LlmBroken(LlmError):
-    """Answers began and then broke off, or could not be understood, as often as was tried."""
+    """An answer broke off or could not be understood."""
 
     outcome = "broken"
+    is_final = False
     sentence = "The model's answer broke off on the way. Please send your message again."
 
 
@@ -75,9 +73,7 @@ class LlmRejected(LlmError):
     """The endpoint refuses the request as it is.
 
     Args:
-        status: the HTTP status.
-        message: the endpoint's own short code for it; never its prose, which may quote people.
-        reason: for the operator.
+        message: the endpoint's short code; never its prose, which may quote people.
     """
 
     outcome = "rejected"
@@ -89,8 +85,13 @@ class LlmRejected(LlmError):
 
 
 class LlmContextTooLong(LlmRejected):
-    """The conversation is longer than the model can read."""
+    """The conversation is longer than the model can read.
 
+    Attributes:
+        context_tokens: how much that is, if the endpoint says so.
+    """
+
+    context_tokens: int | None = None
     outcome = "context_too_long"
     sentence = (
         "This conversation has become longer than the model can read."
@@ -99,7 +100,7 @@ class LlmContextTooLong(LlmRejected):
 
 
 class LlmToolsRefused(LlmRejected):
-    """The endpoint, or its model, knows no tools."""
+    """The endpoint, or its model, supports no tools."""
 
 
 class LlmUnauthorized(LlmError):
@@ -110,11 +111,7 @@ class LlmUnauthorized(LlmError):
 
 
 class LlmNotAttested(LlmError):
-    """The endpoint has not proven what it must prove: nothing is sent, or its answer not used.
-
-    Args:
-        sentence: for the person; says why.
-    """
+    """The endpoint has not proven what it must: nothing is sent, or its answer is not used."""
 
     outcome = "not_attested"
 

@@ -4,7 +4,7 @@ Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.ht
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from bot.llm.errors import LlmBroken
 
@@ -17,115 +17,79 @@ TOO_LONG: Final = "The endpoint's answer is longer than this program reads."
 Event = bytes | bytearray
 
 
-class Framing(Protocol):
-    """Cuts bytes, which come cut anywhere, into events."""
+class Framing:
+    """Cuts bytes into events; by itself, it takes all bytes as one document."""
 
-    @property
-    def size(self) -> int:
-        """How many bytes have come."""
-        ...
-
-    def feed(self, data: bytes) -> Sequence[Event]:
-        """Take the next bytes and return the events that they end; LlmBroken beyond the bounds."""
-        ...
-
-    def end(self) -> Sequence[Event]:
-        """Return what the end of the bytes makes an event."""
-        ...
-
-
-class _LineBuffer:
-    """Bytes of which lines are taken as soon as they are whole."""
+    max_bytes = MAX_DOCUMENT_BYTES
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self.rest = bytearray()
         self.size = 0
 
-    def feed(self, data: bytes) -> list[bytearray]:
-        """Return the lines that are whole now, empty ones too; LlmBroken beyond the bounds."""
+    def feed(self, data: bytes) -> Sequence[Event]:
+        """Return the events that the next bytes complete; LlmBroken beyond the bounds."""
         self.size += len(data)
-        self._rest += data
-        lines: list[bytearray] = []
-        if b"\n" in data:
-            *lines, self._rest = self._rest.split(b"\n")
-        if self.size > MAX_STREAM_BYTES or len(self._rest) > MAX_LINE_BYTES:
+        if self.size > self.max_bytes:
             raise LlmBroken(TOO_LONG)
-        return lines
+        self.rest += data
+        return self.events(data)
 
-    def take_rest(self) -> bytearray:
-        """Return a last line that has no end."""
-        rest, self._rest = self._rest, bytearray()
-        return rest
-
-
-class Lines:
-    """One event a line, as newline-delimited JSON has it."""
-
-    def __init__(self) -> None:
-        self._lines = _LineBuffer()
-
-    @property
-    def size(self) -> int:
-        """How many bytes have come."""
-        return self._lines.size
-
-    def feed(self, data: bytes) -> Sequence[Event]:
-        """Return the lines that are whole now, without their ends."""
-        return [line for raw in self._lines.feed(data) if (line := raw.removesuffix(b"\r"))]
-
-    def end(self) -> Sequence[Event]:
-        """Return a last line that has no end."""
-        last = self._lines.take_rest()
-        return [last] if last else ()
-
-
-class ServerSentEvents:
-    """The data of server-sent events; their names and ids are of no use here."""
-
-    def __init__(self) -> None:
-        self._lines = _LineBuffer()
-        self._data: list[Event] = []
-
-    @property
-    def size(self) -> int:
-        """How many bytes have come."""
-        return self._lines.size
-
-    def feed(self, data: bytes) -> Sequence[Event]:
-        """Return the data of the events that are whole now."""
-        events: list[Event] = []
-        for raw in self._lines.feed(data):
-            line = raw.removesuffix(b"\r")
-            if line.startswith(b"data:"):
-                self._data.append(line[5:].removeprefix(b" "))
-            elif not line and self._data:
-                events.append(b"\n".join(self._data))
-                self._data.clear()
-        return events
-
-    def end(self) -> Sequence[Event]:
-        """Return an event that no empty line follows."""
-        return self.feed(b"\n\n")
-
-
-class WholeDocument:
-    """One event: all of it, at the end."""
-
-    def __init__(self) -> None:
-        self._pieces = bytearray()
-
-    @property
-    def size(self) -> int:
-        """How many bytes have come."""
-        return len(self._pieces)
-
-    def feed(self, data: bytes) -> Sequence[Event]:
-        """Keep the next bytes."""
-        self._pieces += data
-        if len(self._pieces) > MAX_DOCUMENT_BYTES:
-            raise LlmBroken(TOO_LONG)
+    def events(self, data: bytes) -> Sequence[Event]:
+        """Take whole events off `rest`, which ends with the new data."""
+        del data
         return ()
 
     def end(self) -> Sequence[Event]:
-        """Return the document."""
-        return [bytes(self._pieces)]
+        """Return the last event, if the end of the bytes completes it."""
+        return [self.rest]
+
+
+class Lines(Framing):
+    """Cuts bytes into lines, as in newline-delimited JSON."""
+
+    max_bytes = MAX_STREAM_BYTES
+
+    def events(self, data: bytes) -> Sequence[Event]:
+        """Return the lines that are whole now."""
+        return [line for line in self.lines(data) if line]
+
+    def lines(self, data: bytes) -> list[bytearray]:
+        """Return the lines that are whole now, empty ones too."""
+        lines: list[bytearray] = []
+        if b"\n" in data:
+            *lines, self.rest = self.rest.split(b"\n")
+        if len(self.rest) > MAX_LINE_BYTES:
+            raise LlmBroken(TOO_LONG)
+        return [line.removesuffix(b"\r") for line in lines]
+
+    def end(self) -> Sequence[Event]:
+        """Return a last line without an end."""
+        return self.feed(b"\n")
+
+
+class ServerSentEvents(Lines):
+    """The data of server-sent events, without their names and ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._data: list[Event] = []
+        self._data_bytes = 0
+
+    def events(self, data: bytes) -> Sequence[Event]:
+        """Return the data of the events that are whole now; LlmBroken for a huge event."""
+        events: list[Event] = []
+        for line in self.lines(data):
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" "))
+                self._data_bytes += len(line)
+                if self._data_bytes > MAX_LINE_BYTES:  # to parse more would block the event loop
+                    raise LlmBroken(TOO_LONG)
+            elif not line and self._data:
+                events.append(b"\n".join(self._data))
+                self._data.clear()
+                self._data_bytes = 0
+        return events
+
+    def end(self) -> Sequence[Event]:
+        """Return an event without an empty line after it."""
+        return self.feed(b"\n\n")

@@ -1,109 +1,145 @@
-"""What has been learnt of a model by asking it, so that only the first question pays for it."""
+"""Facts about models and their endpoints, learnt by asking and kept for a while."""
 
 import time
-from collections.abc import Callable
-from typing import Annotated, Final, Literal, Protocol
+from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bot.llm.dialect import Parameter
+from bot.llm.api import Parameter
+from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected
+
+if TYPE_CHECKING:
+    from conversation_store.store import ConversationStore
 
 TRUSTED_SECONDS: Final = 30 * 86_400.0
-"""How long it counts: a server may learn what it did not know."""
+"""How long learnt facts count; after that, a server may have learnt something new."""
+REFUSED_SECONDS: Final = 3_600.0
+"""How long a model counts as unable to see after it refused an image."""
+REFUSING_IMAGES: Final = frozenset({400, 404, 413, 415, 422})
+"""OpenRouter says 404, a small proxy 413."""
 
-ToolCalling = Literal["native", "prompt"]
+MIN_CONTEXT_TOKENS: Final = 1_000
+"""A model that reads less is of no use, so smaller numbers are taken for mistakes."""
+
+VisionMode = Literal["auto", "on", "off"]
 
 log = structlog.get_logger()
 
 
-class Memory(Protocol):
-    """Where it is kept. Implemented by `conversation_store.store.ConversationStore`."""
-
-    async def get_metadata(self, name: str) -> str | None:
-        """Return what is remembered by a name."""
-        ...
-
-    async def set_metadata(self, name: str, value: str) -> None:
-        """Remember something by a name."""
-        ...
-
-
-class _Kept(BaseModel):
+class _Facts(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     at: float
     omitted: Annotated[frozenset[Parameter], Field(max_length=len(Parameter))] = frozenset()
-    tool_calling: ToolCalling | None = None
+    tool_calling: Literal["native", "prompt"] | None = None
     proven: bool = False
+    context_tokens: Annotated[int | None, Field(ge=MIN_CONTEXT_TOKENS)] = None
 
 
+@dataclass(eq=False)
 class Learnt:
-    """What a model's endpoint refuses, and how the model is told of tools.
+    """Facts about an endpoint and its model.
 
-    Args:
-        memory: keeps it; None: it is forgotten with the process.
-        key: of this model there.
+    Attributes:
+        store: keeps them; None: only this process does.
+        key: of the model in the store.
         clock: seconds since 1970.
     """
 
-    def __init__(
-        self,
-        memory: Memory | None = None,
-        key: str = "",
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._memory = memory
-        self._key = key
-        self._clock = clock
-        self._kept = _Kept(at=0.0)
+    store: "ConversationStore | None" = None
+    key: str = ""
+    _: KW_ONLY
+    clock: Callable[[], float] = time.time
+    _facts: _Facts = field(default=_Facts(at=0.0), init=False)
 
     @property
     def omitted(self) -> frozenset[Parameter]:
-        """What requests go without."""
-        return self._kept.omitted
+        """The parts that requests go without."""
+        return self._facts.omitted
 
     @property
-    def tool_calling(self) -> ToolCalling | None:
-        """How the model is told of tools; None where that is not known yet."""
-        return self._kept.tool_calling
+    def tool_calling(self) -> Literal["native", "prompt"] | None:
+        """How to tell the model of tools; None until it is known."""
+        return self._facts.tool_calling
 
     @property
     def proven(self) -> bool:
-        """Whether it has proven who reads along, once."""
-        return self._kept.proven
+        """Whether the endpoint has ever been proven."""
+        return self._facts.proven
+
+    @property
+    def context_tokens(self) -> int | None:
+        """How much the model reads; None until the endpoint has said so."""
+        return self._facts.context_tokens
 
     async def resume(self) -> None:
-        """Take up what an earlier process has learnt, unless that was long ago."""
-        kept = await self._memory.get_metadata(self._key) if self._memory is not None else None
+        """Load the facts of an earlier process, unless they are too old."""
+        kept = await self.store.get_metadata(self.key) if self.store is not None else None
         if kept is None:
             return
         try:
-            found = _Kept.model_validate_json(kept)
+            found = _Facts.model_validate_json(kept)
         except ValidationError:
-            return  # of another version: it is learnt again
-        if self._clock() - found.at < TRUSTED_SECONDS:
-            self._kept = found
+            return  # of another version
+        if self.clock() - found.at < TRUSTED_SECONDS:
+            self._facts = found
 
-    async def omit(self, omitted: frozenset[Parameter]) -> None:
-        """Take note of what requests go without from now on."""
-        if omitted != self._kept.omitted:
-            await self._keep(self._kept.model_copy(update={"omitted": omitted}))
+    async def note(self, **news: object) -> None:
+        """Set some of the facts; store them if they have changed."""
+        facts = self._facts.model_copy(update=news)
+        if facts == self._facts:
+            return
+        self._facts = facts = facts.model_copy(update={"at": self.clock()})
+        omitted = " ".join(sorted(facts.omitted))
+        log.info("llm.learnt", kind=omitted, state=facts.tool_calling or "unknown")
+        if self.store is not None:
+            await self.store.set_metadata(self.key, facts.model_dump_json())
 
-    async def tell_of_tools(self, tool_calling: ToolCalling) -> None:
-        """Take note of how the model is told of tools from now on."""
-        if tool_calling != self.tool_calling:
-            await self._keep(self._kept.model_copy(update={"tool_calling": tool_calling}))
 
-    async def note_proof(self) -> None:
-        """Take note that it has proven who reads along."""
-        if not self.proven:
-            await self._keep(self._kept.model_copy(update={"proven": True}))
+@dataclass(eq=False)
+class Vision:
+    """Knows whether a model sees images.
 
-    async def _keep(self, kept: _Kept) -> None:
-        self._kept = kept = kept.model_copy(update={"at": self._clock()})
-        omitted = " ".join(sorted(kept.omitted))
-        log.info("llm.learnt", kind=omitted, state=kept.tool_calling or "unknown")
-        if self._memory is not None:
-            await self._memory.set_metadata(self._key, kept.model_dump_json())
+    Attributes:
+        mode: `on` and `off` are the operator's word; `auto` asks the endpoint once, and tries if
+            the endpoint does not say.
+        sees_images: asks the endpoint; None if it does not say; raises LlmError.
+        clock: monotonic seconds.
+    """
+
+    mode: VisionMode
+    sees_images: Callable[[], Awaitable[bool | None]]
+    _: KW_ONLY
+    clock: Callable[[], float] = time.monotonic
+    _listed: bool | None = field(default=None, init=False)
+    _asked: bool = field(default=False, init=False)
+    _blind_until: float = field(default=-REFUSED_SECONDS, init=False)
+
+    async def can_see(self) -> bool:
+        """Return whether to send images to the model; takes as long as one question at most."""
+        if self.mode != "auto":
+            return self.mode == "on"
+        if self.clock() < self._blind_until:
+            return False
+        if not self._asked:
+            try:
+                self._listed = await self.sees_images()
+                self._asked = True
+            except LlmError as error:
+                log.info("vision.unknown", error=type(error).__name__)
+        return self._listed is not False
+
+    def refused(self) -> None:
+        """Note that the model refused images, but not the same request without them."""
+        self._blind_until = self.clock() + REFUSED_SECONDS
+        log.warning("vision.refused", seconds=REFUSED_SECONDS)
+
+
+def may_be_about_images(error: LlmError) -> bool:
+    """Whether a request with images may have been refused because of them."""
+    if isinstance(error, LlmContextTooLong):
+        return False
+    return isinstance(error, LlmRejected) and error.status in REFUSING_IMAGES

@@ -1,34 +1,27 @@
-"""What a model is told besides messages, and what it answers: free of the wire's spelling."""
+"""Questions to models and their answers, free of any API's spelling."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bot.llm.attested import Exchange
-from conversation_store.models import Message
+from conversation_store.models import Message, NewExchange, Role, TokenSum
+from tools.base import ToolSpec
 
 CUT_OFF: Final = "length"
-"""The finish reason of an answer that ended at the limit of tokens, in every dialect."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
-    """A tool as the model is told of it; `parameters` is a JSON Schema object."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, object]
+"""The finish reason of an answer that ended at the limit of tokens, for every API."""
+BYTES_PER_TOKEN: Final = 3
+"""A careful estimate: English has about 4 bytes per token, other scripts and JSON fewer."""
+IMAGE_TOKENS: Final = 1_500
+"""A careful estimate for an image of the size that is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What the model is asked.
+    """A question to a model.
 
     Attributes:
-        messages: the conversation, oldest first.
-        tools: what the model is told that it may call; none are offered when empty.
-        may_call: whether it may call them in this answer. Where it may not, they are sent all the
-            same, so that the request begins like the one before and can be cached.
+        may_call: whether the model may call them in this answer. They are sent either way, so that
+            the request begins like the one before and can be cached.
     """
 
     messages: Sequence[Message]
@@ -37,32 +30,46 @@ class ModelRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of one request, as the endpoint counted them, or estimated."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    is_estimated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Completion:
     """A model's whole answer to one request.
 
     Attributes:
-        message: role `assistant`; content None or text, with its tool calls.
-        finish_reason: why it stopped, in OpenAI's words (`stop`, `length`, `tool_calls`,
-            `content_filter`, ...); empty when the endpoint said nothing.
-        usage: None when the endpoint counted nothing.
-        model: what the endpoint says answered.
-        exchange: hashes of the bytes that went and came, None where the end of the body or the
-            endpoint's name for the answer is missing.
-        earlier: answers to other requests that it took to get this one, oldest first.
+        message: role `assistant`, with text or tool calls or both.
+        finish_reason: in OpenAI's words (`stop`, `length`, `tool_calls`, `content_filter`, ...);
+            empty if the endpoint gave none.
+        usage: None if the endpoint counted nothing.
+        model: the name of the model according to the endpoint.
+        exchange: hashes of both bodies, to their last byte; None if the end of the answer's body or
+            the name of the answer is missing.
+        earlier: answers to other requests that were needed to get this one, oldest first.
     """
 
     message: Message
     finish_reason: str
-    usage: Usage | None
+    usage: TokenSum | None
     model: str
-    exchange: Exchange | None = None
+    exchange: NewExchange | None = None
     earlier: "tuple[Completion, ...]" = ()
+
+
+def estimated_usage(request: ModelRequest, answer: Completion | None = None) -> TokenSum:
+    """Return about how many tokens a request and its answer took; None: it was cancelled."""
+    told = sum(map(_tokens, request.messages))
+    tools = sum(tool.size for tool in request.tools)
+    said = 0 if answer is None else _tokens(answer.message)
+    return TokenSum(told + tools // BYTES_PER_TOKEN, said, is_estimated=True)
+
+
+def estimated_so_far(messages: Sequence[Message]) -> int:
+    """Return about how many tokens a conversation took: each answer read all before it."""
+    taken = read = 0
+    for message in messages:
+        read += _tokens(message)
+        taken += read if message.role is Role.ASSISTANT else 0
+    return taken
+
+
+def _tokens(message: Message) -> int:
+    said = len((message.content or "").encode(errors="replace"))
+    called = sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+    return (said + called) // BYTES_PER_TOKEN + len(message.images) * IMAGE_TOKENS

@@ -1,80 +1,301 @@
-"""The models that there are, and which one each chat has chosen."""
+"""The models that answer people: one model, all of them with the choices of chats, and failover."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Protocol
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
 
-from bot.llm.failover import Route
-from bot.llm.model import Model
+import structlog
 
-DEFAULT: Final = "default"
+from bot.config.llm import DEFAULT, ModelSettings
+from bot.llm.answering import Answering
+from bot.llm.client import LlmClient
+from bot.llm.errors import (
+    LlmBroken,
+    LlmContextTooLong,
+    LlmError,
+    LlmNotAttested,
+    LlmTimeout,
+    LlmUnavailable,
+)
+from bot.llm.learnt import MIN_CONTEXT_TOKENS, Learnt, Vision
+from bot.llm.messages import Completion, ModelRequest, estimated_usage
+from bot.llm.retry import Breaker, RetryPolicy
+from bot.observability.health import Health
+from bot.observability.metrics import LLM_ENDPOINT_UP, LLM_FAILOVERS
+from conversation_store.models import TokenSum
+
+if TYPE_CHECKING:
+    from conversation_store.store import ConversationStore
+
+HEALTH_SECONDS: Final = 15.0
+"""How long an answer of an endpoint counts as a sign of its health."""
+UNPROVEN: Final = (
+    "Nothing is sent to the model: it is not verified, and ATTESTATION__MODEL_POLICY is require."
+)
+CHOSEN: Final = "model of "
+"""The store's key for the choice of a chat, before the chat."""
+HASTY: Final = RetryPolicy(bound_seconds=8.0, unreached_seconds=3.0)
+"""For a model that another one can replace."""
 OTHER_MODEL: Final = (
     "This chat is answered by the model {name}, which was chosen here. What a proof says of the"
     " model is about the default one."
 )
-CHOSEN: Final = "model of "
-"""What the choice of a chat is remembered by, before the chat."""
+NOT_PROVEN_EITHER: Final = (
+    "My model gives no answer right now. I could ask another one, but it has not proven who can"
+    " read along there, so I have sent it nothing. Please try again later."
+)
+
+log = structlog.get_logger()
 
 
-class Memory(Protocol):
-    """Remembers by names. Implemented by `conversation_store.store.ConversationStore`."""
+class ModelProof(Protocol):
+    """Knows who can read along at a model: `AttestedModel` or `NothingProven`."""
 
-    async def metadata_below(self, prefix: str) -> dict[str, str]:
-        """Return what is remembered by names that begin so."""
+    @property
+    def proven(self) -> bool:
+        """Whether the model is verified now."""
         ...
 
-    async def set_metadata(self, name: str, value: str) -> None:
-        """Remember something by a name."""
+    def summary(self) -> str:
+        """Say in one or two sentences who can read along."""
         ...
 
 
-class Models:
-    """All models, and the choices of chats.
+@dataclass(frozen=True, slots=True)
+class ModelTraits:
+    """Facts about a model for its prompt.
+
+    Attributes:
+        context_tokens: budget for everything: system text, tools, history, turn and answer.
+        is_proven: whether its machine is verified, and the conversation encrypted on the way.
+    """
+
+    context_tokens: int
+    takes_tools: bool = True
+    is_proven: bool = False
+
+
+@dataclass(eq=False)
+class Model:
+    """A model with the facts about it.
+
+    Attributes:
+        name: people's and the settings' name for the model.
+        proof: tells who can read along there.
+        patience: when to try again; None: as the client does.
+        breaker: whether to leave it alone for a while.
+    """
+
+    name: str
+    settings: ModelSettings
+    client: LlmClient
+    proof: ModelProof
+    learnt: Learnt
+    _: KW_ONLY
+    signs: bool
+    patience: RetryPolicy | None = None
+    breaker: Breaker = field(default_factory=Breaker, init=False)
+    vision: Vision = field(init=False)
+    _asked_for_context: bool = field(default=False, init=False)
+    _health: Health = field(default=Health(ok=False, detail="Not asked yet."), init=False)
+    _asked_at: float = field(default=-HEALTH_SECONDS, init=False)
+
+    def __post_init__(self) -> None:
+        calling = self.settings.tool_calling
+        self._answering = Answering(calling, self.learnt, self.client.calls_tools)
+        self.vision = Vision(self.settings.vision, self.client.sees_images)
+
+    @property
+    def id(self) -> str:
+        """The endpoint's name for the model."""
+        return self.settings.model
+
+    @property
+    def traits(self) -> ModelTraits:
+        """Facts for the prompt, as of now."""
+        settings, learnt = self.settings, self.learnt.context_tokens
+        is_proven = self.client.encrypts and self.proof.proven
+        tokens = min(settings.context_tokens, learnt or settings.context_tokens)
+        return ModelTraits(tokens, settings.tool_calling != "off", is_proven)
+
+    @property
+    def was_proven(self) -> bool:
+        """Whether it is or was verified, so that people may rely on that."""
+        return self.proof.proven or self.learnt.proven
+
+    async def health(self) -> Health:
+        """Return whether the endpoint answers; ask it at most every `HEALTH_SECONDS` if it does."""
+        if self._health.ok and time.monotonic() - self._asked_at < HEALTH_SECONDS:
+            return self._health
+        self._asked_at = time.monotonic()
+        try:
+            await self.client.models()
+        except LlmError as error:
+            self._health = Health(ok=False, detail=self.client.reach.explained(error))
+        else:
+            self._health = Health(ok=True, detail="The endpoint answers.")
+        return self._health
+
+    async def complete(
+        self,
+        request: ModelRequest,
+        *,
+        still_trying: Callable[[], None],
+        cancelled: Callable[[TokenSum], None] = lambda _: None,
+        patience: RetryPolicy | None = None,
+    ) -> Completion:
+        """Return the model's whole answer, clean of reasoning and markup; LlmError without one.
+
+        Args:
+            still_trying: called once if the retries take long.
+            cancelled: called with an estimate of the prompt if the request is cancelled.
+            patience: when to try this request again; None: as usual.
+        """
+
+        async def ask(request: ModelRequest) -> Completion:
+            answer = await self.client.complete(
+                request.messages,
+                request.tools,
+                may_call=request.may_call,
+                still_trying=still_trying,
+                cancelled=lambda: cancelled(estimated_usage(request)),
+                patience=patience or self.patience,
+            )
+            if answer.usage is not None:
+                return answer
+            return replace(answer, usage=estimated_usage(request, answer))
+
+        try:
+            completion = await self._answering.answer(request, ask)
+        except LlmError as error:
+            if isinstance(error, LlmUnavailable | LlmTimeout):
+                self.breaker.failed()
+            if isinstance(error, LlmContextTooLong):
+                await self._note_context(error.context_tokens)
+            raise
+        self.breaker.answered()
+        if self.proof.proven:
+            await self.learnt.note(proven=True)
+        if not self._asked_for_context:
+            self._asked_for_context = True
+            await self._note_context(await self.client.context_tokens())
+        return completion
+
+    async def _note_context(self, tokens: int | None) -> None:
+        """Note how much the model reads, so that further prompts fit."""
+        if tokens is not None and tokens >= MIN_CONTEXT_TOKENS:
+            await self.learnt.note(context_tokens=tokens)
+
+
+class Route:
+    """Order in which one turn asks the models: the chosen one first, then its substitutes.
 
     Args:
-        models: by their names; one is called `default`.
-        fallback: the names of those that stand in for others, in their order.
-        memory: keeps the choices.
         proof_required: nothing is sent to a model that is not proven.
 
     Attributes:
-        proof_required: as above.
+        model: the one to ask now.
     """
 
-    def __init__(
-        self,
-        models: Mapping[str, Model],
-        fallback: Sequence[str],
-        memory: Memory,
-        *,
-        proof_required: bool,
-    ) -> None:
-        self._models = models
-        self._fallback = fallback
-        self._memory = memory
-        self.proof_required = proof_required
-        self._chosen: dict[str, str] = {}
+    def __init__(self, models: Sequence[Model], *, proof_required: bool = False) -> None:
+        self._chosen = models[0]
+        self._proof_required = proof_required
+        self.model = self._chosen
+        self._left: list[Model] = []
+        if others := models[1:]:
+            fit = [self._chosen, *filter(self._is_fit, others)]
+            self.model = next((one for one in fit if not one.breaker.is_open), self._chosen)
+            self._left = [one for one in (*others, self._chosen) if one is not self.model]
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether the model to ask now is not the chosen one."""
+        return self.model is not self._chosen
+
+    @property
+    def patience(self) -> RetryPolicy | None:
+        """When to try the present model again; None: as usual."""
+        return HASTY if any(map(self._is_fit, self._left)) else None
+
+    def fork(self) -> "Route":
+        """Return an independent route from here on, under the same conditions."""
+        fork = copy(self)
+        fork._left = list(self._left)  # noqa: SLF001 - of its own class
+        return fork
+
+    def go_on(self, error: LlmError) -> bool:
+        """Move to the next model after an error of the present one; False after the last one.
+
+        Raises:
+            LlmNotAttested: the next model lacks the proof that the chosen one has.
+        """
+        left = self.model
+        # Looked up now, because the chosen model may have proven itself since the turn began.
+        fit = sorted(filter(self._is_fit, self._left), key=lambda model: model.breaker.is_open)
+        if not fit:
+            if self._left and isinstance(error, LlmUnavailable | LlmTimeout | LlmBroken):
+                raise LlmNotAttested(NOT_PROVEN_EITHER) from error
+            return False
+        self.model = fit[0]
+        self._left.remove(self.model)
+        LLM_FAILOVERS.inc()
+        log.warning(
+            "llm.failover",
+            error=type(error).__name__,
+            where=left.client.reach.host,
+            host=self.model.client.reach.host,
+        )
+        return True
+
+    def _is_fit(self, model: Model) -> bool:
+        """Whether a model may read what the chosen one may."""
+        if model is self._chosen:
+            return True
+        return model.proof.proven or not (self._proof_required or self._chosen.was_proven)
+
+
+@dataclass(eq=False)
+class Models:
+    """All models, and the choices of chats.
+
+    Attributes:
+        models: by name; one is called `default`.
+        fallback: the names of the models that replace others, in their order.
+        store: keeps the choices.
+        proof_required: nothing is sent to a model that is not proven.
+    """
+
+    models: Mapping[str, Model]
+    fallback: Sequence[str]
+    store: "ConversationStore"
+    _: KW_ONLY
+    proof_required: bool
+    _chosen: dict[str, str] = field(default_factory=dict, init=False)
 
     async def resume(self) -> None:
-        """Know again what was chosen; before anything comes in."""
-        found = await self._memory.metadata_below(CHOSEN)
+        """Load the choices of earlier processes."""
+        found = await self.store.metadata_below(CHOSEN)
         self._chosen = {name.removeprefix(CHOSEN): value for name, value in found.items() if value}
 
     def __iter__(self) -> Iterator[Model]:
-        """Go through all of them, the default one first."""
-        return iter(self._models.values())
+        """Iterate over all of them, the default one first."""
+        return iter(self.models.values())
 
     @property
     def default(self) -> Model:
-        """The model of chats that have chosen none."""
-        return self._models[DEFAULT]
+        """The model of chats without a choice."""
+        return self.models[DEFAULT]
 
     def get(self, name: str) -> Model | None:
-        """Return a model by its name; None where there is none of this name."""
-        return self._models.get(name)
+        """Return a model by its name, or None."""
+        return self.models.get(name)
 
     def of(self, chat: str) -> Model:
-        """Return the model that answers a chat."""
-        return self._models.get(self._chosen.get(chat, DEFAULT)) or self.default
+        """Return the model of a chat."""
+        return self.models.get(self._chosen.get(chat, DEFAULT)) or self.default
 
     def summary(self, chat: str) -> str:
         """Say whether it is proven which model answers a chat, and where."""
@@ -83,36 +304,47 @@ class Models:
             return model.proof.summary()
         return f"{OTHER_MODEL.format(name=model.name)} {model.proof.summary()}"
 
-    @property
-    def route_of_default(self) -> Sequence[Model]:
-        """The models that chats can be answered by which have chosen none."""
-        others = [self._models[name] for name in self._fallback if name != DEFAULT]
-        return [self.default, *others]
+    async def health(self) -> Health:
+        """Ask all endpoints concurrently; one is enough if it may replace the default model."""
+        found = await asyncio.gather(*map(self._health, self))
+        by_name = dict(zip(self.models, found, strict=True))
+        for name, health in by_name.items():
+            LLM_ENDPOINT_UP.labels(name).set(health.ok)
+        if len(found) == 1:
+            return found[0]
+        can_answer = any(by_name[model.name].ok for model in self._route(self.default))
+        details = (f"{name}: {health.detail}" for name, health in by_name.items())
+        return Health(ok=can_answer, detail=" ".join(details))
+
+    async def _health(self, model: Model) -> Health:
+        if self.proof_required and not model.proof.proven:
+            return Health(ok=False, detail=UNPROVEN)
+        return await model.health()
 
     def route(self, chat: str, wanted: str | None = None) -> Route:
-        """Return the way of a turn in a chat through the models.
+        """Return the route of a turn in a chat.
 
         Args:
-            chat: the chat.
-            wanted: the name of the model that comes first; None, or a name that is gone: the
-                chat's.
+            wanted: the name of the first model; None, or an unknown name: the chat's model.
         """
-        chosen = self._models.get(wanted or "") or self.of(chat)
-        others = [self._models[name] for name in self._fallback if name != chosen.name]
-        return Route([chosen, *others], proof_required=self.proof_required)
+        chosen = self.models.get(wanted or "") or self.of(chat)
+        return Route(self._route(chosen), proof_required=self.proof_required)
+
+    def _route(self, chosen: Model) -> list[Model]:
+        return [chosen, *(self.models[one] for one in self.fallback if one != chosen.name)]
 
     async def choose(self, chat: str, name: str) -> None:
-        """Have a chat answered by a model from now on."""
-        await self._memory.set_metadata(CHOSEN + chat, "" if name == DEFAULT else name)
+        """Set the model of a chat."""
+        await self.store.set_metadata(CHOSEN + chat, "" if name == DEFAULT else name)
         if name == DEFAULT:
             self._chosen.pop(chat, None)
         else:
             self._chosen[chat] = name
 
     async def forget_gone(self, chat: str) -> str | None:
-        """Let a chat whose model is gone be answered by the default one; return what is gone."""
+        """Give a chat the default model if its own was removed; return the removed name."""
         chosen = self._chosen.get(chat)
-        if chosen is None or chosen in self._models:
+        if chosen is None or chosen in self.models:
             return None
         await self.choose(chat, DEFAULT)
         return chosen

@@ -1,39 +1,75 @@
 """Health over HTTP: `/healthz`, `/readyz` and `/metrics`.
 
-Health is a mapping from a name to a check that is handed in: the server knows no component.
+Health is a mapping from a name to a check that is handed in: the server knows no component. Each
+connection serves one request and lives for a few seconds, so clients that are slow, silent or
+many cannot take the descriptors that Signal and the model need.
 """
 
 import asyncio
+import errno
 import json
+import logging
+import os
+import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Final
+from ipaddress import ip_address
+from typing import Final, cast
 
 import structlog
+from aiohttp import web
 
-from bot.observability.http_handlers import Request, Response, for_hosts, host_and_port, routes
-from bot.observability.http_server import Limits, serve
+from bot.errors import BotError
+from bot.observability.health_client import host_and_port
+from conversation_store.errors import StoreError
+from conversation_store.store import ConversationStore
 
-CHECK_SECONDS: Final = 5.0
+BACKLOG: Final = 1024
+ACCEPT_AGAIN_SECONDS: Final = 1.0
+PING_SECONDS: Final = 3.0
+"""For a write of the store."""
+GRACE_SECONDS: Final = 1.0
+"""For running requests to end when the server stops."""
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_HOST: Final = re.compile(r"(?P<host>\[[^\[\]\s]+\]|[^\[\]:@/,\s]+)(?::[0-9]{1,5})?")
 
-LIMITS: Final = Limits(connections=32, head_seconds=5.0, idle_seconds=60.0, write_seconds=5.0)
-"""Whoever asks for health, however often, leaves descriptors for Signal and the model."""
+# aiohttp logs every malformed request of a stranger with a traceback.
+_silent: Final = logging.getLogger("aiohttp.health")
+_silent.setLevel(logging.CRITICAL + 1)
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a part is; `detail` is a plain sentence for operators, without anything about people."""
+    """State of a part; `detail` is a sentence for operators, without anything about people."""
 
     ok: bool
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the server.
+
+    Attributes:
+        check_seconds: a check that takes longer counts as not ok.
+        head_seconds: from opening a connection to the end of the request's head.
+        connection_seconds: from opening a connection to the last byte of the answer.
+        connections: open at once.
+    """
+
+    check_seconds: float = 5.0
+    head_seconds: float = 5.0
+    connection_seconds: float = 20.0
+    connections: int = 32
+
+
 Check = Callable[[], Awaitable[Health]]
+LIMITS: Final = Limits()
 
 
 @asynccontextmanager
@@ -42,58 +78,175 @@ async def health_server(
     listen: str,
     checks: Mapping[str, Check],
     metrics: Callable[[], Awaitable[bytes]],
-    check_seconds: float = CHECK_SECONDS,
+    limits: Limits = LIMITS,
 ) -> AsyncIterator[int]:
     """Serve health and metrics while the context is open, and yield the port.
 
     Args:
-        listen: `host:port`, an IPv6 address in brackets; port 0 takes a free one. Requests are
-            answered that name this host, `localhost` or a loopback address, and any address where
-            the server listens everywhere.
-        checks: what `/readyz` asks, all at once.
-        metrics: Prometheus's text format; answers within a bound of its own.
-        check_seconds: a check that takes longer counts as not ok.
+        listen: `host:port`, an IPv6 address in brackets; port 0 takes a free one. The server
+            answers requests that name this host, `localhost` or a loopback address, or any
+            address if it listens everywhere.
+        checks: asked by `/readyz`, all at once.
+        metrics: Prometheus's text format; must have a bound of its own.
 
     Raises:
-        OSError: the address cannot be listened on.
+        BotError: the address cannot be listened on.
     """
     host, port = host_and_port(listen)
 
-    async def alive(_: Request) -> Response:
-        return Response(200, b"ok\n")
+    async def alive() -> web.Response:
+        return web.Response(text="ok\n")
 
-    async def ready(_: Request) -> Response:
-        return await _readiness(checks, check_seconds)
+    async def exposition() -> web.Response:
+        return web.Response(body=await metrics(), headers={"content-type": _METRICS_TYPE})
 
-    async def exposition(_: Request) -> Response:
-        return Response(200, await metrics(), "text/plain; version=0.0.4; charset=utf-8")
-
-    handler = routes(
-        {("GET", "/healthz"): alive, ("GET", "/readyz"): ready, ("GET", "/metrics"): exposition}
+    readiness = partial(_readiness, checks, limits.check_seconds)
+    server = _Server(
+        limits, host.lower(), {"/healthz": alive, "/readyz": readiness, "/metrics": exposition}
     )
-    guarded = for_hosts(partial(_is_ours, host.lower()), handler)
-    async with serve(guarded, host=host, port=port, limits=LIMITS) as bound_port:
-        yield bound_port
-
-
-def _is_ours(listened: str, asked: str) -> bool:
-    """Whether a request for a host is meant for whoever listens there."""
-    if asked in {listened, "localhost"}:
-        return True
-    own, address = _address(listened), _address(asked)
-    if address is None:
-        return False
-    return address == own or address.is_loopback or (own is not None and own.is_unspecified)
-
-
-def _address(host: str) -> IPv4Address | IPv6Address | None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    failure: Exception | None = None
     try:
-        return ip_address(host)
-    except ValueError:
-        return None
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = _reason(error)
+        raise BotError(f"HEALTH__LISTEN: {listen} cannot be listened on: {reason}") from error
+    with listening as listener:
+        async with asyncio.TaskGroup() as tasks:
+            accepting = tasks.create_task(_accept(listener, server))
+            try:
+                yield listener.getsockname()[1]
+            except Exception as error:
+                failure = error  # raised below: the task group would wrap it into a group
+            finally:
+                accepting.cancel()
+    await server.shutdown(GRACE_SECONDS)
+    if failure is not None:
+        raise failure
 
 
-async def _readiness(checks: Mapping[str, Check], seconds: float) -> Response:
+def _reason(error: OSError) -> str:
+    """Return the system's text without the details that Python adds."""
+    if error.errno is not None and error.errno in errno.errorcode:
+        return os.strerror(error.errno)
+    return error.strerror or type(error).__name__
+
+
+async def _accept(listener: socket.socket, server: "_Server") -> None:
+    """Accept connections, one at a time.
+
+    asyncio's own servers accept all pending connections at once, beyond any limit, and when no
+    descriptors are left they retry and log as often at once.
+    """
+    loop = asyncio.get_running_loop()
+    listener.setblocking(False)
+    while True:
+        try:
+            client, _ = await loop.sock_accept(listener)
+        except OSError as error:
+            log.warning("http.not_accepted", reason=error.strerror)
+            await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
+        else:
+            await loop.connect_accepted_socket(server, client)
+
+
+class _Server(web.Server):
+    """Answers requests for its own host on bounded connections.
+
+    Attributes:
+        limits: of the connections.
+        waiting: connections that wait for their clients, the oldest first.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        host: str,
+        answers: Mapping[str, Callable[[], Awaitable[web.Response]]],
+    ) -> None:
+        super().__init__(self._handle)
+        self.limits = limits
+        self.waiting: dict[_Connection, None] = {}
+        self._host = host
+        self._answers = answers
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self)
+
+    async def _handle(self, request: web.BaseRequest) -> web.Response:
+        connection = cast("_Connection", request.protocol)
+        connection.head_timer.cancel()
+        self.waiting.pop(connection, None)
+        try:
+            response = await self._answer(request)
+        except Exception:  # the boundary: one request's bug is that request's answer
+            log.exception("health.answer_failed")
+            response = web.Response(status=500)
+        if connection.transport is not None:  # the client may have gone in the meantime
+            self.waiting[connection] = None
+        response.headers["server"] = "signal-tee-bot"  # instead of aiohttp's version
+        response.force_close()
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        # A stranger's page may send a browser here under a name of its own (DNS rebinding).
+        host = _HOST.fullmatch(request.headers.get("host", ""))
+        if host is None:
+            return web.Response(status=400)
+        if not self._is_ours(host["host"].strip("[]").lower()):
+            return web.Response(status=421)
+        answer = self._answers.get(request.path)
+        if answer is None:
+            return web.Response(status=404)
+        if request.method != "GET":
+            return web.Response(status=405, headers={"allow": "GET"})
+        return await answer()
+
+    def _is_ours(self, host: str) -> bool:
+        if host in {self._host, "localhost"}:
+            return True
+        try:
+            return ip_address(host).is_loopback or ip_address(self._host).is_unspecified
+        except ValueError:
+            return False
+
+
+class _Connection(web.RequestHandler):
+    """Closes in time; beyond the limit, the oldest waiting connection closes."""
+
+    __slots__ = ("_server", "_timer", "head_timer")
+
+    def __init__(self, server: _Server) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(server, loop=loop, access_log=_silent, logger=_silent)
+        self._server = server
+        self._timer = loop.call_later(server.limits.connection_seconds, self.abort)
+        self.head_timer = loop.call_later(server.limits.head_seconds, self.abort)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        waiting = self._server.waiting
+        waiting[self] = None
+        if len(self._server.connections) > self._server.limits.connections:
+            oldest = next(iter(waiting))
+            del waiting[oldest]
+            oldest.abort()
+
+    def abort(self) -> None:
+        """Close without waiting for the client to read its answer."""
+        transport = self.transport
+        self.force_close()
+        if transport is not None:
+            transport.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.head_timer.cancel()
+        self._timer.cancel()
+        self._server.waiting.pop(self, None)
+        super().connection_lost(exc)
+
+
+async def _readiness(checks: Mapping[str, Check], seconds: float) -> web.Response:
     async with asyncio.TaskGroup() as tasks:
         running = {
             name: tasks.create_task(_bounded(name, check, seconds))
@@ -102,7 +255,11 @@ async def _readiness(checks: Mapping[str, Check], seconds: float) -> Response:
     found = {name: task.result() for name, task in running.items()}
     ok = all(health.ok for health in found.values())
     answer = {"ok": ok, "checks": {name: asdict(health) for name, health in found.items()}}
-    return Response(200 if ok else 503, json.dumps(answer).encode(), "application/json")
+    return web.Response(
+        status=200 if ok else 503,
+        body=json.dumps(answer).encode(),
+        headers={"content-type": "application/json"},
+    )
 
 
 async def _bounded(name: str, check: Check, seconds: float) -> Health:
@@ -114,3 +271,21 @@ async def _bounded(name: str, check: Check, seconds: float) -> Health:
     except Exception:  # the boundary: one part's broken check must not hide the other parts
         log.exception("health.check_failed", part=name)
         return Health(ok=False, detail="The check itself failed; the log says where.")
+
+
+async def store_health(store: ConversationStore) -> Health:
+    """Return whether the store takes writes."""
+    # A refused write waits in the store's queue, so no ping is added to it.
+    if store.refusal is None:
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                await store.upkeep.ping()
+        except StoreError as error:
+            return Health(ok=False, detail=str(error))
+        except TimeoutError:
+            if store.refusal is None:
+                return Health(ok=False, detail=f"No write within {PING_SECONDS:g} seconds.")
+    if store.refusal is not None:
+        message = f"Nothing can be stored: {store.refusal}. No message is taken until it can."
+        return Health(ok=False, detail=message)
+    return Health(ok=True, detail="Takes what is to be stored.")

@@ -1,31 +1,34 @@
-"""Asking the health server of a bot that runs on this machine."""
+"""Client of the health server of a bot on this machine. Imports little: it runs often."""
 
 import asyncio
 from typing import Final
 
-from bot.observability.http_handlers import host_and_port
+MAX_ANSWER_BYTES: Final = 64 * 1024
 
-ANSWER_BYTES: Final = 64 * 1024
+
+def host_and_port(listen: str) -> tuple[str, int]:
+    """Split `host:port`; an IPv6 address is in brackets there."""
+    host, _, port = listen.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 async def ask(listen: str, path: str) -> bytes:
-    """Return the body of an answer, or as much of it as an answer may have.
+    """Return the body of an answer, cut off after `MAX_ANSWER_BYTES`.
 
     Args:
-        listen: where the server listens, as `HEALTH__LISTEN` says it; on Linux, whoever listens
-            everywhere (`0.0.0.0`, `::`) can be reached by that address from the same machine.
-        path: what to ask for.
+        listen: `HEALTH__LISTEN`; Linux connects to this machine for `0.0.0.0` and `::`.
+        path: such as `/readyz`.
 
     Raises:
-        OSError: nobody answers there.
+        OSError: no server answers there.
     """
     host, port = host_and_port(listen)
     reader, writer = await asyncio.open_connection(host, port)
     try:
-        # After an answer to HTTP/1.0 the connection is closed.
+        # After an answer to HTTP/1.0 the server closes the connection.
         writer.write(f"GET {path} HTTP/1.0\r\nHost: {listen}\r\n\r\n".encode())
         answer = b""
-        while len(answer) < ANSWER_BYTES and (more := await reader.read(ANSWER_BYTES)):
+        while len(answer) < MAX_ANSWER_BYTES and (more := await reader.read(MAX_ANSWER_BYTES)):
             answer += more
     finally:
         writer.transport.abort()

@@ -1,26 +1,29 @@
 """Logs: dotted events with key/values from an allow-list, on stderr, one line each.
 
-Messages, numbers, names, ids and secrets of people never reach a log. A key that is not on the list
-is dropped, whatever its value; a chat or a person appears as a `LogId` or not at all; a value that
-is long or looks like an identifier is withheld; an exception is logged by its type and the places
-in the code that it came through, not by its text. Of other libraries' warnings and errors, only
-the library's name is logged. The same holds for what Python itself writes to stderr
-(`capture_uncaught`).
+Messages, numbers, names, ids and secrets of people never reach a log:
+
+- Keys that are not on the list are dropped.
+- A chat or a person appears as a `LogId` or not at all.
+- A value that is long or looks like an identifier is withheld.
+- An exception is logged by its type and the places in the code that it passed, not by its text.
+- A warning or error of a library is logged by the library's name.
+
+The same holds for texts that Python itself would write to stderr (`capture_uncaught`).
 """
 
 import logging
 import re
+import secrets
 import sys
 import threading
 import time
 import traceback
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Final, Literal
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
-
-from bot.observability.log_ids import LogId
 
 LogFormat = Literal["auto", "json", "console"]
 
@@ -34,11 +37,15 @@ ALLOWED_KEYS: Final = frozenset(
     }
 )  # fmt: skip
 ID_KEYS: Final = frozenset({"chat", "person"})
-
 WITHHELD: Final = "withheld"
-_EVENT: Final = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 MAX_VALUE_CHARACTERS: Final = 300
 MAX_PLACES: Final = 8
+SALT_NAME: Final = "log_salt"
+SALT_BYTES: Final = 32
+ID_BYTES: Final = 4
+"""Enough to distinguish the chats of one bot, and short enough to search for."""
+
+_EVENT: Final = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 _IDENTIFIER: Final = re.compile(
     r"\d{7,}"  # a phone number, a timestamp of a message, a safety number
     r"|[0-9a-f]{8}-[0-9a-f]{4}-"  # a uuid
@@ -47,8 +54,59 @@ _IDENTIFIER: Final = re.compile(
 )
 
 
+class LogId(str):
+    """Eight hexadecimal characters that stand for a chat or a person.
+
+    A keyed hash (BLAKE2b, RFC 7693) whose key is a random salt of this install, kept in its store.
+    The log shows which lines belong to one conversation, also across restarts. The salt keeps
+    readers of the log from finding a number by hashing candidates.
+    """
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A logged warning or error: its event, its error type or reason, and `time.monotonic`."""
+
+    event: str
+    kind: str
+    at: float
+
+
+class _Process:
+    """State of the log of this process."""
+
+    salt: bytes | None = None
+    trouble: Trouble | None = None
+
+
+def use_salt(known: str | None) -> str:
+    """Use the install's salt, or a new one, and return it; before, chats and people have no ids."""
+    salt = known or secrets.token_hex(SALT_BYTES)
+    _Process.salt = bytes.fromhex(salt)
+    return salt
+
+
+def chat_id(chat: str) -> LogId | None:
+    """Return the id of a chat, or None before `use_salt`."""
+    return _log_id(chat, b"chat")
+
+
+def person_id(person: str) -> LogId | None:
+    """Return the id of a person, by ACI or number, or None before `use_salt`."""
+    return _log_id(person, b"person")
+
+
+def _log_id(value: str, kind: bytes) -> LogId | None:
+    if _Process.salt is None:
+        return None
+    digest = blake2b(value.encode(), digest_size=ID_BYTES, key=_Process.salt, person=kind)
+    return LogId(digest.hexdigest())
+
+
 def configure(*, level: str, log_format: LogFormat) -> None:
-    """Set up logging for the whole process, from a level on; `auto` is JSON off terminals."""
+    """Set up logging for the whole process; `auto` is JSON unless stderr is a terminal."""
     console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     renderer: Processor = (
         structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
@@ -56,11 +114,11 @@ def configure(*, level: str, log_format: LogFormat) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
-            describe_exception,
-            drop_unknown_keys,
+            _describe_exception,
+            _drop_unknown_keys,
             withhold_values,
             structlog.processors.add_log_level,
-            remember_trouble,
+            _remember_trouble,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             renderer,
         ],
@@ -77,10 +135,9 @@ def set_level(level: str) -> None:
 
 
 def capture_uncaught() -> None:
-    """Log what Python would write to stderr itself, where its texts may quote values.
+    """Log warnings and uncaught exceptions, which Python would write to stderr with their text.
 
-    Those are warnings, and uncaught exceptions of all threads and of finalizers. Unseen exceptions
-    of tasks come from asyncio's own logger.
+    Covers all threads and finalizers. asyncio's own logger covers exceptions of forgotten tasks.
     """
     sys.excepthook = lambda _, error, __: _log_uncaught(error)
     threading.excepthook = lambda failure: _log_uncaught(failure.exc_value)
@@ -89,10 +146,15 @@ def capture_uncaught() -> None:
     logging.raiseExceptions = False
 
 
-def describe_exception(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Replace an exception by its type and its places in the code, never its text.
+def last_trouble() -> Trouble | None:
+    """Return the last warning or error, for `!status`."""
+    return _Process.trouble
 
-    Of a group, take the first exception: the others are mostly its consequences.
+
+def _describe_exception(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Replace an exception by its type and its places in the code.
+
+    Take the first exception of a group: the others are mostly its consequences.
     """
     found = event.pop("exc_info", None)
     if found is True:
@@ -109,8 +171,7 @@ def describe_exception(_: WrappedLogger, __: str, event: EventDict) -> EventDict
     return event
 
 
-def drop_unknown_keys(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Keep only allow-listed keys, and a chat or a person only as a `LogId`."""
+def _drop_unknown_keys(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return {
         key: value
         for key, value in event.items()
@@ -142,42 +203,20 @@ def _is_harmless(value: object) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A logged warning or error: its event, its error type or reason, and `time.monotonic`."""
-
-    event: str
-    kind: str
-    at: float
-
-
-class _Memory:
-    """One for the process, like its log."""
-
-    trouble: Trouble | None = None
-
-
-def remember_trouble(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Keep the last warning or error, for `!status`."""
+def _remember_trouble(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     if event["level"] in {"warning", "error", "critical"}:
         kind = str(event.get("error") or event.get("reason") or "")
-        _Memory.trouble = Trouble(str(event["event"]), kind, time.monotonic())
+        _Process.trouble = Trouble(str(event["event"]), kind, time.monotonic())
     return event
 
 
-def last_trouble() -> Trouble | None:
-    """Return the last warning or error."""
-    return _Memory.trouble
-
-
 class _StderrLogger:
-    """Writes lines to stderr; if that is full or gone, the bot goes on without a log."""
+    """Writes lines to stderr; if stderr is full or closed, the bot runs without a log."""
 
     def __init__(self, *_: object) -> None:
         """Ignore the arguments that structlog gives to every logger."""
 
     def msg(self, line: str) -> None:
-        """Write one line."""
         try:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
@@ -188,10 +227,9 @@ class _StderrLogger:
 
 
 class _LibraryHandler(logging.Handler):
-    """Logs that a library logged something. The message may quote anything, so it is dropped."""
+    """Logs the library's name and the exception, but not the message, which may quote anything."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the library's name and the exception, if any."""
         log = structlog.get_logger()
         say = log.error if record.levelno >= logging.ERROR else log.warning
         say("library.warning", logger=record.name, exc_info=record.exc_info)

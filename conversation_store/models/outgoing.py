@@ -1,4 +1,4 @@
-"""What goes out, and what is not known about it after a crash."""
+"""Messages that go out, and sends that may have happened."""
 
 import base64
 import re
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from conversation_store.models.chats import ChatId
+from conversation_store.models.received import ChatId
 
 MAX_ATTACHMENT_BYTES: Final = 8 * 2**20
 """signal-cli reads strings of up to 20 million characters; base64 makes four of three bytes."""
@@ -17,15 +17,15 @@ _CONTENT_TYPE: Final = re.compile(r"[a-z]+/[a-z0-9.+-]+")
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that goes with a message.
+    """A file of a message.
 
     Attributes:
-        name: as the phone shows it; ASCII letters, digits, dots and hyphens.
+        name: ASCII letters, digits, dots and hyphens.
         content_type: a MIME type without parameters.
-        data: the file, at most 8 MiB.
+        data: at most 8 MiB.
 
     Raises:
-        ValueError: one of them is something else, which would change the meaning of `data_uri`.
+        ValueError: for other values, which would change the meaning of `data_uri`.
     """
 
     name: str
@@ -49,13 +49,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """The message that another one is shown as a reply to.
-
-    Attributes:
-        timestamp: of the quoted message, in ms.
-        author: ACI of its author.
-        text: its beginning, as it is shown above the reply.
-    """
+    """A message that another one replies to: its author's ACI and the beginning of its text."""
 
     timestamp: int
     author: str
@@ -63,7 +57,7 @@ class Quote:
 
 
 class TextStyle(StrEnum):
-    """How a range looks, by signal-cli's names."""
+    """Style of a range, by signal-cli's names."""
 
     BOLD = "BOLD"
     ITALIC = "ITALIC"
@@ -74,7 +68,7 @@ class TextStyle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StyleRange:
-    """A range of a text that has a style; `start` and `length` count UTF-16 code units."""
+    """A range of a text with a style; `start` and `length` count UTF-16 code units."""
 
     start: int
     length: int
@@ -83,7 +77,7 @@ class StyleRange:
 
 @dataclass(frozen=True, slots=True)
 class StyledText:
-    """A text and its styles, in the order of their starts; ranges may nest and overlap."""
+    """A text and its styles, ordered by their starts; ranges may nest and overlap."""
 
     text: str
     styles: tuple[StyleRange, ...] = ()
@@ -91,19 +85,12 @@ class StyledText:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message that is on disk and not yet marked as sent.
+    """A message that is stored and not yet marked as sent.
 
     Attributes:
-        id: its row.
-        chat: where to.
-        text: what it says; empty where it only takes an earlier message away.
-        attempts: how often it was tried.
-        attachments: files that go with it.
-        styles: how ranges of it look.
-        quote: what it replies to.
-        replaces: Signal's timestamp of the message that it takes the place of. With an empty text
-            and no files that message is deleted.
-        urgent: it goes out beside what its chat has in work; only known of what a start finds.
+        replaces: Signal's timestamp of the message that it edits. With an empty text and no files,
+            it deletes that message for everyone.
+        urgent: it does not wait for other work of its chat; only set by `unfinished`.
     """
 
     id: int
@@ -118,56 +105,20 @@ class OutgoingMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted:
-    """A message whose sending an earlier process may have begun.
+class Doubt:
+    """A send with an unknown result.
 
     Attributes:
-        id: its row in the outbox; None for a message that has none, such as a sign of progress.
-        chat: where to.
-        since: the earliest timestamp that it can have, in ms.
-        until: no copy of it has this timestamp or a later one, in ms.
-        times: how often it may have been sent.
+        row: its message in the outbox; None for other messages, such as those of a running turn.
+        since: the earliest timestamp that it can have.
+        until: its timestamp is earlier than this.
+        timestamp: Signal's timestamp of the message, which was sent again after it.
+        is_edit: the message replaces an earlier one.
     """
 
-    id: int | None
+    row: int | None
     chat: ChatId
     since: int
     until: int
-    times: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Resent:
-    """A message that was sent again because nothing proved that it had arrived.
-
-    Attributes:
-        sending: the message, and when its other copies were sent.
-        timestamp: Signal's timestamp of the copy that counts; None while it waits.
-        is_edit: it replaces an earlier message.
-        copies: how many others there may be, or may have been.
-    """
-
-    sending: Interrupted
-    timestamp: int | None
-    is_edit: bool
-    copies: int
-
-
-@dataclass(frozen=True, slots=True)
-class SendsInDoubt:
-    """What a start does not know about the messages of earlier processes.
-
-    Attributes:
-        waiting: the messages that may have been sent without being marked: of each answer the
-            first part that waits, because parts are sent one after the other.
-        others: messages of which nothing is kept, and which phones confirm as well.
-        of_turns: those of them that are messages of turns that were running.
-        resent: messages of which there may be several copies.
-        confirmed: which timestamps phones confirmed, and whose phones.
-    """
-
-    waiting: tuple[Interrupted, ...]
-    others: tuple[Interrupted, ...]
-    of_turns: tuple[Interrupted, ...]
-    resent: tuple[Resent, ...]
-    confirmed: tuple[tuple[int, str], ...]
+    timestamp: int | None = None
+    is_edit: bool = False

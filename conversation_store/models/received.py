@@ -1,21 +1,59 @@
-"""What came in: messages, edits, deletions, and what was overheard."""
+"""Messages that came in, and the chats that they came from."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final, Self
 
-from conversation_store.models.chats import ChatId
+_DIRECT: Final = "direct:"
+_GROUP: Final = "group:"
+
+
+class ChatId(str):
+    """A private chat with a person (by ACI), or a group (by its internal id).
+
+    It is a string of its kind and its id, so that it serves as a key and as a column.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def direct(cls, aci: str) -> Self:
+        """Return the private chat with a person."""
+        return cls(_DIRECT + aci)
+
+    @classmethod
+    def group(cls, group_id: str) -> Self:
+        """Return the chat of a group."""
+        return cls(_GROUP + group_id)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the chat that a text names; ValueError for other texts."""
+        if not text.startswith((_DIRECT, _GROUP)):
+            raise ValueError("This names no chat.")
+        return cls(text)
+
+    @property
+    def value(self) -> str:
+        """The person's ACI, or the group's id."""
+        return self.partition(":")[2]
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is the chat of a group."""
+        return self.startswith(_GROUP)
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedFile:
-    """A file that came with a message; its bytes are still on the Signal side.
+    """A file of a message; its bytes are still on the Signal side.
 
     Attributes:
-        id: the Signal side's name of it: a plain file name of letters, digits, dots, `-` and `_`.
-            One whose name there is no such name cannot be had; it is `unnamed-` and a number.
-        content_type: as the sender says, lower case; `application/octet-stream` where he does not.
-        name: as the sender calls it, on one line.
-        size: bytes, as the sender says.
+        id: name on the Signal side: letters, digits, dots, `-` and `_`. A file without such a name
+            cannot be fetched; its id is `unnamed-` and a number.
+        content_type: from the sender, in lower case; `application/octet-stream` by default.
+        name: from the sender, on one line.
+        size: bytes, from the sender.
         voice_note: recorded in Signal itself.
     """
 
@@ -28,17 +66,16 @@ class ReceivedFile:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedQuote:
-    """The message that a received one replies to.
+    """The message that a received one replies to, as the sender's phone describes it.
 
     Attributes:
-        timestamp: of the quoted message, in ms, where it is readable.
-        author: ACI of its author, where it is known.
-        by_bot: it is one of the bot's own, as the sender's phone says.
-        text: its beginning, as the sender's phone shows it; perhaps empty.
-        has_files: it has attachments.
-        author_number: where it is known; never stored.
-        verbatim: the bot did say so; found out when it matters, never stored.
-        reminder: it is the reminder of that number; found out and not stored as well.
+        timestamp: None if it is not readable.
+        author: ACI, if it is known.
+        by_bot: the bot wrote it, according to the phone.
+        text: its beginning; may be empty.
+        author_number: if it is known; never stored.
+        verbatim: the bot did write it; checked for each use, never stored.
+        reminder: number of the quoted reminder; derived, never stored.
     """
 
     timestamp: int | None
@@ -52,13 +89,13 @@ class ReceivedQuote:
 
 
 class ReceivedKind(StrEnum):
-    """What was received; part of what makes it unique."""
+    """Kind of a row of the inbox; part of its key."""
 
     MESSAGE = "message"
     EDIT = "edit"
     DELETION = "deletion"
     SCHEDULED = "scheduled"
-    """A question that somebody has told the bot to ask itself at a time."""
+    """A question that the bot asks itself at a time, for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +106,13 @@ class ReceivedMessage:
         account: number of the account that received it.
         author: ACI.
         timestamp: by the author's clock, which may be wrong.
-        chat: where it was written.
-        text: what was written.
         received_at: when it reached the bot.
-        sent_at: when it was sent, as far as that can be believed; never after `received_at`.
-        kind: see ReceivedKind.
-        author_number: where it is known.
-        author_name: where it is known.
-        files: what came along.
-        quote: what it replies to.
-        expires_at: when no copy of it may be left; None: it stays as long as the retention.
+        sent_at: when it was sent, as far as that is credible; never after `received_at`.
+        expires_at: when no copy may be left; None if it stays as long as the retention.
         view_once: its files are never stored.
-        edited: it reads otherwise than when it was written.
-        target_author: of an edit or a deletion, the ACI of the author of what it is about.
-        target_timestamp: of an edit or a deletion, the timestamp of what it is about.
+        edited: its words were changed after it was written.
+        target_author: ACI of the author of the message that an edit or a deletion is about.
+        target_timestamp: timestamp of that message.
     """
 
     account: str
@@ -104,12 +134,12 @@ class ReceivedMessage:
     target_timestamp: int | None = None
 
     def after(self, edit: "ReceivedMessage") -> "ReceivedMessage":
-        """Return this message as it reads after an edit; it stays the message that it was."""
+        """Return this message with the words of an edit and its own key."""
         timers = [at for at in (self.expires_at, edit.expires_at) if at is not None]
         return replace(
             self,
             text=edit.text,
-            files=edit.files or self.files,  # nobody's phone takes a file away by an edit
+            files=edit.files or self.files,  # phones remove no file by an edit
             quote=edit.quote,
             view_once=self.view_once or edit.view_once,
             edited=True,
@@ -118,21 +148,19 @@ class ReceivedMessage:
 
     @property
     def question_timestamp(self) -> int | None:
-        """Timestamp of the bot's own message that it replies to."""
+        """Timestamp of the message of the bot that it replies to."""
         return self.quote.timestamp if self.quote is not None and self.quote.by_bot else None
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedMessage:
-    """A message that is on disk and owes an answer.
+    """A message that is stored and owes an answer.
 
     Attributes:
         id: row of the inbox.
-        message: what was received.
-        begun: a turn was begun for it, before the process was started again.
-        joined: messages that its turn, begun before the start, answers as well.
-        replaces: the inbox row whose answer its own answer takes the place of, for an edit of
-            what was answered.
+        begun: an earlier process began a turn for it.
+        joined: messages that this turn answers as well.
+        replaces: for an edit of an answered message: the row whose answer its answer replaces.
     """
 
     id: int
@@ -143,13 +171,13 @@ class AcceptedMessage:
 
     @property
     def messages(self) -> tuple[ReceivedMessage, ...]:
-        """The message and those that are answered with it."""
+        """All messages of the turn."""
         return (self.message, *(piece.message for piece in self.joined))
 
 
 @dataclass(frozen=True, slots=True)
 class OverheardMessage:
-    """What somebody said in a group to others, for the bot to know what is talked about."""
+    """A message in a group that was not for the bot; `id` is its row of the inbox."""
 
     id: int
     author_name: str | None
@@ -159,34 +187,55 @@ class OverheardMessage:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """What was said in a group since a time, in ms; oldest first."""
+    """Messages in a group since a time, oldest first."""
 
     since: int
     messages: tuple[OverheardMessage, ...]
 
 
 class EditOutcome(StrEnum):
-    """What an edit of a message is about."""
+    """Fate of an edit."""
 
     UNKNOWN = "unknown"
-    """Nothing that is known: it counts as a new message."""
+    """The target is unknown: the edit counts as a new message."""
     ANSWERED = "answered"
-    """A message that was answered a short time ago: it is answered anew."""
+    """The target was answered a short time ago: it is answered again."""
     TOO_LATE = "too_late"
-    """A message that was answered long ago, or was refused: nothing is done."""
+    """The target was answered long ago, or was refused: nothing is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Effects of a deletion.
+
+    Attributes:
+        closed: rows that owed an answer and are closed now; their turns must be stopped.
+        told: running turns that have read something of it; they are deleted when they end.
+    """
+
+    closed: tuple[int, ...]
+    told: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What came of forgetting what has disappeared.
+    """Effects of deleting messages that have disappeared.
 
     Attributes:
-        next_at: when something disappears next; None: nothing that is kept ever does.
-        waiting: messages that disappeared before their turn began; their text and the names of
-            their files are gone.
-        ended: messages whose turn waited for a person's answer; they are closed.
+        next_at: when something disappears next; None for never.
+        waiting: messages whose turn had not begun; their text and the names of their files are
+            deleted, and they still owe an answer.
+        ended: messages whose turn waited for a person; they are closed.
     """
 
     next_at: int | None
     waiting: tuple[AcceptedMessage, ...] = ()
     ended: tuple[AcceptedMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceFile:
+    """A file of a message in the workspace of a chat; `name` is a path inside the workspace."""
+
+    chat: ChatId
+    name: str

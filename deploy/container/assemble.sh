@@ -34,7 +34,6 @@ install_bot() {
     pip install --no-compile --target "$library/site-packages" --find-links "$builder" \
         'signal-tee-bot[duckduckgo,mcp]'
     rm -r "$library/site-packages/bin"
-    rm "$library/site-packages/bot/cli/release.py" # releases are made from a checkout
     cat > "$image/usr/local/bin/signal-tee-bot" <<'PYTHON'
 #!/usr/local/bin/python3 -I
 import sys
@@ -78,7 +77,7 @@ copy_system() {
 }
 
 try_to_load() {
-    chroot "$image" /usr/local/bin/python3 -I -c 'import bot.wiring'
+    chroot "$image" /usr/local/bin/python3 -I -c 'import bot.app'
     for program in "$image"/usr/bin/*; do
         chroot "$image" "/usr/bin/${program##*/}" --version > /dev/null 2>&1 < /dev/null || test $? -ne 127
     done
@@ -86,7 +85,7 @@ try_to_load() {
 
 set_rights_and_times() {
     chmod -R u=rwX,go=rX "$image"
-    # What cannot be read starts closed to other processes of its user (see bot/process/hardening.py), so that
+    # What cannot be read starts closed to other processes of its user (see bot/observability/hardening.py), so that
     # none sees the environment of a health check that starts.
     chmod 711 "$image/usr/local/bin/python3"
     install -d -m 1777 "$image/tmp"

@@ -5,7 +5,7 @@ whose messenger is running and delivering.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum, auto
 from functools import partial
@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from bot.backoff import Backoff
-from bot.messaging.events import Incoming, IncomingMessage, Reaction
-from bot.messaging.messenger import Messenger
-from bot.messaging.rest_http import RestTimeouts as RestBounds
-from bot.messaging.signal_daemon import DaemonTimeouts, SignalDaemon
-from bot.messaging.signal_rest import SignalRest
+from bot.errors import SignalError, SignalRejected, SignalTimeout
+from bot.signal.events import Incoming, IncomingMessage, Reaction
+from bot.signal.messenger import Messenger
+from bot.signal.rest_requests import RestTimeouts as RestBounds
+from bot.signal.signal_daemon import DaemonTimeouts, SignalDaemon
+from bot.signal.signal_rest import SignalRest
 from tests.fakes.json_rpc_server import HangUp, Json, Refusal
 from tests.fakes.rest_markup import served
 from tests.fakes.signal_cli import SignalCli, TcpSignalCli
@@ -28,7 +29,7 @@ from tests.fakes.signal_rest_api import Fault as RestFault
 from tests.fakes.signal_side import Sent
 
 WAIT_SECONDS: Final = 10.0
-RECEIPT_SECONDS: Final = 0.05
+RECEIPT_SECONDS: Final = 60.0
 
 
 class Fault(Enum):
@@ -46,6 +47,9 @@ class Harness(Protocol):
     received: list[Incoming]
     retry_after_seconds: float | None
     """What a rate limit of this Signal side says about waiting."""
+
+    refusal: type[SignalError]
+    """Error of a refused send: signal-cli-rest-api gives no reason, so it counts as in doubt."""
 
     people: SignalPeople
     """Everybody on the other side, and what they saw the bot do."""
@@ -120,8 +124,7 @@ class OpenHarness(Protocol):
     """Opens a harness.
 
     `up`: whether the Signal side is there from the start. `impatient`: the messenger looks for
-    signs of life all the time. `receipt_seconds`: how long it waits for a receipt.
-    `note_to_self`: the bot lives on a person's own account.
+    signs of life all the time. `note_to_self`: the bot lives on a person's own account.
     """
 
     def __call__(
@@ -130,7 +133,6 @@ class OpenHarness(Protocol):
         *,
         up: bool = True,
         impatient: bool = False,
-        receipt_seconds: float = RECEIPT_SECONDS,
         note_to_self: bool = False,
     ) -> AbstractAsyncContextManager[Harness]: ...
 
@@ -171,6 +173,16 @@ class Receiver:
                 await asyncio.sleep(0)
 
 
+async def settled(messenger: Messenger, send: Awaitable[int]) -> int:
+    """Return the timestamp of a send, from a receipt if the answer does not tell it."""
+    try:
+        return await send
+    except SignalTimeout as error:
+        found = await messenger.receipts.wait_for_proof([error.sending], RECEIPT_SECONDS)
+        assert found is not None
+        return found
+
+
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run something for the time of the `async with` block."""
@@ -184,6 +196,7 @@ class DaemonHarness(Receiver):
     """SignalDaemon and the look-alike of signal-cli."""
 
     retry_after_seconds: float | None = 30.0
+    refusal: type[SignalError] = SignalRejected
 
     def __init__(self, side: SignalCli, messenger: Messenger) -> None:
         super().__init__()
@@ -229,12 +242,11 @@ def _rate_limit(seconds: float | None) -> object:
     return {"response": {"timestamp": 1, "results": [result]}}
 
 
-def daemon_bounds(*, impatient: bool, receipt_seconds: float = RECEIPT_SECONDS) -> DaemonTimeouts:
+def daemon_bounds(*, impatient: bool) -> DaemonTimeouts:
     """Bounds for tests: short waits before reconnecting, probes that do not get in the way."""
     return DaemonTimeouts(
         request=0.5 if impatient else 1.0,
         send=0.5 if impatient else 60.0,
-        receipt=receipt_seconds,
         probe_every=0.05 if impatient else 60.0,
         probe_answer=0.2 if impatient else 10.0,
         stop=2.0,
@@ -249,7 +261,6 @@ async def _open_daemon(
     *,
     up: bool = True,
     impatient: bool = False,
-    receipt_seconds: float = RECEIPT_SECONDS,
     note_to_self: bool = False,
 ) -> AsyncIterator[Harness]:
     side = make_side(directory / "signal-cli.sock")
@@ -258,7 +269,7 @@ async def _open_daemon(
         await side.reserve_port()
     if up:
         await side.come_back()
-    bounds = daemon_bounds(impatient=impatient, receipt_seconds=receipt_seconds)
+    bounds = daemon_bounds(impatient=impatient)
     messenger = SignalDaemon(
         side.url,
         side.account.number,
@@ -278,6 +289,7 @@ class RestHarness(Receiver):
     """SignalRest and the look-alike of signal-cli-rest-api."""
 
     retry_after_seconds: float | None = None
+    refusal: type[SignalError] = SignalTimeout
 
     def __init__(self, api: SignalRestApi, messenger: Messenger) -> None:
         super().__init__()
@@ -330,12 +342,11 @@ class RestHarness(Receiver):
         self.api.signal_cli_alive.set()
 
 
-def rest_bounds(*, impatient: bool, receipt_seconds: float) -> RestBounds:
+def rest_bounds(*, impatient: bool) -> RestBounds:
     """Bounds for tests of the REST transport."""
     return RestBounds(
         request=0.2 if impatient else 5.0,
         send=0.2 if impatient else 60.0,
-        receipt=receipt_seconds,
         ping_every=0.05 if impatient else 20.0,
         # Longer than a request: a silent server is to be found out by what it does not answer.
         ping_answer=0.4 if impatient else 20.0,
@@ -352,14 +363,13 @@ async def open_rest(
     *,
     up: bool = True,
     impatient: bool = False,
-    receipt_seconds: float = RECEIPT_SECONDS,
     note_to_self: bool = False,
 ) -> AsyncIterator[RestHarness]:
     """SignalRest against its fake; connected where the fake is up, for it keeps no frames."""
     async with SignalRestApi.listen() as api:
         if not up:
             await api.stop()
-        bounds = rest_bounds(impatient=impatient, receipt_seconds=receipt_seconds)
+        bounds = rest_bounds(impatient=impatient)
         messenger = SignalRest(api.url, NUMBER, note_to_self=note_to_self, bounds=bounds)
         harness = RestHarness(api, messenger)
         async with in_background(messenger.run(harness.deliver)):

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 import pytest
 
+from bot.llm.answering import CALL_SHORTER, Answering
+from bot.llm.api import Endpoint
 from bot.llm.client import LlmClient, open_transport
-from bot.llm.endpoint import Endpoint
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -19,15 +21,16 @@ from bot.llm.errors import (
     LlmUnauthorized,
     LlmUnavailable,
 )
-from bot.llm.images import base64_of
-from bot.llm.messages import CUT_OFF, ModelRequest, ToolSpec, Usage
+from bot.llm.learnt import Learnt
+from bot.llm.messages import CUT_OFF, Completion, ModelRequest
+from bot.llm.rearranged import base64_of, with_tools_as_text
 from bot.llm.retry import RetryPolicy
-from bot.llm.tool_prompt import with_tools_as_text
-from conversation_store.models import Image, Message, Role, ToolCall
+from conversation_store.models import Image, Message, Role, TokenSum, ToolCall
 from tests.contract.dialects.all_of_them import HARNESSES
 from tests.contract.dialects.harness import Arguments, Harness, StrictServer
 from tests.fakes import scripted_http
 from tests.fakes.openai_server import MODEL
+from tools.base import ToolSpec
 
 QUICK: Final = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
 OVER_AT_ONCE: Final = RetryPolicy(bound_seconds=0.0)
@@ -90,6 +93,16 @@ CONVERSATIONS: Final = {
         Message(Role.ASSISTANT, None, (ToolCall("x" * 64, "no such tool!", "{'zone': UTC"),)),
         Message(Role.TOOL, "", tool_call_id="x" * 64),
     ],
+    "failed results": [
+        *HELLO,
+        Message(
+            Role.ASSISTANT,
+            None,
+            (ToolCall("call_1", "clock", "{}"), ToolCall("call_2", "clock", "{}")),
+        ),
+        Message(Role.TOOL, "There is no clock.", tool_call_id="call_1", failed=True),
+        Message(Role.TOOL, "", tool_call_id="call_2", failed=True),
+    ],
     "empty words": [
         Message(Role.SYSTEM, "Be brief."),
         Message(Role.USER, ""),
@@ -141,7 +154,7 @@ async def test_words_come_back_whole_with_their_count(harness: Harness) -> None:
         completion = await client.complete(HELLO)
 
     assert completion.message == Message(Role.ASSISTANT, "Good day to you. Grüße 🔧")
-    assert completion.usage == Usage(11, 7)
+    assert completion.usage == TokenSum(11, 7)
     assert completion.finish_reason != CUT_OFF
 
 
@@ -237,6 +250,37 @@ async def test_an_answer_that_the_limit_cut_off_says_so(harness: Harness) -> Non
 
     assert completion.message.content == "Once upon a"
     assert completion.finish_reason == CUT_OFF
+
+
+async def ask(client: LlmClient, request: ModelRequest) -> Completion:
+    return await client.complete(request.messages, request.tools, may_call=request.may_call)
+
+
+async def test_call_cut_off_at_the_limit_is_asked_for_again(harness: Harness) -> None:
+    if harness.cut_call is None:
+        return
+    request = ModelRequest(HELLO, [CLOCK])
+    again = harness.tool_calls((("clock", {"zone": "UTC"}),), "")
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = scripted_http.script(harness.cut_call, then=again)
+        answer = await Answering("native", Learnt()).answer(request, partial(ask, client))
+
+        assert len(server.requests) == 2
+        assert CALL_SHORTER in harness.sent_words(server)
+    [call] = answer.message.tool_calls
+    assert json.loads(call.arguments) == {"zone": "UTC"}
+
+
+async def test_call_that_is_cut_off_twice_is_never_run(harness: Harness) -> None:
+    if harness.cut_call is None:
+        return
+    request = ModelRequest(HELLO, [CLOCK])
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = harness.cut_call
+        answer = await Answering("native", Learnt()).answer(request, partial(ask, client))
+
+        assert len(server.requests) == 2
+    assert answer.message.tool_calls == ()
 
 
 async def test_reasoning_in_its_own_fields_is_no_part_of_the_answer(harness: Harness) -> None:

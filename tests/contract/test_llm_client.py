@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from structlog.testing import capture_logs
 
-from bot.llm.client import MAX_BROKEN_ANSWERS, Endpoint, LlmClient, open_transport
+from bot.llm.api import Endpoint
+from bot.llm.client import MAX_BROKEN_ANSWERS, LlmClient, open_transport
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -20,12 +21,13 @@ from bot.llm.errors import (
     LlmUnavailable,
     LlmUnreachable,
 )
-from bot.llm.messages import Completion, ToolSpec, Usage
+from bot.llm.messages import Completion
 from bot.llm.retry import RetryPolicy
 from bot.observability.metrics import LLM_REQUESTS, LLM_RETRIES, LLM_TOKENS
-from conversation_store.models import Message, Role, ToolCall
+from conversation_store.models import Message, Role, TokenSum, ToolCall
 from tests.fakes import openai_server as fake
 from tests.fakes.openai_server import OpenAiServer, chunk, openai_server, script, sse, status
+from tools.base import ToolSpec
 
 QUICK = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
 OVER_AT_ONCE = RetryPolicy(bound_seconds=0.0)
@@ -61,9 +63,10 @@ async def client_of(
         api_key=api_key,
         timeout_seconds=timeout_seconds,
         max_concurrency=max_concurrency,
+        total_seconds=total_seconds,
     )
     async with open_transport(endpoint) as transport:
-        yield LlmClient(transport, endpoint, retry=retry, total_seconds=total_seconds)
+        yield LlmClient(transport, endpoint, retry=retry)
 
 
 async def answer_to(handler: fake.Step, *, retry: RetryPolicy = QUICK) -> Completion:
@@ -150,7 +153,7 @@ async def test_a_streamed_answer_comes_back_whole_with_its_usage() -> None:
     completion = await answer_to(fake.text("Good day to you."))
 
     assert replace(completion, exchange=None) == Completion(
-        Message(Role.ASSISTANT, "Good day to you."), "stop", Usage(11, 7), "test-model"
+        Message(Role.ASSISTANT, "Good day to you."), "stop", TokenSum(11, 7), "test-model"
     )
 
 
@@ -262,7 +265,7 @@ async def test_an_endpoint_that_refuses_to_stream_is_asked_for_whole_answers_fro
     async with openai_server(refuses("stream", code)) as server, client_of(server) as client:
         answers = [await client.complete(HELLO) for _ in range(2)]
 
-    assert [answer.usage for answer in answers] == [Usage(11, 7)] * 2
+    assert [answer.usage for answer in answers] == [TokenSum(11, 7)] * 2
     assert [body["stream"] for body in server.requests] == [True, False, False]
 
 

@@ -6,14 +6,15 @@ import ssl
 from collections.abc import AsyncIterator
 from typing import Final
 
-import httpx
+import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.api import Endpoint
+from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmError, LlmRejected, LlmUnauthorized, LlmUnavailable, LlmUnreachable
-from bot.llm.reach import Reach
-from bot.llm.retry import RetryPolicy
+from bot.llm.refusals import WEB_PAGE
+from bot.llm.retry import Reach, RetryPolicy
 from conversation_store.models import Message, Role
 from tests.fakes.accepting import close_listener
 from tests.fakes.certificates import Authority
@@ -150,9 +151,7 @@ async def test_a_web_page_in_place_of_each_answer_means_a_wrong_address() -> Non
     async with openai_server(page) as server, client_at(server.base_url) as client:
         error = await failure(client)
     assert type(error) is LlmUnreachable
-    assert (
-        error.reason == "It answers with a web page. LLM__BASE_URL ends with /v1 at most servers."
-    )
+    assert error.reason == WEB_PAGE
 
 
 @pytest.mark.parametrize("ending", ["", "/v1/v1", "/v1/chat/completions"])
@@ -161,7 +160,7 @@ async def test_an_address_with_too_little_or_too_much_at_its_end_is_named(ending
         address = server.base_url.removesuffix("/v1") + ending
         async with client_at(address) as client:
             error = await failure(client)
-    assert "LLM__BASE_URL ends with /v1" in error.reason
+    assert "LLM__BASE_URL, which ends with /v1" in error.reason
     assert len(server.received) == 1
 
 
@@ -226,9 +225,9 @@ async def test_tls_behind_a_plain_address_is_guessed_soon() -> None:
 
 
 def test_a_server_that_lets_the_tls_handshake_run_out_of_time_may_speak_plain_http() -> None:
-    error = Reach("https://127.0.0.1/v1").lost(httpx.ConnectTimeout("No connection."))
+    error = Reach("https://127.0.0.1/v1").lost(httpx2.ConnectTimeout("No connection."))
     assert isinstance(error, LlmUnreachable)
-    assert error.final
+    assert error.is_final
     assert error.reason.endswith("LLM__BASE_URL must begin with http://.")
 
 

@@ -1,4 +1,4 @@
-"""What every transport promises about everything but texts, see bot/messaging/messenger.py."""
+"""What every transport promises about everything but texts, see bot/signal/messenger.py."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,9 +16,9 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.messaging import account
-from bot.messaging.account import Profile, TrustLevel
-from bot.messaging.events import (
+from bot.signal import account
+from bot.signal.account import Profile, TrustLevel
+from bot.signal.events import (
     Account,
     Deletion,
     Edit,
@@ -27,7 +27,7 @@ from bot.messaging.events import (
     Person,
     PollVote,
 )
-from bot.messaging.messenger import FileTooBig, Messenger, Poll
+from bot.signal.messenger import FileTooBig, Messenger, Poll
 from conversation_store.models import (
     ChatId,
     Quote,
@@ -462,6 +462,7 @@ async def test_a_poll_is_shown_and_votes_for_it_are_told(
 async def test_a_signal_side_without_polls_says_so(open_harness: Open) -> None:
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)
+        harness.people.groups[TEAM.value] = Group()
         with pytest.raises(SignalLacks):
             await harness.messenger.send_poll(TEAM, Poll("Lunch?", ("yes", "no"), multiple=False))
         with pytest.raises(SignalLacks):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 from aiohttp import WSCloseCode, WSMsgType
+from signalbot import LOGGER_NAME
 
 from bot.errors import (
     SignalError,
@@ -20,22 +21,22 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.messaging.account import Group, Profile
-from bot.messaging.deliveries import MAX_DELIVERY
-from bot.messaging.events import Incoming
-from bot.messaging.messenger import FileTooBig
-from bot.messaging.rest_http import MAX_ANSWER_BYTES, AnswerTooBig, RestTimeouts
-from bot.messaging.signal_rest import MAX_QUEUE, SignalRest
-from bot.observability.metrics import INTAKE
+from bot.signal.account import Group, Profile
+from bot.signal.events import Incoming
+from bot.signal.messenger import FileTooBig
+from bot.signal.rest_requests import Refused, RestTimeouts
+from bot.signal.signal_rest import MAX_ANSWER_BYTES, SignalRest
 from conversation_store.models import ChatId, ReceivedFile
 from tests.contract.harnesses import (
     Receiver,
     RestHarness,
     in_background,
     open_rest,
+    settled,
 )
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
 from tests.fakes.signal_frames import quote_of, text_frame
+from tests.fakes.signal_people import Group as KnownGroup
 from tests.fakes.signal_rest_api import NUMBER, Answer, Fault, SignalRestApi
 from tests.fakes.signal_side import ADA, SharedFile
 
@@ -71,27 +72,9 @@ def messages(count: int) -> list[bytes]:
             SignalRateLimited,
         ),
         (Answer(429, '{"error":"slow","challenge_tokens":[""]}'), SignalRateLimited),
-        (
-            Answer(400, "Failed to send message: [413] RateLimit (RateLimitException)"),
-            SignalRateLimited,
-        ),
-        (
-            Answer(400, "Unable to complete request due to untrusted recipient keys"),
-            SignalUntrusted,
-        ),
-        (Answer(400, "Failed to send message due to untrusted identities"), SignalUntrusted),
-        (Answer(400, f"The user {PRIVATE} is not registered."), SignalRejected),
-        (Answer(400, "Specified account does not exist"), SignalRejected),
-        (Answer(400, "Group not found: AAEC"), SignalRejected),
-        (Answer(400, "Invalid identifier group.X"), SignalRejected),
-        (Answer(400, '{"error":"Couldn\'t process request - invalid request"}'), SignalRejected),
-        (Answer(400, "Sending empty message is not allowed, ..."), SignalRejected),
-        (Answer(400, "Failed to send message"), SignalUnavailable),
-        (Answer(400, f"Failed to send message: {PRIVATE} (IOException)"), SignalUnavailable),
-        (
-            Answer(400, "write tcp 127.0.0.1:55000->127.0.0.1:6001: write: broken pipe"),
-            SignalUnavailable,
-        ),
+        (Answer(400, f"The user {PRIVATE} is not registered."), Refused),
+        (Answer(400, f"Failed to send message: {PRIVATE} (IOException)"), Refused),
+        (Answer(400, " " * (MAX_ANSWER_BYTES + 1)), Refused),
         (Answer(500), SignalUnavailable),
         (Answer(502), SignalUnavailable),
         (Answer(404, "404 page not found"), SignalUnavailable),
@@ -101,7 +84,6 @@ def messages(count: int) -> list[bytes]:
         (Answer(201, "[" * 100_000), SignalTimeout),
         (Answer(201, "[]"), SignalTimeout),
         (Answer(201, '[{"timestamp":"soon"}]'), SignalTimeout),
-        (Answer(201, " " * (MAX_ANSWER_BYTES + 1)), AnswerTooBig),
         (Fault.DROP, SignalTimeout),
     ],
 )
@@ -120,7 +102,7 @@ async def test_every_failure_of_a_send_has_its_meaning_and_names_nobody(
 
 async def test_a_send_that_is_never_answered_is_given_up_as_perhaps_sent() -> None:
     async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(send=0.05, receipt=0.05))
+        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(send=0.05))
         async with in_background(messenger.run(ignore)):
             api.answers.append(Fault.HANG)
             with pytest.raises(SignalTimeout):
@@ -133,14 +115,44 @@ async def ignore(_: Sequence[Incoming]) -> None:
     """Take a message and do nothing."""
 
 
-@pytest.mark.parametrize("old", [True, False])
-async def test_old_and_new_servers_tell_the_timestamp_in_their_own_way(
-    open_harness: Open, old: bool
-) -> None:
+async def test_refused_send_to_person_with_new_key_waits_for_trust(open_harness: Open) -> None:
     async with open_harness() as harness:
-        harness.api.old = old
-        timestamp = await harness.messenger.send(PERSON, "hello")
-        assert [sent.timestamp for sent in harness.api.sent] == [timestamp]
+        await harness.people.change_identity()
+        with pytest.raises(SignalUntrusted):
+            await harness.messenger.send(PERSON, "hello")
+
+
+async def test_receipt_settles_refused_send() -> None:
+    async with SignalRestApi.listen() as api:
+        messenger = SignalRest(api.url, NUMBER)
+        async with in_background(messenger.run(ignore)), asyncio.TaskGroup() as tasks:
+            await api.wait_for_receiver()
+            api.answers.append(Answer(400, "Failed to send message", after_delivery=True))
+            sending = tasks.create_task(settled(messenger, messenger.send(PERSON, "hello")))
+            await api.wait_until(lambda: len(api.sent) == 1)
+            await api.deliver_receipt(api.sent[0].timestamp)
+            assert await sending == api.sent[0].timestamp
+
+
+async def test_server_older_than_0_101_is_refused() -> None:
+    async with SignalRestApi.listen() as api:
+        api.old = True
+        messenger = SignalRest(api.url, NUMBER)
+        with pytest.raises(SignalRejected, match=r"0\.101"):
+            await messenger.account_status()
+        async with in_background(messenger.run(ignore)):
+            await api.wait_until(lambda: api.requests > 2)
+            assert not messenger.connected
+            api.old = False
+            await Receiver().until(lambda: messenger.connected)
+
+
+async def test_group_that_the_server_does_not_list_gets_no_message(open_harness: Open) -> None:
+    async with open_harness() as harness:
+        with pytest.raises(SignalRejected) as failure:
+            await harness.messenger.send(GROUP, "hello")
+        assert GROUP.value not in repr(failure.value)
+        assert not harness.api.sent
 
 
 async def test_text_goes_out_unstyled_and_not_to_the_bot_itself(open_harness: Open) -> None:
@@ -154,6 +166,7 @@ async def test_text_goes_out_unstyled_and_not_to_the_bot_itself(open_harness: Op
 
 async def test_a_group_is_addressed_by_the_servers_own_id(open_harness: Open) -> None:
     async with open_harness() as harness:
+        harness.api.groups[GROUP.value] = KnownGroup()
         await harness.messenger.send(GROUP, "hello", replaces=7)
         [sent] = harness.api.sent
         assert (sent.recipient, sent.replaces) == (GROUP_AT_SERVER, 7)
@@ -168,27 +181,9 @@ async def test_a_group_message_counts_as_sent_when_some_members_were_not_reached
     open_harness: Open,
 ) -> None:
     async with open_harness() as harness:
+        harness.api.groups[GROUP.value] = KnownGroup()
         harness.api.answers.append(partly_failed("NETWORK_FAILURE", "IDENTITY_FAILURE"))
         assert await harness.messenger.send(GROUP, "hello") == 77
-
-
-@pytest.mark.parametrize(
-    ("reason", "error"),
-    [
-        ("NETWORK_FAILURE", SignalUnavailable),
-        ("UNREGISTERED_FAILURE", SignalRejected),
-        ("IDENTITY_FAILURE", SignalUntrusted),
-        ("INVALID_PRE_KEY_FAILURE", SignalRejected),
-        ("RATE_LIMIT_FAILURE", SignalRateLimited),
-    ],
-)
-async def test_a_private_message_that_did_not_reach_its_reader_is_not_sent(
-    open_harness: Open, reason: str, error: type[SignalError]
-) -> None:
-    async with open_harness() as harness:
-        harness.api.answers.append(partly_failed(reason))
-        with pytest.raises(error):
-            await harness.messenger.send(PERSON, "hello")
 
 
 async def test_at_most_three_calls_are_in_flight_whatever_they_ask(open_harness: Open) -> None:
@@ -395,28 +390,55 @@ async def test_a_burst_arrives_whole_and_in_order_although_deliver_is_slow() -> 
             assert receiver.texts == [f"{number}" for number in range(2_000)]
 
 
-async def test_what_no_queue_can_hold_is_counted() -> None:
-    blocked = asyncio.Event()
-    before = dropped()
+async def test_no_frame_is_read_before_the_one_before_it_is_delivered() -> None:
+    delivered: list[Incoming] = []
+    proceed = asyncio.Semaphore(0)
 
-    async def deliver(_: Sequence[Incoming]) -> None:
-        await blocked.wait()
+    async def deliver(delivery: Sequence[Incoming]) -> None:
+        [event] = delivery
+        await proceed.acquire()
+        delivered.append(event)
 
     async with SignalRestApi.listen() as api:
         messenger = SignalRest(api.url, NUMBER)
         async with in_background(messenger.run(deliver)):
             await api.wait_for_receiver()
-            for frame in messages(MAX_QUEUE + MAX_DELIVERY + 10):
+            for frame in messages(5):
                 await api.push_raw(frame)
-            await Receiver().until(lambda: dropped() - before >= 10)
+            for number in range(5):
+                await Receiver().until(lambda: messenger.undelivered == 1)
+                assert len(delivered) == number
+                proceed.release()
+                await Receiver().until(lambda: len(delivered) > number)  # noqa: B023
 
 
-def dropped() -> float:
-    value: float = INTAKE.labels("overflow")._value.get()
-    return value
+async def test_frames_after_a_ping_arrive_although_the_server_has_gone() -> None:
+    receiver = Receiver()
+    proceed = asyncio.Event()
+
+    async def deliver(delivery: Sequence[Incoming]) -> None:
+        await proceed.wait()
+        await receiver.deliver(delivery)
+
+    async with SignalRestApi.listen() as api:
+        messenger = SignalRest(api.url, NUMBER)
+        async with in_background(messenger.run(deliver)):
+            await api.wait_for_receiver()
+            first, *others = messages(3)
+            await api.push_raw(first)
+            await receiver.until(lambda: messenger.undelivered == 1)
+            await api.push_raw(b"", kind=WSMsgType.PING)
+            for frame in others:
+                await api.push_raw(frame)
+            await api.push_raw(b"", kind=WSMsgType.PING)
+            api.drop_websockets()
+            for _ in range(50):  # until the bot's side has seen the end, on loopback
+                await asyncio.sleep(0)
+            proceed.set()
+            await receiver.until(lambda: len(receiver.received) == 3)
 
 
-async def test_stopping_still_delivers_what_was_read() -> None:
+async def test_stopping_still_delivers_frames_that_have_arrived() -> None:
     receiver = Receiver()
     reading = asyncio.Event()
     proceed = asyncio.Event()
@@ -435,10 +457,23 @@ async def test_stopping_still_delivers_what_was_read() -> None:
             await reading.wait()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(messenger.stop_receiving())
-                await api.wait_until(lambda: api.receivers == 0)
                 proceed.set()
             assert len(receiver.received) == 10
+            assert api.receivers == 0
             assert await messenger.send(PERSON, "good night") > 0
+
+
+async def test_no_websocket_is_opened_after_a_stop() -> None:
+    async with SignalRestApi.listen() as api:
+        api.hold.clear()
+        messenger = SignalRest(api.url, NUMBER)
+        async with in_background(messenger.run(ignore)):
+            await api.wait_until(lambda: api.in_flight == 1)
+            await messenger.stop_receiving()
+            api.hold.set()
+            await api.wait_until(lambda: not api.in_flight)
+            assert await messenger.send(PERSON, "good night") > 0
+            assert api.connections == 0
 
 
 async def test_stopping_ends_within_its_bound_although_deliver_hangs() -> None:
@@ -454,8 +489,8 @@ async def test_stopping_ends_within_its_bound_although_deliver_hangs() -> None:
             await api.wait_for_receiver()
             await api.push_raw(messages(1)[0])
             await reading.wait()
-            await messenger.stop_receiving()
-            assert api.connections == 1
+            await messenger.stop_receiving(delivery_seconds=0.05)
+            assert messenger.undelivered == 1
 
 
 async def test_a_bug_in_deliver_ends_the_run() -> None:
@@ -563,7 +598,16 @@ async def test_the_account_status_does_not_wait_for_a_dead_signal_cli() -> None:
             await SignalRest(api.url, NUMBER).account_status()
 
 
-def test_signalbots_own_logger_does_not_speak_of_messages() -> None:
-    logging.getLogger("signalbot").setLevel(logging.DEBUG)
-    SignalRest("http://127.0.0.1:1", NUMBER)
-    assert not logging.getLogger("signalbot").isEnabledFor(logging.INFO)
+async def test_signalbot_logs_nothing(
+    open_harness: Open, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, LOGGER_NAME)
+    async with open_harness() as harness:
+        await harness.messenger.send(PERSON, "secret")
+        await harness.messenger.react(PERSON, "👀", author=ADA.aci, timestamp=1)
+        harness.api.answers.append(Answer(400, "secret"))
+        with pytest.raises(SignalTimeout):
+            await harness.messenger.send(PERSON, "secret")
+    assert not logging.getLogger(LOGGER_NAME).handlers
+    assert not caplog.records
+    assert "secret" not in "".join(capfd.readouterr())

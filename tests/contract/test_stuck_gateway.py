@@ -10,11 +10,12 @@ from typing import Final
 import pytest
 
 from bot.errors import SignalError, SignalTimeout, SignalUnavailable
-from bot.messaging.rest_http import RestTimeouts
-from bot.messaging.signal_rest import SignalRest
 from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
+from bot.signal.rest_requests import RestTimeouts
+from bot.signal.signal_rest import SignalRest
 from conversation_store.models import Attachment, ChatId
-from tests.contract.harnesses import Receiver, in_background, rest_bounds
+from tests.contract.harnesses import Receiver, in_background, rest_bounds, settled
+from tests.fakes.signal_people import Group
 from tests.fakes.signal_rest_api import NUMBER, Fault, SignalRestApi
 from tests.fakes.signal_side import ADA
 
@@ -25,7 +26,7 @@ LATE_SECONDS: Final = 0.1
 MAX_AT_ONCE: Final = 4
 """With more the real server may crash."""
 
-BOUNDS: Final = replace(rest_bounds(impatient=False, receipt_seconds=0.05), late=LATE_SECONDS)
+BOUNDS: Final = replace(rest_bounds(impatient=False), late=LATE_SECONDS)
 """An answer is waited for longer than a test may last."""
 
 
@@ -34,6 +35,7 @@ async def connected(
     bounds: RestTimeouts = BOUNDS,
 ) -> AsyncIterator[tuple[SignalRestApi, SignalRest]]:
     async with SignalRestApi.listen() as api:
+        api.groups[GROUP.value] = Group()
         messenger = SignalRest(api.url, NUMBER, bounds=bounds)
         receiver = Receiver()
         async with in_background(messenger.run(receiver.deliver)):
@@ -59,10 +61,9 @@ async def test_requests_that_never_get_their_answer_give_their_places_back() -> 
 
 
 async def test_a_receipt_settles_a_send_that_never_gets_its_answer() -> None:
-    bounds = replace(BOUNDS, receipt=60.0)
-    async with connected(bounds) as (api, messenger), asyncio.TaskGroup() as tasks:
+    async with connected() as (api, messenger), asyncio.TaskGroup() as tasks:
         api.answers.append(Fault.HANG_LATER)
-        sending = tasks.create_task(messenger.send(PERSON, "hello"))
+        sending = tasks.create_task(settled(messenger, messenger.send(PERSON, "hello")))
         await api.wait_until(lambda: len(api.sent) == 1)
         await api.deliver_receipt(api.sent[0].timestamp)
         assert await sending == api.sent[0].timestamp

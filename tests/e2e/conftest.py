@@ -1,11 +1,19 @@
 """How the tests of the whole bot run."""
 
+from typing import Final
+
 import pytest
 
+from bot.backoff import Backoff
 from tests.e2e.hasty_bot import PROOF_SECONDS
+
+RECEIPT_SECONDS: Final = 6.0
+"""Longer than what follows a receipt takes, however busy the machine is."""
 
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait only a short time for proofs that answers of an earlier life arrived."""
-    monkeypatch.setattr("bot.dispatch.outgoing.doubts.PROOF_SECONDS", PROOF_SECONDS)
+    """Wait only a short time for proofs that answers arrived."""
+    monkeypatch.setattr("bot.chat.doubts.PROOF_SECONDS", PROOF_SECONDS)
+    monkeypatch.setattr("bot.chat.outbox.RECEIPT_SECONDS", RECEIPT_SECONDS)
+    monkeypatch.setattr("bot.chat.outbox.LIMITED", Backoff(RECEIPT_SECONDS, RECEIPT_SECONDS))

@@ -178,7 +178,6 @@ def environment(here: World, **more: str) -> dict[str, str]:
         "LLM__BASE_URL": here.model.base_url,
         "LLM__MODEL": "fake",
         "STORE__PATH": str(here.folder / "store.db"),
-        "BOT__SETTLE_SECONDS": "0",
         "ACCESS__POLICY": "open",
         "ACCESS__MESSAGES_PER_MINUTE": "100000",
         "ATTESTATION__DSTACK_SOCKET": str(here.folder / "no-dstack.sock"),

@@ -6,8 +6,8 @@ python -m tests.e2e.hasty_bot run
 import sys
 from typing import Final
 
+from bot.chat import doubts
 from bot.cli.main import main
-from bot.dispatch.outgoing import doubts
 
 PROOF_SECONDS: Final = 0.4
 """Longer than receipts that wait take to come in, however busy the machine is."""

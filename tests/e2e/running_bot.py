@@ -2,7 +2,8 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from bot import app
 from bot.attestation.trust import REAL, Trust
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
-from bot.dispatch.background.steady_clock import SteadyClock
+from bot.foundation import Start
 from bot.observability.systemd import ServiceManager
 from tests.fakes.openai_server import OpenAiServer, Step, echo, openai_server
 from tests.fakes.signal_side import BOT, Sent, SignalSide
@@ -34,7 +35,6 @@ class World:
             "signal": {"url": f"unix:{self.signal.path}", "phone_number": BOT.number},
             "llm": {"base_url": self.model.base_url, "model": "fake", "max_concurrency": 1_000},
             "store": {"path": self.folder / "store.db"},
-            "bot": {"settle_seconds": 0.0},
             "access": {"policy": "open", "messages_per_minute": 1_000},
             "attestation": {"dstack_socket": self.folder / "no-dstack.sock"},
             "health": {"listen": ""},
@@ -75,10 +75,10 @@ async def world(handler: Step = echo) -> AsyncIterator[World]:
 async def running_bot(
     settings: Settings,
     *,
-    grace_seconds: float = app.GRACE_SECONDS,
-    stuck_seconds: float = app.STUCK_SECONDS,
+    grace_seconds: float = app.BOUNDS.grace_seconds,
+    stuck_seconds: float = app.BOUNDS.stuck_seconds,
     trust: Trust = REAL,
-    clock: SteadyClock | None = None,
+    clock: Callable[[], float] = time.time,
     manager: ServiceManager = app.NOBODY,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Run the bot inside the block, then shut it down in order."""
@@ -86,14 +86,11 @@ async def running_bot(
     async with asyncio.TaskGroup() as tasks:
         bot = tasks.create_task(
             app.run(
-                settings,
+                Start(settings, trust, clock),
                 told_to_stop=told_to_stop,
                 ready=ready.set,
-                grace_seconds=grace_seconds,
-                stuck_seconds=stuck_seconds,
-                trust=trust,
-                clock=clock,
                 manager=manager,
+                bounds=app.Bounds(grace_seconds, stuck_seconds=stuck_seconds),
             )
         )
         async with asyncio.timeout(WAIT_SECONDS):

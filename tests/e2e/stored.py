@@ -30,16 +30,10 @@ class Stored:
     Attributes:
         outcomes: of every accepted message, None while it waits for its answer.
         parts: of all answers, in the order in which they are to be sent.
-        calling: messages whose turn has asked for tool calls.
-        attempts: how often each turn that came to an end was begun.
-        open_calls: calls without a result in turns that came to an end.
     """
 
     outcomes: dict[int, str | None]
     parts: tuple[Part, ...]
-    calling: frozenset[int]
-    attempts: dict[int, int]
-    open_calls: int
 
     @property
     def answered(self) -> frozenset[int]:
@@ -52,13 +46,8 @@ class Stored:
         sent = (part for part in self.parts if part.state == "sent")
         return {part.signal_timestamp: part for part in sent if part.signal_timestamp is not None}
 
-    def first_waiting(self, chat: str) -> Part | None:
-        """The part that a chat is to get next."""
-        waiting = (part for part in self.parts if part.chat == chat and part.state == "waiting")
-        return next(waiting, None)
 
-
-EMPTY = Stored({}, (), frozenset(), {}, 0)
+EMPTY = Stored({}, ())
 
 
 def read_store(path: Path) -> Stored:
@@ -91,22 +80,7 @@ def _tables(database: apsw.Connection) -> Stored:
         "SELECT inbox.timestamp, part, outbox.chat, text, outbox.state, signal_timestamp"
         " FROM outbox JOIN inbox ON inbox.id = inbox_id ORDER BY inbox.id, part"
     )
-    calling = select(
-        "SELECT DISTINCT timestamp FROM inbox JOIN turns ON inbox.id = turns.id"
-        " JOIN messages ON turns.id = messages.turn_id WHERE role = 'tool'"
-    )
-    attempts = select(
-        "SELECT timestamp, attempts FROM inbox JOIN turns ON inbox.id = turns.id"
-        " WHERE turns.state != 'running'"
-    )
-    open_calls = select(
-        "SELECT turn_id FROM messages JOIN turns ON turns.id = turn_id"
-        " WHERE turns.state != 'running' AND role = 'tool' AND content IS NULL"
-    )
     return Stored(
         outcomes=dict(select("SELECT timestamp, outcome FROM inbox")),
         parts=tuple(Part(*row) for row in parts),
-        calling=frozenset(timestamp for (timestamp,) in calling),
-        attempts=dict(attempts),
-        open_calls=len(open_calls),
     )

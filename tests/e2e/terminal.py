@@ -46,6 +46,9 @@ class Terminal:
         await self.reads(question)
         os.write(self._keys, f"{answer}\n".encode())
 
+    def types(self, keys: str) -> None:
+        os.write(self._keys, keys.encode())
+
     def presses_ctrl_c(self) -> None:
         os.write(self._keys, b"\x03")
 
@@ -95,6 +98,7 @@ async def at_a_terminal(
             "SIGNAL__URL": url,
             "STORE__PATH": str(folder / "store.db"),
             "TERM": "xterm",
+            "PROMPT_TOOLKIT_NO_CPR": "1",  # nothing answers where the cursor is
         },
         start_new_session=True,
     )  # fmt: skip

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bot.messaging.events import Person
+from bot.signal.events import Person
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import held, models, script, text
@@ -59,7 +59,7 @@ async def test_who_writes_too_fast_gets_one_notice_and_then_silence() -> None:
     async with world() as here:
         async with running_bot(here.settings(access={"messages_per_minute": 2})):
             for number in range(5):
-                await here.signal.say(f"m{number}")
+                await here.signal.say(f"!m{number}")
             await here.signal.say("ben", author=BEN)
             await here.signal.until(lambda: len(here.signal.sent) == 4)
     mine = [sent.text for sent in here.signal.sent if sent.chat.value == ADA.aci]

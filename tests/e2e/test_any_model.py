@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from bot.chat.handler import CUT, EMPTY
-from bot.llm.tool_prompt import WORDS_ONLY
+from bot.llm.rearranged import WORDS_ONLY
 from tests.e2e.running_bot import World, running_bot, world
 from tests.fakes.openai_server import chunk, sse, status, text, tool_calls
 from tests.fakes.scripted_http import Body, Request, Step, script, whole
@@ -169,7 +169,7 @@ async def test_where_the_endpoint_leaves_tools_out_in_silence_they_are_told_in_w
     async with world() as here, running_bot(here.settings()):
         here.model.handler = counting_what_is_said(here, forgets_tools=True)
         assert await asked(here, "what is 6*7?") == "It is 42."
-        assert [("tools" in body) for body in here.model.requests] == [True, False, False, False]
+        assert [("tools" in body) for body in here.model.requests] == [True, False, False]
         here.model.requests.clear()
         await asked(here)
         assert [("tools" in body) for body in here.model.requests] == [False]
@@ -181,7 +181,7 @@ async def test_an_endpoint_that_only_counts_otherwise_keeps_its_own_way_of_calli
         for _ in range(4):
             assert await asked(here) == "Hello."
         with_tools = [("tools" in body) for body in here.model.requests]
-        assert with_tools == [True, False, False] * 3 + [True]
+        assert with_tools == [True, False] * 3 + [True]
         assert await asked(here, "what is 6*7?") == "It is 42."
         assert "tools" in here.model.requests[-1]
 

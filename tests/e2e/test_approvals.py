@@ -11,16 +11,16 @@ from contextlib import closing
 
 import pytest
 
-from bot.approvals.asked import TOO_LATE, YES_OR_NO
-from bot.approvals.desk import REMINDER
+from bot.chat.question_messages import REMINDER, TOO_LATE, WHICH, YES_OR_NO
 from bot.config.settings import Settings
-from conversation_store.models import ApprovalState, ChatId, ReceivedKind, ReceivedMessage
+from conversation_store.models import ChatId, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.e2e.traces import there
-from tests.fakes.openai_server import script, text, tool_calls
+from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, Sent
+from tools.base import Decision
 
 GROUP = "Z3JvdXA="
 NEVER_CAME = 1_795_000_000_000
@@ -171,8 +171,8 @@ async def test_an_admin_may_decide_for_others() -> None:
             assert (await here.answer()).text == "Done."
         assert notes(here) == "buy milk\n"
         with closing(sqlite3.connect(here.folder / "store.db")) as store:
-            rows = store.execute("SELECT tool, author, outcome, allowed_by, arguments FROM audit")
-            assert rows.fetchall() == [("notes_write", ADA.aci, "ok", BEN.aci, None)]
+            rows = store.execute("SELECT tool, author, outcome, allowed_by FROM audit")
+            assert rows.fetchall() == [("notes_write", ADA.aci, "ok", BEN.aci)]
 
 
 async def test_a_reply_in_other_words_is_asked_for_a_yes_or_no() -> None:
@@ -188,18 +188,15 @@ async def test_a_reply_in_other_words_is_asked_for_a_yes_or_no() -> None:
 
 
 async def test_what_is_said_while_a_question_is_open_waits_which_is_said_once() -> None:
-    steps = script(tool_calls(WRITE), text("Done."), text("Sunny."), text("Bye."))
-    async with world(steps) as here:
-        async with running_bot(with_notes(here, bot={"steering": False})):
+    async with world(script(tool_calls(WRITE), text("Done, and sunny. Bye."))) as here:
+        async with running_bot(with_notes(here)):
             await here.signal.say("note: buy milk")
             asked = await question(here)
             await here.signal.say("and the weather?")
             assert (await here.answer()).text == REMINDER
             await here.signal.say("thanks")
             await here.signal.react("👍", asked.timestamp)
-            assert (await here.answer()).text == "Done."
-            assert (await here.answer()).text == "Sunny."
-            assert (await here.answer()).text == "Bye."
+            assert (await here.answer()).text == "Done, and sunny. Bye."
 
 
 async def test_tools_that_only_read_do_not_ask() -> None:
@@ -218,7 +215,7 @@ async def test_two_writing_calls_are_two_questions_and_each_has_its_own_answer()
             asked = [await question(here), await question(here)]
             milk, bread = sorted(asked, key=lambda sent: "bread" in sent.text)
             await here.signal.say("yes")
-            assert (await here.answer()).text == REMINDER  # for which of the two?
+            assert (await here.answer()).text == WHICH
             await here.signal.react("👍", bread.timestamp)
             await here.signal.react("👎", milk.timestamp)
             assert (await here.answer()).text == "Done."
@@ -253,11 +250,13 @@ async def test_a_question_that_a_crash_left_open_is_not_asked_again_and_its_answ
 
 
 async def test_a_yes_that_was_said_before_the_question_does_not_answer_it() -> None:
-    steps = script(tool_calls(WRITE), text("Then not."))
+    never = asyncio.Event()
+    steps = script(held(never), tool_calls(WRITE), text("Then not."))
     async with world(steps) as here:
         async with running_bot(with_notes(here)) as bot:
             await here.signal.say("note: buy milk")
-            await here.signal.say("yes")  # to something else: it waits for the next step
+            await here.model.wait_for_requests(1)
+            await here.signal.say("yes")  # to something else: it joins the turn
             asked = await question(here)
             await there(here, str(asked.timestamp))
             await kill(bot)
@@ -265,7 +264,7 @@ async def test_a_yes_that_was_said_before_the_question_does_not_answer_it() -> N
             await here.signal.react("👎", asked.timestamp)
             assert (await here.answer()).text == "Then not."
         assert notes(here) == ""
-    assert here.model.requests[-1]["messages"][-1]["content"].endswith("yes")
+    assert here.model.requests[1]["messages"][-1]["content"].endswith("yes")
 
 
 async def test_an_edit_into_yes_answers_no_question() -> None:
@@ -290,6 +289,65 @@ async def test_an_edit_into_yes_answers_no_question() -> None:
             await here.signal.react("👎", asked.timestamp)
             assert (await here.answer()).text == "Then not."
         assert notes(here) == ""
+
+
+async def change(here: World, message: int, how: str) -> None:
+    """Edit or delete a message, and wait until the bot has taken that."""
+    if how == "edit":
+        await here.signal.edit("well", message)
+    else:
+        await here.signal.delete(message)
+    await here.signal.until(lambda: here.signal.undelivered == 0)
+
+
+@pytest.mark.parametrize("how", ["edit", "deletion"])
+async def test_no_that_is_taken_back_while_the_model_thinks_is_asked_for_again(how: str) -> None:
+    never = asyncio.Event()
+    steps = script(tool_calls(WRITE), held(never), tool_calls(WRITE), text("Done."))
+    async with world(steps) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("note: buy milk")
+            asked = await question(here)
+            no = await here.signal.say("no", quote=asked.timestamp)
+            await here.model.wait_for_requests(2)
+            await change(here, no, how)
+            again = await question(here)
+            await here.signal.react("👍", again.timestamp)
+            assert (await here.answer()).text == "Done."
+        assert notes(here) == "buy milk\n"
+
+
+@pytest.mark.parametrize("how", ["edit", "deletion"])
+async def test_yes_stands_once_its_call_has_begun(how: str) -> None:
+    think = asyncio.Event()
+    async with world(script(tool_calls(WRITE), held(think, text("Done.")))) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("note: buy milk")
+            await question(here)
+            yes = await here.signal.say("yes")
+            await here.model.wait_for_requests(2)
+            await change(here, yes, how)
+            think.set()
+            assert (await here.answer()).text == "Done."
+        assert notes(here) == "buy milk\n"
+    assert len(here.model.requests) == 2
+
+
+@pytest.mark.parametrize("how", ["edit", "deletion"])
+async def test_always_that_is_taken_back_holds_no_more(how: str) -> None:
+    steps = script(tool_calls(WRITE), text("Done."), tool_calls(WRITE), text("Then not."))
+    async with world(steps) as here:
+        async with running_bot(with_notes(here)):
+            await here.signal.say("note: buy milk")
+            await question(here)
+            always = await here.signal.say("always")
+            assert (await here.answer()).text == "Done."
+            await change(here, always, how)
+            await here.signal.say("note: buy milk")
+            again = await question(here)
+            await here.signal.react("👎", again.timestamp)
+            assert (await here.answer()).text == "Then not."
+        assert notes(here) == "buy milk\n"
 
 
 async def test_a_call_that_was_allowed_and_begun_before_a_crash_is_not_begun_again() -> None:
@@ -317,8 +375,8 @@ async def test_a_yes_that_a_crash_left_unused_counts_after_the_restart() -> None
             await there(here, str(asked.timestamp))
             await kill(bot)
         async with open_store(settings.store.path) as store:
-            (waiting,) = await store.approvals.waiting()
-            await store.approvals.decide(waiting.id, ApprovalState.YES, by=ADA.aci)
+            (waiting,) = await store.questions.open()
+            assert await store.questions.answer(waiting.id, Decision.YES, by=ADA.aci)
         async with running_bot(settings):
             assert (await here.answer()).text == "Done."
         assert notes(here) == "buy milk\n"
@@ -405,19 +463,6 @@ async def test_a_question_cut_by_a_crash_is_asked_again_whole_and_runs_once() ->
         assert notes(here) == "a" * 4_000 + "\n"
 
 
-async def test_arguments_are_kept_in_the_audit_where_the_operator_wants_that() -> None:
-    async with world(script(tool_calls(WRITE), text("Done."))) as here:
-        tools = {"audit_arguments": "keep"}
-        async with running_bot(with_notes(here, tools=tools)):
-            await here.signal.say("note: buy milk")
-            asked = await question(here)
-            await here.signal.react("👍", asked.timestamp)
-            await here.answer()
-        with closing(sqlite3.connect(here.folder / "store.db")) as store:
-            (arguments,) = store.execute("SELECT arguments FROM audit").fetchone()
-        assert json.loads(arguments) == WRITE[1]
-
-
 async def test_a_yes_to_a_question_that_was_taken_back_allows_nobody_elses_call() -> None:
     """What was forgotten leaves its numbers in the store to nothing that comes after it."""
     async with world(script(tool_calls(WRITE), tool_calls(WRITE), text("Not now."))) as here:
@@ -435,9 +480,9 @@ async def test_a_yes_to_a_question_that_was_taken_back_allows_nobody_elses_call(
             assert (await here.answer()).text == "By the way."
             await here.signal.say("note: buy milk", author=BEN)
             other = await question(here)
-            await here.signal.react("👍", asked.timestamp)
             await here.signal.say("yes", quote=asked.timestamp)
             assert (await here.answer()).text == TOO_LATE
+            await here.signal.react("👍", asked.timestamp)
             await here.signal.react("👎", other.timestamp, author=BEN)
             assert (await here.answer()).text == "Not now."
         assert notes(here) == ""

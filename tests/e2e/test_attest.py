@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from bot.attestation.errors import EvidenceUnavailable
-from bot.attestation.near_ai.known import KNOWN
-from bot.attestation.near_ai.pins import ModelPins, pins_sha256
+from bot.attestation.near_ai.pins import KNOWN, ModelPins, pins_sha256
 from bot.cli.attest import IS_THERE, NEVER_SEEN, attest_model
 from bot.cli.check import findings
 from bot.cli.finding import Severity

@@ -9,9 +9,16 @@ import pytest
 
 from bot.chat.group_talk import CANNOT_TELL, NEVER_WROTE, NOT_HERE, NOWHERE
 from bot.commands.base import ONLY_ADMINS
-from bot.commands.catchup import ENDED, HOW_TO_BEGIN, IN_GROUP, KEEPS_NOTHING, NOT_KEPT, USAGE
-from bot.messaging.events import Person
-from conversation_store import catch_up
+from bot.commands.behaviour import (
+    CATCH_UP_ENDED,
+    HOW_TO_BEGIN,
+    IN_GROUP,
+    KEEPS_NOTHING,
+    NOT_KEPT,
+    USAGE,
+)
+from bot.signal.events import Person
+from conversation_store import heard
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_tools import told
 from tests.e2e.traces import files_of, gone, gone_from_files, rows_with, there
@@ -171,7 +178,7 @@ async def test_admins_alone_decide_and_everybody_sees_it() -> None:
         assert "for at most 7 days" in said
         assert await command(here, "!catchup", author=BEN) == said
         assert await command(here, "!catchup off", author=BEN) == ONLY_ADMINS
-        assert await command(here, "!catchup off") == ENDED
+        assert await command(here, "!catchup off") == CATCH_UP_ENDED
 
 
 async def test_opting_out_deletes_what_was_kept_and_what_was_told_of_it_at_once() -> None:
@@ -180,7 +187,7 @@ async def test_opting_out_deletes_what_was_kept_and_what_was_told_of_it_at_once(
         await there(here, SECRET)
         await ask(here, "what did I miss?")
         assert rows_with(here, ANSWER)
-        assert await command(here, "!catchup off") == ENDED
+        assert await command(here, "!catchup off") == CATCH_UP_ENDED
         for words in (SECRET, ANSWER, "beginning"):
             assert not rows_with(here, words)
             assert words.encode() not in files_of(here)
@@ -194,7 +201,7 @@ async def test_opting_out_while_it_is_told_leaves_nothing_of_it_either() -> None
         await there(here, SECRET)
         await here.signal.say("what did I miss?")
         await here.model.wait_for_requests(2)
-        assert await command(here, "!catchup off") == ENDED
+        assert await command(here, "!catchup off") == CATCH_UP_ENDED
         release.set()
         assert (await here.answer()).text == ANSWER
         await gone_from_files(here, ANSWER)
@@ -279,7 +286,7 @@ async def test_where_nothing_is_kept_the_group_cannot_opt_in() -> None:
 
 
 async def test_of_much_the_newest_is_kept_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catch_up, "MAX_MESSAGES", 5)
+    monkeypatch.setattr(heard, "MAX_MESSAGES", 5)
     async with opted_in(catching_up()) as here:
         for number in range(8):
             await here.signal.say(f"line {number}", author=BEN, group=TEAM)
@@ -317,3 +324,34 @@ async def test_over_the_rest_api_members_are_told_as_well() -> None:
             await api.wait_until(lambda: ANSWER in [sent.text for sent in api.sent])
     assert f"Ben: {SECRET}" in told(here)
     assert "In the group Team" in told(here)
+
+
+async def test_deletion_ends_a_turn_of_another_chat_that_waits_for_its_person() -> None:
+    choice = {"question": "Which safe?", "options": ["Left", "Right"]}
+    steps = script(tool_calls(("catch_up", {})), tool_calls(("ask_user", choice)), text("Hm."))
+    async with opted_in(steps) as here:
+        said = await here.signal.say(f"the safe is {SECRET}", author=BEN, group=TEAM)
+        await there(here, SECRET)
+        await here.signal.say("what did I miss?")
+        question = await here.answer()
+        await there(here, str(question.timestamp))
+        await here.signal.delete(said, author=BEN, group=TEAM)
+        assert (await here.answer()).text == "Hm."
+        await gone(here, SECRET)
+    assert SECRET not in str(here.model.requests[-1]["messages"])
+
+
+async def test_opting_out_restarts_a_turn_of_another_chat_that_waits_for_its_person() -> None:
+    choice = {"question": "Which safe?", "options": ["Left", "Right"]}
+    steps = script(tool_calls(("catch_up", {})), tool_calls(("ask_user", choice)), text("Hm."))
+    async with opted_in(steps) as here:
+        await here.signal.say(f"the safe is {SECRET}", author=BEN, group=TEAM)
+        await there(here, SECRET)
+        await here.signal.say("what did I miss?")
+        question = await here.answer()
+        await there(here, str(question.timestamp))
+        await here.signal.say("!catchup off", group=TEAM, mention=True)
+        answers = {(await here.answer()).text, (await here.answer()).text}
+        assert answers == {CATCH_UP_ENDED, "Hm."}
+        await gone(here, SECRET)
+    assert SECRET not in str(here.model.requests[-1]["messages"])

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,14 +14,15 @@ import pytest
 from bot.attestation.trust import REAL, Trust
 from bot.cli.check import findings
 from bot.cli.finding import Finding, Severity
-from bot.config.names import setting_names
+from bot.config.loading import setting_names
 from bot.config.settings import Settings
 from tests.contract.dialects.ollama import server as ollama_server
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import running_bot, world
+from tests.e2e.terminal import at_a_terminal
 from tests.e2e.test_silences import world as silent_world
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent, says, serving
-from tests.fakes.openai_server import Step, echo, models, raw_body, status
+from tests.fakes.openai_server import Step, echo, models, raw_body, reading, script, status
 from tests.fakes.signal_rest_api import SignalRestApi
 from tests.fakes.signal_side import ADA
 from tests.fakes.web_server import answer, web_server
@@ -111,14 +113,14 @@ async def test_check_says_what_the_bot_and_its_model_can_prove() -> None:
 
 async def test_check_names_what_the_configuration_leaves_to_the_operator(tmp_path: Path) -> None:
     app = json.loads(COMPOSE)
-    app["docker_compose_file"] += "    privileged: true\n"
+    app["pre_launch_script"] = "id"
     async with proving_world() as proving:
         agent = SoftAgent(proving.cloud.platform, json.dumps(app))
         async with serving(agent, tmp_path / "agent.sock") as socket:
             settings = proving.settings("off", attestation={"dstack_socket": socket})
             found = (await report(settings, proving.trust))["attestation"]
     assert found.verdict is Severity.FAILED
-    assert "compose file, line 4, services.bot.privileged" in found.words
+    assert "pre_launch_script has another value" in found.words
 
 
 async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path) -> None:
@@ -174,16 +176,11 @@ async def test_check_has_one_line_for_an_mcp_server_and_on_request_one_for_each_
     async with world() as here:
         settings = here.settings(mcp={"servers": {"odd": odd}})
         short = await report(settings)
-        long = [finding async for finding in findings(settings, verbose=True)]
     assert short["odd"].verdict is Severity.WARNING
     assert short["odd"].words.startswith(
-        "Ready. Tools: 2; asking before each call: 1. It has no tool nonsense; it has "
+        "Ready. Tools: 2; asking before each call: odd_crash. It has no tool nonsense; it has "
     )
     assert not any(part.startswith("odd_") for part in short)
-    assert {finding.part: finding.words for finding in long if finding.part.startswith("odd_")} == {
-        "odd_echo": "Ready.",
-        "odd_crash": "Ready; asks before each call.",
-    }
 
 
 async def test_check_knows_an_account_that_is_not_registered_and_a_model_that_is_unknown() -> None:
@@ -219,6 +216,25 @@ def test_the_demo_sends_one_message_and_prints_the_transcript(tmp_path: Path) ->
     assert positions == sorted(positions)
     assert "is no AI" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_demo_at_a_terminal_shows_bubbles_and_takes_pasted_lines(tmp_path: Path) -> None:
+    async with asyncio.timeout(30):
+        async with at_a_terminal("demo", url="", folder=tmp_path) as terminal:
+            await terminal.reads("Write a message.")
+            terminal.types("What is 127*43?\r")
+            await terminal.reads("What is 127*43?")
+            await terminal.reads("You ·")
+            await terminal.reads("5461")
+            await terminal.reads("Bot ·")
+            terminal.types("/help\r")
+            await terminal.reads("Alt-Enter begins a new line")
+            terminal.types("\x1b[200~two\nlines\x1b[201~\r")
+            await terminal.reads("two")
+            await terminal.reads("lines")
+            await terminal.reads("You ·")
+            terminal.types("\x04")
+            assert await terminal.exit_code() == 0
 
 
 @pytest.mark.full
@@ -272,11 +288,11 @@ def test_the_demo_answers_whatever_it_took(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_the_demo_answers_however_fast_one_writes(tmp_path: Path) -> None:
-    said = ["My name is Ada", "What is my name?", "!tools"]
+    said = ["Remember that Ada has 2 cats", "What do you remember?", "!tools"]
     done = run_cli("demo", "--say", *said, folder=tmp_path, ACCESS__MESSAGES_PER_MINUTE="1")
     assert done.returncode == 0, done.stderr
-    assert "Your name is Ada." in done.stdout
-    assert "calculate:" in done.stdout
+    assert "): Ada has 2 cats" in done.stdout
+    assert "(calculate" in done.stdout
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -373,25 +389,23 @@ async def test_check_says_who_may_talk(
 
 
 @pytest.mark.parametrize(
-    ("access", "tools", "words"),
+    ("access", "workspace", "warns"),
     [
-        ({}, {}, None),
-        ({"quorum": 2, "admins": OWNER}, {}, "and 1 admin is known: nobody can allow one."),
-        ({"quorum": 2}, {}, "needs the yes of 2 admins (ACCESS__QUORUM), and 0 admins are known"),
-        ({"quorum": 2, "admins": f"{OWNER},{OTHER}"}, {}, None),
-        ({"quorum": 2, "groups": "off"}, {}, None),
-        ({}, {"workspace": {"for": "everyone"}}, "needs the yes of an admin"),
+        ({}, "admins", False),
+        ({}, "everyone", True),
+        ({"admins": OWNER}, "everyone", False),
+        ({"groups": "off"}, "everyone", False),
     ],
 )
-async def test_check_says_when_there_are_fewer_admins_than_the_quorum(
-    access: dict[str, object], tools: dict[str, object], words: str | None
+async def test_check_warns_if_no_admin_can_allow_commands_in_groups(
+    access: dict[str, object], workspace: str, warns: bool
 ) -> None:
     async with world() as here:
+        tools = {"workspace": {"for": workspace}}
         found = await report(here.settings(access=access, tools=tools))
-    assert ("quorum" in found) is (words is not None)
-    if words is not None:
-        assert found["quorum"].verdict is Severity.WARNING
-        assert words in found["quorum"].words
+    assert ("admins" in found) is warns
+    if warns:
+        assert found["admins"].verdict is Severity.WARNING
 
 
 @pytest.mark.parametrize(
@@ -474,11 +488,50 @@ async def test_check_asks_a_model_that_is_not_listed_for_one_word(
     assert asked[0] == [{"role": "user", "content": "Say one word."}]
 
 
-async def test_check_asks_nothing_of_a_model_that_is_listed() -> None:
+async def test_check_asks_a_listed_model_one_question_with_tools() -> None:
     async with world() as here:
         here.model.models_handler = models("fake")
-        await report(here.settings())
-        assert here.model.requests == []
+        found = (await report(here.settings()))["tools"]
+        (request,) = here.model.requests
+    assert found.verdict is Severity.OK
+    assert re.fullmatch(
+        r"The model answers a question with 2\d tools, which take 2,\d{3} of 32,000 tokens\.",
+        found.words,
+    )
+    assert request["messages"] == [{"role": "user", "content": "Say one word."}]
+    assert "calculate" in {tool["function"]["name"] for tool in request["tools"]}
+
+
+async def test_check_names_the_tools_that_a_small_context_has_no_room_for() -> None:
+    async with world(reading(4_096)) as here:
+        here.model.models_handler = models("fake", max_model_len=4_096)
+        found = (await report(here.settings()))["tools"]
+        assert found.verdict is Severity.WARNING
+        assert "a third of the model's context is 1,365, so these are left out: " in found.words
+        assert "edit_notebook" in found.words
+        assert "calculate" not in found.words
+        here.model.models_handler = models("fake")  # the refusal names the size
+        here.model.handler = reading(1_500)
+        found = (await report(here.settings()))["tools"]
+        assert found.verdict is Severity.WARNING
+        assert "context is 500, so" in found.words
+
+
+async def test_check_says_that_a_model_answers_no_question_with_tools() -> None:
+    async with world(status(400, {"error": {"message": "odd"}})) as here:
+        here.model.models_handler = models("fake")
+        found = (await report(here.settings()))["tools"]
+    assert found.verdict is Severity.FAILED
+    assert found.words.startswith("The model answers no question with tools. ")
+
+
+async def test_check_describes_the_tools_to_an_endpoint_that_takes_none() -> None:
+    refusal = status(400, {"error": {"message": "tools is not supported with this model"}})
+    async with world(script(refusal, echo)) as here:
+        here.model.models_handler = models("fake")
+        found = (await report(here.settings()))["tools"]
+        assert found.verdict is Severity.OK
+        assert "- calculate: " in here.model.requests[-1]["messages"][0]["content"]
 
 
 @pytest.mark.parametrize(

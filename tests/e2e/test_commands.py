@@ -15,7 +15,6 @@ from tests.e2e.test_tools import offered, told
 from tests.e2e.test_workspace import GROUP, folders
 from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_side import ADA, SharedFile
-from tests.integration.test_jail import NO_BUBBLEWRAP
 from tests.integration.test_spawned import until
 
 
@@ -85,7 +84,7 @@ async def test_pandas_plots_where_it_is_installed() -> None:
         tool_calls(("send_file", {"file_path": "sums.png"})),
         text("Here is the plot."),
     )
-    async with world(steps) as here, running_bot(for_everyone(here, approval="dangerous")):
+    async with world(steps) as here, running_bot(for_everyone(here, approval="never")):
         await here.signal.say("plot the sums per month", files=[CSV])
         answer = await here.answer()
         assert answer.text == "Here is the plot.", told(here)
@@ -275,35 +274,6 @@ async def test_a_command_of_a_killed_bot_ends_with_it_and_is_not_run_again() -> 
     assert "It was begun before a restart" in told(here)
 
 
-REACH = """
-import urllib.request
-urllib.request.urlopen("http://127.0.0.2/")
-"""
-
-
-@NO_BUBBLEWRAP
-@pytest.mark.parametrize("is_admin", [True, False])
-async def test_with_the_setting_commands_of_admins_reach_public_addresses(
-    *, is_admin: bool
-) -> None:
-    steps = script(tool_calls(("run_python", {"code": REACH})), text("Refused."))
-    async with world(steps) as here:
-        settings = here.settings(
-            tools={"workspace": {"for": "everyone"}, "commands": {"network": True}},
-            access={"admins": ADA.aci},
-        )
-        async with running_bot(settings):
-            author = ADA if is_admin else BEN
-            await here.signal.say("look", author=author)
-            asked = await question(here)
-            assert (", with access to the internet?" in asked.text) is is_admin
-            await here.signal.react("👍", asked.timestamp, author=author)
-            await here.answer()
-    assert ("HTTP Error 403" in told(here)) is is_admin
-    assert ("127.0.0.2 is not on the public internet" in told(here)) is is_admin
-    assert "Network is unreachable" in told(here) or "refused" in told(here)
-
-
 LIST = ("run_command", {"command": "ls"})
 REMOVE = ("run_command", {"command": "rm -f x"})
 
@@ -318,7 +288,8 @@ async def test_what_was_allowed_for_longer_asks_no_more_also_after_a_restart_unt
         async with running_bot(for_everyone(here)):
             await here.signal.say("list")
             asked = await question(here)
-            assert "♾️ or “always” allows run_command: ls in this chat for 30 days" in asked.text
+            always = "♾️ or “always” allows run_command, run_python in this chat for 30 days"
+            assert always in asked.text
             await here.signal.react("♾️", asked.timestamp)
             assert (await here.answer()).text == "One."
         async with running_bot(for_everyone(here)):
@@ -326,11 +297,14 @@ async def test_what_was_allowed_for_longer_asks_no_more_also_after_a_restart_unt
             assert (await here.answer()).text == "Two."
             await here.signal.say("!grants")
             listed = (await here.answer()).text
-            assert listed.startswith("1. run_command: ls, until 20")
-            await here.signal.say("!grants revoke 2")
+            assert listed.startswith("1. run_command, until 20")
+            assert "\n2. run_python, until 20" in listed
+            await here.signal.say("!grants revoke 3")
             assert "no such number" in (await here.answer()).text
             await here.signal.say("!grants revoke 1")
-            assert (await here.answer()).text == "From now on I ask again: run_command: ls."
+            assert (await here.answer()).text == "From now on I ask again: run_command."
+            await here.signal.say("!grants revoke all")
+            assert (await here.answer()).text == "From now on I ask again: run_python."
             await here.signal.say("!grants")
             assert "ask each time" in (await here.answer()).text
             await here.signal.say("list")
@@ -338,11 +312,13 @@ async def test_what_was_allowed_for_longer_asks_no_more_also_after_a_restart_unt
             assert (await here.answer()).text == "3."
 
 
-async def test_always_is_for_the_same_programs_in_the_same_chat_alone() -> None:
+async def test_always_covers_every_command_in_the_same_chat_alone() -> None:
+    python = ("run_python", {"code": "print(1)"})
     steps = script(
         tool_calls(LIST),
         text("One."),
-        tool_calls(("run_command", {"command": "ls; rm -f x"})),
+        tool_calls(REMOVE),
+        tool_calls(python),
         text("Two."),
         tool_calls(LIST),
         text("Three."),
@@ -351,37 +327,69 @@ async def test_always_is_for_the_same_programs_in_the_same_chat_alone() -> None:
         await here.signal.say("list")
         await here.signal.say("always", quote=(await question(here)).timestamp)
         assert (await here.answer()).text == "One."
-        await here.signal.say("list and delete")
-        asked = await question(here)
-        assert "⚠️ rm: it deletes files" in asked.text
-        await here.signal.react("👎", asked.timestamp)
-        await here.answer()
+        await here.signal.say("delete, and print")
+        assert (await here.answer()).text == "Two."
         await here.signal.say("list", author=BEN)
         await here.signal.react("👍", (await question(here)).timestamp, author=BEN)
         assert (await here.answer()).text == "Three."
 
 
-async def test_what_a_command_has_overwritten_and_deleted_is_brought_back() -> None:
-    change = "echo new > a.txt; rm b.txt; echo made > c.txt"
+async def test_always_does_not_cover_commands_after_strangers_words() -> None:
+    listing: tuple[str, dict[str, str]] = ("list_files", {})
     steps = script(
-        tool_calls(
-            ("write_file", {"file_path": "a.txt", "content": "old a"}),
-            ("write_file", {"file_path": "b.txt", "content": "old b"}),
-        ),
-        text("Written."),
-        tool_calls(("run_command", {"command": change})),
-        text("Changed."),
+        *(tool_calls(LIST), text("One.")), *(tool_calls(listing), tool_calls(LIST), text("Two."))
     )
-    async with world(steps) as here, running_bot(for_everyone(here, approval="never")):
-        for words in ("write them", "change them"):
-            await here.signal.say(words)
-            await here.answer()
-        await here.signal.say("!undo")
-        said = (await here.answer()).text
-        assert said.startswith("These files are back as they were before: a.txt, b.txt.")
-        [files] = here.folder.glob("workspaces/*/files")
-        read = {path.name: path.read_text() for path in files.iterdir()}
-        assert read == {"a.txt": "old a", "b.txt": "old b", "c.txt": "made\n"}
+    async with world(steps) as here, running_bot(for_everyone(here)):
+        await here.signal.say("list")
+        await here.signal.react("♾️", (await question(here)).timestamp)
+        assert (await here.answer()).text == "One."
+        await here.signal.say("read, then list")
+        asked = await here.answer()
+        assert asked.text.startswith("❓")
+        assert "♾️" not in asked.text
+        await here.signal.react("👍", asked.timestamp)
+        assert (await here.answer()).text == "Two."
+
+
+async def test_always_does_not_cover_commands_of_helpers() -> None:
+    task = ("delegate", {"task": "Count them.", "tools": ["run_command"]})
+    async with world(script(tool_calls(LIST), text("One."))) as here:
+        async with running_bot(for_everyone(here)):
+            await here.signal.say("list")
+            await here.signal.react("♾️", (await question(here)).timestamp)
+            assert (await here.answer()).text == "One."
+            here.model.handler = script(
+                tool_calls(task), tool_calls(LIST), text("None."), text("Two.")
+            )
+            await here.signal.say("let somebody count")
+            asked = await here.answer()
+            assert asked.text.startswith("❓")
+            assert "♾️" not in asked.text
+            await here.signal.react("👍", asked.timestamp)
+            assert (await here.answer()).text == "Two."
+
+
+@pytest.mark.parametrize(
+    ("call", "hints"),
+    [
+        (LIST, ""),
+        (("run_command", {"command": "cat alarm.txt; echo storm"}), ""),
+        (("run_command", {"command": "ls\nsudo rm -rf ."}), "sudo asks for the rights of another"),
+        (("run_command", {"command": "rm", "arguments": "-f x"}), "rm deletes files"),
+        (("run_python", {"code": "import shutil; shutil.rmtree('x')"}), "rmtree deletes files"),
+    ],
+)
+async def test_question_warns_of_words_in_commands(
+    call: tuple[str, dict[str, str]], hints: str
+) -> None:
+    async with world(script(tool_calls(call), text("No."))) as here:
+        async with running_bot(for_everyone(here)):
+            await here.signal.say("do it")
+            asked = await question(here)
+            await here.signal.react("👎", asked.timestamp)
+            assert (await here.answer()).text == "No."
+    assert ("\n⚠️ " in asked.text) is bool(hints)
+    assert hints in asked.text
 
 
 async def test_a_command_that_closes_folders_keeps_no_other_from_running() -> None:
@@ -400,55 +408,33 @@ async def test_a_command_that_closes_folders_keeps_no_other_from_running() -> No
     assert "1\tkept" in told(here, 3)
 
 
-async def test_what_may_be_anything_is_asked_about_each_time() -> None:
-    call = tool_calls(("run_command", {"command": "xargs rm < list"}))
-    steps = script(call, text("One."), call, text("Two."))
-    async with world(steps) as here, running_bot(for_everyone(here)):
-        for answer in ("One.", "Two."):
-            await here.signal.say("do it")
-            asked = await question(here)
-            assert "♾️" not in asked.text
-            assert "⚠️ xargs: it runs other programs" in asked.text
-            await here.signal.react("♾️", asked.timestamp)
-            assert (await here.answer()).text == answer
-
-
-async def test_in_a_group_only_an_admin_allows_something_for_longer() -> None:
-    steps = script(tool_calls(LIST), text("One."), tool_calls(LIST), text("2."), tool_calls(LIST))
+async def test_always_in_a_group_is_given_by_admins_and_ends_with_their_role() -> None:
+    steps = script(tool_calls(LIST), text("One."), tool_calls(LIST), text("Two."))
+    everyone = {"workspace": {"for": "everyone"}}
     async with world(steps) as here:
-        everyone = {"workspace": {"for": "everyone"}}
-        settings = here.settings(tools=everyone, access={"admins": ADA.aci})
-        async with running_bot(settings):
+        async with running_bot(here.settings(tools=everyone, access={"admins": ADA.number})):
             await here.signal.say("list", group=GROUP, mention=True, author=BEN)
-            await here.signal.react("♾️", (await question(here)).timestamp, group=GROUP, author=BEN)
+            asked = await question(here)
+            await here.signal.react("♾️", asked.timestamp, group=GROUP, author=BEN)
+            await here.signal.react("♾️", asked.timestamp, group=GROUP)
             assert (await here.answer()).text == "One."
             await here.signal.say("list", group=GROUP, mention=True, author=BEN)
-            await here.signal.react("♾️", (await question(here)).timestamp, group=GROUP)
-            assert (await here.answer()).text == "2."
-            here.model.handler = script(tool_calls(LIST), text("Three."))
+            assert (await here.answer()).text == "Two."
+        here.model.handler = script(tool_calls(LIST), text("Three."))
+        async with running_bot(here.settings(tools=everyone, access={"admins": BEN.aci})):
             await here.signal.say("list", group=GROUP, mention=True, author=BEN)
+            asked = await question(here)
+            await here.signal.react("👍", asked.timestamp, group=GROUP, author=BEN)
             assert (await here.answer()).text == "Three."
 
 
-@pytest.mark.parametrize(
-    ("approval", "call", "asks"),
-    [
-        ("dangerous", LIST, False),
-        ("dangerous", REMOVE, True),
-        ("dangerous", ("run_python", {"code": "print(1)"}), False),
-        ("dangerous", ("run_python", {"code": "import os; os.remove('x')"}), True),
-        ("dangerous", ("run_command", {"command": "rm", "arguments": "-f x"}), True),
-        ("never", REMOVE, False),
-    ],
-)
-async def test_the_operator_says_which_commands_are_asked_about(
-    approval: str, call: tuple[str, dict[str, str]], asks: bool
+@pytest.mark.parametrize("call", [REMOVE, ("run_python", {"code": "print(1)"})])
+async def test_operator_may_let_commands_run_without_a_question(
+    call: tuple[str, dict[str, str]],
 ) -> None:
     async with world(script(tool_calls(call), text("Done."))) as here:
-        async with running_bot(for_everyone(here, approval=approval)):
+        async with running_bot(for_everyone(here, approval="never")):
             await here.signal.say("do it")
-            if asks:
-                await here.signal.react("👍", (await question(here)).timestamp)
             assert (await here.answer()).text == "Done."
     assert "exit code" in told(here)
 

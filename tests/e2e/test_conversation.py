@@ -1,11 +1,14 @@
 """What a person on Signal sees."""
 
 import asyncio
+import gc
 import json
+import re
 from itertools import pairwise
 
-from bot.messaging.events import Person
+from bot.commands.questions import HOW_TO_PLAN
 from bot.observability import metrics
+from bot.signal.events import Person
 from conversation_store.models import StyleRange, TextStyle
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import held, script, text, tool_calls
@@ -38,7 +41,7 @@ async def test_progress_is_shown_while_a_tool_runs_and_then_one_answer_comes() -
 
 async def test_further_tools_extend_the_same_progress_message() -> None:
     unknown: tuple[str, dict[str, object]] = ("no_such_tool", {})
-    clock: tuple[str, dict[str, object]] = ("current_time", {})
+    clock: tuple[str, dict[str, object]] = ("date_time", {})
     steps = script(tool_calls(CALCULATE), tool_calls(CALCULATE, unknown, clock), text("Done."))
     async with world(steps) as here, running_bot(here.settings()):
         await here.signal.say("Work")
@@ -47,7 +50,7 @@ async def test_further_tools_extend_the_same_progress_message() -> None:
     assert (first.text, first.replaces) == ("🔧 Using calculate…", None)
     for earlier, later in pairwise((first, *others)):
         assert later.replaces == earlier.timestamp
-    assert here.shown() == "🔧 Using calculate ✓, current_time ✓"
+    assert here.shown() == "🔧 Using calculate ✓, date_time ✓"
 
 
 async def test_an_unknown_tool_and_bad_arguments_are_told_to_the_model() -> None:
@@ -138,16 +141,18 @@ async def test_messages_of_one_chat_are_answered_in_their_order() -> None:
     async with world() as here, running_bot(here.settings()):
         for number in range(20):
             await here.signal.say(f"message {number}")
-        answers = [(await here.answer()).text for _ in range(20)]
-    assert [text.split()[-1] for text in answers] == [str(number) for number in range(20)]
+        await here.signal.wait_for(lambda sent: sent.text.endswith("message 19"))
+        answered = re.findall(r"message (\d+)", "\n".join(here.answers()))
+    assert answered == [str(number) for number in range(20)]
 
 
 async def test_a_duplicate_is_answered_once() -> None:
     async with world() as here, running_bot(here.settings()):
         timestamp = await here.signal.say("hello")
         await here.signal.say("hello", timestamp=timestamp)
-        await here.signal.say("other")
-        assert [(await here.answer()).text[-5:] for _ in range(2)] == ["hello", "other"]
+        await here.signal.say("!plan")
+        assert (await here.answer()).text.endswith("hello")
+        assert (await here.answer()).text == HOW_TO_PLAN
     assert len(here.signal.sent) == 2
 
 
@@ -155,8 +160,8 @@ async def test_a_long_answer_comes_in_parts_that_belong_together() -> None:
     long = "\n\n".join(f"Paragraph {number}. " + "word " * 100 for number in range(12))
     async with world(script(text(long))) as here, running_bot(here.settings()):
         await here.signal.say("tell me")
-        await here.signal.say("!help")
-        await here.signal.wait_for(lambda sent: "!help" in sent.text)
+        await here.signal.say("!plan")
+        await here.signal.wait_for(lambda sent: sent.text == HOW_TO_PLAN)
     parts = here.answers()[:-1]
     assert len(parts) > 2
     assert all(len(part.encode()) <= 2_000 for part in parts)
@@ -170,8 +175,8 @@ async def test_markdown_of_the_model_is_shown_as_styles_also_where_the_answer_is
             await here.signal.say("tell me")
             short = await here.answer()
             await here.signal.say("tell me more")
-            await here.signal.say("!status")
-            await here.signal.wait_for(lambda sent: "Model: fake" in sent.text)
+            await here.signal.say("!plan")
+            await here.signal.wait_for(lambda sent: sent.text == HOW_TO_PLAN)
     assert short.text == "It is bold, 2*3*4."
     assert short.styles == (StyleRange(6, 4, TextStyle.BOLD),)
     parts = here.signal.sent[1:-1]
@@ -231,4 +236,21 @@ async def test_the_prompt_claims_no_enclave_where_there_is_none() -> None:
         assert "does not run in a trusted execution environment" in (await here.answer()).text
     system = here.model.requests[0]["messages"][0]["content"]
     assert "You do not run in a trusted execution environment" in system
-    assert "calculate" in system
+
+
+async def test_answered_turns_are_freed_at_once() -> None:
+    turns = 20
+    async with world() as here, running_bot(here.settings()):
+        try:
+            for turn in range(turns):
+                here.model.handler = script(tool_calls(CALCULATE), text("It is 5461."))
+                await here.signal.say(f"What is 127*43? ({turn})")
+                await here.answer()
+                if turn == 0:  # what the first turn loads is not counted
+                    gc.collect()
+                    gc.disable()
+            left_over = gc.collect()
+        finally:
+            gc.enable()
+    # Each turn in a reference cycle would leave its whole history.
+    assert left_over < turns

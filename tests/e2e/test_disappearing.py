@@ -3,7 +3,8 @@
 import asyncio
 import time
 
-from bot.dispatch.turns.router import DISAPPEARED
+from bot.chat.replies import DISAPPEARED
+from bot.commands.questions import HOW_TO_PLAN
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.traces import gone, gone_from_files, let_all_timers_run_out, rows_with, there
 from tests.fakes.openai_server import held, script, text, tool_calls
@@ -74,6 +75,7 @@ async def test_what_disappeared_before_a_restart_could_answer_it_is_said_to_have
         async with running_bot(here.settings()) as bot:
             await here.signal.say("first")
             await here.model.wait_for_requests(1)
+            await here.signal.say("!plan")  # what comes after it waits
             await here.signal.say(SECRET, expires_seconds=600)
             await there(here, SECRET)
             await kill(bot)
@@ -81,6 +83,7 @@ async def test_what_disappeared_before_a_restart_could_answer_it_is_said_to_have
         let_all_timers_run_out(here)
         async with running_bot(here.settings()):
             assert (await here.answer()).text == "fine"
+            assert (await here.answer()).text == HOW_TO_PLAN
             assert (await here.answer()).text == DISAPPEARED
             await gone(here, SECRET)
     assert SECRET not in str(here.model.requests)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from bot.config.settings import Settings
-from bot.messaging.events import Person
+from bot.signal.events import Person
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.traces import let_all_timers_run_out, there
 from tests.fakes.openai_server import echo, held, images_in, script, text
@@ -153,7 +153,7 @@ async def test_a_file_is_still_seen_when_the_words_with_it_are_edited() -> None:
     never = asyncio.Event()
     async with folder_world() as here:
         here.model.handler = script(held(never), text("A cat."))
-        async with running_bot(settings(here, bot={"settle_seconds": 0.2})):
+        async with running_bot(settings(here)):
             await here.signal.say(None, files=[PHOTO])
             words = await here.signal.say("what's thsi?")
             await here.model.wait_for_requests(1)
@@ -204,12 +204,16 @@ async def test_the_files_of_a_long_text_a_quote_and_a_link_and_those_that_are_to
 
 async def test_a_file_that_waited_over_a_restart_is_seen_once_signal_is_back() -> None:
     async with folder_world() as here:
-        here.model.handler = text("A cat.")
-        async with running_bot(settings(here, bot={"settle_seconds": 20.0})) as bot:
-            await here.signal.say("look", files=[PHOTO])
+        here.model.handler = held(asyncio.Event())
+        async with running_bot(settings(here)) as bot:
+            await here.signal.say("hello")
+            await here.model.wait_for_requests(1)
+            await here.signal.say("look", files=[PHOTO])  # waits for its turn
             await there(here, "look")
             await kill(bot)
+        here.model.handler = text("A cat.")
         async with running_bot(settings(here)):
-            assert (await here.answer()).text == "A cat."
+            for _ in range(2):
+                assert (await here.answer()).text == "A cat."
             await all_gone(here)
     assert len(images_in(here.model.requests[-1])) == 1

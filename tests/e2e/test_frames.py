@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bot.chat.media import CANNOT_LISTEN
-from bot.messaging.events import Person
+from bot.commands.base import UNKNOWN_COMMAND
+from bot.signal.events import Person
 from conversation_store.models import ChatId
 from tests.e2e.running_bot import World, running_bot
 from tests.fakes.openai_server import openai_server
@@ -87,15 +88,16 @@ def with_own_timestamp(frame: Any, number: int) -> Any:
 
 async def answers_until_markers(here: World) -> list[str]:
     """Write in both chats, and return what was answered before the answers to that."""
-    await here.signal.say(MARKER, author=PERSON)
-    await here.signal.say(MARKER, author=PERSON, group=GROUP.value, mention=True)
+    for group in (None, GROUP.value):
+        for words in ("!apart", MARKER):  # behind a command, the marker joins no turn
+            await here.signal.say(words, author=PERSON, group=group, mention=group is not None)
     seen: list[str] = []
     markers = 0
     while markers < 2:
         text = (await here.answer()).text
         if text.endswith(MARKER):
             markers += 1
-        else:
+        elif text != UNKNOWN_COMMAND:
             seen.append(text)
     return seen
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.messaging.events import Person
+from bot.signal.events import Person
 from conversation_store.models import ChatId
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_conversation import BEN

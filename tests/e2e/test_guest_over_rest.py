@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from bot.dispatch.incoming.pairing import WELCOME
-from bot.messaging.events import Person
+from bot.chat.pairing import WELCOME
+from bot.signal.events import Person
 from conversation_store.models import ChatId, Quote, StyleRange, TextStyle
 from conversation_store.pairings import open_pairing_book
 from tests.e2e.running_bot import World, running_bot, world
@@ -60,15 +60,17 @@ async def guest(here: World, **overrides: Mapping[str, object]) -> AsyncIterator
             yield Guest(here, api)
 
 
-async def test_messages_that_follow_closely_are_answered_once() -> None:
-    async with world() as here, guest(here, bot={"settle_seconds": 0.3}) as bot:
+async def test_two_quick_messages_get_one_answer() -> None:
+    never = asyncio.Event()
+    async with world(script(held(never), text("Far."), text("Fine."))) as here, guest(here) as bot:
         await bot.api.say("Hi")
+        await here.model.wait_for_requests(1)
         await bot.api.say("how far is the moon?")
         await bot.answer(1)
         await bot.api.say("thanks")
         await bot.answer(2)
-    assert len(here.model.requests) == 2
-    assert "how far is the moon?" in str(here.model.requests[0]["messages"][-1])
+    assert len(here.model.requests) == 3
+    assert "how far is the moon?" in str(here.model.requests[1]["messages"][-1])
 
 
 async def test_an_edit_while_the_model_thinks_is_what_gets_answered() -> None:
@@ -191,7 +193,7 @@ async def test_a_picture_that_a_tool_makes_comes_with_the_answer() -> None:
 
 async def test_typing_is_shown_until_the_answer_and_signs_are_given_where_they_are_wanted() -> None:
     signs = {"ack_reaction": "true", "read_receipts": True}
-    async with world() as here, guest(here, bot={"settle_seconds": 0.0, **signs}) as bot:
+    async with world() as here, guest(here, bot={**signs}) as bot:
         asked = await bot.api.say("hello")
         await bot.answer(1)
         await bot.api.until(lambda: bool(bot.api.reactions and bot.api.receipts))

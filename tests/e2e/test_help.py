@@ -15,9 +15,7 @@ from typing import Final
 
 import pytest
 
-from bot.cli.arguments import command_line, read_arguments
-from bot.cli.command_parser import CommandParser
-from bot.cli.completion import FILES, answers
+from bot.cli.arguments import CommandParser, command_line, read_arguments
 
 PROGRAM: Final = Path(sys.executable).with_name("signal-tee-bot")
 COLUMNS: Final = 80
@@ -61,28 +59,6 @@ def test_a_misspelt_command_or_option_is_told_the_right_one(
     assert f"did you mean {meant}?" in capsys.readouterr().err
 
 
-def offered(*words: str) -> list[str]:
-    return [answer.partition("\t")[0] for answer in answers(words)]
-
-
-def test_commands_options_choices_and_files_are_offered_where_they_fit() -> None:
-    assert offered("ch") == ["check"]
-    assert set(offered("")) > {"run", "check", "pair", "completion"}
-    assert offered("pair", "") == ["list", "approve", "revoke"]
-    assert set(offered("check", "--")) == {"--help", "--json", "--verbose"}
-    assert offered("completion", "") == ["bash", "zsh", "fish"]
-    assert offered("completion", "--w") == []
-    assert offered("backup", "") == offered("attest", "model", "--output", "") == [FILES]
-    assert offered("verify", "--challenge", "a file", "") == [FILES]
-    for nothing in (("nonsense",), ("link", ""), ("backup", "a", ""), ("register", "--code", "")):
-        assert offered(*nothing) == []
-
-
-def test_an_answer_tells_what_a_command_is_for() -> None:
-    [check] = answers(["che"])
-    assert check == "check\tcheck every part and say how to mend it"
-
-
 def shell(name: str) -> str:
     found = shutil.which(name)
     if found is None:
@@ -100,20 +76,6 @@ def script(name: str, folder: Path) -> Path:
     file = folder / f"completion.{name}"
     file.write_text("\n".join(run(PROGRAM, "completion", name)))
     return file
-
-
-@pytest.mark.parametrize("last", ["", "a", "-", "--"])
-def test_bash_and_fish_offer_the_same(last: str, tmp_path: Path) -> None:
-    ask_bash = (
-        'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=2; _signal_tee_bot "$1";'
-        ' printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    in_bash = run(shell("bash"), "-c", ask_bash, script("bash", tmp_path), PROGRAM, "pair", last)
-    wanted = offered("pair", last)
-    assert in_bash == wanted
-    ask_fish = f'source {script("fish", tmp_path)}; complete -C "{PROGRAM} pair {last}"'
-    in_fish = run(shell("fish"), "--no-config", "-c", ask_fish)
-    assert {line.partition("\t")[0] for line in in_fish} == set(wanted)
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])

@@ -8,11 +8,11 @@ import pytest
 
 from bot.chat import helpers
 from bot.chat.helpers import NOT_FOR_HELPERS
-from bot.chat.live_turns import MAX_HELPERS_AT_ONCE
+from bot.chat.turn import MAX_HELPERS_AT_ONCE
 from bot.cli.finding import Severity
 from bot.cli.tool_findings import tools as findings
-from bot.messaging.events import Account
 from bot.observability import metrics
+from bot.signal.events import Account
 from tests.e2e.minds import Minds, delegating, is_of_helper, results_in, task_of
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
@@ -94,7 +94,7 @@ async def test_after_a_crash_the_lines_of_helpers_stand_there_as_before() -> Non
         helpers={
             "add": [tool_calls(CALCULATE), text("It makes 5461.")],
             "write": [
-                tool_calls(("current_time", {})), held(never), tool_calls(CALCULATE), text("No."),
+                tool_calls(("date_time", {})), held(never), tool_calls(CALCULATE), text("No."),
             ],
         },
     )  # fmt: skip
@@ -110,7 +110,7 @@ async def test_after_a_crash_the_lines_of_helpers_stand_there_as_before() -> Non
     lines = [
         "🔧 Using delegate ✓",
         "↳ ✓ add: calculate ✓",
-        "↳ ✓ write: current_time ✓, calculate ✓",
+        "↳ ✓ write: date_time ✓, calculate ✓",
     ]
     assert here.shown() == "\n".join(lines)
 
@@ -165,11 +165,10 @@ async def test_without_names_a_helper_has_the_tools_that_only_read() -> None:
     assert {"calculate", "notes_read", "read_file", "web_fetch"} <= has
     assert not has & {"notes_write", "write_file", "delete_file", "send_file", "run_command"}
     assert not has & NOT_FOR_HELPERS
-    assert "- read_file: " in system_text(minds.asked_by_helpers[0])
 
 
 async def test_a_helper_has_the_tools_that_are_named_and_calls_no_other() -> None:
-    names = ["calculate", "current_time"]
+    names = ["calculate", "date_time"]
     minds = Minds(
         tool_calls(delegating("look", *names)),
         text("Done."),
@@ -369,7 +368,7 @@ async def test_a_helper_that_fails_is_a_result_that_the_model_can_read() -> None
 
 
 async def test_a_helper_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.wiring.own_tools.HELPER_SECONDS", 0.2)
+    monkeypatch.setattr("bot.chat.own_tools.HELPER_SECONDS", 0.2)
     never = asyncio.Event()
     minds = Minds(tool_calls(delegating("wait")), text("Done."), helpers={"wait": [held(never)]})
     async with world(minds) as here, running_bot(here.settings()):
@@ -394,7 +393,9 @@ async def test_stop_ends_helpers_with_their_turn() -> None:
         assert "Stopped" in (await here.answer()).text
         assert not rows_with(here, SECRET)
         await here.signal.say("!usage")
-        assert "Today: 36 tokens." in (await here.answer()).text
+        used = (await here.answer()).text
+        assert int(used.partition("Today: ")[2].split()[0].replace(",", "")) > 36
+        assert "estimate" in used  # of the requests that were cancelled
     assert metrics.RUNNING_TURNS._value.get() == 0
 
 
@@ -506,15 +507,13 @@ async def test_all_of_a_helper_goes_when_its_turn_does(how: str) -> None:
 async def test_without_helpers_none_is_offered() -> None:
     minds = Minds(text("Hello."))
     async with world(minds) as here:
-        settings = here.settings(tools={"helpers": {"enabled": False}})
+        settings = here.settings(tools={"disabled": "delegate"})
         async with running_bot(settings):
             await asked(here)
             await here.signal.say("!tools")
             assert "delegate" not in (await here.answer()).text
-        parts = {finding.part async for finding in findings(settings, verbose=False)}
-        found = {
-            finding.part: finding async for finding in findings(here.settings(), verbose=False)
-        }
+        parts = {finding.part async for finding in findings(settings)}
+        found = {finding.part: finding async for finding in findings(here.settings())}
     assert "delegate" not in offered(minds.asked_by_turns[0])
     assert "delegate" not in parts
     assert found["delegate"].verdict is Severity.OK

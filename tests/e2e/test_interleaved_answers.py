@@ -14,7 +14,7 @@ from typing import Final
 import apsw
 import pytest
 
-from bot.messaging.events import Person
+from bot.signal.events import Person
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.fakes.openai_server import Request, text, tool_calls
 from tests.fakes.signal_side import Sent
@@ -40,7 +40,7 @@ async def test_whatever_comes_together_every_message_comes_to_one_end(
 ) -> None:
     random = Random(seed)
     async with world(_model) as here:
-        settings = here.settings(bot={"settle_seconds": 0.0, "steering": False})
+        settings = here.settings()
         on_their_way: Counter[str] = Counter()
         for _ in range(lives):
             async with running_bot(settings) as bot:
@@ -90,6 +90,7 @@ def _questions(here: World, person: Person) -> list[Sent]:
 async def _talk(here: World, person: Person, random: Random) -> None:
     for _ in range(ROUNDS):
         name = f"n{random.getrandbits(40):x}"
+        await here.signal.say("!apart", author=person)  # keeps messages from joining
         said = await here.signal.say(f"paint {name}", author=person)
         if random.random() < 0.7:
             count = len(here.signal.sent)

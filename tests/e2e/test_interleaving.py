@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.messaging.events import Person
+from bot.signal.events import Person
 from conversation_store.models import ChatId
 from tests.e2e.running_bot import WAIT_SECONDS, World, running_bot, world
 from tests.fakes.openai_server import Request, text, tool_calls
@@ -141,15 +141,13 @@ class Scene:
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
-@given(acts=ACTS, seed=st.integers(0, 2**16), settle=st.sampled_from((0.0, 0.02)))
+@given(acts=ACTS, seed=st.integers(0, 2**16))
 @pytest.mark.full
-def test_nothing_leaks_from_one_conversation_to_another(
-    acts: list[Act], seed: int, settle: float
-) -> None:
+def test_nothing_leaks_from_one_conversation_to_another(acts: list[Act], seed: int) -> None:
     async def live() -> None:
         async with world() as here:
             scene = Scene(here, Random(seed))
-            async with running_bot(here.settings(bot={"settle_seconds": settle})):
+            async with running_bot(here.settings()):
                 await scene.play(acts)
                 await scene.ask_everywhere_and_wait()
             assert scene.leaks == []

@@ -1,10 +1,10 @@
 """The bot itself speaks as people write to it, or as they choose."""
 
-from bot.approvals.question import HOW_TO_ANSWER
+from bot.chat.question_messages import HOW_TO_ANSWER
 from bot.commands.base import UNKNOWN_COMMAND
 from bot.language.catalogs import translated
 from bot.llm.errors import LlmUnauthorized
-from bot.messaging.events import Person
+from bot.signal.events import Person
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_approvals import WRITE, question, with_notes
 from tests.fakes.openai_server import script, status, text, tool_calls
@@ -23,6 +23,12 @@ async def test_the_bots_own_sentences_follow_the_language_of_whoever_writes() ->
         assert (await here.answer()).text.startswith("Diesen Befehl kenne ich nicht.")
         await here.signal.say("!help")
         assert "!stop: anhalten, was ich hier gerade tue" in (await here.answer()).text
+        await here.signal.say("!tools")
+        assert "• Rechnen und Einheiten umrechnen (" in (await here.answer()).text
+        await here.signal.say("!verify")
+        said = (await here.answer()).text
+        assert said.startswith("Dieser Bot läuft nicht in einer vertrauenswürdigen")
+        assert "\n\nDAS MODELL\nDer Endpunkt des Modells kann nicht beweisen" in said
         await here.signal.say("What is the weather like today?", author=BEN)
         await here.answer()
         await here.signal.say("!nonsense", author=BEN)
@@ -33,9 +39,12 @@ async def test_a_language_that_was_chosen_stays_also_after_a_restart() -> None:
     async with world() as here:
         async with running_bot(here.settings()):
             await here.signal.say("!language")
-            assert "I speak English here, as you write." in (await here.answer()).text
+            assert "I speak English here, because you write in it." in (await here.answer()).text
             await here.signal.say("!language klingon")
             assert (await here.answer()).text.startswith("I do not speak that language.")
+            for name, said in (("german", "hier Deutsch"), ("arabic", "العربية")):
+                await here.signal.say(f"!language {name}")
+                assert said in (await here.answer()).text
             await here.signal.say("!language Español")
             assert "hablo español aquí" in (await here.answer()).text
         async with running_bot(here.settings()):
@@ -44,7 +53,9 @@ async def test_a_language_that_was_chosen_stays_also_after_a_restart() -> None:
             await here.signal.say("!nonsense")
             assert (await here.answer()).text.startswith("No conozco ese comando.")
             await here.signal.say("!language auto")
-            assert (await here.answer()).text == "From now on I speak here as you write."
+            assert (
+                await here.answer()
+            ).text == "From now on I use the language in which you write."
 
 
 async def test_troubles_and_questions_are_said_in_the_persons_language() -> None:

@@ -17,7 +17,7 @@ MAKE = shutil.which("make") or "make"
     ["What is 127*43?", 'It\'s "5" $HOME $(shell id) `id` \\ $$ % #', "-x", "--help", "a\nb 🎈"],
 )
 def test_no_character_of_say_means_anything_on_the_way(text: str, tmp_path: Path) -> None:
-    for name in ("python", ".installed"):
+    for name in (".installed", ".installed-demo"):
         (tmp_path / name).touch()
     program = tmp_path / "signal-tee-bot"
     program.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n')
@@ -73,12 +73,12 @@ def test_a_release_is_made_of_the_images_as_the_registry_has_them(tmp_path: Path
     programs = {
         "git": GIT,
         "docker": DOCKER.format(asked=asked, digest=digest),
-        "signal-tee-bot": '#!/bin/sh\nprintf "%s\\0" "$@"\n',
+        "python": '#!/bin/sh\nprintf "%s\\0" "$@"\n',
     }
     for name, text in programs.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o700)
-    for name in ("python", ".installed"):
+    for name in (".installed", ".installed-demo"):
         (tmp_path / name).touch()
     system = "it's $HOME, 2 CPUs=measured.json"
     done = subprocess.run(
@@ -100,7 +100,7 @@ def test_a_release_is_made_of_the_images_as_the_registry_has_them(tmp_path: Path
     )
     images = [f"registry.example/you/{name}" for name in ("signal-tee-bot", "signal-cli")]
     assert done.stdout.split("\0") == [
-        *("release", "dist/release-0123abcd", "--commit", "0123abcd"),
+        *("-m", "scripts.release", "dist/release-0123abcd", "--commit", "0123abcd"),
         *("--image", f"signal-tee-bot={images[0]}@sha256:{digest}"),
         *("--image", f"signal-cli={images[1]}@sha256:{digest}"),
         *("--os", system, "--kms-id", "aabb", "--model-pins", "pins.json", ""),

@@ -20,6 +20,7 @@ from tests.e2e.test_tools import offered, system_text, told
 from tests.e2e.traces import gone, gone_from_files
 from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.signal_side import ADA
 
 GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 FACT = "Ada is allergic to sesquipedalian nuts"
@@ -46,9 +47,7 @@ def lose_result(here: World) -> None:
 def facts_in(here: World) -> list[str]:
     database = apsw.Connection(str(here.folder / "store.db"))
     try:
-        return [
-            text for (text,) in database.execute("SELECT text FROM remembered WHERE text NOT NULL")
-        ]
+        return [text for (text,) in database.execute("SELECT text FROM facts")]
     finally:
         database.close()
 
@@ -136,7 +135,7 @@ async def test_a_request_goes_on_from_the_one_before_except_where_a_fact_changed
 
 async def test_what_the_model_was_asked_early_has_the_facts_and_is_used() -> None:
     async with world(script(remember(), text("Yes."), text("No nuts."))) as here:
-        async with running_bot(here.settings(bot={"settle_seconds": 0.3})):
+        async with running_bot(here.settings()):
             await asked(here, "remember it")
             assert await asked(here, "may I eat this?") == "No nuts."
         assert len(here.model.requests) == 3
@@ -216,7 +215,7 @@ async def test_strangers_words_forget_nothing_without_a_yes() -> None:
 
 
 async def test_it_is_off_where_the_operator_wants_none() -> None:
-    off = {"memory": {"enabled": False}}
+    off = {"disabled": "remember"}
     async with world(script(remember(), text("Yes."), text("Well."))) as here:
         async with running_bot(here.settings()):
             await asked(here, "remember it")
@@ -225,7 +224,8 @@ async def test_it_is_off_where_the_operator_wants_none() -> None:
         request = here.model.requests[-1]
         assert not {"remember", "recall", "forget"} & set(offered(request))
         assert REMEMBERED not in system_text(request)
-        async with running_bot(here.settings(store={"retention_days": 0})):
+        keeps_nothing = here.settings(store={"retention_days": 0}, access={"admins": ADA.aci})
+        async with running_bot(keeps_nothing):
             await asked(here, "well?")
             assert "STORE__RETENTION_DAYS=0" in await asked(here, "!tools")
         assert "remember" not in offered(here.model.requests[-1])

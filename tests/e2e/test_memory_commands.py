@@ -5,9 +5,9 @@ from typing import Any
 
 from bot.chat.notes import INSTRUCTIONS, REMEMBERED
 from bot.chat.prompt import UNTRUSTED_GUIDELINE
-from bot.commands import instructions, memory
+from bot.commands import behaviour, memory
 from bot.commands.base import ONLY_ADMINS
-from bot.commands.clear import INSTRUCTIONS_STAY, STILL_REMEMBERED
+from bot.commands.questions import INSTRUCTIONS_STAY, STILL_REMEMBERED
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.e2e.test_memory import FACT, GROUP, SECRET, asked, facts_in, recall, remember
@@ -37,14 +37,32 @@ async def test_facts_are_listed_and_forgotten_by_numbers_that_stay() -> None:
             "2. Ada lives in Köln",
             "3. Ada sings",
         ]
-        assert listed[-1] == memory.GOES.format(days=30)
+        assert listed[-1] == memory.LASTS.format(days=30)
         assert await asked(here, "!memory forget 1 2") == memory.FORGOTTEN.format(what="1, 2")
         for wrong in ("4", "0", "one", "1 x", "²", "", "9" * 30, "9" * 5_000):
-            assert await asked(here, f"!memory forget {wrong}") == memory.UNKNOWN
+            assert await asked(here, f"!memory forget {wrong}") == memory.UNKNOWN_FACT
         assert "\n3. Ada sings (" in await asked(here, "!memory")
         assert await asked(here, "!memory", author=BEN) == memory.NOTHING
         assert await asked(here, "!memory forget all") == memory.ALL_FORGOTTEN
         assert await asked(here, "!memory") == memory.NOTHING
+
+
+async def test_reminder_made_from_a_fact_goes_with_the_fact() -> None:
+    remind = ("remind", {"text": FACT, "at": "2070-01-01T09:00Z"})
+    call_mum = ("remind", {"text": "Call mum", "at": "2070-01-01T09:00Z"})
+    async with world() as here, running_bot(here.settings()):
+        await let_remember(here, FACT)
+        here.model.handler = script(
+            tool_calls(("recall", {"query": ""})), tool_calls(remind), text("I will."),
+            tool_calls(call_mum), text("I will."),
+        )  # fmt: skip
+        await asked(here, "remind me of that")
+        await asked(here, "and to call mum")
+        assert FACT in await asked(here, "!reminders")
+        await asked(here, "!memory forget 1")
+        left = await asked(here, "!reminders")
+        assert FACT not in left
+        assert "Call mum" in left
 
 
 async def test_all_facts_come_as_a_file_that_has_nobody_elses() -> None:
@@ -99,7 +117,7 @@ async def test_in_a_group_all_forget_single_facts_and_admins_all_of_them() -> No
 
 
 async def test_what_the_operator_does_not_keep_is_said() -> None:
-    off = {"memory": {"enabled": False}}
+    off = {"disabled": "remember"}
     async with world() as here:
         async with running_bot(here.settings()):
             await let_remember(here, FACT)
@@ -130,11 +148,11 @@ async def test_clear_says_what_stays_and_how_to_forget_that_too() -> None:
 
 async def test_instructions_hold_for_their_chat_until_they_are_ended() -> None:
     async with world() as here, running_bot(here.settings(bot={"system_prompt": "Be a bot."})):
-        assert await asked(here, "!instructions") == f"{instructions.NONE}\n{instructions.HOW}"
+        assert await asked(here, "!instructions") == f"{behaviour.NO_INSTRUCTIONS}\n{behaviour.HOW}"
         said = f"{TONE}.\n## Rules\nAnd [briefly]"
         answer = await asked(here, f"!instructions {said}")
         quoted = f"> {TONE}.\n> ## Rules\n> And [briefly]"
-        assert answer == f"{instructions.SET}\n{quoted}\n{instructions.STAYS}"
+        assert answer == f"{behaviour.SET}\n{quoted}\n{behaviour.STAYS}"
         await asked(here, "hello")
         shown = system_text(here.model.requests[-1])
         assert f"{INSTRUCTIONS}\n> {TONE}.\n> ## Rules\n> And (briefly)\n" in shown
@@ -143,11 +161,11 @@ async def test_instructions_hold_for_their_chat_until_they_are_ended() -> None:
         await asked(here, "hello", author=BEN)
         assert TONE not in json.dumps(here.model.requests[-1])
         shown_again = await asked(here, "!instructions")
-        assert shown_again == f"{instructions.SHOWN}\n{quoted}\n{instructions.END}"
+        assert shown_again == f"{behaviour.SHOWN}\n{quoted}\n{behaviour.END}"
         too_long = await asked(here, "!instructions " + "x" * 1_001)
-        assert too_long == instructions.TOO_LONG.format(most=1_000, count=1_001)
-        assert await asked(here, "!instructions OFF") == instructions.ENDED
-        assert await asked(here, "!instructions off") == instructions.NONE
+        assert too_long == behaviour.TOO_LONG.format(most=1_000, count=1_001)
+        assert await asked(here, "!instructions OFF") == behaviour.INSTRUCTIONS_ENDED
+        assert await asked(here, "!instructions off") == behaviour.NO_INSTRUCTIONS
         await asked(here, "hello")
         assert INSTRUCTIONS not in system_text(here.model.requests[-1])
         assert TONE.encode() not in files_of(here)
@@ -177,8 +195,8 @@ async def test_instructions_go_with_their_message() -> None:
         assert "> Be formal" in system_text(here.model.requests[-1])
         assert TONE.encode() not in files_of(here)
         await here.signal.delete(said)
-        assert await asked(here, "!instructions") == f"{instructions.NONE}\n{instructions.HOW}"
+        assert await asked(here, "!instructions") == f"{behaviour.NO_INSTRUCTIONS}\n{behaviour.HOW}"
         vanishing = await asked(here, f"!instructions {TONE}", expires_seconds=1)
-        assert vanishing.endswith(instructions.DISAPPEARS)
+        assert vanishing.endswith(behaviour.DISAPPEARS)
         await gone_from_files(here, TONE)
-        assert await asked(here, "!instructions") == f"{instructions.NONE}\n{instructions.HOW}"
+        assert await asked(here, "!instructions") == f"{behaviour.NO_INSTRUCTIONS}\n{behaviour.HOW}"

@@ -7,8 +7,8 @@ import time
 from typing import Final
 
 from bot import __version__
-from bot.messaging.events import Person
-from bot.wiring.readiness import UNPROVEN
+from bot.llm.models import UNPROVEN
+from bot.signal.events import Person
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, world
@@ -100,7 +100,7 @@ async def test_what_waits_is_seen_while_it_waits() -> None:
             await here.model.wait_for_requests(1)
             await here.signal.say("two", author=BEN)
             await until(port, "llm_requests_waiting", 1)
-            await here.signal.say("!help", author=BEN)
+            await here.signal.say("!plan", author=BEN)
             await until(port, "waiting_jobs", 1, lane="ordinary")
             seen = await until(port, "unanswered_messages", 3)
             assert seen.value("running_turns") == 2

@@ -128,7 +128,7 @@ async def test_check_names_host_and_reason() -> None:
     await tls.stop()
     assert "127.0.0.1:9: It refuses connections." in said[NOBODY]
     assert f"127.0.0.1:{tls.port}: Its certificate comes from no public" in said[tls.base_url]
-    assert "It has no model under this address. See LLM__BASE_URL." in said[plain]
+    assert "It has no model under this address. See LLM__BASE_URL" in said[plain]
 
 
 async def _checked(here: World, base_url: str) -> str:

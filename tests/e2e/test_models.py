@@ -9,7 +9,7 @@ import pytest
 
 from bot.commands.base import ONLY_ADMINS
 from bot.config.settings import Settings
-from bot.llm.failover import NOT_PROVEN_EITHER
+from bot.llm.models import NOT_PROVEN_EITHER
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import World, kill, running_bot, world

@@ -23,6 +23,7 @@ import pytest
 
 from bot import app
 from bot.errors import MessagesLost
+from bot.foundation import Start
 from bot.observability import metrics
 from conversation_store.models import ChatId
 from tests.e2e import scraped
@@ -178,11 +179,10 @@ async def test_what_could_not_be_stored_before_a_stop_is_counted_and_ends_the_bo
         settings = here.settings()
         bot = asyncio.create_task(
             app.run(
-                settings,
+                Start(settings),
                 told_to_stop=told_to_stop,
                 ready=ready.set,
-                grace_seconds=0.1,
-                store_seconds=0.1,
+                bounds=app.Bounds(grace_seconds=0.1, store_seconds=0.1),
             )
         )
         await ready.wait()
@@ -262,7 +262,6 @@ def bot_settings(here: World, store: Path) -> dict[str, str]:
     return environment(
         here,
         ACCESS__GROUPS="always",
-        BOT__STEERING="false",  # each message is to have an answer of its own
         STORE__PATH=str(store),
         HEALTH__LISTEN=scraped.ANY_PORT,
     )

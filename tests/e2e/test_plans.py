@@ -5,13 +5,10 @@ from typing import Final
 
 import pytest
 
-from bot.approvals.answers import WHICH
-from bot.approvals.model_question import ACCEPTED, REFUSED
-from bot.approvals.questions import YES_NO_OR_CHANGES
-from bot.chat.call_count import MAX_STEPS
-from bot.chat.plan_mode import PLANNING
-from bot.chat.tool_loop import OVER_STEP
-from bot.commands.plan import HOW
+from bot.chat.meaning import ACCEPTED, REFUSED
+from bot.chat.plan import MAX_STEPS, OVER_STEP, PLANNING
+from bot.chat.question_messages import WHICH, YES_NO_OR_CHANGES
+from bot.commands.questions import HOW_TO_PLAN
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_questions import ask, question
@@ -78,6 +75,15 @@ async def test_a_plan_is_carried_out_once_it_is_accepted_and_side_effects_still_
     assert [style.style for style in plan.styles] == ["BOLD"]
 
 
+async def test_plan_in_the_middle_of_a_sentence_is_not_a_command() -> None:
+    async with world(script(text("It makes a plan first."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("What does !plan do?")
+            assert (await here.answer()).text == "It makes a plan first."
+    words = here.model.requests[0]["messages"][-1]["content"]
+    assert words.endswith("What does !plan do?")
+
+
 async def test_until_then_a_tool_that_changes_something_does_not_exist() -> None:
     async with world(script(tool_calls(WRITE), propose(), text("Dropped."))) as here:
         async with running_bot(with_notes(here)):
@@ -138,7 +144,7 @@ async def test_plan_alone_says_how_it_is_used_and_a_plain_answer_needs_no_plan()
     async with world(script(text("It is 3."))) as here:
         async with running_bot(here.settings()):
             await here.signal.say("!plan")
-            assert (await here.answer()).text == HOW
+            assert (await here.answer()).text == HOW_TO_PLAN
             await here.signal.say("!plan how many?")
             assert (await here.answer()).text == "It is 3."
 

@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 from bot import __version__, app
-from bot.messaging.events import Person
-from bot.messaging.json_rpc import MAX_LINE_BYTES
+from bot.signal.events import Person
+from bot.signal.json_rpc import MAX_LINE_BYTES
 from conversation_store.models import ChatId
 from conversation_store.store import open_store
 from tests.e2e.daemon_process import daemon, environment, run_command
@@ -23,7 +23,7 @@ from tests.e2e.running_bot import World, world
 from tests.e2e.scraped import ANY_PORT, get, readiness
 from tests.e2e.stored import read_store
 from tests.e2e.test_conversation import BEN, CALCULATE
-from tests.e2e.traffic import PEOPLE, Traffic, answers
+from tests.e2e.traffic import PEOPLE, Traffic, answers, are_said
 from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import chunk, held, script, sse, status, text, tool_calls
 from tests.fakes.signal_side import BOT, Sent
@@ -60,7 +60,7 @@ async def test_told_to_stop_under_load_it_ends_what_it_began_and_the_next_start_
             told = time.monotonic()
             bot.send_signal(signal.SIGTERM)
             assert await bot.exit_code() == 0
-            assert time.monotonic() - told < app.GRACE_SECONDS
+            assert time.monotonic() - told < app.BOUNDS.grace_seconds
         store = read_store(here.folder / "store.db")
         given = traffic.said[: len(traffic.said) - here.signal.undelivered]
         assert store.outcomes.keys() == {question.timestamp for question in given}
@@ -68,7 +68,7 @@ async def test_told_to_stop_under_load_it_ends_what_it_began_and_the_next_start_
 
         last_words = await traffic.last_words()
         async with daemon(settings, folder=here.folder):
-            await here.signal.until(lambda: last_words <= {sent.text for sent in here.signal.sent})
+            await here.signal.until(lambda: are_said(last_words, here.signal.sent))
         store = read_store(here.folder / "store.db")
         assert store.outcomes.keys() == {question.timestamp for question in traffic.said}
 
@@ -96,7 +96,7 @@ async def test_a_model_that_never_answers_does_not_keep_it_from_stopping() -> No
             await here.signal.say("hello")
             await here.model.wait_for_requests(1)
             bot.send_signal(signal.SIGTERM)
-            assert await bot.exit_code(seconds=app.GRACE_SECONDS + AT_ONCE_SECONDS) == 0
+            assert await bot.exit_code(seconds=app.BOUNDS.grace_seconds + AT_ONCE_SECONDS) == 0
             assert bot.events("app.turns_interrupted")
         async with daemon(environment(here), folder=here.folder):
             assert (await here.answer()).text == "Here I am."
@@ -262,7 +262,7 @@ async def test_a_stop_while_the_disk_refuses_ends_in_order_and_the_next_start_an
             await here.signal.say("What is 127*43?")
             await bot.event("store.refuses")
             bot.send_signal(signal.SIGTERM)
-            assert await bot.exit_code(seconds=2 * app.GRACE_SECONDS) == 0
+            assert await bot.exit_code(seconds=2 * app.BOUNDS.grace_seconds) == 0
         assert not bot.events("turn.bug")
         assert all(line.startswith("{") for line in bot.stderr)
         here.signal.on_send = None
@@ -287,7 +287,7 @@ async def test_version_help_and_completion_import_nothing_heavy(arguments: str) 
     _, err = await process.communicate()
     imported = {line.rsplit("|", 1)[-1].strip() for line in err.decode().splitlines()}
     assert "bot.cli.main" in imported
-    assert imported.isdisjoint({"pydantic", "httpx", "aiohttp", "apsw", "structlog", "bot.app"})
+    assert imported.isdisjoint({"pydantic", "httpx2", "aiohttp", "apsw", "structlog", "bot.app"})
 
 
 # What others see ----------------------------------------------------------------------------------
@@ -378,12 +378,12 @@ async def test_the_log_tells_nothing_about_people_at_any_level() -> None:
             LOG__LEVEL="debug",
             LLM__API_KEY=API_KEY,
             STORE__KEY=STORE_KEY,
-            BOT__STEERING="false",  # the script has an answer for each message
         )
         here.signal.on_send = refuse
         async with daemon(settings, folder=here.folder) as bot:
             for number in range(4):
                 await here.signal.say(f"sesame {number} 127*43", author=person)
+                await here.signal.say("!sesame", author=person)  # keeps messages from joining
             await here.signal.push({"envelope": "sesame"})
             await here.signal.push_line(b'{"sesame": ')
             await here.signal.say("!models", author=person, group="c2VzYW1l", mention=True)
@@ -426,7 +426,7 @@ async def test_while_the_model_is_down_commands_are_answered_and_then_everything
         await here.signal.say("hello")
         await bot.event("llm.retry")
         await here.signal.say("!help", author=BEN)
-        assert "!help: show this" in (await here.answer()).text
+        assert "!help: show this list" in (await here.answer()).text
         await here.model.start()
         assert (await here.answer()).text.endswith("hello")
     assert len(here.answers()) == 2

@@ -13,9 +13,9 @@ from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import AgentError
 from bot.attestation.quote import Collateral
-from bot.attestation.verification import BundleReport, verify_bundle
+from bot.attestation.verification import Asked, BundleReport, verify_bundle
 from bot.chat.prompt import opening
-from bot.dispatch.outgoing.proofs import MAX_CHECKS, WARNING
+from bot.chat.proofs import MAX_CHECKS, WARNING
 from bot.errors import SettingsError
 from conversation_store.models import Attachment
 from tests.e2e.proving_world import ProvingWorld, proving_world
@@ -54,8 +54,7 @@ def verified(
     collateral = Collateral.parse(proving.cloud.platform.collateral)
     return verify_bundle(
         Bundle.parse(file.data),
-        challenge=challenge,
-        safety_number=safety_number,
+        Asked(challenge, safety_number=safety_number),
         collateral=lambda _: collateral,
         now=int(time.time()),
         trust=proving.trust,
@@ -112,7 +111,7 @@ async def test_the_file_of_verify_proves_the_bot_to_who_asked_and_to_nobody_else
     [
         ({}, "admins", "ask"),
         (
-            {"workspace": {"for": "everyone"}, "commands": {"approval": "never", "network": True}},
+            {"workspace": {"for": "everyone"}, "commands": {"approval": "never"}},
             "everyone",
             "never",
         ),
@@ -129,7 +128,6 @@ async def test_the_proof_says_who_has_files_and_which_commands_are_asked_about(
             file = await prove(proving, "purple elephants")
     policy = json.loads(Bundle.parse(file.data).policy)
     assert (policy["workspace"], policy["commands"]) == (workspace, commands)
-    assert policy["commands_network"] == "off"
     report = verified(proving, file, "purple elephants", HALF + "1" * 30)
     assert "policy" not in [check.name for check in report.failures]
 

@@ -8,8 +8,8 @@ import pytest
 
 from bot.attestation.bundle import Bundle
 from bot.attestation.quote import Collateral
-from bot.attestation.verification import verify_bundle
-from bot.messaging.events import Person
+from bot.attestation.verification import Asked, verify_bundle
+from bot.signal.events import Person
 from conversation_store.models import Attachment, ChatId
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import ProvingWorld, proving_world
@@ -25,7 +25,7 @@ def failures(proving: ProvingWorld, file: Attachment, challenge: str) -> list[st
     collateral = Collateral.parse(proving.cloud.platform.collateral)
     report = verify_bundle(
         Bundle.parse(file.data),
-        challenge=challenge,
+        Asked(challenge),
         collateral=lambda _: collateral,
         now=int(time.time()),
         trust=proving.trust,

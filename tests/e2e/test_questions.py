@@ -9,20 +9,13 @@ from contextlib import closing
 
 import pytest
 
-from bot.approvals.answers import WHICH
-from bot.approvals.asked import NOT_YOURS
-from bot.approvals.model_question import NOBODY, WROTE
-from bot.approvals.questions import (
-    MAX_OPEN_IN_CHAT,
-    PATIENCE_SECONDS,
-    STILL_OPEN,
-    TOO_MANY,
-)
+from bot.chat.ask import MAX_OPEN_IN_CHAT, PATIENCE_SECONDS, TOO_MANY
 from bot.chat.handler import MAX_ATTEMPTS
-from bot.chat.tool_loop import OVER_LIMIT
-from bot.dispatch.background.steady_clock import SteadyClock
-from bot.messaging.events import Person
-from bot.messaging.messenger import Poll
+from bot.chat.meaning import NOBODY, WROTE
+from bot.chat.plan import OVER_LIMIT
+from bot.chat.question_messages import NOT_YOURS, STILL_OPEN, WHICH
+from bot.signal.events import Person
+from bot.signal.messenger import Poll
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import BEN
@@ -150,36 +143,30 @@ async def test_it_waits_through_ten_restarts_and_goes_on_where_it_was() -> None:
 
 
 class Clock:
-    """A clock of the machine that is set while nothing else happens."""
+    """The machine's clock, which the test sets ahead."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
 
-    def wall(self) -> float:
+    def __call__(self) -> float:
         return time.time() + self.ahead
-
-    def elapsed(self) -> float:
-        return time.monotonic() + self.ahead
-
-    def steady(self) -> SteadyClock:
-        return SteadyClock(wall=self.wall, elapsed=self.elapsed)
 
 
 async def test_after_a_day_of_silence_the_model_goes_on_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bot.approvals.questions.CATCH_UP_SECONDS", 0.0)
+    monkeypatch.setattr("bot.chat.ask.CATCH_UP_SECONDS", 0.0)
     clock = Clock()
     async with world(script(ask(), text("I took red."))) as here:
-        async with running_bot(here.settings(), clock=clock.steady()):
+        async with running_bot(here.settings(), clock=clock):
             await here.signal.say("paint it")
             await question(here)
         clock.ahead = PATIENCE_SECONDS - 3_600
-        async with running_bot(here.settings(), clock=clock.steady()):
+        async with running_bot(here.settings(), clock=clock):
             await here.signal.say("!status")
             assert "Answers in progress: 0" in (await here.answer()).text
         clock.ahead = PATIENCE_SECONDS + 60
-        async with running_bot(here.settings(), clock=clock.steady()):
+        async with running_bot(here.settings(), clock=clock):
             assert (await here.answer()).text == "I took red."
     assert told(here) == NOBODY
 
@@ -410,9 +397,9 @@ async def ended(here: World, poll: Sent) -> None:
 
 @pytest.mark.parametrize("how", ["vote", "words", "stop", "undo too late", "deletion"])
 async def test_a_poll_ends_with_its_question(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr("bot.approvals.poll_ends.SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr("bot.chat.ask.SETTLE_SECONDS", 0.05)
     if how == "undo too late":
-        monkeypatch.setattr("conversation_store.second_thoughts.CHANGEABLE_MS", 0)
+        monkeypatch.setattr("conversation_store.retries.CHANGEABLE_MS", 0)
     async with world(script(ask(), text("All right."))) as here:
         here.signal.has_polls = True
         async with running_bot(here.settings(access={"groups": "always"})):
@@ -476,8 +463,8 @@ async def test_a_restart_ends_no_poll_whose_question_waits() -> None:
 async def test_who_may_vote_for_several_has_chosen_once_no_other_vote_follows(
     monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
-    monkeypatch.setattr("bot.approvals.questions.CATCH_UP_SECONDS", 0.0)
-    monkeypatch.setattr("bot.approvals.questions.VOTING_SECONDS", 0.3)
+    monkeypatch.setattr("bot.chat.ask.CATCH_UP_SECONDS", 0.0)
+    monkeypatch.setattr("bot.chat.ask.VOTING_SECONDS", 0.3)
     async with world(script(ask(multiple=True), text("All right."))) as here:
         here.signal.has_polls = True
         async with running_bot(here.settings()) as bot:
@@ -610,7 +597,7 @@ async def test_a_chat_has_a_bound_of_open_questions() -> None:
 
 async def test_when_one_of_several_messages_is_deleted_the_others_are_asked_about_anew() -> None:
     async with world(script(ask(), ask("Which wall?", ["North", "South"]), text("Done."))) as here:
-        async with running_bot(here.settings(bot={"settle_seconds": 0.2})):
+        async with running_bot(here.settings()):
             first = await here.signal.say("paint it")
             await here.signal.say("the small room")
             await question(here)
@@ -636,6 +623,61 @@ async def test_what_was_overheard_and_is_taken_back_leaves_a_turn_that_waits() -
             assert (await here.answer()).text == "Done."
     assert "pink" in json.dumps(here.model.requests[0]["messages"])
     assert "pink" not in json.dumps(here.model.requests[-1]["messages"])
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+async def test_answer_that_is_taken_back_while_the_turn_runs_is_asked_for_again(
+    is_edited: bool,
+) -> None:
+    think = asyncio.Event()
+    steps = script(ask(), held(think, text("Pink it is.")), ask(), text("Green it is."))
+    async with world(steps) as here, running_bot(here.settings()):
+        await here.signal.say("paint it")
+        asked = await question(here)
+        reply = await here.signal.say("pink, like my secret", quote=asked.timestamp)
+        await here.model.wait_for_requests(2)
+        if is_edited:
+            await here.signal.edit("well", reply)
+        else:
+            await here.signal.delete(reply)
+        again = await question(here)
+        think.set()
+        await here.signal.say("2", quote=again.timestamp)
+        assert (await here.answer()).text == "Green it is."
+        await gone(here, "my secret")
+    assert "my secret" not in json.dumps(here.model.requests[-1]["messages"])
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+async def test_answer_that_is_taken_back_while_another_question_is_open_is_asked_for_again(
+    is_edited: bool,
+) -> None:
+    walls = ask("Which wall?", ["North", "South"])
+    async with world(script(ask(), walls, ask(), text("Done."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            asked = await question(here)
+            reply = await here.signal.say("pink, like my secret", quote=asked.timestamp)
+            await question(here)
+            if is_edited:
+                await here.signal.edit("well", reply)
+            else:
+                await here.signal.delete(reply)
+            again = await question(here)
+            await here.signal.say("2", quote=again.timestamp)
+            assert (await here.answer()).text == "Done."
+            await gone(here, "my secret")
+
+
+async def test_deleted_answer_is_gone_after_its_turn_has_ended() -> None:
+    async with world(script(ask(), text("Pink it is."))) as here:
+        async with running_bot(here.settings()):
+            await here.signal.say("paint it")
+            asked = await question(here)
+            reply = await here.signal.say("pink, like my secret", quote=asked.timestamp)
+            assert (await here.answer()).text == "Pink it is."
+            await here.signal.delete(reply)
+            await gone(here, "my secret")
 
 
 async def test_what_is_undone_takes_its_questions_with_it() -> None:
@@ -679,11 +721,11 @@ async def test_the_bot_stops_typing_once_it_has_asked() -> None:
 async def test_a_clock_that_skips_a_day_ends_the_silence_while_the_bot_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bot.approvals.questions.CATCH_UP_SECONDS", 0.0)
-    monkeypatch.setattr("bot.approvals.questions.MAX_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("bot.chat.ask.CATCH_UP_SECONDS", 0.0)
+    monkeypatch.setattr("bot.chat.ask.MAX_LOOK_SECONDS", 0.05)
     clock = Clock()
     async with world(script(ask(), text("I took red."))) as here:
-        async with running_bot(here.settings(), clock=clock.steady()):
+        async with running_bot(here.settings(), clock=clock):
             await here.signal.say("paint it")
             await question(here)
             clock.ahead = PATIENCE_SECONDS + 60

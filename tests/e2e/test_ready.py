@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from bot.messaging.messenger import NOT_REGISTERED
+from bot.signal.messenger import NOT_REGISTERED
 from tests.e2e.daemon_process import daemon, environment, run_command
 from tests.e2e.running_bot import world
 from tests.e2e.scraped import ANY_PORT, bot_with_health

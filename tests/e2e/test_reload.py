@@ -7,24 +7,22 @@ import pty
 import signal
 import sys
 import termios
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from bot.attestation.trust import REAL
-from bot.config.loading import load_settings
-from bot.config.names import ANY_NAME, setting_names
-from bot.dispatch.incoming.access import AccessRules
-from bot.dispatch.incoming.pairing import WELCOME
+from bot import app
+from bot.chat.pairing import WELCOME
+from bot.commands.questions import HOW_TO_PLAN
+from bot.config.loading import ANY_NAME, load_settings, setting_names
+from bot.config.settings import AccessSettings
+from bot.foundation import Start
 from bot.observability import logs
-from bot.wiring import asking, composition, conversation
-from bot.wiring.composition import wired
-from bot.wiring.reload import LIVE, Reload
+from bot.reload import LIVE, Reload
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
@@ -77,6 +75,7 @@ async def test_who_may_talk_changes_with_the_next_message_and_what_waits_is_stil
         async with configured_bot(here, **allowed) as bot:
             await here.signal.say("one")
             await here.model.wait_for_requests(1)
+            await here.signal.say("!plan")  # what comes after it waits
             await here.signal.say("two")
             await there(here, "two")
             write_settings(here, **allowed | {"ACCESS__ALLOWED": BEN.aci})
@@ -85,7 +84,8 @@ async def test_who_may_talk_changes_with_the_next_message_and_what_waits_is_stil
             await here.signal.say("four", author=BEN)
             assert (await here.answer()).text == "second"
             release.set()
-            assert {(await here.answer()).text for _ in range(2)} == {"first", "third"}
+            answers = {(await here.answer()).text for _ in range(3)}
+            assert answers == {"first", HOW_TO_PLAN, "third"}
         asked = [request["messages"][-1]["content"] for request in here.model.requests]
         assert [words.split("] ")[-1] for words in asked] == ["one", "four", "two"]
 
@@ -177,7 +177,6 @@ EVERYTHING = {
     "ACCESS__GROUPS": "always",
     "ACCESS__MESSAGES_PER_MINUTE": "61",
     "ACCESS__TOKENS_PER_DAY": "600000",
-    "ACCESS__QUORUM": "3",
     "STORE__RETENTION_DAYS": "62",
     "TOOLS__MAX_TOOL_CALLS": "3",
     "TOOLS__TIMEOUT_SECONDS": "4",
@@ -187,53 +186,21 @@ EVERYTHING = {
     "BOT__SYSTEM_PROMPT": "You are the second.",
     "BOT__ACK_REACTION": "🌵",
     "BOT__READ_RECEIPTS": "false",
-    "BOT__SETTLE_SECONDS": "0.5",
-    "BOT__STEERING": "false",
 }
 """Every setting that can change, and what none of them is before."""
 
 
-PARTS = {
-    composition: (
-        *("Access", "GroupPermissions", "Notices"),
-        *("LoopGuard", "Batching", "Presence", "Steering"),
-    ),
-    asking: ("ApprovalDesk",),
-    conversation: ("RateLimits", "ToolExecutor", "ToolLoop"),
-}
-
-
-class Made(SimpleNamespace):
-    """The parts of one bot, each under the name of its class in lower case."""
-
-    def recorded(self, kind: type[object]) -> Callable[..., object]:
-        """Return what makes a part of this kind and keeps it."""
-
-        def make(*arguments: object, **named: object) -> object:
-            part = kind(*arguments, **named)
-            vars(self)[kind.__name__.lower()] = part
-            vars(self)["store"] = named.get("store", vars(self).get("store"))
-            return part
-
-        return make
-
-
 @asynccontextmanager
-async def wired_bot(
+async def built_bot(
     here: World, monkeypatch: pytest.MonkeyPatch, **settings: str
-) -> AsyncIterator[tuple[Reload, Made]]:
-    """Wire a bot in this process whose `.env` says these settings, without running it."""
-    made = Made()
-    for module, names in PARTS.items():
-        for name in names:
-            monkeypatch.setattr(module, name, made.recorded(getattr(module, name)))
+) -> AsyncIterator[app.Bot]:
+    """Build a bot in this process whose `.env` says these settings, without running it."""
     monkeypatch.chdir(here.folder)
     for name, value in fixed(here, *EVERYTHING).items():
         monkeypatch.setenv(name, value)
     write_settings(here, **settings)
-    loaded = load_settings()
-    async with wired(loaded, REAL) as bot:
-        yield bot.reload, made
+    async with app.build(Start(load_settings())) as bot:
+        yield bot
 
 
 @pytest.fixture
@@ -249,10 +216,11 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
 ) -> None:
     assert EVERYTHING.keys() == LIVE
     async with world() as here:
-        async with wired_bot(here, monkeypatch) as (reload_now, parts):
+        async with built_bot(here, monkeypatch) as bot:
             write_settings(here, **EVERYTHING)
-            await reload_now()
-            assert parts.access.rules == AccessRules(
+            await bot.base.reload()
+            access, loop = bot.chats.door.access, bot.chats.conversation.loop
+            assert access.settings == AccessSettings(
                 policy="allowlist",
                 allowed=frozenset({BEN.aci}),
                 admins=frozenset({ADA.aci}),
@@ -260,16 +228,13 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
                 messages_per_minute=61,
                 tokens_per_day=600_000,
             )
-            assert parts.access.admins == {ADA.aci}
-            assert parts.loopguard.messages_per_minute == 61
-            assert parts.approvaldesk.quorum == 3
-            assert parts.store.retention_days == 62
-            assert parts.toolloop.max_tool_calls == 3
-            assert parts.toolexecutor.timeout_seconds == 4
-            assert (parts.ratelimits.per_person, parts.ratelimits.per_bot) == (65, 660)
-            assert (parts.presence.ack_reaction, parts.presence.read_receipts) == ("🌵", False)
-            assert parts.batching.settle_seconds == 0.5
-            assert not parts.steering.enabled
+            assert access.admins == {ADA.aci}
+            assert bot.base.store.retention_days == 62
+            assert loop.max_tool_calls == 3
+            assert loop.executor.timeout_seconds == 4
+            limits = loop.executor.limits
+            assert (limits.per_person, limits.per_bot) == (65, 660)
+            assert (bot.presence.ack_reaction, bot.presence.read_receipts) == ("🌵", False)
 
 
 # What does not ------------------------------------------------------------------------------------
@@ -320,10 +285,10 @@ async def test_the_log_withholds_the_reason_of_no_setting(
 
 async def test_what_needs_a_restart_is_named_each_time_and_left_as_it_is() -> None:
     async with world(text("hello")) as here:
-        settings = {"LLM__MODEL": "fake", "BOT__SETTLE_SECONDS": "0"}
+        settings = {"LLM__MODEL": "fake", "BOT__SYSTEM_PROMPT": "Be kind."}
         async with configured_bot(here, **settings) as bot:
-            write_settings(here, LLM__MODEL="another", BOT__SETTLE_SECONDS="0.5")
-            assert await reload(bot) == ["BOT__SETTLE_SECONDS"]
+            write_settings(here, LLM__MODEL="another", BOT__SYSTEM_PROMPT="Be brief.")
+            assert await reload(bot) == ["BOT__SYSTEM_PROMPT"]
             need = await bot.event("settings.need_restart")
             assert (need["setting"], need["reason"]) == (
                 "LLM__MODEL",
@@ -341,12 +306,11 @@ async def test_tools_are_neither_opened_nor_closed_while_the_bot_runs(
     before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world() as here:
-        settings = wired_bot(here, monkeypatch, TOOLS__MAX_TOOL_CALLS=before)
-        async with settings as (reload_now, parts):
+        async with built_bot(here, monkeypatch, TOOLS__MAX_TOOL_CALLS=before) as bot:
             write_settings(here, TOOLS__MAX_TOOL_CALLS=after)
             with capture_logs() as logged:
-                await reload_now()
-            assert parts.toolloop.max_tool_calls == int(before)
+                await bot.base.reload()
+            assert bot.chats.conversation.loop.max_tool_calls == int(before)
             assert logged[-1]["event"] == "settings.need_restart"
             assert logged[-1]["setting"] == "TOOLS__MAX_TOOL_CALLS"
 

@@ -3,25 +3,22 @@
 import asyncio
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.commands.clear import REMINDERS_STAY
-from bot.commands.reminders import NONE, UNKNOWN
-from bot.commands.timezone import NO_SUCH_ZONE, NOT_KNOWN
-from bot.dispatch.background.steady_clock import SteadyClock
+from bot.commands.memory import NO_REMINDERS, NO_ZONE, UNKNOWN_REMINDER, UNKNOWN_ZONE
+from bot.commands.questions import REMINDERS_STAY
 from conversation_store.models import ChatId, Quote
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.test_approvals import with_notes
-from tests.e2e.test_clock import Wall as Clock
 from tests.e2e.test_conversation import BEN
-from tests.e2e.traces import gone
+from tests.e2e.traces import gone, there_is
 from tests.fakes.openai_server import Step, held, script, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import ADA, BOT, Group, Sent
-from tests.unit.stores import now_ms, rows
+from tests.unit.stores import rows
 
 GROUP = "Z3JvdXA="
 SOON_SECONDS = 0.2
@@ -31,15 +28,11 @@ PILLS_AT = "2070-01-01T09:00"
 
 @dataclass(slots=True)
 class Wall:
-    """The machine's clock, which the test sets ahead in steps that the bot believes."""
+    """The machine's clock, which the test sets ahead."""
 
     ahead: float = 0.0
-    clock: SteadyClock = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.clock = SteadyClock(wall=self.seconds, elapsed=self.seconds)
-
-    def seconds(self) -> float:
+    def __call__(self) -> float:
         return time.time() + self.ahead
 
     def pass_by(self, **time_: float) -> None:
@@ -107,11 +100,11 @@ async def test_a_reminder_that_was_missed_comes_late_and_says_for_when_it_was() 
     wall = Wall()
     when = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     async with world(script(remind("Call mum", when.isoformat()), text("I will."))) as here:
-        async with running_bot(here.settings(), clock=wall.clock):
+        async with running_bot(here.settings(), clock=wall):
             await here.signal.say("remind me to call mum in an hour")
             assert (await here.answer()).text == "I will."
         wall.pass_by(hours=3)
-        async with running_bot(here.settings(), clock=wall.clock):
+        async with running_bot(here.settings(), clock=wall):
             said = (await here.answer()).text
     assert said == f"⏰ Call mum\n(Late: this was for {when:%Y-%m-%d %H:%M} UTC.)"
 
@@ -124,11 +117,11 @@ async def test_a_series_that_was_missed_is_caught_up_with_one_message() -> None:
         text("I will."),
     )
     async with world(steps) as here:
-        async with running_bot(here.settings(), clock=wall.clock):
+        async with running_bot(here.settings(), clock=wall):
             await here.signal.say("remind me of the stand-up every hour; I am in Reykjavik")
             assert (await here.answer()).text == "I will."
         wall.pass_by(hours=50.5)
-        async with running_bot(here.settings(), clock=wall.clock):
+        async with running_bot(here.settings(), clock=wall):
             late = (await here.answer()).text
             assert late.startswith("⏰ Stand-up\n(Late: this was for ")
             assert late.endswith(", and 49 more times since.)")
@@ -160,11 +153,11 @@ async def test_a_person_who_may_not_talk_any_more_is_reminded_of_nothing() -> No
     gone = {"policy": "allowlist", "allowed": BEN.aci}
     steps = script(remind("Call mum", at(60)), text("I will."))
     async with world(steps) as here:
-        async with running_bot(here.settings(access=allowed), clock=wall.clock):
+        async with running_bot(here.settings(access=allowed), clock=wall):
             await here.signal.say("remind me to call mum")
             assert (await here.answer()).text == "I will."
         wall.pass_by(seconds=61)
-        async with running_bot(here.settings(access=gone), clock=wall.clock):
+        async with running_bot(here.settings(access=gone), clock=wall):
             await there_is(here, "SELECT 1 FROM reminders WHERE state = 'done' AND text IS NULL")
     assert "⏰ Call mum" not in here.answers()
 
@@ -196,12 +189,12 @@ async def test_where_its_person_has_left_the_group_it_is_not_said() -> None:
     wall = Wall()
     async with world(script(remind("the rubbish", at(60)), text("I will."))) as here:
         here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
-        async with running_bot(here.settings(), clock=wall.clock):
+        async with running_bot(here.settings(), clock=wall):
             await here.signal.say("remind me of the rubbish", group=GROUP, mention=True)
             assert (await here.answer()).text == "I will."
         here.signal.groups[GROUP] = Group(members={BEN.aci: BEN})
         wall.pass_by(seconds=61)
-        async with running_bot(here.settings(), clock=wall.clock):
+        async with running_bot(here.settings(), clock=wall):
             await there_is(here, "SELECT 1 FROM reminders WHERE state = 'done' AND text IS NULL")
     assert here.answers() == ["I will."]
 
@@ -209,7 +202,7 @@ async def test_where_its_person_has_left_the_group_it_is_not_said() -> None:
 async def test_a_reminder_outlives_the_disappearing_words_that_asked_for_it() -> None:
     wall = Wall()
     steps = script(remind(SECRET, at(120)), text("I will."))
-    async with world(steps) as here, running_bot(here.settings(), clock=wall.clock):
+    async with world(steps) as here, running_bot(here.settings(), clock=wall):
         await here.signal.say("please remind me", expires_seconds=1)
         assert (await here.answer()).text == "I will."
         await gone(here, "please remind me")
@@ -223,7 +216,7 @@ async def test_an_edit_of_its_message_takes_the_place_of_the_reminder() -> None:
     steps = script(
         remind("Call mum", at(60)), text("I will."), remind("Call dad", at(60)), text("Dad, then.")
     )
-    async with world(steps) as here, running_bot(here.settings(), clock=wall.clock):
+    async with world(steps) as here, running_bot(here.settings(), clock=wall):
         asked = await here.signal.say("remind me to call mum")
         assert (await here.answer()).text == "I will."
         await here.signal.edit("remind me to call dad", asked)
@@ -258,7 +251,7 @@ async def test_a_thumb_up_marks_a_reminder_as_done_and_it_is_forgotten() -> None
         assert SECRET in (await here.answer()).text
         await here.signal.react("👍", said.timestamp)
         await here.signal.say("!reminders")
-        assert (await here.answer()).text == NONE
+        assert (await here.answer()).text == NO_REMINDERS
 
 
 async def test_a_reply_to_a_reminder_tells_the_model_which_one_and_moves_it() -> None:
@@ -266,7 +259,7 @@ async def test_a_reply_to_a_reminder_tells_the_model_which_one_and_moves_it() ->
     steps = script(
         remind("Call mum", at(60)), text("I will."), remind("Call mum", at(3_700)), text("Later.")
     )
-    async with world(steps) as here, running_bot(here.settings(), clock=wall.clock):
+    async with world(steps) as here, running_bot(here.settings(), clock=wall):
         await here.signal.say("remind me to call mum")
         assert (await here.answer()).text == "I will."
         wall.pass_by(seconds=61)
@@ -294,14 +287,14 @@ async def test_reminders_are_listed_and_cancelled_by_their_numbers() -> None:
         assert [line.split()[0] for line in listed[:2]] == ["1.", "2."]
         assert listed[0].endswith("Call mum")
         await here.signal.say("!reminders", author=BEN)
-        assert (await here.answer()).text == NONE
+        assert (await here.answer()).text == NO_REMINDERS
         await here.signal.say("!reminders cancel 1", author=BEN)
-        assert (await here.answer()).text == UNKNOWN
+        assert (await here.answer()).text == UNKNOWN_REMINDER
         await here.signal.say("!reminders cancel 1")
         assert (await here.answer()).text == "Cancelled: Call mum."
         for wrong in ("1", "²", "9" * 30, "9" * 5_000):
             await here.signal.say(f"!reminders cancel {wrong}")
-            assert (await here.answer()).text == UNKNOWN
+            assert (await here.answer()).text == UNKNOWN_REMINDER
         await here.signal.say("!reminders")
         assert "Call dad" in (listed_now := (await here.answer()).text)
         assert "Call mum" not in listed_now
@@ -316,9 +309,9 @@ async def test_a_group_is_told_nothing_of_private_reminders() -> None:
         await here.signal.say("remind me")
         assert (await here.answer()).text == "Yes."
         await here.signal.say("!reminders", group=GROUP, mention=True)
-        assert (await here.answer()).text == NONE
+        assert (await here.answer()).text == NO_REMINDERS
         await here.signal.say("!reminders cancel 1", group=GROUP, mention=True)
-        assert (await here.answer()).text == UNKNOWN
+        assert (await here.answer()).text == UNKNOWN_REMINDER
         await here.signal.say("list my reminders", group=GROUP, mention=True)
         assert (await here.answer()).text == "None here."
         assert SECRET not in str(here.model.requests[-1]["messages"])
@@ -337,9 +330,9 @@ async def test_whoever_moves_takes_local_reminders_along_and_no_moments() -> Non
     )
     async with world(steps) as here, running_bot(here.settings()):
         await here.signal.say("!timezone")
-        assert (await here.answer()).text == NOT_KNOWN
+        assert (await here.answer()).text == NO_ZONE
         await here.signal.say("!timezone Atlantis")
-        assert (await here.answer()).text == NO_SUCH_ZONE
+        assert (await here.answer()).text == UNKNOWN_ZONE
         await here.signal.say("!timezone utc")
         assert (await here.answer()).text.startswith("Your time zone is UTC; it is ")
         await here.signal.say("remind me")
@@ -395,10 +388,10 @@ async def test_strangers_words_neither_cancel_nor_move_a_reminder(
         assert rows(here.folder, held_to) == before
 
 
-async def test_a_person_may_have_so_many_and_no_more() -> None:
-    tools = {"reminders": {"max_per_person": 1}}
+async def test_a_person_may_have_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bot.chat.reminder_book.MAX_REMINDERS", 1)
     steps = script(remind("Call mum", at(600)), remind("Call dad", at(600)), text("One alone."))
-    async with world(steps) as here, running_bot(here.settings(tools=tools)):
+    async with world(steps) as here, running_bot(here.settings()):
         await here.signal.say("remind me of mum and dad")
         assert (await here.answer()).text == "One alone."
         assert "all that one may have" in last_result(here)
@@ -443,20 +436,6 @@ async def test_clear_forgets_no_reminder_and_says_so() -> None:
             assert "Call mum" in (await here.answer()).text
 
 
-async def test_what_was_asked_for_while_the_clock_was_ahead_comes_when_it_was_meant() -> None:
-    wall = Clock(ahead=10 * 365 * 86_400.0)
-    in_a_minute = datetime.fromtimestamp(wall.seconds() + 2, UTC).isoformat()
-    steps = script(remind("Call mum", in_a_minute), text("I will."), text("Hello."))
-    async with world(steps) as here, running_bot(here.settings(), clock=wall.clock):
-        await here.signal.say("remind me in two seconds")
-        assert (await here.answer()).text == "I will."
-        wall.ahead = 0.0
-        await here.signal.say("hello")
-        assert (await here.answer()).text == "Hello."
-        await there_is(here, f"SELECT 1 FROM reminders WHERE due_at < {now_ms() + 60_000}")
-        await here.signal.wait_for(lambda sent: sent.text.startswith("⏰ Call mum"))
-
-
 async def test_a_stop_leaves_what_is_due_to_the_next_start() -> None:
     calls = [("remind", {"text": f"{number}", "at": at(1.0)}) for number in range(30)]
     slow, tools = asyncio.Event(), {"max_tool_calls": 100}
@@ -489,10 +468,3 @@ def last_result(here: World) -> str:
     content = here.model.requests[-1]["messages"][-1]["content"]
     assert isinstance(content, str)
     return content
-
-
-async def there_is(here: World, sql: str) -> None:
-    """Wait until the store has such a row."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not rows(here.folder, sql):  # noqa: ASYNC110 - another process has no event
-            await asyncio.sleep(0.02)

@@ -1,18 +1,19 @@
 """What survives: crashes at every stage, restarts, shutdown under load."""
 
 import asyncio
+import re
 import time
 from dataclasses import replace
 
 import pytest
 
-from bot.dispatch.mailboxes import MAX_WAITING
-from bot.messaging.events import Person
+from bot.chat.waiting import MAX_WAITING
+from bot.signal.events import Person
 from conversation_store.models import ChatId, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import CALCULATE
-from tests.e2e.traces import there
+from tests.e2e.traces import there_is
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, Sent
 
@@ -64,7 +65,7 @@ async def test_an_answer_that_a_crash_left_unsent_is_sent_and_not_written_twice(
 async def test_what_is_in_doubt_keeps_only_its_own_chat_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bot.dispatch.outgoing.doubts.PROOF_SECONDS", 60.0)
+    monkeypatch.setattr("bot.chat.doubts.PROOF_SECONDS", 60.0)
     bob = Person(aci="0d1e2f30-0000-4000-8000-000000000001", name="Bob")
     async with world() as here:
         async with open_store(here.folder / "store.db") as store:
@@ -100,20 +101,21 @@ async def test_after_a_crash_the_sign_of_progress_still_says_how_earlier_calls_e
     never = asyncio.Event()
     steps = script(
         tool_calls(CALCULATE, ("calculate", {"expression": "1/0"})),
-        tool_calls(("current_time", {})), held(never),
-        tool_calls(("shift_date", {"start": "2026-01-01", "days": 1})), text("It is 5461."),
+        tool_calls(("date_time", {})), held(never),
+        tool_calls(("recall", {"query": ""})), text("It is 5461."),
     )  # fmt: skip
     async with world(steps) as here:
         async with running_bot(here.settings()) as bot:
             await here.signal.say("What is 127*43?")
             await here.model.wait_for_requests(3)
-            before = "🔧 Using calculate ✗, current_time ✓"
+            before = "🔧 Using calculate ✗, date_time ✓"
             await here.signal.until(lambda: here.signal.sent[-1].text == before)
-            await there(here, f", {here.signal.sent[-1].timestamp}, None")  # of the turn's row
+            shown = here.signal.sent[-1].timestamp
+            await there_is(here, f"SELECT 1 FROM turns WHERE progress_timestamp = {shown}")
             await kill(bot)
         async with running_bot(here.settings()):
             assert (await here.answer()).text == "It is 5461."
-    assert here.shown() == f"{before}, shift_date ✓"
+    assert here.shown() == f"{before}, recall ✓"
     signs = [sent for sent in here.signal.sent if sent.text.startswith("🔧")]
     assert [sign.replaces is None for sign in signs] == [True] + [False] * (len(signs) - 1)
     assert all("calculate" in sign.text for sign in signs)
@@ -149,7 +151,7 @@ async def test_what_was_written_after_a_stop_is_answered() -> None:
 async def test_a_deletion_that_a_crash_left_undone_leaves_the_other_pieces_to_be_answered() -> None:
     never = asyncio.Event()
     async with world(script(held(never))) as here:
-        async with running_bot(here.settings(bot={"settle_seconds": 0.2})) as bot:
+        async with running_bot(here.settings()) as bot:
             await here.signal.say("keep this")
             wrong = await here.signal.say("forget this")
             await here.model.wait_for_requests(1)
@@ -250,5 +252,6 @@ async def test_nothing_that_was_written_while_the_bot_was_away_is_lost() -> None
         for number in range(50):
             await here.signal.say(f"away {number}")
         async with running_bot(here.settings()):
-            answers = [(await here.answer()).text for _ in range(50)]
-    assert [answer.rsplit(" ", 2)[-1] for answer in answers] == [str(n) for n in range(50)]
+            await here.signal.wait_for(lambda sent: sent.text.endswith("away 49"))
+    answered = re.findall(r"away (\d+)", "\n".join(here.answers()))
+    assert answered == [str(number) for number in range(50)]

@@ -7,15 +7,14 @@ from typing import Final
 
 import pytest
 
-from bot.commands.base import ONLY_ASKER, UNKNOWN_MODEL
-from bot.commands.retry import NOTHING
-from bot.messaging.events import Person
-from conversation_store import second_thoughts
+from bot.commands.base import ONLY_ASKER
+from bot.commands.models import NOTHING_TO_RETRY, UNKNOWN_MODEL
+from bot.signal.events import Person
+from conversation_store import retries
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_models import settings_of, two_models
-from tests.e2e.test_reminders import there_is
-from tests.e2e.traces import files_of, rows_with
+from tests.e2e.traces import files_of, rows_with, there_is
 from tests.fakes.openai_server import echo, held, script, status, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import ADA, Group, Sent
@@ -68,7 +67,7 @@ async def test_a_question_is_answered_anew_as_often_as_wanted() -> None:
             assert not rows_with(here, QUESTION)
             await here.signal.until(lambda: len(here.signal.deleted) == 1)
             assert here.signal.deleted[0][1] == answers[-1].timestamp
-            assert (await ask(here, "!retry")).text == NOTHING
+            assert (await ask(here, "!retry")).text == NOTHING_TO_RETRY
 
 
 async def test_another_model_answers_this_once() -> None:
@@ -85,21 +84,21 @@ async def test_with_nothing_to_retry_that_is_said() -> None:
     never = asyncio.Event()
     async with world(script(text("Hi."), held(never), echo)) as here:
         async with running_bot(here.settings()):
-            assert (await ask(here, "!retry")).text == NOTHING
+            assert (await ask(here, "!retry")).text == NOTHING_TO_RETRY
             await ask(here, "hello")
             await here.signal.say(QUESTION)
             await here.model.wait_for_requests(2)
             assert (await ask(here, "!stop")).text == "Stopped."
-            assert (await ask(here, "!retry")).text == NOTHING
+            assert (await ask(here, "!retry")).text == NOTHING_TO_RETRY
             await ask(here, "hello")
             await ask(here, "!clear")
-            assert (await ask(here, "!retry")).text == NOTHING
+            assert (await ask(here, "!retry")).text == NOTHING_TO_RETRY
 
 
 async def test_where_nothing_is_kept_nothing_is_answered_anew() -> None:
     async with world() as here, running_bot(here.settings(store={"retention_days": 0})):
         await ask(here, QUESTION)
-        assert (await ask(here, "!retry")).text == NOTHING
+        assert (await ask(here, "!retry")).text == NOTHING_TO_RETRY
 
 
 async def test_a_question_that_got_no_answer_is_answered_anew() -> None:
@@ -238,7 +237,7 @@ async def test_an_admin_lends_no_rights_to_somebody_elses_question() -> None:
 async def test_an_answer_that_signal_edits_no_more_is_followed_by_a_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(second_thoughts, "CHANGEABLE_MS", 0)
+    monkeypatch.setattr(retries, "CHANGEABLE_MS", 0)
     async with world(script(text(OLD), text(NEW))) as here, running_bot(here.settings()):
         await ask(here, QUESTION)
         new = await ask(here, "!retry")
@@ -285,7 +284,7 @@ async def test_what_the_first_answer_remembered_and_reminds_of_stays_with_the_ne
         await ask(here, "remind me, and remember")
         await ask(here, "!retry")
         await there_is(here, "SELECT 1 FROM reminders WHERE text = 'plutonium'")
-        await there_is(here, "SELECT 1 FROM remembered WHERE text = 'sesquipedalian'")
+        await there_is(here, "SELECT 1 FROM facts WHERE text = 'sesquipedalian'")
         await ask(here, "!undo")
         assert not rows_with(here, "plutonium")
         assert not rows_with(here, "sesquipedalian")

@@ -4,8 +4,8 @@ import asyncio
 import re
 
 from bot.commands.base import IN_PRIVATE, UNKNOWN_COMMAND
-from bot.messaging.account import TrustLevel
-from bot.messaging.safety_number import spaced
+from bot.signal.account import TrustLevel
+from bot.signal.safety_number import spaced
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, question, with_notes
 from tests.e2e.test_conversation import BEN
@@ -189,4 +189,4 @@ async def test_only_an_admin_in_private_trusts_a_key() -> None:
         await here.signal.say("!trust", author=BEN)
         assert "Send !trust and the code" in (await here.answer()).text
         await here.signal.say("!trust ABCDEF", author=BEN)
-        assert "No key waits under that" in (await here.answer()).text
+        assert "I know no new safety number" in (await here.answer()).text

@@ -3,15 +3,15 @@
 import asyncio
 from functools import partial
 
-from bot.chat.bells import MAX_TOKENS
-from bot.commands.reminders import NONE
-from bot.dispatch.background.alarm import STOPPED
+from bot.chat.alarm import STOPPED
+from bot.chat.reminder_book import MAX_TOKENS
+from bot.commands.memory import NO_REMINDERS
 from conversation_store.models import ChatId
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.test_approvals import with_notes
 from tests.e2e.test_conversation import BEN
-from tests.e2e.test_reminders import GROUP, Wall, at, schedule, there_is
-from tests.e2e.traces import gone
+from tests.e2e.test_reminders import GROUP, Wall, at, schedule
+from tests.e2e.traces import gone, there_is
 from tests.fakes.openai_server import chunk, held, script, sse, status, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import ADA, Group
@@ -39,7 +39,7 @@ async def test_a_scheduled_question_is_answered_with_tools_and_says_what_was_ask
         assert "Nobody has written just now" in asked_last(here)
         assert asked_last(here).endswith(QUESTION)
         await here.signal.say("!reminders")
-        assert (await here.answer()).text == NONE
+        assert (await here.answer()).text == NO_REMINDERS
 
 
 def has_said(api: SignalRestApi, words: str) -> bool:
@@ -56,7 +56,7 @@ async def test_over_rest_it_is_the_same_as_are_the_commands() -> None:
             for words, answered in (
                 ("!timezone Berlin", "Europe/Berlin"),
                 ("tell me then how the weather is", f"⏰ {QUESTION}\n\nSunny."),
-                ("!reminders", NONE),
+                ("!reminders", NO_REMINDERS),
             ):
                 await api.say(words)
                 await api.wait_until(partial(has_said, api, answered))
@@ -106,7 +106,7 @@ async def test_a_question_of_which_nothing_came_three_times_is_asked_no_more() -
         schedule(QUESTION, at(3_600), repeat="FREQ=HOURLY"),
         text("I will."),
     )
-    async with world(steps) as here, running_bot(here.settings(), clock=wall.clock):
+    async with world(steps) as here, running_bot(here.settings(), clock=wall):
         await here.signal.say("every hour, please")
         assert (await here.answer()).text == "I will."
         here.model.handler = status(401)
@@ -115,7 +115,7 @@ async def test_a_question_of_which_nothing_came_three_times_is_asked_no_more() -
             assert (await here.answer()).text.startswith(f"⏰ {QUESTION}\n\nThe model")
         assert (await here.answer()).text == f"⏰ {STOPPED}\n{QUESTION}"
         await here.signal.say("!reminders")
-        assert (await here.answer()).text == NONE
+        assert (await here.answer()).text == NO_REMINDERS
         wall.pass_by(hours=3)
         await here.signal.say("!reminders")
         await here.answer()
@@ -129,7 +129,7 @@ async def test_an_answer_in_between_lets_it_go_on() -> None:
         schedule(QUESTION, at(3_600), repeat="FREQ=HOURLY"),
         text("I will."),
     )
-    async with world(steps) as here, running_bot(here.settings(), clock=wall.clock):
+    async with world(steps) as here, running_bot(here.settings(), clock=wall):
         await here.signal.say("every hour, please")
         assert (await here.answer()).text == "I will."
         for number in range(6):
@@ -173,11 +173,11 @@ async def test_a_question_that_was_missed_is_asked_once_and_its_answer_says_for_
     wall = Wall()
     steps = script(schedule(QUESTION, at(3_600)), text("I will."), text("Sunny."))
     async with world(steps) as here:
-        async with running_bot(here.settings(), clock=wall.clock):
+        async with running_bot(here.settings(), clock=wall):
             await here.signal.say("in an hour, please")
             assert (await here.answer()).text == "I will."
         wall.pass_by(hours=30)
-        async with running_bot(here.settings(), clock=wall.clock):
+        async with running_bot(here.settings(), clock=wall):
             said = (await here.answer()).text
     assert said.startswith(f"⏰ {QUESTION}\n(Late: this was for ")
     assert said.endswith(" UTC.)\n\nSunny.")

@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 from dotenv import dotenv_values
 
-from bot.cli.setup_draft import Draft
-from bot.dispatch.incoming.pairing import WELCOME_ADMIN
+from bot.chat.pairing import WELCOME_ADMIN
+from bot.cli.env import Draft
 from tests.e2e.daemon_process import run_command
 from tests.e2e.running_bot import World, world
 from tests.e2e.terminal import Terminal, at_a_terminal
@@ -25,7 +25,6 @@ ROOT: Final = Path(__file__).parents[2]
 KEY: Final = "sk-secret"
 BEFORE: Final = """\
 # mine
-BOT__SETTLE_SECONDS=0
 HEALTH__LISTEN=127.0.0.1:0
 MCP__SERVERS__NOTES__COMMAND='python -m "my notes"'
 MCP__SERVERS__NOTES__TOOLS=none

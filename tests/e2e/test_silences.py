@@ -17,9 +17,10 @@ from typing import Final
 import pytest
 
 from bot.backoff import Backoff
-from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
-from bot.messaging.events import Person
-from bot.messaging.signal_daemon import DaemonTimeouts, SignalDaemon
+from bot.chat import outbox as outbox_module
+from bot.chat.outbox import Outbox
+from bot.signal.events import Person
+from bot.signal.signal_daemon import DaemonTimeouts, SignalDaemon
 from conversation_store.models import ChatId, OutgoingMessage, ReceivedMessage
 from conversation_store.store import ConversationStore, open_store
 from tests.contract.harnesses import Receiver, in_background
@@ -39,18 +40,13 @@ EVERY_NTH_IN_A_GROUP: Final = 5
 BOUNDS: Final = DaemonTimeouts(
     request=0.5,
     send=5.0,
-    receipt=0.3,
     proof=0.05,
     look=0.02,
     backoff=Backoff(first_seconds=0.01, longest_seconds=0.05),
 )
 """As in life, but some thirty times as fast."""
 
-POLICY: Final = SendPolicy(
-    max_attempts=100,
-    backoff=Backoff(first_seconds=0.02, longest_seconds=0.1),
-    reconnect_poll_seconds=0.01,
-)
+RETRY: Final = Backoff(first_seconds=0.02, longest_seconds=0.1)
 
 
 def person(number: int) -> Person:
@@ -176,8 +172,12 @@ class Chance:
     "seed", [pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 4)]
 )
 async def test_random_silences_lose_nothing_and_repeat_nothing_that_a_phone_confirms(
-    tmp_path: Path, seed: int
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(outbox_module, "MAX_ATTEMPTS", 100)
+    monkeypatch.setattr(outbox_module, "RETRY", RETRY)
+    monkeypatch.setattr(outbox_module, "RECEIPT_SECONDS", 0.3)
+    monkeypatch.setattr(outbox_module, "PASSED_OVER_SECONDS", 0.3)
     side = SignalCli(tmp_path / "signal-cli.sock")
     chance, receiver = Chance(side, Random(seed)), Receiver()
     await side.come_back()
@@ -188,7 +188,7 @@ async def test_random_silences_lose_nothing_and_repeat_nothing_that_a_phone_conf
     ):
         await receiver.until(lambda: messenger.connected)
         side.on_send = chance.on_send
-        outbox = Outbox(messenger, store, policy=POLICY)
+        outbox = Outbox(messenger, store)
         async with asyncio.TaskGroup() as troubles:
             silences = troubles.create_task(chance.be_silent_now_and_then())
             phones = troubles.create_task(chance.confirm(troubles))

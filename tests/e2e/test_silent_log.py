@@ -17,7 +17,7 @@ from typing import Final
 import apsw
 import pytest
 
-from bot.messaging.events import Person
+from bot.signal.events import Person
 from conversation_store.models import ChatId, Quote
 from tests.e2e.daemon_process import Daemon, daemon, environment, run_command
 from tests.e2e.disguises import disguises, found_in

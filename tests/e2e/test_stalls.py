@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from benchmarks.loop_stall import MAX_MS, stalls
-from benchmarks.rough_texts import rough_text
-from bot.messaging.events import Person
+from benchmarks.rough_texts import flood, rough_text
+from bot.signal.events import Person
 from conversation_store.models import Quote
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import Request, chunk, script, sse, tool_calls, words_of
@@ -38,6 +38,7 @@ def ends_with(words: str, sent: Sent) -> bool:
     "words",
     [
         RED_TEAM,
+        *map(flood, " \t\n"),
         *(
             pytest.param(rough_text(number), marks=pytest.mark.full)
             for number in range(2_000, 2_020)

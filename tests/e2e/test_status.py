@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from bot.messaging.events import Person
+from bot.signal.events import Person
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import echo, status

@@ -5,14 +5,14 @@ from typing import Any, Final
 
 import pytest
 
-from bot.chat.call_count import MAX_FREE_CALLS
+from bot.chat.plan import MAX_FREE_CALLS
 from bot.cli.finding import Severity
 from bot.cli.tool_findings import tools as findings
-from bot.messaging.events import Account
+from bot.signal.events import Account
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import CALCULATE
 from tests.e2e.test_tools import offered, told
-from tests.e2e.traces import gone, gone_from_files, there
+from tests.e2e.traces import gone, gone_from_files, there_is
 from tests.fakes.openai_server import Step, held, script, text, tool_calls
 from tests.fakes.signal_frames import text_frame
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
@@ -97,7 +97,8 @@ async def test_after_a_crash_the_list_stands_there_as_before() -> None:
             await here.signal.say("Please add and write")
             await here.model.wait_for_requests(2)
             await here.signal.until(lambda: len(here.signal.sent) == 1)
-            await there(here, f", {here.signal.sent[0].timestamp}, None, None")  # of a turn's row
+            shown = here.signal.sent[0].timestamp
+            await there_is(here, f"SELECT 1 FROM turns WHERE progress_timestamp = {shown}")
             await kill(bot)
         async with running_bot(here.settings()):
             await here.signal.until(lambda: len(progress(here)) == 2)
@@ -161,9 +162,7 @@ async def test_without_tools_there_is_no_list(tools: dict[str, object]) -> None:
             await here.answer()
             await here.signal.say("!tools")
             assert "todo" not in (await here.answer()).text
-        parts = {
-            finding.part async for finding in findings(here.settings(tools=tools), verbose=False)
-        }
+        parts = {finding.part async for finding in findings(here.settings(tools=tools))}
     assert offered(here.model.requests[0]) == []
     assert "todo" not in parts
 
@@ -172,8 +171,6 @@ async def test_check_and_the_command_know_it() -> None:
     async with world() as here:
         async with running_bot(here.settings()):
             await here.signal.say("!tools")
-            assert "• todo: Show the person what you are working" in (await here.answer()).text
-        found = {
-            finding.part: finding async for finding in findings(here.settings(), verbose=False)
-        }
+            assert "• Keep a list of my steps, or ask helpers (todo" in (await here.answer()).text
+        found = {finding.part: finding async for finding in findings(here.settings())}
     assert found["todo"].verdict is Severity.OK

@@ -17,6 +17,7 @@ from tests.e2e.test_conversation import BEN
 from tests.fakes.brave import KEY, BraveApi, brave_api, error
 from tests.fakes.open_meteo import OpenMeteoServer, Reply, Request, open_meteo
 from tests.fakes.openai_server import script, text, tool_calls
+from tests.fakes.signal_side import ADA
 
 SEARCH = ("web_search", {"query": "night trains"})
 
@@ -86,28 +87,27 @@ async def test_slow_tools_of_one_answer_run_at_the_same_time_and_hold_up_nobody_
 
 async def test_without_a_key_the_search_alone_is_missing_and_that_is_said() -> None:
     async with world() as here:
-        async with running_bot(here.settings()):
+        async with running_bot(here.settings(access={"admins": ADA.aci})):
             await here.signal.say("hello")
             await here.answer()
             await here.signal.say("!tools")
             listed = (await here.answer()).text
+            await here.signal.say("!tools", author=BEN)
+            to_ben = (await here.answer()).text
         found = {finding.part: finding async for finding in findings(here.settings())}
     expected = {
         "calculate",
-        "convert_units",
-        "current_time",
-        "date_difference",
-        "forget",
+        "date_time",
         "get_weather",
-        "recall",
         "remember",
-        "shift_date",
         "web_fetch",
     }
     assert expected <= set(offered(here.model.requests[0]))
-    assert "web_search" not in system_text(here.model.requests[0])
+    assert not {"web_search", "recall", "forget", "catch_up"} & set(offered(here.model.requests[0]))
     assert "• web_search: not available. No key: set TOOLS__WEB_SEARCH__API_KEY" in listed
-    assert "• get_weather: " in listed
+    assert "• Tell the weather (get_weather)" in listed
+    assert "TOOLS__" not in to_ben
+    assert to_ben.endswith("\nNot available right now: web_search.")
     assert found["web_search"].verdict is Severity.WARNING
     assert found["web_search"].words.startswith("No key: set TOOLS__WEB_SEARCH__API_KEY")
     assert found["calculate"].verdict is Severity.OK
@@ -118,13 +118,13 @@ async def test_a_wrong_key_is_found_before_anybody_searches() -> None:
         settings = with_search(here, brave, key="BSA-wrong")
         async with running_bot(settings):
             listed = ""
-            while "not available" not in listed:
+            while "Not available right now: web_search." not in listed:
                 await here.signal.say("!tools")
                 listed = (await here.answer()).text
             await here.signal.say("hello")
             await here.answer()
         found = {finding.part: finding async for finding in findings(settings)}
-    assert "web_search: not available. Brave refuses TOOLS__WEB_SEARCH__API_KEY." in listed
+    assert "API_KEY" not in listed
     assert "web_search" not in offered(here.model.requests[0])
     assert "calculate" in offered(here.model.requests[0])
     assert found["web_search"].verdict is Severity.WARNING
@@ -262,7 +262,7 @@ async def test_a_page_on_the_own_network_is_not_read() -> None:
 
 
 async def test_who_calls_too_often_is_told_when_to_go_on() -> None:
-    call: tuple[str, dict[str, object]] = ("current_time", {})
+    call: tuple[str, dict[str, object]] = ("date_time", {})
     async with world(script(tool_calls(call, call, call), text("Later."))) as here:
         async with running_bot(here.settings(tools={"calls_per_minute": 2})):
             await here.signal.say("What time is it, three times?")
@@ -273,7 +273,7 @@ async def test_who_calls_too_often_is_told_when_to_go_on() -> None:
 
 
 async def test_rounds_and_tokens_are_counted_with_and_without_tools() -> None:
-    steps = script(tool_calls(("current_time", {})), text("Now."), text("Hello."))
+    steps = script(tool_calls(("date_time", {})), text("Now."), text("Hello."))
     async with world(steps) as here:
         async with running_bot(here.settings()):
             await here.signal.say("What time is it?")
@@ -281,7 +281,7 @@ async def test_rounds_and_tokens_are_counted_with_and_without_tools() -> None:
             await here.signal.say("hello")
             await here.answer()
     exposed = metrics.exposition().decode()
-    assert 'tool_calls_total{outcome="ok",tool="current_time"}' in exposed
+    assert 'tool_calls_total{outcome="ok",tool="date_time"}' in exposed
     assert 'turn_rounds_bucket{le="1.0"}' in exposed
     assert 'turn_tokens_total{kind="prompt",tools="yes"}' in exposed
     assert 'turn_tokens_total{kind="completion",tools="no"}' in exposed

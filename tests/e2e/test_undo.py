@@ -1,4 +1,4 @@
-"""`!undo` takes back what came last: a changed file, or a question with all that came of it."""
+"""`!undo` takes back the last question with all that came of it."""
 
 import asyncio
 from typing import Final
@@ -6,20 +6,14 @@ from typing import Final
 import pytest
 
 from bot.commands.base import CANNOT_TELL, ONLY_ASKER
-from bot.commands.retry import NOTHING as NOT_KEPT
-from bot.commands.undo import (
-    CHANGED_FOR_ANOTHER,
-    FORGOTTEN,
-    FORGOTTEN_HERE,
-    NOTHING,
-    QUESTION_NEXT,
-)
-from bot.messaging.events import Person
-from conversation_store import second_thoughts
+from bot.commands.models import NOTHING_TO_RETRY
+from bot.commands.questions import NOTHING_TO_UNDO, UNDONE, UNDONE_HERE
+from bot.signal.events import Person
+from conversation_store import retries
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.traces import files_of, gone, rows_with, there
-from tests.fakes.openai_server import Step, echo, held, script, text, tool_calls
+from tests.fakes.openai_server import echo, held, script, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import ADA, Group, Sent
 
@@ -29,7 +23,6 @@ SECRET: Final = "sesquipedalian"
 ANSWER: Final = "antidisestablishmentarianism"
 CALCULATE: Final = ("calculate", {"expression": "977773*977777"})
 PRODUCT: Final = "956043950621"
-BACK: Final = "a.txt is back as it was before."
 
 
 async def asked(here: World, words: str, *, author: Person = ADA, group: str | None = None) -> str:
@@ -39,10 +32,10 @@ async def asked(here: World, words: str, *, author: Person = ADA, group: str | N
 
 async def test_a_question_taken_back_leaves_the_store_and_the_phones_with_its_answer() -> None:
     async with world(script(tool_calls(CALCULATE), text(f"{ANSWER} {PRODUCT}"))) as here:
-        async with running_bot(here.settings(tools={"audit_arguments": "keep"})):
+        async with running_bot(here.settings()):
             await here.signal.say(f"{SECRET}: how much?")
             answer = await here.answer()
-            assert await asked(here, "!undo") == FORGOTTEN
+            assert await asked(here, "!undo") == UNDONE
             await here.signal.until(lambda: len(here.signal.deleted) == 2)
             progress = [one for one in here.signal.sent if one.text.startswith("🔧")]
             deleted = {timestamp for _, timestamp in here.signal.deleted}
@@ -60,15 +53,15 @@ async def test_each_undo_takes_back_one_question_more_until_there_is_none() -> N
     async with world() as here, running_bot(here.settings()):
         for words in ("one", "two", "three"):
             await asked(here, words)
-        assert await asked(here, "!undo") == FORGOTTEN
-        assert await asked(here, "!undo") == FORGOTTEN
+        assert await asked(here, "!undo") == UNDONE
+        assert await asked(here, "!undo") == UNDONE
         await asked(here, "four")
         shown = str(here.model.requests[-1]["messages"][1:])
         assert "one" in shown
         assert not any(words in shown for words in ("two", "three"))
         for _ in range(2):
-            assert await asked(here, "!undo") == FORGOTTEN
-        assert await asked(here, "!undo") == NOTHING
+            assert await asked(here, "!undo") == UNDONE
+        assert await asked(here, "!undo") == NOTHING_TO_UNDO
         await here.signal.until(lambda: len(here.signal.deleted) == 4)
 
 
@@ -85,8 +78,8 @@ async def let_wait(here: World) -> Sent:
 
 async def take_back(here: World, question: Sent) -> None:
     """Take back what waits; nothing may be left of it, and everything of what came before."""
-    assert await asked(here, "!retry") == NOT_KEPT
-    assert await asked(here, "!undo") == FORGOTTEN
+    assert await asked(here, "!retry") == NOTHING_TO_RETRY
+    assert await asked(here, "!undo") == UNDONE
     await here.signal.until(lambda: bool(here.signal.deleted))
     assert here.signal.deleted == [(question.chat, question.timestamp)]
     await gone(here, SECRET)
@@ -111,17 +104,17 @@ async def test_a_question_that_waits_is_the_last_one_after_a_kill_as_well() -> N
 
 
 async def test_what_was_written_in_pieces_and_edited_goes_as_one() -> None:
-    async with world() as here, running_bot(here.settings(bot={"settle_seconds": 0.2})):
+    async with world() as here, running_bot(here.settings()):
         question = await here.signal.say("first half")
         await here.signal.say("second half")
         await here.answer()
         await here.signal.edit("first part", question)
         answer = await here.answer()
-        assert await asked(here, "!undo") == FORGOTTEN
+        assert await asked(here, "!undo") == UNDONE
         await here.signal.until(lambda: len(here.signal.deleted) == 1)
         assert here.signal.deleted[0][1] == answer.timestamp
         assert not any(rows_with(here, words) for words in ("first part", "second half"))
-        assert await asked(here, "!undo") == NOTHING
+        assert await asked(here, "!undo") == NOTHING_TO_UNDO
 
 
 async def test_an_edit_of_what_was_taken_back_is_a_new_question() -> None:
@@ -144,7 +137,7 @@ async def test_undo_waits_for_the_answer_that_it_takes_back_and_stop_does_not() 
         await here.signal.say("!undo")
         release.set()
         assert (await here.answer()).text == ANSWER
-        assert (await here.answer()).text == FORGOTTEN
+        assert (await here.answer()).text == UNDONE
         assert not rows_with(here, SECRET)
 
 
@@ -155,15 +148,14 @@ async def test_a_question_before_a_call_is_deleted_from_the_phones_as_well() -> 
             question = await here.signal.next_sent()
             await here.signal.react("👍", question.timestamp)
             await here.answer()
-            assert await asked(here, "!undo") == FORGOTTEN
+            assert await asked(here, "!undo") == UNDONE
             await here.signal.until(lambda: len(here.signal.deleted) == 3)
         assert question.timestamp in {timestamp for _, timestamp in here.signal.deleted}
         assert notes(here) == "buy milk\n"
 
 
-async def test_a_file_that_the_last_question_changed_comes_back_before_that_is_forgotten() -> None:
+async def test_undo_forgets_question_and_keeps_files_as_they_are() -> None:
     steps = script(
-        text("Hi."),
         tool_calls(("write_file", {"file_path": "a.txt", "content": "old"})),
         text("Written."),
         tool_calls(("write_file", {"file_path": "a.txt", "content": "new"})),
@@ -171,31 +163,13 @@ async def test_a_file_that_the_last_question_changed_comes_back_before_that_is_f
     )
     async with world(steps) as here:
         async with running_bot(here.settings(tools={"workspace": {"for": "everyone"}})):
-            for words in ("hello", "write it", "write it anew"):
+            for words in ("write it", "write it anew"):
                 await asked(here, words)
-            said = await asked(here, "!undo")
-            assert said == f"a.txt is back as it was before.\n{QUESTION_NEXT}"
+            assert await asked(here, "!undo") == UNDONE
             (file,) = here.folder.glob("workspaces/*/files/a.txt")
-            assert file.read_text() == "old"
-            for _ in range(3):
-                assert await asked(here, "!undo") == FORGOTTEN
-            assert await asked(here, "!undo") == NOTHING
-
-
-async def test_a_question_that_came_after_the_change_of_a_file_is_forgotten_first() -> None:
-    steps = script(
-        tool_calls(("write_file", {"file_path": "a.txt", "content": "old"})),
-        tool_calls(("delete_file", {"file_path": "a.txt"})),
-        text("Deleted."),
-        text("Fine."),
-    )
-    async with world(steps) as here:
-        async with running_bot(here.settings(tools={"workspace": {"for": "everyone"}})):
-            await asked(here, "write and delete it")
-            await asked(here, "how are you?")
-            assert await asked(here, "!undo") == FORGOTTEN
-            said = await asked(here, "!undo")
-            assert said == f"a.txt is back as it was before.\n{QUESTION_NEXT}"
+            assert file.read_text() == "new"
+            assert await asked(here, "!undo") == UNDONE
+            assert await asked(here, "!undo") == NOTHING_TO_UNDO
 
 
 async def test_in_a_group_only_the_asker_and_admins_take_a_question_back() -> None:
@@ -204,10 +178,10 @@ async def test_in_a_group_only_the_asker_and_admins_take_a_question_back() -> No
         await asked(here, SECRET, group=GROUP)
         assert await asked(here, "!undo", author=BEN, group=GROUP) == ONLY_ASKER
         assert rows_with(here, SECRET)
-        assert await asked(here, "!undo", group=GROUP) == FORGOTTEN
+        assert await asked(here, "!undo", group=GROUP) == UNDONE
         await asked(here, SECRET, group=GROUP)
         here.signal.groups[GROUP].admins.add(BEN.aci)
-        assert await asked(here, "!undo", author=BEN, group=GROUP) == FORGOTTEN
+        assert await asked(here, "!undo", author=BEN, group=GROUP) == UNDONE
         assert not rows_with(here, SECRET)
         await asked(here, SECRET, group=GROUP)
         del here.signal.groups[GROUP]
@@ -215,74 +189,14 @@ async def test_in_a_group_only_the_asker_and_admins_take_a_question_back() -> No
         assert rows_with(here, SECRET)
 
 
-def text_of(here: World) -> str:
-    (file,) = here.folder.glob("workspaces/*/files/a.txt")
-    return file.read_text()
-
-
-def writing(*contents: str) -> Step:
-    calls = [("write_file", {"file_path": "a.txt", "content": content}) for content in contents]
-    return script(*(step for call in calls for step in (tool_calls(call), text("Done."))))
-
-
-async def test_in_a_group_a_member_brings_back_only_what_their_own_question_changed() -> None:
-    async with world(writing("old", "new")) as here:
-        here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
-        settings = here.settings(
-            access={"groups": "always"}, tools={"workspace": {"for": "everyone"}}
-        )
-        async with running_bot(settings):
-            await asked(here, "write it", author=BEN, group=GROUP)
-            await asked(here, "write it anew", group=GROUP)
-            said = await asked(here, "!undo", author=BEN, group=GROUP)
-            assert said == CHANGED_FOR_ANOTHER
-        async with running_bot(settings):
-            said = await asked(here, "!undo", author=BEN, group=GROUP)
-            assert (said, text_of(here)) == (CHANGED_FOR_ANOTHER, "new")
-            said = await asked(here, "!undo", group=GROUP)
-            assert (said.split("\n")[0], text_of(here)) == (BACK, "old")
-
-
-@pytest.mark.parametrize("of", ["the group", "the bot"])
-async def test_in_a_group_an_admin_brings_back_what_anybodys_question_changed(of: str) -> None:
-    async with world(writing("old", "new")) as here:
-        here.signal.groups[GROUP] = group = Group(members={ADA.aci: ADA, BEN.aci: BEN})
-        admins = BEN.aci if of == "the bot" else ""
-        if of == "the group":
-            group.admins.add(BEN.aci)
-        settings = here.settings(
-            access={"groups": "always", "admins": admins}, tools={"workspace": {"for": "everyone"}}
-        )
-        async with running_bot(settings):
-            for words in ("write it", "write it anew"):
-                await asked(here, words, group=GROUP)
-            said = await asked(here, "!undo", author=BEN, group=GROUP)
-            assert (said.split("\n")[0], text_of(here)) == (BACK, "old")
-
-
-async def test_a_change_of_a_question_that_was_stopped_is_still_its_askers() -> None:
-    never = asyncio.Event()
-    write = [("write_file", {"file_path": "a.txt", "content": content}) for content in "ab"]
-    async with world(script(*map(tool_calls, write), held(never))) as here:
-        here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
-        tools = {"workspace": {"for": "everyone"}}
-        async with running_bot(here.settings(access={"groups": "always"}, tools=tools)):
-            await here.signal.say("write it twice", group=GROUP)
-            await here.model.wait_for_requests(3)
-            assert await asked(here, "!stop", group=GROUP) == "Stopped."
-            said = await asked(here, "!undo", author=BEN, group=GROUP)
-            assert (said, text_of(here)) == (CHANGED_FOR_ANOTHER, "b")
-            assert (await asked(here, "!undo", group=GROUP), text_of(here)) == (BACK, "a")
-
-
 async def test_an_answer_that_signal_deletes_no_more_stays_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(second_thoughts, "CHANGEABLE_MS", 0)
-    monkeypatch.setattr("bot.wiring.chat_commands.CHANGEABLE_MS", 0)
+    monkeypatch.setattr(retries, "CHANGEABLE_MS", 0)
+    monkeypatch.setattr("bot.commands.questions.CHANGEABLE_MS", 0)
     async with world() as here, running_bot(here.settings()):
         await asked(here, SECRET)
-        assert await asked(here, "!undo") == FORGOTTEN_HERE
+        assert await asked(here, "!undo") == UNDONE_HERE
         await asked(here, "hello")
         assert not rows_with(here, SECRET)
     assert here.signal.deleted == []
@@ -295,7 +209,7 @@ async def test_after_a_stop_undo_takes_back_the_question_before() -> None:
         await here.signal.say("and now?")
         await here.model.wait_for_requests(2)
         assert await asked(here, "!stop") == "Stopped."
-        assert await asked(here, "!undo") == FORGOTTEN
+        assert await asked(here, "!undo") == UNDONE
         assert not rows_with(here, ANSWER)
 
 
@@ -319,10 +233,10 @@ async def test_a_kill_before_the_answer_is_deleted_for_everyone_leaves_that_to_t
         here.signal.on_send = None
         assert not rows_with(here, SECRET)
         async with running_bot(here.settings()):
-            assert (await here.answer()).text == FORGOTTEN
+            assert (await here.answer()).text == UNDONE
             await here.signal.until(lambda: len(here.signal.deleted) == 1)
             assert here.signal.deleted[0][1] == answer.timestamp
-            assert await asked(here, "!undo") == NOTHING
+            assert await asked(here, "!undo") == NOTHING_TO_UNDO
 
 
 async def test_over_the_rest_api_a_question_is_taken_back_just_the_same() -> None:
@@ -335,4 +249,4 @@ async def test_over_the_rest_api_a_question_is_taken_back_just_the_same() -> Non
             await api.wait_until(lambda: bool(api.deleted))
             await gone(here, SECRET)
     assert [timestamp for _, timestamp in api.deleted] == [api.sent[0].timestamp]
-    assert api.sent[1].text == FORGOTTEN
+    assert api.sent[1].text == UNDONE

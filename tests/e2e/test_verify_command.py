@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,10 @@ import pytest
 
 from bot.attestation.bundle import MAX_BUNDLE_BYTES, Bundle
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.near_ai.report import ModelEvidence
 from bot.attestation.quote import low_s
 from bot.attestation.trust import REAL, Trust
-from bot.cli.verify import VerifyRequest, verify
+from bot.cli.verify import verify
 from bot.errors import SettingsError
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, running_bot
@@ -59,21 +60,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def request(folder: Path, **changes: Any) -> VerifyRequest:
-    asked = VerifyRequest(
+def request(folder: Path, **changes: Any) -> Namespace:
+    asked = Namespace(
         bundle=folder / "bundle.json",
         challenge=CHALLENGE,
         safety_number=SAFETY_NUMBER,
         release=folder / "release.json",
         collateral=[folder / "collateral.json"],
-        pccs_url=NOBODY,
-        as_json=False,
+        pccs=NOBODY,
+        json=False,
     )
-    return replace(asked, **changes)
+    return Namespace(**{**vars(asked), **changes})
 
 
 async def verified(
-    asked: VerifyRequest,
+    asked: Namespace,
     *,
     trust: Trust = PLATFORM.trust,
     clock: Callable[[], float] = lambda: CLOCK,
@@ -109,7 +110,7 @@ async def test_everything_asked_for_is_proven(
     assert verdicts(printed)["the account in your chat"] == "proven"
     assert printed.splitlines()[-1] == (
         "Everything you asked for holds: the account in your chat belongs to the published code,"
-        " which runs on genuine Intel hardware, closed to whoever operates it."
+        " which runs on genuine Intel hardware, closed to its operator."
         " Not looked at: the model behind the bot."
     )
 
@@ -120,7 +121,7 @@ async def test_without_a_release_nothing_is_said_about_the_code(
     assert await verified(request(folder, release=None))
     last = capsys.readouterr().out.splitlines()[-1]
     assert "calls the account in your chat its own" in last
-    assert "Which program runs in it, and so whether that is true, only the release" in last
+    assert "Only the release file proves which program runs in it" in last
     assert "the published system" in last
 
 
@@ -152,7 +153,7 @@ async def test_a_relayed_bundle_is_found_out(
 
 
 async def test_programs_get_one_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert await verified(request(folder, as_json=True))
+    assert await verified(request(folder, json=True))
     printed = json.loads(capsys.readouterr().out)
     assert printed["passed"] is True
     assert printed["checks"][0] == {
@@ -183,7 +184,7 @@ async def test_what_strangers_wrote_cannot_draw_on_the_terminal(
 
 async def test_collateral_is_fetched_once_and_then_kept_while_it_is_valid(folder: Path) -> None:
     async with pccs(PLATFORM.collateral) as service:
-        online = request(folder, collateral=(), pccs_url=service.url("/"))
+        online = request(folder, collateral=(), pccs=service.url("/"))
         assert await verified(online)
     assert await verified(request(folder, collateral=()))
     assert not await verified(request(folder, collateral=()), clock=lambda: CLOCK + 30 * DAY)
@@ -194,7 +195,7 @@ async def test_a_service_without_an_answer_proves_nothing_and_is_named(
 ) -> None:
     async with pccs(PLATFORM.collateral) as service:
         service.behaviours[TCB] = answer(b"busy", status=503)
-        assert not await verified(request(folder, collateral=(), pccs_url=service.url("")))
+        assert not await verified(request(folder, collateral=(), pccs=service.url("")))
     printed = capsys.readouterr().out
     assert verdicts(printed)["genuine Intel TDX hardware"] == "not checked"
     assert "Intel's collateral could not be fetched" in printed
@@ -203,7 +204,7 @@ async def test_a_service_without_an_answer_proves_nothing_and_is_named(
 
 async def test_with_collateral_files_nothing_is_fetched(folder: Path) -> None:
     async with pccs(PLATFORM.collateral) as service:
-        assert await verified(request(folder, pccs_url=service.url("")))
+        assert await verified(request(folder, pccs=service.url("")))
         assert service.asked == []
 
 
@@ -249,7 +250,7 @@ async def test_the_model_s_machines_are_verified_with_what_intel_and_nvidia_say(
         files.append(folder / f"{number}.json")
         files[-1].write_text(known.text)
     # Its root is Intel's, the bot's own a test's: nobody trusts both, and the parts are kept apart.
-    assert not await verified(request(folder, collateral=files, as_json=True), trust=REAL)
+    assert not await verified(request(folder, collateral=files, json=True), trust=REAL)
     found = {c["name"]: c["verdict"] for c in json.loads(capsys.readouterr().out)["checks"]}
     assert found["quote"] == "failed"
     assert [name for name in found if name.startswith("model.") and found[name] == "failed"] == []
@@ -271,8 +272,8 @@ async def test_what_a_bot_hands_out_is_verified_with_intel_and_nvidia_asked_anew
             challenge="blue horse",
             release=None,
             collateral=(),
-            pccs_url=proving.intel.url(""),
-            as_json=True,
+            pccs=proving.intel.url(""),
+            json=True,
         )
         capsys.readouterr()  # the bot's logs
         assert await verified(asked, trust=proving.trust, clock=time.time)
@@ -305,7 +306,7 @@ async def test_a_bundle_whose_model_part_is_garbage_fails_there_alone(
     model = ModelEvidence(b"{", bytes(32), "qwen", None, CLOCK)
     (folder / "bundle.json").write_bytes(soft_bundle(PLATFORM, AGENT, model=model).to_json())
     async with pccs(PLATFORM.collateral) as service:
-        online = request(folder, collateral=(), pccs_url=service.url(""), as_json=True)
+        online = request(folder, collateral=(), pccs=service.url(""), json=True)
         assert not await verified(online)
     checks = json.loads(capsys.readouterr().out)["checks"]
     assert [c["name"] for c in checks if c["verdict"] == "failed"] == ["model.report"]
@@ -327,7 +328,7 @@ def recorded_bundle() -> Bundle:
     evidence = recorded_getquote("quote-report")
     assert isinstance(evidence.event_log, str)
     quote = low_s(evidence.quote)  # as a bot hands it out
-    return Bundle(STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}", None)
+    return Bundle(STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}", None, None)
 
 
 async def test_a_recorded_quote_is_genuine_and_says_that_it_was_made_for_something_else(
@@ -439,10 +440,10 @@ def _until_closed(terminal: int) -> bytes:
         ({"challenge": "\udcff"}, "--challenge: this is no text"),
         ({"safety_number": "12345"}, "--safety-number: 60 digits"),
         ({"safety_number": ""}, "--safety-number: 60 digits"),
-        ({"pccs_url": "ftp://example.org"}, "--pccs: an address"),
-        ({"pccs_url": "https://[::"}, "--pccs: an address"),
-        ({"pccs_url": "https://example.org:99999"}, "--pccs: an address"),
-        ({"pccs_url": "https://example.org/\n"}, "--pccs: an address"),
+        ({"pccs": "ftp://example.org"}, "--pccs: an address"),
+        ({"pccs": "https://[::"}, "--pccs: an address"),
+        ({"pccs": "https://example.org:99999"}, "--pccs: an address"),
+        ({"pccs": "https://example.org/\n"}, "--pccs: an address"),
         ({"bundle": Path("nothing.json")}, "nothing.json: No such file or directory"),
         ({"bundle": Path()}, ".: Is a directory"),
         ({"release": Path("nothing.json")}, "nothing.json: No such file or directory"),

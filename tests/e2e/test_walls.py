@@ -37,7 +37,7 @@ async def test_where_walls_are_required_and_missing_files_are_refused_and_tools_
     assert answer == f"About “note.txt”: {REASON}\n\nHello."
     assert f"• calculate: not available. {REASON}" in tools
     assert f"• web_fetch: not available. {REASON}" in tools
-    assert "• current_time: " in tools
+    assert "(date_time" in tools
     assert "\nSandboxes: without seccomp, which this machine lacks" in status
     assert [event["kind"] for event in missing] == ["seccomp"]
 

@@ -15,11 +15,13 @@ import pytest
 
 from bot.chat.media import CANNOT_SEE
 from bot.commands.base import UNKNOWN_COMMAND
-from bot.commands.undo import FORGOTTEN, QUESTION_NEXT
+from bot.commands.questions import UNDONE
 from bot.config.settings import Settings
-from bot.llm.images import LEFT_OUT, LET_ME_LOOK, SHOWN_BY_TOOLS
+from bot.llm.openai import HEARD
+from bot.llm.rearranged import LEFT_OUT, SHOWN_BY_TOOLS
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.test_account import until
 from tests.e2e.test_conversation import BEN
 from tests.e2e.test_tools import offered, told
 from tests.fakes.office import row, xlsx
@@ -89,7 +91,7 @@ async def test_a_file_comes_in_is_changed_and_goes_out_again() -> None:
         asked = here.model.requests[0]["messages"][-1]["content"]
         assert "[This file is inbox/sums.csv in the workspace.]" in asked
         assert "January,3" in asked
-    assert "inbox/\ninbox/sums.csv" in told(here, 1)
+    assert "inbox/sums.csv (20 bytes, " in told(here, 1)
     assert "2\tJanuary,4" in told(here, 2)
 
 
@@ -126,7 +128,7 @@ async def test_an_image_of_the_workspace_is_shown_to_a_model_that_sees_and_again
         await here.signal.say("sure?")
         assert (await here.answer()).text == "Still a cat."
     *_, result, bridge, shown = here.model.requests[2]["messages"]
-    assert bridge == {"role": "assistant", "content": LET_ME_LOOK}
+    assert bridge == {"role": "assistant", "content": HEARD}
     assert result["role"] == "tool"
     assert result["content"].startswith("[Untrusted content from read_file, begins here: ")
     assert "You are shown the image inbox/photo.jpg." in result["content"]
@@ -252,6 +254,19 @@ async def test_an_image_that_was_read_before_a_kill_is_shown_after_the_restart()
     assert len(images_in({"messages": last[-1:]})) == 1
 
 
+@pytest.mark.parametrize("is_undone", [False, True])
+async def test_file_is_deleted_with_its_message(is_undone: bool) -> None:
+    async with world(script(text("I see."))) as here, running_bot(for_admins(here)):
+        sent = await here.signal.say("Keep that", files=[ARCHIVE])
+        await here.answer()
+        (kept,) = here.folder.glob("workspaces/*/files/inbox/*")
+        if is_undone:
+            await here.signal.say("!undo")
+        else:
+            await here.signal.delete(sent)
+        await until(lambda: not kept.exists())
+
+
 async def test_what_cannot_be_read_is_kept_all_the_same_and_nothing_is_said_of_it() -> None:
     async with world(script(text("I see."))) as here, running_bot(for_admins(here)):
         await here.signal.say("Keep that", files=[ARCHIVE])
@@ -273,7 +288,7 @@ async def test_by_default_only_admins_have_one() -> None:
         await here.signal.say("!tools", author=BEN)
         assert "list_files" not in (await here.answer()).text
         await here.signal.say("!tools", author=ADA)
-        assert "• list_files: " in (await here.answer()).text
+        assert "list_files" in (await here.answer()).text
         of_ada, of_ben = (offered(request) for request in here.model.requests[:2])
         assert set(of_ada) - set(of_ben) >= {"list_files", "write_file", "send_file"}
         assert "list_files" not in here.model.requests[1]["messages"][0]["content"]
@@ -294,9 +309,8 @@ async def test_nobody_has_one_where_the_settings_say_so() -> None:
     assert "read_file" not in offered(here.model.requests[-1])
 
 
-async def test_people_see_their_files_bring_one_back_and_delete_them_all() -> None:
+async def test_people_see_their_files_and_delete_them_all() -> None:
     steps = script(
-        calls(("write_file", {"file_path": "poem.txt", "content": "Roses are red"})),
         calls(("write_file", {"file_path": "poem.txt", "content": "Violets are blue"})),
         text("Written."),
         calls(("read_file", {"file_path": "poem.txt"})),
@@ -311,12 +325,11 @@ async def test_people_see_their_files_bring_one_back_and_delete_them_all() -> No
         assert await asked("!files") == "There are no files in this chat."
         assert await asked("write a poem") == "Written."
         assert await asked("!files") == "1 file, 0.0 MB of 200.0 MB:\npoem.txt (16 bytes)"
-        assert await asked("!undo") == f"poem.txt is back as it was before.\n{QUESTION_NEXT}"
         assert await asked("read it") == "Read."
-        assert "Roses are red" in told(here)
+        assert "Violets are blue" in told(here)
         assert await asked("!clear files") == "The files of this chat are deleted."
         assert await asked("!files") == "There are no files in this chat."
-        assert await asked("!undo") == FORGOTTEN
+        assert await asked("!undo") == UNDONE
         assert await asked("!clear") == "Forgotten. We start afresh."
 
 

@@ -5,6 +5,7 @@ import asyncio
 import apsw
 
 from tests.e2e.running_bot import World
+from tests.unit.stores import rows
 
 LOOK_EVERY_SECONDS = 0.01
 
@@ -19,17 +20,23 @@ def rows_with(here: World, words: str) -> int:
     database = apsw.Connection(str(here.folder / "store.db"))
     try:
         listed = database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-        rows = [
+        found = [
             str(row) for (table,) in listed for row in database.execute(f"SELECT * FROM {table}")
         ]
     finally:
         database.close()
-    return sum(words in row for row in rows)
+    return sum(words in row for row in found)
 
 
 async def there(here: World, words: str) -> None:
     """Wait until a row says these words; the test's own time is the bound."""
     while not rows_with(here, words):  # noqa: ASYNC110 - another process's file has no event
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+
+async def there_is(here: World, sql: str) -> None:
+    """Wait until a query of the store has a row; the test's own time is the bound."""
+    while not rows(here.folder, sql):  # noqa: ASYNC110 - as above
         await asyncio.sleep(LOOK_EVERY_SECONDS)
 
 

@@ -2,16 +2,17 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from bot.commands.base import UNKNOWN_COMMAND
-from bot.messaging.events import Person
-from bot.messaging.formatting import split
+from bot.llm.openai import HEARD
+from bot.signal.events import Person
+from bot.signal.formatting import split
 from conversation_store.models import ChatId
-from tests.fakes.openai_server import Body, Request, text, tool_calls
+from tests.fakes.openai_server import Body, Request, text, tool_calls, words_of
 from tests.fakes.signal_side import Sent, SignalSide
 
 PEOPLE: Final = tuple(
@@ -23,7 +24,7 @@ FIRST_TIMESTAMP: Final = 1_795_000_000_000
 WAITING_IN_CHAT: Final = 4
 """Messages without an answer up to which a chat writes more."""
 
-QUESTION: Final = re.compile(r"(q\d+): (.*)\Z")
+QUESTION: Final = re.compile(r"(q\d+): (.*)")
 PRODUCT: Final = re.compile(r"what is (\d+)\*(\d+)\?")
 A_LOT: Final = "tell me a lot"
 
@@ -38,15 +39,6 @@ class Question:
     chat: ChatId
     timestamp: int
     answer: tuple[str, ...]
-    needs_call: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the model was asked: about which question, and whether with a tool's result."""
-
-    name: str
-    has_result: bool
 
 
 class Traffic:
@@ -60,12 +52,12 @@ class Traffic:
 
     def __init__(self, signal: SignalSide, random: Random, happened: Happened) -> None:
         self.said: list[Question] = []
-        self.asked: list[Asked] = []
         self.goes_on = True
         self._signal = signal
         self._random = random
         self._happened = happened
         self._last_parts: set[str] = set()
+        self._may_join: set[ChatId] = set()
         self._writers = {ChatId.direct(person.aci): ((person,), None) for person in PEOPLE} | {
             ChatId.group(GROUP): (PEOPLE[:3], GROUP)
         }
@@ -86,11 +78,14 @@ class Traffic:
 
     async def write(self, chat: ChatId, words: str | None = None) -> Question:
         """Write one message in a chat."""
+        if words is not None and chat in self._may_join:
+            await self.write(chat)
         number = len(self.said)
         name = f"q{number}"
-        said, answer = self._words(name) if words is None else _plain(name, words)
-        needs_call = PRODUCT.search(said) is not None
-        question = Question(name, chat, FIRST_TIMESTAMP + number, answer, needs_call)
+        said, answer = self._words(name, chat) if words is None else _plain(name, words)
+        if not said.startswith("!"):
+            self._may_join.add(chat)
+        question = Question(name, chat, FIRST_TIMESTAMP + number, answer)
         # Noted before it is written: the answer may come at once.
         self.said.append(question)
         self._last_parts.add(answer[-1])
@@ -103,37 +98,42 @@ class Traffic:
     async def model(self, request: Request, writer: asyncio.StreamWriter) -> None:
         """Answer as a perfect model would; a step for the fake endpoint."""
         self._happened()
-        messages = request.body["messages"]
-        question = next(m for m in reversed(messages) if m["role"] == "user")
-        found = QUESTION.search(question["content"])
-        assert found is not None
-        name, words = found.groups()
-        results = [m["content"] for m in messages[messages.index(question) :] if _is_result(m)]
-        self.asked.append(Asked(name, bool(results)))
-        product = PRODUCT.match(words)
-        if product is None:
-            await text(_a_lot(name) if words == A_LOT else f"{name} heard")(request, writer)
+        turn = turn_of(request.body["messages"])
+        said = "\n".join(words_of(m["content"]) for m in turn if m["role"] == "user")
+        questions = dict(QUESTION.findall(said))
+        results = [m["content"] for m in turn if m["role"] == "tool"]
+        products = [found for found in map(PRODUCT.match, questions.values()) if found is not None]
+        if products and not results:
+            calls = [("calculate", {"expression": f"{one[1]}*{one[2]}"}) for one in products]
+            await tool_calls(*calls)(request, writer)
+            return
+        *others, (name, words) = questions.items()
+        if others:
+            answer = joint_answer(questions)
+            self._last_parts.add(answer)
         elif results:
-            await text(f"{name} comes to {results[-1]}")(request, writer)
+            answer = f"{name} comes to {results[-1]}"
         else:
-            expression = {"expression": f"{product[1]}*{product[2]}"}
-            await tool_calls(("calculate", expression))(request, writer)
+            answer = _a_lot(name) if words == A_LOT else f"{name} heard"
+        await text(answer)(request, writer)
 
     async def _on_send(self, sent: Sent) -> None:
         self._happened()
         if self.goes_on and sent.text in self._last_parts:
             await self.write(sent.chat)
 
-    def _words(self, name: str) -> tuple[str, tuple[str, ...]]:
-        match self._random.randrange(6):
+    def _words(self, name: str, chat: ChatId) -> tuple[str, tuple[str, ...]]:
+        # A command keeps two messages from joining, so each has an answer of its own.
+        if chat in self._may_join:
+            self._may_join.remove(chat)
+            return f"!{name}", (UNKNOWN_COMMAND,)
+        match self._random.randrange(5):
             case 0 | 1:
                 left, right = self._random.randrange(1000), self._random.randrange(1000)
                 asked = f"{name}: what is {left}*{right}?"
                 return asked, (f"{name} comes to {left * right}",)
             case 2:
                 return f"{name}: {A_LOT}", split(_a_lot(name))
-            case 3:
-                return f"!{name}", (UNKNOWN_COMMAND,)
             case _:
                 return _plain(name, "hello")
 
@@ -151,5 +151,24 @@ def _a_lot(name: str) -> str:
     return "\n\n".join(f"{name} paragraph {number}: {'word ' * 200}." for number in range(3))
 
 
-def _is_result(message: Body) -> bool:
-    return bool(message["role"] == "tool")
+def are_said(last_words: Iterable[str], sent: Sequence[Sent]) -> bool:
+    """Return whether the bot has said these words, at the end of other answers or alone."""
+    return all(any(one.text.endswith(words) for one in sent) for words in last_words)
+
+
+def joint_answer(names: Iterable[str]) -> str:
+    """Return the answer to questions that became one turn, because a command was lost."""
+    return f"{' '.join(names)} heard"
+
+
+def turn_of(messages: Sequence[Body]) -> Sequence[Body]:
+    """Return what was said since the last answer, which calls no tool."""
+    first = len(messages)
+    while first and not _is_answer(messages[first - 1]):
+        first -= 1
+    return messages[first:]
+
+
+def _is_answer(message: Body) -> bool:
+    is_answer = message["role"] == "assistant" and not message.get("tool_calls")
+    return is_answer and message["content"] != HEARD

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tests.fakes.scripted_http import Request, Step, raw_body, status, whole
+from tests.fakes.scripted_http import Step, raw_body, status
 
 MODEL: Final = "test-model"
 Event = dict[str, Any]
@@ -82,23 +82,9 @@ def _cut(text: str) -> Iterable[str]:
 
 
 def answer(*blocks: Event, stop_reason: str = "end_turn") -> Step:
-    """Answer with these blocks, streamed if that is asked for."""
+    """Answer with these blocks."""
     events = [e for index, block in enumerate(blocks) for e in streamed(index, block)]
-    stream = sse(*began(), *events, *ended(stop_reason))
-    message = began()[0]["message"]
-    document = whole(
-        {
-            **message,
-            "content": blocks,
-            "stop_reason": stop_reason,
-            "usage": {**USAGE, "output_tokens": 7},
-        }
-    )
-
-    async def step(request: Request, writer: Any) -> None:
-        await (stream if request.body.get("stream") else document)(request, writer)
-
-    return step
+    return sse(*began(), *events, *ended(stop_reason))
 
 
 def text(words: str) -> Event:

@@ -5,7 +5,7 @@
 
 Without an answer in `answers`, who has the key gets results, who has another the error that the
 real service sends. Shapes: https://api-dashboard.search.brave.com, and the issues that
-`tools/web/brave.py` names.
+`tools/web/search.py` names.
 """
 
 import json

@@ -67,13 +67,13 @@ async def duckduckgo_page() -> AsyncIterator[DuckDuckGoPage]:
     """Run the server on a free loopback port."""
     page = DuckDuckGoPage()
     app = web.Application()
-    app.router.add_post("/html/", page.answer)
+    app.router.add_post("/html", page.answer)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
-        page.url = f"http://127.0.0.1:{runner.addresses[0][1]}/html/"
+        page.url = f"http://127.0.0.1:{runner.addresses[0][1]}/html"
         yield page
     finally:
         await runner.cleanup()

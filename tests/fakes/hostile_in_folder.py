@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from sandbox.child import serve
-from sandbox.rooted import open_below
 from tests.fakes.hostile_worker import FATAL, HERE, call
+from tools.sandbox.child import serve
+from tools.sandbox.syscalls import open_below
 
 INSIDE: Final = "inside.txt"
 OUTSIDE: Final = "/etc/passwd"

@@ -6,7 +6,6 @@ deed that works is answered with "done".
 
 import ctypes
 import os
-import select
 import signal
 import struct
 import sys
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
-from sandbox.child import serve
+from tools.sandbox.child import serve
 
 ARM: Final = os.uname().machine == "aarch64"
 NOBODY: Final = 65_534
@@ -119,7 +118,7 @@ def storm_of_timers() -> NoReturn:
 
 def linger() -> str:
     """Answer, and never read a request again."""
-    signal.signal(signal.SIGALRM, lambda *_: select.select((), (), ()))
+    signal.signal(signal.SIGALRM, lambda *_: hang_behind_blocked_signals())
     signal.setitimer(signal.ITIMER_REAL, 0.01)
     return str(PID)
 

@@ -29,6 +29,10 @@ class Refusal(Exception):
         self.data = data
 
 
+class RefusedAfterDelivery(Refusal):
+    """The request was carried out; its answer is an error all the same."""
+
+
 class LostReply(Exception):
     """The request was carried out; its answer gets lost."""
 

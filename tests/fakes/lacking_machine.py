@@ -11,10 +11,10 @@ import sys
 from collections.abc import Iterable
 from errno import ENOSYS
 
-from sandbox import seccomp
-from sandbox.seccomp import ALLOW, JUMP_IF_EQUAL, LOAD_WORD, NUMBER_OFFSET, REFUSE, RETURN
-from sandbox.syscalls import checked, libc
-from sandbox.walls import Wall
+from tools.sandbox import seccomp
+from tools.sandbox.seccomp import ALLOW, JUMP_IF_EQUAL, LOAD_WORD, NUMBER_OFFSET, REFUSE, RETURN
+from tools.sandbox.syscalls import checked, libc
+from tools.sandbox.walls import Wall
 
 PR_SET_NO_NEW_PRIVS = 38
 ARM = os.uname().machine == "aarch64"

@@ -24,8 +24,8 @@ from coincurve import PrivateKey
 from Crypto.Hash import keccak
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bot.attestation.canonical import canonical_json
 from bot.attestation.near_ai.pins import ModelPins
+from bot.attestation.strict_json import canonical_json
 from bot.attestation.trust import Trust
 from tests.fakes.certificates import Authority, ServerIdentity
 from tests.fakes.dstack_agent import SoftAgent

@@ -1,6 +1,6 @@
 """Office documents, made part by part."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
@@ -33,16 +33,28 @@ def paragraph(*texts: str) -> str:
     return f"<w:p>{runs}</w:p>"
 
 
-def pptx(*slides: str) -> bytes:
-    """Return a presentation, each slide with one line."""
-    parts = {"ppt/presentation.xml": "<p/>"}
+def relations(**targets: str) -> str:
+    """Return the part that says which parts the ids in another part mean."""
+    listed = "".join(f'<Relationship Id="{name}" Target="{to}"/>' for name, to in targets.items())
+    return f'<Relationships xmlns="{RELATIONS}">{listed}</Relationships>'
+
+
+def pptx(*slides: str, order: Sequence[int] = ()) -> bytes:
+    """Return a presentation, each slide with one line; `order` has the numbers of their files."""
+    numbers = order or range(1, len(slides) + 1)
+    shown = "".join(f'<sldId r:id="r{number}"/>' for number in numbers)
+    targets = {f"r{number}": f"slides/slide{number}.xml" for number in numbers}
+    parts = {
+        "ppt/presentation.xml": f"<p {R}>{shown}</p>",
+        "ppt/_rels/presentation.xml.rels": relations(**targets),
+    }
     for number, words in enumerate(slides, 1):
         line = f"<a:p><a:r><a:t>{words}</a:t></a:r></a:p>"
         parts[f"ppt/slides/slide{number}.xml"] = f"<s {A}>{line}</s>"
     return archive(parts)
 
 
-def xlsx(rows: str, name: str = "Sums") -> bytes:
+def xlsx(rows: str, name: str = "Sums", styles: str = "") -> bytes:
     """Return a workbook of one sheet."""
     relation = f'<Relationship Id="r1" Type="{OFFICE}/worksheet" Target="worksheets/sheet1.xml"/>'
     document = f'<Relationship Id="r1" Type="{OFFICE}/officeDocument" Target="xl/workbook.xml"/>'
@@ -57,6 +69,7 @@ def xlsx(rows: str, name: str = "Sums") -> bytes:
             "xl/worksheets/sheet1.xml": (
                 f"<worksheet {S}><sheetData>{rows}</sheetData></worksheet>"
             ),
+            "xl/styles.xml": f"<styleSheet {S}>{styles}</styleSheet>",
         }
     )
 

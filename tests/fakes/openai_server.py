@@ -150,6 +150,33 @@ def refusing_images(step: Step = echo, *, code: int = 400) -> Step:
     return look
 
 
+def reading(context_tokens: int, step: Step = echo) -> Step:
+    """Refuse longer prompts, as llama.cpp's server does; a token has three bytes."""
+
+    async def look(request: Request, writer: asyncio.StreamWriter) -> None:
+        tokens = prompt_bytes(request.body) // 3
+        if tokens < context_tokens:
+            await step(request, writer)
+            return
+        error = {
+            "code": 400,
+            "message": f"request ({tokens} tokens) exceeds the available context size"
+            f" ({context_tokens} tokens), try increasing it",
+            "type": "exceed_context_size_error",
+            "n_prompt_tokens": tokens,
+            "n_ctx": context_tokens,
+        }
+        await status(400, {"error": error})(request, writer)
+
+    return look
+
+
+def prompt_bytes(body: Body) -> int:
+    """Return the size of what a request makes the model read."""
+    prompt = {key: body[key] for key in ("messages", "tools") if key in body}
+    return len(json.dumps(prompt, ensure_ascii=False, separators=(",", ":")).encode())
+
+
 def images_in(body: Body) -> list[str]:
     """Return the addresses of the images that a request shows."""
     contents = (message["content"] for message in body.get("messages", ()))
@@ -180,6 +207,7 @@ class OpenAiServer(ScriptedServer):
 
     handler: Step = echo
     models_handler: Step = field(default_factory=lambda: models(MODEL))
+    props_handler: Step = field(default_factory=lambda: status(404))
     signature_handler: Step = field(default_factory=lambda: status(404))
     transcription_handler: Step = field(default_factory=lambda: status(404))
 
@@ -201,6 +229,8 @@ class OpenAiServer(ScriptedServer):
                 return self.handler
             case "GET", "/v1/models":
                 return self.models_handler
+            case "GET", "/props":
+                return self.props_handler
             case "GET", path if path.startswith("/v1/signature/"):
                 return self.signature_handler
             case _:

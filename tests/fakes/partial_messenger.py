@@ -1,10 +1,11 @@
 """A Messenger of which a test plays the part that it needs."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
-from bot.messaging.account import Group, OwnIdentity, PeerIdentity, Profile
-from bot.messaging.messenger import STOP_DELIVERY_SECONDS, AccountStatus, Deliver, Poll
-from bot.messaging.receipts import Witness
+from bot.signal.account import Group, OwnIdentity, PeerIdentity, Profile
+from bot.signal.messenger import STOP_DELIVERY_SECONDS, AccountStatus, Deliver, Poll
+from bot.signal.receipts import DeliveryReceipts
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 
 
@@ -18,7 +19,11 @@ class PartialMessenger:
     last_sign: float = 0.0
     undelivered: int = 0
 
-    async def run(self, deliver: Deliver, witness: Witness | None = None) -> None:
+    @cached_property
+    def receipts(self) -> DeliveryReceipts:
+        return DeliveryReceipts()
+
+    async def run(self, deliver: Deliver) -> None:
         raise NotImplementedError
 
     async def stop_receiving(self, *, delivery_seconds: float = STOP_DELIVERY_SECONDS) -> None:

@@ -15,10 +15,10 @@ from typing import Final
 
 from structlog.testing import capture_logs
 
-from sandbox.errors import SandboxBug, WorkError
-from sandbox.policy import SandboxPolicy
-from sandbox.pool import Limits, Sandbox
 from tests.processes import end_of
+from tools.sandbox.errors import SandboxBug, WorkError
+from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import Limits, Sandbox
 
 FILE_BYTES: Final = 1_000_000
 

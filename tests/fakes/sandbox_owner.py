@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from sandbox.pool import Sandbox
+from tools.sandbox.pool import Sandbox
 
 
 async def main() -> None:

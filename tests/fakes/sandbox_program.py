@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from sandbox.child import serve
-from sandbox.errors import WorkError
+from tools.sandbox.child import serve
+from tools.sandbox.errors import WorkError
 
 PID = os.getpid()
 """As the bot knows it: taken before the walls stand, and the process has a number of its own."""

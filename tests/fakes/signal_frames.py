@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from bot.messaging.events import Account, Person
+from bot.signal.events import Account, Person
 from tests.fakes.json_rpc_server import Json
 
 MENTION: Final = "\ufffc"

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bot.messaging.account import Profile, TrustLevel
-from bot.messaging.events import Account, Person
+from bot.signal.account import Profile, TrustLevel
+from bot.signal.events import Account, Person
 from conversation_store.models import ChatId, Quote
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_frames import (

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from bot.messaging.account import Profile
-from bot.messaging.messenger import Poll
+from bot.signal.account import Profile
+from bot.signal.messenger import Poll
 from conversation_store.models import Attachment, Quote, StyleRange, TextStyle
 from tests.fakes.json_rpc_server import Json, Refusal
 

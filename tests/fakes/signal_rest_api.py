@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
+from http import HTTPStatus
 from typing import Any, Final, Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from bot.messaging.account import Profile
-from bot.messaging.events import Account
-from bot.messaging.messenger import Poll
+from bot.signal.account import Profile
+from bot.signal.events import Account
+from bot.signal.messenger import Poll
 from conversation_store.models import Attachment, ChatId, Quote
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_people import Reacted, SignalPeople
@@ -55,13 +56,19 @@ class Sent:
     quote: Quote | None
     poll: Poll | None = None
 
+    @property
+    def chat(self) -> ChatId:
+        """Where it went to."""
+        return chat_at(self.recipient)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the server answers instead of success."""
+    """What the server answers instead of success, perhaps although the message goes out."""
 
     status: int
     body: str = ""
+    after_delivery: bool = False
 
 
 class Fault(Enum):
@@ -80,6 +87,7 @@ class SignalRestApi(SignalPeople):
     Attributes:
         sent: every message, in order.
         answers: what the next sends get instead of success, in order.
+        answer_send: the same for every send, by its chat; None leaves it to `answers`.
         requests, in_flight, most_in_flight: requests in all, now, and at most at once.
         connections: how often the websocket was opened.
         hold: while it is clear, no request is answered.
@@ -90,13 +98,14 @@ class SignalRestApi(SignalPeople):
         told_groups: by the server's id, what GET tells about a group instead of the truth.
         accounts, identities, devices: what the server knows; without identities or devices it
             answers a question about them with an error. Other people's keys come on top.
-        old: answer sends as versions up to 0.100 do.
+        old: say that this is version 0.100.
     """
 
     def __init__(self) -> None:
         super().__init__(ACCOUNT)
         self.sent: list[Sent] = []
         self.answers: deque[Answer | Fault] = deque()
+        self.answer_send: Callable[[ChatId], Answer | None] = lambda _chat: None
         self.most_in_flight = 0
         self.hold = asyncio.Event()
         self.hold.set()
@@ -148,6 +157,7 @@ class SignalRestApi(SignalPeople):
         app.router.add_get("/v1/identities/{number}", self._list_identities)
         app.router.add_get("/v1/devices/{number}", self._list_devices)
         app.router.add_put("/v1/identities/{number}/trust/{peer}", self._trust)
+        app.router.add_get("/v1/groups/{number}", self._list_groups)
         app.router.add_get("/v1/groups/{number}/{group}", self._get_group)
         app.router.add_post("/v1/groups/{number}/{group}/join", self._join_group)
         app.router.add_post("/v1/groups/{number}/{group}/quit", self._quit_group)
@@ -284,6 +294,17 @@ class SignalRestApi(SignalPeople):
         await self._announce()
         return web.Response(status=204)
 
+    async def _list_groups(self, _: web.Request) -> web.Response:
+        """List groups as without `expand`: people are numbers, or uuids for want of one."""
+        rows: list[Json] = []
+        for row in filter(None, map(self._group_row, self.groups)):
+            for key in ("members", "admins", "pending_invites"):
+                row[key] = [one["number"] or one["uuid"] for one in row[key]]
+            row |= {"description": "", "blocked": False, "invite_link": "", "pending_requests": []}
+            row["permissions"] |= {"add_members": "every-member", "edit_group": "every-member"}
+            rows.append(row)
+        return web.json_response(rows)
+
     async def _get_group(self, request: web.Request) -> web.Response:
         at_server = request.match_info["group"]
         if at_server in self.told_groups:
@@ -388,8 +409,13 @@ class SignalRestApi(SignalPeople):
     async def _send(self, request: web.Request) -> web.Response:
         body = await request.json()
         answer = self.answers.popleft() if self.answers else None
+        answer = self.answer_send(chat_at(body["recipients"][0])) or answer
         if isinstance(answer, Answer):
-            return web.Response(status=answer.status, text=answer.body)
+            if answer.after_delivery:
+                self._record(body)
+                await self._announce()
+            kind = "application/json" if answer.status == HTTPStatus.CREATED else "text/plain"
+            return web.Response(status=answer.status, text=answer.body, content_type=kind)
         if answer is Fault.HANG:
             await asyncio.Event().wait()
         if answer is Fault.SLOW:
@@ -397,16 +423,15 @@ class SignalRestApi(SignalPeople):
             answer = None
         if not all(map(self.trusts, body["recipients"])):
             return _refused("Unable to complete request due to untrusted recipient keys")
-        if answer is not Fault.DROP:
-            self._record(body)
-            await self._announce()
+        sent = None if answer is Fault.DROP else self._record(body)
+        await self._announce()
         if answer is Fault.HANG_LATER:
             await asyncio.Event().wait()
         if answer is not None:
             assert request.transport is not None
             request.transport.abort()
-        result = {"timestamp": str(self.sent[-1].timestamp)} if self.sent else {}
-        return web.json_response(result if self.old else [result], status=201)
+        result = {} if sent is None else {"timestamp": str(sent.timestamp)}
+        return web.json_response([result], status=201)
 
     async def _send_poll(self, request: web.Request) -> web.Response:
         if not self.has_polls:
@@ -430,22 +455,22 @@ class SignalRestApi(SignalPeople):
         await self._announce()
         return web.Response(status=204)
 
-    def _record(self, body: dict[str, Any]) -> None:
+    def _record(self, body: dict[str, Any]) -> Sent:
         [recipient] = body["recipients"]
         assert body["number"] == NUMBER
         attachments = tuple(map(attachment_in, body.get("base64_attachments") or ()))
-        self.sent.append(
-            Sent(
-                attachments=attachments,
-                recipient=recipient,
-                text=body["message"],
-                timestamp=self._new_timestamp(),
-                replaces=body.get("edit_timestamp"),
-                text_mode=body.get("text_mode"),
-                notify_self=body.get("notify_self"),
-                quote=_quote_in(body),
-            )
+        sent = Sent(
+            attachments=attachments,
+            recipient=recipient,
+            text=body["message"],
+            timestamp=self._new_timestamp(),
+            replaces=body.get("edit_timestamp"),
+            text_mode=body.get("text_mode"),
+            notify_self=body.get("notify_self"),
+            quote=_quote_in(body),
         )
+        self.sent.append(sent)
+        return sent
 
 
 def _quote_in(body: Json) -> Quote | None:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from bot.messaging.account import PRIMARY_DEVICE
-from bot.messaging.events import Account
-from bot.messaging.messenger import Poll
+from bot.signal.account import PRIMARY_DEVICE
+from bot.signal.events import Account
+from bot.signal.messenger import Poll
 from conversation_store.models import Attachment, ChatId, Quote, StyleRange
 from tests.fakes.json_rpc_server import (
     MAX_LINE_BYTES,
@@ -28,6 +28,7 @@ from tests.fakes.json_rpc_server import (
     JsonRpcServer,
     LostReply,
     Refusal,
+    RefusedAfterDelivery,
 )
 from tests.fakes.signal_people import ADA, WAIT_SECONDS, Group, Reacted, SharedFile, SignalPeople
 from tests.fakes.signal_requests import (
@@ -73,8 +74,9 @@ class Sent:
 
 
 OnSend = Callable[[Sent], Awaitable[None]]
-"""Called before a send is answered. It may wait; raise Refusal (nothing is sent then), LostReply
-or HangUp (the message goes out, the answer does not)."""
+"""Called before a send is answered. It may wait; raise Refusal (nothing is sent then),
+RefusedAfterDelivery (an error follows the delivery), LostReply or HangUp (the message goes out, the
+answer does not)."""
 
 Method = Callable[[Client, Json], Awaitable[object]]
 
@@ -313,7 +315,7 @@ class SignalSide(SignalPeople):
         try:
             if self.on_send is not None:
                 await self.on_send(sent)
-        except (LostReply, HangUp):
+        except (LostReply, HangUp, RefusedAfterDelivery):
             await self._record(sent)
             raise
         await self._record(sent)

@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from bot.attestation.bundle import Bundle
-from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.near_ai.pins import pins_sha256
+from bot.attestation.near_ai.report import ModelEvidence
 from bot.attestation.quote import low_s
-from bot.attestation.statement import ModelSeal, Statement, report_data
-from tests.fakes.dstack_agent import PINNED_IMAGE, SoftAgent
+from bot.attestation.statement import Code, ModelSeal, Statement, report_data
+from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
 
 CHALLENGE: Final = "blue horse 42"
@@ -33,8 +33,7 @@ STATEMENT: Final = Statement(
     key_origin="generated-in-tee",
     linked_devices=0,
     policy_sha256=hashlib.sha256(POLICY.encode()).hexdigest(),
-    commit="0123abcd",
-    version="0.3.0",
+    code=Code("0123abcd", "0.3.0"),
     model=ModelSeal(policy="warn", evidence_sha256=None, age_seconds=None, pins_sha256=None),
 )
 OTHER_ACCOUNT: Final = replace(
@@ -58,7 +57,7 @@ def soft_bundle(
     debug: bool = False,
 ) -> Bundle:
     """Return what a bot on this machine hands out for a challenge; the model's part is sealed."""
-    if statement.model is not None and (model or pins):
+    if model or pins:
         seal = ModelSeal(
             policy=statement.model.policy,
             evidence_sha256=model.sha256() if model else None,
@@ -96,11 +95,11 @@ def soft_release(agent: SoftAgent) -> dict[str, Any]:
     rtmr0, rtmr1, rtmr2, _ = agent.rtmrs()
     return {
         "type": "signal-bot-release",
-        "v": 1,
+        "v": 2,
         "version": "0.3.0",
         "commit": "0123abcd",
         "compose_hashes": [agent.compose_hash.hex()],
-        "images": [PINNED_IMAGE],
+        "compose_file": json.loads(agent.app_compose)["docker_compose_file"],
         "os": [
             {
                 "label": "soft, 2 CPUs",

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, utils
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from bot.attestation.near_ai.evidence import NrasAnswer
+from bot.attestation.near_ai.nvidia import NrasAnswer
 
 REQUEST: Final = bytes.fromhex("11e001ff")
 RESPONSE: Final = bytes.fromhex("1160000040c00d00") + bytes(64)

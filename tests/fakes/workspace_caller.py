@@ -10,27 +10,28 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from sandbox.policy import SandboxPolicy
+from tests.executing import run_call
 from tests.integration.test_sandbox import AskNobody, Ignore
 from tools.base import Caller, ToolRequest
 from tools.catalog import WORKSPACE, open_tools
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
-from tools.settings import ToolSettings, WorkspaceSettings
+from tools.sandbox.policy import SandboxPolicy
+from tools.settings import ToolsSettings, WorkspaceSettings
 from tools.workspace.workspaces import Workspaces
 
 
 async def main(folder: Path) -> None:
     policy = SandboxPolicy()
-    settings = WorkspaceSettings(folder, everyone=True)
+    settings = ToolsSettings(workspace=WorkspaceSettings(**{"for": "everyone"}))
     async with (
-        Workspaces(settings, str, policy) as workspaces,
-        open_tools(ToolSettings(), policy, workspaces=workspaces) as registry,
+        Workspaces(folder, settings.workspace, str, policy) as workspaces,
+        open_tools(settings, policy, workspaces=workspaces) as registry,
     ):
         limits = RateLimits(per_person=10, per_bot=10)
         executor = ToolExecutor(registry, limits=limits, timeout_seconds=10)
         request = ToolRequest("call_1", "list_files", "{}", Caller("ada", "chat"))
-        result = await executor.execute(request, Ignore(), AskNobody())
+        result = await run_call(executor, request, Ignore(), AskNobody())
         left = [tool.name for tool in registry.offered_by(WORKSPACE) or ()]
         reason = registry.absent.get(WORKSPACE, "")
     print(json.dumps({"said": result.content, "left": left, "reason": reason}))  # noqa: T201

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,41 +18,41 @@ from bot.attestation.errors import ModelNotVerified
 from bot.attestation.http import open_http
 from bot.attestation.near_ai.client import NearAiClient
 from bot.attestation.near_ai.encryption import EndToEndEncryption
-from bot.attestation.near_ai.service import (
+from bot.attestation.near_ai.model import (
     FIRMWARE_GRACE_SECONDS,
     MAX_EVIDENCE_SECONDS,
     AttestedModel,
-    ModelPolicy,
-    Pace,
+    ModelState,
 )
-from bot.attestation.near_ai.signatures import AnswerSignatures, SignatureState
-from bot.attestation.near_ai.verdict import ModelState
+from bot.attestation.near_ai.signatures import AnswerSignatures
 from bot.attestation.pinning import KeyNotAttested, pin
+from bot.attestation.statement import ModelPolicy
 from bot.backoff import Backoff
-from bot.llm.client import Endpoint, LlmClient
+from bot.llm.api import Endpoint
+from bot.llm.client import LlmClient
 from bot.llm.errors import LlmUnavailable
 from bot.llm.messages import Completion
 from bot.llm.retry import RetryPolicy
-from bot.llm.transport import AiohttpTransport
-from conversation_store.models import Message, Role
+from conversation_store.models import ExchangeState, Message, Role
 from tests.fakes.meddler import meddler
 from tests.fakes.near_ai import Body, NearAi, Signing, near_ai
 from tests.fakes.openai_server import Step, cut, held, raw_body, status
 from tests.fakes.pccs import TCB, pccs
 from tests.fakes.soft_gpu import SoftGpus
 from tests.fakes.web_server import WebServer, answer
+from tools.http import AiohttpTransport
 
 WAIT_SECONDS = 10.0
 API_KEY = "sk-secret-of-the-tests"
 PROMPT_ADMISSION_SECONDS = 0.005
 NO_RETRY = RetryPolicy(bound_seconds=0.0)
-QUICK = Pace(
-    admit_seconds=5.0,
-    renew_seconds=3600.0,
-    margin_seconds=0.0,
-    retry=Backoff(first_seconds=0.02, longest_seconds=0.05),
-    strangers=Backoff(first_seconds=0.01, longest_seconds=0.02),
-)
+QUICK: Mapping[str, Any] = {
+    "ADMIT_SECONDS": 5.0,
+    "RENEW_SECONDS": 3600.0,
+    "MARGIN_SECONDS": 0.0,
+    "RETRY": Backoff(first_seconds=0.02, longest_seconds=0.05),
+    "AFTER_STRANGERS": Backoff(first_seconds=0.01, longest_seconds=0.02),
+}
 
 
 class Clock:
@@ -84,7 +86,7 @@ class World:
     async def refusal(self) -> str:
         with pytest.raises(ModelNotVerified) as refused:
             await self.model.admit()
-        return refused.value.sentence
+        return str(refused.value)
 
     @contextlib.asynccontextmanager
     async def kept_verified(self) -> AsyncIterator[None]:
@@ -106,7 +108,7 @@ class World:
                 transport,
                 endpoint,
                 retry=retry,
-                encryption=EndToEndEncryption(self.model) if encrypted else None,
+                seal=EndToEndEncryption(self.model.encryption_key).begin if encrypted else None,
             )
         finally:
             await transport.aclose()
@@ -116,26 +118,28 @@ class World:
 async def world(
     policy: ModelPolicy = "require",
     *,
-    pace: Pace = QUICK,
+    pace: Mapping[str, Any] = QUICK,
     tcb_status: str = "UpToDate",
     direct: bool = False,
 ) -> AsyncIterator[World]:
     clock = Clock()
     async with (
+        contextlib.AsyncExitStack() as stack,
         near_ai(tcb_status=tcb_status, direct=direct) as cloud,
         pccs(cloud.platform.collateral) as collateral,
         open_http(tls=cloud.trust.tls) as http,
     ):
+        stack.enter_context(patch.multiple("bot.attestation.near_ai.model", **pace))
         client = NearAiClient(
-            http,
-            CollateralSource(http, collateral.url(""), clock=clock),
+            http=http,
+            collateral=CollateralSource(http, collateral.url(""), clock=clock),
             base_url=cloud.base_url,
             model=cloud.model,
             api_key=API_KEY,
             trust=cloud.trust,
             clock=clock,
         )
-        model = AttestedModel(client, policy=policy, trust=cloud.trust, pace=pace, clock=clock)
+        model = AttestedModel(client, policy=policy, trust=cloud.trust, clock=clock)
         yield World(cloud, collateral, model, clock)
 
 
@@ -167,7 +171,7 @@ async def test_a_replaced_machines_signatures_count_until_its_evidence_expires()
         here.cloud.gateway_signing = Signing()
         await here.model.verify()
         after = here.cloud.gateway_signing.address("ed25519")
-        known = {signer.address for signer in here.model.signers("gateway", "ed25519")}
+        known = set(here.model.signers("gateway", "ed25519"))
         assert known == {before, after}
         here.clock.ahead = MAX_EVIDENCE_SECONDS
         assert here.model.signers("gateway", "ed25519") == ()
@@ -188,8 +192,8 @@ async def test_the_keys_of_a_verified_model_are_known_by_who_holds_them() -> Non
         model, gateway = here.cloud.model_signing, here.cloud.gateway_signing
         [by_model] = here.model.signers("provider_tee", "ed25519")
         [by_gateway] = here.model.signers("gateway", "ed25519")
-        assert by_model.address == model.address("ed25519")
-        assert by_gateway.address == gateway.address("ed25519")
+        assert by_model == model.address("ed25519")
+        assert by_gateway == gateway.address("ed25519")
         assert here.model.signers("gateway", "ecdsa") == ()
         assert here.model.encryption_key() == model.public_key("ed25519")
 
@@ -222,7 +226,7 @@ async def test_a_message_waits_for_the_first_verification_to_end() -> None:
 
 
 async def test_a_message_does_not_wait_for_the_first_verification_for_ever() -> None:
-    async with world(pace=Pace(admit_seconds=0.01)) as here:
+    async with world(pace={"ADMIT_SECONDS": 0.01}) as here:
         assert "still being checked" in await here.refusal()
 
 
@@ -230,7 +234,7 @@ async def test_an_answer_is_signed_by_the_attested_machine_and_by_the_gateway() 
     async with world() as here, here.chat() as client, open_http(tls=here.cloud.trust.tls) as http:
         await here.model.verify()
         signatures = AnswerSignatures(
-            http, here.cloud.base_url, API_KEY, here.cloud.model, here.model
+            http, here.cloud.base_url, API_KEY, here.cloud.model, here.model.signers
         )
         for kind in ("provider_tee", "gateway"):
             here.cloud.signature_kind = kind
@@ -239,7 +243,7 @@ async def test_an_answer_is_signed_by_the_attested_machine_and_by_the_gateway() 
             verdict = await signatures.check(
                 exchange.completion_id, exchange.request_sha256, exchange.response_sha256
             )
-            assert verdict.state is SignatureState.PROVEN, verdict.message
+            assert verdict.state is ExchangeState.PROVEN, verdict.message
             assert verdict.kind == kind
 
 
@@ -441,7 +445,7 @@ async def test_nvidias_last_word_on_the_same_gpus_counts_for_a_bounded_time_of_s
             assert verdict.expires_at is not None
             assert verdict.expires_at <= here.model.verdict.since - ahead + FIRMWARE_GRACE_SECONDS
             await here.model.admit()
-            assert "what it said of these GPUs before counts" in here.model.summary()
+            assert "its earlier word on these GPUs counts" in here.model.summary()
         here.clock.ahead = FIRMWARE_GRACE_SECONDS + 1
         assert (await here.model.verify()).state is ModelState.UNAVAILABLE
         assert here.model.encryption_key() is None
@@ -485,8 +489,8 @@ async def test_a_report_that_is_damaged_on_its_way_is_trouble_and_no_more() -> N
         assert address.port is not None
         async with meddler(address.port) as port:
             client = NearAiClient(
-                http,
-                CollateralSource(http, here.pccs.url("")),
+                http=http,
+                collateral=CollateralSource(http, here.pccs.url("")),
                 base_url=here.cloud.base_url.replace(f":{address.port}", f":{port}"),
                 model=here.cloud.model,
                 api_key=API_KEY,
@@ -565,18 +569,18 @@ async def test_evidence_that_is_wrong_ends_what_was_verified_at_once() -> None:
 
 
 async def test_it_is_verified_again_before_the_evidence_expires() -> None:
-    pace = Pace(
-        renew_seconds=3600.0,
-        margin_seconds=MAX_EVIDENCE_SECONDS,
-        retry=Backoff(first_seconds=0.01, longest_seconds=0.01),
-    )
+    pace = {
+        "RENEW_SECONDS": 3600.0,
+        "MARGIN_SECONDS": MAX_EVIDENCE_SECONDS,
+        "RETRY": Backoff(first_seconds=0.01, longest_seconds=0.01),
+    }
     async with world(pace=pace) as here, here.kept_verified():
         await here.until(lambda: here.cloud.reports >= 3)
         assert here.model.verdict.state is ModelState.VERIFIED
 
 
 async def test_a_service_that_asks_to_be_left_alone_is_left_alone() -> None:
-    pace = Pace(retry=Backoff(first_seconds=0.001, longest_seconds=3600.0))
+    pace = {"RETRY": Backoff(first_seconds=0.001, longest_seconds=3600.0)}
     async with world(pace=pace) as here:
         here.cloud.report_handler = status(429, headers={"retry-after": "1800"})
         async with here.kept_verified():
@@ -618,7 +622,7 @@ async def test_a_change_of_the_tls_key_goes_unnoticed_by_who_waits_for_an_answer
 async def test_a_key_that_stays_unattested_is_asked_about_after_ever_longer_pauses(
     pause: float, reports: int
 ) -> None:
-    pace = Pace(strangers=Backoff(first_seconds=pause, longest_seconds=pause))
+    pace = {"AFTER_STRANGERS": Backoff(first_seconds=pause, longest_seconds=pause)}
     async with world(pace=pace) as here, here.kept_verified():
         await here.model.admit()
         for _ in range(2):
@@ -631,7 +635,7 @@ async def test_a_key_that_stays_unattested_is_asked_about_after_ever_longer_paus
 
 
 async def test_a_new_tls_key_is_asked_about_at_once_each_time() -> None:
-    pace = Pace(strangers=Backoff(first_seconds=3600.0, longest_seconds=3600.0))
+    pace = {"AFTER_STRANGERS": Backoff(first_seconds=3600.0, longest_seconds=3600.0)}
     async with world(pace=pace) as here, here.kept_verified():
         await here.model.admit()
         for _ in range(2):

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from aiohttp import web
 
-from bot.observability.http_handlers import Request, Response, routes
-from bot.observability.http_server import serve
+from tests.fakes.http import served
 
 pytestmark = pytest.mark.full
 
@@ -36,14 +36,14 @@ async def audit(*, vulnerable: str | None) -> tuple[int, str, list[str]]:
     """Return the exit code, what is printed, and the packages that the service was asked about."""
     asked: list[str] = []
 
-    async def query(request: Request) -> Response:
-        package: dict[str, Any] = json.loads(request.body)["package"]
+    async def query(request: web.BaseRequest) -> web.Response:
+        package: dict[str, Any] = (await request.json())["package"]
         assert package["ecosystem"] == "PyPI"
         asked.append(package["name"])
         found = {"vulns": [ADVISORY]} if package["name"] == vulnerable else {}
-        return Response(200, json.dumps(found).encode(), "application/json")
+        return web.json_response(found)
 
-    async with serve(routes({("POST", "/v1/query"): query}), host="127.0.0.1", port=0) as port:
+    async with served(query) as port:
         service = f"--vulnerability-service osv --osv-url http://127.0.0.1:{port}/v1/query"
         process = await asyncio.create_subprocess_exec(
             *("make", "--silent", "audit", f"VULNERABILITIES={service}"),

@@ -21,10 +21,8 @@ from bot.cli import machine
 from bot.cli.check import findings
 from bot.cli.finding import Finding, Severity
 from bot.cli.machine import MIN_FREE_BYTES
-from bot.config.loading import load_settings
-from bot.config.names import setting_names
+from bot.config.loading import load_settings, setting_names
 from bot.config.settings import Settings
-from sandbox.jail.control_groups import ControlGroups
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import World, running_bot, world
 from tests.fakes import signal_cli_program
@@ -164,49 +162,15 @@ def test_check_says_which_walls_a_machine_lacks(
     assert found["words"].startswith(words)
 
 
-ONLY_COMMANDS: Final = {
-    name: {"enabled": False}
-    for name in ("calculator", "current_time", "weather", "web_search", "web_fetch")
-}
-NO_EFFECT: Final = "without a network: TOOLS__COMMANDS__NETWORK has no effect"
+ONLY_COMMANDS: Final = {"disabled": "calculate,date_time,get_weather,web_search,web_fetch"}
 
 
 @NO_BUBBLEWRAP
-@pytest.mark.parametrize(
-    ("commands", "in_tee", "verdict", "words"),
-    [
-        ({}, False, "ok", "Walled off by bubblewrap, without a network."),
-        ({"network": True}, False, "ok", "Those of admins reach public addresses on ports 80 and"),
-        ({"network": True, "approval": "never"}, False, "warning", "nobody is asked"),
-        ({"network": True}, True, "warning", f"{NO_EFFECT} where the bot makes proofs."),
-    ],
-)
-async def test_check_says_what_walls_commands_off_and_what_they_reach(
-    commands: Mapping[str, object], in_tee: bool, verdict: str, words: str
-) -> None:
-    async with proving_world() as proving:
-        tools = {**ONLY_COMMANDS, "commands": commands}
-        settings = proving.settings(tools=tools) if in_tee else proving.here.settings(tools=tools)
-        found = (await report(settings))["commands"]
-    assert found.verdict == verdict
-    assert words in found.words
-    bounded = "Each command has a control group" if await ControlGroups.open() else "The bot looks"
-    assert bounded in found.words
-
-
-def test_check_says_that_no_setting_gives_commands_a_network_without_bubblewrap(
-    tmp_path: Path,
-) -> None:
-    environment = {
-        **{name: value for name, value in QUICK.items() if name != "TOOLS__ENABLED"},
-        **{f"TOOLS__{name.upper()}__ENABLED": "false" for name in ONLY_COMMANDS},
-        "TOOLS__COMMANDS__NETWORK": "true",
-    }
-    through = (sys.executable, "-m", "tests.fakes.lacking_machine", "bubblewrap")
-    done = run_check("--json", folder=tmp_path, environment=environment, through=through)
-    found = finding_of(done, "commands")
-    assert found["verdict"] == "warning"
-    assert found["words"].startswith(f"Walled off by Landlock, {NO_EFFECT} there.")
+async def test_check_says_what_walls_commands_off() -> None:
+    async with world() as here:
+        found = (await report(here.settings(tools=ONLY_COMMANDS)))["commands"]
+    assert found.verdict == "ok"
+    assert found.words == "Walled off by bubblewrap, without a network."
 
 
 @pytest.mark.parametrize(("limit", "verdict"), [(256, "warning"), (288, "ok")])

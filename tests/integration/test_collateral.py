@@ -216,10 +216,13 @@ async def test_a_service_that_answers_badly_is_unavailable(name: str) -> None:
     [silent(), silent(b"HTTP/1.1 200 OK\r\n"), dripping(b"HTTP/1.1 200 OK\r\n\r\n", b"x")],
     ids=["silent", "silent after a line", "dripping"],
 )
-async def test_a_slow_service_is_given_up(behaviour: Behaviour) -> None:
+async def test_a_slow_service_is_given_up(
+    behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.attestation.collateral.FETCH_SECONDS", 0.2)
     async with service() as running, open_http() as http:
         running.server.behaviours[IDENTITY] = behaviour
-        source = CollateralSource(http, running.server.url(""), fetch_seconds=0.2)
+        source = CollateralSource(http, running.server.url(""))
         with pytest.raises(EvidenceUnavailable, match="no answer in time"):
             await source.get(quote_of(SOFT))
 

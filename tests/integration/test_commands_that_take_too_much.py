@@ -1,30 +1,76 @@
 """How soon the next command runs after one that was ended for what it took."""
 
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
 
-from tests.integration.test_command_network import ADMIN, commands
+from tests.executing import run_call
 from tests.integration.test_jail import NO_BUBBLEWRAP
-from tools.commands.tool import PAUSE_SECONDS
+from tests.integration.test_sandbox import Ignore
+from tools.base import Caller, Decision, Outcome, ToolRequest
+from tools.commands import PAUSE_SECONDS, open_commands
+from tools.executor import ToolExecutor
+from tools.rate_limits import RateLimits
+from tools.registry import Registry
+from tools.sandbox.policy import SandboxPolicy
+from tools.settings import COMMANDS, CommandSettings, WorkspaceSettings
+from tools.workspace.workspaces import Workspaces
 
 pytestmark = NO_BUBBLEWRAP
 
 FLOOD = "for i in $(seq 80); do sleep 5 & done; wait"
 
 
+class Yes:
+    """Says yes to whatever is asked."""
+
+    async def ask(self, request: ToolRequest, question: str) -> Decision:
+        return Decision.YES
+
+
+class Calls:
+    """Calls tools as the bot does."""
+
+    def __init__(self, registry: Registry) -> None:
+        limits = RateLimits(per_person=100, per_bot=100)
+        self._executor = ToolExecutor(registry, limits=limits, timeout_seconds=10)
+
+    async def run_command(self, **arguments: str) -> str:
+        request = ToolRequest(
+            "call_1", "run_command", json.dumps(arguments), Caller("ada", "chat", is_admin=True)
+        )
+        result = await run_call(self._executor, request, Ignore(), Yes())
+        assert result.outcome is Outcome.OK, result.content
+        return result.content
+
+
+@asynccontextmanager
+async def commands(folder: Path) -> AsyncIterator[Calls]:
+    settings = CommandSettings(approval="never")
+    async with (
+        Workspaces(folder, WorkspaceSettings(), str, SandboxPolicy()) as workspaces,
+        open_commands(workspaces, settings) as tools,
+    ):
+        registry = Registry()
+        registry.offer(COMMANDS, tools)
+        yield Calls(registry)
+
+
 async def test_whoever_tries_again_at_once_does_not_start_hundreds_of_processes_a_second(
     tmp_path: Path,
 ) -> None:
-    async with commands(tmp_path, approval="never", network=False) as calls:
+    async with commands(tmp_path) as calls:
         begun = monotonic()
         for _ in range(2):
-            assert "more than 64 processes" in await calls.call(ADMIN, "run_command", command=FLOOD)
+            assert "more than 64 processes" in await calls.run_command(command=FLOOD)
         assert monotonic() - begun >= 2 * PAUSE_SECONDS
 
 
 async def test_a_command_that_took_its_whole_time_is_followed_by_no_pause(tmp_path: Path) -> None:
-    async with commands(tmp_path, approval="never", network=False) as calls:
-        await calls.call(ADMIN, "run_command", command="true")  # finds out the kind of jail
+    async with commands(tmp_path) as calls:
+        await calls.run_command(command="true")  # finds out the kind of jail
         begun = monotonic()
-        await calls.call(ADMIN, "run_command", command="sleep 9", timeout_seconds="1")
+        await calls.run_command(command="sleep 9", timeout_seconds="1")
         assert monotonic() - begun < 1 + PAUSE_SECONDS

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from bot import app
-from bot.config.names import setting_names
-from sandbox.jail.program import PLACES, Bounds
+from bot.config.loading import setting_names
+from tools.sandbox.jail.program import PLACES, Bounds
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
@@ -105,7 +105,7 @@ def test_what_the_image_is_made_of_reaches_the_builder_and_nothing_else_does() -
     assert ignore_lines()[0] == "*"
     assert all((ROOT / name).exists() for name in taken)
     hatch = (ROOT / "pyproject.toml").read_text()
-    for package in ("bot", "tools", "documents", "sandbox", "conversation_store"):
+    for package in ("bot", "tools", "conversation_store"):
         assert package in taken
         assert f'"{package}"' in hatch
     secret = {".env", "data", "deploy", "deploy/secrets", "tests", ".git"}
@@ -168,7 +168,7 @@ def test_the_bot_finds_signal_cli_where_signal_cli_is() -> None:
 
 def test_the_bot_has_time_to_end_what_it_began() -> None:
     seconds = int(services()["bot"]["stop_grace_period"].removesuffix("s"))
-    assert seconds >= 2 * app.GRACE_SECONDS
+    assert seconds >= 2 * app.BOUNDS.grace_seconds
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -244,21 +244,23 @@ def check_alone(image: Path) -> None:
     assert chroot is not None
     bot = (chroot, f"--userspec={BOT_USER}:{BOT_USER}", image, "/usr/local/bin/python3", "-I")
     assert run(*bot, "-m", "bot", "--version", environment={}).startswith("signal-tee-bot ")
-    asked = run(*bot, "-c", "import bot.build; print(bot.build.commit())", environment={})
+    asked = run(*bot, "-c", "import bot; print(bot.built_from())", environment={})
     assert asked.strip() == COMMIT
     dumpable = "import ctypes; print(ctypes.CDLL(None).prctl(3))"  # PR_GET_DUMPABLE
     closed_from_the_start = run(*bot, "-c", dumpable, environment={}).strip() != "1"
     assert closed_from_the_start
     check_commands(image)
     missing = run(
-        *bot, "-c", "from tools.mcp.stdio import not_found as f; print(f('uvx'))", environment={}
+        *bot,
+        "-c",
+        "from tools.mcp.transports import not_found as f; print(f('uvx'))",
+        environment={},
     )
     assert "nothing can be installed in this image" in missing
     for name in ("uvx", "pip", "apt", "dpkg"):
         assert not list(image.rglob(name)), "There is a package manager."
     special = stat.S_ISUID | stat.S_ISGID
     assert not [path for path in image.rglob("*") if path.lstat().st_mode & special]
-    assert not list(image.rglob("bot/cli/release.py")), "Releases are not made in the image."
     assert all(path.stat().st_mtime == EPOCH for path in image.rglob("*.pyc"))
     owned = [path for path in image.rglob("*") if path.lstat().st_uid != 0]
     assert owned == [image / "var/lib/signal-tee-bot"]
@@ -268,9 +270,8 @@ IN_A_JAIL: Final = """
 import asyncio, sys
 from dataclasses import replace
 from pathlib import Path
-from sandbox.jail.jail import Jail
-from sandbox.jail.program import THE_SCRIPT, Bounds, Program
-from tools.commands.machine import this_machine
+from tools.sandbox.jail.jail import Jail
+from tools.sandbox.jail.program import THE_SCRIPT, Bounds, Program, this_machine
 
 script = '''
 printf 'b,2\\na,1\\n' > table.csv

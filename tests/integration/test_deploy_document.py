@@ -14,9 +14,9 @@ import yaml
 from bot import app
 from bot.cli.exit_codes import WRONG_SETTINGS
 from bot.cli.main import main
-from bot.config.names import setting_names
+from bot.config.loading import setting_names
 from bot.config.settings import Settings
-from bot.wiring.reload import LIVE
+from bot.reload import LIVE
 from conversation_store.backup import BEFORE_UPGRADE, BEFORE_UPGRADE_KEPT_HOURS
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import world
@@ -176,8 +176,8 @@ def test_the_version_of_signal_cli_is_the_one_that_the_image_has() -> None:
 
 def test_times_and_codes_are_those_of_the_program_and_its_unit() -> None:
     unit = (DEPLOY / "systemd" / "signal-tee-bot.service").read_text()
-    assert f"finish for {app.GRACE_SECONDS:g} seconds" in WORDS
-    assert f"tried again for {app.STUCK_SECONDS / 60:g} minutes" in WORDS
+    assert f"finish for {app.BOUNDS.grace_seconds:g} seconds" in WORDS
+    assert f"tried again for {app.BOUNDS.stuck_seconds / 60:g} minutes" in WORDS
     [watchdog] = re.findall(r"^WatchdogSec=(\d+)$", unit, re.MULTILINE)
     assert f"hangs for {watchdog} seconds" in WORDS
     assert f"(exit {WRONG_SETTINGS})" in WORDS

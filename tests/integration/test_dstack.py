@@ -36,10 +36,14 @@ async def soft_agent(folder: Path, fault: Fault | None = None) -> AsyncIterator[
         yield agent
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bot.attestation.dstack.CALL_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("bot.attestation.dstack.QUOTE_SECONDS", PATIENCE_SECONDS)
+
+
 def client(folder: Path) -> DstackAgent:
-    return DstackAgent(
-        folder / "dstack.sock", call_seconds=PATIENCE_SECONDS, quote_seconds=PATIENCE_SECONDS
-    )
+    return DstackAgent(folder / "dstack.sock")
 
 
 async def ask_all(agent: DstackAgent) -> list[str]:
@@ -82,7 +86,7 @@ async def test_report_data_that_the_agent_would_pad_or_refuse_is_never_sent(
 
 async def test_an_absent_agent_is_said_to_be_absent(tmp_path: Path) -> None:
     assert set(await ask_all(client(tmp_path))) == {
-        "There is no dstack guest agent: its socket is not there."
+        "There is no dstack guest agent: its socket is missing."
     }
 
 
@@ -92,7 +96,7 @@ async def test_a_file_or_an_endless_path_in_place_of_the_socket_is_no_agent(
     (tmp_path / "dstack.sock").write_text("not a socket")
     endless = DstackAgent(tmp_path / ("x" * 300) / "dstack.sock")
     for agent in (client(tmp_path), endless):
-        with pytest.raises(AgentError, match="socket is not there"):
+        with pytest.raises(AgentError, match="socket is missing"):
             await agent.info()
 
 
@@ -145,7 +149,7 @@ def garbage() -> Iterator[bytes]:
 async def test_nonsense_is_refused_in_plain_words(tmp_path: Path, body: bytes) -> None:
     async with soft_agent(tmp_path, says(body)):
         sentences = await ask_all(client(tmp_path))
-    assert set(sentences) == {"The dstack guest agent answers something that is no answer."}
+    assert set(sentences) == {"The dstack guest agent answers nonsense."}
 
 
 async def test_a_quote_made_for_somebody_else_is_refused_whatever_the_agent_calls_it(
@@ -156,10 +160,10 @@ async def test_a_quote_made_for_somebody_else_is_refused_whatever_the_agent_call
     async with serving(soft, tmp_path / "dstack.sock"):
         for claimed in (bytes(64), REPORT_DATA):
             soft.recorded = other | {"report_data": claimed.hex()}
-            with pytest.raises(AgentError, match="over something else than was asked"):
+            with pytest.raises(AgentError, match="over other data than asked"):
                 await client(tmp_path).quote(REPORT_DATA)
         soft.recorded = soft.quote(REPORT_DATA) | {"report_data": bytes(64).hex()}
-        with pytest.raises(AgentError, match="over something else than was asked"):
+        with pytest.raises(AgentError, match="over other data than asked"):
             await client(tmp_path).quote(REPORT_DATA)
 
 
@@ -169,7 +173,7 @@ async def test_a_recorded_genuine_quote_is_not_fresh(tmp_path: Path, name: str) 
     recorded = json.loads((RECORDED / name).read_text())
     async with soft_agent(tmp_path) as soft:
         soft.recorded = recorded
-        with pytest.raises(AgentError, match="over something else than was asked"):
+        with pytest.raises(AgentError, match="over other data than asked"):
             await client(tmp_path).quote(REPORT_DATA)
         asked = bytes.fromhex(recorded["report_data"]).ljust(64, b"\0")
         assert (await client(tmp_path).quote(asked)).event_log == recorded["event_log"]
@@ -197,6 +201,6 @@ async def test_no_environment_variable_leads_to_another_agent(
             monkeypatch.setenv(name, "http://127.0.0.1:1")
         async with soft_agent(tmp_path):
             assert (await client(tmp_path).info()).app_compose == COMPOSE
-        with pytest.raises(AgentError, match="socket is not there"):
+        with pytest.raises(AgentError, match="socket is missing"):
             await client(tmp_path).info()
     assert impostor.requests == []

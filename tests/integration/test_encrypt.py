@@ -1,7 +1,9 @@
 """`signal-tee-bot encrypt` and `env`, and what `check` says of a store and its key."""
 
+import sqlite3
 import stat
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,17 @@ async def test_while_a_bot_runs_nothing_is_changed_and_no_key_is_made(tmp_path: 
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.endswith("stop the bot first\n")
     assert is_plain(path)
+    assert not (tmp_path / ".env").exists()
+
+
+def test_for_a_store_of_another_build_no_key_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "data/conversations.db"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as old:
+        old.execute("CREATE TABLE inbox (id INTEGER PRIMARY KEY)")
+    refused = encrypt(tmp_path)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "from a build before the first release" in refused.stderr
     assert not (tmp_path / ".env").exists()
 
 

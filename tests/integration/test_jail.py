@@ -7,19 +7,29 @@ import shutil
 import signal
 import socket
 import sys
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from sandbox.errors import WorkError, WorkUnavailable
-from sandbox.jail.jail import Jail, Kind
-from sandbox.jail.program import THE_SCRIPT, Bounds, Ended, Program, Stopped
-from sandbox.jail.watch import processes_of
 from tests.e2e.disks import memory_disk, mounted
 from tests.integration.test_spawned import until
-from tools.commands.machine import this_machine
+from tools.sandbox.errors import WorkError, WorkUnavailable
+from tools.sandbox.jail import bubblewrap
+from tools.sandbox.jail.jail import Jail, Kind
+from tools.sandbox.jail.program import (
+    THE_SCRIPT,
+    Bounds,
+    Ended,
+    Machine,
+    Program,
+    Stopped,
+    this_machine,
+)
+from tools.sandbox.jail.watch import processes_of
 
 NO_BUBBLEWRAP = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="bubblewrap is not installed"
@@ -28,6 +38,7 @@ KINDS = pytest.mark.parametrize(
     "kind", [pytest.param(Kind.BUBBLEWRAP, marks=NO_BUBBLEWRAP), Kind.LANDLOCK]
 )
 PACKAGES = Path(pytest.__file__).parents[1]
+CHECKOUT = Path(__file__).parents[2]
 SECRET = "the key of the store"
 
 
@@ -74,6 +85,50 @@ async def test_python_finds_what_the_bot_runs_with(tmp_path: Path, kind: Kind) -
     script = "import pydantic, sys; print(sys.prefix); open('b', 'w').write('x')"
     ended = await run(kind, tmp_path / "here", script, shell="python3")
     assert (ended.exit_code, ended.output) == (0, f"{sys.prefix}\n")
+
+
+HERE = """
+import asyncio, pathlib, sys
+from tools.sandbox.jail.jail import Jail, Kind
+from tools.sandbox.jail.program import THE_SCRIPT, Bounds, Program, this_machine
+
+script = "import os, sys; print(sys.prefix, os.getcwd())"
+program = Program(("python3", THE_SCRIPT), pathlib.Path(sys.argv[2]), script)
+ended = asyncio.run(Jail(this_machine(), [Kind(sys.argv[1])]).run(program, Bounds()))
+print(ended.output, ended.errors, ended.exit_code)
+"""
+
+
+def make_environment(folder: Path) -> None:
+    """Make a virtual environment that finds this checkout and its packages."""
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    (packages / "here.pth").write_text(f"{CHECKOUT}\n{PACKAGES}\n")
+
+
+@KINDS
+async def test_an_interpreter_below_tmp_is_found(kind: Kind) -> None:
+    with TemporaryDirectory(dir="/tmp") as below_tmp:
+        environment, folder = Path(below_tmp, "environment"), Path(below_tmp, "workspace")
+        await asyncio.to_thread(folder.mkdir)
+        await asyncio.to_thread(make_environment, environment)
+        process = await asyncio.create_subprocess_exec(
+            *(environment / "bin" / "python", "-c", HERE, kind, folder),
+            env={"PATH": os.environ["PATH"]},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+    place = "/workspace" if kind is Kind.BUBBLEWRAP else folder
+    assert output.decode().split() == [str(environment), str(place), "0"]
+
+
+def test_the_folder_of_a_program_hides_no_interpreter_below_workspace() -> None:
+    machine = Machine((Path("/workspace/.venv"),), "/workspace/.venv/bin")
+    program = Program(("python3", THE_SCRIPT), Path("/chats/one"))
+    line = bubblewrap.command_line(program, Bounds(), machine, calls=3, script=4, people=5)
+    assert line[line.index("/chats/one") + 1] == line[line.index("--chdir") + 1]
+    assert line[line.index("/chats/one") + 1] != "/workspace"
+    assert "--ro-bind /workspace/.venv /workspace/.venv" in " ".join(line)
 
 
 TIMES = """
@@ -234,69 +289,6 @@ if call(435, 0, 0) != -1 or ctypes.get_errno() != 38:
 async def test_what_no_program_needs_of_the_kernel_is_refused(tmp_path: Path, kind: Kind) -> None:
     ended = await run(kind, tmp_path / "here", SYSTEM_CALLS, shell="python3")
     assert (ended.output, ended.errors, ended.exit_code) == ("", "", 0)
-
-
-PROCESSORS = """
-import ctypes, os
-print(*sorted(os.sched_getaffinity(0)))
-try:
-    os.sched_setaffinity(0, range(os.cpu_count()))
-except PermissionError:
-    print("stays")
-"""
-
-
-@KINDS
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor alone")
-async def test_commands_leave_a_processor_to_whoever_waits_for_an_answer(
-    tmp_path: Path, kind: Kind
-) -> None:
-    before = processors_of_threads()
-    ended = await run(kind, tmp_path / "here", PROCESSORS, shell="python3")
-    said = ended.output.splitlines()
-    assert (said[1:], ended.errors) == (["stays"], "")
-    assert set() < set(map(int, said[0].split())) < os.sched_getaffinity(0)
-    assert processors_of_threads() == before
-
-
-UNTIL_TOLD = """
-import pathlib, time
-pathlib.Path("begun").touch()
-while not pathlib.Path("end").exists():
-    time.sleep(0.01)
-"""
-
-
-@KINDS
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor alone")
-async def test_the_bot_keeps_off_the_processors_of_commands_while_they_run(
-    tmp_path: Path, kind: Kind
-) -> None:
-    everybody = os.sched_getaffinity(0)
-    here = tmp_path / "here"
-    running = asyncio.create_task(run(kind, here, UNTIL_TOLD, shell="python3"))
-    await until((here / "begun").exists)
-    child = await asyncio.create_subprocess_exec("sleep", "60")
-    try:
-        ended = await run(kind, tmp_path / "beside", PROCESSORS, shell="python3")
-        programs = set(map(int, ended.output.splitlines()[0].split()))
-        assert processors_of_threads() == {frozenset(everybody - programs)}
-        (here / "end").touch()
-        assert (await running).exit_code == 0
-        assert processors_of_threads() == {frozenset(everybody)}
-        await until(lambda: os.sched_getaffinity(child.pid) == everybody)
-    finally:
-        child.kill()
-        await child.wait()
-
-
-def processors_of_threads() -> set[frozenset[int]]:
-    """Return where the threads of this process run."""
-    found = set()
-    for entry in Path("/proc/self/task").iterdir():
-        with suppress(ProcessLookupError):  # it has ended
-            found.add(frozenset(os.sched_getaffinity(int(entry.name))))
-    return found
 
 
 SESSION = """
@@ -597,9 +589,8 @@ async def test_also_one_that_has_only_just_begun(
 CALLER = """
 import asyncio, sys
 from pathlib import Path
-from sandbox.jail.jail import Jail, Kind
-from sandbox.jail.program import Bounds, Program
-from tools.commands.machine import this_machine
+from tools.sandbox.jail.jail import Jail, Kind
+from tools.sandbox.jail.program import Bounds, Program, this_machine
 async def main():
     jail = Jail(this_machine(), [Kind(sys.argv[1])])
     await jail.kind(Path(sys.argv[2]))

@@ -19,9 +19,10 @@ COMPATIBLE: Final = frozenset(
         "MIT License",
         "MIT-0",
         "MIT-CMU",
-        # Files under it stay under it; nothing else has to.
+        # Its files keep their licence; nothing else has to take it.
         "Mozilla Public License 2.0 (MPL 2.0)",
         "MPL-1.1",
+        "MPL-2.0",
         "OSI Approved",  # apsw: any of those that the Open Source Initiative approves of
         "PSF-2.0",
         "Python Software Foundation License",

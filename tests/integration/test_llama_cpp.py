@@ -9,18 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import httpx
+import httpx2
 import pytest
 
 from bot.llm.answering import Answering
-from bot.llm.client import Endpoint, LlmClient, open_transport
-from bot.llm.dialect import Dialect
-from bot.llm.dialects.anthropic.dialect import Anthropic
-from bot.llm.dialects.openai.dialect import OpenAi
+from bot.llm.anthropic import Anthropic
+from bot.llm.api import Api, Endpoint
+from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmContextTooLong
 from bot.llm.learnt import Learnt
-from bot.llm.messages import Completion, ModelRequest, ToolSpec
+from bot.llm.messages import Completion, ModelRequest
+from bot.llm.openai import OpenAi
 from conversation_store.models import Message, Role, ToolCall
+from tools.base import ToolSpec
 
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 10.0
@@ -106,7 +107,7 @@ async def _address(server: asyncio.subprocess.Process) -> str:
 
 @contextlib.asynccontextmanager
 async def client_of(
-    base_url: str, dialect: Callable[[Endpoint], Dialect] = OpenAi
+    base_url: str, dialect: Callable[[Endpoint], Api] = OpenAi
 ) -> AsyncIterator[LlmClient]:
     endpoint = Endpoint(base_url=base_url, model=ALIAS)
     async with open_transport(endpoint) as transport:
@@ -142,14 +143,14 @@ async def test_words_stream_in_with_their_count_as_an_anthropic_message() -> Non
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_the_model_is_listed(dialect: Callable[[Endpoint], Dialect]) -> None:
+async def test_the_model_is_listed(dialect: Callable[[Endpoint], Api]) -> None:
     async with llama_cpp() as base_url, client_of(base_url, dialect) as client:
         assert await client.models() == (ALIAS,)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_conversation_with_tools_and_unreadable_arguments_is_accepted(
-    dialect: Callable[[Endpoint], Dialect],
+    dialect: Callable[[Endpoint], Api],
 ) -> None:
     clock = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
     conversation = [
@@ -166,7 +167,7 @@ async def test_a_conversation_with_tools_and_unreadable_arguments_is_accepted(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_conversation_beyond_the_context_is_told_from_other_refusals(
-    dialect: Callable[[Endpoint], Dialect],
+    dialect: Callable[[Endpoint], Api],
 ) -> None:
     async with llama_cpp() as base_url, client_of(base_url, dialect) as client:
         with pytest.raises(LlmContextTooLong):
@@ -175,7 +176,7 @@ async def test_a_conversation_beyond_the_context_is_told_from_other_refusals(
 
 async def test_a_server_that_comes_back_still_gives_its_answer() -> None:
     async with llama_cpp() as base_url:
-        port = httpx.URL(base_url).port
+        port = httpx2.URL(base_url).port
     assert port is not None
     async with client_of(base_url) as client, asyncio.TaskGroup() as group:
         answer = group.create_task(client.complete([user("Hello!")]))

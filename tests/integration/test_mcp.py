@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic, thread_time
 from typing import Any
@@ -23,14 +22,13 @@ from tests.fakes.socket_activation import service_for_each_connection
 from tools.base import Caller, Tool, ToolOutput
 from tools.catalog import open_tools
 from tools.errors import InvalidArguments, ToolError, ToolTimeout
-from tools.files import MAX_FILES
-from tools.mcp.arguments import parser
-from tools.mcp.last_words import LastWords
+from tools.mcp.listing import parsed
 from tools.mcp.servers import open_mcp_servers
-from tools.mcp.stdio import not_found
+from tools.mcp.transports import MAX_LAST_WORDS_BYTES, not_found
 from tools.registry import Registry
-from tools.schema import tool_from
-from tools.settings import McpServer, ToolSettings
+from tools.results import MAX_FILES
+from tools.schema import parameters_of, plain, tool_from
+from tools.settings import McpServer, ToolsSettings
 
 CLOSE_SECONDS = 4.0
 
@@ -56,13 +54,16 @@ class WatchedRegistry(Registry):
         return {tool.name for tool in self} >= set(names)
 
 
+Named = tuple[str, McpServer]
+
+
 @asynccontextmanager
 async def offered(
-    *servers: McpServer, registry: WatchedRegistry | None = None
+    *servers: Named, registry: WatchedRegistry | None = None
 ) -> AsyncIterator[WatchedRegistry]:
     """Offer servers once it is known what became of each; leave no process, in bounded time."""
     registry = WatchedRegistry() if registry is None else registry
-    async with open_mcp_servers(servers, registry):
+    async with open_mcp_servers(dict(servers), registry):
         await registry.settled()
         yield registry
         leaving = monotonic()
@@ -89,13 +90,17 @@ def ended(process: int) -> bool:
     return bool(select.select([process], [], [], 1)[0])
 
 
-def odd(**more: Any) -> McpServer:
-    return McpServer("odd", (sys.executable, "-m", "tests.fakes.mcp_odd"), **more)
+def named(name: str, command: tuple[str, ...] = (), **more: Any) -> Named:
+    return name, McpServer(command=command, **more)
 
 
-def rude(kind: str, *arguments: str, **more: Any) -> McpServer:
+def odd(**more: Any) -> Named:
+    return named("odd", (sys.executable, "-m", "tests.fakes.mcp_odd"), **more)
+
+
+def rude(kind: str, *arguments: str, **more: Any) -> Named:
     command = (sys.executable, "-m", "tests.fakes.mcp_rude", kind, *arguments)
-    return McpServer("rude", command, **more)
+    return named("rude", command, **more)
 
 
 async def call(registry: Registry, name: str, /, **arguments: object) -> str:
@@ -132,18 +137,18 @@ def serving(server: socket.socket, *arguments: str) -> Iterator[subprocess.Popen
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[McpServer]:
+def shared() -> Iterator[Named]:
     """A server for those tests that change nothing about it."""
     with listening() as (server, url), serving(server):
-        yield McpServer("odd", url=url)
+        yield named("odd", url=url)
 
 
 # Real servers
 
 
 async def test_a_server_from_the_package_index_tells_the_time() -> None:
-    server = McpServer("time", (sys.executable, "-m", "mcp_server_time"))
-    async with open_tools(ToolSettings(mcp_servers=(server,))) as registry:
+    server = named("time", (sys.executable, "-m", "mcp_server_time"))
+    async with open_tools(ToolsSettings(), servers=dict([server])) as registry:
         await registry.settled()
         tool = registry.get("time_get_current_time")
         assert tool is not None
@@ -168,7 +173,7 @@ async def test_a_server_from_the_package_index_tells_the_time() -> None:
 
 async def test_a_start_does_not_wait_for_servers() -> None:
     began = monotonic()
-    async with open_tools(ToolSettings(mcp_servers=(rude("deaf"),))) as registry:
+    async with open_tools(ToolsSettings(), servers=dict([rude("deaf")])) as registry:
         assert monotonic() - began < 2  # the import of the SDK, the first time
         assert registry.get("rude_act") is None
     assert monotonic() - began < 2 + CLOSE_SECONDS
@@ -178,7 +183,7 @@ async def test_a_start_does_not_wait_for_servers() -> None:
 # What a server answers
 
 
-async def test_every_kind_of_content_is_shown_or_named(shared: McpServer) -> None:
+async def test_every_kind_of_content_is_shown_or_named(shared: Named) -> None:
     async with offered(shared) as registry:
         assert await call(registry, "odd_everything") == (
             "A text.\n"
@@ -190,7 +195,7 @@ async def test_every_kind_of_content_is_shown_or_named(shared: McpServer) -> Non
         )
 
 
-async def test_what_is_no_text_is_given_to_the_person_as_files(shared: McpServer) -> None:
+async def test_what_is_no_text_is_given_to_the_person_as_files(shared: Named) -> None:
     async with offered(shared) as registry:
         tool = registry.get("odd_everything")
         assert tool is not None
@@ -203,7 +208,7 @@ async def test_what_is_no_text_is_given_to_the_person_as_files(shared: McpServer
         ]
 
 
-async def test_files_that_are_too_many_or_no_base64_are_named_alone(shared: McpServer) -> None:
+async def test_files_that_are_too_many_or_no_base64_are_named_alone(shared: Named) -> None:
     async with offered(shared) as registry:
         tool = registry.get("odd_images")
         assert tool is not None
@@ -215,7 +220,7 @@ async def test_files_that_are_too_many_or_no_base64_are_named_alone(shared: McpS
         assert "[image, image/png, 1 kB: cannot be shown here]" in failed
 
 
-async def test_structured_content_is_shown_once(shared: McpServer) -> None:
+async def test_structured_content_is_shown_once(shared: Named) -> None:
     async with offered(shared) as registry:
         assert await call(registry, "odd_structured_only") == '2 rows.\n{"rows":[1,2]}'
         assert json.loads(await call(registry, "odd_structured_twice")) == {"rows": [1, 2]}
@@ -223,7 +228,7 @@ async def test_structured_content_is_shown_once(shared: McpServer) -> None:
         assert await call(registry, "odd_echo", text="5") == "5"
 
 
-async def test_failures_are_framed_as_the_words_of_a_stranger(shared: McpServer) -> None:
+async def test_failures_are_framed_as_the_words_of_a_stranger(shared: Named) -> None:
     async with offered(shared) as registry:
         failed = await failure(registry, "odd_fail")
         assert failed.startswith("The MCP server odd says that the call failed.\n[Untrusted")
@@ -254,7 +259,7 @@ async def test_a_large_result_is_cut_and_too_large_a_one_ends_the_connection() -
 # What a server lists
 
 
-async def test_tools_that_may_change_something_need_a_yes(shared: McpServer) -> None:
+async def test_tools_that_may_change_something_need_a_yes(shared: Named) -> None:
     async with offered(shared) as registry:
         asked = {tool.name: tool.side_effects for tool in registry}
         assert asked["odd_echo"] is False
@@ -273,13 +278,14 @@ async def test_odd_tools_are_made_harmless_or_left_out() -> None:
             assert await call(registry, "rude_same_name") == "done"
     assert list(tools) == sorted(
         [
+            "rude_deep",
             "rude_no_type",
             "rude_remote",
             "rude_same_name",
             *(name for name in tools if name.startswith(("rude_same_name_", "rude_nnn"))),
         ]
     )
-    assert len(tools) == 6
+    assert len(tools) == 7
     assert all(len(name) <= 64 for name in tools)
     assert tools["rude_no_type"].parameters == {
         "type": "object",
@@ -289,15 +295,15 @@ async def test_odd_tools_are_made_harmless_or_left_out() -> None:
     assert remote.description == "Two paragraphs."
     assert remote.parameters == {
         "type": "object",
-        "properties": {"title": {}, "local": {"$ref": "#/$defs/local"}},
-        "$defs": {"local": {"type": "integer"}},
+        "properties": {"title": {}, "local": {"type": "integer"}},
+        "required": ["local"],
     }
     assert remote.parse('{"title": "not looked up", "local": 1}')
     with pytest.raises(InvalidArguments, match="'local' should be integer"):
         remote.parse('{"local": "x"}')
     assert {
         "event": "mcp.tools_left_out",
-        "count": 6,
+        "count": 5,
         "tool": "rude",
         "log_level": "warning",
     } in logs
@@ -329,7 +335,7 @@ async def test_a_list_that_changes_is_followed() -> None:
         assert await call(registry, "odd_grown") == "new"
 
 
-async def test_a_name_that_is_taken_is_left_out(shared: McpServer) -> None:
+async def test_a_name_that_is_taken_is_left_out(shared: Named) -> None:
     async def odd_echo() -> str:
         """Be there first."""
         return "first"
@@ -384,7 +390,7 @@ async def test_a_server_has_its_own_time_out() -> None:
         assert await call(registry, "rude_act") == "in time"
 
 
-async def test_calls_of_one_server_do_not_wait_for_each_other(shared: McpServer) -> None:
+async def test_calls_of_one_server_do_not_wait_for_each_other(shared: Named) -> None:
     async with offered(shared) as registry, asyncio.TaskGroup() as calls:
         hanging = [calls.create_task(call(registry, "odd_hang", name=str(i))) for i in range(3)]
         assert await call(registry, "odd_echo", text="here") == "here"
@@ -393,7 +399,7 @@ async def test_calls_of_one_server_do_not_wait_for_each_other(shared: McpServer)
 
 
 async def test_a_server_that_dies_takes_its_tools_along_and_brings_them_back(
-    shared: McpServer,
+    shared: Named,
 ) -> None:
     async with offered(rude("crashes"), shared) as registry:
         act = registry.get("rude_act")
@@ -415,23 +421,23 @@ async def test_a_server_that_dies_takes_its_tools_along_and_brings_them_back(
     [
         (rude("dies"), "The MCP server ended the connection."),
         (rude("deaf", timeout_seconds=0.3), "The MCP server did not answer within 0.3 seconds."),
-        (McpServer("rude", ("/no/such/command",)), "The MCP server's command was not found."),
+        (named("rude", ("/no/such/command",)), "The MCP server's command was not found."),
         (
-            McpServer("rude", ("uvx", "mcp-server-time"), environment={"PATH": "/nowhere"}),
+            named("rude", ("uvx", "mcp-server-time"), env={"PATH": "/nowhere"}),
             "uvx was not found on the bot's PATH. It is part of uv (pip install uv).",
         ),
         (
-            McpServer("rude", ("npx", "-y", "server"), environment={"PATH": "/nowhere"}),
+            named("rude", ("npx", "-y", "server"), env={"PATH": "/nowhere"}),
             "npx was not found on the bot's PATH. It is part of Node.js.",
         ),
-        (McpServer("rude", ("/etc/passwd",)), "The MCP server's command could not be started."),
+        (named("rude", ("/etc/passwd",)), "The MCP server's command could not be started."),
         (
-            McpServer("rude", url="http://127.0.0.1:9/mcp"),
+            named("rude", url="http://127.0.0.1:9/mcp"),
             "The MCP server could not be reached.",
         ),
     ],
 )
-async def test_a_server_that_cannot_work_is_told_of(server: McpServer, reason: str) -> None:
+async def test_a_server_that_cannot_work_is_told_of(server: Named, reason: str) -> None:
     with capture_logs() as logs:
         async with offered(server) as registry:
             assert registry.absent == {"rude": reason}
@@ -449,25 +455,27 @@ def test_an_image_where_nothing_can_be_installed_sends_the_operator_to_a_contain
 
 async def test_a_program_beside_the_bots_own_needs_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    async with offered(McpServer("time", ("mcp-server-time",))) as registry:
+    async with offered(named("time", ("mcp-server-time",))) as registry:
         assert registry.has("time_get_current_time")
 
 
-async def test_the_operator_chooses_tools_by_either_of_their_names(shared: McpServer) -> None:
-    async with offered(replace(shared, tools=frozenset({"echo", "odd_fail"}))) as registry:
+async def test_the_operator_chooses_tools_by_either_of_their_names(shared: Named) -> None:
+    async with offered(
+        named("odd", url=shared[1].url, tools=frozenset({"echo", "odd_fail"}))
+    ) as registry:
         assert [tool.name for tool in registry] == ["odd_echo", "odd_fail"]
         assert registry.remarks == {}
 
 
 async def test_a_chosen_tool_may_stand_far_down_a_long_list() -> None:
     chosen = frozenset({"act_20_3"})
-    async with offered(replace(rude("pages"), tools=chosen)) as registry:
+    async with offered(rude("pages", tools=chosen)) as registry:
         assert [tool.name for tool in registry] == ["rude_act_20_3"]
 
 
 async def test_a_chosen_tool_that_is_not_there_is_named_with_those_that_are() -> None:
     with capture_logs() as logs:
-        async with offered(replace(rude("noisy"), tools=frozenset({"act", "akt"}))) as registry:
+        async with offered(rude("noisy", tools=frozenset({"act", "akt"}))) as registry:
             assert registry.has("rude_act")
             assert registry.remarks == {
                 "rude": "It has no tool akt; it has act. See MCP__SERVERS__RUDE__TOOLS."
@@ -485,10 +493,11 @@ async def test_tools_that_are_left_out_are_remarked(kind: str, words: str) -> No
 
 
 async def test_the_last_words_of_a_server_are_kept_for_whoever_listens() -> None:
-    last_words, registry = LastWords(), WatchedRegistry()
-    async with open_mcp_servers([rude("dies")], registry, last_words):
+    last_words, registry = {"rude": b"x" * MAX_LAST_WORDS_BYTES}, WatchedRegistry()
+    async with open_mcp_servers(dict([rude("dies")]), registry, last_words):
         await registry.settled()
-        assert last_words.of("rude") == "I have no idea why."
+        assert last_words["rude"].endswith(b"I have no idea why.\n")
+        assert len(last_words["rude"]) == MAX_LAST_WORDS_BYTES
     assert children() == set()
 
 
@@ -497,7 +506,7 @@ async def test_an_outage_of_a_server_is_said_once_however_often_it_is_tried() ->
         return [entry["log_level"] for entry in logs if entry["event"] == event]
 
     with capture_logs() as logs:
-        async with offered(McpServer("rude", url="http://127.0.0.1:9/mcp")) as registry:
+        async with offered(named("rude", url="http://127.0.0.1:9/mcp")) as registry:
             await registry.until(lambda: len(levels("mcp.lost")) == 3)
     assert levels("mcp.lost") == ["warning", "debug", "debug"]
     assert levels("mcp.retrying")[:2] == ["info", "debug"]
@@ -579,7 +588,7 @@ async def test_nothing_is_left_of_a_server_that_does_not_want_to_end(
 
 async def test_a_server_gets_no_secret_of_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLM__API_KEY", "secret")
-    async with offered(rude("environment", environment={"TOKEN": "its own"})) as registry:
+    async with offered(rude("environment", env={"TOKEN": "its own"})) as registry:
         names = (await call(registry, "rude_act")).split()
     assert "TOKEN" in names
     assert "PATH" in names
@@ -609,7 +618,7 @@ async def test_an_error_beside_servers_leaves_as_it_is() -> None:
 
 async def test_closing_while_connecting_and_while_calling_is_quick() -> None:
     for server in (rude("deaf"), rude("noisy")):
-        async with open_mcp_servers([server], WatchedRegistry()):
+        async with open_mcp_servers(dict([server]), WatchedRegistry()):
             await asyncio.sleep(0)  # the owner starts
         assert children() == set()
     async with asyncio.TaskGroup() as calls:
@@ -624,9 +633,10 @@ def test_without_the_package_only_mcp_tools_are_missing() -> None:
 import asyncio, sys
 sys.modules["mcp"] = None
 from tools.catalog import open_tools
-from tools.settings import McpServer, ToolSettings
+from tools.settings import McpServer, ToolsSettings
 async def main():
-    async with open_tools(ToolSettings(mcp_servers=(McpServer("x", ("true",)),))) as registry:
+    servers = {"x": McpServer(command=("true",))}
+    async with open_tools(ToolsSettings(), servers=servers) as registry:
         await registry.settled()
         print(registry.get("calculate").name, registry.absent["x"])
 asyncio.run(main())
@@ -643,9 +653,9 @@ def test_who_has_no_server_does_not_load_the_sdk() -> None:
     program = """
 import asyncio, sys
 from tools.catalog import open_tools
-from tools.settings import ToolSettings
+from tools.settings import ToolsSettings
 async def main():
-    async with open_tools(ToolSettings()):
+    async with open_tools(ToolsSettings()):
         print("mcp" in sys.modules, "jsonschema" in sys.modules)
 asyncio.run(main())
 """
@@ -661,7 +671,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("arguments", [(), ("json",)])
 async def test_a_server_is_used_over_http(arguments: tuple[str, ...]) -> None:
     with listening() as (server, url), serving(server, *arguments):
-        async with offered(McpServer("odd", url=url)) as registry:
+        async with offered(named("odd", url=url)) as registry:
             assert await call(registry, "odd_echo", text="hello") == "hello"
             assert "full of cats" in await failure(registry, "odd_fail")
             assert len(await call(registry, "odd_giant", megabytes=3)) < 300_000
@@ -676,7 +686,7 @@ async def test_a_server_is_used_over_http(arguments: tuple[str, ...]) -> None:
 
 async def test_a_list_that_changes_is_followed_over_http() -> None:
     with listening() as (server, url), serving(server):
-        async with offered(McpServer("odd", url=url)) as registry:
+        async with offered(named("odd", url=url)) as registry:
             await call(registry, "odd_grow")
             await registry.until(lambda: registry.has("odd_grown"))
 
@@ -686,7 +696,7 @@ async def test_a_lost_session_is_replaced() -> None:
     with ExitStack() as stack:
         server, url = stack.enter_context(listening())
         first = stack.enter_context(serving(server))
-        async with offered(McpServer("odd", url=url)) as registry:
+        async with offered(named("odd", url=url)) as registry:
             assert await call(registry, "odd_echo", text="one") == "one"
             first.kill()
             first.wait(timeout=5)
@@ -725,7 +735,7 @@ async def test_a_lost_session_is_replaced() -> None:
 )
 async def test_an_http_side_that_is_none_is_told_of(answer: bytes, reason: str) -> None:
     async with answering(answer) as (url, requests):
-        server = McpServer("rude", url=url, headers={"Authorization": "Bearer key"})
+        server = named("rude", url=url, token="key")
         async with offered(server) as registry:
             assert registry.absent == {"rude": reason}
     assert len(requests) == 1
@@ -749,21 +759,24 @@ SCHEMA = {
 }
 
 
+def checked(schema: dict[str, Any], arguments: str) -> dict[str, Any]:
+    return parsed(parameters_of(plain(schema) or {}), arguments)
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         ("{}", "lacks city"),
         ('{"city": 5}', "'city' should be string"),
-        ('{"city": "x"}', "'city' should have at least 2 characters"),
-        ('{"city": "Graz", "days": 0}', "'days' should be at least 1"),
+        ('{"city": "Graz", "days": true}', "'days' should be integer"),
         ('{"city": "Graz", "unit": "miles"}', "'unit' should be one of metric, imperial"),
-        ('{"city": "Graz", "tags": ["a", 1]}', "'tags.1' should be string"),
+        ('{"city": "Graz", "tags": "a"}', "'tags' should be array"),
         ('{"city": "Graz", "town": 1}', "may only have city, days, unit, tags"),
     ],
 )
 def test_wrong_arguments_are_answered_with_what_is_expected(arguments: str, problem: str) -> None:
     with pytest.raises(InvalidArguments) as error:
-        parser(SCHEMA)(arguments)
+        checked(SCHEMA, arguments)
     assert str(error.value) == problem
 
 
@@ -785,15 +798,15 @@ def test_wrong_arguments_are_answered_with_what_is_expected(arguments: str, prob
 def test_no_schema_holds_the_daemon_up(schema: dict[str, object]) -> None:
     began = thread_time()
     arguments = {"x": "a" * 5_000 + "!"}
-    assert parser({"type": "object", **schema})(json.dumps(arguments)) == arguments
+    assert checked({"type": "object", **schema}, json.dumps(arguments)) == arguments
     assert thread_time() - began < 1.5
 
 
 def test_a_schema_of_which_everything_is_missing_takes_no_time_to_say_so() -> None:
     names = [f"{number:x}" for number in range(3_000)]
     began = thread_time()
-    with pytest.raises(InvalidArguments, match="lacks 0, 1, 2"):
-        parser({"type": "object", "required": names})("{}")
+    with pytest.raises(InvalidArguments, match="lacks 0; lacks 1; lacks 2"):
+        checked({"type": "object", "required": names}, "{}")
     assert thread_time() - began < 0.5
 
 
@@ -823,7 +836,7 @@ async def test_a_server_of_another_user_is_reached_over_a_socket_and_ends_with_t
     path = tmp_path / "odd"
     command = (sys.executable, "-m", "tests.fakes.mcp_odd")
     async with service_for_each_connection(path, *command) as processes:
-        async with offered(McpServer("odd", url=f"unix:{path}")) as registry:
+        async with offered(named("odd", url=f"unix:{path}")) as registry:
             assert await call(registry, "odd_echo", text="hello") == "hello"
             assert "was lost before it answered" in await failure(registry, "odd_crash")
             await registry.until(lambda: len(processes) == 2 and registry.has("odd_echo"))
@@ -833,6 +846,6 @@ async def test_a_server_of_another_user_is_reached_over_a_socket_and_ends_with_t
 
 
 async def test_a_socket_where_nobody_listens_is_said_without_its_path(tmp_path: Path) -> None:
-    server = McpServer("odd", url=f"unix:{tmp_path / 'nobody'}")
+    server = named("odd", url=f"unix:{tmp_path / 'nobody'}")
     async with offered(server) as registry:
         assert registry.absent["odd"] == "The MCP server could not be reached."

@@ -74,7 +74,7 @@ async def call(registry: Registry, name: str, /, **arguments: object) -> str:
 
 async def use(server: McpServer) -> None:
     registry = Registry()
-    async with open_mcp_servers([server], registry):
+    async with open_mcp_servers({"npm": server}, registry):
         async with asyncio.timeout(30):
             await registry.settled()
         assert registry.absent == {}
@@ -103,6 +103,6 @@ async def use(server: McpServer) -> None:
 
 async def test_the_reference_server_is_used_over_both_transports(tmp_path: Path) -> None:
     node, program = await installed(tmp_path)
-    await use(McpServer("npm", (node, program, "stdio")))
+    await use(McpServer(command=(node, program, "stdio")))
     async with serving(node, program) as url:
-        await use(McpServer("npm", url=url))
+        await use(McpServer(url=url))

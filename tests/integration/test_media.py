@@ -12,13 +12,13 @@ from typing import Final
 from PIL import Image as Picture
 
 from bot.attestation.near_ai.encryption import EndToEndEncryption
+from bot.chat.intake import received
 from bot.chat.media import Media, Prepared, open_media
-from bot.dispatch.incoming.received import received
-from bot.llm.attested import Encryption
-from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.api import Endpoint
+from bot.llm.client import LlmClient, open_transport
+from bot.llm.learnt import Vision
 from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
-from bot.llm.vision import Vision
-from bot.messaging.signal_daemon import SignalDaemon
+from bot.signal.signal_daemon import SignalDaemon
 from conversation_store.models import Image, Message, ReceivedMessage, Role
 from tests.contract.harnesses import Receiver, in_background
 from tests.fakes.near_ai_encryption import EncryptedModel
@@ -61,14 +61,16 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, *, encryption: Encryption | None = None) -> AsyncIterator[World]:
+async def world(
+    folder: Path, *, encryption: EndToEndEncryption | None = None
+) -> AsyncIterator[World]:
     async with (
         openai_server(text("I see.")) as server,
         open_transport(Endpoint(base_url=server.base_url, model=MODEL)) as transport,
         SignalSide.listen(folder / "socket", data_dir=folder) as side,
     ):
         endpoint = Endpoint(base_url=server.base_url, model=MODEL)
-        client = LlmClient(transport, endpoint, encryption=encryption)
+        client = LlmClient(transport, endpoint, seal=encryption.begin if encryption else None)
         messenger = SignalDaemon(f"unix:{side.path}", side.account.number, data_dir=folder)
         phone = Receiver()
         async with (
@@ -79,7 +81,9 @@ async def world(folder: Path, *, encryption: Encryption | None = None) -> AsyncI
             ) as media,
         ):
             await phone.until(lambda: messenger.connected)
-            yield World(side, phone, media, client, Vision("auto", client), server, folder)
+            yield World(
+                side, phone, media, client, Vision("auto", client.sees_images), server, folder
+            )
 
 
 def photograph(width: int = 4_000, height: int = 3_000) -> bytes:
@@ -111,7 +115,7 @@ async def test_a_photograph_reaches_the_model_small_and_without_its_place(tmp_pa
 
 async def test_a_sealed_photograph_is_seen_by_the_model_alone(tmp_path: Path) -> None:
     model = EncryptedModel()
-    async with world(tmp_path, encryption=EndToEndEncryption(model)) as here:
+    async with world(tmp_path, encryption=EndToEndEncryption(model.encryption_key)) as here:
         here.server.handler = model.reads(text("I see."))
         messages = await here.sent(SharedFile("image/jpeg", photograph(400, 300)))
         await here.asked(await here.media.prepare(messages, here.vision))

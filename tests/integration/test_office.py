@@ -2,12 +2,12 @@
 
 import pytest
 
-from documents.client import Read, open_reader
-from documents.document import DocumentSource
-from documents.kinds import kind_of
-from documents.office import MAX_PART_BYTES
-from sandbox.errors import WorkError
 from tests.fakes.office import W, archive, docx, odt, paragraph, pptx, row, xlsx
+from tools.documents.client import Read, open_reader
+from tools.documents.document import DocumentSource
+from tools.documents.kinds import kind_of
+from tools.documents.office import MAX_PART_BYTES
+from tools.sandbox.errors import WorkError
 
 
 async def read(reader: Read, body: bytes) -> str:
@@ -44,6 +44,47 @@ READ = [
         "Title\na\tbcd",
     ),
     (odt('<text:p>a<text:s text:c="3"/>b<text:line-break/>c</text:p>'), "a   b\nc"),
+]
+
+
+TEXT_BOX = "<w:txbxContent>" + paragraph("box") + "</w:txbxContent>"
+READ += [
+    (
+        docx(
+            '<w:p xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006">'
+            "<w:r><w:t>around</w:t></w:r>"
+            f"<mc:AlternateContent><mc:Choice>{TEXT_BOX}</mc:Choice>"
+            f"<mc:Fallback>{TEXT_BOX}</mc:Fallback></mc:AlternateContent></w:p>"
+        ),
+        "box\naround",
+    ),
+    (
+        docx(
+            "<w:p><w:moveFrom><w:r><w:t>moved</w:t></w:r></w:moveFrom></w:p>"
+            + paragraph("between")
+            + "<w:p><w:moveTo><w:r><w:t>moved</w:t></w:r></w:moveTo></w:p>"
+        ),
+        "between\nmoved",
+    ),
+    (pptx("Second", "First", order=(2, 1)), "Slide 1:\nFirst\nSlide 2:\nSecond"),
+    (
+        odt(
+            "<text:tracked-changes><text:p>gone</text:p></text:tracked-changes>"
+            "<text:p>a<office:annotation><text:p>a comment</text:p></office:annotation>b</text:p>"
+        ),
+        "ab",
+    ),
+    (
+        xlsx(
+            '<row><c r="B2"><v>0.075</v></c><c r="C2" s="1"><v>0.075</v></c>'
+            '<c r="D2" s="2"><v>1</v></c></row>',
+            styles=(
+                '<numFmts><numFmt numFmtId="170" formatCode="0.0%"/></numFmts>'
+                '<cellXfs><xf numFmtId="0"/><xf numFmtId="170"/><xf numFmtId="9"/></cellXfs>'
+            ),
+        ),
+        "Sheet Sums:\n0.075\t7.5%\t100%",
+    ),
 ]
 
 

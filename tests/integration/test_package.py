@@ -70,9 +70,9 @@ def test_the_archives_hold_the_program_and_nothing_else(built: Path) -> None:
         names = set(archive.namelist())
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
-        "bot", "tools", "documents", "sandbox", "conversation_store",
+        "bot", "tools", "conversation_store",
     }  # fmt: skip
-    assert {"bot/cli/env.example", "bot/approvals/phrases.toml", "bot/py.typed"} <= names
+    assert {"bot/cli/env.example", "bot/chat/phrases.toml", "bot/py.typed"} <= names
     assert not [name for name in names if "tests/" in name or name.endswith(".pyc")]
     with tarfile.open(source) as archive:
         sources = {name.partition("/")[2] for name in archive.getnames()}

@@ -1,24 +1,23 @@
-"""`signal-tee-bot release` as a publisher runs it, up to the laptop where the release is used."""
+"""`scripts/release.py` as a publisher runs it, up to the laptop where the release is used."""
 
 import hashlib
 import json
 import re
-import shutil
 import sys
-from dataclasses import replace
+from argparse import Namespace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
+from bot.attestation.app_compose import images_of
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.release import Release
-from bot.cli.release import COMPOSE_FILE, Order, ReleaseRefused, make_release
-from bot.cli.verify import VerifyRequest, verify
+from bot.cli.verify import verify
 from bot.errors import SettingsError
-from tests.e2e.daemon_process import run_command
+from scripts.release import COMPOSE_FILE, ReleaseRefused, make_release
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.some_pins import SOME_PINS, SOME_PINS_TEXT
@@ -59,18 +58,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def order(folder: Path, **changes: Any) -> Order:
-    ordered = Order(
+def order(folder: Path, **changes: Any) -> Namespace:
+    ordered = Namespace(
         directory=folder / "release",
         compose=folder / "compose.yaml",
-        images=[f"signal-tee-bot={BOT_IMAGE}", f"signal-cli={SIGNAL_CLI_IMAGE}"],
-        systems=[f"dstack 0.5.9, 2 CPUs, 4 GB={folder / 'measured.json'}"],
-        kms_ids=[KMS_ID],
+        image=[f"signal-tee-bot={BOT_IMAGE}", f"signal-cli={SIGNAL_CLI_IMAGE}"],
+        os=[f"dstack 0.5.9, 2 CPUs, 4 GB={folder / 'measured.json'}"],
+        kms_id=[KMS_ID],
         commit=COMMIT,
         app_compose=None,
         model_pins=folder / "model-pins.json",
     )
-    return replace(ordered, **changes)
+    return Namespace(**{**vars(ordered), **changes})
 
 
 def released(folder: Path, **changes: Any) -> dict[str, str]:
@@ -126,7 +125,8 @@ def test_what_is_published_names_the_hash_of_exactly_those_bytes_and_everything_
     release = Release.parse(files["release.json"].encode())
     digest = hashlib.sha256(files["app-compose.json"].encode()).hexdigest()
     assert (release.commit, release.compose_hashes) == (COMMIT, [digest])
-    assert release.images == [SIGNAL_CLI_IMAGE, BOT_IMAGE]
+    assert release.compose_file == files["dstack-compose.yaml"]
+    assert images_of(files["app-compose.json"]) == (SIGNAL_CLI_IMAGE, BOT_IMAGE, BOT_IMAGE)
     assert release.kms_ids == [KMS_ID]
     measured = json.loads((folder / "measured.json").read_text())
     [system] = release.os
@@ -139,7 +139,7 @@ def test_the_same_input_makes_the_same_bytes(folder: Path) -> None:
 
 def test_several_kinds_of_machine_and_several_key_services_are_one_release(folder: Path) -> None:
     systems = [f"{cpus} CPUs={folder / 'measured.json'}" for cpus in (2, 4)]
-    files = released(folder, systems=systems, kms_ids=[KMS_ID, "bb" * 91])
+    files = released(folder, os=systems, kms_id=[KMS_ID, "bb" * 91])
     release = Release.parse(files["release.json"].encode())
     assert [system.label for system in release.os] == ["2 CPUs", "4 CPUs"]
     assert release.kms_ids == [KMS_ID, "bb" * 91]
@@ -147,8 +147,8 @@ def test_several_kinds_of_machine_and_several_key_services_are_one_release(folde
 
 def test_a_release_is_never_overwritten(folder: Path) -> None:
     before = released(folder)
-    with pytest.raises(SettingsError, match="release: is there, and no release is overwritten"):
-        make_release(order(folder, kms_ids=["bb"]))
+    with pytest.raises(SettingsError, match="release: exists; a release is never overwritten"):
+        make_release(order(folder, kms_id=["bb"]))
     assert {file.name: file.read_text() for file in (folder / "release").iterdir()} == before
 
 
@@ -163,14 +163,14 @@ async def verdicts(
         bundle = await running.evidence.collect(CHALLENGE)
     (folder / "bundle.json").write_bytes(bundle.to_json())
     (folder / "collateral.json").write_text(running.platform.collateral)
-    request = VerifyRequest(
+    request = Namespace(
         bundle=folder / "bundle.json",
         challenge=CHALLENGE,
         safety_number=None,
         release=folder / "release" / "release.json",
         collateral=[folder / "collateral.json"],
-        pccs_url="http://127.0.0.1:1",
-        as_json=True,
+        pccs="http://127.0.0.1:1",
+        json=True,
     )
     passed = await verify(request, trust=running.platform.trust, clock=lambda: running.platform.now)
     checks = json.loads(capsys.readouterr().out)["checks"]
@@ -196,13 +196,14 @@ async def test_a_bot_that_was_deployed_from_a_release_is_proven_to_be_it(
 @pytest.mark.parametrize(
     ("written", "instead"),
     [
-        ('"secure_time": true\n}', '"secure_time": true\n}\n'),
         ("ATTESTATION__MODEL_POLICY: require", "ATTESTATION__MODEL_POLICY: warn   "),
         ("ab" * 32, "ab" * 31 + "ac"),
+        ("restart: unless-stopped", "privileged: true       "),
+        ('RETENTION_DAYS: \\"30\\"', 'RETENTION_DAYS: \\"x\\"'),
     ],
-    ids=["a line break", "a setting", "an image"],
+    ids=["a setting", "an image", "a right", "a wrong value"],
 )
-async def test_one_byte_more_or_another_one_is_another_bot(
+async def test_change_outside_the_slots_is_another_bot(
     folder: Path, capsys: pytest.CaptureFixture[str], written: str, instead: str
 ) -> None:
     deployed = released(folder)["app-compose.json"]
@@ -211,12 +212,30 @@ async def test_one_byte_more_or_another_one_is_another_bot(
     assert failures(found) == {"release"}
 
 
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ('"secure_time": true\n}', '"secure_time": true\n}\n'),
+        ('RETENTION_DAYS: \\"30\\"', 'RETENTION_DAYS: \\"7\\"'),
+        ("openai/gpt-oss-120b", "zai/glm-5.1"),
+    ],
+    ids=["white space", "a number", "a name"],
+)
+async def test_operator_s_choice_in_a_slot_is_the_published_code(
+    folder: Path, capsys: pytest.CaptureFixture[str], written: str, instead: str
+) -> None:
+    deployed = released(folder)["app-compose.json"]
+    assert written in deployed
+    found = await verdicts(folder, deployed.replace(written, instead), capsys)
+    assert (failures(found), found["release"]) == (set(), "proven")
+
+
 async def test_another_system_and_another_key_service_than_the_published_ones_are_found_out(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured = json.loads((folder / "measured.json").read_text())
     (folder / "measured.json").write_text(json.dumps(measured | {"rtmr1": "00" * 48}))
-    deployed = released(folder, kms_ids=["bb" * 32])["app-compose.json"]
+    deployed = released(folder, kms_id=["bb" * 32])["app-compose.json"]
     assert failures(await verdicts(folder, deployed, capsys)) == {"os", "key_provider"}
 
 
@@ -272,41 +291,23 @@ def test_what_another_tool_made_otherwise_is_refused(
 @pytest.mark.parametrize(
     ("written", "instead", "words"),
     [
-        ("    restart: unless-stopped\n", "    ports: ['8081:8081']\n", "signal-cli.ports: is not"),
-        ("    restart: unless-stopped\n", "    network_mode: host\n", "network_mode: none is"),
-        (
-            "    restart: unless-stopped\n",
-            "    env_file: /settings\n",
-            "signal-cli.env_file: is not",
-        ),
-        ("account:/var", "${PLACE}:/var", "services.signal-cli.volumes.0: a volume that is named"),
-        (
-            "account:/var",
-            "/dstack/user_config:/var",
-            "signal-cli.volumes.0: a volume that is named",
-        ),
-        (
-            "        source: /var/run/dstack.sock",
-            "        source: /dstack",
-            "of the machine itself only /var/run/dstack.sock may be there",
-        ),
-        (
-            "\n  account:\n",
-            "\n  account: {driver_opts: {device: /dstack}}\n",
-            "account.driver_opts",
-        ),
-        ("signal-cli@sha256:unreleased", "signal-cli:latest", "signal-cli.image: an image by its"),
-        ("signal-cli@sha256:unreleased", "${IMAGE}", "signal-cli.image: an image by its digest"),
+        ("signal-cli@sha256:unreleased", "signal-cli:latest", "image signal-cli:latest has no"),
+        ("signal-cli@sha256:unreleased", "${IMAGE}", "a dollar sign may stand only in a whole"),
+        ("account:/var", "${PLACE}:/var", "a dollar sign may stand only in a whole"),
+        ("    init: true\n", "    build: .\n", "a service is made of more than one image"),
+        ("# slot: number", "# slot: numbers", "slot: KIND is expected, of a known kind"),
+        ('"30" # slot', '"x" # slot', "slot: KIND is expected, of a known kind"),
+        ('"30" # slot', "30 # slot", "slot: KIND is expected, of a known kind"),
         ("ATTESTATION__E2EE:", "ATTESTATON__E2EE:", "did you mean ATTESTATION__E2EE?"),
         ("MODEL_POLICY: require", "MODEL_POLICY: required", "bot: ATTESTATION__MODEL_POLICY: must"),
-        ('E2EE: "true"', "E2EE: true", "bot.environment.ATTESTATION__E2EE: a text is expected"),
+        ('E2EE: "true"', "E2EE: true", "bot: ATTESTATION__E2EE: a text in quotes is expected"),
         ("https://cloud-api", "http://cloud-api", "needs an LLM__BASE_URL that begins with https"),
         (
             "MODEL_POLICY: require",
             "MODEL_POLICY: ${POLICY}",
             "allowed_envs has POLICY, which",
         ),
-        ("# ACCESS__ADMINS: ", "ACCESS__ADMINS: $ADMINS #", "a dollar sign may stand only"),
+        ('ADMINS: "" # slot: people', "ADMINS: $ADMINS", "a dollar sign may stand only"),
         ("LLM__API_KEY: ${LLM__API_KEY}", "LLM__API_KEY: sk-1", "LLM__API_KEY: is a secret"),
         (
             "MODEL_PINS: unreleased",
@@ -321,7 +322,7 @@ def test_what_another_tool_made_otherwise_is_refused(
         ),
     ],
 )
-def test_a_compose_file_that_leaves_to_its_operator_what_is_not_his_is_refused(
+def test_unfit_compose_file_is_refused(
     folder: Path, written: str, instead: str, words: str
 ) -> None:
     assert written in COMPOSE
@@ -329,29 +330,31 @@ def test_a_compose_file_that_leaves_to_its_operator_what_is_not_his_is_refused(
     fitting = slice(1) if written.startswith("signal-cli@") else slice(2)
     pins = None if "MODEL_PINS: unreleased" in written else folder / "model-pins.json"
     with pytest.raises(ReleaseRefused, match=re.escape(words)):
-        make_release(order(folder, images=order(folder).images[fitting], model_pins=pins))
+        make_release(order(folder, image=order(folder).image[fitting], model_pins=pins))
     assert not (folder / "release").exists()
 
 
 def test_a_compose_file_that_starts_nothing_is_refused(folder: Path) -> None:
     (folder / "compose.yaml").write_text("services: {}")
-    with pytest.raises(ReleaseRefused, match="compose file, line 1, the file: starts no service"):
-        make_release(order(folder, images=[], model_pins=None))
+    with pytest.raises(
+        ReleaseRefused, match="compose file: the Docker Compose file starts nothing"
+    ):
+        make_release(order(folder, image=[], model_pins=None))
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"images": []}, "--image signal-cli=…: is missing\n--image signal-tee-bot=…: is missing"),
-        ({"images": ["bot=a@sha256:" + "0" * 64]}, "--image bot: has no open place"),
-        ({"images": ["signal-cli=signal-cli:1.0"]}, "--image signal-cli: NAME=REFERENCE@sha256:…"),
-        ({"images": ["signal-cli"]}, "--image signal-cli: NAME=REFERENCE@sha256:…"),
-        ({"systems": ["measured.json"]}, "--os: LABEL=FILE"),
-        ({"systems": ["é=measured.json"]}, "--os: LABEL=FILE"),
-        ({"systems": ["2 CPUs=nowhere.json"]}, "nowhere.json: No such file or directory"),
-        ({"kms_ids": ["aab"]}, "--kms-id: the id in key_provider_info"),
-        ({"kms_ids": ["0xaa"]}, "--kms-id: the id in key_provider_info"),
-        ({"commit": "main"}, "--commit: which one of the source"),
+        ({"image": []}, "--image signal-cli=…: is missing\n--image signal-tee-bot=…: is missing"),
+        ({"image": ["bot=a@sha256:" + "0" * 64]}, "--image bot: has no open place"),
+        ({"image": ["signal-cli=signal-cli:1.0"]}, "--image signal-cli: NAME=REFERENCE@sha256:…"),
+        ({"image": ["signal-cli"]}, "--image signal-cli: NAME=REFERENCE@sha256:…"),
+        ({"os": ["measured.json"]}, "--os: LABEL=FILE"),
+        ({"os": ["é=measured.json"]}, "--os: LABEL=FILE"),
+        ({"os": ["2 CPUs=nowhere.json"]}, "nowhere.json: No such file or directory"),
+        ({"kms_id": ["aab"]}, "--kms-id: the id in key_provider_info"),
+        ({"kms_id": ["0xaa"]}, "--kms-id: the id in key_provider_info"),
+        ({"commit": "main"}, "--commit: commit of the source"),
         ({"compose": Path("nowhere.yaml")}, "nowhere.yaml: No such file or directory"),
         ({"app_compose": Path("nowhere.json")}, "nowhere.json: No such file or directory"),
     ],
@@ -366,18 +369,18 @@ def test_a_wrong_argument_is_named(folder: Path, changes: dict[str, Any], words:
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        ("measured.json", b"{}", "is not of the expected shape: `mrtd`"),
+        ("measured.json", b"{}", "measured.json: expects 96 digits from 0 to f in mrtd, rtmr0"),
         ("measured.json", b"MRTD: 00", "measured.json is not readable"),
-        ("measured.json", b"\xff", "measured.json: is no text"),
+        ("measured.json", b"\xff", "measured.json: is not text"),
         ("measured.json", b" " * 100_000, "measured.json: has more than 65536 bytes"),
         (
             "measured.json",
             json.dumps(
                 {"mrtd": "0", "rtmr0": "00" * 48, "rtmr1": "X" * 96, "rtmr2": "00" * 48}
             ).encode(),
-            "96 digits from 0 to f are expected in mrtd, rtmr1",
+            "expects 96 digits from 0 to f in mrtd, rtmr0",
         ),
-        ("compose.yaml", b"services: [", "line 1: between brackets"),
+        ("compose.yaml", b"services: [", "the compose file is not YAML"),
         ("compose.yaml", b" " * 200_000, "compose.yaml: has more than 131072 bytes"),
     ],
 )
@@ -385,7 +388,7 @@ def test_a_file_that_is_not_what_it_should_be_is_said_in_a_line(
     folder: Path, file: str, content: bytes, words: str
 ) -> None:
     (folder / file).write_bytes(content)
-    without_places: dict[str, Any] = {"images": [], "model_pins": None}
+    without_places: dict[str, Any] = {"image": [], "model_pins": None}
     changes = {} if file == "measured.json" else without_places
     with pytest.raises(MalformedEvidence, match=re.escape(words)):
         make_release(order(folder, **changes))
@@ -406,16 +409,18 @@ async def test_the_program_says_the_hash_and_what_to_do_and_its_exit_codes_tell_
 ) -> None:
     ordered = order(folder)
     given = [
-        *(f"--image={image}" for image in ordered.images),
-        f"--os={ordered.systems[0]}",
+        *(f"--image={image}" for image in ordered.image),
+        f"--os={ordered.os[0]}",
         f"--kms-id={KMS_ID}",
         "--compose=compose.yaml",
         "--model-pins=model-pins.json",
     ]
 
     async def run(*arguments: str) -> tuple[str, str, int | None]:
-        program = Path(sys.executable).with_name("signal-tee-bot")
-        return await run_process(program, "release", *arguments, folder=folder)
+        program = (sys.executable, "-m", "scripts.release")
+        return await run_process(
+            *program, *arguments, folder=folder, environment={"PYTHONPATH": str(ROOT)}
+        )
 
     printed, errors, code = await run("release", *given, f"--commit={COMMIT}")
     assert (errors, code) == ("", 0)
@@ -430,14 +435,4 @@ async def test_the_program_says_the_hash_and_what_to_do_and_its_exit_codes_tell_
     (folder / "measured.json").write_text("{}")
     printed, errors, code = await run("other", *given, f"--commit={COMMIT}")
     assert (printed, code) == ("", 1)
-    assert errors.startswith("signal-tee-bot: ")
-
-
-async def test_the_image_has_no_release_command_and_says_where_it_is(tmp_path: Path) -> None:
-    without = shutil.ignore_patterns("release.py", "__pycache__")
-    shutil.copytree(ROOT / "bot", tmp_path / "bot", ignore=without)
-    shutil.copy(ROOT / "bot/attestation/release.py", tmp_path / "bot/attestation/release.py")
-    order = ["release", "--os", "label=file", "--kms-id", KMS_ID, "folder"]
-    code, out, err = await run_command(order, {}, folder=tmp_path)
-    assert (code, out) == (1, "")
-    assert err == "signal-tee-bot: release is not part of this image; run it in a checkout\n"
+    assert errors.startswith("release: ")

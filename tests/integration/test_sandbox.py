@@ -15,18 +15,18 @@ from time import monotonic
 import pytest
 from structlog.testing import capture_logs
 
-from sandbox.errors import SandboxBug, WorkError, WorkTimeout
-from sandbox.limits import LIFE_CPU_SECONDS, MEMORY_BYTES
-from sandbox.pool import CALL_SECONDS, Limits, Sandbox
+from tests.executing import run_call
 from tests.fakes.sandbox_caller import descendants
 from tests.processes import end_of
-from tools.approval import Decision
-from tools.base import Caller, Outcome, Tool, ToolRequest, ToolResult
+from tools.base import Caller, Decision, Outcome, Tool, ToolRequest, ToolResult
 from tools.catalog import open_tools
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
-from tools.settings import ToolSettings
+from tools.sandbox.errors import SandboxBug, WorkError, WorkTimeout
+from tools.sandbox.limits import LIFE_CPU_SECONDS, MEMORY_BYTES
+from tools.sandbox.pool import CALL_SECONDS, Limits, Sandbox
+from tools.settings import ToolsSettings
 
 PROGRAM = "tests.fakes.sandbox_program"
 LIMITS = {
@@ -99,8 +99,11 @@ async def calculate(executor: ToolExecutor, expression: str) -> ToolResult:
 
 
 async def called(executor: ToolExecutor, tool: str, **arguments: object) -> ToolResult:
-    return await executor.execute(
-        ToolRequest("call_1", tool, json.dumps(arguments), Caller("someone")), Ignore(), AskNobody()
+    return await run_call(
+        executor,
+        ToolRequest("call_1", tool, json.dumps(arguments), Caller("someone")),
+        Ignore(),
+        AskNobody(),
     )
 
 
@@ -130,7 +133,7 @@ def is_running(pid: str) -> bool:
 
 
 async def test_attacks_are_refused_in_time_while_another_calculation_goes_on() -> None:
-    async with open_tools(ToolSettings()) as registry:
+    async with open_tools(ToolsSettings()) as registry:
         executor = an_executor(registry)
         for attack in ATTACKS:
             started = monotonic()
@@ -153,29 +156,31 @@ async def test_attacks_are_refused_in_time_while_another_calculation_goes_on() -
     ],
 )
 async def test_long_honest_calculations_are_done(expression: str, answer: str) -> None:
-    async with open_tools(ToolSettings()) as registry:
+    async with open_tools(ToolsSettings()) as registry:
         result = await calculate(an_executor(registry), expression)
     assert result.content == answer
 
 
 async def test_units_are_converted_in_a_sandbox_too() -> None:
-    async with open_tools(ToolSettings()) as registry:
+    async with open_tools(ToolsSettings()) as registry:
         executor = an_executor(registry)
-        miles = await called(executor, "convert_units", value=5, from_unit="km", to_unit="miles")
-        furlog = await called(executor, "convert_units", value=5, from_unit="furlog", to_unit="m")
-        nothing = await called(executor, "convert_units", value="x", from_unit="m", to_unit="m")
+        miles = await called(executor, "calculate", expression="5 km in miles")
+        furlog = await called(executor, "calculate", expression="5 furlog to m")
+        height = await called(executor, "calculate", expression=" 180 cm  in ft and in ")
+        inches = await called(executor, "calculate", expression="convert 1,000.5 in in cm")
     assert miles.content == "5 km = 3.10685596119 mi"
     assert furlog.content.startswith("There is no unit 'furlog'.")
-    assert nothing.outcome is Outcome.INVALID
+    assert height.content == "180 cm = 5 ft 10.8661417323 in"
+    assert inches.content == "1000.5 in = 2541.27 cm"
 
 
 async def test_dates_are_worked_out_with_the_clock_of_this_machine() -> None:
-    async with open_tools(ToolSettings()) as registry:
+    async with open_tools(ToolsSettings()) as registry:
         executor = an_executor(registry)
-        later = await called(executor, "shift_date", start="2026-11-22", weeks=6)
-        today = await called(executor, "shift_date", start="today")
-        between = await called(executor, "date_difference", start="2026-01-01", end="2026-01-03")
-        wrong = await called(executor, "shift_date", start="soon")
+        later = await called(executor, "date_time", start="2026-11-22", add="6 weeks")
+        today = await called(executor, "date_time", start="today")
+        between = await called(executor, "date_time", start="2026-01-01", until="2026-01-03")
+        wrong = await called(executor, "date_time", start="soon")
     now = datetime.now(UTC).date()
     assert later.content == "2027-01-03 (Sunday)"
     assert str(now) in today.content or str(now - timedelta(days=1)) in today.content
@@ -183,7 +188,7 @@ async def test_dates_are_worked_out_with_the_clock_of_this_machine() -> None:
     assert "send today, now, YYYY-MM-DD" in wrong.content
 
 
-@pytest.mark.parametrize("module", ["tools.calculator.tool", "tools.calculator.worker"])
+@pytest.mark.parametrize("module", ["tools.calculator.tool", "tools.calculator.arithmetic"])
 async def test_neither_the_bot_nor_arithmetic_loads_the_table_of_units(module: str) -> None:
     program = f"import sys, {module}; print('pint' in sys.modules, 'dateutil' in sys.modules)"
     process = await asyncio.create_subprocess_exec(
@@ -194,7 +199,7 @@ async def test_neither_the_bot_nor_arithmetic_loads_the_table_of_units(module: s
 
 
 async def test_a_thousand_calculations_at_once_are_all_done() -> None:
-    async with open_tools(ToolSettings()) as registry:
+    async with open_tools(ToolsSettings()) as registry:
         executor = an_executor(registry)
         async with asyncio.TaskGroup() as chats:
             calls = [chats.create_task(calculate(executor, f"{n} * 2")) for n in range(1_000)]
@@ -310,7 +315,7 @@ async def test_a_process_gets_no_request_when_its_life_is_over(
 ) -> None:
     async with Sandbox(PROGRAM) as sandbox:
         pid = await sandbox.call("pid")
-        monkeypatch.setattr("sandbox.pool.LIFE_SECONDS", 0.0)
+        monkeypatch.setattr("tools.sandbox.pool.LIFE_SECONDS", 0.0)
         assert await sandbox.call("pid") != pid
         assert not is_running(pid)
 

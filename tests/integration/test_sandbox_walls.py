@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from benchmarks.loop_stall import stalls
-from sandbox import pool
-from sandbox.errors import SandboxBug, WorkError, WorkTimeout
-from sandbox.limits import Limits
-from sandbox.pool import Sandbox
 from tests.fakes.hostile_worker import ARM, FATAL, REFUSED, X86_ONLY
 from tests.processes import end_of
+from tools.sandbox import pool
+from tools.sandbox.errors import SandboxBug, WorkError, WorkTimeout
+from tools.sandbox.limits import Limits
+from tools.sandbox.pool import Sandbox
 
 AS_THE_BOTS_USER = "tests.fakes.hostile_worker"
 AS_NOBODY = "tests.fakes.hostile_nobody"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.cli.console import Console
-from bot.cli.setup_draft import Draft
+from bot.cli.env import Draft
 from bot.cli.setup_model import ON_THIS_MACHINE, ask_for_model
 from tests.contract.dialects.anthropic import HARNESS as CLAUDE
 from tests.contract.dialects.anthropic import server as claude_server

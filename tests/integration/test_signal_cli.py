@@ -16,11 +16,10 @@ import pytest
 
 from bot.backoff import Backoff
 from bot.errors import SignalRejected, SignalTimeout, SignalUnavailable
-from bot.messaging.daemon_setup import DaemonSetup
-from bot.messaging.json_rpc import JsonRpcConnection
-from bot.messaging.registration import Reason, RegistrationRefused
-from bot.messaging.signal_daemon import DaemonTimeouts, SignalDaemon
-from bot.messaging.spawned import SpawnedSignalCli, SpawnTimeouts
+from bot.signal.json_rpc import JsonRpcConnection
+from bot.signal.registration import DaemonSetup, Reason, RegistrationRefused
+from bot.signal.signal_daemon import DaemonTimeouts, SignalDaemon
+from bot.signal.spawned import SpawnedSignalCli, SpawnTimeouts
 from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId
 from tests.contract.harnesses import Receiver, in_background
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
@@ -95,7 +94,7 @@ async def test_the_real_daemon_accepts_connection_and_subscription(
     messenger = SignalDaemon(f"unix:{tmp_path}/socket", NUMBER, bounds=BOUNDS)
     async with daemon(start_script, tmp_path):
         await answering(messenger)
-        async with JsonRpcConnection.connect(f"{tmp_path}/socket", unheard, unheard) as rpc:
+        async with JsonRpcConnection.connect(f"unix:{tmp_path}/socket", unheard, unheard) as rpc:
             subscription = await rpc.call("subscribeReceive", {}, seconds=10.0)
             assert isinstance(subscription, int)
             params = {"subscription": subscription}
@@ -242,7 +241,7 @@ async def test_the_real_signal_cli_of_a_killed_bot_tidies_up_and_makes_way(
 SPAWNING: Final = """
 import asyncio, sys
 from pathlib import Path
-from bot.messaging.spawned import SpawnTimeouts, SpawnedSignalCli
+from bot.signal.spawned import SpawnTimeouts, SpawnedSignalCli
 asyncio.run(SpawnedSignalCli(Path(sys.argv[1]), data_dir=Path(sys.argv[2])).run())
 """
 

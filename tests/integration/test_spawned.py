@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,15 +18,15 @@ import structlog
 
 from bot.backoff import Backoff
 from bot.errors import SettingsError, SignalUnavailable
-from bot.messaging.signal_daemon import DaemonTimeouts, SignalDaemon
-from bot.messaging.spawned import (
+from bot.observability.metrics import SIGNAL_CLI_RESTARTS
+from bot.signal.signal_daemon import DaemonTimeouts, SignalDaemon
+from bot.signal.spawned import (
     RESTART,
     STOP_SECONDS,
     SpawnedSignalCli,
     SpawnTimeouts,
     socket_path,
 )
-from bot.observability.metrics import SIGNAL_CLI_RESTARTS
 from conversation_store.models import ChatId
 from tests.contract.harnesses import Receiver, in_background
 from tests.fakes.signal_cli_program import (
@@ -45,7 +46,7 @@ BOUNDS: Final = DaemonTimeouts(backoff=SOON)
 BOT_PROGRAM: Final = """
 import asyncio, sys
 from pathlib import Path
-from bot.messaging.spawned import SpawnedSignalCli
+from bot.signal.spawned import SpawnedSignalCli
 asyncio.run(SpawnedSignalCli(Path(sys.argv[1])).run())
 """
 
@@ -82,9 +83,12 @@ def notes(folder: Path) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def spawned(folder: Path, **options: Any) -> AsyncIterator[SpawnedSignalCli]:
+async def spawned(
+    folder: Path, *, patience: SpawnTimeouts | None = None, **options: Any
+) -> AsyncIterator[SpawnedSignalCli]:
     """Run it in the background until the end of the block."""
-    signal_cli = SpawnedSignalCli(folder / "socket", backoff=SOON, stop_seconds=1.0, **options)
+    patience = replace(patience or SpawnTimeouts(), stop=1.0)
+    signal_cli = SpawnedSignalCli(folder / "socket", backoff=SOON, patience=patience, **options)
     async with in_background(signal_cli.run()):
         yield signal_cli
 

@@ -18,20 +18,19 @@ from tools.base import Caller, ToolRequest
 from tools.catalog import CATALOG, open_tools
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
-from tools.settings import ToolSettings, WorkspaceSettings
+from tools.settings import ToolsSettings, WorkspaceSettings
 from tools.workspace.workspaces import Workspaces
-from sandbox.policy import SandboxPolicy
+from tools.sandbox.policy import SandboxPolicy
 from pathlib import Path
 
-class Quiet:
-    async def starting(self, request): pass
-    async def finished(self, result): pass
+async def never(*_): raise AssertionError
+async def quiet(_): pass
 
 async def main():
-    wanted = ToolSettings(disabled=frozenset(CATALOG) - {"roll_dice", "qr_code"})
-    folders = WorkspaceSettings(Path("workspaces"), everyone=True)
+    wanted = ToolsSettings(disabled=frozenset(CATALOG) - {"roll_dice", "qr_code"})
+    settings = WorkspaceSettings(**{"for": "everyone"})
     async with (
-        Workspaces(folders, str, SandboxPolicy()) as workspaces,
+        Workspaces(Path("workspaces"), settings, str, SandboxPolicy()) as workspaces,
         open_tools(wanted, workspaces=workspaces) as registry,
     ):
         executor = ToolExecutor(
@@ -39,7 +38,9 @@ async def main():
         )
         for name, arguments in json.loads(sys.argv[1]):
             request = ToolRequest("call_1", name, arguments, Caller("someone", "here"))
-            result = await executor.execute(request, Quiet(), None)
+            result = await executor.execute(
+                request, ask=never, starting=never, finished=quiet
+            )
             print(result.outcome, result.content[:80], *[f.data[1:4] for f in result.files])
 
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
@@ -61,7 +62,7 @@ def put_into(
     folder: Path, name: str, tool: str, imported: str, entry: str, *, table: str = "CATALOG"
 ) -> None:
     """Do to a copy of the tools what the document says."""
-    for package in ("tools", "documents", "sandbox"):
+    for package in ("tools",):
         shutil.copytree(ROOT / package, folder / package)
     (folder / f"tools/{name}.py").write_text(tool)
     catalog = folder / "tools/catalog.py"

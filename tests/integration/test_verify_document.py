@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -18,14 +19,15 @@ import pytest
 
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Check, Report, Verdict, claimed, failed, not_checked
-from bot.attestation.near_ai.evidence import ModelEvidence, NrasAnswer
+from bot.attestation.near_ai.nvidia import NrasAnswer
+from bot.attestation.near_ai.report import ModelEvidence
 from bot.attestation.near_ai.verification import verify_model
 from bot.attestation.quote import Collateral, TdQuote, low_s
-from bot.attestation.report import LABELS, MODEL_LABELS, PARTS, conclusion
-from bot.attestation.verification import verify_bundle
-from bot.cli.release import COMPOSE_FILE
-from bot.cli.verify import VerifyRequest, verify
+from bot.attestation.report import LABELS, PARTS, conclusion
+from bot.attestation.verification import Asked, verify_bundle
+from bot.cli.verify import verify
 from bot.config.settings import Settings
+from scripts.release import COMPOSE_FILE
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.pccs import pccs
 from tests.fakes.soft_bundle import CHALLENGE, POLICY, STATEMENT, soft_bundle, soft_release
@@ -67,17 +69,17 @@ def challenge() -> str:
     return str(words)
 
 
-def request(arguments: list[str], folder: Path, pccs_url: str) -> VerifyRequest:
+def request(arguments: list[str], folder: Path, pccs_url: str) -> Namespace:
     """What bot/cli makes of a command."""
     options = dict(pairwise(arguments))
-    return VerifyRequest(
+    return Namespace(
         bundle=folder / arguments[1],
         challenge=options["--challenge"],
         safety_number=options.get("--safety-number"),
         release=folder / options["--release"] if "--release" in options else None,
         collateral=[folder / options["--collateral"]] if "--collateral" in options else [],
-        pccs_url=pccs_url,
-        as_json="--json" in arguments,
+        pccs=pccs_url,
+        json="--json" in arguments,
     )
 
 
@@ -153,7 +155,7 @@ def recorded_bundle() -> Bundle:
     evidence = recorded_getquote("quote-report")
     assert isinstance(evidence.event_log, str)
     quote = low_s(evidence.quote)  # as a bot hands it out
-    return Bundle(STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}", None)
+    return Bundle(STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}", None, None)
 
 
 async def test_a_genuine_quote_that_was_made_for_something_else_proves_nothing_about_the_bot(
@@ -209,7 +211,7 @@ async def run(*arguments: str, folder: Path) -> tuple[str, str, int | None]:
 def publishing() -> list[str]:
     """What the document has a publisher type into a shell."""
     shells = re.findall(r"```sh\n(.*?)```", DOCUMENT, re.DOTALL)
-    return [shell for shell in shells if shell.startswith(f"{PROGRAM} release ")]
+    return [shell for shell in shells if shell.startswith("python -m scripts.release ")]
 
 
 @pytest.fixture
@@ -234,7 +236,10 @@ async def test_a_release_that_is_made_by_the_document_proves_a_bot_by_the_docume
     laptop: Laptop, source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert len(publishing()) == 2
-    search = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    search = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+    }
     for command in publishing():
         _, *ended = await run_process("sh", "-c", command, folder=source, environment=search)
         assert ended == ["", 0]
@@ -252,7 +257,7 @@ async def test_a_release_that_is_made_by_the_document_proves_a_bot_by_the_docume
 
 
 def test_the_files_and_variables_that_a_publisher_reads_of_are_those_there_are() -> None:
-    section = DOCUMENT.split("## For who publishes a release")[1]
+    section = DOCUMENT.split("## Publish a release")[1]
     compose = (ROOT / COMPOSE_FILE).read_text()
     variables = set(re.findall(r"`(SIGNAL_+[A-Z_]+)`", section))
     assert variables == {"SIGNAL__PHONE_NUMBER", "SIGNAL_CAPTCHA", "SIGNAL_CODE"}
@@ -266,7 +271,7 @@ def test_the_files_and_variables_that_a_publisher_reads_of_are_those_there_are()
 
 
 def test_every_line_is_explained_under_the_words_that_the_table_shows() -> None:
-    assert rows() == {**LABELS, **MODEL_LABELS}
+    assert rows() == LABELS
     plain = " ".join(DOCUMENT.split())
     for part in PARTS.values():
         assert f"*{part}*" in plain
@@ -318,7 +323,7 @@ async def test_every_check_that_can_be_made_is_explained_and_no_other(
     known = Collateral.parse(laptop.platform.collateral)
     shown = verify_bundle(
         sealed,
-        challenge=CHALLENGE,
+        Asked(CHALLENGE),
         collateral=lambda _: known,
         now=CLOCK,
         look_at_model=False,

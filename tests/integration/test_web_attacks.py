@@ -28,7 +28,7 @@ from tests.fakes.web_server import (
 )
 from tests.integration.web_pages import everywhere, only_one, pdf, web_fetch
 from tools.base import Outcome
-from tools.web.client import FetchBounds, open_web_client
+from tools.web.client import FetchBounds, new_web_client
 from tools.web.guard import AddressRefused
 
 TIMEOUT_SECONDS = 10.0
@@ -109,7 +109,7 @@ REDIRECTS = [
 
 SIZES = [
     Attack("gzip bomb", packed(bomb(50), "gzip"), "larger than 5 MB"),
-    Attack("deflate bomb", packed(zlib.compress(b"x" * 50 * MEGABYTE), "deflate"), "than 5 MB"),
+    Attack("deflate bomb", packed(zlib.compress(b"x" * 50 * MEGABYTE), "deflate"), "in a way"),
     Attack("nested gzip", packed(gzip.compress(bomb(50)), "gzip, gzip"), "compressed in a way"),
     Attack("gzip in gzip", packed(gzip.compress(bomb(50)), "gzip"), "a compressed file"),
     Attack("unasked coding", packed(b"x", "br"), r"compressed in a way that I cannot read \(br\)"),
@@ -131,7 +131,7 @@ SIZES = [
     Attack(
         "a chunk's extension without end",
         endless(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;", b"x" * 65_536),
-        "does not speak proper HTTP",
+        "too much around",
     ),
     Attack(
         "trailers without end",
@@ -405,10 +405,8 @@ async def test_no_page_redirects_to_the_operators_own_server() -> None:
     async with (
         web_server({"/": answer(b"{}", keep_alive=True)}, host="127.0.0.2") as own,
         web_server({"/": redirect(own.url("/"))}) as page,
-        open_web_client(
-            operator_urls=[own.url("/")], permits=only_one, lookup=everywhere
-        ) as client,
     ):
+        client = new_web_client(operator_urls=[own.url("/")], permits=only_one, lookup=everywhere)
         await client.request(own.url("/"))
         with pytest.raises(AddressRefused, match=PRIVATE):
             await client.request(page.url("/"))

@@ -11,24 +11,28 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 import pytest
+from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from sandbox.pool import Sandbox
+from tests.executing import run_call
 from tests.fakes import brave, duckduckgo
 from tests.fakes.brave import KEY, Answer, BraveApi, brave_api, error
 from tests.fakes.duckduckgo import DuckDuckGoPage, Page, duckduckgo_page
-from tools.approval import Decision
-from tools.base import Caller, Outcome, Tool, ToolRequest, ToolResult
+from tools.base import Caller, Decision, Outcome, Tool, ToolRequest, ToolResult
 from tools.catalog import open_tools
 from tools.errors import ToolError
 from tools.executor import ToolExecutor
-from tools.probing import probe
 from tools.rate_limits import RateLimits
-from tools.registry import Registry
+from tools.registry import Registry, probe
+from tools.sandbox.pool import Sandbox
 from tools.schema import tool_from
-from tools.settings import SearchProvider, ToolSettings, WebSearchSettings
-from tools.web.duckduckgo import MAX_PAGE_BYTES
-from tools.web.search import MAX_REMEMBERED, REMEMBERED_SECONDS, open_web_search
+from tools.settings import ToolsSettings, WebSearchSettings
+from tools.web.search import (
+    MAX_PAGE_BYTES,
+    MAX_REMEMBERED,
+    REMEMBERED_SECONDS,
+    open_web_search,
+)
 
 REFUSED = "Brave refuses TOOLS__WEB_SEARCH__API_KEY."
 HUMAN = (
@@ -93,7 +97,7 @@ class Bot:
 
     async def call(self, **arguments: object) -> ToolResult:
         request = ToolRequest("call_1", "web_search", json.dumps(arguments), Caller("someone"))
-        return await self._executor.execute(request, Nobody(), Nobody())
+        return await run_call(self._executor, request, Nobody(), Nobody())
 
     async def run(self, query: str) -> str:
         """Search without the executor, and so without its limit of calls."""
@@ -103,9 +107,9 @@ class Bot:
         assert isinstance(result, str)
         return result
 
-    async def read(self, query: str = "night trains", **arguments: object) -> str:
+    async def read(self, query: str = "night trains") -> str:
         """Return what a search found, without the frame around what strangers wrote."""
-        result = await self.call(query=query, **arguments)
+        result = await self.call(query=query)
         assert result.outcome is Outcome.OK, result.content
         begin, *lines, end = result.content.splitlines()
         assert begin.startswith("[Untrusted content from web_search")
@@ -123,14 +127,16 @@ class Bot:
 async def a_bot_with_brave(
     api: BraveApi, *, key: str = KEY, max_results: int = 5, clock: Clock | None = None
 ) -> AsyncIterator[Bot]:
-    settings = WebSearchSettings(api_key=key, url=api.url, max_results=max_results)
+    settings = WebSearchSettings(api_key=SecretStr(key), url=api.url, max_results=max_results)
     async with open_web_search(settings, now=clock or monotonic) as search:
         yield Bot(search)
 
 
 @asynccontextmanager
-async def a_bot_with_duckduckgo(page: DuckDuckGoPage) -> AsyncIterator[Bot]:
-    settings = WebSearchSettings(provider=SearchProvider.DUCKDUCKGO, url=page.url)
+async def a_bot_with_duckduckgo(
+    page: DuckDuckGoPage, *, max_results: int = 5
+) -> AsyncIterator[Bot]:
+    settings = WebSearchSettings(provider="duckduckgo", url=page.url, max_results=max_results)
     async with open_web_search(settings) as search:
         yield Bot(search)
 
@@ -154,13 +160,13 @@ async def test_results_are_numbered_plain_and_safe_to_open() -> None:
 
 async def test_brave_is_asked_with_the_key_for_plain_web_results() -> None:
     async with brave_api() as api, a_bot_with_brave(api) as bot:
-        await bot.read("  night   trains\n& more ", count=3)
+        await bot.read("  night   trains\n& more ")
         (request,) = api.requests
         assert request.headers["x-subscription-token"] == KEY
         assert request.headers["accept"] == "application/json"
         assert request.parameters == {
             "q": "night trains & more",
-            "count": "3",
+            "count": "5",
             "safesearch": "moderate",
             "text_decorations": "false",
             "result_filter": "web",
@@ -169,10 +175,9 @@ async def test_brave_is_asked_with_the_key_for_plain_web_results() -> None:
 
 async def test_no_more_results_are_written_than_were_asked_for() -> None:
     async with brave_api() as api, a_bot_with_brave(api, max_results=3) as bot:
-        assert "[2]" not in await bot.read(count=1)
         assert "[3]" in await bot.read()
         assert "[4]" not in await bot.read()
-        assert [request.parameters["count"] for request in api.requests] == ["1", "3"]
+        assert [request.parameters["count"] for request in api.requests] == ["3"]
 
 
 async def test_long_texts_are_cut_and_addresses_that_mislead_are_left_out() -> None:
@@ -210,8 +215,6 @@ async def test_nothing_found_is_said(body: str) -> None:
         ({"query": "x" * 401}, "should have at most 400 characters"),
         ({"query": "a " * 51}, "The query has 51 words; at most 50 are possible."),
         ({"query": "夜" * 400}, "The query is too long; say it in fewer words."),
-        ({"query": "trains", "count": 0}, "should be greater than or equal to 1"),
-        ({"query": "trains", "count": 6}, "should be less than or equal to 5"),
     ],
 )
 async def test_what_cannot_be_searched_for_is_said_and_not_asked(
@@ -371,11 +374,9 @@ async def test_the_same_search_is_made_once_in_ten_minutes() -> None:
         clock.seconds = REMEMBERED_SECONDS - 1
         assert await bot.read(" night\ttrains ") == first
         assert len(api.requests) == 1
-        await bot.read("night trains", count=2)
-        assert len(api.requests) == 2
         clock.seconds = REMEMBERED_SECONDS
         await bot.read("night trains")
-        assert len(api.requests) == 3
+        assert len(api.requests) == 2
 
 
 async def test_only_the_latest_searches_are_remembered() -> None:
@@ -421,12 +422,12 @@ async def test_the_key_is_in_no_text_that_this_program_writes(answer: Answer) ->
             result = await bot.call(query="night trains")
             with pytest.raises(ToolError) as raised:
                 await bot.run("night trains")
-        settings = WebSearchSettings(api_key=KEY)
+        settings = WebSearchSettings(api_key=SecretStr(KEY))
         written = (
             result,
             logs,
             settings,
-            ToolSettings(web_search=settings),
+            ToolsSettings(web_search=settings),
             bot.search,
             bot.registry.absent,
             traceback.format_exception(raised.value),
@@ -436,7 +437,7 @@ async def test_the_key_is_in_no_text_that_this_program_writes(answer: Answer) ->
 
 
 async def test_without_a_key_only_the_search_is_absent() -> None:
-    async with open_tools(ToolSettings()) as registry:
+    async with open_tools(ToolsSettings()) as registry:
         assert registry.absent["web_search"] == (
             "No key: set TOOLS__WEB_SEARCH__API_KEY, or TOOLS__WEB_SEARCH__PROVIDER=duckduckgo."
         )
@@ -445,8 +446,8 @@ async def test_without_a_key_only_the_search_is_absent() -> None:
 
 
 async def test_an_address_that_can_never_be_asked_makes_the_search_absent() -> None:
-    settings = WebSearchSettings(api_key=KEY, url="http://name:password@search.example")
-    async with open_tools(ToolSettings(web_search=settings)) as registry:
+    settings = WebSearchSettings(api_key=SecretStr(KEY), url="http://name:password@search.example")
+    async with open_tools(ToolsSettings(web_search=settings)) as registry:
         reason = registry.absent["web_search"]
         assert reason.startswith("TOOLS__WEB_SEARCH__URL cannot be asked: ")
         assert "password@" not in reason
@@ -455,7 +456,7 @@ async def test_an_address_that_can_never_be_asked_makes_the_search_absent() -> N
 async def test_a_server_that_is_not_there_is_a_sentence() -> None:
     async with brave_api() as api:
         gone = api.url
-    async with open_web_search(WebSearchSettings(api_key=KEY, url=gone)) as search:
+    async with open_web_search(WebSearchSettings(api_key=SecretStr(KEY), url=gone)) as search:
         assert await Bot(search).complaint() == "No connection to 127.0.0.1 could be made."
 
 
@@ -477,8 +478,8 @@ async def test_duckduckgos_page_is_read_as_results() -> None:
 
 
 async def test_only_as_many_of_duckduckgos_results_are_written_as_were_asked_for() -> None:
-    async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
-        assert "[2]" not in await bot.read(count=1)
+    async with duckduckgo_page() as page, a_bot_with_duckduckgo(page, max_results=1) as bot:
+        assert "[2]" not in await bot.read()
 
 
 @pytest.mark.parametrize(
@@ -572,11 +573,11 @@ def test_without_its_package_duckduckgo_is_absent() -> None:
 import asyncio, sys
 sys.modules["ddgs"] = None  # as if it were not installed
 from tools.catalog import open_tools
-from tools.settings import SearchProvider, ToolSettings, WebSearchSettings
+from tools.settings import ToolsSettings, WebSearchSettings
 
 async def main():
-    search = WebSearchSettings(provider=SearchProvider.DUCKDUCKGO)
-    async with open_tools(ToolSettings(web_search=search)) as registry:
+    search = WebSearchSettings(provider="duckduckgo")
+    async with open_tools(ToolsSettings(web_search=search)) as registry:
         print(registry.absent["web_search"])
 
 asyncio.run(main())

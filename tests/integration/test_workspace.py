@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
 import stat
@@ -10,19 +11,19 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.errors import WorkError
-from sandbox.policy import SandboxPolicy
 from tests.e2e.disks import memory_disk, mounted
 from tests.fakes.hostile_in_folder import ROOT_OF_PROCESS
-from tools.settings import SharedFolder, WorkspaceSettings
+from tools.sandbox.errors import WorkError
+from tools.sandbox.policy import SandboxPolicy
+from tools.settings import WorkspaceSettings
 from tools.workspace.inside.reading import MAX_FOUND_LINES, MAX_LISTED
-from tools.workspace.inside.snapshots import MAX_BYTES, MAX_FILE_BYTES
-from tools.workspace.rights import give_back
+from tools.workspace.removal import give_back
 from tools.workspace.workspaces import MAX_OPEN, MAX_SENT_BYTES, Workspace, Workspaces
 
 SECRET = "the key of the store"
@@ -34,18 +35,29 @@ def names_in(folder: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def workspaces(tmp_path: Path, **bounds: int) -> AsyncIterator[Workspaces]:
-    settings = WorkspaceSettings(tmp_path / "workspaces", **bounds)  # type: ignore[arg-type]
-    async with Workspaces(settings, lambda chat: f"of-{chat}", SandboxPolicy()) as found:
+async def workspaces(tmp_path: Path, **settings: Any) -> AsyncIterator[Workspaces]:
+    async with Workspaces(
+        tmp_path / "workspaces",
+        WorkspaceSettings(**settings),
+        lambda chat: f"of-{chat}",
+        SandboxPolicy(),
+    ) as found:
         yield found
 
 
 @asynccontextmanager
-async def workspace(tmp_path: Path, **bounds: int) -> AsyncIterator[tuple[Workspace, Path]]:
+async def workspace(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Workspace, Path]]:
     """Provide a workspace, and where its files lie on the disk."""
     (tmp_path / "secret").write_text(SECRET)
-    async with workspaces(tmp_path, **bounds) as found:
+    async with workspaces(tmp_path, **settings) as found:
         yield found.of(CHAT), tmp_path / "workspaces" / f"of-{CHAT}" / "files"
+
+
+async def listed(workspace: Workspace, **arguments: object) -> str:
+    """Return the listed paths, sorted and without the files' sizes and times."""
+    text = await workspace.do("list_files", **arguments)
+    paths = [re.sub(r" \([\d,]+ bytes?, [-\d]+ [:\d]+ UTC\)$", "", one) for one in text.split("\n")]
+    return "\n".join(sorted(paths, key=lambda path: (path.startswith("["), path)))
 
 
 async def refusal(workspace: Workspace, deed: str, **arguments: object) -> str:
@@ -57,10 +69,10 @@ async def refusal(workspace: Workspace, deed: str, **arguments: object) -> str:
 
 async def test_files_are_written_read_changed_found_and_deleted(tmp_path: Path) -> None:
     async with workspace(tmp_path) as (here, _):
-        assert await here.do("list_files") == "[Nothing is there.]"
+        assert await listed(here) == "[Nothing is there.]"
         written = await here.do("write_file", file_path="notes/a.txt", content="one\ntwo\nthree\n")
         assert written == "Wrote notes/a.txt: 3 lines, 14 bytes."
-        assert await here.do("list_files", recursive=True) == "notes/\nnotes/a.txt"
+        assert await listed(here, recursive=True) == "notes/\nnotes/a.txt"
         assert await here.do("read_file", file_path="notes/a.txt") == "1\tone\n2\ttwo\n3\tthree"
         part = await here.do("read_file", file_path="notes/a.txt", offset=2, limit=1)
         assert part == "2\ttwo\n[1 more line; go on at offset 3.]"
@@ -72,14 +84,14 @@ async def test_files_are_written_read_changed_found_and_deleted(tmp_path: Path) 
         assert (
             await here.do("search_files", query="^a.d", regex=True) == "notes/a.txt:3: and a half"
         )
-        assert await here.do("find_files", pattern="*.txt") == "notes/a.txt"
-        assert await here.do("find_files", pattern="**/*.md") == "[No file fits.]"
-        info = await here.do("file_info", file_path="notes/a.txt")
-        assert info.startswith("exists: yes\nkind: file\nsize: 23 bytes\nmodified: ")
-        assert "!undo" in await here.do("delete_file", file_path="notes/a.txt")
-        assert await here.do("file_info", file_path="notes/a.txt") == (
-            "exists: no (There is no notes/a.txt.)"
-        )
+        assert await listed(here, pattern="*.txt") == "[Nothing is there.]"
+        assert await listed(here, pattern="*.txt", recursive=True) == "notes/a.txt"
+        assert await listed(here, pattern="**/*.md", recursive=True) == "[Nothing is there.]"
+        info = await here.do("list_files", directory="notes")
+        assert re.fullmatch(r"notes/a\.txt \(23 bytes, \d{4}-\d\d-\d\d \d\d:\d\d UTC\)", info)
+        deleted = await here.do("delete_file", file_path="notes/a.txt")
+        assert deleted == "Deleted notes/a.txt."
+        assert await listed(here, directory="notes") == "[Nothing is there.]"
 
 
 async def test_a_text_that_is_not_there_once_is_not_replaced_and_counted(tmp_path: Path) -> None:
@@ -106,7 +118,7 @@ async def test_an_edit_keeps_encoding_and_line_ends(
     tmp_path: Path, before: bytes, after: bytes
 ) -> None:
     async with workspace(tmp_path) as (here, files):
-        await here.do("list_files")
+        await listed(here)
         (files / "a").write_bytes(before)
         await here.do("edit_file", file_path="a", old_text="two\n", new_text="2\nand\n")
         assert (files / "a").read_bytes() == after
@@ -114,26 +126,11 @@ async def test_an_edit_keeps_encoding_and_line_ends(
 
 async def test_a_letter_that_an_encoding_lacks_changes_nothing(tmp_path: Path) -> None:
     async with workspace(tmp_path) as (here, files):
-        await here.do("list_files")
+        await listed(here)
         (files / "a").write_bytes(b"caf\xe9")
         said = await refusal(here, "edit_file", file_path="a", old_text="c", new_text="שלום")
         assert said.startswith("The file is written in cp1252")
         assert (files / "a").read_bytes() == b"caf\xe9"
-
-
-async def test_what_was_overwritten_or_deleted_comes_back_newest_first(tmp_path: Path) -> None:
-    async with workspace(tmp_path) as (here, _):
-        for content in ("first", "second", "third"):
-            await here.do("write_file", file_path="a", content=content)
-        await here.do("write_file", file_path="folder/b", content="b")
-        await here.do("delete_file", file_path="folder")
-        assert await here.do("undo") == "folder"
-        assert await here.do("read_file", file_path="folder/b") == "1\tb"
-        assert await here.do("undo") == "a"
-        assert await here.do("read_file", file_path="a") == "1\tsecond"
-        assert await refusal(here, "undo") == (
-            "Nothing was overwritten or deleted in the last day."
-        )
 
 
 async def test_what_is_sent_gets_a_name_that_is_free(tmp_path: Path) -> None:
@@ -177,7 +174,6 @@ PATHS_OUT = [
 
 LISTING: Mapping[str, Mapping[str, object]] = {
     "list_files": {},
-    "find_files": {"pattern": "*"},
     "search_files": {"query": "key"},
 }
 CHANGING: Mapping[str, Mapping[str, object]] = {
@@ -220,14 +216,13 @@ def traps(files: Path) -> None:
 
 async def test_no_path_leads_out_and_none_makes_anybody_wait(tmp_path: Path) -> None:
     async with workspace(tmp_path) as (here, files):
-        await here.do("list_files")
+        await listed(here)
         traps(files)
         for path in PATHS_OUT:
             for deed in ("read_file", "fetch"):
                 said = await refusal(here, deed, file_path=path)
                 assert said.endswith(".")
                 assert SECRET not in said
-            assert SECRET not in await here.do("file_info", file_path=path)
             for deed, arguments in LISTING.items():
                 found = await said_of(here, deed, directory=path, **arguments)
                 assert SECRET not in found
@@ -236,7 +231,7 @@ async def test_no_path_leads_out_and_none_makes_anybody_wait(tmp_path: Path) -> 
 
 async def test_nothing_outside_is_changed(tmp_path: Path) -> None:
     async with workspace(tmp_path) as (here, files):
-        await here.do("list_files")
+        await listed(here)
         for path in PATHS_OUT:
             traps(files)
             for deed, arguments in CHANGING.items():
@@ -280,9 +275,9 @@ async def test_a_file_that_is_swapped_for_a_link_while_it_is_read_leads_nowhere(
 
 async def test_names_are_shown_with_nothing_hidden_in_them(tmp_path: Path) -> None:
     async with workspace(tmp_path) as (here, files):
-        await here.do("list_files")
+        await listed(here)
         (files / "a\nb\u202egpj.exe").touch()
-        assert await here.do("list_files") == "a⟨U+000A⟩b⟨U+202E⟩gpj.exe"
+        assert await listed(here) == "a⟨U+000A⟩b⟨U+202E⟩gpj.exe"
 
 
 async def test_what_is_no_text_is_said_to_be_none(tmp_path: Path) -> None:
@@ -298,11 +293,11 @@ async def test_what_is_no_text_is_said_to_be_none(tmp_path: Path) -> None:
 
 async def test_lists_lines_and_places_are_bounded(tmp_path: Path) -> None:
     async with workspace(tmp_path) as (here, files):
-        await here.do("list_files")
+        await listed(here)
         for number in range(MAX_LISTED + 7):
             (files / f"{number:04}").touch()
         (files / "long").write_text("x" * 1_000_000 + "\n" + "find me\n" * 1_000)
-        assert (await here.do("list_files")).endswith("\n[8 more]")
+        assert (await listed(here)).endswith("\n[8 more]")
         found = await here.do("search_files", query="find me")
         assert len(found.splitlines()) == MAX_FOUND_LINES + 1
         line = (await here.do("read_file", file_path="long", limit=1)).splitlines()[0]
@@ -367,7 +362,6 @@ async def test_cells_of_a_notebook_are_read_and_changed_one_at_a_time(tmp_path: 
             8,
         )
         assert changed["metadata"] == NOTEBOOK["metadata"]
-        assert await here.do("undo") == "a.ipynb"
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "no JSON", '{"nbformat": 4}', "[" * 9_000, "1"])
@@ -380,16 +374,16 @@ async def test_what_is_no_notebook_is_said(tmp_path: Path, content: str) -> None
 
 
 async def test_a_full_workspace_takes_nothing_and_says_so(tmp_path: Path) -> None:
-    async with workspace(tmp_path, quota_bytes=100_000, max_files=4) as (here, _):
-        await here.do("write_file", file_path="a", content="x" * 60_000)
-        said = await refusal(here, "write_file", file_path="b", content="x" * 60_000)
+    async with workspace(tmp_path, quota_mb=1, max_files=4) as (here, _):
+        await here.do("write_file", file_path="a", content="x" * 600_000)
+        said = await refusal(here, "write_file", file_path="b", content="x" * 600_000)
         assert said.startswith("The workspace is full: ")
-        await here.do("write_file", file_path="a", content="y" * 60_000)  # in place of the other
+        await here.do("write_file", file_path="a", content="y" * 600_000)  # in place of the other
         for name in ("b", "c", "d"):
             await here.do("write_file", file_path=name, content="")
         said = await refusal(here, "write_file", file_path="e", content="")
         assert said.startswith("The workspace has 4 files and folders")
-        assert await here.do("list_files") == "a\nb\nc\nd"
+        assert await listed(here) == "a\nb\nc\nd"
 
 
 async def test_on_a_full_disk_nothing_is_half_written(tmp_path: Path) -> None:
@@ -401,7 +395,7 @@ async def test_on_a_full_disk_nothing_is_half_written(tmp_path: Path) -> None:
             said = await refusal(here, "write_file", file_path="a", content="x" * 50_000)
             assert said == "The disk is full; nothing was written."
             assert await here.do("read_file", file_path="a") == "1\twhole"
-            assert await here.do("list_files") == "a"
+            assert await listed(here) == "a"
             disk.make_room()
             await here.do("write_file", file_path="a", content="new")
 
@@ -424,7 +418,6 @@ async def test_where_nothing_can_be_written_files_are_read_and_all_else_is_a_sen
                 assert said == "The disk may only be read; nothing was written."
             with pytest.raises(WorkError, match="disk may only be read"):
                 await here.receive("b", b"data")
-            assert "disk may only be read" in await refusal(here, "undo")
             with pytest.raises(WorkError, match="Some files could not be deleted"):
                 await found.clear(CHAT)
             assert await found.forget_unused(-1) == 0
@@ -450,11 +443,11 @@ async def test_files_are_gone_when_they_are_cleared_or_unused_for_long(tmp_path:
         for chat in ("cleared", "unused", "used"):
             await found.of(chat).do("write_file", file_path="a", content="words")
         await found.clear("cleared")
-        assert await found.of("cleared").do("list_files") == "[Nothing is there.]"
+        assert await listed(found.of("cleared")) == "[Nothing is there.]"
         await found.clear("cleared")
         os.utime(tmp_path / "workspaces" / "of-unused", (0, 0))
         assert await found.forget_unused(60) == 1
-        assert await found.of("used").do("list_files") == "a"
+        assert await listed(found.of("used")) == "a"
         assert names_in(tmp_path / "workspaces") == ["of-used"]
 
 
@@ -507,17 +500,16 @@ async def with_shared(tmp_path: Path, *, writable: bool) -> AsyncIterator[tuple[
     (shared / "below" / "b.txt").write_text("me too")
     (shared / "link").symlink_to(tmp_path / "secret")
     (tmp_path / "secret").write_text(SECRET)
-    folder = SharedFolder("pictures", shared, writable=writable)
-    settings = WorkspaceSettings(tmp_path / "workspaces", shared=(folder,))
-    async with Workspaces(settings, lambda chat: f"of-{chat}", SandboxPolicy()) as found:
+    folder = f"{shared}:rw" if writable else f"{shared}"
+    async with workspaces(tmp_path, folders={"pictures": folder}) as found:
         yield found.of(CHAT, sees_shared=True), shared
 
 
 async def test_a_folder_of_the_machine_is_read_below_shared(tmp_path: Path) -> None:
     async with with_shared(tmp_path, writable=False) as (here, shared):
-        assert await here.do("list_files", directory="shared") == "shared/pictures/"
-        listed = await here.do("list_files", directory="./shared//pictures", recursive=True)
-        assert listed.splitlines() == [
+        assert await listed(here, directory="shared") == "shared/pictures/"
+        found = await listed(here, directory="./shared//pictures", recursive=True)
+        assert found.splitlines() == [
             *("shared/pictures/a.txt", "shared/pictures/below/"),
             *("shared/pictures/below/b.txt", "shared/pictures/link"),
         ]
@@ -544,7 +536,7 @@ async def test_in_a_folder_that_may_be_changed_files_are_changed_whole(tmp_path:
         await here.do("write_file", file_path="shared/pictures/new/c.txt", content="written")
         await here.do("edit_file", file_path="shared/pictures/a.txt", old_text="me", new_text="you")
         gone = await here.do("delete_file", file_path="shared/pictures/below")
-        assert gone == "Deleted below. It is gone for good."
+        assert gone == "Deleted below."
         assert names_in(shared) == ["a.txt", "link", "new"]
         assert (shared / "a.txt").read_text() == "find you"
         assert (tmp_path / "secret").read_text() == SECRET
@@ -553,19 +545,17 @@ async def test_in_a_folder_that_may_be_changed_files_are_changed_whole(tmp_path:
 async def test_who_does_not_see_them_has_a_folder_of_that_name_like_any_other(
     tmp_path: Path,
 ) -> None:
-    folder = SharedFolder("pictures", tmp_path)
-    settings = WorkspaceSettings(tmp_path / "workspaces", shared=(folder,))
-    async with Workspaces(settings, lambda chat: f"of-{chat}", SandboxPolicy()) as found:
+    async with workspaces(tmp_path, folders={"pictures": f"{tmp_path}"}) as found:
         here = found.of(CHAT)
         await here.do("write_file", file_path="shared/pictures/a", content="own")
-        assert await here.do("list_files", recursive=True) == (
+        assert await listed(here, recursive=True) == (
             "shared/\nshared/pictures/\nshared/pictures/a"
         )
 
 
 CLOSED: dict[str, tuple[str, dict[str, object]]] = {
     "list": ("list_files", {"recursive": True}),
-    "find": ("find_files", {"pattern": "*.txt"}),
+    "find": ("list_files", {"pattern": "*.txt", "recursive": True}),
     "search": ("search_files", {"query": "two"}),
     "read": ("read_file", {"file_path": "a/b/two.txt"}),
     "fetch": ("fetch", {"file_path": "a/b/two.txt"}),
@@ -611,21 +601,6 @@ async def test_a_workspace_that_was_closed_by_a_kill_is_opened_by_the_next_start
         assert await here.do("read_file", file_path="a/b.txt") == "1\tkept"
 
 
-async def test_what_was_kept_with_closed_folders_in_it_comes_back_and_goes(tmp_path: Path) -> None:
-    async with workspace(tmp_path, quota_bytes=2**20) as (here, files):
-        await here.do("write_file", file_path="a/b/c.txt", content="kept")
-        (files / "a" / "b").chmod(0)
-        await here.do("delete_file", file_path="a")
-        await here.do("undo")
-        assert await here.do("read_file", file_path="a/b/c.txt") == "1\tkept"
-        (files / "a" / "b").chmod(0o500)
-        await here.do("delete_file", file_path="a")
-        await here.do("write_file", file_path="a", content="new")
-        await here.do("delete_file", file_path="a")
-        kept = files.parent / "kept"
-        assert len(names_in(kept)) == 2
-
-
 async def test_nothing_outside_is_opened_with_what_was_closed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -637,8 +612,8 @@ async def test_nothing_outside_is_opened_with_what_was_closed(tmp_path: Path) ->
         os.mkfifo(files / "pipe", 0)
         for path in (outside / "secret", outside, files / "closed"):
             path.chmod(0)
-        listed = await here.do("list_files", recursive=True)
-        assert "closed/a.txt" in listed
+        found = await listed(here, recursive=True)
+        assert "closed/a.txt" in found
         modes = [stat.S_IMODE(path.lstat().st_mode) for path in (outside, files / "pipe")]
         outside.chmod(0o700)
         assert [*modes, stat.S_IMODE((outside / "secret").stat().st_mode)] == [0, 0, 0]
@@ -668,137 +643,50 @@ while True:
     assert stat.S_IMODE(outside.stat().st_mode) == 0o500
 
 
-async def test_all_that_a_command_has_changed_comes_back_at_once(tmp_path: Path) -> None:
-    async with workspace(tmp_path) as (here, files):
-        for path in ("same", "in place", "replaced", "deleted", "touched", "below/deleted"):
-            await here.do("write_file", file_path=path, content=f"{path}, as it was")
-        (files / "deleted").chmod(0o640)
-        snapshot = await here.do("before_command")
-        with (files / "in place").open("r+") as file:
-            file.write("overwritten")
-        (files / "new").write_text("other")
-        (files / "new").rename(files / "replaced")
-        (files / "deleted").unlink()
-        (files / "touched").touch()
-        shutil.rmtree(files / "below")
-        (files / "made").write_text("stays")
-        await here.do("after_command", snapshot=snapshot)
-        changed = ["below/deleted", "deleted", "in place", "replaced"]
-        assert sorted((await here.do("undo")).split("\n")) == changed
-        assert all((files / path).read_text() == f"{path}, as it was" for path in changed)
-        assert stat.S_IMODE((files / "deleted").stat().st_mode) == 0o640
-        assert (files / "made").read_text() == "stays"
-        assert "Nothing was overwritten" in await refusal(here, "undo")
-        assert names_in(files.parent / "kept") == []
+def fill_deeply(folder: Path, depth: int) -> None:
+    """Make folders in each other, deeper than a path can say."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("deep", dir_fd=here)
+        below = os.open("deep", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
 
 
-async def test_a_command_that_changes_nothing_leaves_no_version(tmp_path: Path) -> None:
-    async with workspace(tmp_path) as (here, files):
-        await here.do("write_file", file_path="a", content="a")
-        await here.do("after_command", snapshot=await here.do("before_command"))
-        assert await here.last_change() is None
-        assert names_in(files.parent / "kept") == []
-
-
-async def test_versions_of_commands_and_of_file_tools_come_back_in_turn(tmp_path: Path) -> None:
-    async with workspace(tmp_path) as (here, files):
-        for content in ("one", "two"):
-            await here.do("write_file", file_path="a", content=content)
-        snapshot = await here.do("before_command")
-        (files / "a").write_text("three")
-        await here.do("after_command", snapshot=snapshot)
-        await here.do("write_file", file_path="a", content="four")
-        for content in ("three", "two"):  # of a file, its tools keep one version alone
-            assert await here.do("undo") == "a"
-            assert (files / "a").read_text() == content
-
-
-async def test_what_a_killed_process_has_not_finished_is_kept_all_the_same(tmp_path: Path) -> None:
-    async with workspace(tmp_path) as (here, files):
-        await here.do("write_file", file_path="a", content="as it was")
-        await here.do("before_command")
-        (files / "a").unlink()
-    async with workspace(tmp_path) as (here, files):
-        assert await here.last_change() is not None
-        assert await here.do("undo") == "a"
-        assert (files / "a").read_text() == "as it was"
-        (files.parent / "kept" / f"{1:020}.before").write_bytes(b"half of it")
-        await here.do("after_command", snapshot=await here.do("before_command"))
-        assert names_in(files.parent / "kept") == []
-
-
-async def test_a_change_is_known_as_that_of_whoever_asked_for_it(tmp_path: Path) -> None:
-    async with workspaces(tmp_path) as found:
-        ada, ben, nobody = (found.of(CHAT, person=one) for one in ("ada", "ben", None))
-        for content in ("one", "two"):
-            await ada.do("write_file", file_path="a", content=content)
-        whose = [await one.last_change() for one in (ada, ben, nobody)]
-        assert [change and change.is_own for change in whose] == [True, False, False]
-        await ben.do("before_command")
-        (tmp_path / "workspaces" / f"of-{CHAT}" / "files" / "a").unlink()
-    async with workspaces(tmp_path) as found:  # the process was killed before the command ended
-        ada, ben, nobody = (found.of(CHAT, person=one) for one in ("ada", "ben", None))
-        whose = [await one.last_change() for one in (nobody, ada, ben)]
-        assert [change and change.is_own for change in whose] == [False, False, True]
-
-
-async def test_what_was_kept_before_it_was_noted_for_whom_is_nobodys(tmp_path: Path) -> None:
-    async with workspaces(tmp_path) as found:
-        ada = found.of(CHAT, person="ada")
-        for content in ("one", "two"):
-            await ada.do("write_file", file_path="a", content=content)
-        (note,) = (tmp_path / "workspaces" / f"of-{CHAT}" / "kept").glob("*.json")
-        note.write_text('"a"')
-        change = await ada.last_change()
-        assert change is not None
-        assert not change.is_own
-        assert await ada.do("undo") == "a"
-
-
-async def test_two_commands_at_the_same_time_keep_what_either_changes(tmp_path: Path) -> None:
-    async with workspace(tmp_path) as (here, files):
-        for path in ("a", "b"):
-            await here.do("write_file", file_path=path, content="as it was")
-        first, second = [await here.do("before_command") for _ in range(2)]
-        (files / "a").write_text("changed")
-        await here.do("after_command", snapshot=first)
-        (files / "b").write_text("changed")
-        await here.do("after_command", snapshot=second)
-        assert (await here.do("undo")).split("\n") == ["a", "b"]
-
-
-async def test_small_files_are_copied_first_and_no_more_than_the_bounds(tmp_path: Path) -> None:
-    async with workspace(tmp_path, quota_bytes=2**26) as (here, files):
-        await here.usage()
-        sizes = {"large": MAX_FILE_BYTES + 1, "small": 10}
-        sizes |= {f"medium {number}": MAX_FILE_BYTES for number in range(9)}
-        for name, size in sizes.items():
-            (files / name).write_bytes(bytes(size))
-        snapshot = await here.do("before_command")
-        for name in sizes:
-            (files / name).unlink()
-        await here.do("after_command", snapshot=snapshot)
-        brought_back = (await here.do("undo")).split("\n")
-        assert "small" in brought_back
-        assert "large" not in brought_back
-        assert len(brought_back) == 1 + (MAX_BYTES - 10) // MAX_FILE_BYTES
-
-
-async def test_what_stands_in_the_way_is_left_and_the_rest_comes_back(tmp_path: Path) -> None:
+async def test_folder_is_deleted_however_deep_and_closed_and_no_link_is_followed(
+    tmp_path: Path,
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
+    (outside / "kept").write_text("kept")
     async with workspace(tmp_path) as (here, files):
-        for path in ("a", "b", "below/c"):
-            await here.do("write_file", file_path=path, content="as it was")
-        snapshot = await here.do("before_command")
-        for path in ("a", "b", "below/c"):
-            (files / path).unlink()
-        (files / "below").rmdir()
-        (files / "a").mkdir()
-        (files / "below").symlink_to(outside)
-        await here.do("after_command", snapshot=snapshot)
-        assert await here.do("undo") == "b"
-        assert names_in(outside) == []
+        await here.do("write_file", file_path="a/b/c.txt", content="x")
+        (files / "a" / "link").symlink_to(outside)
+        os.mkfifo(files / "a" / "pipe")
+        fill_deeply(files / "a", 200)
+        (files / "a" / "b").chmod(0)
+        assert await here.do("delete_file", file_path="a/") == "Deleted a/."
+        assert names_in(files) == []
+        assert names_in(files.parent) == ["files"]
+    assert names_in(outside) == ["kept"]
+
+
+async def test_folder_of_a_stopped_deletion_goes_with_the_next_one(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await here.do("write_file", file_path="a", content="x")
+        (files.parent / "deleted" / "large").mkdir(parents=True)
+        await here.do("delete_file", file_path="a")
+        assert names_in(files.parent) == ["files"]
+
+
+async def test_draft_of_a_killed_process_is_replaced(tmp_path: Path) -> None:
+    async with workspace(tmp_path) as (here, files):
+        await listed(here)
+        (files.parent / "draft").write_text("half of it")
+        await here.do("write_file", file_path="a", content="whole")
+        assert (files / "a").read_text() == "whole"
+        assert names_in(files.parent) == ["files"]
 
 
 async def test_whatever_a_command_has_left_is_cleared(tmp_path: Path) -> None:
@@ -813,13 +701,7 @@ async def test_whatever_a_command_has_left_is_cleared(tmp_path: Path) -> None:
         (files / "closed").mkdir()
         (files / "closed" / "inside").write_text("x")
         (files / "closed").chmod(0)
-        here = os.open(files, os.O_RDONLY)
-        for _ in range(3_000):  # deeper than a path can say
-            os.mkdir("deep", dir_fd=here)
-            below = os.open("deep", os.O_RDONLY, dir_fd=here)
-            os.close(here)
-            here = below
-        os.close(here)
+        fill_deeply(files, 3_000)
         assert await found.of(CHAT).usage() is None
         await found.clear(CHAT)
         assert not files.parent.exists()

@@ -9,16 +9,16 @@ from io import BytesIO
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from tools.approval import Decision
-from tools.base import Caller, ToolRequest, ToolResult
+from tests.executing import run_call
+from tools.base import Caller, Decision, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
 from tools.rate_limits import RateLimits
 from tools.registry import Registry
-from tools.settings import MAX_RESULT_BYTES, ToolSettings
+from tools.settings import MAX_RESULT_BYTES
 from tools.web.client import FetchBounds
+from tools.web.connection import Lookup
 from tools.web.fetch import open_web_fetch
 from tools.web.guard import IPAddress
-from tools.web.lookup import Lookup
 
 Fetch = Callable[..., Coroutine[None, None, ToolResult]]
 """Calls `web_fetch` through an executor: `await fetch(url, offset=...)`."""
@@ -56,8 +56,9 @@ async def web_fetch(
     timeout_seconds: float = 10,
     result_limit_bytes: int = MAX_RESULT_BYTES,
 ) -> AsyncIterator[Fetch]:
-    settings = replace(ToolSettings(), result_limit_bytes=result_limit_bytes)
-    async with open_web_fetch(settings, permits=only_one, lookup=lookup, bounds=bounds) as tool:
+    async with open_web_fetch(
+        result_limit_bytes=result_limit_bytes, permits=only_one, lookup=lookup, bounds=bounds
+    ) as tool:
         executor = ToolExecutor(
             Registry([replace(tool, calls_per_minute=_PLENTY)]),
             limits=RateLimits(per_person=_PLENTY, per_bot=_PLENTY),
@@ -68,7 +69,7 @@ async def web_fetch(
         async def fetch(url: str, **arguments: int) -> ToolResult:
             sent = json.dumps({"url": url, **arguments})
             request = ToolRequest("call_1", "web_fetch", sent, Caller("someone"))
-            return await executor.execute(request, NoAudit(), NobodyToAsk())
+            return await run_call(executor, request, NoAudit(), NobodyToAsk())
 
         yield fetch
 

@@ -1,30 +1,25 @@
 """A tool of which only the schema is known, declared to APIs that check what they get."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tests.declaration_rules import check_anthropic, check_gemini
-from tools.schema import to_anthropic, to_gemini
+from tools.base import ToolSpec
+from tools.schema import parameters_of, plain, to_anthropic, to_gemini
 
 
-@dataclass(frozen=True)
-class Described:
-    """A tool of which nothing is known but what a model is told."""
-
-    parameters: Mapping[str, Any]
-    name: str = "act"
-    description: str = "Acts."
+def acting(schema: Any, name: str = "act") -> ToolSpec:
+    """Return a tool with a schema, which need not be valid."""
+    return ToolSpec(name, "Acts.", parameters_of(plain(schema) or {}))
 
 
 def anthropic(schema: Any) -> dict[str, Any]:
-    declared = to_anthropic(Described(schema))
+    declared = to_anthropic(acting(schema))
     check_anthropic(declared)
     found: dict[str, Any] = declared["input_schema"]
     return found
 
 
 def gemini(schema: Any) -> dict[str, Any]:
-    declared = to_gemini(Described(schema))
+    declared = to_gemini(acting(schema))
     check_gemini(declared)
     return declared

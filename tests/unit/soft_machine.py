@@ -15,15 +15,14 @@ from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Report
 from bot.attestation.dstack import DstackAgent
 from bot.attestation.errors import EvidenceUnavailable
-from bot.attestation.evidence import OwnEvidence
-from bot.attestation.near_ai.evidence import ModelEvidence
-from bot.attestation.policy import Policy
-from bot.attestation.proof import CollateralSource, OwnProof
+from bot.attestation.near_ai.report import ModelEvidence
+from bot.attestation.proof import OwnEvidence, OwnProof
 from bot.attestation.quote import Collateral, TdQuote
 from bot.attestation.trust import Trust
-from bot.attestation.verification import verify_bundle
+from bot.attestation.verification import Asked, verify_bundle
+from bot.config.loading import settings_of
 from bot.errors import SignalUnavailable
-from bot.messaging.account import OwnIdentity
+from bot.signal.account import OwnIdentity
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent, serving
 from tests.fakes.soft_tdx import SoftTdx
 
@@ -35,13 +34,12 @@ IDENTITY: Final = OwnIdentity(
     ),
     linked_devices=0,
 )
-POLICY: Final = Policy(
-    signal="unix socket",
-    llm_host="cloud-api.near.ai",
-    model="openai/gpt-oss-120b",
-    model_policy="warn",
-    e2ee=True,
-    retention_days=30,
+SETTINGS: Final = settings_of(
+    {
+        "SIGNAL__PHONE_NUMBER": "+15550100000",
+        "ATTESTATION__KEY_ORIGIN": "generated-in-tee",
+        "ATTESTATION__E2EE": "true",
+    }
 )
 
 
@@ -80,17 +78,15 @@ class Machine:
 
     def prover(
         self,
-        intel: CollateralSource | None = None,
+        intel: Intel | None = None,
         *,
         trust: Trust | None = None,
-        collateral_seconds: float = 5.0,
     ) -> OwnProof:
         """Return what makes proofs, with the machine's own collateral and root unless given."""
         return OwnProof(
             self.evidence,
-            intel or Intel(self.platform.collateral),
+            (intel or Intel(self.platform.collateral)).get,
             trust=trust or self.platform.trust,
-            collateral_seconds=collateral_seconds,
             clock=lambda: self.platform.now,
         )
 
@@ -100,10 +96,9 @@ class Machine:
         """Check a bundle as a stranger's laptop does, its model left out."""
         return verify_bundle(
             bundle,
-            challenge=challenge,
+            Asked(challenge, safety_number=safety_number),
             collateral=lambda _: Collateral.parse(self.platform.collateral),
             now=self.platform.now,
-            safety_number=safety_number,
             look_at_model=False,
             trust=self.platform.trust,
         )
@@ -116,19 +111,16 @@ async def machine(
     tcb_status: str = "UpToDate",
     app_compose: str = COMPOSE,
     model: ModelEvidence | None = None,
-    turn_seconds: float = 5.0,
 ) -> AsyncIterator[Machine]:
     """Boot a machine whose guest agent listens in a folder."""
     platform, account = SoftTdx(tcb_status), Account()
     agent = SoftAgent(platform, app_compose)
     async with serving(agent, folder / "dstack.sock") as socket:
         evidence = OwnEvidence(
-            DstackAgent(socket, call_seconds=5.0, quote_seconds=5.0),
+            DstackAgent(socket),
             account.own_identity,
-            POLICY,
-            key_origin="generated-in-tee",
+            SETTINGS,
             model=lambda: model,
-            turn_seconds=turn_seconds,
             clock=lambda: platform.now,
         )
         yield Machine(platform, agent, account, evidence)

@@ -14,14 +14,16 @@ from conversation_store.models import (
     ChatId,
     Message,
     OutgoingMessage,
+    QuestionKind,
+    QuestionTerms,
     ReceivedKind,
     ReceivedMessage,
     Role,
+    StoredTurn,
     StyledText,
     ToolCall,
-    Turn,
+    TurnEnd,
     TurnStatus,
-    TurnUsage,
 )
 from conversation_store.store import ConversationStore, open_store
 
@@ -29,6 +31,7 @@ ACCOUNT = "+4915100000000"
 ADA = ChatId.parse("direct:ada")
 GROUP = ChatId.parse("group:g")
 CALL = ToolCall("call_1", "calculate", '{"expression": "127*43"}')
+MAY_RUN = QuestionTerms(QuestionKind.CALL, "ada", fingerprint="f")
 TEN_MINUTES_MS = 600_000
 
 
@@ -85,17 +88,15 @@ async def accept(store: ConversationStore, message: ReceivedMessage) -> Accepted
 
 
 async def finish(
-    store: ConversationStore, turn: Turn, parts: Sequence[str | StyledText] = ("a",), **more: Any
+    store: ConversationStore,
+    turn: StoredTurn,
+    parts: Sequence[str | StyledText] = ("a",),
+    **more: Any,
 ) -> tuple[OutgoingMessage, ...]:
-    return await store.turns.finish(
-        turn,
-        state=TurnStatus.ANSWERED,
-        answer=" ".join(part if isinstance(part, str) else part.text for part in parts),
-        parts=parts,
-        model="m",
-        usage=TurnUsage(1, 2, 3),
-        **more,
-    )
+    said = " ".join(part if isinstance(part, str) else part.text for part in parts)
+    shown = {name: more.pop(name) for name in ("quote", "replaces") if name in more}
+    ended = TurnEnd(TurnStatus.ANSWERED, said, **more)
+    return await store.turns.finish(turn, ended, parts, **shown)
 
 
 async def answer(
@@ -118,11 +119,11 @@ async def mark(store: ConversationStore, parts: Sequence[OutgoingMessage], sent_
         await store.outbox.mark_sent(part, sent_at + number)
 
 
-async def call(store: ConversationStore, turn: Turn, result: str, **more: Any) -> None:
+async def call(store: ConversationStore, turn: StoredTurn, result: str, **more: Any) -> None:
     """Let a turn call a tool that gives a result."""
     await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
-    entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3, CALL.arguments)
-    await store.turns.record_result(turn.id, CALL.id, result, entry, **more)
+    entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3)
+    await store.turns.record_result(CALL.id, result, entry, **more)
 
 
 async def questions(store: ConversationStore, chat: ChatId = ADA) -> list[str | None]:

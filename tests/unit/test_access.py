@@ -4,8 +4,9 @@ from typing import Literal
 
 import pytest
 
-from bot.dispatch.incoming.access import Access, AccessRules
-from bot.messaging.events import IncomingMessage, Person
+from bot.chat.access import Access
+from bot.config.settings import AccessSettings
+from bot.signal.events import IncomingMessage, Person
 from conversation_store.models import ChatId
 
 ADA = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada")
@@ -23,7 +24,7 @@ def access(
     groups: Groups = "mention",
 ) -> Access:
     return Access(
-        AccessRules(
+        AccessSettings(
             policy=policy, allowed=allowed, admins=admins, groups=groups, messages_per_minute=20
         )
     )

@@ -7,17 +7,16 @@ from typing import Final
 
 import pytest
 
-from bot.llm.answers import cleaning
-from bot.llm.answers.reasoning import without_reasoning
-from bot.llm.answers.written_calls import Lifted
-from bot.llm.continuation import joined, to_last_word
+from bot.llm import cleanup
+from bot.llm.answering import joined, to_last_word
+from bot.llm.cleanup import Cleaned, without_reasoning
 
 
-def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False) -> Lifted:
-    """Clean an answer as the bot does: only where it is odd at all."""
-    if not cleaning.is_odd(text):
-        return Lifted(text)
-    return cleaning.cleaned(text, offered, prompted=prompted)
+def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False) -> Cleaned:
+    """Clean an answer as the bot does: only if it may hold markup at all."""
+    if not cleanup.is_odd(text):
+        return Cleaned(text)
+    return cleanup.cleaned(text, offered, prompted=prompted)
 
 
 OFFERED: Final = frozenset({"calculate", "get_weather"})
@@ -34,27 +33,14 @@ REASONING: Final = {
     "Hi. <think>Was that": "Hi.",
     "<think>": "",
     "<THINK>a</THINK>Hi.": "Hi.",
-    "<thinking>a</thinking>Hi.": "Hi.",
-    "<reasoning>a</reasoning>Hi.": "Hi.",
-    "<seed:think>a</seed:think>Hi.": "Hi.",
-    "<thinking budget='3'>a</thinking>Hi.": "Hi.",
+    "<think budget='3'>a</think>Hi.": "Hi.",
     "<think>a <think>b</think> c</think>Hi.": "Hi.",
     "<think>a</think>Hi.<think>b</think> How are you?": "Hi. How are you?",
-    "[THINK]a[/THINK]Hi.": "Hi.",
-    "◁think▷a◁/think▷Hi.": "Hi.",
-    "<|START_THINKING|>a<|END_THINKING|>Hi.": "Hi.",
     "<think>```\n<answer>\n```</think>Hi.": "Hi.",
     "Let me see:\n```\nx = 1\nthat is it </think>Use ```x``` there.": "Use ```x``` there.",
     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>Hi.": "Hi.",
     "<|channel|>final <|message|>Hi.<|return|>": "Hi.",
     "<|channel|>analysis<|message|>a and a": "",
-    "analysisThey greet me.assistantfinalHi.": "Hi.",
-    "Here is my thought process: a\n\nHere is my response: Hi.": "Hi.",
-    "Thought: I know that.\nFinal Answer: Hi.": "Hi.",
-    "<answer>Hi.</answer>": "Hi.",
-    "Hi.<|im_end|>": "Hi.",
-    "Hi.</s>": "Hi.",
-    "Hi.<｜end▁of▁sentence｜>": "Hi.",
 }
 
 
@@ -107,47 +93,56 @@ def test_other_words_are_left_alone(text: str) -> None:
 WRITTEN: Final = [
     '<tool_call>\n{"name": "get_weather", "arguments": {"place": "Rome"}}\n</tool_call>',
     '<tool_call>{"name": "get_weather", "arguments": {"place": "Rome"}}',
-    "<tool_call>get_weather\n<arg_key>place</arg_key>\n<arg_value>Rome</arg_value></tool_call>",
     ("<tool_call>\n<function=get_weather>\n<parameter=place>\nRome\n</parameter>\n</function>\n"
     "</tool_call>"),
-    '<function=get_weather>{"place": "Rome"}</function>',
-    ('<function_calls><invoke name="get_weather"><parameter name="place">Rome</parameter></invoke>'
-    "</function_calls>"),
-    ('<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="place">Rome</parameter>\n'
-    "</invoke>\n</minimax:tool_call>"),
+    "<function=get_weather>\n<parameter=place>\nRome\n</parameter>\n</function>",
     '[TOOL_CALLS][{"name": "get_weather", "arguments": {"place": "Rome"}}]',
     '[TOOL_CALLS]get_weather[CALL_ID]abc123def[ARGS]{"place": "Rome"}',
-    '<|python_tag|>{"name": "get_weather", "parameters": {"place": "Rome"}}<|eom_id|>',
-    '<|python_tag|>get_weather.call(place="Rome")',
-    ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
-    '{"place": "Rome"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'),
-    ('<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"place": "Rome"}'
-    "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
-    ("<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
-    '<|tool_call_argument_begin|>{"place": "Rome"}<|tool_call_end|><|tool_calls_section_end|>'),
     ("<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
     '{"place": "Rome"}<|call|>'),
     '<|start|>assistant to=functions.get_weather<|channel|>commentary<|message|>{"place": "Rome"}',
-    '<|tool_call|>[{"name": "get_weather", "arguments": {"place": "Rome"}}]<|/tool_call|>',
-    ('<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "get_weather", "parameters":'
-    ' {"place": "Rome"}}]<|END_ACTION|>'),
-    '✿FUNCTION✿: get_weather\n✿ARGS✿: {"place": "Rome"}\n✿RESULT✿',
-    'Thought: Hm.\nAction: get_weather\nAction Input: {"place": "Rome"}\nObservation: It is hot.',
     '{"tool": "get_weather", "input": {"place": "Rome"}}',
     '```json\n{"tool": "get_weather", "input": {"place": "Rome"}}\n```',
     '<think>I look it up.</think>\n{"tool": "get_weather", "input": {"place": "Rome"}}',
     "{'tool': 'get_weather', 'input': {'place': 'Rome'},}",
+    "{'tool': 'get_weather', 'input': {'place': 'Rome', 'days': None}}",
     '{tool: "get_weather", input: {place: "Rome"}}',
     '{"tool": "get_weather", "input": "{\\"place\\": \\"Rome\\"}"}',
     '{"name": "get_weather", "arguments": {"place": "Rome"}}',
     '{"type": "function", "function": {"name": "get_weather", "arguments": {"place": "Rome"}}}',
     '{"tool_calls": [{"function": {"name": "get_weather", "arguments": {"place": "Rome"}}}]}',
-    '{"tool_uses": [{"recipient_name": "functions.get_weather", "parameters": {"place": "Rome"}}]}',
     '{"tool": "get_weather", "place": "Rome"}',
-    '{"get_weather": {"place": "Rome"}}',
-    '[get_weather(place="Rome")]',
-    '```tool_code\nprint(default_api.get_weather(place="Rome"))\n```',
 ]  # fmt: skip
+OTHER_MARKUP: Final = [
+    '<invoke name="get_weather"><parameter name="place">Rome</parameter></invoke>',
+    '<|python_tag|>get_weather.call(place="Rome")',
+    'Thought: Hm.\nAction: get_weather\nAction Input: {"place": "Rome"}',
+    '[get_weather(place="Rome")]',
+    "<thinking>They greet me.</thinking>Hi.",
+    "[THINK]They greet me.[/THINK]Hi.",
+    "<answer>Hi.</answer>",
+]
+
+
+@pytest.mark.parametrize("text", OTHER_MARKUP)
+def test_other_vendors_markup_is_text(text: str) -> None:
+    assert cleaned(text, OFFERED) == Cleaned(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'tool': 'get_weather', 'input': __import__('os')}",
+        "{'tool': 'get_weather', 'input': {'place': f'Rome'}}",
+        "{'tool': 'get_weather', 'input': {**{'place': 'Rome'}}}",
+        "{'tool': 'get_weather', 'input': {'place': Rome}}",
+        "{'tool': 'get_weather', 'input': {'place': " + "-" * 7_000 + "1}}",
+        "{'tool': 'get_weather', 'input': " + "[" * 150 + "]" * 150 + "}",
+        "{'tool': 'get_weather', 'input': {'place': '" + "a" * 9_000 + "'}}",
+    ],
+)
+def test_python_that_is_no_plain_value_is_a_broken_call(text: str) -> None:
+    assert cleaned(text, OFFERED) == Cleaned("", (), is_broken=True)
 
 
 def calls_in(text: str, *, prompted: bool = False) -> list[tuple[str, object]]:
@@ -157,7 +152,8 @@ def calls_in(text: str, *, prompted: bool = False) -> list[tuple[str, object]]:
 
 @pytest.mark.parametrize("text", WRITTEN)
 def test_a_call_that_is_written_is_a_call(text: str) -> None:
-    assert calls_in(text) == [ROME]
+    [(name, arguments)] = calls_in(text)
+    assert (name, str(arguments).replace(", 'days': None", "")) == (ROME[0], str(ROME[1]))
     assert cleaned(text, OFFERED).words == ""
 
 
@@ -181,7 +177,6 @@ def test_a_call_that_is_written_is_a_call(text: str) -> None:
             '[{"tool": "get_weather", "input": {"place": "Rome"}},'
             ' {"tool": "calculate", "input": {"expression": "1+1"}}]'
         ),
-        'get_weather(place="Rome")\ncalculate(expression="1+1")',
     ],
 )
 def test_two_calls_in_one_text_are_two(text: str) -> None:
@@ -244,7 +239,7 @@ def test_without_tools_json_is_an_answer() -> None:
         "get_weather ", "calculate(", "<answer>", "\\", "'{",
         "<arg_key>a</arg_key><arg_value>", "~~~\n", "analysis", "`a", "<|start|>assistant",
         " ", "\n", "~", "-", "/* */", "// \n", "to=calculate ",
-        '<function=get_weather>{"a": 1}',
+        '<function=get_weather>{"a": 1}', "{'tool': 'calculate', ", "<parameter=a>1</parameter>",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize(
@@ -259,7 +254,6 @@ def test_without_tools_json_is_an_answer() -> None:
                 "<tool_call>",
                 "<tool_call>get_weather",
                 "analysis ",
-                "Here is my thought process:",
             )
         ),
     ],
@@ -300,9 +294,6 @@ def test_a_cut_answer_and_its_rest_are_joined_without_a_seam(
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ('get_weather(place="Rome",\n            units="c")', "Rome"),
-        ('default_api.get_weather(place="Rome")', "Rome"),
-        ('result = get_weather(place="Rome")', "Rome"),
         (("<|channel|>analysis to=functions.get_weather code<|message|>"
           '{"place": "Rome"}<|call|>'), "Rome"),
         (("<|start|>assistant to=functions.get_weather<|channel|>analysis<|message|>"
@@ -311,7 +302,7 @@ def test_a_cut_answer_and_its_rest_are_joined_without_a_seam(
     ],
 )  # fmt: skip
 def test_further_ways_to_write_a_call(text: str, place: str) -> None:
-    assert cleaning.is_odd(text)
+    assert cleanup.is_odd(text)
     [call] = cleaned(text, OFFERED).calls
     assert (call.name, json.loads(call.arguments)["place"]) == ("get_weather", place)
 

@@ -8,7 +8,7 @@ import pytest
 
 from bot.attestation.bundle import MAX_BUNDLE_BYTES, Bundle
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.near_ai.evidence import ModelEvidence
+from bot.attestation.near_ai.report import ModelEvidence
 
 MODEL = ModelEvidence(
     report=b'{"gateway_attestation": {}}',
@@ -25,6 +25,7 @@ BUNDLE = Bundle(
     app_compose='{"name": "bot: тест"}',
     vm_config="{}",
     model=MODEL,
+    model_pins=None,
 )
 WIRE: dict[str, Any] = json.loads(BUNDLE.to_json())
 
@@ -85,13 +86,13 @@ def test_a_file_that_is_no_bundle_is_refused(file: bytes) -> None:
 
 
 def test_a_field_that_nobody_expects_is_refused_in_the_model_s_part_as_well() -> None:
-    with pytest.raises(MalformedEvidence, match="model"):
+    with pytest.raises(MalformedEvidence, match="an unexpected field"):
         Bundle.parse(encoded(WIRE | {"model": WIRE["model"] | {"extra": 1}}))
 
 
 def test_a_key_that_stands_twice_is_refused_wherever_it_stands() -> None:
     file = BUNDLE.to_json().replace(b'"model":"qwen"', b'"model":"qwen","model":"other"')
-    with pytest.raises(MalformedEvidence, match="twice"):
+    with pytest.raises(MalformedEvidence, match="repeats a key"):
         Bundle.parse(file)
 
 
@@ -99,5 +100,5 @@ def test_the_quote_of_a_bundle_is_not_in_its_error() -> None:
     with pytest.raises(MalformedEvidence) as caught:
         Bundle.parse(encoded(WIRE | {"statement": 1, "policy": 2, "meet me": 3, "v": 5}))
     assert str(caught.value) == (
-        "the bundle is not of the expected shape: `v`, `statement`, `policy` and 1 more"
+        "the bundle is not of the expected shape: `statement`, `policy`, `v` and 1 more"
     )

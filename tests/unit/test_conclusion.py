@@ -4,25 +4,22 @@ import json
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.attestation.chat_report import chat_report
 from bot.attestation.checks import Check, Report, Verdict, is_closed, not_checked
-from bot.attestation.proof import Proof
 from bot.attestation.quote import Collateral
 from bot.attestation.release import Release
-from bot.attestation.report import conclusion, table
-from bot.attestation.verification import BundleReport, verify_bundle
+from bot.attestation.report import chat_report, conclusion, table
+from bot.attestation.verification import Asked, BundleReport, verify_bundle
 from bot.chat.prompt import opening
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent
 from tests.fakes.soft_bundle import CHALLENGE, SAFETY_NUMBER, soft_bundle, soft_release
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fixtures_attestation import CLOCK
-from tests.unit.test_compose_grammar import TRICKS, configuration, files
 
 PLATFORM: Final = SoftTdx(now=CLOCK)
-CLOSED: Final = ("closed to whoever operates it", "closes even to its operator", "a closed machine")
+CLOSED: Final = ("closed to its operator", "closes even to its operator", "a closed machine")
 DECISIVE: Final = ("debug", "quote", "attributes", "compose", "images", "environment", "os")
 
 
@@ -37,15 +34,14 @@ def verified(app_compose: str, *, with_release: bool) -> tuple[BundleReport, str
     release = Release.parse(json.dumps(soft_release(agent)).encode()) if with_release else None
     report = verify_bundle(
         bundle,
-        challenge=CHALLENGE,
+        Asked(CHALLENGE, safety_number=SAFETY_NUMBER, release=release),
         collateral=lambda _: Collateral.parse(PLATFORM.collateral),
         now=CLOCK,
-        safety_number=SAFETY_NUMBER,
-        release=release,
         trust=PLATFORM.trust,
     )
-    proof = Proof(bundle, report)
-    said = chat_report(proof, challenge=CHALLENGE, chosen=True, in_group=False, model="None.")
+    said = chat_report(
+        bundle, report, challenge=CHALLENGE, chosen=True, in_group=False, model="None."
+    )
     return report, said
 
 
@@ -64,9 +60,9 @@ def test_a_machine_whose_system_nobody_has_looked_at_is_not_called_closed() -> N
     # Whoever operates it may have started a system of his own, which says whatever he likes.
     report, said = verified(COMPOSE, with_release=False)
     assert report.passed
-    assert report["environment"].verdict is Verdict.PROVEN
+    assert report["environment"].verdict is Verdict.NOT_CHECKED
     assert not claims_closed(conclusion(report))
-    assert "an unknown one may let its operator look in" in conclusion(report)
+    assert "not proven that nothing is left to its operator" in conclusion(report)
     without, _, with_release = said.partition("TOGETHER WITH THE PUBLISHED RELEASE FILE")
     assert not claims_closed(without)
     assert claims_closed(with_release)
@@ -80,33 +76,18 @@ def test_a_machine_that_gets_secrets_from_outside_passes_and_is_not_called_close
     report, said = verified(json.dumps(fields), with_release=with_release)
     assert report.passed
     assert not claims_closed(everything_said(report, said))
-    assert "not proven that nothing is left to whoever operates it" in conclusion(report)
+    assert "not proven that nothing is left to its operator" in conclusion(report)
     without, _, with_a_release = said.partition("TOGETHER WITH THE PUBLISHED RELEASE FILE")
     assert "nothing else" not in without
     assert "sets LLM__API_KEY, and nothing else" in with_a_release
 
 
-@pytest.mark.parametrize("name", list(TRICKS)[::7])
-def test_no_trick_is_called_closed_anywhere(name: str) -> None:
-    report, said = verified(configuration(TRICKS[name]), with_release=True)
+def test_configuration_that_serves_its_operator_is_never_called_closed() -> None:
+    fields: dict[str, Any] = json.loads(COMPOSE) | {"pre_launch_script": "id"}
+    report, said = verified(json.dumps(fields), with_release=True)
     assert report["environment"].verdict is Verdict.FAILED
     assert conclusion(report).startswith("Do not rely on this bot")
     assert not claims_closed(everything_said(report, said))
-
-
-@settings(max_examples=10, deadline=None)
-@given(files(), st.sampled_from(["", "    privileged: true\n", "    pid: host\n"]))
-def test_the_words_follow_from_the_verdict_on_generated_configurations(
-    text: str, more: str
-) -> None:
-    lines = text.splitlines(keepends=True)
-    compose = "".join([*lines[:3], more, *lines[3:]])
-    fields = {"allowed_envs": ["LLM__API_KEY"]} if "${LLM__API_KEY}" in text else {}
-    report, said = verified(configuration(compose, **fields), with_release=False)
-    environment_proven = report["environment"].verdict is Verdict.PROVEN
-    assert environment_proven is (not more and not fields)
-    assert claims_closed(said) is environment_proven
-    assert not claims_closed(f"{table(report)}\n{conclusion(report)}")
 
 
 def test_the_model_is_not_told_that_its_operator_is_shut_out() -> None:
@@ -120,13 +101,14 @@ def test_without_intel_s_word_nothing_is_called_closed() -> None:
     bundle = soft_bundle(PLATFORM, SoftAgent(PLATFORM))
     report = verify_bundle(
         bundle,
-        challenge=CHALLENGE,
+        Asked(CHALLENGE),
         collateral=lambda _: "Intel did not answer",
         now=CLOCK,
         trust=PLATFORM.trust,
     )
-    proof = Proof(bundle, report)
-    said = chat_report(proof, challenge=CHALLENGE, chosen=True, in_group=False, model="None.")
+    said = chat_report(
+        bundle, report, challenge=CHALLENGE, chosen=True, in_group=False, model="None."
+    )
     assert not claims_closed(everything_said(report, said))
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.config.loading import load_settings
-from bot.config.names import setting_names
+from bot.config.loading import REMOVED, load_settings, setting_names
+from bot.config.settings import INTERNAL
 from bot.errors import SettingsError
-from bot.wiring.parts import tool_settings
 
 NUMBER = "+4915100000000"
 ROOT = Path(__file__).parents[2]
@@ -66,7 +65,6 @@ def test_the_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -
         ("SIGNAL__URL", "spawn:/usr/bin/signal-cli", "spawn:,"),
         ("SIGNAL__TRUST", "maybe", "'tofu', 'always' or 'verified'"),
         ("BOT__ACK_REACTION", "eyes", "one emoji"),
-        ("BOT__SETTLE_SECONDS", "-1", "greater than or equal to 0"),
         ("BOT__PROFILE_NAME", "x" * 27, "must have at most 26 characters"),
         ("SIGNAL__URL", "tcp://host:secret", "tcp://host:port"),
         ("LLM__BASE_URL", "example.org", "http:// or https://"),
@@ -176,9 +174,10 @@ def test_secret_files_hold_the_keys_of_tools_and_mcp_servers(
     monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
     monkeypatch.setenv("MCP__SERVERS__NOTES__URL", "http://127.0.0.1:3000/mcp")
     monkeypatch.setenv("MCP__SERVERS__FILES__COMMAND", "server")
-    wanted = tool_settings(load_settings())
-    files, notes = wanted.mcp_servers
-    assert wanted.web_search.api_key == "sk-very-secret"
+    settings = load_settings()
+    files, notes = settings.mcp.servers["files"], settings.mcp.servers["notes"]
+    assert settings.tools.web_search.api_key is not None
+    assert settings.tools.web_search.api_key.get_secret_value() == "sk-very-secret"
     assert files.environment == {"API_KEY": "sk-very-secret"}
     assert notes.headers == {"Authorization": "Bearer sk-very-secret"}
 
@@ -205,10 +204,10 @@ def test_mcp_servers_are_read_by_the_names_that_the_operator_gives_them(
     monkeypatch.setenv("MCP__SERVERS__NOTES__TOOLS", "read, list,")
     settings = load_settings()
     assert "sk-very-secret" not in repr(settings)
-    files, notes = tool_settings(settings).mcp_servers
-    assert (files.name, files.command) == ("my_files", ("server", "--root", "/a b"))
+    files, notes = (settings.mcp.servers[name] for name in ("my_files", "notes"))
+    assert files.command == ("server", "--root", "/a b")
     assert files.environment == {"API_KEY": "sk-very-secret"}
-    assert (notes.name, notes.url) == ("notes", "http://127.0.0.1:3000/mcp")
+    assert notes.url == "http://127.0.0.1:3000/mcp"
     assert (files.tools, notes.tools) == (frozenset(), frozenset({"read", "list"}))
     assert notes.headers == {"Authorization": "Bearer sk-very-secret"}
 
@@ -256,6 +255,14 @@ def test_mcp_servers_are_read_by_the_names_that_the_operator_gives_them(
             "11",
             "TOOLS__WEB_SEARCH__MAX_RESULTS: must be less than or equal to 10",
         ),
+        (
+            "TOOLS__COMMANDS__APPROVAL",
+            "dangerous",
+            (
+                "TOOLS__COMMANDS__APPROVAL: no longer knows `dangerous`; use `ask`, and answer"
+                " “always” where commands may run in a chat without further questions, or `never`"
+            ),
+        ),
     ],
 )
 def test_what_is_wrong_about_a_tools_setting_is_said_in_one_line(
@@ -290,11 +297,49 @@ def test_a_secret_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "sk-" not in " ".join(problems)
 
 
-def test_every_setting_is_in_the_example_and_nothing_else() -> None:
+def test_env_example_names_every_setting_and_nothing_else() -> None:
     example = (ROOT / ".env.example").read_text()
-    assert (
-        set(re.findall(r"^#?([A-Z]+(?:__[A-Z0-9_]+)?)=", example, re.MULTILINE)) == setting_names()
-    )
+    named = set(re.findall(r"\b(?:[A-Z]+__[A-Z0-9_]+|SANDBOX)(?==|\b)", example))
+    assert named == setting_names() - INTERNAL
+
+
+def test_tools_can_be_disabled_by_name_together_with_their_siblings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
+    monkeypatch.setenv("MCP__SERVERS__NOTES__URL", "http://127.0.0.1:3000/mcp")
+    monkeypatch.setenv("TOOLS__DISABLED", "remember, notes_write,")
+    assert load_settings().tools.withheld == {"remember", "recall", "forget", "notes_write"}
+    (problem,) = problems_of(monkeypatch, TOOLS__DISABLED="remeber")
+    assert problem == "TOOLS__DISABLED: names a tool that does not exist; did you mean remember?"
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_setting_is_an_error_that_says_what_to_do_instead(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    assert name not in setting_names()
+    (problem,) = problems_of(monkeypatch, **{name: "false"})
+    assert problem == f"{name}: no longer exists; {REMOVED[name]}"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("LLM_API_KEY", "LLM__API_KEY"), ("MCP_SERVERS_A_COMMAND", "MCP__SERVERS__A__COMMAND")],
+)
+def test_a_setting_with_single_underscores_in_the_environment_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, written: str, meant: str
+) -> None:
+    (problem,) = problems_of(monkeypatch, **{written: "secret"})
+    assert problem == f"{written} is no setting; did you mean {meant}?"
+
+
+def test_log_level_in_the_environment_may_belong_to_other_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SIGNAL__PHONE_NUMBER", NUMBER)
+    monkeypatch.setenv("LOG_LEVEL", "trace")
+    load_settings()
 
 
 def test_sandboxes_need_their_walls_in_a_tee_unless_a_setting_says_otherwise(

@@ -12,10 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mcp import types
 
-from bot.llm.messages import ToolSpec
 from tests.declaration_rules import check_anthropic, check_gemini
-from tests.unit.declaring import Described, anthropic, gemini
-from tools.base import Tool, ToolOutput
+from tests.unit.declaring import acting, anthropic, gemini
+from tools.base import Tool, ToolOutput, ToolSpec
 from tools.catalog import open_tools
 from tools.mcp.listing import usable_tools
 from tools.schema import (
@@ -26,7 +25,7 @@ from tools.schema import (
     to_gemini,
     to_openai,
 )
-from tools.settings import SearchProvider, ToolSettings, WebSearchSettings
+from tools.settings import ToolsSettings, WebSearchSettings
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
 RECORDED: Final = json.loads((FIXTURES / "mcp_tools.json").read_text(encoding="utf-8"))
@@ -37,29 +36,29 @@ CPU_SECONDS: Final = 2.0
 def argument(schema: Any) -> tuple[Any, Any]:
     """Return how Anthropic and Gemini are told of one argument."""
     whole = {"type": "object", "properties": {"x": schema}}
-    shown = gemini(whole).get("parameters", {"properties": {}})
-    return anthropic(whole)["properties"]["x"], shown["properties"].get("x")
+    shown = gemini(whole)["parametersJsonSchema"]
+    return anthropic(whole)["properties"]["x"], shown["properties"]["x"]
 
 
 def listed(server: str, tools: list[types.Tool]) -> list[Tool]:
     async def call(_: str, __: Mapping[str, Any]) -> ToolOutput:
         return ToolOutput("")
 
-    return usable_tools(server, tools, call=call, timeout_seconds=1, taken=())
+    return usable_tools(server, tools, call=call, timeout_seconds=1)
 
 
 # Real tools -------------------------------------------------------------------------------------
 
 
 async def test_every_built_in_tool_can_be_declared_to_every_api() -> None:
-    search = WebSearchSettings(provider=SearchProvider.DUCKDUCKGO)
-    async with open_tools(ToolSettings(web_search=search)) as registry:
+    search = WebSearchSettings(provider="duckduckgo")
+    async with open_tools(ToolsSettings(web_search=search)) as registry:
         tools = registry.tools
-    assert len(tools) >= 7
+    assert len(tools) >= 5
     for tool in tools:
-        check_anthropic(to_anthropic(tool))
-        check_gemini(to_gemini(tool))
-        shown = to_gemini(tool).get("parameters", {"properties": {}})
+        check_anthropic(to_anthropic(tool.spec))
+        check_gemini(to_gemini(tool.spec))
+        shown = to_gemini(tool.spec)["parametersJsonSchema"]
         assert list(shown["properties"]) == list(tool.parameters["properties"])  # type: ignore[call-overload]
 
 
@@ -69,23 +68,21 @@ def test_tools_of_real_mcp_servers_can_be_declared_to_every_api(server: str) -> 
     offered = listed(server, [types.Tool.model_validate(tool) for tool in recorded])
     assert len(offered) == len(recorded)
     for tool in offered:
-        check_anthropic(to_anthropic(tool))
-        check_gemini(to_gemini(tool))
+        check_anthropic(to_anthropic(tool.spec))
+        check_gemini(to_gemini(tool.spec))
     for tool in recorded:
         arguments = set(tool["inputSchema"].get("properties", {}))
         assert set(anthropic(tool["inputSchema"]).get("properties", {})) == arguments
-        declared = gemini(tool["inputSchema"])
-        shown = set(declared.get("parameters", {"properties": {}})["properties"])
-        assert all(name in json.dumps(declared) for name in arguments - shown)
+        shown = gemini(tool["inputSchema"])["parametersJsonSchema"]
+        assert set(shown.get("properties", {})) == arguments
 
 
 def test_openai_gets_the_schema_itself_in_the_order_that_endpoints_have_cached() -> None:
     schema = {"properties": {"x": {"$ref": "#/$defs/x"}}, "type": "object", "$defs": {"x": True}}
-    for tool in (Described(schema), ToolSpec("act", "Acts.", schema)):
-        assert json.dumps(to_openai(tool)) == (
-            '{"type": "function", "function": {"name": "act", "description": "Acts.",'
-            f' "parameters": {json.dumps(schema)}}}}}'
-        )
+    assert json.dumps(to_openai(ToolSpec("act", "Acts.", schema))) == (
+        '{"type": "function", "function": {"name": "act", "description": "Acts.",'
+        f' "parameters": {json.dumps(schema)}}}}}'
+    )
 
 
 def test_tools_are_converted_once_as_long_as_they_stay_the_same() -> None:
@@ -96,11 +93,11 @@ def test_tools_are_converted_once_as_long_as_they_stay_the_same() -> None:
         return {"name": tool.name}
 
     declarations = Declarations(declare)
-    tools = (Described({}, "a"), Described({}, "b"))
+    tools = (acting({}, "a"), acting({}, "b"))
     first = declarations.of(tools)
     assert declarations.of(tools) is first
     assert declarations.of(()) == ()
-    assert declarations.of((*tools, Described({}, "c")))[2] == {"name": "c"}
+    assert declarations.of((*tools, acting({}, "c")))[2] == {"name": "c"}
     assert converted == ["a", "b", "a", "b", "c"]
 
 
@@ -113,141 +110,62 @@ def test_tools_are_converted_once_as_long_as_they_stay_the_same() -> None:
         (
             {"type": "integer", "default": 10, "description": "How many"},
             {"type": "integer", "default": 10, "description": "How many"},
-            {"type": "INTEGER", "description": "How many. Default: 10."},
+            {"type": "integer", "description": "How many"},
         ),
-        ({"const": "a"}, {"enum": ["a"]}, {"type": "STRING", "enum": ["a"]}),
-        (
-            {"type": ["string", "null"]},
-            {"type": ["string", "null"]},
-            {"type": "STRING", "nullable": True},
-        ),
-        (
-            {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
-            {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
-            {"type": "INTEGER", "nullable": True},
-        ),
+        ({"const": "a"}, {"enum": ["a"]}, {"enum": ["a"]}),
+        ({"enum": [None, "a"]}, {"enum": [None, "a"]}, {}),
         (
             {"oneOf": [{"type": "string"}, {"type": "integer"}], "description": "Id."},
             {"anyOf": [{"type": "string"}, {"type": "integer"}], "description": "Id."},
-            {"anyOf": [{"type": "STRING", "description": "Id."}, {"type": "INTEGER"}]},
+            {"anyOf": [{"type": "string"}, {"type": "integer"}], "description": "Id."},
         ),
         (
-            {"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 2.5},
-            {"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 2.5},
-            {"type": "INTEGER", "minimum": 1, "maximum": 2},
-        ),
-        (
-            {"type": "number", "exclusiveMinimum": 0},
-            {"type": "number", "exclusiveMinimum": 0},
-            {"type": "NUMBER", "description": "More than: 0.", "minimum": 0},
-        ),
-        (
-            {"type": "string", "format": "email", "description": "Whom"},
-            {"type": "string", "format": "email", "description": "Whom"},
-            {"type": "STRING", "description": 'Whom. Format: "email".'},
-        ),
-        (
-            {"type": "integer", "enum": [1, 2]},
-            {"type": "integer", "enum": [1, 2]},
-            {"type": "INTEGER", "description": "One of: [1,2]."},
-        ),
-        (
-            {"type": "string", "enum": ["", "a"]},
-            {"type": "string", "enum": ["", "a"]},
-            {"type": "STRING", "description": 'One of: ["","a"].'},
-        ),
-        (
-            {"type": "string", "pattern": "^(?=.*a)b$"},
-            {"type": "string", "description": 'Regular expression: "^(?=.*a)b$".'},
-            {"type": "STRING", "description": 'Regular expression: "^(?=.*a)b$".'},
+            {"type": "string", "pattern": "^a$", "description": "Whom"},
+            {"type": "string", "description": "Whom. Regular expression: ^a$"},
+            {"type": "string", "description": "Whom. Regular expression: ^a$"},
         ),
         (
             {"allOf": [{"type": "string", "minLength": 2}, {"maxLength": 5}]},
             {"type": "string", "minLength": 2, "maxLength": 5},
-            {"type": "STRING", "minLength": 2, "maxLength": 5},
+            {"type": "string"},
         ),
         (
             {"type": "array", "items": [{"type": "string"}, {"type": "integer"}], "maxItems": 2},
-            {
-                "type": "array",
-                "maxItems": 2,
-                "prefixItems": [{"type": "string"}, {"type": "integer"}],
-            },
-            {
-                "type": "ARRAY",
-                "description": 'The items in their order: [{"type":"string"},{"type":"integer"}].',
-                "maxItems": 2,
-                "items": {"anyOf": [{"type": "STRING"}, {"type": "INTEGER"}]},
-            },
+            *[
+                {
+                    "type": "array",
+                    "maxItems": 2,
+                    "prefixItems": [{"type": "string"}, {"type": "integer"}],
+                }
+            ]
+            * 2,
         ),
-        (
-            {"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "integer"}},
-            {"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "integer"}},
-            {
-                "type": "ARRAY",
-                "description": 'The items in their order: [{"type":"string"}].',
-                "items": {"anyOf": [{"type": "STRING"}, {"type": "INTEGER"}]},
-            },
-        ),
-        ({"type": "object"}, {"type": "object"}, None),
         (
             {
                 "type": "object",
                 "properties": {"a": {"type": "null"}, "never": False},
                 "required": ["a", "a"],
             },
-            {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"]},
-            {
-                "type": "OBJECT",
-                "properties": {"a": {"type": "STRING", "nullable": True}},
-                "required": ["a"],
-            },
+            *[{"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"]}] * 2,
         ),
         (
             {"type": "string", "anyOf": [True, {"maxLength": 3}]},
             {"type": "string"},
-            {"type": "STRING"},
-        ),
-        (
-            {"type": "string", "minLength": 1, "anyOf": [{"maxLength": 3}, {"format": "uri"}]},
-            {"type": "string", "minLength": 1, "anyOf": [{"maxLength": 3}, {"format": "uri"}]},
-            {
-                "type": "STRING",
-                "description": 'Must also fit: {"anyOf":[{"maxLength":3},{"format":"uri"}]}.',
-                "minLength": 1,
-            },
+            {"type": "string"},
         ),
         (
             {"properties": {"a": {"type": "boolean"}}, "required": ["a", "b"]},
             {"properties": {"a": {"type": "boolean"}}, "required": ["a", "b"]},
-            {"type": "OBJECT", "properties": {"a": {"type": "BOOLEAN"}}, "required": ["a"]},
+            {"properties": {"a": {"type": "boolean"}}, "required": ["a"]},
         ),
-        (
-            True,
-            {},
-            {
-                "anyOf": [
-                    {"type": "STRING", "description": "Any JSON value."},
-                    {"type": "NUMBER"},
-                    {"type": "BOOLEAN"},
-                ]
-            },
-        ),
-        (
-            {"anyOf": [{"type": "string"}, {"type": "object"}]},
-            {"anyOf": [{"type": "string"}, {"type": "object"}]},
-            {"type": "STRING", "description": 'Or, as JSON Schema: {"type":"object"}.'},
-        ),
+        (True, {}, {}),
         (
             {"type": "string", "nullable": True, "x-order": 1, "readOnly": True},
-            {"type": ["string", "null"]},
-            {"type": "STRING", "nullable": True},
+            *[{"type": ["string", "null"]}] * 2,
         ),
     ],
 )
-def test_what_an_api_lacks_is_mapped_or_said_in_words(
-    schema: Any, for_anthropic: Any, for_gemini: Any
-) -> None:
+def test_a_schema_becomes_plain(schema: Any, for_anthropic: Any, for_gemini: Any) -> None:
     assert argument(schema) == (for_anthropic, for_gemini)
 
 
@@ -268,11 +186,8 @@ def test_references_are_put_in_place(pointer: str) -> None:
         "definitions": {"name": name},
     }
     assert anthropic(whole)["properties"]["x"] == {**name, "description": "Whose."}
-    assert gemini(whole)["parameters"]["properties"]["x"] == {
-        "type": "STRING",
-        "description": "Whose.",
-        "maxLength": 9,
-    }
+    shown = gemini(whole)["parametersJsonSchema"]
+    assert shown["properties"]["x"] == {"type": "string", "description": "Whose."}
 
 
 @pytest.mark.parametrize("pointer", ["#name", "#/$defs/none", "http://127.0.0.1:9/x", "", "##"])
@@ -301,27 +216,6 @@ def test_what_contains_itself_is_shown_once() -> None:
         "description": "A node.",
         "required": ["name", "children"],
     }
-    shown = gemini(whole)["parameters"]["properties"]["x"]
-    assert list(shown["properties"]) == ["name"]
-    assert shown["description"].startswith('A node. Needs "children", as JSON Schema: {"type":')
-
-
-def test_gemini_is_told_of_no_arguments_by_leaving_parameters_out() -> None:
-    for schema in ({"type": "object", "properties": {}}, {}, {"type": "array"}):
-        assert gemini(schema) == {"name": "act", "description": "Acts."}
-
-
-def test_arguments_that_gemini_cannot_be_shown_are_in_the_description() -> None:
-    schema = {
-        "type": "object",
-        "properties": {"headers": {"type": "object", "additionalProperties": {"type": "string"}}},
-        "required": ["headers"],
-    }
-    assert gemini(schema) == {
-        "name": "act",
-        "description": 'Acts. Needs "headers", as JSON Schema: {"type":"object",'
-        '"additionalProperties":{"type":"string"}}.',
-    }
 
 
 def test_an_argument_with_a_name_that_anthropic_refuses_is_in_the_description() -> None:
@@ -335,22 +229,8 @@ def test_an_argument_with_a_name_that_anthropic_refuses_is_in_the_description() 
         "type": "object",
         "properties": {"q": {"type": "string"}},
         "required": ["q"],
-        "description": 'Needs "$top", as JSON Schema: {"type":"integer"}.',
+        "description": 'Needs "$top", as JSON Schema: {"type": "integer"}.',
     }
-
-
-def test_gemini_is_shown_four_levels() -> None:
-    schema: dict[str, Any] = {"type": "object", "properties": {"end": {"type": "string"}}}
-    for _ in range(6):
-        schema = {
-            "type": "object",
-            "properties": {"name": {"type": "string"}, "inner": schema},
-        }
-    shown = gemini(schema)["parameters"]
-    for _ in range(3):
-        shown = shown["properties"]["inner"]
-    assert list(shown["properties"]) == ["name"]
-    assert shown["description"].startswith('May have "inner", as JSON Schema: {"type":"object"')
 
 
 # Names ------------------------------------------------------------------------------------------
@@ -368,9 +248,9 @@ def test_the_names_of_mcp_tools_are_taken_by_every_api_and_found_again(
     tools = [types.Tool(name=name, input_schema={"type": "object"}) for name in names]
     offered = listed(server, tools)
     for tool in offered:
-        check_anthropic(to_anthropic(tool))
-        check_gemini(to_gemini(tool))
-        assert from_gemini_name(to_gemini(tool)["name"]) == tool.name
+        check_anthropic(to_anthropic(tool.spec))
+        check_gemini(to_gemini(tool.spec))
+        assert from_gemini_name(to_gemini(tool.spec)["name"]) == tool.name
     assert len({gemini_name(tool.name) for tool in offered}) == len(offered)
 
 
@@ -469,7 +349,7 @@ HARMFUL: Final[Mapping[str, Any]] = {
 @pytest.mark.parametrize("kind", HARMFUL)
 def test_a_schema_that_was_made_to_do_harm_takes_bounded_time_and_space(kind: str) -> None:
     begun = thread_time()
-    declared = to_anthropic(Described(HARMFUL[kind])), to_gemini(Described(HARMFUL[kind]))
+    declared = to_anthropic(acting(HARMFUL[kind])), to_gemini(acting(HARMFUL[kind]))
     assert thread_time() - begun < CPU_SECONDS
     check_anthropic(declared[0])
     check_gemini(declared[1])

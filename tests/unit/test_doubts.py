@@ -12,13 +12,13 @@ import apsw
 import pytest
 
 from bot.backoff import Backoff
-from bot.dispatch.outgoing import doubts
-from bot.dispatch.outgoing.doubts import MAX_CONFIRMED_BY_ONE, Doubts
-from bot.dispatch.outgoing.noted_sends import NotedSends
-from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
+from bot.chat import doubts, outbox
+from bot.chat.doubts import NotedSends
+from bot.chat.outbox import Outbox
 from bot.errors import SignalTimeout, SignalUnavailable
-from bot.messaging.account import Group
-from bot.messaging.events import Receipt, SentElsewhere
+from bot.signal.account import Group
+from bot.signal.events import Receipt, SentElsewhere
+from bot.signal.receipts import MAX_CONFIRMED_BY_ONE, Attempt, DeliveryReceipts
 from conversation_store.models import (
     Attachment,
     ChatId,
@@ -28,9 +28,9 @@ from conversation_store.models import (
     ReceivedKind,
     ReceivedMessage,
     Role,
+    StoredTurn,
     StyleRange,
     ToolCall,
-    Turn,
 )
 from conversation_store.store import ConversationStore, open_store
 from tests.fakes.partial_messenger import PartialMessenger
@@ -44,7 +44,7 @@ START_MS: Final = 1_795_291_728_000
 WAIT_SECONDS: Final = 5.0
 SOON_SECONDS: Final = 0.3
 A_DAY_MS: Final = 86_400_000
-AT_ONCE: Final = SendPolicy(backoff=Backoff(first_seconds=0.001, longest_seconds=0.001))
+AT_ONCE: Final = Backoff(first_seconds=0.02, longest_seconds=0.02)
 
 
 @dataclass(slots=True)
@@ -69,6 +69,9 @@ class Signal(PartialMessenger):
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
+        return await self.receipts.settle(chat, self._taken(text))
+
+    async def _taken(self, text: str) -> int:
         self.next_timestamp += 1
         self.sent.append((self.next_timestamp, text))
         self.happened.set()
@@ -113,7 +116,12 @@ class Bot:
 
     def timestamps(self) -> list[int | None]:
         """Return what the store knows of its messages' timestamps, in their order."""
-        return [at for (at,) in self.query("SELECT signal_timestamp FROM outbox ORDER BY id")]
+        return [
+            at
+            for (at,) in self.query(
+                "SELECT signal_timestamp FROM outbox WHERE kind != 'removal' ORDER BY id"
+            )
+        ]
 
     def confirmations(self) -> list[tuple[int, str]]:
         """Return which receipts the store keeps."""
@@ -134,13 +142,9 @@ class Life:
     def __init__(self, bot: Bot, store: ConversationStore, *, reacts: bool) -> None:
         self.store = store
         self._bot = bot
-        self.doubts = Doubts(
-            bot.signal,
-            store,
-            Outbox(bot.signal, store),
-            reacts=lambda: reacts,
-            clock=lambda: bot.now_ms / 1_000,
-        )
+        self._reacts = reacts
+        bot.signal.receipts = DeliveryReceipts(clock=lambda: bot.now_ms / 1_000)
+        self._outbox = Outbox(bot.signal, store)
         self._tasks: list[asyncio.Task[None]] = []
         self._sends: list[asyncio.Task[None]] = []
 
@@ -148,16 +152,22 @@ class Life:
         """Start, with a worker for each chat."""
         self._bot.now_ms += 60_000
         self._bot.signal.next_timestamp = self._bot.now_ms
-        await self.doubts.resume()
+        await self._outbox.doubts.resume(reacts=self._reacts)
         chats: dict[str, list[OutgoingMessage]] = {}
         for part in (await self.store.messages.unfinished()).outgoing:
             chats.setdefault(part.chat, []).append(part)
         self._sends = [tasks.create_task(self._send_all(parts)) for parts in chats.values()]
-        self._tasks = [tasks.create_task(self.doubts.run())]
+        self._tasks = [tasks.create_task(self._outbox.doubts.run(self._queue))]
+
+    def _queue(self, part: OutgoingMessage) -> None:
+        self._tasks.append(asyncio.create_task(self._deliver(part)))
+
+    async def _deliver(self, part: OutgoingMessage) -> None:
+        await self._outbox.deliver((part,))
 
     def confirm(self, *timestamps: int, person: str = ADA) -> None:
         """Let a person's phone confirm some timestamps."""
-        self.doubts.take(Receipt(person, timestamps))
+        self._bot.signal.receipts.take(Receipt(person, timestamps))
 
     async def settled(self) -> None:
         """Wait until everything that was left is sent or proven."""
@@ -177,14 +187,16 @@ class Life:
 
     async def _send_all(self, parts: Sequence[OutgoingMessage]) -> None:
         for part in parts:
-            await self.doubts.deliver(part)
+            await self._deliver(part)
 
 
 @pytest.fixture
 def bot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bot:
     """A bot that waits a short time for proofs."""
     monkeypatch.setattr(doubts, "PROOF_SECONDS", SOON_SECONDS)
-    monkeypatch.setattr(doubts, "QUIET_SECONDS", SOON_SECONDS / 10)
+    monkeypatch.setattr("bot.signal.receipts.LATE_START_MS", 5)
+    monkeypatch.setattr(outbox, "RETRY", AT_ONCE)
+    monkeypatch.setattr(outbox, "RECEIPT_SECONDS", 0.0)
     return Bot(tmp_path / "store.db")
 
 
@@ -210,11 +222,11 @@ async def answered_anew(store: ConversationStore, *texts: str) -> None:
     )  # fmt: skip
     (accepted,) = await store.messages.accept([edit])
     assert accepted is not None
-    _, settled = await store.messages.settle_edit(accepted, answered_within_ms=A_DAY_MS)
+    _, settled = await store.changes.settle_edit(accepted, answered_within_ms=A_DAY_MS)
     await store.turns.answer(settled, texts, outcome="command")
 
 
-async def begun(store: ConversationStore) -> Turn:
+async def begun(store: ConversationStore) -> StoredTurn:
     """Begin a turn in the group that calls a tool."""
     message = ReceivedMessage("+49", BOB, 2, GROUP, "q", START_MS)
     (accepted,) = await store.messages.accept([message])
@@ -296,7 +308,7 @@ async def test_a_late_receipt_for_a_message_that_is_marked_proves_nothing(bot: B
 async def test_what_the_owner_sent_from_another_device_proves_nothing(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
-        life.doubts.take(SentElsewhere(START_MS + 5))
+        bot.signal.receipts.take(SentElsewhere(START_MS + 5))
     async with bot.life() as life:  # also not to a later process
         life.confirm(START_MS + 5)
         await life.settled()
@@ -476,7 +488,7 @@ async def test_an_edit_that_was_sent_twice_is_not_deleted_and_goes_by_the_first(
         assert [text for _, text in bot.signal.sent] == ["right"]
         life.confirm(START_MS + 5)
         async with asyncio.timeout(WAIT_SECONDS):
-            while (await life.store.doubts.resent(bot.now_ms))[0].timestamp != START_MS + 5:
+            while bot.timestamps()[-1] != START_MS + 5:
                 await life.store.upkeep.ping()
     assert bot.signal.deleted == []
     assert bot.timestamps()[-1] == START_MS + 5
@@ -487,8 +499,8 @@ async def test_a_day_later_a_copy_stays(bot: Bot) -> None:
     async with bot.life() as life:
         await life.settled()
         bot.now_ms += 2 * A_DAY_MS
-        assert await life.store.doubts.resent(bot.now_ms) == ()
         await life.store.upkeep.purge()
+    assert bot.query("SELECT * FROM doubts") == []
 
 
 async def test_a_person_who_claims_too_much_takes_no_more_room(bot: Bot) -> None:
@@ -498,34 +510,33 @@ async def test_a_person_who_claims_too_much_takes_no_more_room(bot: Bot) -> None
         life.confirm(START_MS + 5)
         await life.settled()
     assert bot.signal.sent == []
-    assert len(bot.confirmations()) == MAX_CONFIRMED_BY_ONE + 1
+    assert bot.confirmations() == [(START_MS + 5, ADA)]
 
 
 @asynccontextmanager
-async def sending_for_ever(bot: Bot) -> AsyncIterator[Doubts]:
+async def sending_for_ever(bot: Bot) -> AsyncIterator[DeliveryReceipts]:
     """Provide a process that is killed while an answer is on its way."""
     async with bot.store() as store:
         parts = await answered(store, "hello")
         never = asyncio.Event()
 
         class Slow(Signal):
-            async def send(self, *_args: object, **_kwargs: object) -> int:
+            async def _taken(self, text: str) -> int:
                 self.happened.set()
                 await never.wait()
                 return 0
 
         slow = Slow()
-        outbox = Outbox(slow, store)
-        sending = asyncio.create_task(outbox.deliver(parts))
+        sending = asyncio.create_task(Outbox(slow, store).deliver(parts))
         await slow.happened.wait()
-        yield Doubts(slow, store, outbox, reacts=lambda: False)
+        yield slow.receipts
         sending.cancel()
 
 
 async def test_an_early_receipt_is_kept_for_the_next_process(bot: Bot) -> None:
-    now_ms = int(time() * 1_000)
-    async with sending_for_ever(bot) as doubts:
-        doubts.take(Receipt(ADA, (now_ms,)))
+    async with sending_for_ever(bot) as receipts:
+        now_ms = int(time() * 1_000)
+        receipts.take(Receipt(ADA, (now_ms,)))
     assert bot.confirmations() == [(now_ms, ADA)]
 
 
@@ -571,7 +582,7 @@ async def test_a_receipt_may_be_for_a_sign_of_progress_of_a_forgotten_turn(bot: 
     await leave(bot, "to Ada")
     async with bot.store() as store:
         turn = await begun(store)
-        notes = NotedSends(bot.signal, store)
+        notes = NotedSends(Outbox(bot.signal, store).doubts)
         bot.signal.next_timestamp = START_MS + 4
         store.turns.record_progress(
             turn.id, await notes.send(ChatId.parse(GROUP), "Using calculate")
@@ -582,7 +593,7 @@ async def test_a_receipt_may_be_for_a_sign_of_progress_of_a_forgotten_turn(bot: 
         )  # fmt: skip
         (accepted,) = await store.messages.accept([deletion])
         assert accepted is not None
-        await store.messages.forget(accepted)
+        await store.changes.forget(accepted)
     assert bot.query("SELECT * FROM turns") == []
     bot.signal.sent.clear()
     async with bot.life() as life:
@@ -591,11 +602,26 @@ async def test_a_receipt_may_be_for_a_sign_of_progress_of_a_forgotten_turn(bot: 
     assert len(bot.signal.sent) == 1
 
 
+async def test_receipt_of_progress_hides_no_receipt_of_the_answer_after_a_kill(bot: Bot) -> None:
+    await leave(bot, "to Ada")
+    async with bot.store() as store:
+        bot.signal.next_timestamp = START_MS + 4
+        progress = await NotedSends(Outbox(bot.signal, store).doubts).send(PRIVATE, "✓ calculate")
+        for timestamp in (progress, START_MS + 9):
+            store.doubts.confirm(timestamp, ADA)  # each receipt came before its reply
+        await store.upkeep.ping()
+    bot.signal.sent.clear()
+    async with bot.life() as life:
+        await life.settled()
+    assert bot.signal.sent == []
+    assert bot.timestamps() == [START_MS + 9]
+
+
 async def test_receipts_may_be_for_the_messages_of_long_questions(bot: Bot) -> None:
     await leave(bot, "to Ada")
     async with bot.store() as store:
         await begun(store)
-        notes = NotedSends(bot.signal, store)
+        notes = NotedSends(Outbox(bot.signal, store).doubts)
         bot.signal.next_timestamp = START_MS + 4
         parts = [await notes.send(ChatId.parse(GROUP), "part of a question") for _ in range(20)]
         await store.upkeep.ping()
@@ -606,34 +632,19 @@ async def test_receipts_may_be_for_the_messages_of_long_questions(bot: Bot) -> N
     assert len(bot.signal.sent) == 1
 
 
-async def test_what_may_be_a_message_of_a_killed_turn_is_not_deleted_as_a_copy(bot: Bot) -> None:
-    await leave(bot, "to all", chat=GROUP)
-    async with bot.store() as store:
-        await begun(store)
-    async with bot.life() as life:
-        await life.settled()
-        ((kept, _),) = bot.signal.sent
-        life.confirm(START_MS + 5, kept)
-        life.confirm(START_MS + 5, kept, person=BOB)
-        bot.signal.happened.clear()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(bot.signal.happened.wait(), 2 * SOON_SECONDS)
-    assert bot.signal.deleted == []
-
-
 async def test_a_receipt_may_be_for_the_copy_of_a_message_that_was_forgotten(bot: Bot) -> None:
     await leave(bot, "to all", chat=GROUP)
     async with bot.store() as store:
         await answered(store, "to Ada, never sent", number=2)
-        (found, _) = (await store.doubts.load(START_MS + 1_000, reaction_ms=None)).waiting
-        await store.doubts.expect_copy(found)  # and then there is no connection until it is deleted
+        bot.now_ms += 1_000
+        await store.doubts.load()  # and then there is no connection until it is deleted
         deletion = ReceivedMessage(
             "+49", ADA, 3, GROUP, "", START_MS, kind=ReceivedKind.DELETION,
             target_author=ADA, target_timestamp=1,
         )  # fmt: skip
         (accepted,) = await store.messages.accept([deletion])
         assert accepted is not None
-        await store.messages.forget(accepted)
+        await store.changes.forget(accepted)
     assert bot.query("SELECT chat FROM outbox") == [(PRIVATE,)]
     async with bot.life() as life:
         life.confirm(START_MS + 5)
@@ -644,11 +655,19 @@ async def test_a_receipt_may_be_for_the_copy_of_a_message_that_was_forgotten(bot
 class Losing(Signal):
     """A Signal side that takes everything and does not answer the first send."""
 
-    async def send(self, chat: ChatId, text: str, **more: Any) -> int:
-        timestamp = await super().send(chat, text, **more)
+    async def _taken(self, text: str) -> int:
+        self.next_timestamp = max(self.next_timestamp, int(time() * 1_000) - 1)
+        timestamp = await super()._taken(text)
         if len(self.sent) == 1:
             raise SignalTimeout("the reply was lost")
         return timestamp
+
+
+def losing() -> Losing:
+    phones = Losing()
+    phones.receipts.know(0)  # its time begins now
+    phones.next_timestamp = int(time() * 1_000)
+    return phones
 
 
 async def test_a_receipt_may_be_for_an_earlier_try_of_a_message_that_is_marked(bot: Bot) -> None:
@@ -656,8 +675,8 @@ async def test_a_receipt_may_be_for_an_earlier_try_of_a_message_that_is_marked(b
     async with bot.store() as store:
         await answered(store, "to Ada, never sent")
         to_all = await answered(store, "to all", number=2, chat=GROUP)
-        phones = Losing(next_timestamp=bot.now_ms + 5)
-        assert await Outbox(phones, store, policy=AT_ONCE).deliver(to_all)
+        phones = losing()
+        assert await Outbox(phones, store).deliver(to_all)
     async with bot.life() as life:
         life.confirm(*(timestamp for timestamp, _ in phones.sent))
         await life.settled()
@@ -668,7 +687,7 @@ async def test_any_of_several_tries_proves_an_answer(bot: Bot) -> None:
     bot.now_ms = int(time() * 1_000)
     async with bot.store() as store:
         (part,) = await answered(store, "hello")
-        phones = Losing(next_timestamp=bot.now_ms + 5)
+        phones = losing()
         with suppress(TimeoutError):
             async with asyncio.timeout(SOON_SECONDS):  # killed before the second try
                 await Outbox(phones, store).deliver([part])
@@ -706,21 +725,6 @@ async def test_a_receipt_may_be_for_the_deletion_of_a_copy(bot: Bot) -> None:
     assert [text for _, text in bot.signal.sent] == ["hello", "again"]
 
 
-async def test_of_several_copies_the_one_is_kept_that_can_be_no_other_message(bot: Bot) -> None:
-    await leave(bot, "hello")
-    async with bot.life() as life:
-        await life.settled()
-        ((second, _),) = bot.signal.sent
-        await begun(life.store)
-    bot.query("UPDATE outbox SET state = 'waiting', signal_timestamp = NULL, text = 'hello'")
-    async with bot.life() as life:
-        life.confirm(second)
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert len(bot.signal.sent) == 1
-    assert bot.timestamps() == [START_MS + 5]
-
-
 async def test_until_there_is_a_connection_nothing_is_concluded(bot: Bot) -> None:
     bot.signal.connected = False
     bot.signal.connected_since = None
@@ -740,7 +744,7 @@ async def test_what_the_owner_sent_is_known_however_much_it_was(bot: Bot) -> Non
     await leave(bot, "hello")
     async with bot.life() as life:
         for timestamp in range(START_MS + 5, START_MS + 5 + 2 * MAX_CONFIRMED_BY_ONE):
-            life.doubts.take(SentElsewhere(timestamp))
+            bot.signal.receipts.take(SentElsewhere(timestamp))
         life.confirm(START_MS + 4 + 2 * MAX_CONFIRMED_BY_ONE)
         await life.settled()
     assert len(bot.signal.sent) == 1
@@ -755,43 +759,18 @@ async def test_an_answer_that_is_deleted_meanwhile_is_not_sent_again(bot: Bot) -
     assert bot.signal.sent == []
 
 
-async def sent_before(bot: Bot, *, timestamp: int) -> None:
-    """Have an answer sent, with a timestamp by signal-cli's clock."""
-    async with bot.store() as store:
-        (part,) = await answered(store, "earlier", number=0)
-        await store.outbox.mark_sent(part, timestamp)
-
-
-async def test_a_clock_of_signal_cli_that_is_behind_lets_an_answer_be_proven(bot: Bot) -> None:
-    await sent_before(bot, timestamp=START_MS - 1_490)
-    await leave(bot, "hello")
-    async with bot.life() as life:
-        life.confirm(START_MS - 1_495)
-        await life.settled()
-    assert bot.signal.sent == []
-
-
-async def test_what_this_process_sends_by_a_clock_that_is_behind_proves_nothing(bot: Bot) -> None:
-    await sent_before(bot, timestamp=START_MS - 1_490)
-    await leave(bot, "hello")
-    async with bot.life() as life:
-        life.confirm(bot.now_ms - 1_400)
-        await life.settled()
-    assert len(bot.signal.sent) == 1
-
-
 async def test_receipts_for_what_cannot_have_been_sent_yet_are_not_kept(bot: Bot) -> None:
-    async with sending_for_ever(bot) as doubts:
-        doubts.take(Receipt(ADA, (int(time() * 1_000) + 60_000,)))
+    async with sending_for_ever(bot) as receipts:
+        receipts.take(Receipt(ADA, (int(time() * 1_000) + 60_000,)))
     assert bot.confirmations() == []
 
 
 async def test_early_receipts_of_a_person_have_a_bound(bot: Bot) -> None:
-    async with sending_for_ever(bot) as doubts:
+    async with sending_for_ever(bot) as receipts:
         now_ms = int(time() * 1_000)
         for _ in range(3):
-            doubts.take(Receipt(ADA, tuple(range(now_ms, now_ms + 500))))
-            doubts.take(Receipt(ADA, tuple(range(now_ms - 1_000, now_ms - 500))))
+            receipts.take(Receipt(ADA, tuple(range(now_ms, now_ms + 500))))
+            receipts.take(Receipt(ADA, tuple(range(now_ms - 1_000, now_ms - 500))))
     assert len(bot.confirmations()) == MAX_CONFIRMED_BY_ONE
 
 
@@ -800,30 +779,22 @@ async def test_what_the_owner_sent_while_nothing_was_on_its_way_proves_nothing_l
 ) -> None:
     async with bot.store() as store:
         await answered(store, "hello")
-        signal = bot.signal
-        doubts = Doubts(signal, store, Outbox(signal, store), reacts=lambda: False)
-        doubts.take(SentElsewhere(START_MS + 5))
+        Outbox(bot.signal, store)
+        bot.signal.receipts.take(SentElsewhere(START_MS + 5))
     async with bot.life() as life:
         life.confirm(START_MS + 5)
         await life.settled()
     assert [text for _, text in bot.signal.sent] == ["hello"]
 
 
-@pytest.mark.parametrize("is_set_back", [False, True])
-async def test_a_send_is_looked_for_by_the_clock_of_the_machine_where_the_stores_was_ahead(
-    tmp_path: Path, *, is_set_back: bool
-) -> None:
-    before_ms = int(time() * 1_000)
-    async with open_store(tmp_path / "store.db", clock=lambda: time() + 7_200) as store:
-        sent = await store.outbox.add_note(PRIVATE, "from the future")
-        await store.outbox.mark_sent(sent, int(time() * 1_000) + 1)
-        await store.outbox.add_note(PRIVATE, "on its way at the kill")
-        store.doubts.confirm([(before_ms, ADA)])  # of a copy
-        await store.upkeep.purge()
-    killed_ms = int(time() * 1_000) + 1
-    async with open_store(tmp_path / "store.db") as store:
-        if is_set_back:
-            await store.upkeep.set_back()
-        (waiting,) = (found := await store.doubts.load(killed_ms, reaction_ms=None)).waiting
-    assert before_ms <= waiting.since <= killed_ms <= waiting.until
-    assert found.confirmed == ((before_ms, ADA),)
+async def test_receipt_that_proved_a_note_proves_no_answer(bot: Bot) -> None:
+    bot.signal.members = None
+    async with bot.store() as store:
+        phones = losing()
+        sends = Outbox(phones, store).doubts
+        note = asyncio.create_task(NotedSends(sends).send(PRIVATE, "Using calculate"))
+        while not phones.sent:  # noqa: ASYNC110 - the send is all that happens
+            await asyncio.sleep(0)
+        phones.receipts.take(Receipt(ADA, (phones.sent[0][0],)))
+        assert await note == phones.sent[0][0]
+        assert phones.receipts.proof(Attempt(PRIVATE, 0, 2**62)) is None

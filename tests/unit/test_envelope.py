@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.messaging.envelope import (
-    MAX_CONTENT_TYPE,
-    MAX_EXPIRES,
-    MAX_FILES,
-    parse_frame,
-)
-from bot.messaging.events import (
+from bot.signal.events import (
     Account,
     Deletion,
     Edit,
@@ -28,8 +22,19 @@ from bot.messaging.events import (
     Receipt,
     SentElsewhere,
 )
-from bot.messaging.frame_parts import MAX_EMOJI, MAX_LIST, MAX_RECEIPT
-from bot.messaging.sanitize import MAX_FILE_NAME, MAX_NAME_CHARACTERS, MAX_QUOTE, MAX_TEXT_BYTES
+from bot.signal.frames import (
+    MAX_CONTENT_TYPE,
+    MAX_EMOJI,
+    MAX_EXPIRES,
+    MAX_FILE_NAME,
+    MAX_FILES,
+    MAX_LIST,
+    MAX_NAME_CHARACTERS,
+    MAX_QUOTE,
+    MAX_RECEIPT,
+    MAX_TEXT_BYTES,
+    parse_frame,
+)
 from conversation_store.models import ReceivedFile, ReceivedQuote
 from tests.signal_frames import (
     ADA,
@@ -478,7 +483,7 @@ def test_a_voice_note_is_known_by_its_flag_or_failing_that_by_having_no_name(
 
 
 def test_of_too_many_files_the_first_count_and_a_long_text_is_none() -> None:
-    files = [{"id": f"file-{number}"} for number in range(1000)]
+    files = [{"id": f"file-{number}"} for number in range(MAX_LIST - 1)]
     taken = files_of({"id": "long", "contentType": "text/x-signal-plain"}, *files)
     assert [file.id for file in taken] == [f"file-{number}" for number in range(MAX_FILES)]
 

@@ -11,17 +11,18 @@ from typing import Final
 import pytest
 from aiohttp import web
 
-from bot import __version__, build
+from bot import __version__, built_from
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Verdict
-from bot.attestation.errors import AgentError
-from bot.attestation.near_ai.evidence import MAX_REPORT_BYTES, ModelEvidence
+from bot.attestation.errors import AgentError, MalformedEvidence
+from bot.attestation.near_ai.report import MAX_REPORT_BYTES, ModelEvidence
+from bot.attestation.proof import policy_of
 from bot.attestation.quote import Collateral, TdQuote, low_s
 from bot.attestation.statement import Statement, report_data
 from bot.attestation.trust import REAL
 from bot.errors import SignalUnavailable
 from tests.fakes.dstack_agent import COMPOSE, silent
-from tests.unit.soft_machine import CHALLENGE, IDENTITY, POLICY, Intel, machine
+from tests.unit.soft_machine import CHALLENGE, IDENTITY, SETTINGS, Intel, machine
 
 RECORDED: Final = Path(__file__).parents[3] / "shared/fixtures/attestation/dstack"
 MODEL: Final = ModelEvidence(
@@ -54,14 +55,15 @@ async def test_the_statement_names_the_account_the_code_and_the_policy(tmp_path:
         2,
     )
     assert statement.key_origin == "generated-in-tee"
-    assert (statement.version, statement.commit) == (__version__, build.commit())
+    assert (statement.code.version, statement.code.commit) == (__version__, built_from())
     assert statement.policy_sha256 == hashlib.sha256(bundle.policy.encode()).hexdigest()
     assert _unix(statement.issued_at) == now
 
 
 async def test_the_policy_says_what_happens_to_what_people_write() -> None:
-    assert json.loads(POLICY.text()) == {
+    assert json.loads(policy_of(SETTINGS, None)) == {
         "accepted_tcb": ["SWHardeningNeeded", "UpToDate"],
+        "commands": "ask",
         "e2ee": True,
         "llm_host": "cloud-api.near.ai",
         "model": "openai/gpt-oss-120b",
@@ -72,6 +74,7 @@ async def test_the_policy_says_what_happens_to_what_people_write() -> None:
         "signer_pins": [],
         "type": "signal-bot-policy",
         "v": 1,
+        "workspace": "admins",
     }
 
 
@@ -146,14 +149,17 @@ async def test_one_quote_is_made_at_a_time(tmp_path: Path) -> None:
     assert sum(method == "GetQuote" for method, _ in running.agent.requests) == 5
 
 
-async def test_who_waits_too_long_for_those_before_is_told(tmp_path: Path) -> None:
+async def test_who_waits_too_long_for_those_before_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = asyncio.Event()
 
     async def hangs() -> web.Response:
         asked.set()
         return await silent()
 
-    async with machine(tmp_path, turn_seconds=0.1) as running, asyncio.TaskGroup() as tasks:
+    monkeypatch.setattr("bot.attestation.proof.TURN_SECONDS", 0.1)
+    async with machine(tmp_path) as running, asyncio.TaskGroup() as tasks:
         running.agent.fault = hangs
         first = tasks.create_task(running.evidence.collect("first"))
         await asked.wait()
@@ -230,7 +236,7 @@ async def test_the_own_check_trusts_intels_root_alone(tmp_path: Path) -> None:
     assert report["quote"].verdict is Verdict.FAILED
 
 
-class SilentIntel:
+class SilentIntel(Intel):
     """A source of collateral that never answers."""
 
     async def get(self, quote: TdQuote) -> Collateral:
@@ -238,12 +244,13 @@ class SilentIntel:
         raise AssertionError("nobody sets this event")
 
 
-@pytest.mark.parametrize("intel", [Intel(None), SilentIntel()])
+@pytest.mark.parametrize("intel", [Intel(None), SilentIntel(None)])
 async def test_without_collateral_the_own_check_is_less_and_says_so(
-    tmp_path: Path, intel: Intel | SilentIntel
+    tmp_path: Path, intel: Intel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("bot.attestation.proof.COLLATERAL_SECONDS", 0.1)
     async with machine(tmp_path) as running:
-        proof = await running.prover(intel, collateral_seconds=0.1).make(CHALLENGE)
+        proof = await running.prover(intel).make(CHALLENGE)
         assert running.verify(proof.bundle).passed
     assert [(check.name, check.verdict) for check in proof.report.failures] == [
         ("quote", Verdict.NOT_CHECKED),
@@ -253,12 +260,12 @@ async def test_without_collateral_the_own_check_is_less_and_says_so(
 
 
 def test_a_build_that_says_nothing_usable_has_an_unknown_commit(tmp_path: Path) -> None:
-    assert build.commit(tmp_path) == "unknown"
+    assert built_from(tmp_path) == "unknown"
     for text in ("", "main\n", "0123abc; rm", "ä" * 8, "0" * 65):
         (tmp_path / "COMMIT").write_text(text)
-        assert build.commit(tmp_path) == "unknown"
+        assert built_from(tmp_path) == "unknown"
     (tmp_path / "COMMIT").write_text("0123abcd\n")
-    assert build.commit(tmp_path) == "0123abcd"
+    assert built_from(tmp_path) == "0123abcd"
 
 
 def _unix(issued_at: str) -> int:
@@ -295,3 +302,10 @@ async def test_a_quote_whose_signature_somebody_has_rewritten_is_refused(
 @pytest.mark.parametrize("length", [0, 10, 660, 690, 1170, 1200])
 def test_half_a_quote_has_no_form(length: int) -> None:
     assert low_s(b"\xff" * length) == b"\xff" * length
+
+
+async def test_account_that_no_verifier_would_read_is_refused(tmp_path: Path) -> None:
+    async with machine(tmp_path) as running:
+        running.account.identity = replace(IDENTITY, aci="not an ACI")
+        with pytest.raises(MalformedEvidence, match="not of the expected shape"):
+            await running.evidence.collect(CHALLENGE)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.observability.figures import duration, process_figures, size
+from bot.process import duration, process_figures, size
 
 
 @pytest.mark.parametrize(

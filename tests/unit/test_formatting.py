@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.messaging.formatting import (
+from bot.signal.formatting import (
     CUT_NOTICE,
     MAX_ANSWER_BYTES,
     MAX_PART_BYTES,
     split,
     split_styled,
 )
-from bot.messaging.markdown import render
-from bot.messaging.styled import spans_of
+from bot.signal.markdown import render
+from bot.signal.styled import spans_of
 from conversation_store.models import StyledText, StyleRange, TextStyle
 
 FUZZ: Final = settings(max_examples=300, derandomize=True, database=None, deadline=None)

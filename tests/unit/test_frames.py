@@ -4,8 +4,7 @@ from typing import Final
 
 import pytest
 
-from bot.messaging.envelope import parse_frame
-from bot.messaging.events import (
+from bot.signal.events import (
     Frame,
     FrameKind,
     GroupChanged,
@@ -16,6 +15,7 @@ from bot.messaging.events import (
     Receipt,
     SentElsewhere,
 )
+from bot.signal.frames import parse_frame
 from conversation_store.models import ReceivedFile, ReceivedQuote
 from tests.signal_frames import (
     ADA,

@@ -17,12 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.attestation.checks import Check, Report, Verdict
-from bot.attestation.near_ai.evidence import NrasAnswer
-from bot.attestation.near_ai.gpu import MAX_GPUS, GpuFindings, verify_gpus
-from bot.attestation.near_ai.nras import (
+from bot.attestation.near_ai.nvidia import (
     LEEWAY_SECONDS,
     MAX_ANSWER_BYTES,
+    MAX_GPUS,
+    GpuFindings,
+    NrasAnswer,
     NrasFindings,
+    verify_gpus,
     verify_nras,
 )
 from bot.attestation.trust import REAL, Trust

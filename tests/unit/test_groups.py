@@ -1,6 +1,6 @@
 """Where the bot may write, which invitations it accepts, and where it does not stay."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,12 +8,18 @@ from pathlib import Path
 import pytest
 
 from bot.backoff import Backoff
-from bot.dispatch.background.retry_until import RetryUntil
-from bot.dispatch.incoming.groups import GROUP_SECONDS, MAX_GROUPS, GroupPermissions, SignsByRights
+from bot.chat.access import Access
+from bot.chat.groups import (
+    GROUP_SECONDS,
+    MAX_GROUPS,
+    GroupPermissions,
+    RetryUntil,
+)
+from bot.config.settings import AccessSettings
 from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
-from bot.messaging.account import Group
-from bot.messaging.events import GroupChanged, Person
-from conversation_store.models import ChatId, ReceivedMessage, TurnStatus, TurnUsage
+from bot.signal.account import Group
+from bot.signal.events import GroupChanged, Person
+from conversation_store.models import ChatId, ReceivedMessage, TurnEnd, TurnStatus
 from conversation_store.store import ConversationStore, open_store
 from tests.fakes.partial_messenger import PartialMessenger
 
@@ -72,22 +78,6 @@ class Clock:
         return self.now
 
 
-@dataclass
-class Witness:
-    """Notes the signs that were given, by their chat."""
-
-    seen: list[str] = field(default_factory=list)
-
-    async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
-        self.seen.append(f"typing {stop} {chat}")
-
-    async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
-        self.seen.append(f"{emoji} {author} {timestamp} {chat}")
-
-    async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
-        self.seen.append(f"read {person} {timestamps}")
-
-
 def rooms_of(
     directory: Directory,
     store: ConversationStore,
@@ -98,8 +88,16 @@ def rooms_of(
     return GroupPermissions(
         directory,
         store,
+        Access(
+            AccessSettings.model_construct(
+                policy="open",
+                allowed=frozenset(),
+                admins=admins,
+                groups="mention",
+                messages_per_minute=20,
+            )
+        ),
         number=BOT,
-        admins=lambda: admins,
         retry=QUICK,
         clock=clock or Clock(),
     )
@@ -129,26 +127,6 @@ async def test_in_an_announcement_group_only_admins_write(
 ) -> None:
     async with group_permissions(tmp_path, Directory(group)) as here:
         assert await here.may_write(TEAM) is may
-
-
-@pytest.mark.parametrize(
-    ("group", "signs"),
-    [
-        (ROOM, [f"typing False {TEAM}", f"typing True {TEAM}", f"👀 eve 1 {TEAM}"]),
-        (ANNOUNCEMENTS, []),
-    ],
-)
-async def test_signs_of_life_are_given_where_the_bot_may_write(
-    tmp_path: Path, group: Group, signs: list[str]
-) -> None:
-    witness = Witness()
-    async with group_permissions(tmp_path, Directory(group)) as here:
-        given = SignsByRights(witness, here)
-        await given.show_typing(TEAM)
-        await given.show_typing(TEAM, stop=True)
-        await given.react(TEAM, "👀", author="eve", timestamp=1)
-        await given.mark_read("eve", [1])
-    assert witness.seen == [*signs, "read eve [1]"]
 
 
 async def test_a_private_chat_is_nobodys_group(tmp_path: Path) -> None:
@@ -302,11 +280,8 @@ async def test_the_bot_stays_where_it_has_spoken_before_it_remembered_its_homes(
         turn = store.turns.begin([accepted], "hi")
         await store.turns.finish(
             turn,
-            state=TurnStatus.ANSWERED,
-            answer="hello",
-            parts=["hello"],
-            model="m",
-            usage=TurnUsage(),
+            TurnEnd(TurnStatus.ANSWERED, "hello"),
+            ["hello"],
         )
         await rooms_of(directory, store).changed(changed_by(EVE))
     assert directory.left == []

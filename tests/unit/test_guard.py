@@ -5,15 +5,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 
-import httpcore
 import pytest
 
 from tests.fakes.web_server import answer, web_server
 from tools.errors import ToolError
+from tools.web.client import FetchBounds, WebClient, new_web_client
+from tools.web.connection import MAX_ADDRESSES_TRIED
 from tools.web.guard import (
-    MAX_ADDRESSES_TRIED,
     AddressRefused,
-    GuardedBackend,
     checked,
     is_own,
     is_public,
@@ -221,15 +220,18 @@ class Names:
         return answer
 
 
-def backend(names: Names) -> GuardedBackend:
-    return GuardedBackend(
-        permits=lambda address: str(address) in {"127.0.0.1", "127.0.0.9"}, lookup=names.look_up
+def client(names: Names) -> WebClient:
+    """Return a client to which two loopback addresses are the public internet."""
+    return new_web_client(
+        permits=lambda address: str(address) in {"127.0.0.1", "127.0.0.9"},
+        lookup=names.look_up,
+        bounds=FetchBounds(connect=2.0, silence=2.0, total=4.0),
     )
 
 
 @contextmanager
 def deaf(host: str, port: int) -> Iterator[None]:
-    """Listen and take no connection: the kernel's queue is full, and drops who knocks."""
+    """Listen with a full queue, so that the kernel drops further connections."""
     with ExitStack() as sockets:
         listener = sockets.enter_context(socket.socket())
         listener.bind((host, port))
@@ -241,20 +243,18 @@ def deaf(host: str, port: int) -> Iterator[None]:
         yield
 
 
-async def test_a_name_is_looked_up_once_and_its_checked_address_connected_to() -> None:
+async def test_name_is_looked_up_once_and_its_checked_address_is_used() -> None:
     names = Names(["127.0.0.1"], ["127.0.0.2"])
-    async with web_server({"/": answer(b"")}) as server:
-        stream = await backend(names).connect_tcp("web.test", server.port, timeout=2)
-        assert stream.get_extra_info("server_addr") == ("127.0.0.1", server.port)
-        assert names.asked == ["web.test"]
-        await stream.aclose()
+    async with web_server({"/": answer(b"here")}) as server:
+        assert (await client(names).request(server.url("/", host="web.test"))).body == b"here"
+    assert names.asked == ["web.test"]
 
 
-async def test_a_literal_address_is_checked_without_a_lookup() -> None:
-    names = Names(OSError("nobody is to be asked"))
-    for literal in ("127.0.0.2", "::1", "::ffff:127.0.0.1"):
+async def test_literal_address_is_checked_without_a_lookup() -> None:
+    names = Names(OSError("no lookup expected"))
+    for literal in ("127.0.0.2", "[::1]", "[::ffff:127.0.0.1]"):
         with pytest.raises(AddressRefused, match="not on the public internet"):
-            await backend(names).connect_tcp(literal, 80, timeout=2)
+            await client(names).request(f"http://{literal}/")
     assert names.asked == []
 
 
@@ -270,53 +270,35 @@ async def test_a_literal_address_is_checked_without_a_lookup() -> None:
         ["127.0.0.1"] * (MAX_ADDRESSES_TRIED + 1) + ["127.0.0.2"],
     ],
 )
-async def test_one_address_that_is_not_permitted_refuses_the_name(answers: list[str]) -> None:
+async def test_one_refused_address_refuses_the_name(answers: list[str]) -> None:
     async with web_server({}) as server:
         with pytest.raises(AddressRefused, match=r"web\.test is not on the public internet"):
-            await backend(Names(answers)).connect_tcp("web.test", server.port, timeout=2)
+            await client(Names(answers)).request(server.url("/", host="web.test"))
         assert server.connections == 0
 
 
-async def test_the_next_address_is_tried_when_one_takes_no_connection() -> None:
+async def test_next_address_is_tried_after_a_refused_connection() -> None:
     names = Names(["127.0.0.9", "127.0.0.1"])
-    async with web_server({}) as server:  # listens on 127.0.0.1 only
-        stream = await backend(names).connect_tcp("web.test", server.port, timeout=2)
-        await stream.aclose()
-        assert server.connections == 1
+    async with web_server({"/": answer(b"here")}) as server:  # listens on 127.0.0.1 only
+        assert (await client(names).request(server.url("/", host="web.test"))).body == b"here"
 
 
-async def test_of_many_addresses_only_the_first_few_are_tried() -> None:
+async def test_only_the_first_few_addresses_are_tried() -> None:
     names = Names(["127.0.0.9"] * MAX_ADDRESSES_TRIED + ["127.0.0.1"])
     async with web_server({}) as server:  # listens on 127.0.0.1 only
-        with pytest.raises(httpcore.ConnectError):
-            await backend(names).connect_tcp("web.test", server.port, timeout=2)
+        with pytest.raises(ToolError, match="No connection to"):
+            await client(names).request(server.url("/", host="web.test"))
         assert server.connections == 0
 
 
-async def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> None:
+async def test_address_without_answer_leaves_time_for_the_next() -> None:
     names = Names(["127.0.0.9", "127.0.0.1"])
-    async with web_server({}) as server:
+    async with web_server({"/": answer(b"here")}) as server:
         with deaf("127.0.0.9", server.port):
-            stream = await backend(names).connect_tcp("web.test", server.port, timeout=1)
-            await stream.aclose()
-        assert server.connections == 1
+            assert (await client(names).request(server.url("/", host="web.test"))).body == b"here"
 
 
 @pytest.mark.parametrize("answers", [OSError("unknown"), []])
-async def test_a_name_without_an_address_is_said_to_be_unknown(
-    answers: Sequence[str] | OSError,
-) -> None:
+async def test_name_without_addresses_is_unknown(answers: Sequence[str] | OSError) -> None:
     with pytest.raises(ToolError, match="There is no server named"):
-        await backend(Names(answers)).connect_tcp("web.test", 80, timeout=2)
-
-
-async def test_a_refused_connection_is_an_error_of_the_connection() -> None:
-    async with web_server({}) as server:
-        port = server.port
-    with pytest.raises(httpcore.ConnectError):
-        await backend(Names(["127.0.0.1"])).connect_tcp("web.test", port, timeout=2)
-
-
-async def test_socket_files_are_refused() -> None:
-    with pytest.raises(AddressRefused, match="not a web address"):
-        await backend(Names([])).connect_unix_socket("/run/docker.sock")
+        await client(Names(answers)).request("http://web.test/")

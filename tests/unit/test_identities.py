@@ -12,27 +12,29 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.backoff import Backoff
-from bot.dispatch.background.retry_until import RetryUntil
-from bot.dispatch.incoming.identities import (
+from bot.chat.access import Access
+from bot.chat.groups import RetryUntil
+from bot.chat.identities import (
     CANNOT_TELL,
     MAX_SENT_ANYWAY,
+    MAX_WAITING_KEYS,
     ONLY_VERIFIED,
     OPERATOR_KNOWS,
     TOLD_AGAIN_SECONDS,
     VERIFIED_NOW,
     VERIFIED_SECONDS,
+    WAITING_SECONDS,
     Identities,
 )
-from bot.dispatch.incoming.waiting_keys import MAX_WAITING_KEYS, WAITING_SECONDS
-from bot.dispatch.mailboxes import Mailboxes
-from bot.dispatch.outgoing.notices import Notices
+from bot.chat.outbox import Notices, Outbox
+from bot.config.settings import AccessSettings
 from bot.errors import SignalError, SignalRejected, SignalUnavailable
 from bot.language.languages import Languages
-from bot.messaging.account import PeerIdentity, TrustLevel
-from bot.messaging.events import IdentityChanged, Person
-from conversation_store.store import open_store
+from bot.signal.account import PeerIdentity, TrustLevel
+from bot.signal.events import Person
+from conversation_store.models import ChatId, OutgoingMessage
+from conversation_store.store import ConversationStore, open_store
 from tests.fakes.partial_messenger import PartialMessenger
-from tests.unit.sending import Letterbox
 
 ADA = Person("7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", "+15550100001", "Ada")
 ADMIN, ADMINS_CHAT, ADAS_CHAT = "boss", "direct:boss", f"direct:{ADA.aci}"
@@ -84,20 +86,33 @@ class Clock:
         return self.now
 
 
+class Aside(Outbox):
+    """An outbox with nothing put aside; `released` holds the people whom it may send to again."""
+
+    def __init__(self, store: ConversationStore) -> None:
+        super().__init__(PartialMessenger(), store)
+        self.released: list[str] = []
+
+    def take_back(self, chat: ChatId) -> tuple[OutgoingMessage, ...]:
+        self.released.append(chat.value)
+        return ()
+
+
 @dataclass
 class House:
-    """Identities between a key ring and a letterbox."""
+    """Identities between a key ring and what is to be sent."""
 
     identities: Identities
     keys: KeyRing
-    letterbox: Letterbox
-    mailboxes: Mailboxes
+    notices: Notices
     clock: Clock
     released: list[str]
+    notes: list[OutgoingMessage] = field(default_factory=list)
 
     async def told(self, chat: str = ADMINS_CHAT) -> list[str]:
-        await self.mailboxes.drain()
-        return self.letterbox.texts(chat)
+        while not self.notices.waiting.empty():
+            self.notes.append(self.notices.waiting.get_nowait())
+        return [note.text for note in self.notes if note.chat == chat]
 
     async def code(self) -> str:
         found = re.search(r"!trust ([A-Z0-9]{6})\n", (await self.told())[-1])
@@ -113,42 +128,29 @@ async def house(
     keys: KeyRing | None = None,
     admins: frozenset[str] = frozenset({ADMIN}),
 ) -> AsyncIterator[House]:
-    keys, letterbox, clock = keys or KeyRing(), Letterbox(), Clock()
-    released: list[str] = []
-
-    async def release(person: str) -> None:
-        released.append(person)
-
-    async with open_store(folder / "store.db") as store, asyncio.TaskGroup() as tasks:
-        mailboxes = Mailboxes(tasks)
-        identities = Identities(
-            keys,
-            store,
-            Notices(
-                store=store,
-                mailboxes=mailboxes,
-                outbox=letterbox,
-                languages=Languages(store),
-                admins=lambda: admins,
-            ),
-            policy=policy,
-            on_trusted=release,
-            retry=QUICK,
-            clock=clock,
+    keys, clock = keys or KeyRing(), Clock()
+    async with open_store(folder / "store.db") as store:
+        outbox = Aside(store)
+        access = Access(
+            AccessSettings.model_construct(
+                policy="open",
+                allowed=frozenset(),
+                admins=admins,
+                groups="mention",
+                messages_per_minute=20,
+            )
         )
+        notices = Notices(outbox, Languages(store), access)
+        identities = Identities(keys, store, notices, policy=policy, retry=QUICK, clock=clock)
         await identities.resume()
-        yield House(identities, keys, letterbox, mailboxes, clock, released)
-
-
-def new_key(person: Person = ADA) -> IdentityChanged:
-    return IdentityChanged("+15550100000", person)
+        yield House(identities, keys, notices, clock, outbox.released)
 
 
 async def test_always_trusts_a_new_key_at_once_and_says_so(tmp_path: Path) -> None:
     async with house(tmp_path, "always") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
-        await here.identities.changed(new_key())
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
+        await here.identities.changed(ADA)
         (note,) = await here.told()
     assert here.keys.trusted == [(ADA.aci, None)]
     assert set(here.released) == {ADA.aci}
@@ -156,14 +158,14 @@ async def test_always_trusts_a_new_key_at_once_and_says_so(tmp_path: Path) -> No
     assert "12345 12345" in note
 
 
-async def test_tofu_asks_the_admins_once_for_each_new_key(tmp_path: Path) -> None:
+async def test_tofu_asks_the_admins_once_for_each_(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
-        await here.identities.changed(new_key())
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
+        await here.identities.changed(ADA)
         (note,) = await here.told()
         here.keys.set(ADA, TrustLevel.UNTRUSTED, SECOND)
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
         assert len(await here.told()) == 2
     assert "Ada (+15550100001) has a new safety number" in note
     assert " ".join(["12345"] * 12) in note
@@ -176,7 +178,7 @@ async def test_frames_that_come_together_make_one_note(tmp_path: Path) -> None:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(5):
-                tasks.create_task(here.identities.changed(new_key()))
+                tasks.create_task(here.identities.changed(ADA))
         assert len(await here.told()) == 1
 
 
@@ -194,14 +196,14 @@ async def test_a_note_names_the_person_as_well_as_it_can(
 ) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(person, TrustLevel.UNTRUSTED)
-        await here.identities.changed(new_key(person))
+        await here.identities.changed(person)
         assert (await here.told())[0].startswith(called)
 
 
 async def test_the_code_of_a_note_trusts_the_key_unseen(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
         code = await here.code()
         assert await here.identities.trust(f"{code[:3]}-{code[3:]}".lower()) == "Ada (+15550100001)"
         assert await here.identities.trust(code) is None
@@ -213,9 +215,9 @@ async def test_the_digits_of_a_note_verify_the_key_also_after_a_restart(tmp_path
     keys = KeyRing()
     keys.set(ADA, TrustLevel.UNTRUSTED)
     async with house(tmp_path, "tofu", keys=keys) as here:
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
     async with house(tmp_path, "tofu", keys=keys) as here:
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
         assert await here.told() == []
         assert await here.identities.trust(" ".join(["12345"] * 12)) == "Ada (+15550100001)"
     assert keys.trusted == [(ADA.aci, FIRST)]
@@ -225,7 +227,7 @@ async def test_the_digits_of_a_note_verify_the_key_also_after_a_restart(tmp_path
 async def test_a_code_is_good_for_the_key_that_it_was_made_for_alone(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
         old_code = await here.code()
         here.keys.set(ADA, TrustLevel.UNTRUSTED, SECOND)
         with pytest.raises(SignalRejected):
@@ -241,18 +243,18 @@ async def test_after_a_week_the_code_is_void_and_the_next_sign_makes_a_new_note(
 ) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
         code = await here.code()
         here.clock.now += WAITING_SECONDS
         assert await here.identities.trust(code) is None
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
         assert await here.code() != code
 
 
 async def test_a_signal_side_that_does_not_trust_changes_nothing(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
         here.keys.troubles = [SignalUnavailable("x")]
         with pytest.raises(SignalUnavailable):
             await here.identities.trust(await here.code())
@@ -265,11 +267,11 @@ async def test_a_key_that_was_trusted_elsewhere_is_noticed_by_the_next_message(
 ) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
-        await here.identities.changed(new_key())
-        await here.identities.seen("somebody else")
+        await here.identities.changed(ADA)
+        here.identities.seen("somebody else")
         assert here.released == []
-        await here.identities.seen(ADA.aci)
-        await here.identities.seen(ADA.aci)
+        here.identities.seen(ADA.aci)
+        here.identities.seen(ADA.aci)
         assert here.released == [ADA.aci]
 
 
@@ -279,16 +281,16 @@ async def test_where_trusting_at_once_failed_the_next_message_tells_that_it_is_d
     async with house(tmp_path, "always") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
         here.keys.refuses_trust = True
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
         assert (await here.told(), here.released) == ([], [])
-        await here.identities.seen(ADA.aci)
+        here.identities.seen(ADA.aci)
         assert here.released == [ADA.aci]
 
 
 async def test_a_late_frame_about_a_key_that_is_trusted_tells_nobody(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNVERIFIED)
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
         assert await here.told() == []
     assert here.released == [ADA.aci]
 
@@ -297,10 +299,10 @@ async def test_sends_that_go_on_failing_for_a_trusted_key_end(tmp_path: Path) ->
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNVERIFIED)
         for _ in range(MAX_SENT_ANYWAY + 2):
-            await here.identities.changed(new_key())
+            await here.identities.changed(ADA)
         assert here.released == [ADA.aci] * MAX_SENT_ANYWAY
-        await here.identities.seen(ADA.aci)
-        await here.identities.changed(new_key())
+        here.identities.seen(ADA.aci)
+        await here.identities.changed(ADA)
         assert len(here.released) == MAX_SENT_ANYWAY + 2
 
 
@@ -308,7 +310,7 @@ async def test_a_signal_side_that_is_slow_to_answer_is_asked_again(tmp_path: Pat
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
         here.keys.troubles = [SignalUnavailable("x"), SignalUnavailable("x")]
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
         assert len(await here.told()) == 1
 
 
@@ -316,7 +318,7 @@ async def test_without_admins_the_log_says_how_to_go_on_and_names_nobody(tmp_pat
     with capture_logs() as logs:
         async with house(tmp_path, "tofu", admins=frozenset()) as here:
             here.keys.set(ADA, TrustLevel.UNTRUSTED)
-            await here.identities.changed(new_key())
+            await here.identities.changed(ADA)
     assert [log["event"] for log in logs] == ["identity.untrusted"]
     assert "signal-cli trust" in logs[0]["reason"]
     assert not re.search(r"Ada|5550|7f3c|12345", str(logs))
@@ -328,7 +330,7 @@ async def test_those_who_wait_are_bounded(tmp_path: Path) -> None:
         for number in range(MAX_WAITING_KEYS + 1):
             person = Person(f"person-{number}")
             here.keys.set(person, TrustLevel.UNTRUSTED, f"{number:060}")
-            await here.identities.changed(new_key(person))
+            await here.identities.changed(person)
             codes.append(await here.code())
         assert await here.identities.trust(codes[0]) is None
         assert await here.identities.trust(codes[1]) == "person-1"
@@ -392,7 +394,7 @@ async def test_where_keys_are_verified_no_code_takes_the_place_of_comparing(
 ) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
         code = await here.code()
     async with house(tmp_path, "verified", keys=here.keys) as here:
         assert await here.identities.trust(code) is None
@@ -404,7 +406,7 @@ async def test_a_new_key_ends_what_was_verified(tmp_path: Path) -> None:
         here.keys.set(ADA, TrustLevel.VERIFIED)
         assert await here.identities.may_talk(ADA)
         here.keys.set(ADA, TrustLevel.UNTRUSTED, SECOND)
-        await here.identities.changed(new_key())
+        await here.identities.changed(ADA)
         assert not here.identities.is_verified(ADA.aci)
         (note,) = await here.told()
         assert "67890 67890" in note
@@ -422,7 +424,7 @@ async def test_a_key_that_changes_while_it_is_asked_about_is_not_remembered(tmp_
         async def change() -> None:
             here.keys.meanwhile = None
             here.keys.set(ADA, TrustLevel.UNTRUSTED, SECOND)
-            await here.identities.changed(new_key())
+            await here.identities.changed(ADA)
 
         here.keys.meanwhile = change
         await here.identities.may_talk(ADA)

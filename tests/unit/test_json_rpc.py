@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bot.errors import SignalTimeout
-from bot.messaging.json_rpc import JsonRpcConnection
+from bot.signal.json_rpc import JsonRpcConnection
 
 MESSAGES = 100
 
@@ -22,7 +22,7 @@ async def test_what_came_before_the_other_side_ended_is_read_also_by_who_writes_
         server.bind(path)
         server.listen()
         async with JsonRpcConnection.connect(
-            path, lambda _, params: heard.append(params), lambda: None
+            f"unix:{path}", lambda _, params: heard.append(params), lambda: None
         ) as connection:
             peer, _ = server.accept()
             frames = ({"method": "receive", "params": number} for number in range(MESSAGES))
@@ -30,5 +30,5 @@ async def test_what_came_before_the_other_side_ended_is_read_also_by_who_writes_
             peer.close()
             with pytest.raises(SignalTimeout):
                 await connection.call("send", {}, seconds=1.0)
-            await connection.lost()
+            await connection.lost.wait()
     assert heard == list(range(MESSAGES))

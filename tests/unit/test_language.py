@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -12,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.approvals.question import HOW_TO_ANSWER
-from bot.dispatch.incoming.pairing import ASK
+from bot.chat.pairing import ASK
+from bot.chat.question_messages import HOW_TO_ANSWER
 from bot.language.catalogs import ENGLISH, NAMES, translated
-from bot.language.detection import detect
+from bot.language.languages import detect
 
 ROOT: Final = Path(__file__).parents[2]
 PLACE: Final = re.compile(r"\{\w+\}")
@@ -30,7 +31,6 @@ def entries(language: str) -> dict[str, str]:
 def sentences_of_the_program() -> set[str]:
     """Return every text of the program, with its places unnamed, and the lines of `!help`."""
     found: set[str] = set()
-    names: dict[str, str] = {}
     for path in chain((ROOT / "bot").rglob("*.py"), (ROOT / "tools").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -38,17 +38,17 @@ def sentences_of_the_program() -> set[str]:
             elif isinstance(node, ast.JoinedStr):
                 parts = (p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
                 found.add("".join(map(str, parts)))
-            elif isinstance(node, ast.ClassDef) and path.parent.name == "commands":
-                said = {
-                    part.targets[0].id: part.value.value
-                    for part in node.body
-                    if isinstance(part, ast.Assign)
-                    and isinstance(part.targets[0], ast.Name)
-                    and isinstance(part.value, ast.Constant)
-                }
-                if {"name", "summary"} <= said.keys():
-                    names[f"!{said['name']!s}: {said['summary']!s}"] = ""
-    return found | names.keys() | {"5 minutes"}
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.update(lines_of_help(node))
+    return found | {"5 minutes"}
+
+
+def lines_of_help(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """Return the line of `!help` for a function that is a command."""
+    for made in node.decorator_list:
+        if isinstance(made, ast.Call) and ast.unparse(made.func) == "command":
+            name, summary = (ast.literal_eval(part) for part in made.args)
+            yield f"!{name}: {summary}"
 
 
 @pytest.mark.parametrize("language", FOREIGN)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.mcp.last_words import MAX_BYTES, MAX_CHARACTERS, LastWords
+from bot.cli.tool_findings import MAX_LAST_LINE_CHARACTERS, last_line
 
 PYTHON = """\
 Traceback (most recent call last):
@@ -65,15 +65,8 @@ npm error A complete log of this run can be found in: /home/ada/.npm/_logs/debug
 def test_the_last_line_that_says_something_is_shown_with_nothing_hidden(
     text: str, line: str
 ) -> None:
-    last_words = LastWords()
-    for byte in text.encode():
-        last_words.hear("server", bytes([byte]))
-    assert last_words.of("server") == line
-    assert last_words.of("another") == ""
+    assert last_line(text.encode()) == line
 
 
-def test_a_flood_is_kept_and_shown_within_bounds() -> None:
-    last_words = LastWords()
-    for _ in range(3):
-        last_words.hear("server", b"x" * MAX_BYTES)
-    assert len(last_words.of("server")) == MAX_CHARACTERS
+def test_a_long_last_line_is_cut() -> None:
+    assert len(last_line(b"x" * 8_000)) == MAX_LAST_LINE_CHARACTERS

@@ -7,13 +7,11 @@ from typing import Any, Final
 
 import pytest
 
+from bot.llm.anthropic import Anthropic
+from bot.llm.api import MAX_STATE_CHARACTERS, Asked, Endpoint, ListedModel, Parameter
 from bot.llm.client import LlmClient, open_transport
-from bot.llm.dialect import Asked, ListedModel, Parameter
-from bot.llm.dialects.anthropic.dialect import Anthropic
-from bot.llm.dialects.kept import MAX_STATE_CHARACTERS
-from bot.llm.endpoint import Endpoint
 from bot.llm.errors import LlmBroken, LlmContextTooLong, LlmError, LlmUnavailable
-from bot.llm.messages import CUT_OFF, Completion, ModelRequest, ToolSpec
+from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.retry import RetryPolicy
 from conversation_store.models import Image, Message, ModelState, Role, ToolCall
 from tests.contract.dialects import anthropic as strict
@@ -21,6 +19,7 @@ from tests.contract.dialects.anthropic import SIGNATURE
 from tests.fakes import anthropic_server as fake
 from tests.fakes.anthropic_server import MODEL, began, ended, error, sse, streamed, text
 from tests.fakes.scripted_http import Step, script
+from tools.base import ToolSpec
 
 SYSTEM: Final = Message(Role.SYSTEM, "Be brief.")
 HELLO: Final = [SYSTEM, Message(Role.USER, "hello")]
@@ -45,8 +44,7 @@ def sent(
     """Return the body of a request that the strict server has nothing against."""
     asked = Asked(ModelRequest(messages, tools, may_call), omitted)
     request = Anthropic(endpoint(model=model)).put(asked)
-    assert request.body is not None
-    body: dict[str, Any] = json.loads(request.body)
+    body: dict[str, Any] = json.loads(request.content)
     strict.check(body)
     return body
 
@@ -76,12 +74,12 @@ async def completed(step: Step) -> Completion:
 def test_the_address_may_end_with_the_version_or_not(base_url: str) -> None:
     request = Anthropic(endpoint(base_url)).put(Asked(ModelRequest(HELLO)))
 
-    assert request.url == "http://h/v1/messages"
+    assert str(request.url) == "http://h/v1/messages"
 
 
 def test_the_key_travels_in_one_header_and_can_be_changed() -> None:
     dialect = Anthropic(endpoint())
-    before = dialect.listing().headers
+    before = dialect.listing()[0].headers
     dialect.use_key("another")
     after = dialect.put(Asked(ModelRequest(HELLO))).headers
     dialect.use_key(None)
@@ -89,7 +87,7 @@ def test_the_key_travels_in_one_header_and_can_be_changed() -> None:
     assert before["x-api-key"] == "secret-key"
     assert after["x-api-key"] == "another"
     assert "authorization" not in {*before, *after}
-    assert "x-api-key" not in dialect.listing().headers
+    assert "x-api-key" not in dialect.listing()[0].headers
 
 
 def test_what_the_next_request_begins_with_is_marked_for_the_cache() -> None:
@@ -110,19 +108,6 @@ async def test_an_endpoint_that_knows_no_marks_is_asked_without_them() -> None:
     assert "cache_control" not in json.dumps(requests[-1])
 
 
-async def test_an_endpoint_that_cannot_stream_is_asked_for_a_whole_message() -> None:
-    refusal = error(400, "invalid_request_error", "stream: streaming is not supported")
-    thinking_and_calling = fake.answer(THOUGHT, text("Well."), CALL, stop_reason="tool_use")
-
-    completion, requests = await exchanged(script(refusal, then=thinking_and_calling))
-
-    assert requests[-1]["stream"] is False
-    assert completion.message.content == "Well."
-    assert completion.message.tool_calls == (ToolCall("toolu_1", "clock", ""),)
-    assert completion.usage is not None
-    assert completion.usage.prompt_tokens == 11
-
-
 def test_calls_are_forbidden_in_the_apis_own_way() -> None:
     used = [*HELLO, Message(Role.ASSISTANT, None, (ToolCall("1", "clock", ""),))]
     used.append(Message(Role.TOOL, "12:00", tool_call_id="1"))
@@ -131,19 +116,6 @@ def test_calls_are_forbidden_in_the_apis_own_way() -> None:
     assert "tool_choice" not in sent(HELLO, CLOCK)
     assert "tool_choice" not in sent(HELLO, may_call=False)
     assert sent(used)["tool_choice"] == {"type": "none"}
-    refusing = frozenset({Parameter.TOOL_CHOICE})
-    assert "tools" not in sent(HELLO, CLOCK, may_call=False, omitted=refusing)
-    assert "tool_choice" not in sent(used, CLOCK, may_call=False, omitted=refusing)
-
-
-def test_what_is_sent_besides_the_least_can_be_left_out() -> None:
-    dialect = Anthropic(endpoint())
-    everything = frozenset({Parameter.STREAM, Parameter.CACHING, Parameter.TOOL_CHOICE})
-    asked = Asked(ModelRequest(HELLO, [CLOCK], may_call=False))
-
-    assert set(dialect.parameters(asked)) == everything
-    assert not dialect.parameters(replace(asked, omitted=everything))
-    assert Parameter.TOOL_CHOICE not in dialect.parameters(Asked(ModelRequest(HELLO, [CLOCK])))
 
 
 def test_results_of_parallel_calls_come_in_one_message_before_words() -> None:
@@ -167,6 +139,22 @@ def test_results_of_parallel_calls_come_in_one_message_before_words() -> None:
         {"type": "tool_result", "tool_use_id": "b"},
         {"type": "text", "text": "And?", "cache_control": CACHED},
     ]
+
+
+def test_failed_results_are_errors_and_never_empty() -> None:
+    calls = (ToolCall("a", "clock", "{}"), ToolCall("b", "clock", "{}"))
+    body = sent(
+        [
+            *HELLO,
+            Message(Role.ASSISTANT, None, calls),
+            Message(Role.TOOL, "There is no clock.", tool_call_id="a", failed=True),
+            Message(Role.TOOL, "", tool_call_id="b", failed=True),
+        ]
+    )
+
+    first, second = body["messages"][2]["content"]
+    assert (first["content"], first["is_error"]) == ("There is no clock.", True)
+    assert (second["content"], second["is_error"]) == ("(no words)", True)
 
 
 def test_ids_that_return_in_a_later_turn_are_told_apart() -> None:
@@ -247,6 +235,8 @@ async def test_nothing_is_kept_that_the_api_does_not_want_back(said: list[fake.E
         ModelState(f"anthropic:{MODEL}", "no JSON"),
         ModelState(f"anthropic:{MODEL}", "[" * 10_000),
         ModelState(f"anthropic:{MODEL}", json.dumps({"a": 1})),
+        ModelState(f"anthropic:{MODEL}", json.dumps([THOUGHT, {"text": "no type"}])),
+        ModelState(f"anthropic:{MODEL}", json.dumps([THOUGHT, None])),
         ModelState(f"anthropic:{MODEL}", json.dumps([THOUGHT, None, "x" * MAX_STATE_CHARACTERS])),
     ],
 )
@@ -418,6 +408,6 @@ async def test_a_model_that_the_endpoint_does_not_know_is_nothing_to_tell_of() -
 
 @pytest.mark.parametrize("capabilities", [None, {}, {"image_input": None}, {"image_input": 7}, 7])
 def test_a_model_of_which_little_is_said_is_listed(capabilities: object) -> None:
-    body = json.dumps({"data": [{"id": "m", "capabilities": capabilities}]}).encode()
+    body = {"data": [{"id": "m", "capabilities": capabilities}]}
 
-    assert Anthropic(endpoint()).listed(body) == [ListedModel("m")]
+    assert Anthropic(endpoint()).listing()[1](body) == [ListedModel("m")]

@@ -9,20 +9,20 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.loop_stall import MAX_MS, stalls
 from bot.attestation.near_ai.encryption import EndToEndEncryption, RequestKeys
-from bot.llm.attested import Admission, Encryption, Exchange
-from bot.llm.client import Endpoint, LlmClient, open_transport
-from bot.llm.dialects.openai.answers import whole_document
+from bot.llm.api import Endpoint
+from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmBroken, LlmError, LlmNotAttested, LlmRejected, LlmUnavailable
-from bot.llm.messages import Completion, ToolSpec
+from bot.llm.messages import Completion
+from bot.llm.openai import OpenAi
 from bot.llm.retry import RetryPolicy
-from conversation_store.models import Message, Role, ToolCall
+from conversation_store.models import Message, NewExchange, Role, ToolCall
 from tests.fakes import openai_server as fake
 from tests.fakes.near_ai_encryption import EncryptedModel, seal_field
 from tests.fakes.openai_server import (
@@ -38,12 +38,14 @@ from tests.fakes.openai_server import (
     status,
     whole,
 )
+from tools.base import ToolSpec
 
 SAMPLE: Final = (
     Path(__file__).parents[3] / "shared" / "fixtures" / "attestation" / "nearai/chat-signature"
 )
 QUICK: Final = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
 HELLO: Final = [Message(Role.USER, "hello")]
+OPENAI: Final = OpenAi(Endpoint(base_url="http://h", model="m"))
 
 
 class Gate:
@@ -70,14 +72,18 @@ class NoKey:
 async def client_of(
     server: OpenAiServer,
     *,
-    admission: Admission | None = None,
-    encryption: Encryption | None = None,
+    admission: Gate | None = None,
+    encryption: EndToEndEncryption | NoKey | None = None,
     max_concurrency: int = 32,
 ) -> AsyncIterator[LlmClient]:
     endpoint = Endpoint(base_url=server.base_url, model=fake.MODEL, max_concurrency=max_concurrency)
     async with open_transport(endpoint) as transport:
         yield LlmClient(
-            transport, endpoint, retry=QUICK, admission=admission, encryption=encryption
+            transport,
+            endpoint,
+            retry=QUICK,
+            admit=admission.admit if admission else None,
+            seal=encryption.begin if encryption else None,
         )
 
 
@@ -203,7 +209,7 @@ async def test_the_hashes_are_those_of_every_byte_that_went_and_came(cuts: tuple
         completion = await client.complete([Message(Role.USER, "Grüße 🔧")])
 
     assert completion.message.content == "Grüße"
-    assert completion.exchange == Exchange(
+    assert completion.exchange == NewExchange(
         "chatcmpl-7",
         hashlib.sha256(server.received[0].raw).hexdigest(),
         hashlib.sha256(STREAM).hexdigest(),
@@ -293,7 +299,7 @@ async def test_the_model_reads_the_same_conversation_that_nobody_else_can() -> N
         await client.complete(CONVERSATION, [TOOL])
     async with (
         openai_server(model.reads(fake.text("Hi."))) as server,
-        client_of(server, encryption=EndToEndEncryption(model)) as client,
+        client_of(server, encryption=EndToEndEncryption(model.encryption_key)) as client,
     ):
         completion = await client.complete(CONVERSATION, [TOOL])
 
@@ -307,7 +313,7 @@ async def test_the_hashes_are_those_of_what_went_and_came_encrypted() -> None:
     model = EncryptedModel()
     async with (
         openai_server(model.reads(fake.text("Hi."))) as server,
-        client_of(server, encryption=EndToEndEncryption(model)) as client,
+        client_of(server, encryption=EndToEndEncryption(model.encryption_key)) as client,
     ):
         completion = await client.complete(HELLO)
 
@@ -317,7 +323,7 @@ async def test_the_hashes_are_those_of_what_went_and_came_encrypted() -> None:
 
 async def sealed_answer(step: Step) -> Completion:
     model = EncryptedModel()
-    return await answer_to(model.reads(step), encryption=EndToEndEncryption(model))
+    return await answer_to(model.reads(step), encryption=EndToEndEncryption(model.encryption_key))
 
 
 async def test_streamed_tool_calls_are_put_together_from_encrypted_pieces() -> None:
@@ -359,7 +365,7 @@ async def test_words_that_look_like_a_list_of_parts_stay_words(said: str) -> Non
     await answer_to(
         model.reads(fake.text("Hi.")),
         [Message(Role.USER, said)],
-        encryption=EndToEndEncryption(model),
+        encryption=EndToEndEncryption(model.encryption_key),
     )
 
     assert model.read[0]["messages"][0]["content"] == [{"type": "text", "text": said}]
@@ -372,7 +378,7 @@ async def test_all_other_words_are_encrypted_as_they_are(said: str) -> None:
     await answer_to(
         model.reads(fake.text("Hi.")),
         [Message(Role.USER, said)],
-        encryption=EndToEndEncryption(model),
+        encryption=EndToEndEncryption(model.encryption_key),
     )
 
     assert model.read[0]["messages"][0]["content"] == said
@@ -382,7 +388,7 @@ async def test_every_attempt_is_encrypted_with_keys_of_its_own() -> None:
     model = EncryptedModel()
     async with (
         openai_server(script(status(503), model.reads(fake.text("Hi.")))) as server,
-        client_of(server, encryption=EndToEndEncryption(model)) as client,
+        client_of(server, encryption=EndToEndEncryption(model.encryption_key)) as client,
     ):
         await client.complete(HELLO)
 
@@ -425,7 +431,7 @@ async def test_an_answer_that_is_not_encrypted_is_not_used(
     words: dict[str, Any], streamed: bool
 ) -> None:
     step = sse(chunk(words)) if streamed else whole({"choices": [{"message": words}]})
-    encryption = EndToEndEncryption(EncryptedModel())
+    encryption = EndToEndEncryption(EncryptedModel().encryption_key)
     async with openai_server(step) as server, client_of(server, encryption=encryption) as client:
         with pytest.raises(LlmNotAttested) as caught:
             await client.complete(HELLO)
@@ -443,7 +449,7 @@ async def test_one_piece_in_the_clear_spoils_an_encrypted_answer() -> None:
         await sse(first, chunk({"content": "not so."}))(request, writer)
 
     with pytest.raises(LlmNotAttested):
-        await answer_to(half_sealed, encryption=EndToEndEncryption(model))
+        await answer_to(half_sealed, encryption=EndToEndEncryption(model.encryption_key))
 
 
 @pytest.mark.parametrize(
@@ -462,7 +468,7 @@ async def test_errors_of_the_endpoint_are_told_apart_from_missing_encryption(
     step: Step, kind: type[LlmError]
 ) -> None:
     with pytest.raises(LlmError) as caught:
-        await answer_to(step, encryption=EndToEndEncryption(EncryptedModel()))
+        await answer_to(step, encryption=EndToEndEncryption(EncryptedModel().encryption_key))
 
     assert type(caught.value) is kind
 
@@ -479,7 +485,7 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(KEYS), json_values))
 def test_nothing_in_the_clear_ever_comes_through(message: dict[str, Any]) -> None:
-    body = whole_document(RequestKeys(EncryptedModel().public_key))
+    body = OPENAI.reader(JSON, RequestKeys(EncryptedModel().public_key))
     body.feed(json.dumps({"choices": [{"message": message}]}).encode())
     try:
         completion = body.completion()
@@ -491,25 +497,25 @@ def test_nothing_in_the_clear_ever_comes_through(message: dict[str, Any]) -> Non
 PIECES: Final = 2_000
 
 
-class AtOnce(httpx.AsyncBaseTransport):
+class AtOnce(httpx2.AsyncBaseTransport):
     """An encrypted model whose many small pieces of an answer come in one go."""
 
     def __init__(self, model: EncryptedModel) -> None:
         self._model = model
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         body = await asyncio.to_thread(self._answer, request.headers)
         headers = {"content-type": "text/event-stream"}
-        return httpx.Response(200, headers=headers, stream=OneGo(body))
+        return httpx2.Response(200, headers=headers, stream=OneGo(body))
 
-    def _answer(self, headers: httpx.Headers) -> bytes:
+    def _answer(self, headers: httpx2.Headers) -> bytes:
         piece = self._model.seal_answer(headers, chunk({"content": "word "}))
         end = chunk({}, finish_reason="stop")
         events = [f"data: {json.dumps(event)}\n\n" for event in (*[piece] * PIECES, end)]
         return "".join(events).encode()
 
 
-class OneGo(httpx.AsyncByteStream):
+class OneGo(httpx2.AsyncByteStream):
     """A body that comes as one piece."""
 
     def __init__(self, body: bytes) -> None:
@@ -522,7 +528,7 @@ class OneGo(httpx.AsyncByteStream):
 async def test_thousands_of_encrypted_messages_and_pieces_keep_the_loop_from_nobody() -> None:
     model = EncryptedModel()
     endpoint = Endpoint(base_url="http://model", model="m", api_key=None)
-    client = LlmClient(AtOnce(model), endpoint, encryption=EndToEndEncryption(model))
+    client = LlmClient(AtOnce(model), endpoint, seal=EndToEndEncryption(model.encryption_key).begin)
     conversation = [Message(Role.USER, "a"), Message(Role.ASSISTANT, "b")] * 2_500
     async with stalls() as longest:
         completion = await client.complete(conversation)

@@ -8,11 +8,9 @@ from typing import Any, Final
 
 import pytest
 
+from bot.llm.api import Asked, Endpoint, ListedModel, Parameter
+from bot.llm.bedrock import Bedrock, Credentials, signed
 from bot.llm.client import LlmClient, open_transport
-from bot.llm.dialect import Asked, ListedModel, Parameter
-from bot.llm.dialects.bedrock.dialect import Bedrock
-from bot.llm.dialects.bedrock.signing import Credentials, signed
-from bot.llm.endpoint import Endpoint
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -21,7 +19,7 @@ from bot.llm.errors import (
     LlmUnauthorized,
     LlmUnavailable,
 )
-from bot.llm.messages import CUT_OFF, Completion, ModelRequest, ToolSpec
+from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.retry import RetryPolicy
 from conversation_store.models import Image, Message, ModelState, Role, ToolCall
 from tests.contract.dialects import bedrock as strict
@@ -30,7 +28,9 @@ from tests.fakes import bedrock_server as fake
 from tests.fakes.bedrock_server import began, ended, error, event, exception, streamed, text
 from tests.fakes.openai_server import MODEL
 from tests.fakes.scripted_http import Body, Step, script
+from tools.base import ToolSpec
 
+CACHE_POINT: Final = {"cachePoint": {"type": "default"}}
 HELLO: Final = [Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "hello")]
 CLOCK: Final = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
 CALLED: Final = [
@@ -51,10 +51,9 @@ def sent(
     """Return the body, which the strict server has nothing against, and the address."""
     asked = Asked(ModelRequest(messages, tools, may_call))
     request = Bedrock(Endpoint(base_url="https://h/", model="eu.a-v1:0")).put(asked)
-    assert request.body is not None
-    body: dict[str, Any] = json.loads(request.body)
+    body: dict[str, Any] = json.loads(request.content)
     strict.check(body)
-    return body, request.url
+    return body, str(request.url)
 
 
 async def exchanged(
@@ -167,13 +166,13 @@ async def test_wrong_credentials_are_told_from_an_outage(credentials: Credential
 def test_a_key_travels_in_one_header_and_none_where_requests_are_signed() -> None:
     at = Endpoint(base_url=AWS, model=MODEL, api_key=API_KEY)
     keyed, signing = Bedrock(at), Bedrock(at, CREDENTIALS)
-    assert keyed.listing().headers["authorization"] == f"Bearer {API_KEY}"
+    assert keyed.listing()[0].headers["authorization"] == f"Bearer {API_KEY}"
     keyed.use_key("another")
     signing.use_key("another")
 
-    assert keyed.listing().headers["authorization"] == "Bearer another"
-    assert signing.listing().headers["authorization"].startswith("AWS4-HMAC-SHA256 ")
-    assert "another" not in str(signing.listing().headers)
+    assert keyed.listing()[0].headers["authorization"] == "Bearer another"
+    assert signing.listing()[0].headers["authorization"].startswith("AWS4-HMAC-SHA256 ")
+    assert "another" not in str(signing.listing()[0].headers)
     assert CREDENTIALS.secret_access_key not in repr(CREDENTIALS)
 
 
@@ -185,10 +184,11 @@ def test_a_request_is_made_of_what_bedrock_knows() -> None:
     body, url = sent([*HELLO, Message(Role.USER, "", images=(picture,))], CLOCK)
 
     assert url == "https://h/model/eu.a-v1%3A0/converse-stream"
-    assert body["system"] == [{"text": "Be brief."}]
+    assert body["system"] == [{"text": "Be brief."}, CACHE_POINT]
     assert body["messages"][0]["content"] == [
         {"text": "hello"},
         {"image": {"format": "jpeg", "source": {"bytes": "/9g="}}},
+        CACHE_POINT,
     ]
     schema = {"type": "object", "properties": {}}
     spec = {"name": "clock", "description": "Tells the time.", "inputSchema": {"json": schema}}
@@ -233,14 +233,55 @@ async def test_a_model_that_cannot_stream_with_tools_is_asked_for_a_whole_answer
     assert completion.usage.prompt_tokens == 11
 
 
-def test_only_streaming_can_be_left_out() -> None:
+def test_streaming_and_cache_points_can_be_left_out() -> None:
     dialect = Bedrock(Endpoint(base_url=AWS, model="m"))
     asked = Asked(ModelRequest(HELLO, [CLOCK], may_call=False))
     whole = replace(asked, omitted=frozenset({Parameter.STREAM}))
 
-    assert dialect.parameters(asked) == {Parameter.STREAM}
-    assert not dialect.parameters(whole)
-    assert dialect.put(whole).url == f"{AWS}/model/m/converse"
+    assert dialect.omittable == {Parameter.STREAM, Parameter.CACHING}
+    assert str(dialect.put(whole).url) == f"{AWS}/model/m/converse"
+
+
+@pytest.mark.parametrize(
+    ("model", "status"),
+    [
+        ("eu.anthropic.claude-v1:0", "error"),
+        ("eu.amazon.nova-pro-v1:0", "error"),
+        ("mistral.large", None),
+    ],
+)
+async def test_failed_results_have_a_status_if_the_model_takes_it(
+    model: str, status: str | None
+) -> None:
+    failed = replace(CALLED[-1], failed=True)
+    _, requests = await exchanged(fake.answer(text("Hm.")), [*CALLED[:-1], failed], model=model)
+
+    result = requests[-1]["messages"][-1]["content"][0]["toolResult"]
+    assert result.get("status") == status
+
+
+@pytest.mark.parametrize(
+    ("model", "points"), [("eu.anthropic.claude-v1:0", 3), ("eu.amazon.nova-pro-v1:0", 2)]
+)
+async def test_ends_of_stable_parts_are_cache_points(model: str, points: int) -> None:
+    _, requests = await exchanged(fake.answer(text("Hi.")), model=model)
+
+    assert json.dumps(requests[-1]).count('"cachePoint"') == points
+
+
+async def test_a_model_that_refuses_cache_points_is_asked_without_them() -> None:
+    async with strict.server(caches=False) as server:
+        server.handler = fake.answer(text("Hi."))
+        at = Endpoint(base_url=server.base_url, model=MODEL, timeout_seconds=5.0)
+        async with open_transport(at) as transport:
+            client = LlmClient(transport, at, Bedrock(at, CREDENTIALS))
+            for _ in range(2):
+                assert (await client.complete(HELLO, [CLOCK])).message.content == "Hi."
+        assert ["cachePoint" in json.dumps(body) for body in server.requests] == [
+            True,
+            False,
+            False,
+        ]
 
 
 # Reasoning --------------------------------------------------------------------------------------
@@ -395,7 +436,7 @@ async def test_a_single_token_shows_whether_the_model_answers(model: str) -> Non
                     await client.models()
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"output": {}}'])
-def test_an_answer_that_is_none_shows_nothing(body: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no answer|validation error"):
-        Bedrock(Endpoint(base_url=AWS, model=MODEL)).listed(body)
+@pytest.mark.parametrize("body", [{}, {"output": {}}, {"output": {"message": {}}}])
+def test_an_answer_that_is_none_shows_nothing(body: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        Bedrock(Endpoint(base_url=AWS, model=MODEL)).listing()[1](body)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from bot.llm.dialects.bedrock.event_stream import MAX_MESSAGE_BYTES, EventStream
+from bot.llm.bedrock import MAX_MESSAGE_BYTES, EventStream
 from bot.llm.errors import LlmBroken
 from tests.fakes import bedrock_server as fake
 

@@ -3,15 +3,14 @@
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 
 import pytest
 
+from bot.llm.api import MAX_STATE_CHARACTERS, Endpoint
 from bot.llm.client import LlmClient, open_transport
-from bot.llm.dialects.gemini.dialect import Gemini
-from bot.llm.dialects.gemini.signatures import FOREIGN, MAX_STATE_CHARACTERS
-from bot.llm.endpoint import Endpoint
 from bot.llm.errors import LlmBroken, LlmRejected
-from bot.llm.messages import ToolSpec
+from bot.llm.gemini import FOREIGN, Gemini
 from bot.llm.retry import RetryPolicy
 from conversation_store.models import Message, ModelState, Role, ToolCall
 from tests.contract.dialects.gemini import (
@@ -24,7 +23,8 @@ from tests.contract.dialects.gemini import (
     tool_calls,
 )
 from tests.fakes.openai_server import MODEL
-from tests.fakes.scripted_http import events, script
+from tests.fakes.scripted_http import events, script, status
+from tools.base import ToolSpec
 
 HELLO = [Message(Role.USER, "hello")]
 CLOCK = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
@@ -125,6 +125,71 @@ async def test_its_address_is_understood_with_its_version_or_without(path: str) 
 def test_a_model_is_known_with_its_family_before_it_or_without() -> None:
     for name in ("gemini-3-pro", "models/gemini-3-pro"):
         speaker = Gemini(Endpoint(base_url="http://x", model=name))
-        listed = speaker.listed(b'{"models": [{"name": "models/gemini-3-pro"}]}')
+        listed = speaker.listing()[1]({"models": [{"name": "models/gemini-3-pro"}]})
         assert [one.id for one in listed] == [name]
-        assert speaker.lookup().url == "http://x/v1beta/models/gemini-3-pro"
+        assert str(speaker.lookup()[0].url) == "http://x/v1beta/models/gemini-3-pro"
+
+
+async def test_failed_results_are_errors() -> None:
+    said = Message(Role.ASSISTANT, None, (ToolCall("1", "clock", "{}"),))
+    result = Message(Role.TOOL, "There is no clock.", tool_call_id="1", failed=True)
+    async with server() as running, asking(running) as client:
+        running.handler = answer({"text": "Hm."})
+        await client.complete([*HELLO, said, result], [CLOCK])
+        sent = running.requests[-1]["contents"][-1]["parts"][0]["functionResponse"]["response"]
+        assert sent == {"error": "There is no clock."}
+
+
+@dataclass(frozen=True)
+class WatchedPolicy(RetryPolicy):
+    """Waits only a moment, and keeps the waits that an endpoint asked for."""
+
+    asked_for: list[float | None] = field(default_factory=list)
+
+    def pause(self, failures: int, retry_after_seconds: float | None) -> float:
+        del failures
+        self.asked_for.append(retry_after_seconds)
+        return 0.001
+
+
+@pytest.mark.parametrize(
+    ("details", "seconds"),
+    [
+        ([{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "58s"}], 59.0),
+        ([{"@type": "a"}, {"retryDelay": "1.5s"}], 2.5),
+        ([{"retryDelay": "soon"}, "text", None], None),
+        ({"retryDelay": "58s"}, None),
+        (None, None),
+    ],
+)
+@pytest.mark.parametrize("is_list", [False, True])
+async def test_the_wait_in_a_refusal_is_obeyed(
+    details: object, seconds: float | None, *, is_list: bool
+) -> None:
+    said = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": details}}
+    busy = status(429, [said] if is_list else said)
+    policy = WatchedPolicy()
+    async with server() as running, asking(running) as client:
+        running.handler = script(busy, then=answer({"text": "Hi."}))
+        completion = await client.complete(HELLO, patience=policy)
+    assert completion.message.content == "Hi."
+    assert policy.asked_for == [seconds]
+
+
+async def test_words_with_a_signature_are_bounded_like_others() -> None:
+    signed = {"text": "x" * 200_000, "thoughtSignature": SIGNATURE}
+    async with server() as running, asking(running) as client:
+        running.handler = answer(signed)
+        assert (await client.complete(HELLO)).message.content == "x" * 200_000
+        running.handler = answer(signed, signed)
+        with pytest.raises(LlmBroken):
+            await client.complete(HELLO)
+
+
+def test_arguments_that_are_half_a_surrogate_pair_can_be_stored() -> None:
+    asked = {"functionCall": {"name": "clock", "args": "\ud800"}}
+    whole = {"candidates": [{"content": {"parts": [asked]}, "finishReason": "STOP"}]}
+    reader = Gemini(Endpoint(base_url="http://h", model=MODEL)).reader("application/json")
+    reader.feed(json.dumps(whole).encode())
+    [found] = reader.completion().message.tool_calls
+    assert found.arguments == "?"

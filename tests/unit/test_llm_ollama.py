@@ -2,17 +2,19 @@
 
 import pytest
 
+from bot.llm.answering import Answering
+from bot.llm.api import Endpoint
 from bot.llm.client import LlmClient, open_transport
-from bot.llm.dialects.ollama.dialect import Ollama
-from bot.llm.endpoint import Endpoint
 from bot.llm.errors import LlmBroken, LlmToolsRefused
 from bot.llm.learnt import Learnt
-from bot.llm.messages import ToolSpec
+from bot.llm.messages import Completion, ModelRequest
+from bot.llm.ollama import Ollama
 from bot.llm.retry import RetryPolicy
 from conversation_store.models import Message, Role
 from tests.contract.dialects.ollama import CONTEXT_TOKENS, answer, line, server, text
 from tests.fakes.openai_server import MODEL
 from tests.fakes.scripted_http import raw_body
+from tools.base import ToolSpec
 
 HELLO = [Message(Role.USER, "hello")]
 CLOCK = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
@@ -37,7 +39,7 @@ async def test_its_address_is_understood_in_every_way_that_it_is_written(path: s
 
 async def test_a_model_without_its_tag_is_the_latest() -> None:
     speaker = ollama(Endpoint(base_url="http://x", model="llama3"))
-    listed = speaker.listed(b'{"models": [{"name": "llama3:latest"}, {"model": "llama3:8b"}]}')
+    listed = speaker.listing()[1]({"models": [{"name": "llama3:latest"}, {"model": "llama3:8b"}]})
     assert [model.id for model in listed] == ["llama3", "llama3:8b"]
 
 
@@ -123,3 +125,38 @@ async def test_calls_are_not_offered_where_they_may_not_be_made() -> None:
             client = LlmClient(transport, endpoint, ollama(endpoint))
             await client.complete(HELLO, [CLOCK], may_call=False)
         assert "tools" not in running.requests[-1]
+
+
+@pytest.mark.parametrize("can", [True, False])
+async def test_tools_are_told_in_the_way_that_the_model_can_take(*, can: bool) -> None:
+    learnt = Learnt()
+    async with server() as running:
+        running.capabilities = ["completion", "thinking", *(["tools"] if can else [])]
+        running.handler = text("Hi.")
+        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        async with open_transport(endpoint) as transport:
+            client = LlmClient(transport, endpoint, ollama(endpoint))
+
+            async def ask(request: ModelRequest) -> Completion:
+                return await client.complete(request.messages, request.tools)
+
+            answering = Answering("auto", learnt, client.calls_tools)
+            for _ in range(2):
+                await answering.answer(ModelRequest(HELLO, [CLOCK]), ask)
+        asked = [request.path for request in running.received]
+        assert asked == ["/api/show", "/api/chat", "/api/chat"]
+        assert ["tools" in body for body in running.requests] == [can, can]
+        assert ("Tells the time." in str(running.requests[0]["messages"])) is not can
+    assert learnt.tool_calling == ("native" if can else "prompt")
+
+
+async def test_model_that_cannot_be_looked_up_is_told_natively() -> None:
+    async with server() as running:
+        endpoint = Endpoint(base_url=running.base_url, model="unknown")
+        async with open_transport(endpoint) as transport:
+            client = LlmClient(transport, endpoint, ollama(endpoint))
+            assert await client.calls_tools() is None
+        await running.stop()
+        async with open_transport(endpoint) as transport:
+            client = LlmClient(transport, endpoint, ollama(endpoint))
+            assert await client.calls_tools() is None

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -13,21 +12,16 @@ from bot.attestation.near_ai.encryption import EndToEndEncryption
 from bot.attestation.near_ai.signatures import (
     AnswerSignatures,
     SignatureKind,
-    SignatureState,
     SignatureVerdict,
 )
-from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.api import Endpoint
+from bot.llm.client import LlmClient, open_transport
 from bot.llm.messages import Completion
-from conversation_store.models import Message, Role
+from conversation_store.models import ExchangeState, Message, Role
 from tests.fakes.near_ai import NearAi, Signing, near_ai
 from tests.fakes.openai_server import MODEL, chunk, script, sse, status, text
 
 HELLO: Final = [Message(Role.USER, "hello")]
-
-
-@dataclass(frozen=True)
-class AttestedKey:
-    address: bytes
 
 
 class Attested:
@@ -36,10 +30,10 @@ class Attested:
     def __init__(self, cloud: NearAi) -> None:
         self._cloud = cloud
 
-    def signers(self, kind: str, algorithm: str) -> tuple[AttestedKey, ...]:
+    def signers(self, kind: str, algorithm: str) -> tuple[bytes, ...]:
         by_model = kind == "provider_tee"
         signing = self._cloud.model_signing if by_model else self._cloud.gateway_signing
-        return (AttestedKey(signing.address(algorithm)),)
+        return (signing.address(algorithm),)
 
 
 class Cloud:
@@ -60,13 +54,14 @@ class Cloud:
 @contextlib.asynccontextmanager
 async def using(cloud: NearAi, *, encrypted: bool = False) -> AsyncIterator[Cloud]:
     endpoint = Endpoint(base_url=cloud.base_url, model=MODEL)
-    encryption = EndToEndEncryption(cloud.encryption) if encrypted else None
+    encryption = EndToEndEncryption(cloud.encryption.encryption_key) if encrypted else None
     tls = cloud.trust.tls
     async with open_transport(endpoint, tls=tls) as transport, open_http(tls=tls) as http:
-        signatures = AnswerSignatures(
-            http, cloud.base_url, None, MODEL, Attested(cloud), first_pause_seconds=0.001
+        signatures = AnswerSignatures(http, cloud.base_url, None, MODEL, Attested(cloud).signers)
+        yield Cloud(
+            LlmClient(transport, endpoint, seal=encryption.begin if encryption else None),
+            signatures,
         )
-        yield Cloud(LlmClient(transport, endpoint, encryption=encryption), signatures)
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
@@ -78,7 +73,7 @@ async def test_what_the_client_hashed_is_what_the_cloud_signed(kind: str, encryp
         verdict = await use.verdict_of(completion)
 
     assert completion.message.content == "Good day to you."
-    assert (verdict.state, verdict.kind) == (SignatureState.PROVEN, SignatureKind(kind))
+    assert (verdict.state, verdict.kind) == (ExchangeState.PROVEN, SignatureKind(kind))
 
 
 async def test_a_signature_that_is_late_is_waited_for() -> None:
@@ -86,7 +81,7 @@ async def test_a_signature_that_is_late_is_waited_for() -> None:
         cloud.signatures_late = 3
         verdict = await use.verdict_of(await use.client.complete(HELLO))
 
-    assert verdict.state is SignatureState.PROVEN
+    assert verdict.state is ExchangeState.PROVEN
     assert cloud.signatures_late == 0
 
 
@@ -98,7 +93,7 @@ async def test_a_signature_of_the_same_words_to_somebody_else_is_wrong() -> None
         cloud.signature_handler = status(200, cloud.signature(theirs, "ed25519"))
         verdict = await use.verdict_of(completion)
 
-    assert verdict.state is SignatureState.WRONG
+    assert verdict.state is ExchangeState.WRONG
 
 
 async def test_a_cloud_with_another_key_than_the_attested_one_is_wrong() -> None:
@@ -110,14 +105,14 @@ async def test_a_cloud_with_another_key_than_the_attested_one_is_wrong() -> None
         cloud.signature_handler = status(200, forged)
         verdict = await use.verdict_of(completion)
 
-    assert verdict.state is SignatureState.WRONG
+    assert verdict.state is ExchangeState.WRONG
 
 
 async def test_the_answer_of_a_second_attempt_is_the_one_that_is_proven() -> None:
     async with near_ai(script(status(503))) as cloud, using(cloud) as use:
         verdict = await use.verdict_of(await use.client.complete(HELLO))
 
-    assert verdict.state is SignatureState.PROVEN
+    assert verdict.state is ExchangeState.PROVEN
 
 
 async def test_long_encrypted_conversations_at_once_keep_their_own_proof() -> None:
@@ -130,5 +125,5 @@ async def test_long_encrypted_conversations_at_once_keep_their_own_proof() -> No
         verdicts = [await use.verdict_of(completion) for completion in completions]
 
     assert {completion.message.content for completion in completions} == {"word " * 2000}
-    assert {verdict.state for verdict in verdicts} == {SignatureState.PROVEN}
+    assert {verdict.state for verdict in verdicts} == {ExchangeState.PROVEN}
     assert len({completion.exchange for completion in completions}) == 8

@@ -10,19 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.llm.assembly import MAX_ARGUMENT_CHARACTERS, MAX_TOOL_CALLS
-from bot.llm.dialect import AnswerReader
-from bot.llm.dialects.openai.answers import event_stream, whole_document
+from bot.llm.api import MAX_ARGUMENT_CHARACTERS, MAX_TOOL_CALLS, Answer, Endpoint
 from bot.llm.errors import LlmBroken
-from bot.llm.messages import Completion, Usage
-from conversation_store.models import ToolCall
+from bot.llm.messages import Completion
+from bot.llm.openai import OpenAi
+from conversation_store.models import Message, Role, TokenSum, ToolCall
 from tests.fakes.openai_server import chunk
 
 SOON_SECONDS = 0.4
 """A third of what it would take to read it."""
 
 
-def read(reader: AnswerReader, data: bytes) -> Completion:
+def event_stream() -> Answer:
+    return OpenAi(Endpoint(base_url="http://h", model="m")).reader("text/event-stream")
+
+
+def whole_document() -> Answer:
+    return OpenAi(Endpoint(base_url="http://h", model="m")).reader("application/json")
+
+
+def read(reader: Answer, data: bytes) -> Completion:
     reader.feed(data)
     return reader.completion()
 
@@ -66,7 +73,7 @@ def test_a_stream_means_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
     completion = stream.completion()
 
     assert completion.message.content == "Grüße"
-    assert (completion.finish_reason, completion.usage) == ("stop", Usage(3, 2))
+    assert (completion.finish_reason, completion.usage) == ("stop", TokenSum(3, 2))
 
 
 @given(st.binary(max_size=400).filter(lambda data: data.strip() != b"[DONE]"))
@@ -119,6 +126,20 @@ def test_content_may_be_null_absent_or_a_list_of_parts() -> None:
     assert whole({"content": parts}).message.content == "Hi there."
 
 
+def test_letter_that_is_split_between_two_pieces_is_whole() -> None:
+    assert streamed({"content": "a\ud83d"}, {"content": "\udd27b"}).message.content == "a🔧b"
+
+
+def test_half_a_letter_is_replaced() -> None:
+    completion = streamed(
+        {"content": "a\ud83db", "tool_calls": [call("a\ud83d", {"x": "\ud83d"}, id="\ud83d")]}
+    )
+
+    assert completion.message == Message(
+        Role.ASSISTANT, "a\ufffdb", (ToolCall("?", "a?", '{"x": "?"}'),)
+    )
+
+
 def test_reasoning_is_no_part_of_the_answer() -> None:
     completion = streamed(
         {"reasoning_content": "Hm."}, {"reasoning": "Ah."}, {"content": "Hi.", "tool_calls": []}
@@ -152,7 +173,7 @@ def test_the_last_count_of_a_stream_is_the_one() -> None:
         stream.feed(f"data: {json.dumps(chunk({'content': 'x'}, usage=usage))}\n\n".encode())
     stream.feed(b"data: [DONE]\n\n")
 
-    assert stream.completion().usage == Usage(5, 2)
+    assert stream.completion().usage == TokenSum(5, 2)
 
 
 # Tool calls -------------------------------------------------------------------------------------
@@ -281,3 +302,12 @@ def test_arguments_beyond_the_bound_are_refused() -> None:
 
     with pytest.raises(LlmBroken):
         streamed(*pieces, {"tool_calls": [call(None, "x", index=0)]})
+
+
+def test_an_event_is_as_long_as_a_line_at_most() -> None:
+    stream = event_stream()
+    line = b"data: [" + b"0," * 250_000 + b"\n"
+    stream.feed(line)
+    stream.feed(line)
+    with pytest.raises(LlmBroken):
+        stream.feed(line)

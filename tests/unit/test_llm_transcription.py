@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.llm.client import Endpoint, open_transport
+from bot.llm.api import Endpoint
+from bot.llm.client import open_transport
 from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnauthorized, LlmUnavailable
 from bot.llm.transcription import MAX_ANSWER_BYTES, MAX_AUDIO_BYTES, Transcriber
 from tests import exposition

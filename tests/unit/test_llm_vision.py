@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.api import Endpoint
+from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected, LlmUnavailable
-from bot.llm.images import without_images
-from bot.llm.vision import REFUSED_SECONDS, Vision, VisionMode, may_be_about_images
+from bot.llm.learnt import REFUSED_SECONDS, Vision, VisionMode, may_be_about_images
+from bot.llm.rearranged import without_images
 from conversation_store.models import Image, Message, Role
 from tests.fakes.openai_server import (
     MODEL,
@@ -49,7 +50,7 @@ async def test_the_list_of_models_says_whether_it_sees_and_where_it_does_not_it_
     async with openai_server() as server, client_of(server) as client:
         server.models_handler = models("another", MODEL, **said)
 
-        assert await Vision("auto", client).can_see() is expected
+        assert await Vision("auto", client.sees_images).can_see() is expected
         assert await client.models() == ("another", MODEL)
 
 
@@ -57,12 +58,12 @@ async def test_a_model_that_is_not_on_the_list_is_tried() -> None:
     async with openai_server() as server, client_of(server) as client:
         server.models_handler = models("another", input_modalities=["text"])
 
-        assert await Vision("auto", client).can_see()
+        assert await Vision("auto", client.sees_images).can_see()
 
 
 async def test_the_list_is_asked_for_once_and_again_only_when_it_did_not_come() -> None:
     async with openai_server() as server, client_of(server) as client:
-        vision = Vision("auto", client)
+        vision = Vision("auto", client.sees_images)
         server.models_handler = status(503)
         assert await vision.can_see()
         server.models_handler = whole("no list")
@@ -76,7 +77,7 @@ async def test_the_list_is_asked_for_once_and_again_only_when_it_did_not_come() 
 @pytest.mark.parametrize(("mode", "sees"), [("on", True), ("off", False)])
 async def test_the_operators_word_counts_and_nobody_is_asked(mode: VisionMode, sees: bool) -> None:
     async with openai_server() as server, client_of(server) as client:
-        vision = Vision(mode, client)
+        vision = Vision(mode, client.sees_images)
         vision.refused()
 
         assert await vision.can_see() is sees
@@ -87,7 +88,7 @@ async def test_the_operators_word_counts_and_nobody_is_asked(mode: VisionMode, s
 async def test_a_model_that_refused_an_image_counts_as_one_that_cannot_see_for_an_hour() -> None:
     now = 5.0
     async with openai_server() as server, client_of(server) as client:
-        vision = Vision("auto", client, clock=lambda: now)
+        vision = Vision("auto", client.sees_images, clock=lambda: now)
         assert await vision.can_see()
         vision.refused()
         assert not await vision.can_see()

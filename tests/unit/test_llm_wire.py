@@ -6,16 +6,20 @@ from typing import Any, Final
 import pytest
 
 from bot.attestation.near_ai.encryption import RequestKeys
-from bot.llm.dialect import Asked
-from bot.llm.dialects.openai.requests import request_body
-from bot.llm.images import LEFT_OUT, MAX_IMAGE_BYTES, MAX_IMAGES, without_images
+from bot.llm.api import Asked, Endpoint
 from bot.llm.messages import ModelRequest
+from bot.llm.openai import OpenAi
+from bot.llm.rearranged import LEFT_OUT, MAX_IMAGE_BYTES, MAX_IMAGES, without_images
 from conversation_store.models import Image, Message, Role, ToolCall
 from tests.fakes.near_ai_encryption import EncryptedModel
 
 
+def request_body(asked: Asked) -> bytes:
+    return OpenAi(Endpoint(base_url="http://h", model="m")).put(asked).content
+
+
 def sent(message: Message) -> dict[str, Any]:
-    body = json.loads(request_body("m", Asked(ModelRequest([message]))))
+    body = json.loads(request_body(Asked(ModelRequest([message]))))
     found: dict[str, Any] = body["messages"][0]
     return found
 
@@ -36,9 +40,13 @@ def test_arguments_of_earlier_calls_are_always_sent_as_an_object(said: str, expe
     assert sent(message)["tool_calls"][0]["function"]["arguments"] == expected
 
 
-@pytest.mark.parametrize("role", [Role.USER, Role.SYSTEM, Role.TOOL, Role.ASSISTANT])
+@pytest.mark.parametrize("role", [Role.USER, Role.SYSTEM, Role.TOOL])
 def test_only_a_message_with_calls_may_have_no_content(role: Role) -> None:
     assert sent(Message(role, None))["content"] == ""
+
+
+def test_model_never_says_nothing() -> None:
+    assert sent(Message(Role.ASSISTANT, " "))["content"] == "(no words)"
 
 
 def test_text_goes_out_as_it_is_except_half_a_surrogate_pair() -> None:
@@ -50,10 +58,11 @@ def test_text_goes_out_as_it_is_except_half_a_surrogate_pair() -> None:
 
 
 PICTURE: Final = Image("image/png", b"\x89PNG...")
+SEEN = Message(Role.ASSISTANT, "I see.")
 
 
 def messages_of(*messages: Message) -> list[dict[str, Any]]:
-    body = json.loads(request_body("m", Asked(ModelRequest(messages))))
+    body = json.loads(request_body(Asked(ModelRequest(messages))))
     found: list[dict[str, Any]] = body["messages"]
     return found
 
@@ -79,7 +88,7 @@ def test_of_many_images_the_latest_are_sent_and_the_others_named() -> None:
         for words, count in (("old", 3), ("new", MAX_IMAGES - 1))
     )
 
-    first, last = messages_of(old, new)
+    first, _, last = messages_of(old, SEEN, new)
 
     assert first["content"][0] == {"type": "text", "text": f"old\n{LEFT_OUT}\n{LEFT_OUT}"}
     assert [part["type"] for part in first["content"]] == ["text", "image_url"]
@@ -89,8 +98,10 @@ def test_of_many_images_the_latest_are_sent_and_the_others_named() -> None:
 def test_images_never_make_a_request_larger_than_its_bound() -> None:
     large = Image("image/jpeg", b"x" * (MAX_IMAGE_BYTES // 2))
 
-    first, last = messages_of(
-        Message(Role.USER, "old", images=(large,)), Message(Role.USER, "new", images=(large,) * 2)
+    first, _, last = messages_of(
+        Message(Role.USER, "old", images=(large,)),
+        SEEN,
+        Message(Role.USER, "new", images=(large,) * 2),
     )
 
     assert first["content"] == f"old\n{LEFT_OUT}"
@@ -111,7 +122,7 @@ def test_a_sealed_request_shows_no_image_to_anybody_else() -> None:
     keys = RequestKeys(model.public_key)
     shown = Message(Role.USER, "What is this?", images=(PICTURE,))
 
-    body = request_body("m", Asked(ModelRequest([shown]), sealing=keys))
+    body = request_body(Asked(ModelRequest([shown]), sealing=keys))
 
     assert b"image" not in body
     assert b"iVBOR" not in body

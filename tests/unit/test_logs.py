@@ -12,24 +12,11 @@ from typing import Any, Final
 import pytest
 import structlog
 
-from bot.observability import log_ids, logs
+from bot.observability import logs
 
 NUMBER: Final = "+4915200000002"
 ACI: Final = "0d1e2f30-0000-4000-8000-00000000000b"
 WORD: Final = "sesame"
-
-
-class Facts:
-    """An install's memory, as far as these tests need one."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, str] = {}
-
-    async def get_metadata(self, name: str) -> str | None:
-        return self.known.get(name)
-
-    async def set_metadata(self, name: str, value: str) -> None:
-        self.known[name] = value
 
 
 @contextmanager
@@ -118,25 +105,24 @@ def test_a_key_that_is_not_listed_and_a_person_in_clear_are_dropped() -> None:
     assert set(said) == {"event", "level", "timestamp"}
 
 
-async def test_a_chat_has_one_name_in_the_log_of_an_install_also_after_a_restart() -> None:
-    facts = Facts()
-    await log_ids.use_salt_of(facts)
-    name = log_ids.chat(f"direct:{ACI}")
-    await log_ids.use_salt_of(facts)
-    assert log_ids.chat(f"direct:{ACI}") == name
+def test_chat_keeps_its_id_in_the_log_of_an_install() -> None:
+    salt = logs.use_salt(None)
+    name = logs.chat_id(f"direct:{ACI}")
+    assert logs.use_salt(salt) == salt
+    assert logs.chat_id(f"direct:{ACI}") == name
     with logged() as lines:
-        structlog.get_logger().info("turn.began", chat=name, person=log_ids.person(ACI))
+        structlog.get_logger().info("turn.began", chat=name, person=logs.person_id(ACI))
     [said] = lines
     assert said["chat"] == name
-    assert len({said["chat"], said["person"], str(log_ids.chat(ACI))}) == 3
+    assert len({said["chat"], said["person"], str(logs.chat_id(ACI))}) == 3
     assert all(len(said[key]) == 8 for key in ("chat", "person"))
 
 
-async def test_another_install_has_other_names() -> None:
-    await log_ids.use_salt_of(Facts())
-    one = log_ids.chat(f"direct:{ACI}")
-    await log_ids.use_salt_of(Facts())
-    assert log_ids.chat(f"direct:{ACI}") != one
+def test_another_install_has_other_ids() -> None:
+    logs.use_salt(None)
+    one = logs.chat_id(f"direct:{ACI}")
+    logs.use_salt(None)
+    assert logs.chat_id(f"direct:{ACI}") != one
 
 
 def test_a_library_is_named_and_not_quoted_even_where_its_message_cannot_be_made() -> None:

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bot.messaging import markdown
-from bot.messaging.markdown import MAX_BRACKETS, MAX_CHARACTERS, MAX_MARKERS, render
-from bot.messaging.markdown_table import GRID_COLUMNS
-from bot.messaging.styled import Span, ranges_of
+from bot.signal import markdown
+from bot.signal.markdown import GRID_COLUMNS, MAX_BRACKETS, MAX_CHARACTERS, MAX_MARKERS, render
+from bot.signal.styled import Span, ranges_of
 from conversation_store.models import StyledText, StyleRange, TextStyle
 
 FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)

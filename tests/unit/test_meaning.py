@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.approvals.meaning import MAX_CHARACTERS, PHRASES, Meaning, meaning_of
+from bot.chat.meaning import MAX_CHARACTERS, PHRASES, Meaning, meaning_of
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_speaks_of_something_else_answers_nothing(text: str) -> None:
 
 
 def test_no_phrase_says_one_thing_in_one_language_and_another_in_another() -> None:
-    languages = tomllib.loads(resources.files("bot.approvals").joinpath(PHRASES).read_text())
+    languages = tomllib.loads(resources.files("bot.chat").joinpath(PHRASES).read_text())
     kinds = defaultdict(set)
     for language in languages.values():
         for kind, phrases in language.items():

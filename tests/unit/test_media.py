@@ -14,10 +14,11 @@ from structlog.testing import capture_logs
 from bot.chat import media
 from bot.chat.media import Media, Prepared, open_media
 from bot.errors import SignalError, SignalRejected
-from bot.llm.client import Endpoint, LlmClient, open_transport
+from bot.llm.api import Endpoint
+from bot.llm.client import LlmClient, open_transport
+from bot.llm.learnt import Vision
 from bot.llm.transcription import Transcriber
-from bot.llm.vision import Vision
-from bot.messaging.messenger import FileTooBig
+from bot.signal.messenger import FileTooBig
 from conversation_store.models import ChatId, ReceivedFile, ReceivedMessage
 from tests.fakes.office import docx, paragraph, row, xlsx
 from tests.fakes.openai_server import (
@@ -97,7 +98,7 @@ async def media_of(
         server.transcription_handler = hears or status(404)
         endpoint = Endpoint(base_url=server.base_url, model=MODEL)
         async with open_transport(endpoint) as transport:
-            vision = Vision("auto", LlmClient(transport, endpoint))
+            vision = Vision("auto", LlmClient(transport, endpoint).sees_images)
             opened = open_media(
                 folder,
                 transcriber=Transcriber(transport, endpoint, "whisper-1") if hears else None,
@@ -445,9 +446,8 @@ def test_a_file_that_never_comes_ends_with_the_time_of_the_turn() -> None:
     async def nothing_is_read(_: object) -> NoReturn:
         raise AssertionError
 
-    class Blind:
-        async def can_see(self) -> bool:
-            return False
+    async def unasked() -> bool:
+        raise AssertionError
 
     async def scenario() -> None:
         reader = Media(
@@ -457,7 +457,7 @@ def test_a_file_that_never_comes_ends_with_the_time_of_the_turn() -> None:
             transcriber=None,
         )
         async with asyncio.timeout(media.TURN_SECONDS + 1):
-            what = await reader.prepare([message(TEXT)], Blind())
+            what = await reader.prepare([message(TEXT)], Vision("off", unasked))
         assert what.notices == ("About “list.txt”: It took too long to read.",)
 
     run_without_waiting(scenario())

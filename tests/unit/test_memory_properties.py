@@ -3,6 +3,7 @@
 import asyncio
 import random
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.chat.memory_book import MemoryBook
+from bot.chat.memory_book import memory_of
 from bot.chat.notes import ChatNotes
 from conversation_store.models import (
     AcceptedMessage,
@@ -26,7 +27,7 @@ from tests.unit.stores import accept, deletion_of, edit_of, finish, mark, receiv
 from tests.unit.test_store_properties import trace_in_files, trace_in_tables
 from tools.base import Caller
 from tools.errors import ToolError
-from tools.memory.tool import memory_tools
+from tools.memory import memory_tools
 
 CHATS = [
     *(ChatId.direct(person) for person in ("ada", "ben", "eve")),
@@ -44,8 +45,9 @@ class Fact:
     Attributes:
         word: what it alone contains.
         chat: whose it is.
-        messages: timestamps of those that it came from; the first says its word.
-        said_at: when the first of them came.
+        messages: timestamps of its sources: the message that says its word first, then those of
+            the facts that its turn was told.
+        said_at: when the first message came.
         expires_at: when the first of them disappears.
         word_expires_at: when that disappears which says the word.
         struck: somebody had it forgotten by its number.
@@ -62,6 +64,10 @@ class Fact:
     gone: bool = False
 
 
+def earliest(*times: int | None) -> int | None:
+    return min((at for at in times if at is not None), default=None)
+
+
 class Life:
     """Some chats whose store is used at random, and what has to be true of it."""
 
@@ -72,11 +78,12 @@ class Life:
         self.facts: list[Fact] = []
         self.off: set[ChatId] = set()
         self.taken_back: set[int] = set()
+        self.written_at: dict[int, int] = {}
 
     def use(self, store: ConversationStore) -> None:
         self.store = store
         self.notes = ChatNotes(store, uses_memory=True, clock=self.seconds)
-        self.tools = {tool.name: tool for tool in memory_tools(MemoryBook(store.memory).of)}
+        self.tools = {tool.name: tool for tool in memory_tools(partial(memory_of, store.memory))}
 
     def seconds(self) -> float:
         return self.now / 1_000
@@ -101,6 +108,7 @@ class Life:
         message = received(
             self.number(), text, chat, author=author, received_at=self.now, expires_at=expires_at
         )
+        self.written_at[message.timestamp] = self.now
         return await accept(self.store, message)
 
     async def call(self, accepted: AcceptedMessage, name: str, arguments: str) -> str:
@@ -115,9 +123,8 @@ class Life:
                 result = str(await tool.run(tool.parse(arguments), caller))
         except ToolError as error:
             result = str(error)
-        kept = None if name == "recall" else arguments
-        entry = AuditEntry(self.now, chat, "x", accepted.id, name, "00", "ok", 1, kept)
-        await self.store.turns.record_result(accepted.id, call.id, result, entry)
+        entry = AuditEntry(self.now, chat, "x", accepted.id, name, "00", "ok", 1)
+        await self.store.turns.record_result(call.id, result, entry)
         self.holds_only_own(chat, result)
         return result
 
@@ -137,21 +144,18 @@ class Life:
         word = f"zq{self.number()}x"
         text = f"{word} {word}a likes tea" + f" and {word}b" * self.dice.choice((0, 0, 30))
         fact = Fact(word, chat, [], self.now)
-        if self.dice.random() < 0.3:
-            earlier = await self.question(chat, f"you know, {text}")
-            self.store.turns.begin([earlier], earlier.message.text)
-            await self.answer(earlier, "I see.")
-            self.note(fact, earlier)
-            accepted = await self.question(chat, "remember that")
-        else:
-            accepted = await self.question(chat, f"remember: {text}")
+        accepted = await self.question(chat, f"remember: {text}")
         self.store.turns.begin([accepted], accepted.message.text)
         self.note(fact, accepted)
         if self.dice.random() < 0.3:
-            await self.call(accepted, "recall", '{"query": "tea"}')
+            found = await self.call(accepted, "recall", '{"query": "tea"}')
+            for other in self.facts:
+                if other.word in found:
+                    fact.messages += other.messages
+                    fact.expires_at = earliest(fact.expires_at, other.expires_at)
         result = await self.call(accepted, "remember", f'{{"text": "{text}"}}')
         if self.dice.random() < 0.1:
-            await self.store.messages.stop([accepted.id])
+            await self.store.changes.stop([accepted.id])
             fact.gone = True
         else:
             await self.answer(accepted, "I will.")
@@ -161,11 +165,8 @@ class Life:
             assert chat in self.off
 
     def note(self, fact: Fact, accepted: AcceptedMessage) -> None:
-        if not fact.messages:
-            fact.word_expires_at = accepted.message.expires_at
         fact.messages.append(accepted.message.timestamp)
-        expiry = [fact.expires_at, accepted.message.expires_at]
-        fact.expires_at = min((at for at in expiry if at is not None), default=None)
+        fact.expires_at = fact.word_expires_at = accepted.message.expires_at
 
     async def recall(self) -> None:
         chat = self.dice.choice(CHATS)
@@ -180,7 +181,7 @@ class Life:
     async def look(self) -> None:
         """Hold what a request of each chat would show against what it may, and has to."""
         for chat in CHATS:
-            text = await self.notes.of(chat)
+            text = (await self.notes.of(chat)).text
             self.holds_only_own(chat, text)
             listed = {fact.text.split()[0] for fact in await self.store.memory.of_chat(chat)}
             assert listed == {fact.word for fact in self.living(chat)}
@@ -195,17 +196,21 @@ class Life:
             for fact in self.facts:
                 fact.struck = fact.struck or fact.word in chosen.text
 
+    def is_recent(self, message: int) -> bool:
+        """Return whether its author can still take back a message."""
+        return self.written_at[message] > self.now - RETENTION_MS
+
     async def delete(self) -> None:
-        if self.facts:
-            fact = self.dice.choice(self.facts)
-            target = self.dice.choice(fact.messages)
+        targets = [(one, at) for one in self.facts for at in one.messages if self.is_recent(at)]
+        if targets:
+            fact, target = self.dice.choice(targets)
             author = fact.chat.value if not fact.chat.is_group else "ada"
             deletion = deletion_of(target, self.number(), fact.chat, author=author)
-            await self.store.messages.forget(await accept(self.store, deletion))
+            await self.store.changes.forget(await accept(self.store, deletion))
             self.go(target)
 
     async def edit(self) -> None:
-        targets = [(one, at) for one in self.facts for at in one.messages]
+        targets = [(one, at) for one in self.facts for at in one.messages if self.is_recent(at)]
         targets = [(one, at) for one, at in targets if at not in self.taken_back]
         if targets:
             fact, target = self.dice.choice(targets)
@@ -214,10 +219,10 @@ class Life:
                 target, self.number(), "never mind", fact.chat, author=author, received_at=self.now
             )
             edit = await accept(self.store, said)
-            outcome, _ = await self.store.messages.settle_edit(edit, answered_within_ms=HOUR_MS)
+            outcome, _ = await self.store.changes.settle_edit(edit, answered_within_ms=HOUR_MS)
             if outcome is EditOutcome.ANSWERED:
                 self.go(target)
-            await self.store.messages.stop([edit.id])
+            await self.store.changes.stop([edit.id])
 
     async def clear(self) -> None:
         await self.store.turns.clear(self.dice.choice(CHATS))

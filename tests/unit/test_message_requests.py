@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bot.dispatch.incoming.message_requests import MAX_IN_FLIGHT, MessageRequests
+from bot.chat.door import MAX_IN_FLIGHT, MessageRequests
 from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from tests.fakes.partial_messenger import PartialMessenger
 

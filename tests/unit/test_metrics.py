@@ -7,21 +7,20 @@ from typing import Final
 
 import pytest
 
-from bot.attestation.near_ai.verdict import ModelState
-from bot.dispatch.outgoing.first_signs import MAX_CHATS, MAX_IN_CHAT, FirstSigns
-from bot.dispatch.outgoing.presence import Presence
-from bot.llm.counting import counted
+from bot.attestation.near_ai.model import ModelState
+from bot.chat.presence import MAX_UNSIGNED, MAX_UNSIGNED_CHATS, Presence
+from bot.llm.client import counted
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected, LlmTimeout, LlmUnavailable
-from bot.messaging.events import FrameKind
-from bot.observability.event_loop import measure_lag
-from bot.observability.metrics import BoundedNames
-from conversation_store.models import ApprovalState, ChatId, ExchangeState, TurnStatus
+from bot.observability.metrics import MAX_TOOLS, measure_lag, tool_label
+from bot.signal.events import FrameKind
+from conversation_store.models import ChatId, ExchangeState, TurnStatus
 from tests import exposition
 from tests.exposition import PREFIX
 from tests.skipped_waits import run_without_waiting
-from tests.unit.test_presence import ADA, CHAT, TIMESTAMP, Phones
+from tests.unit.test_presence import ADA, CHAT, TIMESTAMP, Phones, everywhere
+from tools.base import Decision
 
-CHATS: Final = [ChatId.direct(str(number)) for number in range(MAX_CHATS + 1)]
+CHATS: Final = [ChatId.direct(str(number)) for number in range(MAX_UNSIGNED_CHATS + 1)]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +33,7 @@ CHATS: Final = [ChatId.direct(str(number)) for number in range(MAX_CHATS + 1)]
         (
             "approvals_total",
             "outcome",
-            set(ApprovalState) - {ApprovalState.OPEN, ApprovalState.BEGUN} | {"asked"},
+            {Decision.YES, Decision.NO, Decision.SILENCE, "asked"},
         ),
     ],
 )
@@ -71,9 +70,9 @@ def test_a_request_is_counted_as_the_most_special_of_what_went_wrong(
     assert exposition.now().value("llm_requests_total", **series) == before + 1
 
 
-def test_names_from_outside_are_counted_up_to_a_bound() -> None:
-    names = BoundedNames(2)
-    assert [names.label(name) for name in "abcad"] == ["a", "b", "other", "a", "other"]
+def test_tools_are_counted_by_name_up_to_a_bound() -> None:
+    known = {str(number) for number in range(MAX_TOOLS - 1)}
+    assert [tool_label(name, known) for name in ("0", "a", "b", "a")] == ["0", "a", "other", "a"]
 
 
 def test_how_late_the_event_loop_is_is_measured_every_second() -> None:
@@ -116,6 +115,7 @@ async def presence_on(
     async with asyncio.TaskGroup() as tasks:
         yield Presence(
             phones,
+            may_write=everywhere,
             ack_reaction=ack_reaction,
             read_receipts=False,
             tasks=tasks,
@@ -196,18 +196,26 @@ def test_a_turn_without_an_answer_has_no_first_sign() -> None:
 
 
 def test_what_waits_for_its_first_sign_is_bounded() -> None:
-    signs, first_signs = Signs(), FirstSigns(lambda: 1.0)
-    for chat in CHATS:
-        first_signs.expected(chat, 0)
-    for _ in range(2 * MAX_IN_CHAT):
-        first_signs.expected(CHATS[0], 0)
-    for chat in CHATS:
-        first_signs.given(chat)
-    assert signs.measured()[0] == MAX_CHATS - 1 + MAX_IN_CHAT
+    async def scenario() -> None:
+        phones, signs = Phones(), Signs()
+        phones.away = True
+        async with presence_on(phones) as presence:
+            presence.cancel()
+            for chat in (*CHATS, *(CHATS[0],) * 2 * MAX_UNSIGNED):
+                presence.noticed(chat, ADA, TIMESTAMP, received_at=TIMESTAMP)
+            for chat in CHATS:
+                presence.message_sent(chat)
+        assert signs.measured()[0] == MAX_UNSIGNED_CHATS - 1 + MAX_UNSIGNED
+
+    run_without_waiting(scenario())
 
 
 def test_a_clock_that_goes_back_makes_no_negative_times() -> None:
-    signs, first_signs = Signs(), FirstSigns(lambda: 1.0)
-    first_signs.expected(CHAT, 5_000)
-    first_signs.given(CHAT)
-    assert signs.measured() == (1, 0)
+    async def scenario() -> None:
+        signs = Signs()
+        async with presence_on(Phones()) as presence:
+            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP + 5_000)
+            presence.message_sent(CHAT)
+        assert signs.measured() == (1, 0)
+
+    run_without_waiting(scenario())

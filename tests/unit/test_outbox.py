@@ -5,9 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
+
+import pytest
 
 from bot.backoff import Backoff
-from bot.dispatch.outgoing.outbox import Outbox, SendPolicy
+from bot.chat import outbox as outbox_module
+from bot.chat.outbox import Outbox
 from bot.errors import (
     SignalError,
     SignalPassedOver,
@@ -29,11 +33,17 @@ from conversation_store.store import ConversationStore, open_store
 from tests import exposition
 from tests.fakes.partial_messenger import PartialMessenger
 
-FAST = SendPolicy(
-    max_attempts=3,
-    backoff=Backoff(first_seconds=0.001, longest_seconds=0.002),
-    reconnect_poll_seconds=0.001,
-)
+FAST: Final = Backoff(first_seconds=0.001, longest_seconds=0.002)
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try three times, with short pauses."""
+    monkeypatch.setattr(outbox_module, "MAX_ATTEMPTS", 3)
+    monkeypatch.setattr(outbox_module, "RETRY", FAST)
+    monkeypatch.setattr(outbox_module, "LIMITED", FAST)
+    for name in ("RECEIPT_SECONDS", "PASSED_OVER_SECONDS", "RECONNECT_POLL_SECONDS"):
+        monkeypatch.setattr(outbox_module, name, 0.001)
 
 
 class ScriptedMessenger(PartialMessenger):
@@ -83,7 +93,7 @@ async def stored(
 async def test_parts_leave_in_their_order_and_are_marked(tmp_path: Path) -> None:
     messenger = ScriptedMessenger()
     async with stored(tmp_path, "one", "two") as (store, parts):
-        assert await Outbox(messenger, store, policy=FAST).deliver(parts)
+        assert await Outbox(messenger, store).deliver(parts)
         assert messenger.attempts == ["one", "two"]
         assert (await store.messages.unfinished()).outgoing == ()
 
@@ -91,7 +101,7 @@ async def test_parts_leave_in_their_order_and_are_marked(tmp_path: Path) -> None
 async def test_a_failed_send_is_tried_again(tmp_path: Path) -> None:
     messenger = ScriptedMessenger(SignalUnavailable("x"), SignalTimeout("x"))
     async with stored(tmp_path, "one", "two") as (store, parts):
-        await Outbox(messenger, store, policy=FAST).deliver(parts)
+        await Outbox(messenger, store).deliver(parts)
         assert messenger.attempts == ["one", "one", "one", "two"]
         assert (await store.messages.unfinished()).outgoing == ()
 
@@ -101,7 +111,7 @@ async def test_however_often_signal_cli_passes_a_send_over_it_is_not_given_up(
 ) -> None:
     messenger = ScriptedMessenger(*(SignalPassedOver("x") for _ in range(5)))
     async with stored(tmp_path, "one") as (store, parts):
-        assert await Outbox(messenger, store, policy=FAST).deliver(parts)
+        assert await Outbox(messenger, store).deliver(parts)
         assert messenger.attempts == ["one"] * 6
 
 
@@ -109,7 +119,7 @@ async def test_after_the_bound_it_is_given_up_and_the_next_part_is_sent(tmp_path
     messenger = ScriptedMessenger(*(SignalUnavailable("x") for _ in range(3)))
     given_up = exposition.now().value("messages_given_up_total")
     async with stored(tmp_path, "one", "two") as (store, parts):
-        assert not await Outbox(messenger, store, policy=FAST).deliver(parts)
+        assert not await Outbox(messenger, store).deliver(parts)
         assert messenger.attempts == ["one"] * 3 + ["two"]
         assert (await store.messages.unfinished()).outgoing == ()
     assert exposition.now().value("messages_given_up_total") == given_up + 1
@@ -118,13 +128,13 @@ async def test_after_the_bound_it_is_given_up_and_the_next_part_is_sent(tmp_path
 async def test_of_nothing_to_send_nothing_is_said_to_be_sent(tmp_path: Path) -> None:
     async with stored(tmp_path) as (store, parts):
         assert parts == ()
-        assert not await Outbox(ScriptedMessenger(), store, policy=FAST).deliver(parts)
+        assert not await Outbox(ScriptedMessenger(), store).deliver(parts)
 
 
 async def test_what_signal_refuses_for_good_is_not_tried_again(tmp_path: Path) -> None:
     messenger = ScriptedMessenger(SignalRejected("x"))
     async with stored(tmp_path, "one") as (store, parts):
-        await Outbox(messenger, store, policy=FAST).deliver(parts)
+        await Outbox(messenger, store).deliver(parts)
         assert messenger.attempts == ["one"]
 
 
@@ -132,7 +142,7 @@ async def test_without_a_connection_it_waits_and_counts_nothing(tmp_path: Path) 
     messenger = ScriptedMessenger()
     messenger.connected = False
     async with stored(tmp_path, "one") as (store, parts), asyncio.TaskGroup() as tasks:
-        delivering = tasks.create_task(Outbox(messenger, store, policy=FAST).deliver(parts))
+        delivering = tasks.create_task(Outbox(messenger, store).deliver(parts))
         for _ in range(20):
             await store.upkeep.ping()
         assert messenger.attempts == []
@@ -148,29 +158,21 @@ async def test_attempts_go_on_counting_after_a_restart(tmp_path: Path) -> None:
         await store.outbox.mark_failed(part, give_up=False)
         (again,) = (await store.messages.unfinished()).outgoing
         messenger = ScriptedMessenger(SignalUnavailable("x"))
-        await Outbox(messenger, store, policy=FAST).deliver((again,))
+        await Outbox(messenger, store).deliver((again,))
         assert messenger.attempts == ["one"]
         assert (await store.messages.unfinished()).outgoing == ()
 
 
-async def test_a_rate_limit_holds_every_chat_back_until_it_is_over(tmp_path: Path) -> None:
-    now = 0.0
-    messenger = ScriptedMessenger(SignalRateLimited("x", retry_after_seconds=5.0))
+async def test_rate_limit_of_a_chat_holds_no_other_chat_back(tmp_path: Path) -> None:
+    messenger = ScriptedMessenger(SignalRateLimited(retry_after_seconds=3_600.0))
     async with stored(tmp_path, "one", "two") as (store, (one, two)):
-        outbox = Outbox(messenger, store, policy=FAST, clock=lambda: now)
-        async with asyncio.TaskGroup() as tasks:
-            first = tasks.create_task(outbox.deliver((one,)))
-            await messenger.attempted.wait()
-            # The failed attempt is stored before the limit holds: two commits later it does.
-            await store.upkeep.ping()
-            await store.upkeep.ping()
-            second = tasks.create_task(outbox.deliver((two,)))
-            for _ in range(20):
-                await store.upkeep.ping()
-            assert messenger.attempts == ["one"]
-            now = 5.1
-            await asyncio.wait({first, second})
-    assert sorted(messenger.attempts) == ["one", "one", "two"]
+        outbox_module.LIMITED = Backoff(3_600.0, 3_600.0)  # type: ignore[misc]
+        outbox = Outbox(messenger, store)
+        first = asyncio.create_task(outbox.deliver((one,)))
+        await messenger.attempted.wait()
+        assert await outbox.deliver((two,))
+        assert messenger.attempts == ["one", "two"]
+        first.cancel()
 
 
 async def test_a_file_goes_with_the_first_part_also_after_a_restart(tmp_path: Path) -> None:
@@ -185,14 +187,14 @@ async def test_a_file_goes_with_the_first_part_also_after_a_restart(tmp_path: Pa
         first, second = (await store.messages.unfinished()).outgoing
         assert (first.attachments, second.attachments) == ((file,), ())
         messenger = ScriptedMessenger()
-        await Outbox(messenger, store, policy=FAST).deliver((first, second))
+        await Outbox(messenger, store).deliver((first, second))
         assert messenger.attachments == [Attachment("proof.json", "application/json", b"{}")]
 
 
 async def test_an_edit_that_signal_refuses_is_sent_as_a_new_message(tmp_path: Path) -> None:
     async with stored(tmp_path, "new words") as (store, (part,)):
         messenger = ScriptedMessenger(SignalRejected("x"))
-        await Outbox(messenger, store, policy=FAST).deliver((replace(part, replaces=7),))
+        await Outbox(messenger, store).deliver((replace(part, replaces=7),))
         assert messenger.attempts == ["new words for 7", "new words"]
         assert (await store.messages.unfinished()).outgoing == ()
 
@@ -202,7 +204,7 @@ async def test_a_deletion_that_signal_refuses_is_given_up_and_nothing_is_sent(
 ) -> None:
     async with stored(tmp_path, "old") as (store, (part,)):
         messenger = ScriptedMessenger(SignalRejected("x"))
-        await Outbox(messenger, store, policy=FAST).deliver((replace(part, text="", replaces=7),))
+        await Outbox(messenger, store).deliver((replace(part, text="", replaces=7),))
         assert messenger.attempts == ["delete 7"]
         assert (await store.messages.unfinished()).outgoing == ()
 
@@ -211,17 +213,17 @@ async def test_one_untrusted_key_in_a_group_is_tried_again_and_holds_nobody_back
     tmp_path: Path,
 ) -> None:
     async with stored(tmp_path, "one", "two") as (store, parts):
-        told: list[str] = []
         messenger = ScriptedMessenger(SignalUntrusted("x"))
-        outbox = Outbox(messenger, store, policy=FAST, untrusted=told.append)
+        outbox = Outbox(messenger, store)
         await outbox.deliver([replace(part, chat=ChatId.parse("group:dGVhbQ==")) for part in parts])
-        assert (messenger.attempts, told) == (["one", "one", "two"], [])
+        assert messenger.attempts == ["one", "one", "two"]
+        assert outbox.untrusted.empty()
 
 
 async def test_a_part_without_words_deletes_the_message_that_it_replaces(tmp_path: Path) -> None:
     async with stored(tmp_path, "old") as (store, (part,)):
         messenger = ScriptedMessenger()
-        await Outbox(messenger, store, policy=FAST).deliver((replace(part, text="", replaces=7),))
+        await Outbox(messenger, store).deliver((replace(part, text="", replaces=7),))
         assert messenger.attempts == ["delete 7"]
         assert (await store.messages.unfinished()).outgoing == ()
 
@@ -230,11 +232,11 @@ async def test_what_a_person_with_an_untrusted_key_is_to_get_waits_in_its_order(
     tmp_path: Path,
 ) -> None:
     async with stored(tmp_path, "one", "two") as (store, parts):
-        told: list[str] = []
         messenger = ScriptedMessenger(SignalUntrusted("x"))
-        outbox = Outbox(messenger, store, policy=FAST, untrusted=told.append)
+        outbox = Outbox(messenger, store)
         await outbox.deliver(parts)
-        assert (messenger.attempts, told) == (["one"], [parts[0].chat])
+        assert messenger.attempts == ["one"]
+        assert outbox.untrusted.get_nowait() == parts[0].chat
         assert (await store.messages.unfinished()).outgoing == parts
         await outbox.deliver(outbox.take_back(parts[0].chat))
         assert messenger.attempts == ["one", "one", "two"]

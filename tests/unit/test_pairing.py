@@ -12,20 +12,25 @@ import apsw
 import pytest
 from structlog.testing import capture_logs
 
+from bot.chat.access import Access
+from bot.chat.outbox import Notices, Outbox
+from bot.chat.pairing import ALPHABET, CODE_MS, MAX_CODES, WELCOME, Pairing
 from bot.cli.pair import approve, listing, revoke
+from bot.commands.access import pair
 from bot.commands.base import IN_PRIVATE, UNKNOWN_COMMAND, CommandContext
-from bot.commands.pair import Pair
-from bot.config.access import AccessSettings
-from bot.dispatch.incoming.access import Access, AccessRules
-from bot.dispatch.incoming.pairing import ALPHABET, CODE_MS, MAX_CODES, WELCOME, Pairing
+from bot.config.settings import AccessSettings
 from bot.errors import BotError
 from bot.language.languages import Languages
-from bot.messaging.events import IncomingMessage, Person
-from conversation_store.database import Execute, open_database
+from bot.signal.events import IncomingMessage, Person
+from conversation_store.connections import Session
+from conversation_store.database import open_database
 from conversation_store.errors import StoreFailed, StoreUnreadable
-from conversation_store.models import ChatId, OutgoingMessage
+from conversation_store.models import ChatId
 from conversation_store.pairings import open_pairing_book
+from conversation_store.schema import APPLICATION_ID
 from conversation_store.store import ConversationStore, open_store
+from tests.fakes.partial_messenger import PartialMessenger
+from tests.unit.commands import IDLE, parts, people
 
 ADA = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada")
 BEN = Person(aci="7f3d1e2f-0000-4000-8000-00000000000b", name="Ben")
@@ -35,20 +40,6 @@ Policy = Literal["pairing", "allowlist"]
 PAIRING = AccessSettings(policy="pairing")
 
 
-class Notes:
-    """What would be sent, in its order."""
-
-    def __init__(self) -> None:
-        self.queued: asyncio.Queue[OutgoingMessage] = asyncio.Queue()
-
-    def queue(self, note: OutgoingMessage) -> None:
-        self.queued.put_nowait(note)
-
-    def texts(self) -> list[str]:
-        """Return what was queued since the last look."""
-        return [self.queued.get_nowait().text for _ in range(self.queued.qsize())]
-
-
 class World:
     """A bot's door on a store; `now_ms` is its clock."""
 
@@ -56,9 +47,8 @@ class World:
         self.path = path
         self.store = store
         self.now_ms = time.time_ns() // 1_000_000
-        self.notes = Notes()
         self.access = Access(
-            AccessRules(
+            AccessSettings(
                 policy=policy,
                 allowed=frozenset(),
                 admins=frozenset({OPERATOR.aci}),
@@ -66,18 +56,23 @@ class World:
                 messages_per_minute=20,
             )
         )
+        self.notices = Notices(Outbox(PartialMessenger(), store), Languages(store), self.access)
         self.pairing = Pairing(
             pairings=store.pairings,
             access=self.access,
-            notes=self.notes,
-            languages=Languages(store),
+            notices=self.notices,
             now_ms=lambda: self.now_ms,
         )
+
+    def texts(self) -> list[str]:
+        """Return what was queued since the last look."""
+        waiting = self.notices.waiting
+        return [waiting.get_nowait().text for _ in range(waiting.qsize())]
 
     async def code_for(self, person: Person) -> str:
         """Return the code that somebody is given for writing."""
         await self.pairing.stranger(written_by(person))
-        [text] = self.notes.texts()
+        [text] = self.texts()
         return code_in(text)
 
 
@@ -116,7 +111,7 @@ async def test_a_stranger_gets_one_code_and_nothing_of_the_message_is_kept(tmp_p
     async with world(tmp_path / "s.db") as here:
         with capture_logs() as logs:
             await here.pairing.stranger(written_by(ADA))
-        [text] = here.notes.texts()
+        [text] = here.texts()
         assert set(code_in(text)) <= set(ALPHABET)
         assert "whoever runs this bot" in text
         assert "one hour" in text
@@ -134,11 +129,11 @@ async def test_a_stranger_hears_nothing_more_within_the_hour_also_after_a_restar
         first = await here.code_for(ADA)
         for _ in range(20):
             await here.pairing.stranger(written_by(ADA))
-        assert here.notes.texts() == []
+        assert here.texts() == []
     async with world(tmp_path / "s.db") as here:
         here.now_ms = asked_at + CODE_MS - 1
         await here.pairing.stranger(written_by(ADA))
-        assert here.notes.texts() == []
+        assert here.texts() == []
         here.now_ms += 1
         assert await here.code_for(ADA) != first
 
@@ -146,7 +141,7 @@ async def test_a_stranger_hears_nothing_more_within_the_hour_also_after_a_restar
 async def test_a_stranger_in_a_group_hears_nothing(tmp_path: Path) -> None:
     async with world(tmp_path / "s.db") as here:
         await here.pairing.stranger(written_by(ADA, group=True))
-        assert here.notes.texts() == []
+        assert here.texts() == []
 
 
 async def test_strangers_who_write_at_the_same_moment_get_a_code_each_and_one_only(
@@ -156,7 +151,7 @@ async def test_strangers_who_write_at_the_same_moment_get_a_code_each_and_one_on
         async with asyncio.TaskGroup() as tasks:
             for person in (ADA, ADA, BEN, ADA, BEN):
                 tasks.create_task(here.pairing.stranger(written_by(person)))
-        codes = {code_in(text) for text in here.notes.texts()}
+        codes = {code_in(text) for text in here.texts()}
         assert len(codes) == 2
 
 
@@ -168,7 +163,7 @@ async def test_beyond_a_hundred_codes_there_is_silence_and_one_line_in_the_log(
         with capture_logs() as logs:
             for person in people:
                 await here.pairing.stranger(written_by(person))
-        assert len(here.notes.texts()) == MAX_CODES
+        assert len(here.texts()) == MAX_CODES
         assert [entry["event"] for entry in logs].count("pairing.too_many_strangers") == 1
         here.now_ms += CODE_MS
         await here.pairing.look()
@@ -196,14 +191,14 @@ async def test_who_is_let_in_beside_the_running_bot_is_greeted_once_and_may_talk
         with open_pairing_book(here.path, None) as book:
             assert "Ada +15550100001" in approve(book, code, PAIRING)
         async with asyncio.timeout(5):
-            greeting = await here.notes.queued.get()
+            greeting = await here.notices.waiting.get()
         assert (greeting.chat, greeting.text) == (f"direct:{ADA.aci}", WELCOME)
         assert here.access.may_talk(ADA)
         assert not here.access.may_talk(BEN)
         running.cancel()
     async with world(tmp_path / "s.db") as here:
         assert here.access.may_talk(ADA)
-        assert here.notes.texts() == []
+        assert here.texts() == []
 
 
 async def test_who_was_let_in_while_the_bot_was_down_is_greeted_when_it_starts(
@@ -214,9 +209,9 @@ async def test_who_was_let_in_while_the_bot_was_down_is_greeted_when_it_starts(
     with open_pairing_book(here.path, None) as book:
         book.approve(code)
     async with world(tmp_path / "s.db") as here:
-        assert here.notes.texts() == [WELCOME]
+        assert here.texts() == [WELCOME]
     async with world(tmp_path / "s.db") as here:
-        assert here.notes.texts() == []
+        assert here.texts() == []
         waiting = (await here.store.messages.unfinished()).outgoing
         assert [note.text for note in waiting] == [WELCOME]
 
@@ -227,9 +222,9 @@ async def test_nobody_is_greeted_while_codes_let_nobody_in(tmp_path: Path) -> No
     with open_pairing_book(here.path, None) as book:
         book.approve(code)
     async with world(tmp_path / "s.db", policy="allowlist") as here:
-        assert here.notes.texts() == []
+        assert here.texts() == []
     async with world(tmp_path / "s.db") as here:
-        assert here.notes.texts() == [WELCOME]
+        assert here.texts() == [WELCOME]
 
 
 @pytest.mark.parametrize("spell", [str.lower, lambda code: f" {code[:3]}-{code[3:]} ", str])
@@ -247,7 +242,7 @@ async def test_a_code_lets_in_one_person_once(tmp_path: Path) -> None:
         code = await here.code_for(ADA)
         assert await here.pairing.approve(code) is not None
         assert await here.pairing.approve(code) is None
-        assert here.notes.texts() == [WELCOME]
+        assert here.texts() == [WELCOME]
 
 
 async def test_an_expired_code_lets_nobody_in(tmp_path: Path) -> None:
@@ -274,7 +269,7 @@ async def test_a_revoked_person_is_a_stranger_again(tmp_path: Path, who: str) ->
     async with world(tmp_path / "s.db") as here:
         for person in (ADA, BEN):
             await here.pairing.approve(await here.code_for(person))
-            assert here.notes.texts() == [WELCOME]
+            assert here.texts() == [WELCOME]
         with open_pairing_book(here.path, None) as book:
             assert ADA.aci in revoke(book, who, PAIRING)
         await here.pairing.look()
@@ -287,7 +282,7 @@ async def test_nobody_is_put_out_when_several_people_or_none_are_meant(tmp_path:
     async with world(tmp_path / "s.db") as here:
         for person in (ADA, BEN):
             await here.pairing.approve(await here.code_for(person))
-            here.notes.texts()
+            here.texts()
         with open_pairing_book(here.path, None) as book:
             with pytest.raises(BotError, match="Several people"):
                 revoke(book, "7f3", PAIRING)
@@ -306,7 +301,7 @@ async def test_the_operator_sees_who_waits_and_who_is_in(tmp_path: Path) -> None
                 "Nobody was let in by a code.",
             ]
             await here.pairing.approve(await here.code_for(ADA))
-            here.notes.texts()
+            here.texts()
             code = await here.code_for(rude)
             waits, line, is_in, person = listing(book, PAIRING).splitlines()
     assert (waits, is_in) == ("Waiting to be let in:", "Let in:")
@@ -344,33 +339,33 @@ def test_without_a_store_the_operator_is_told_to_start_the_bot(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("schema", "words"), [(1, "start the bot once"), (99, "update the bot")])
-async def test_a_store_of_another_version_is_left_alone(
-    tmp_path: Path, schema: int, words: str
-) -> None:
-    def another_schema(execute: Execute) -> None:
-        execute(f"PRAGMA user_version = {schema}")
+async def test_a_store_of_another_version_is_left_alone(tmp_path: Path) -> None:
+    def newer_schema(db: Session) -> None:
+        db.run(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.run("PRAGMA user_version = 99")
 
-    async with open_database(tmp_path / "s.db", None, prepare=another_schema):
-        with pytest.raises(StoreUnreadable, match=words):
+    async with open_database(tmp_path / "s.db", None, prepare=newer_schema):
+        with pytest.raises(StoreUnreadable, match="update the bot"):
             with open_pairing_book(tmp_path / "s.db", None):
                 pass
 
 
-def asked(author: Person, argument: str, *, group: bool = False) -> CommandContext:
-    return CommandContext(written_by(author, group=group).chat, author, argument, inbox_id=1)
+async def pair_asked(here: World, author: Person, argument: str, *, group: bool = False) -> str:
+    """Send `!pair` and return the answer."""
+    access = people(is_admin=here.access.is_admin, let_in=here.pairing.approve)
+    chat = written_by(author, group=group).chat
+    context = CommandContext(chat, author, argument, 1, parts(people=access), IDLE)
+    return (await pair.answer(context)).text
 
 
 async def test_an_admin_lets_somebody_in_from_the_chat(tmp_path: Path) -> None:
     async with world(tmp_path / "s.db") as here:
         code = await here.code_for(ADA)
-        command = Pair(here.pairing, here.access)
-        assert "such as !pair" in (await command.run(asked(OPERATOR, ""))).text
-        assert "no such code" in (await command.run(asked(OPERATOR, "AAAAAA"))).text
-        reply = await command.run(asked(OPERATOR, code.lower()))
-        assert reply.text == "Ada can talk to me now."
+        assert "such as !pair" in await pair_asked(here, OPERATOR, "")
+        assert "no such code" in await pair_asked(here, OPERATOR, "AAAAAA")
+        assert await pair_asked(here, OPERATOR, code.lower()) == "Ada can talk to me now."
         assert here.access.may_talk(ADA)
-        assert here.notes.texts() == [WELCOME]
+        assert here.texts() == [WELCOME]
 
 
 async def test_nobody_else_finds_such_a_command_and_in_groups_nobody_is_let_in(
@@ -378,8 +373,8 @@ async def test_nobody_else_finds_such_a_command_and_in_groups_nobody_is_let_in(
 ) -> None:
     async with world(tmp_path / "s.db") as here:
         code = await here.code_for(ADA)
-        command = Pair(here.pairing, here.access)
-        for context in (asked(BEN, code), asked(BEN, code, group=True), asked(BEN, "")):
-            assert (await command.run(context)).text == UNKNOWN_COMMAND
-        assert (await command.run(asked(OPERATOR, code, group=True))).text == IN_PRIVATE
+        assert await pair_asked(here, BEN, code) == UNKNOWN_COMMAND
+        assert await pair_asked(here, BEN, code, group=True) == UNKNOWN_COMMAND
+        assert await pair_asked(here, BEN, "") == UNKNOWN_COMMAND
+        assert await pair_asked(here, OPERATOR, code, group=True) == IN_PRIVATE
         assert not here.access.may_talk(ADA)

@@ -6,15 +6,16 @@ import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from bot.attestation.errors import EvidenceUnavailable
 from bot.attestation.http import open_http
 from bot.attestation.pinning import MAX_STRANGERS, STRANGER_SECONDS, AttestedKeys, pin
-from bot.llm.client import Endpoint, open_transport
-from bot.llm.transport import AiohttpTransport
+from bot.llm.api import Endpoint
+from bot.llm.client import open_transport
 from tests.fakes.certificates import Authority
+from tools.http import AiohttpTransport
 
 NOW = 1_800_000_000.0
 KEY = b"k" * 32
@@ -69,7 +70,7 @@ async def client(tls: ssl.SSLContext) -> AsyncIterator[AiohttpTransport]:
 
 
 async def get(transport: AiohttpTransport, url: str) -> bytes:
-    response = await transport.handle_async_request(httpx.Request("GET", url))
+    response = await transport.handle_async_request(httpx2.Request("GET", url))
     return await response.aread()
 
 
@@ -91,7 +92,7 @@ async def test_a_key_that_is_not_attested_gets_not_one_byte(newest: ssl.TLSVersi
     keys.vouch({OTHER}, expires_at=NOW + 60)
     async with RecordingServer(authority, newest=newest).running() as server:
         async with client(pin(authority.client_context(), keys)) as transport:
-            with pytest.raises(httpx.ConnectError):
+            with pytest.raises(httpx2.ConnectError):
                 await get(transport, server.url)
     assert server.got == b""
     assert keys.strangers == {server.identity.key_sha256}
@@ -107,7 +108,7 @@ async def test_an_open_connection_carries_nothing_more_once_its_key_has_expired(
             await get(transport, server.url)
             seen = bytes(server.got)
             clock.now += 60
-            with pytest.raises(httpx.TransportError):
+            with pytest.raises(httpx2.TransportError):
                 await get(transport, server.url)
             assert server.got == seen
             keys.vouch({server.identity.key_sha256}, expires_at=NOW + 120)
@@ -123,7 +124,7 @@ async def test_distrust_ends_open_connections_at_the_next_request() -> None:
             await get(transport, server.url)
             seen = bytes(server.got)
             keys.distrust()
-            with pytest.raises(httpx.TransportError):
+            with pytest.raises(httpx2.TransportError):
                 await get(transport, server.url)
     assert server.got == seen
 
@@ -133,7 +134,7 @@ async def test_an_attested_key_without_a_trusted_certificate_is_refused() -> Non
     async with RecordingServer(Authority()).running() as server:
         keys.vouch({server.identity.key_sha256}, expires_at=NOW + 60)
         async with client(pin(Authority().client_context(), keys)) as transport:
-            with pytest.raises(httpx.ConnectError):
+            with pytest.raises(httpx2.ConnectError):
                 await get(transport, server.url)
     assert server.got == b""
 
@@ -201,7 +202,7 @@ async def test_no_variable_of_the_environment_has_the_keys_of_connections_writte
         with pytest.raises(EvidenceUnavailable):
             await http.ask("GET", server.url, seconds=5.0, max_bytes=100)
         transport = open_transport(Endpoint(base_url=server.url, model="model"))
-        with pytest.raises(httpx.ConnectError):
-            await transport.handle_async_request(httpx.Request("GET", server.url))
+        with pytest.raises(httpx2.ConnectError):
+            await transport.handle_async_request(httpx2.Request("GET", server.url))
         await transport.aclose()
     assert "TRAFFIC_SECRET" not in (keys.read_text() if keys.exists() else "")

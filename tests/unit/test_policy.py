@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from tests.unit.test_display import json_values, nasty_texts, read_back
-from tools.approval import Decision
-from tools.base import Caller, Heard, Tool, ToolRequest
+from tools.base import Caller, Decision, Heard, Tool
 from tools.errors import Declined, Interrupted, InvalidArguments, ToolError, Unanswered
-from tools.policy import MAX_QUESTION_BYTES, approve, needs_yes, question
+from tools.policy import MAX_QUESTION_BYTES, needs_yes, question, require_yes
 from tools.results import mark
 from tools.schema import parse_object, tool_from
 
@@ -156,18 +155,6 @@ def argument(line: re.Match[str] | None) -> tuple[str, object]:
     return name, json.loads(line["value"])
 
 
-class Answers:
-    """A person who says the same thing whatever the question."""
-
-    def __init__(self, decision: Decision) -> None:
-        self.decision = decision
-        self.questions: list[str] = []
-
-    async def ask(self, request: ToolRequest, question: str) -> Decision:
-        self.questions.append(question)
-        return self.decision
-
-
 @pytest.mark.parametrize(
     ("decision", "error", "words"),
     [
@@ -177,23 +164,17 @@ class Answers:
         (Decision.INTERRUPTED, Interrupted, "whether it took effect is unknown"),
     ],
 )
-async def test_anything_but_a_yes_tells_the_model_to_leave_it_and_to_say_so(
+def test_other_answers_than_yes_tell_the_model_not_to_repeat_the_call(
     decision: Decision, error: type[ToolError], words: str
 ) -> None:
-    request = ToolRequest("call_1", "files_write", "{}", Caller("someone"))
-    person = Answers(decision)
     with pytest.raises(error, match=words) as refusal:
-        await approve(request, "May it?", person)
+        require_yes(decision)
     assert "Do not call it again" in str(refusal.value)
     assert "tell the person" in str(refusal.value)
-    assert person.questions == ["May it?"]
 
 
-async def test_a_yes_lets_the_call_go_on() -> None:
-    request = ToolRequest("call_1", "files_write", "{}", Caller("someone"))
-    person = Answers(Decision.YES)
-    await approve(request, "May it?", person)
-    assert person.questions == ["May it?"]
+def test_yes_lets_the_call_go_on() -> None:
+    require_yes(Decision.YES)
 
 
 def fetch(url: str) -> tuple[Tool, dict[str, str]]:

@@ -1,7 +1,7 @@
 """Signs of life: what a person's phone is told, and when. The seconds take no time here."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.dispatch.outgoing.presence import (
+from bot.chat.presence import (
     MAX_CHATS,
     MAX_IN_FLIGHT,
     SIGN_SECONDS,
@@ -19,6 +19,7 @@ from bot.dispatch.outgoing.presence import (
 )
 from bot.errors import SignalUnavailable
 from conversation_store.models import ChatId
+from tests.fakes.partial_messenger import PartialMessenger
 from tests.skipped_waits import run_without_waiting
 
 ADA: Final = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
@@ -29,7 +30,7 @@ TIMESTAMP: Final = 1795291728387
 Sign = tuple[object, ...]
 
 
-class Phones:
+class Phones(PartialMessenger):
     """What phones show, with the second at which it came; a Messenger in little."""
 
     def __init__(self) -> None:
@@ -59,13 +60,45 @@ class Phones:
         self.given.append((asyncio.get_running_loop().time(), sign))
 
 
+async def everywhere(_: ChatId) -> bool:
+    return True
+
+
+async def nowhere(_: ChatId) -> bool:
+    return False
+
+
 @asynccontextmanager
 async def presence_on(
-    phones: Phones, *, ack_reaction: str | None = None, read_receipts: bool = False
+    phones: Phones,
+    *,
+    ack_reaction: str | None = None,
+    read_receipts: bool = False,
+    may_write: Callable[[ChatId], Awaitable[bool]] = everywhere,
 ) -> AsyncIterator[Presence]:
     """A presence all of whose signs are given when this is left."""
     async with asyncio.TaskGroup() as tasks:
-        yield Presence(phones, ack_reaction=ack_reaction, read_receipts=read_receipts, tasks=tasks)
+        yield Presence(
+            phones,
+            may_write=may_write,
+            ack_reaction=ack_reaction,
+            read_receipts=read_receipts,
+            tasks=tasks,
+        )
+
+
+def test_only_the_author_sees_a_sign_in_a_group_where_the_bot_may_not_write() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(
+            phones, ack_reaction="👀", read_receipts=True, may_write=nowhere
+        ) as presence:
+            presence.noticed(GROUP, ADA, TIMESTAMP, received_at=TIMESTAMP)
+            async with presence.typing(GROUP):
+                await asyncio.sleep(1)
+        assert phones.signs == [("read", ADA, TIMESTAMP)]
+
+    run_without_waiting(scenario())
 
 
 def test_typing_is_seen_from_the_first_moment_to_the_answer() -> None:
@@ -339,7 +372,13 @@ def test_a_turn_that_ends_with_everything_else_leaves_no_task_behind() -> None:
 
         async def everything() -> None:
             async with asyncio.TaskGroup() as tasks:
-                presence = Presence(phones, ack_reaction=None, read_receipts=False, tasks=tasks)
+                presence = Presence(
+                    phones,
+                    may_write=everywhere,
+                    ack_reaction=None,
+                    read_receipts=False,
+                    tasks=tasks,
+                )
                 tasks.create_task(turn(presence))
                 await asyncio.sleep(1)
                 raise ConnectionError

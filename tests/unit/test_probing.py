@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tools.errors import ToolError, ToolUnavailable
-from tools.probing import probe
-from tools.registry import Registry
+from tools.registry import Registry, probe
 from tools.schema import tool_from
 
 

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from bot.backoff import Backoff
-from bot.dispatch.background.profile import ProfileKeeper, wanted_profile
+from bot.chat.profile import keep_profile, wanted_profile
 from bot.errors import (
     SettingsError,
     SignalError,
@@ -18,7 +18,7 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.messaging.account import Profile
+from bot.signal.account import Profile
 from conversation_store.models import MAX_ATTACHMENT_BYTES
 from conversation_store.store import open_store
 from tests.fakes.partial_messenger import PartialMessenger
@@ -44,7 +44,7 @@ class Phone(PartialMessenger):
 async def start(store: Path, phone: Phone, profile: Profile) -> None:
     """What happens at a start of the bot."""
     async with open_store(store) as facts:
-        await ProfileKeeper(phone, facts, profile, retry=SOON).run()
+        await keep_profile(phone, facts, profile, SOON)
 
 
 async def test_a_profile_is_set_once_and_again_when_the_settings_change(tmp_path: Path) -> None:

@@ -14,18 +14,19 @@ from bot.chat.progress import (
     DETAIL_PAUSE_SECONDS,
     MAX_EDITS,
     MAX_EDITS_FOR_MARKS,
+    MAX_LINE_BYTES,
     PROGRESS_SECONDS,
     Progress,
 )
-from bot.chat.tool_signs import MAX_LINE_BYTES
 from bot.errors import SignalError, SignalUnavailable
-from conversation_store.models import Attachment, ChatId, StyleRange
+from conversation_store.models import Attachment, ChatId, Quote, StyleRange
+from tests.fakes.partial_messenger import PartialMessenger
 from tests.skipped_waits import run_without_waiting
 
 CHAT: Final = ChatId.direct("ada")
 
 
-class Channel:
+class Channel(PartialMessenger):
     """Keeps what was shown; a Messenger in little. Its timestamps count from 101."""
 
     def __init__(self, *, takes_seconds: float = 0.01) -> None:
@@ -44,6 +45,7 @@ class Channel:
         text: str,
         *,
         styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
@@ -546,6 +548,7 @@ def test_a_list_that_changes_all_the_time_is_shown_ever_less_often_and_in_the_en
             text: str,
             *,
             styles: Sequence[StyleRange] = (),
+            quote: Quote | None = None,
             replaces: int | None = None,
             attachments: Sequence[Attachment] = (),
         ) -> int:
@@ -590,6 +593,7 @@ def test_a_signal_side_that_stays_away_is_not_asked_again_and_again_for_a_list()
             text: str,
             *,
             styles: Sequence[StyleRange] = (),
+            quote: Quote | None = None,
             replaces: int | None = None,
             attachments: Sequence[Attachment] = (),
         ) -> int:

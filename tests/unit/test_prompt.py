@@ -5,12 +5,14 @@ from datetime import UTC, datetime
 
 import pytest
 
+from bot.chat.notes import Notes
 from bot.chat.prompt import ANSWER_SHARE, Prompt
-from bot.llm.estimate import BYTES_PER_TOKEN
-from bot.llm.model import ModelTraits
+from bot.llm.messages import BYTES_PER_TOKEN
+from bot.llm.models import ModelTraits
 from conversation_store.models import ChatId, Image, Message, ReceivedMessage, ReceivedQuote, Role
 from tools.base import Caller, Tool
 from tools.registry import Registry
+from tools.results import mark
 
 NOW = datetime(2026, 11, 21, 22, 19, tzinfo=UTC)
 TRAITS = ModelTraits(32_000)
@@ -57,19 +59,63 @@ def test_a_trusted_execution_environment_is_claimed_only_where_there_is_one() ->
     assert "do not run" not in inside
 
 
-def test_only_tools_that_exist_are_named() -> None:
-    assert "calculate" not in system_text(Prompt(Registry()))
-    assert "- calculate: Evaluate arithmetic.\n" in system_text(Prompt(Registry([CALCULATE])))
+def names(prompt: Prompt, traits: ModelTraits = TRAITS) -> list[str]:
+    return [spec.name for spec in prompt.shown(traits)]
 
 
-def test_a_tool_that_is_withdrawn_is_no_longer_named_nor_offered() -> None:
+def test_withdrawn_tool_is_no_longer_offered() -> None:
     registry = Registry([CALCULATE, FETCH])
     prompt = Prompt(registry)
-    assert [spec.name for spec in prompt.tools] == ["calculate", "web_fetch"]
-    assert "- web_fetch: Read a page." in system_text(prompt)
+    assert names(prompt) == ["calculate", "web_fetch"]
     registry.withdraw("web_fetch", "Its key is refused.")
-    assert [spec.name for spec in prompt.tools] == ["calculate"]
-    assert "web_fetch" not in system_text(prompt)
+    assert names(prompt) == ["calculate"]
+
+
+def test_system_text_does_not_list_the_tools() -> None:
+    assert "calculate" not in system_text(Prompt(Registry([CALCULATE])))
+
+
+def test_least_needed_tools_are_left_out_of_a_small_context() -> None:
+    unknown = replace(CALCULATE, name="of_a_server")
+    notebook = replace(CALCULATE, name="edit_notebook")
+    prompt = Prompt(Registry([CALCULATE, unknown, notebook]))
+    size = CALCULATE.spec.size
+    assert names(prompt, ModelTraits(3 * size + 30)) == sorted(
+        ["calculate", "of_a_server", "edit_notebook"]
+    )
+    assert names(prompt, ModelTraits(2 * size + 30)) == ["calculate", "of_a_server"]
+    assert names(prompt, ModelTraits(size)) == ["calculate"]
+    assert names(prompt, ModelTraits(size - 3)) == []
+
+
+def test_tools_without_a_use_in_the_chat_are_not_offered() -> None:
+    prompt = Prompt(Registry([CALCULATE, FETCH]))
+    assert names(prompt.with_notes(Notes(useless=frozenset({"web_fetch"})))) == ["calculate"]
+    assert names(prompt) == ["calculate", "web_fetch"]
+
+
+def test_no_tools_are_offered_to_a_model_that_takes_none() -> None:
+    assert names(Prompt(Registry([CALCULATE])), ModelTraits(32_000, takes_tools=False)) == []
+
+
+def test_long_notes_leave_room_for_the_conversation() -> None:
+    prompt = Prompt(Registry()).with_notes(Notes("a wish " * 2_000))
+    text = system_text(prompt, ModelTraits(4_000))
+    assert 2_000 < text.count("a wish ") * len("a wish ") < 3_000
+    assert "is left out here" in text
+    assert text.index("is left out here") < text.index("## Guidelines")
+
+
+def test_long_results_are_shown_in_part_with_their_frame_whole() -> None:
+    framed = mark("word " * 3_000, "web_fetch", 16_384)
+    asked = Message(Role.USER, "Which words?")
+    result = Message(Role.TOOL, framed, tool_call_id="a")
+    _, *shown = Prompt(Registry()).build(NOW, ModelTraits(4_000), (), (asked, result))
+    assert shown[0] == asked
+    content = shown[1].content or ""
+    assert content.startswith(framed[:200])
+    assert content.endswith(framed[-100:])
+    assert len(content) < 4_000 * BYTES_PER_TOKEN * (1 - ANSWER_SHARE)
 
 
 def test_what_is_said_about_tools_depends_on_what_they_are() -> None:
@@ -82,11 +128,10 @@ def test_what_is_said_about_tools_depends_on_what_they_are() -> None:
     assert "untrusted" in system_text(own)
 
 
-def test_the_operators_text_replaces_the_built_in_one_and_keeps_date_and_tools() -> None:
+def test_the_operators_text_replaces_the_built_in_one_and_keeps_the_date() -> None:
     text = system_text(Prompt(Registry([CALCULATE]), system_prompt="You are a pirate."))
     assert text.startswith("You are a pirate.")
     assert "21 November 2026" in text
-    assert "- calculate:" in text
     assert "Guidelines" not in text
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.messaging.formatting import MAX_PART_BYTES
-from bot.messaging.questions import FILE_NAME, GOES_ON, MAX_MESSAGES, question_messages
+from bot.chat.question_messages import FILE_NAME, GOES_ON, MAX_MESSAGES, question_messages
+from bot.signal.formatting import MAX_PART_BYTES
 from tests.unit.test_display import nasty_texts
 from tools.display import visible
 

@@ -207,7 +207,7 @@ def test_a_quote_is_read_field_by_field() -> None:
 
 @pytest.mark.parametrize("path", ["dcap-qvl/sgx_quote", "dcap-qvl/tdx_quote_outdated"])
 def test_sgx_and_version_5_are_not_read(path: str) -> None:
-    with pytest.raises(MalformedEvidence, match="no TDX quote of version 4"):
+    with pytest.raises(MalformedEvidence, match="not a TDX quote of version 4"):
         parse_quote(recorded_quote(path))
 
 

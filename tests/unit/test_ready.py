@@ -2,17 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
+from aiohttp import web
 
 from bot.cli.ready import ready
 from bot.errors import BotError, SettingsError
 from bot.observability.health import Check, Health, health_server
-from bot.observability.health_client import ANSWER_BYTES
-from bot.observability.http_handlers import Response, routes
-from bot.observability.http_server import serve
+from bot.observability.health_client import MAX_ANSWER_BYTES
 from bot.observability.metrics import exposition
+from tests.fakes.http import served
 
 
 async def fine() -> Health:
@@ -39,16 +39,24 @@ async def bot(*, host: str = "127.0.0.1", signal: Check = fine) -> AsyncIterator
 async def stranger(body: bytes | AsyncIterator[bytes]) -> AsyncIterator[str]:
     """Serve something else than a bot."""
 
-    async def answer(_: object) -> Response:
-        return Response(200, body)
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if isinstance(body, bytes):
+            await response.write(body)
+            return response
+        with suppress(ConnectionError):
+            async for piece in body:
+                await response.write(piece)
+        return response
 
-    async with serve(routes({("GET", "/readyz"): answer}), host="127.0.0.1", port=0) as port:
+    async with served(answer) as port:
         yield f"127.0.0.1:{port}"
 
 
 async def without_end() -> AsyncIterator[bytes]:
     while True:
-        yield b"x" * ANSWER_BYTES
+        yield b"x" * MAX_ANSWER_BYTES
 
 
 async def test_a_bot_that_is_well_is_ready(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +104,7 @@ async def test_a_bot_that_hangs_is_not_waited_for_without_end() -> None:
         await gone.wait()
 
 
-@pytest.mark.parametrize("body", [b"ok\n", b'{"ok": true}', b"[]", b"x" * 10 * ANSWER_BYTES])
+@pytest.mark.parametrize("body", [b"ok\n", b'{"ok": true}', b"[]", b"x" * 10 * MAX_ANSWER_BYTES])
 async def test_something_else_that_answers_there_is_not_taken_for_the_bot(body: bytes) -> None:
     async with stranger(body) as listen:
         with pytest.raises(BotError, match="not this bot"):

@@ -5,12 +5,19 @@ from contextlib import suppress
 
 import pytest
 
-from bot.errors import SignalError, SignalPassedOver, SignalRejected, SignalTimeout
-from bot.messaging.events import Receipt, SentElsewhere
-from bot.messaging.receipts import (
+from bot.errors import (
+    SignalError,
+    SignalPassedOver,
+    SignalRateLimited,
+    SignalRejected,
+    SignalTimeout,
+)
+from bot.signal.events import Receipt, SentElsewhere
+from bot.signal.receipts import (
     CLOCK_SKEW_MS,
     LATE_START_MS,
     MAX_KNOWN,
+    TIDY_ATTEMPTS,
     DeliveryReceipts,
 )
 from conversation_store.models import ChatId
@@ -40,7 +47,14 @@ class Phone:
                 self.confirm(timestamp)
             raise SignalTimeout("lost")
 
-        return await self.receipts.settle(chat, send(), seconds=seconds)
+        try:
+            return await self.receipts.settle(chat, send())
+        except SignalTimeout as error:
+            found = await self.receipts.wait_for_proof([error.sending], seconds)
+            if found is None:
+                raise
+            self.receipts.drop(error.sending)
+            return found
 
 
 @pytest.mark.parametrize(("behind_ms", "proven"), [(CLOCK_SKEW_MS, True), (60_000, False)])
@@ -76,10 +90,10 @@ async def test_a_send_in_doubt_casts_doubt_only_on_those_soon_after_it(
             await phone.lost_send(CHAT, phone.now_ms)
 
 
-async def test_a_group_waits_for_no_receipt() -> None:
+async def test_no_receipt_settles_send_to_group_with_unknown_members() -> None:
     phone = Phone()
     with pytest.raises(SignalTimeout):
-        await phone.lost_send(TEAM, phone.now_ms, seconds=LONG_SECONDS)
+        await phone.lost_send(TEAM, phone.now_ms)
 
 
 async def test_the_receipts_of_others_do_not_disturb_the_wait() -> None:
@@ -95,8 +109,9 @@ async def test_the_receipts_of_others_do_not_disturb_the_wait() -> None:
 
 async def test_a_send_that_was_passed_over_casts_no_doubt_on_the_next_one() -> None:
     phone = Phone()
-    with pytest.raises(SignalPassedOver):
-        await phone.receipts.settle(CHAT, passed_over(), seconds=0.0)
+    with pytest.raises(SignalPassedOver) as failure:
+        await phone.receipts.settle(CHAT, passed_over())
+    phone.receipts.drop(failure.value.sending)
     assert await phone.lost_send(CHAT, phone.now_ms) == phone.now_ms
 
 
@@ -154,7 +169,7 @@ async def test_a_reaction_casts_doubt_as_long_as_it_may_have_been_made_later(
 async def test_a_receipt_counts_while_the_answer_is_still_waited_for() -> None:
     phone, never = Phone(), asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as tasks:
-        settled = phone.receipts.settle(CHAT, never, seconds=LONG_SECONDS)
+        settled = phone.receipts.settle(CHAT, never)
         send = tasks.create_task(settled)
         await asyncio.sleep(0)
         phone.confirm(phone.now_ms)
@@ -167,7 +182,7 @@ async def test_a_receipt_that_may_be_for_another_send_ends_no_wait_for_an_answer
     with pytest.raises(SignalTimeout):
         await phone.lost_send(CHAT)
     async with asyncio.TaskGroup() as tasks:
-        send = tasks.create_task(phone.receipts.settle(CHAT, answer, seconds=LONG_SECONDS))
+        send = tasks.create_task(phone.receipts.settle(CHAT, answer))
         await asyncio.sleep(0)
         phone.confirm(phone.now_ms)
         await asyncio.sleep(0.03)
@@ -201,3 +216,26 @@ async def test_the_oldest_known_timestamps_are_forgotten() -> None:
     assert await phone.lost_send(CHAT, phone.now_ms) == phone.now_ms
     with pytest.raises(SignalTimeout):
         await phone.lost_send(CHAT, phone.now_ms + MAX_KNOWN)
+
+
+async def test_reactions_that_have_ended_take_no_more_room() -> None:
+    phone = Phone()
+    for _ in range(10 * TIDY_ATTEMPTS):
+        with phone.receipts.unnamed(TEAM):
+            pass
+        phone.now_ms += CLOCK_SKEW_MS
+    assert len(phone.receipts._attempts) <= TIDY_ATTEMPTS + 1
+
+
+async def test_receipt_named_by_the_error_settles_its_send_beside_others() -> None:
+    phone = Phone()
+
+    async def refuse() -> int:
+        raise SignalRateLimited(timestamp=phone.now_ms)
+
+    with pytest.raises(SignalTimeout):
+        await phone.lost_send(TEAM)
+    with pytest.raises(SignalRateLimited) as failure:
+        await phone.receipts.settle(CHAT, refuse())
+    phone.confirm(phone.now_ms)
+    assert phone.receipts.proof(failure.value.sending) == phone.now_ms

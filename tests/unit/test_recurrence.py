@@ -18,12 +18,10 @@ from tools.reminders.recurrence import (
     next_date,
     parse_rule,
     require_gaps,
-    stored_rule,
 )
 from tools.reminders.times import from_ms, instant, local_in, parse_at, to_ms
 
 BERLIN = ZoneInfo("Europe/Berlin")
-UTC_ZONE = ZoneInfo("UTC")
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe"]
 
 
@@ -36,7 +34,7 @@ def series(local: str, rule: str, zone: ZoneInfo = BERLIN, *, at_most: int = 10)
     shown: list[str] = []
     while date is not None and len(shown) < at_most:
         shown.append(local_in(date.moment, zone).isoformat(" ", "minutes"))
-        stored = stored_rule(str(date.rule))
+        stored = parse_rule(str(date.rule))
         date = next_date(datetime.fromisoformat(date.local.isoformat()), stored, zone, date.moment)
     return shown
 
@@ -206,7 +204,7 @@ def test_whatever_a_model_sends_as_a_rule_is_a_rule_or_refused(text: str) -> Non
         date = first_date(local, parse_rule(text, BERLIN), BERLIN, instant(local, BERLIN))
     except InvalidArguments:
         return
-    assert isinstance(stored_rule(str(date.rule)), Rule)
+    assert isinstance(parse_rule(str(date.rule)), Rule)
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "", "9:00", "2026-12-24", "20261224", "2026-13-01T1"])

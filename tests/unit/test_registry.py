@@ -6,7 +6,7 @@ from tools.base import Tool
 from tools.catalog import CATALOG, open_tools
 from tools.registry import Registry
 from tools.schema import tool_from
-from tools.settings import ToolSettings
+from tools.settings import ToolsSettings
 
 
 def tool(name: str) -> Tool:
@@ -38,7 +38,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 
 async def test_the_catalog_offers_what_is_enabled() -> None:
-    async with open_tools(ToolSettings()) as registry:
+    async with open_tools(ToolsSettings()) as registry:
         assert {found.name for found in registry} | set(registry.absent) == set(CATALOG)
-    async with open_tools(ToolSettings(disabled=frozenset(CATALOG))) as registry:
+    async with open_tools(ToolsSettings(disabled=frozenset(CATALOG))) as registry:
         assert len(registry) == 0

@@ -2,18 +2,19 @@
 
 import json
 import re
+from argparse import Namespace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
-from bot.attestation.compose import PINNED, images_of
-from bot.attestation.operator_inputs import environment_check
+from bot.attestation.app_compose import PINNED, images_of
+from bot.attestation.release import Release, environment_check
 from bot.cli.main import main
-from bot.cli.release import COMPOSE_FILE, Order, make_release
 from bot.config.loading import settings_of
 from bot.config.settings import Settings
+from scripts.release import COMPOSE_FILE, make_release
 from tests.fakes.some_pins import SOME_PINS_TEXT
 
 ROOT: Final = Path(__file__).parents[2]
@@ -160,21 +161,28 @@ def test_the_check_of_the_environment_finds_nothing_that_is_left_to_the_operator
     pins = tmp_path / "model-pins.json"
     pins.write_text(SOME_PINS_TEXT)
     images = {"signal-tee-bot": f"a@sha256:{'0' * 64}", "signal-cli": f"b@sha256:{'1' * 64}"}
-    make_release(
-        Order(
+    said = make_release(
+        Namespace(
             directory=tmp_path / "release",
             compose=ROOT / COMPOSE_FILE,
-            images=[f"{name}={image}" for name, image in images.items()],
-            systems=[f"one={measured}"],
-            kms_ids=["aa"],
+            image=[f"{name}={image}" for name, image in images.items()],
+            os=[f"one={measured}"],
+            kms_id=["aa"],
             commit="0123abcd",
             app_compose=None,
             model_pins=pins,
         )
     )
     app_compose = (tmp_path / "release" / "app-compose.json").read_text()
-    check = environment_check(app_compose, is_running=True)
+    release = Release.parse((tmp_path / "release" / "release.json").read_bytes())
+    check = environment_check(app_compose, release, is_running=True)
     assert check.verdict == "not checked"  # people read what the variables are
+    assert "ACCESS__ALLOWED, LLM__API_KEY" in check.message
+    assert check.message.endswith(
+        "the operator has chosen LLM__MODEL=openai/gpt-oss-120b, STORE__RETENTION_DAYS=30,"
+        " ACCESS__ADMINS=, which is measured"
+    )
+    assert check.message in said
     assert set(images_of(app_compose)) == set(images.values())
 
 

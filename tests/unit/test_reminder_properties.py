@@ -9,7 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conversation_store.models import AcceptedMessage, EditOutcome, FurtherDate, StoredReminder
+from conversation_store.models import (
+    AcceptedMessage,
+    EditOutcome,
+    FurtherDate,
+    NewReminder,
+    StoredReminder,
+)
 from conversation_store.store import ConversationStore, open_store
 from tests.unit.stores import ADA, accept, call, deletion_of, edit_of, finish, mark, received
 from tests.unit.test_store_properties import trace_in_files, trace_in_tables
@@ -52,11 +58,9 @@ class Life:
             await mark(self.store, parts, 10_000 + self.number())
 
     async def add(self, accepted: AcceptedMessage, text: str, *, is_question: bool) -> None:
-        await self.store.reminders.add(
-            person="ada", chat=ADA, turn=accepted.id, call=f"call_{self.number()}",
-            is_question=is_question, text=text, local_at=None, repeat=None,
-            due_at=self.now + HOUR_MS, at_most=100,
-        )  # fmt: skip
+        new = NewReminder(is_question, text, None, None, self.now + HOUR_MS)
+        call = f"call_{self.number()}"
+        await self.store.reminders.add("ada", ADA, new, turn=accepted.id, call=call, at_most=100)
 
     async def set_one(self) -> None:
         word = f"zq{self.number()}x"
@@ -111,17 +115,17 @@ class Life:
             return  # nobody can take back a message that is older than what the store knows
         source = self.dice.choice(known)
         if self.dice.random() < 0.5:
-            await self.store.messages.forget(
+            await self.store.changes.forget(
                 await accept(self.store, deletion_of(source, self.number()))
             )
             self.taken_back.add(self.sources.pop(source))
             return
         said = edit_of(source, self.number(), "never mind", received_at=self.now)
         edit = await accept(self.store, said)
-        outcome, _ = await self.store.messages.settle_edit(edit, answered_within_ms=HOUR_MS * 24)
+        outcome, _ = await self.store.changes.settle_edit(edit, answered_within_ms=HOUR_MS * 24)
         if outcome is EditOutcome.ANSWERED:
             self.taken_back.add(self.sources.pop(source))
-        await self.store.messages.stop([edit.id])
+        await self.store.changes.stop([edit.id])
 
     async def clear(self) -> None:
         await self.store.turns.clear(ADA)

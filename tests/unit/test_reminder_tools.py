@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bot.chat.reminder_book import reminders_of
 from conversation_store.store import ConversationStore
 from tests.unit.stores import ADA, accept, received, store_at
 from tools.base import Caller
@@ -24,27 +24,29 @@ from tools.reminders.tool import (
     set_timezone,
 )
 
+TURN = 1
 NOW = datetime(2026, 11, 25, 22, 30, tzinfo=UTC)
 
 
-async def reminders_of(store: ConversationStore, zone: str | None = "Europe/Berlin") -> Reminders:
+async def my_reminders(store: ConversationStore, zone: str | None = "Europe/Berlin") -> Reminders:
     """Return the reminders of Ada, who has asked for something just now."""
     asked = await accept(store, received(1))
+    assert store.turns.begin([asked], "remind me").id == TURN
     if zone is not None:
         await store.reminders.set_zone("ada", zone, ())
-    caller = Caller("ada", ADA, turn=asked.id, call="call_0")
-    return Reminders(store.reminders, caller, NOW, at_most=100, changed=lambda: None)
+    return calling(store, "call_0")
 
 
-def calling(reminders: Reminders, call: str) -> Reminders:
-    return replace(reminders, caller=replace(reminders.caller, call=call))
+def calling(store: ConversationStore, call: str) -> Reminders:
+    caller = Caller("ada", ADA, turn=TURN, call=call)
+    return reminders_of(store.reminders, lambda: None, NOW.timestamp, caller)
 
 
 async def test_the_model_is_told_when_it_comes_in_words_that_show_its_mistakes(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
-        mine = await reminders_of(store)
+        mine = await my_reminders(store)
         said = await remind(mine, "Call mum", "2026-11-26T09:00")
     assert said == (
         "Reminder 1 is set. It comes on Thursday, 26 November 2026, 09:00 (Europe/Berlin), in"
@@ -56,7 +58,7 @@ async def test_a_series_whose_first_day_does_not_fit_begins_with_the_first_that_
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
-        mine = await reminders_of(store)
+        mine = await my_reminders(store)
         said = await schedule(mine, "News?", "2026-11-26T07:00", "FREQ=WEEKLY;BYDAY=TU")
         assert "comes first on Tuesday, 1 December 2026, 07:00" in said
         assert "repeats by FREQ=WEEKLY;BYDAY=TU: News?" in await list_reminders(mine)
@@ -64,7 +66,7 @@ async def test_a_series_whose_first_day_does_not_fit_begins_with_the_first_that_
 
 async def test_a_call_that_runs_again_says_the_same(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        mine = await reminders_of(store)
+        mine = await my_reminders(store)
         first = await remind(mine, "Call mum", "2026-11-26T09:00")
         assert await remind(mine, "Call mum", "2026-11-26T09:00") == first
         assert len(await store.reminders.of("ada", ADA)) == 1
@@ -87,7 +89,7 @@ async def test_what_cannot_be_is_refused_in_words(
     at: str, repeat: str, why: str, tmp_path: Path
 ) -> None:
     async with store_at(tmp_path) as store:
-        mine = await reminders_of(store)
+        mine = await my_reminders(store)
         with pytest.raises(InvalidArguments, match=why):
             await remind(mine, "Call mum", at, repeat)
         assert await store.reminders.of("ada", ADA) == ()
@@ -95,14 +97,14 @@ async def test_what_cannot_be_is_refused_in_words(
 
 async def test_a_moment_needs_no_zone_and_a_local_time_does(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        mine = await reminders_of(store, zone=None)
+        mine = await my_reminders(store, zone=None)
         assert "(UTC)" in await remind(mine, "Call mum", "2026-11-25T22:40+00:00")
         for at, repeat in (("2026-11-26T09:00", ""), ("2026-11-26T09:00Z", "FREQ=DAILY")):
             with pytest.raises(ToolError, match="city"):
-                await remind(calling(mine, at), "Call mum", at, repeat)
+                await remind(calling(store, at), "Call mum", at, repeat)
         assert "Asia/Tokyo" in await set_timezone(mine, "tokyo")
         assert "09:00 (Asia/Tokyo)" in await remind(
-            calling(mine, "later"), "Call mum", "2026-11-26T09:00"
+            calling(store, "later"), "Call mum", "2026-11-26T09:00"
         )
         with pytest.raises(InvalidArguments, match="offset"):
             await set_timezone(mine, "UTC+2")
@@ -110,18 +112,18 @@ async def test_a_moment_needs_no_zone_and_a_local_time_does(tmp_path: Path) -> N
 
 async def test_what_is_not_there_cannot_be_cancelled(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        mine = await reminders_of(store)
+        mine = await my_reminders(store)
         await remind(mine, "Call mum", "2026-11-26T09:00")
         assert await cancel_reminder(mine, 1) == "Number 1 is cancelled."
         with pytest.raises(ToolError, match="no number 1"):
-            await cancel_reminder(calling(mine, "call_1"), 1)
+            await cancel_reminder(calling(store, "call_1"), 1)
 
 
 async def test_a_call_that_cancels_says_so_again_when_a_crash_repeats_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        mine = await reminders_of(store)
+        mine = await my_reminders(store)
         await remind(mine, "Call mum", "2026-11-26T09:00")
-        again = calling(mine, "call_1")
+        again = calling(store, "call_1")
         assert await cancel_reminder(again, 1) == "Number 1 is cancelled."
         assert await cancel_reminder(again, 1) == "Number 1 is cancelled."
 
@@ -149,7 +151,7 @@ def test_whatever_a_model_sends_is_set_or_refused(at: str, repeat: str, zone: st
     async def send() -> None:
         with TemporaryDirectory(prefix="stb-") as folder:
             async with store_at(Path(folder)) as store:
-                mine = await reminders_of(store, zone)
+                mine = await my_reminders(store, zone)
                 with suppress(ToolError):
                     await remind(mine, "Call mum", at, repeat)
                     await list_reminders(mine)

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from benchmarks.loop_stall import MAX_MS, READERS, longest_stalls, short, stalls
+from benchmarks.loop_stall import MAX_MS, READERS, longest_stalls, short, stalls, texts
 from benchmarks.rough_texts import SIZE_BYTES, rough_text
 from bot.chat.rendering.client import (
     SHORT_CHARACTERS,
@@ -16,11 +16,12 @@ from bot.chat.rendering.client import (
     open_renderer,
 )
 from bot.chat.rendering.layout import plain, rendered
-from bot.messaging.formatting import CUT_NOTICE, MAX_ANSWER_BYTES
+from bot.signal.formatting import CUT_NOTICE, MAX_ANSWER_BYTES
 from conversation_store.models import StyledText
-from sandbox.errors import SandboxBug, WorkError, WorkTimeout
+from tools.sandbox.errors import SandboxBug, WorkError, WorkTimeout
 
 QUICK: Final = range(1)
+WHITE_SPACE: Final = " \t\n"
 MANY: Final = range(1_000, 1_040)
 LONG: Final = "A **bold** word, `code` and 👍🏽\n\n" * 200
 DENSE: Final = "*a* " * 200
@@ -161,14 +162,14 @@ async def test_what_once_took_eleven_seconds_keeps_the_loop_for_no_time(answer: 
 
 
 async def test_no_reader_of_texts_keeps_the_loop_whatever_the_text() -> None:
-    found = await longest_stalls(QUICK)
+    found = await longest_stalls(texts(QUICK, WHITE_SPACE))
     assert set(found) > set(READERS)
     assert {name: taken for name, taken in found.items() if taken >= MAX_MS} == {}
 
 
 @pytest.mark.full
 async def test_no_reader_of_texts_keeps_the_loop_under_any_of_many_texts() -> None:
-    found = await longest_stalls(MANY)
+    found = await longest_stalls(texts(MANY))
     assert {name: taken for name, taken in found.items() if taken >= MAX_MS} == {}
 
 

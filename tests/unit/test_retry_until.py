@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from bot.backoff import Backoff
-from bot.dispatch.background.retry_until import RetryUntil
+from bot.chat.groups import RetryUntil
 from bot.errors import (
     SignalError,
     SignalRateLimited,

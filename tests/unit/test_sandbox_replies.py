@@ -10,11 +10,11 @@ from bot.chat.images.client import MAX_SHOWN_BYTES, open_images
 from bot.chat.images.scaling import MAX_BYTES
 from bot.chat.rendering.client import LIMITS as ANSWERS
 from bot.chat.rendering.client import Renderer
-from documents.client import open_reader
-from documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
-from documents.kinds import DocumentKind
-from sandbox.errors import WorkError
-from sandbox.pool import Sandbox
+from tools.documents.client import open_reader
+from tools.documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
+from tools.documents.kinds import DocumentKind
+from tools.sandbox.errors import WorkError
+from tools.sandbox.pool import Sandbox
 
 MAX_STALL_SECONDS: Final = 0.1
 PAGE: Final = DocumentSource(

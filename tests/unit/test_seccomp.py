@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from sandbox import seccomp
-from sandbox.seccomp import (
+from tools.sandbox import seccomp
+from tools.sandbox.seccomp import (
     ALLOW,
     ALLOWED,
     ARCHITECTURE_OFFSET,
@@ -22,7 +22,7 @@ from sandbox.seccomp import (
     Instruction,
     program,
 )
-from sandbox.syscalls import ARCHITECTURES, Architecture
+from tools.sandbox.syscalls import ARCHITECTURES, Architecture
 
 X86, ARM = ARCHITECTURES["x86_64"], ARCHITECTURES["aarch64"]
 I386_AUDIT = 0x40000003

@@ -20,12 +20,12 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.messaging.account import PeerIdentity, Profile, TrustLevel
-from bot.messaging.events import Incoming
-from bot.messaging.json_rpc import MAX_LINE_BYTES, LineBuffer
-from bot.messaging.messenger import FileTooBig
-from bot.messaging.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
 from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+from bot.signal.account import PeerIdentity, Profile, TrustLevel
+from bot.signal.events import Incoming
+from bot.signal.json_rpc import MAX_LINE_BYTES, LineBuffer
+from bot.signal.messenger import FileTooBig
+from bot.signal.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
 from conversation_store.models import MAX_ATTACHMENT_BYTES, ChatId, ReceivedFile, ReceivedQuote
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
 from tests.fakes.json_rpc_server import Client, HangUp, Json, LostReply, Refusal
@@ -38,8 +38,7 @@ CHAT = ChatId.direct(ADA.aci)
 TEAM = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 BOUNDS = daemon_bounds(impatient=False)
 OWN_ROW: Json = {"number": FIXTURE_ACCOUNT.number, "uuid": str(FIXTURE_ACCOUNT.aci).upper()}
-PATIENT = replace(BOUNDS, receipt=60.0)
-"""With a wait for receipts that lasts longer than a test may."""
+UNPROVEN_SECONDS = 0.1
 
 
 @asynccontextmanager
@@ -186,6 +185,7 @@ def failure_data(*fates: str) -> object:
         ),
         (Refusal(-32602, "no account"), SignalRejected),
         (Refusal(-32603, "java.io.IOException"), SignalUnavailable),
+        (Refusal(-32603, "Failed to send: [429] (RateLimitException)"), SignalRateLimited),
     ],
 )
 async def test_every_error_of_signal_cli_has_its_meaning(
@@ -269,7 +269,7 @@ async def test_a_receipt_that_came_before_the_connection_broke_is_evidence(
     tmp_path: Path,
 ) -> None:
     receiver = Receiver()
-    async with signal_cli(tmp_path) as side, running(side, receiver, bounds=PATIENT) as messenger:
+    async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
 
         async def confirm_and_hang_up(sent: Sent) -> None:
             await side.deliver_receipt(sent.timestamp)
@@ -287,75 +287,49 @@ async def all_read(side: SignalCli, receiver: Receiver) -> None:
     await receiver.next_message()
 
 
-async def test_a_receipt_for_an_abandoned_send_does_not_prove_the_next_one(
-    tmp_path: Path,
+@pytest.mark.parametrize("other", [CHAT, TEAM], ids=["person", "group"])
+async def test_receipt_that_fits_two_unanswered_sends_proves_neither(
+    tmp_path: Path, other: ChatId
 ) -> None:
     receiver = Receiver()
     async with (
         signal_cli(tmp_path) as side,
-        running(side, receiver, bounds=PATIENT) as messenger,
-        asyncio.TaskGroup() as tasks,
-    ):
-        side.on_send = lose
-        progress = tasks.create_task(messenger.send(CHAT, "progress"))
-        abandoned = await side.next_sent()
-        progress.cancel()
-        answer = tasks.create_task(messenger.send(CHAT, "answer"))
-        lost = await side.next_sent()
-        await side.drop_connections()
-        await side.deliver_receipt(abandoned.timestamp)
-        await side.deliver_receipt(abandoned.timestamp)
-        await all_read(side, receiver)
-        assert not answer.done()
-        await side.deliver_receipt(lost.timestamp)
-        assert await answer == lost.timestamp
-
-
-async def test_a_receipt_that_may_be_for_a_group_proves_nothing_about_a_private_send(
-    tmp_path: Path,
-) -> None:
-    receiver = Receiver()
-    async with (
-        signal_cli(tmp_path) as side,
-        running(side, receiver, bounds=PATIENT) as messenger,
+        running(side, receiver) as messenger,
         asyncio.TaskGroup() as tasks,
     ):
         side.groups[TEAM.value] = Group("Team", members={ADA.aci: ADA})
         side.on_send = lose
-        to_group = tasks.create_task(fails_in_doubt(messenger, TEAM))
-        in_group = await side.next_sent()
-        private = tasks.create_task(messenger.send(CHAT, "private"))
-        lost = await side.next_sent()
+        tasks.create_task(fails_in_doubt(messenger, other))
+        first = await side.next_sent()
+        tasks.create_task(fails_in_doubt(messenger, CHAT))
+        second = await side.next_sent()
         await side.drop_connections()
-        await to_group
-        await side.deliver_receipt(in_group.timestamp)
-        await all_read(side, receiver)
-        assert not private.done()
-        await side.deliver_receipt(lost.timestamp)
-        assert await private == lost.timestamp
+        await side.deliver_receipt(first.timestamp)
+        await side.deliver_receipt(second.timestamp)
 
 
-async def fails_in_doubt(messenger: SignalDaemon, chat: ChatId) -> None:
-    with pytest.raises(SignalTimeout):
-        await messenger.send(chat, "text")
-
-
-async def test_no_receipt_is_handed_to_two_sends(tmp_path: Path) -> None:
+async def test_receipt_of_cancelled_send_does_not_prove_the_next_one(tmp_path: Path) -> None:
     receiver = Receiver()
     async with (
         signal_cli(tmp_path) as side,
-        running(side, receiver, bounds=PATIENT) as messenger,
+        running(side, receiver) as messenger,
         asyncio.TaskGroup() as tasks,
     ):
         side.on_send = lose
-        sends = [tasks.create_task(messenger.send(CHAT, text)) for text in ("one", "two")]
-        lost = [(await side.next_sent()).timestamp for _ in sends]
+        cancelled = tasks.create_task(messenger.send(CHAT, "progress"))
+        sent = await side.next_sent()
+        cancelled.cancel()
+        tasks.create_task(fails_in_doubt(messenger, CHAT))
+        await side.next_sent()
         await side.drop_connections()
-        for timestamp in lost:
-            assert not any(send.done() for send in sends)
-            await side.deliver_receipt(timestamp)
-            await all_read(side, receiver)
-        assert {await send for send in sends} == set(lost)
+        await side.deliver_receipt(sent.timestamp)
+
+
+async def fails_in_doubt(messenger: SignalDaemon, chat: ChatId) -> None:
+    with pytest.raises(SignalTimeout) as failure:
+        await messenger.send(chat, "text")
+    attempts = [failure.value.sending]
+    assert await messenger.receipts.wait_for_proof(attempts, UNPROVEN_SECONDS) is None
 
 
 async def test_the_receipt_of_an_answered_send_proves_no_later_one(tmp_path: Path) -> None:

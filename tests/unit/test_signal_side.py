@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from bot.messaging.account import Profile
-from bot.messaging.events import Person
-from bot.messaging.json_rpc import JsonRpcConnection, JsonRpcError
+from bot.signal.account import Profile
+from bot.signal.events import Person
+from bot.signal.json_rpc import JsonRpcConnection, JsonRpcError
 from conversation_store.models import Attachment, ChatId, Quote, StyleRange, TextStyle
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.fakes.json_rpc_server import Json
@@ -47,8 +47,8 @@ async def test_every_subscriber_gets_what_was_kept(tmp_path: Path) -> None:
     async with SignalSide.listen(tmp_path / "socket") as side:
         await side.say("kept")
         async with (
-            JsonRpcConnection.connect(str(side.path), receive, lambda: None) as first,
-            JsonRpcConnection.connect(str(side.path), receive, lambda: None) as second,
+            JsonRpcConnection.connect(f"unix:{side.path}", receive, lambda: None) as first,
+            JsonRpcConnection.connect(f"unix:{side.path}", receive, lambda: None) as second,
         ):
             await first.call("subscribeReceive", {}, seconds=5.0)
             await frames.get()
@@ -121,7 +121,7 @@ async def test_who_has_a_new_key_is_out_of_reach_until_it_is_trusted(tmp_path: P
 
     async with (
         SignalSide.listen(tmp_path / "socket") as side,
-        JsonRpcConnection.connect(str(side.path), receive, lambda: None) as connection,
+        JsonRpcConnection.connect(f"unix:{side.path}", receive, lambda: None) as connection,
     ):
         await connection.call("subscribeReceive", {}, seconds=5.0)
         number = await side.change_identity(ADA)
@@ -173,7 +173,7 @@ async def test_what_people_answer_looks_as_signal_cli_shows_it(tmp_path: Path) -
 
     async with (
         SignalSide.listen(tmp_path / "socket", account=FIXTURE_ACCOUNT) as side,
-        JsonRpcConnection.connect(str(side.path), receive, lambda: None) as connection,
+        JsonRpcConnection.connect(f"unix:{side.path}", receive, lambda: None) as connection,
     ):
         await connection.call("subscribeReceive", {}, seconds=5.0)
         params = {"recipient": ["x"], "message": "Did you mean A?"}
@@ -234,7 +234,7 @@ def recorded(name: str, timestamp: int, **changes: Json) -> Json:
 
 async def ask(path: Path, method: str, **params: object) -> Any:
     """Make one request of the look-alike and return its answer."""
-    async with JsonRpcConnection.connect(str(path), lambda *_: None, lambda: None) as connection:
+    async with JsonRpcConnection.connect(f"unix:{path}") as connection:
         return await connection.call(method, params, seconds=5.0)
 
 

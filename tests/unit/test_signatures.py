@@ -4,9 +4,9 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import coincurve
 import pytest
@@ -16,16 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.attestation.http import open_http
-from bot.attestation.near_ai.ethereum import ethereum_address
 from bot.attestation.near_ai.signatures import (
     SECP256K1_HALF_ORDER,
     AnswerSignatures,
     SignatureAnswer,
     SignatureKind,
-    SignatureState,
     SignatureVerdict,
     check_signature,
 )
+from bot.attestation.near_ai.verification import ethereum_address
+from conversation_store.models import ExchangeState
 from tests.fakes.openai_server import (
     JSON,
     Request,
@@ -52,20 +52,15 @@ ED25519: Final = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 ECDSA: Final = coincurve.PrivateKey(bytes(range(32)))
 
 
-@dataclass(frozen=True)
-class AttestedKey:
-    address: bytes
-
-
 class Attested:
     """Vouches for these keys, by kind and algorithm."""
 
     def __init__(self, keys: Mapping[tuple[str, str], bytes]) -> None:
         self._keys = keys
 
-    def signers(self, kind: str, algorithm: str) -> tuple[AttestedKey, ...]:
+    def signers(self, kind: str, algorithm: str) -> tuple[bytes, ...]:
         address = self._keys.get((kind, algorithm))
-        return (AttestedKey(address),) if address is not None else ()
+        return (address,) if address is not None else ()
 
 
 def ed25519_address() -> bytes:
@@ -110,7 +105,7 @@ def ecdsa_signed(text: str, kind: str | None = None) -> SignatureAnswer:
 
 
 def checked(answer: SignatureAnswer, signers: Attested = EVERY_KEY) -> SignatureVerdict:
-    return check_signature(answer, REQUEST, RESPONSE, MODEL, signers)
+    return check_signature(answer, REQUEST, RESPONSE, MODEL, signers.signers)
 
 
 def changed(answer: SignatureAnswer, **fields: Any) -> SignatureAnswer:
@@ -134,9 +129,11 @@ def test_the_recorded_exchange_is_proven() -> None:
         for name in ("request.json", "response.sse")
     ]
 
-    verdict = check_signature(answer, hashes[0], hashes[1], "Qwen/Qwen3.5-122B-A10B", signers)
+    verdict = check_signature(
+        answer, hashes[0], hashes[1], "Qwen/Qwen3.5-122B-A10B", signers.signers
+    )
 
-    assert (verdict.state, verdict.kind) == (SignatureState.PROVEN, SignatureKind.PROVIDER_TEE)
+    assert (verdict.state, verdict.kind) == (ExchangeState.PROVEN, SignatureKind.PROVIDER_TEE)
 
 
 # What holds -------------------------------------------------------------------------------------
@@ -147,7 +144,7 @@ def test_the_recorded_exchange_is_proven() -> None:
 def test_what_the_models_machine_signed_is_proven(signed: Any, kind: str | None) -> None:
     verdict = checked(signed(TEXT, kind))
 
-    assert (verdict.state, verdict.kind) == (SignatureState.PROVEN, SignatureKind.PROVIDER_TEE)
+    assert (verdict.state, verdict.kind) == (ExchangeState.PROVEN, SignatureKind.PROVIDER_TEE)
 
 
 @pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
@@ -157,7 +154,7 @@ def test_what_the_gateway_signed_is_proven_and_does_not_name_the_model(
 ) -> None:
     verdict = checked(signed(HASHES, kind))
 
-    assert (verdict.state, verdict.kind) == (SignatureState.PROVEN, SignatureKind.GATEWAY)
+    assert (verdict.state, verdict.kind) == (ExchangeState.PROVEN, SignatureKind.GATEWAY)
     assert "does not prove which model" in verdict.message
 
 
@@ -169,20 +166,20 @@ def test_hexadecimal_may_be_written_in_capitals_and_with_its_prefix() -> None:
         signature="0x" + answer.signature.upper(),
         signing_address="0x" + answer.signing_address.upper(),
     )
-    assert checked(spelled).state is SignatureState.PROVEN
+    assert checked(spelled).state is ExchangeState.PROVEN
 
 
 # What does not ----------------------------------------------------------------------------------
 
 
 def test_without_a_verified_report_nobody_vouches_for_a_signature() -> None:
-    assert checked(ed25519_signed(TEXT), Attested({})).state is SignatureState.UNATTESTED
+    assert checked(ed25519_signed(TEXT), Attested({})).state is ExchangeState.UNATTESTED
 
 
 def test_a_wrong_signature_is_wrong_also_without_a_verified_report() -> None:
     answer = changed(ed25519_signed(TEXT), signature=bytes(64).hex())
 
-    assert checked(answer, Attested({})).state is SignatureState.WRONG
+    assert checked(answer, Attested({})).state is ExchangeState.WRONG
 
 
 @pytest.mark.parametrize(
@@ -204,14 +201,14 @@ def test_a_wrong_signature_is_wrong_also_without_a_verified_report() -> None:
 )
 @pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
 def test_a_genuine_signature_of_something_else_is_wrong(signed: Any, text: str) -> None:
-    assert checked(signed(text)).state is SignatureState.WRONG
+    assert checked(signed(text)).state is ExchangeState.WRONG
 
 
 @pytest.mark.parametrize(
     ("text", "kind"), [(TEXT, "gateway"), (HASHES, "provider_tee"), (TEXT, "chutes"), (TEXT, "")]
 )
 def test_a_kind_that_is_not_the_shape_of_the_text_is_wrong(text: str, kind: str) -> None:
-    assert checked(ed25519_signed(text, kind)).state is SignatureState.WRONG
+    assert checked(ed25519_signed(text, kind)).state is ExchangeState.WRONG
 
 
 @pytest.mark.parametrize(("text", "other"), [(TEXT, "gateway"), (HASHES, "provider_tee")])
@@ -219,12 +216,12 @@ def test_a_key_that_is_attested_for_the_other_kind_does_not_count(text: str, oth
     only_other = Attested({(other, "ed25519"): ed25519_address()})
     both = Attested({("provider_tee", "ed25519"): bytes(32), ("gateway", "ed25519"): bytes(32)})
 
-    assert checked(ed25519_signed(text), only_other).state is SignatureState.UNATTESTED
-    assert checked(ed25519_signed(text), both).state is SignatureState.WRONG
+    assert checked(ed25519_signed(text), only_other).state is ExchangeState.UNATTESTED
+    assert checked(ed25519_signed(text), both).state is ExchangeState.WRONG
 
 
 def test_an_algorithm_nobody_knows_is_wrong() -> None:
-    assert checked(changed(ed25519_signed(TEXT), signing_algo="none")).state is SignatureState.WRONG
+    assert checked(changed(ed25519_signed(TEXT), signing_algo="none")).state is ExchangeState.WRONG
 
 
 @given(data=st.data())
@@ -237,7 +234,7 @@ def test_no_byte_of_signature_or_address_can_be_another_one(
     value = bytearray.fromhex(getattr(answer, field).removeprefix("0x"))
     value[data.draw(st.integers(0, len(value) - 1))] ^= data.draw(st.integers(1, 255))
 
-    assert checked(changed(answer, **{field: value.hex()})).state is SignatureState.WRONG
+    assert checked(changed(answer, **{field: value.hex()})).state is ExchangeState.WRONG
 
 
 @given(place=st.integers(0, len(TEXT) - 1), character=st.characters(codec="utf-8"))
@@ -247,8 +244,8 @@ def test_no_character_of_the_text_can_be_another_one(
 ) -> None:
     text = TEXT[:place] + character + TEXT[place + 1 :]
     if text != TEXT:
-        assert checked(changed(signed(TEXT), text=text)).state is SignatureState.WRONG
-        assert checked(signed(text)).state is SignatureState.WRONG
+        assert checked(changed(signed(TEXT), text=text)).state is ExchangeState.WRONG
+        assert checked(signed(text)).state is ExchangeState.WRONG
 
 
 @given(st.binary(max_size=100), st.binary(max_size=40), st.sampled_from(["ed25519", "ecdsa"]))
@@ -262,8 +259,8 @@ def test_signatures_and_addresses_of_any_length_are_wrong(
         signing_algo=algorithm,
     )
 
-    assert checked(answer).state is SignatureState.WRONG
-    assert checked(answer, Attested({})).state is SignatureState.WRONG
+    assert checked(answer).state is ExchangeState.WRONG
+    assert checked(answer, Attested({})).state is ExchangeState.WRONG
 
 
 def test_the_mirrored_spelling_of_a_signature_is_wrong() -> None:
@@ -273,7 +270,7 @@ def test_the_mirrored_spelling_of_a_signature_is_wrong() -> None:
     signature[32:64] = (order - int.from_bytes(signature[32:64], "big")).to_bytes(32, "big")
     signature[64] ^= 27 ^ 28
 
-    assert checked(changed(answer, signature=signature.hex())).state is SignatureState.WRONG
+    assert checked(changed(answer, signature=signature.hex())).state is ExchangeState.WRONG
 
 
 @pytest.mark.parametrize("v", [0, 1, 26, 29, 30, 35, 255])
@@ -281,7 +278,7 @@ def test_only_the_documented_recovery_ids_are_read(v: int) -> None:
     answer = ecdsa_signed(TEXT)
 
     signature = answer.signature[:-2] + f"{v:02x}"
-    assert checked(changed(answer, signature=signature)).state is SignatureState.WRONG
+    assert checked(changed(answer, signature=signature)).state is ExchangeState.WRONG
 
 
 # Asking the endpoint ----------------------------------------------------------------------------
@@ -291,6 +288,7 @@ async def asked(
     *steps: Step, exchange_id: str = "chatcmpl-1", total_seconds: float = 10.0
 ) -> tuple[SignatureVerdict, list[Request]]:
     """Return the verdict and the requests of a check at an endpoint that answers in these steps."""
+    quick: dict[str, Any] = {"FIRST_PAUSE_SECONDS": 0.001, "TOTAL_SECONDS": total_seconds}
     async with openai_server() as server, open_http() as http:
         server.signature_handler = script(*steps)
         signatures = AnswerSignatures(
@@ -298,11 +296,10 @@ async def asked(
             server.base_url,
             "sk-1",
             MODEL,
-            EVERY_KEY,
-            first_pause_seconds=0.001,
-            total_seconds=total_seconds,
+            EVERY_KEY.signers,
         )
-        return await signatures.check(exchange_id, REQUEST, RESPONSE), server.received
+        with patch.multiple("bot.attestation.near_ai.signatures", **quick):
+            return await signatures.check(exchange_id, REQUEST, RESPONSE), server.received
 
 
 SIGNED: Final = whole(body(ed25519_signed(TEXT)))
@@ -311,7 +308,7 @@ SIGNED: Final = whole(body(ed25519_signed(TEXT)))
 async def test_the_signature_is_asked_for_by_the_name_of_the_answer() -> None:
     verdict, requests = await asked(SIGNED)
 
-    assert verdict.state is SignatureState.PROVEN
+    assert verdict.state is ExchangeState.PROVEN
     (request,) = requests
     assert request.path == (
         "/v1/signature/chatcmpl-1?model=vendor%2Fmodel%3Alatest&signing_algo=ed25519"
@@ -326,7 +323,7 @@ async def test_the_signature_is_asked_for_by_the_name_of_the_answer() -> None:
 async def test_a_signature_that_is_not_there_yet_is_waited_for(trouble: Step) -> None:
     verdict, requests = await asked(trouble, trouble, trouble, SIGNED)
 
-    assert verdict.state is SignatureState.PROVEN
+    assert verdict.state is ExchangeState.PROVEN
     assert len(requests) == 4
 
 
@@ -335,7 +332,7 @@ async def test_the_wait_that_the_endpoint_asks_for_is_kept() -> None:
 
     verdict, _ = await asked(status(429, headers={"retry-after": "1"}), SIGNED)
 
-    assert verdict.state is SignatureState.PROVEN
+    assert verdict.state is ExchangeState.PROVEN
     assert time.monotonic() - begun >= 1.0
 
 
@@ -354,7 +351,7 @@ async def test_the_wait_that_the_endpoint_asks_for_is_kept() -> None:
 async def test_a_signature_that_never_comes_is_missing(trouble: Step, said: str) -> None:
     verdict, _ = await asked(*[trouble] * 1000, total_seconds=0.5)
 
-    assert (verdict.state, verdict.kind) == (SignatureState.MISSING, SignatureKind.NONE)
+    assert (verdict.state, verdict.kind) == (ExchangeState.MISSING, SignatureKind.NONE)
     assert said in verdict.message
 
 
@@ -377,7 +374,7 @@ async def test_a_signature_that_never_comes_is_missing(trouble: Step, said: str)
 async def test_a_refusal_is_final(refusal: Step) -> None:
     verdict, requests = await asked(refusal, SIGNED)
 
-    assert verdict.state is SignatureState.MISSING
+    assert verdict.state is ExchangeState.MISSING
     assert len(requests) == 1
 
 
@@ -401,5 +398,5 @@ async def test_a_name_from_outside_stays_one_part_of_the_address(
 async def test_a_name_that_nothing_can_be_asked_by_is_not_asked_for(exchange_id: str) -> None:
     verdict, requests = await asked(SIGNED, exchange_id=exchange_id)
 
-    assert verdict.state is SignatureState.MISSING
+    assert verdict.state is ExchangeState.MISSING
     assert requests == []

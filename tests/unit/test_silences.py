@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 from bot.errors import SignalPassedOver
-from bot.messaging.sentinels import Sentinels
-from bot.messaging.signal_daemon import SignalDaemon
+from bot.signal.json_rpc import Sentinels
+from bot.signal.signal_daemon import SignalDaemon
 from conversation_store.models import Attachment, ChatId
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
 from tests.fakes.json_rpc_server import LostReply

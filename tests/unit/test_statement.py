@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.statement import (
     MAX_STATEMENT_BYTES,
+    Code,
     ModelSeal,
     Statement,
     challenge_hash,
@@ -26,8 +27,8 @@ STATEMENT = Statement(
     key_origin="generated-in-tee",
     linked_devices=0,
     policy_sha256="ab" * 32,
-    commit="0123abcd",
-    version="0.3.0",
+    code=Code("0123abcd", "0.3.0"),
+    model=ModelSeal(policy="warn", evidence_sha256=None, age_seconds=None, pins_sha256=None),
 )
 TEXT = STATEMENT.text()
 WIRE: dict[str, Any] = json.loads(TEXT)
@@ -43,7 +44,8 @@ def test_a_statement_is_one_line_of_canonical_json() -> None:
         '"code":{"commit":"0123abcd","version":"0.3.0"},'
         '"identity_key":"0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868",'
         '"issued_at":"2026-06-29T02:06:57Z","key_origin":"generated-in-tee","linked_devices":0,'
-        f'"policy_sha256":"{"ab" * 32}","type":"signal-bot-identity","v":1}}'
+        '"model":{"age_seconds":null,"evidence_sha256":null,"pins_sha256":null,"policy":"warn"},'
+        f'"policy_sha256":"{"ab" * 32}","type":"signal-bot-identity","v":2}}'
     ) == TEXT
 
 
@@ -85,7 +87,8 @@ def test_a_statement_cannot_be_sent_in_as_a_challenge() -> None:
         ("linked_devices", "0"),
         ("policy_sha256", "ab" * 31),
         ("type", "signal-bot-something"),
-        ("v", 2),
+        ("v", 1),
+        ("v", 3),
         ("v", True),
         ("code", {"commit": "0123abcd"}),
         ("code", {"commit": "\x1b[2J", "version": "0.3.0"}),
@@ -102,7 +105,7 @@ def test_a_field_that_is_none_of_a_statement_is_refused(name: str, value: object
 def test_an_age_of_the_models_evidence_out_of_bounds_is_refused(age: object) -> None:
     seal = {"policy": "off", "evidence_sha256": None, "pins_sha256": None}
     with pytest.raises(MalformedEvidence, match="age_seconds"):
-        Statement.parse(canonical(WIRE | {"model": {**seal, "age_seconds": age}, "v": 2}))
+        Statement.parse(canonical(WIRE | {"model": {**seal, "age_seconds": age}}))
 
 
 @pytest.mark.parametrize("name", sorted(WIRE))
@@ -123,8 +126,8 @@ def test_a_statement_that_lacks_a_field_is_refused(name: str) -> None:
         json.dumps(WIRE, sort_keys=True),
         json.dumps(dict(reversed(WIRE.items())), separators=(",", ":")),
         TEXT.replace("0.3.0", "\\u0030.3.0"),
-        TEXT.replace('"v":1', '"v":1,"v":1'),
-        TEXT.replace('"v":1', '"v":1,"w":1'),
+        TEXT.replace('"v":2', '"v":2,"v":2'),
+        TEXT.replace('"v":2', '"v":2,"w":1'),
         TEXT.replace('"linked_devices":0', '"linked_devices":NaN'),
         TEXT.replace('"linked_devices":0', '"linked_devices":-0'),
         TEXT.ljust(MAX_STATEMENT_BYTES + 1),
@@ -139,7 +142,7 @@ def test_what_a_stranger_wrote_is_not_in_the_error() -> None:
     with pytest.raises(MalformedEvidence) as caught:
         Statement.parse(canonical(WIRE | {"meet me at nine": "or ten", "aci": "or eleven"}))
     assert str(caught.value) == (
-        "the statement is not of the expected shape: `aci`, a field that nobody expects"
+        "the statement is not of the expected shape: `aci`, an unexpected field"
     )
 
 
@@ -158,10 +161,19 @@ def test_two_challenges_have_two_hashes(first: str, second: str) -> None:
     assert not encodable or (challenge_hash(first) == challenge_hash(second)) is (first == second)
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(Statement)])
+OTHERS: dict[str, Any] = {
+    "aci": "796abedb-ca4e-4f18-8803-1fde5b921f9f",
+    "code": Code("0123abcd", "0.3.1"),
+    "identity_key": "05" + "ab" * 32,
+    "issued_at": "2026-06-29T02:06:58Z",
+    "key_origin": "imported",
+    "linked_devices": 7,
+    "model": ModelSeal(policy="off", evidence_sha256=None, age_seconds=None, pins_sha256=None),
+    "policy_sha256": "cd" * 32,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
 def test_every_field_is_in_the_text(name: str) -> None:
-    others = {
-        "linked_devices": 7,
-        "model": ModelSeal(policy="off", evidence_sha256=None, age_seconds=None, pins_sha256=None),
-    }
-    assert replace(STATEMENT, **{name: others.get(name, "other")}).text() != TEXT  # type: ignore[arg-type]
+    assert {field.name for field in fields(Statement)} == OTHERS.keys() | {"type", "v"}
+    assert replace(STATEMENT, **{name: OTHERS[name]}).text() != TEXT

@@ -4,7 +4,7 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from bot.dispatch.background.storage_watch import StorageWatch
+from bot.chat.upkeep import hold_while_refused
 from tests.fakes.partial_messenger import PartialMessenger
 
 
@@ -48,7 +48,7 @@ async def test_each_reason_is_said_and_messages_are_held_until_the_last_of_them_
     disk, side = Disk(), Signal()
     with capture_logs() as logged:
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(StorageWatch(disk, side).run())
+            watching = tasks.create_task(hold_while_refused(disk.refusal_other_than, side))
             await disk.turn("the disk is full")
             await disk.turn("the disk is read-only")
             assert side.told == ["hold"]

@@ -11,12 +11,11 @@ import apsw
 import pytest
 
 from conversation_store.backup import backup
-from conversation_store.database import Execute, open_database
+from conversation_store.connections import Session
+from conversation_store.database import open_database
 from conversation_store.errors import StoreFailed, StoreLocked, StoreUnreadable
-from conversation_store.migrations import m0001_initial
 from conversation_store.models import (
     AcceptedMessage,
-    ApprovalState,
     Attachment,
     AuditEntry,
     ChatId,
@@ -26,14 +25,14 @@ from conversation_store.models import (
     OutgoingMessage,
     ReceivedMessage,
     Role,
-    StoredApproval,
+    StoredTurn,
     ToolCall,
-    Turn,
+    TurnEnd,
     TurnStatus,
-    TurnUsage,
 )
-from conversation_store.sections.upkeep import DAY_MS
+from conversation_store.schema import APPLICATION_ID
 from conversation_store.store import ConversationStore, open_store
+from conversation_store.upkeep import DAY_MS
 
 CALL = ToolCall("call_1", "calculate", '{"expression": "127*43"}')
 
@@ -53,7 +52,7 @@ def received(timestamp: int, text: str = "hello", chat: ChatId = ADA) -> Receive
     )
 
 
-def audit_entry(turn: Turn) -> AuditEntry:
+def audit_entry(turn: StoredTurn) -> AuditEntry:
     return AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3)
 
 
@@ -76,11 +75,8 @@ async def answer_one(
     turn = store.turns.begin([accepted], question)
     return await store.turns.finish(
         turn,
-        state=TurnStatus.ANSWERED,
-        answer=answer,
-        parts=[answer],
-        model="m",
-        usage=TurnUsage(1, 2, 3),
+        TurnEnd(TurnStatus.ANSWERED, answer),
+        [answer],
     )
 
 
@@ -184,14 +180,14 @@ async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "What is 127*43?")
         await store.turns.record_calls(turn.id, asked)
-        await store.turns.record_result(turn.id, "call_1", "5461", audit_entry(turn))
+        await store.turns.record_result("call_1", "5461", audit_entry(turn))
         for timestamp in (75, 76, 77):
             store.turns.record_progress(turn.id, timestamp)
     async with store_at(tmp_path) as store:
         (waiting,) = (await store.messages.unfinished()).accepted
         resumed = await store.turns.resume(waiting)
     assert waiting == replace(accepted, begun=True)
-    assert resumed == Turn(
+    assert resumed == StoredTurn(
         id=accepted.id,
         attempts=2,
         messages=(
@@ -210,14 +206,11 @@ async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> N
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "What is 127*43?")
         await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "hm", (CALL,)))
-        await store.turns.record_result(turn.id, "call_1", "5461", audit_entry(turn))
+        await store.turns.record_result("call_1", "5461", audit_entry(turn))
         await store.turns.finish(
             turn,
-            state=TurnStatus.ANSWERED,
-            answer="It is 5461.",
-            parts=["It is 5461."],
-            model="m",
-            usage=TurnUsage(),
+            TurnEnd(TurnStatus.ANSWERED, "It is 5461."),
+            ["It is 5461."],
         )
         running = await accept_one(store, 2)
         store.turns.begin([running], "half")
@@ -250,11 +243,8 @@ async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path
         await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         await store.turns.finish(
             turn,
-            state=TurnStatus.FAILED,
-            answer="The model cannot be reached.",
-            parts=["The model cannot be reached."],
-            model="m",
-            usage=TurnUsage(),
+            TurnEnd(TurnStatus.FAILED, "The model cannot be reached."),
+            ["The model cannot be reached."],
         )
         ((_, _, result, answer),) = (await store.turns.history(ADA, max_bytes=10_000)).turns
     assert result.content is not None
@@ -266,7 +256,7 @@ async def test_a_stopped_message_leaves_nothing_to_do_and_no_history(tmp_path: P
     async with store_at(tmp_path) as store:
         running, waiting = await accept_one(store, 1), await accept_one(store, 2)
         store.turns.begin([running], "secret plan")
-        await store.messages.stop([running.id, waiting.id])
+        await store.changes.stop([running.id, waiting.id])
         assert (await store.messages.unfinished()).accepted == ()
         assert (await store.turns.history(ADA, max_bytes=10_000)).turns == ()
     assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
@@ -396,8 +386,9 @@ async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "data" / "store.db"
     path.parent.mkdir()
 
-    def from_the_future(execute: Execute) -> None:
-        execute("PRAGMA user_version = 99")
+    def from_the_future(db: Session) -> None:
+        db.run(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.run("PRAGMA user_version = 99")
 
     async with open_database(path, None, prepare=from_the_future):
         pass
@@ -426,114 +417,6 @@ async def test_a_turn_that_a_bug_has_ended_leaves_no_half_history_and_no_text(
     assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
 
 
-async def ask_about(
-    store: ConversationStore, turn: Turn, *, fingerprint: str = "f1"
-) -> StoredApproval:
-    approval = await store.approvals.find_or_open(
-        turn.id, CALL.id, chat=ADA, asker="ada", fingerprint=fingerprint
-    )
-    assert approval is not None
-    return approval
-
-
-async def turn_with_open_call(store: ConversationStore, timestamp: int = 1) -> Turn:
-    accepted = await accept_one(store, timestamp)
-    turn = store.turns.begin([accepted], "q")
-    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
-    return turn
-
-
-async def test_a_question_about_a_call_is_found_again_as_it_was_asked(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "store.db") as store:
-        turn = await turn_with_open_call(store)
-        approval = await ask_about(store, turn)
-        assert approval.state is ApprovalState.OPEN
-        assert await store.approvals.waiting() == ()
-        await store.approvals.mark_asked(approval.id, 42, 99)
-    async with open_store(tmp_path / "store.db") as store:
-        found = await ask_about(store, turn, fingerprint="another")
-        assert found == replace(approval, signal_timestamp=42, expires_at=99)
-        assert await store.approvals.waiting() == (found,)
-
-
-async def test_the_first_decision_counts(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "store.db") as store:
-        turn = await turn_with_open_call(store)
-        approval = await ask_about(store, turn)
-        assert (
-            await store.approvals.decide(approval.id, ApprovalState.NO, by="ada")
-            is ApprovalState.NO
-        )
-        assert (
-            await store.approvals.decide(approval.id, ApprovalState.YES, by="bob")
-            is ApprovalState.NO
-        )
-        await store.approvals.begin(turn.id, CALL.id)
-        assert (await ask_about(store, turn)).state is ApprovalState.NO
-
-
-async def test_an_allowed_call_is_begun_once_and_the_audit_says_who_allowed_it(
-    tmp_path: Path,
-) -> None:
-    async with open_store(tmp_path / "store.db") as store:
-        turn = await turn_with_open_call(store)
-        approval = await ask_about(store, turn)
-        answer = await accept_one(store, 2, "yes")
-        decided = await store.approvals.decide(
-            approval.id, ApprovalState.YES, by="ada", answer=answer
-        )
-        assert decided is ApprovalState.YES
-        assert [waiting.id for waiting in (await store.messages.unfinished()).accepted] == [turn.id]
-        await store.approvals.begin(turn.id, CALL.id)
-        assert (await ask_about(store, turn)).state is ApprovalState.BEGUN
-        entry = replace(audit_entry(turn), arguments="{}")
-        await store.turns.record_result(turn.id, CALL.id, "done", entry)
-        assert (
-            await store.approvals.find_or_open(turn.id, CALL.id, chat=ADA, asker="", fingerprint="")
-            is None
-        )
-    with closing(sqlite3.connect(tmp_path / "store.db")) as database:
-        rows = database.execute("SELECT tool, arguments, allowed_by FROM audit").fetchall()
-    assert rows == [("calculate", "{}", "ada")]
-
-
-async def test_a_question_goes_with_its_turn(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "store.db") as store:
-        turn = await turn_with_open_call(store)
-        approval = await ask_about(store, turn)
-        await store.approvals.mark_asked(approval.id, 42, 99)
-        await store.messages.stop((turn.id,))
-        assert await store.approvals.waiting() == ()
-        assert await store.approvals.decide(approval.id, ApprovalState.YES, by="ada") is None
-
-
-async def test_a_store_of_the_first_schema_is_brought_up_to_date_with_what_it_holds(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "store.db"
-    with closing(sqlite3.connect(path)) as database:
-        for statement in m0001_initial.STATEMENTS:
-            database.execute(statement)
-        database.execute(
-            "INSERT INTO inbox (account, author, timestamp, kind, chat, body, received_at, state)"
-            """ VALUES ('+1', 'ada', 1, 'message', 'direct:ada', '{"text": "hi"}', 1, 'waiting')"""
-        )
-        database.execute(
-            "INSERT INTO audit (at, chat, author, turn_id, tool, arguments_sha256, outcome,"
-            " duration_ms) VALUES (1, 'direct:ada', 'ada', 1, 'calculate', '00', 'ok', 3)"
-        )
-        database.execute("PRAGMA user_version = 1")
-        database.commit()
-    async with open_store(path) as store:
-        (waiting,) = (await store.messages.unfinished()).accepted
-        assert waiting.message.text == "hi"
-        assert waiting.message.question_timestamp is None
-    with closing(sqlite3.connect(path)) as database:
-        assert database.execute("SELECT tool, arguments FROM audit").fetchall() == [
-            ("calculate", None)
-        ]
-
-
 EXCHANGES = [NewExchange(f"chatcmpl-{number}", f"{number}a" * 32, "bb" * 32) for number in range(3)]
 
 
@@ -545,12 +428,8 @@ async def answered_with(
     await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged[:1])
     (answer,) = await store.turns.finish(
         turn,
-        state=TurnStatus.ANSWERED,
-        answer="hi",
-        parts=("hi",),
-        model="m",
-        usage=TurnUsage(),
-        exchanged=exchanged[1:],
+        TurnEnd(TurnStatus.ANSWERED, "hi", exchanged[1:]),
+        ("hi",),
     )
     await store.outbox.mark_sent(answer, 1)
     return accepted
@@ -633,7 +512,7 @@ async def test_what_is_forgotten_takes_its_exchanges_along(tmp_path: Path) -> No
         turn = store.turns.begin([stopped], "hello")
         calling = Message(Role.ASSISTANT, None, (CALL,))
         await store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
-        await store.messages.stop((stopped.id,))
+        await store.changes.stop((stopped.id,))
         assert await store.exchanges.unchecked(10) == ()
 
 

@@ -1,25 +1,24 @@
 """Copies of a store: while it is written to, put back, and what an upgrade leaves."""
 
-import os
 import shutil
 import sqlite3
 import stat
-import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
 import pytest
 
-from conversation_store.backup import BEFORE_UPGRADE_KEPT_HOURS, backup, restore
+from conversation_store.backup import backup, restore
 from conversation_store.errors import StoreError, StoreFailed, StoreLocked, StoreUnreadable
-from conversation_store.migrations import MIGRATIONS, m0001_initial, m0002_approvals
 from conversation_store.models import ChatId, Message, NewExchange, PairingRequest, Role
 from conversation_store.store import open_store
 from tests.unit.stores import (
     ADA,
     CALL,
     GROUP,
+    MAY_RUN,
     accept,
     answer,
     deletion_of,
@@ -28,13 +27,9 @@ from tests.unit.stores import (
     now_ms,
     questions,
     received,
-    rows,
     store_at,
     waiting,
 )
-
-KEPT_MS = BEFORE_UPGRADE_KEPT_HOURS * 3_600_000
-BEFORE = f"store.db.before-v{len(MIGRATIONS)}"
 
 
 def mode(path: Path) -> int:
@@ -47,20 +42,6 @@ def names(folder: Path) -> list[str]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def make_old(folder: Path, body: str = '{"text": "hi"}') -> None:
-    """Make a store of the second schema, with a message that waits."""
-    with closing(sqlite3.connect(folder / "store.db")) as database:
-        database.execute("PRAGMA journal_mode = WAL")
-        for statement in (*m0001_initial.STATEMENTS, *m0002_approvals.STATEMENTS):
-            database.execute(statement)
-        database.execute(
-            "INSERT INTO inbox VALUES (1, '+1', 'ada', 1, 'message', ?, ?, 5, 'waiting', NULL)",
-            (ADA, body),
-        )
-        database.execute("PRAGMA user_version = 2")
-        database.commit()
 
 
 async def test_a_copy_has_no_room_for_what_is_gone(tmp_path: Path) -> None:
@@ -109,7 +90,7 @@ async def test_a_store_goes_back_to_a_copy_and_what_was_there_is_kept_beside_it(
 @pytest.mark.parametrize(
     "made",
     [
-        "CREATE TRIGGER kept AFTER DELETE ON inbox BEGIN UPDATE facts SET value = old.body; END",
+        "CREATE TRIGGER kept AFTER DELETE ON inbox BEGIN UPDATE metadata SET value = old.body; END",
         "CREATE VIEW facts_too AS SELECT * FROM facts",
         "CREATE VIRTUAL TABLE words USING fts5(body)",
     ],
@@ -182,11 +163,11 @@ async def test_what_was_owed_when_the_copy_was_made_is_owed_no_more(tmp_path: Pa
         turn = store.turns.begin([running], "runs")
         exchanged = [NewExchange("c", "00", "00")]
         await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged)
-        question = await store.approvals.find_or_open(
-            turn.id, CALL.id, chat=ADA, asker="ada", fingerprint="f"
-        )
+        question = await store.questions.find_or_open(turn.id, CALL.id, MAY_RUN)
         assert question is not None
-        await store.approvals.mark_asked(question.id, 77, now_ms() + 1_000_000)
+        await store.questions.mark_asked(
+            replace(question, timestamps=(77,), expires_at=now_ms() + 1_000_000)
+        )
         await accept(store, received(3, "waits", GROUP))
         answered = store.turns.begin([await accept(store, received(4, "done"))], "done")
         await store.turns.record_calls(
@@ -211,7 +192,7 @@ async def test_what_was_owed_when_the_copy_was_made_is_owed_no_more(tmp_path: Pa
     async with store_at(tmp_path) as store:
         work = await store.messages.unfinished()
         assert (work.outgoing, work.accepted) == ((), ())
-        assert await store.approvals.waiting() == ()
+        assert await store.questions.open() == ()
         assert await store.exchanges.unchecked(10) == ()
         assert [person.greeted for person in await store.pairings.people()] == [True]
         assert (
@@ -255,7 +236,7 @@ async def test_a_copy_is_not_restored_under_a_running_bot(tmp_path: Path) -> Non
         ("copy.db", "wrong", "the key does not fit"),
         ("text.db", None, "the key does not fit, or the file is no database"),
         ("empty.db", None, "no store of this program"),
-        ("other.db", None, "no store of this program"),
+        ("other.db", None, "not from this bot"),
         ("newer.db", None, "update the bot"),
         ("damaged.db", None, "damaged"),
     ],
@@ -328,74 +309,6 @@ async def test_what_was_decided_for_another_store_of_the_folder_is_left_to_that_
     assert of_another.read_bytes() == b"another store"
 
 
-async def test_an_upgrade_leaves_the_store_as_it_was_beside_it_for_a_day(tmp_path: Path) -> None:
-    make_old(tmp_path)
-    was = (tmp_path / "store.db").read_bytes()
-    async with store_at(tmp_path) as store:
-        assert await waiting(store) == [1]
-        assert BEFORE in names(tmp_path)
-        assert (tmp_path / BEFORE).read_bytes() == was
-        assert abs((tmp_path / BEFORE).stat().st_mtime - time.time()) < 60
-        assert await store.upkeep.forget_before_upgrade(now_ms() + KEPT_MS - 60_000) == 0
-        assert (tmp_path / BEFORE).exists()
-        assert await store.upkeep.forget_before_upgrade(now_ms() + KEPT_MS) == 1
-        assert not (tmp_path / BEFORE).exists()
-
-
-async def test_the_day_of_what_an_upgrade_has_left_begins_with_the_upgrade(tmp_path: Path) -> None:
-    make_old(tmp_path)
-    os.utime(tmp_path / "store.db", (1_000_000_000, 1_000_000_000))
-    (tmp_path / "store.db").chmod(0o644)
-    async with store_at(tmp_path) as store:
-        assert await store.upkeep.forget_before_upgrade(now_ms()) == 0
-        assert mode(tmp_path / BEFORE) == 0o600
-
-
-async def test_an_upgrade_that_was_taken_back_is_made_again(tmp_path: Path) -> None:
-    make_old(tmp_path)
-    for _ in range(2):
-        async with store_at(tmp_path) as store:
-            assert await waiting(store) == [1]
-        shutil.copy(tmp_path / BEFORE, tmp_path / "store.db")
-
-
-async def test_what_an_upgrade_has_left_goes_also_when_the_clock_was_ahead_then(
-    tmp_path: Path,
-) -> None:
-    make_old(tmp_path)
-    async with store_at(tmp_path) as store:
-        in_ten_years = time.time() + 10 * 365 * 86_400
-        os.utime(tmp_path / BEFORE, (in_ten_years, in_ten_years))
-        assert await store.upkeep.forget_before_upgrade(now_ms()) == 1
-
-
-async def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path) -> None:
-    make_old(tmp_path, body="this is not JSON")
-    was = (tmp_path / "store.db").read_bytes()
-    with pytest.raises(apsw.SQLError):
-        async with store_at(tmp_path):
-            pass
-    assert names(tmp_path) == ["store.db"]
-    assert (tmp_path / "store.db").read_bytes() == was
-
-
-async def test_an_upgrade_is_as_private_and_as_encrypted_as_the_store(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    make_old(tmp_path, body='{"text": "sesame"}')
-    with closing(apsw.Connection(str(path))) as database:
-        database.pragma("rekey", "k")
-    async with open_store(path, key="k") as store:
-        (accepted,) = (await store.messages.unfinished()).accepted
-        assert accepted.message.text == "sesame"
-    for one in (path, tmp_path / BEFORE):
-        assert b"sesame" not in one.read_bytes()
-        assert b"SQLite format" not in one.read_bytes()
-    assert mode(path) == 0o600
-    with pytest.raises(StoreUnreadable):
-        async with open_store(tmp_path / BEFORE, key="another"):
-            pass
-
-
 async def test_a_store_has_one_writer_by_whatever_name_it_goes(tmp_path: Path) -> None:
     real, link = tmp_path / "disk" / "store.db", tmp_path / "store.db"
     link.symlink_to(real)
@@ -415,31 +328,16 @@ async def test_a_store_has_one_writer_by_whatever_name_it_goes(tmp_path: Path) -
 async def test_a_store_behind_a_link_stays_where_it_is(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    make_old(disk)
     (tmp_path / "store.db").symlink_to(disk / "store.db")
     async with store_at(tmp_path) as store:
-        assert await waiting(store) == [1]
+        await accept(store, received(1))
         backup(tmp_path / "store.db", None, tmp_path / "copy.db")
-        assert await store.upkeep.forget_before_upgrade(now_ms() + KEPT_MS) == 1
     aside = restore(tmp_path / "store.db", None, tmp_path / "copy.db").aside
     assert aside is not None
     assert aside.parent == disk
     assert (tmp_path / "store.db").is_symlink()
     async with store_at(tmp_path) as store:
         assert await waiting(store) == []
-
-
-async def test_a_new_store_has_nothing_to_keep(tmp_path: Path) -> None:
-    for _ in range(2):
-        async with store_at(tmp_path):
-            pass
-        assert names(tmp_path) == ["store.db"]
-
-
-async def test_a_store_that_was_upgraded_can_become_smaller(tmp_path: Path) -> None:
-    make_old(tmp_path)
-    async with store_at(tmp_path):
-        assert rows(tmp_path, "PRAGMA auto_vacuum") == [(2,)]
 
 
 async def test_whoever_still_reads_the_store_that_was_replaced_takes_nothing_from_the_new_one(

@@ -16,7 +16,7 @@ from conversation_store.models import (
     StyleRange,
     TextStyle,
 )
-from conversation_store.outgoing import MAX_ANSWER_EDITS
+from conversation_store.outbox import MAX_ANSWER_EDITS
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     ADA,
@@ -43,7 +43,7 @@ async def settle(
     store: ConversationStore, target: int, timestamp: int, text: str = "edited"
 ) -> tuple[EditOutcome, int | None]:
     edit = await accept(store, edit_of(target, timestamp, text))
-    outcome, settled = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+    outcome, settled = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
     return outcome, settled.replaces
 
 
@@ -52,7 +52,7 @@ async def answer_edit(
 ) -> tuple[OutgoingMessage, ...]:
     """Let an edit be answered in place of the answer before it."""
     edit = await accept(store, edit_of(target, timestamp, f"edit {timestamp}"))
-    outcome, edit = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+    outcome, edit = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
     assert outcome is EditOutcome.ANSWERED
     turn = store.turns.begin([edit], edit.message.text)
     return await finish(store, turn, parts, replaces=edit.replaces)
@@ -69,7 +69,7 @@ async def test_a_message_that_waits_reads_as_its_edit_says(tmp_path: Path) -> No
         target = await accept(store, received(1, "teh", expires_at=50))
         edit = await accept(store, edit_of(1, 2, "the", files=files, quote=quote, expires_at=40))
         assert await store.messages.find_target(edit.message) == target.id
-        merged = await store.messages.merge_edit(edit, target)
+        merged = await store.changes.merge_edit(edit, target)
         again = await accept(store, edit_of(2, 3, "then"))
         assert await store.messages.find_target(again.message) == target.id
     async with store_at(tmp_path) as store:
@@ -77,7 +77,7 @@ async def test_a_message_that_waits_reads_as_its_edit_says(tmp_path: Path) -> No
         message = merged.message
         assert (message.timestamp, message.text, message.expires_at) == (1, "the", 40)
         assert (message.files, message.quote) == (files, quote)
-        final = await store.messages.merge_edit(again, merged)
+        final = await store.changes.merge_edit(again, merged)
         assert (await store.messages.unfinished()).accepted == (final,)
         assert final.message.text == "then"
 
@@ -94,7 +94,7 @@ async def test_an_edit_changes_the_latest_of_several_edits_that_wait(tmp_path: P
         assert await store.messages.find_target(begun.message) == asked.id
         assert await store.messages.find_target(behind.message) == begun.id
         assert await store.messages.find_target(last.message) == behind.id
-        await store.messages.merge_edit(last, behind)
+        await store.changes.merge_edit(last, behind)
         assert await store.messages.find_target(later.message) == behind.id
 
 
@@ -106,7 +106,7 @@ async def test_what_was_begun_about_the_old_words_of_a_piece_is_not_gone_on_with
         second = await accept(store, received(2, "tow"))
         store.turns.begin([first, second], "one\n\ntow")
         edit = await accept(store, edit_of(2, 3, "two"))
-        await store.messages.merge_edit(edit, second)
+        await store.changes.merge_edit(edit, second)
     async with store_at(tmp_path) as store:
         waiting = (await store.messages.unfinished()).accepted
         assert [(one.message.text, one.begun, one.joined) for one in waiting] == [
@@ -191,7 +191,7 @@ async def test_files_go_behind_a_part_that_is_an_edit(tmp_path: Path) -> None:
             (3, [("x", 200, 0), ("", None, 1), ("", 201, 0)]),
         ):
             edit = await accept(store, edit_of(1, timestamp, "edited"))
-            _, edit = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+            _, edit = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
             turn = store.turns.begin([edit], "edited")
             await call(store, turn, "drawn", files=[FILE])
             parts = await finish(store, turn, ["x"], replaces=edit.replaces)
@@ -204,7 +204,7 @@ async def test_an_edited_command_is_answered_in_its_place_as_well(tmp_path: Path
         command = await accept(store, received(1, "!hepl"))
         await mark(store, await store.turns.answer(command, ["?"], outcome="command"), 100)
         edit = await accept(store, edit_of(1, 2, "!help"))
-        _, edit = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        _, edit = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
         parts = await store.turns.answer(edit, ["help"], outcome="command", attachments=[FILE])
         assert shapes(parts) == [("help", 100, 0), ("", None, 1)]
 
@@ -225,7 +225,7 @@ async def test_an_edit_that_was_settled_stays_so_however_long_a_restart_takes(
     async with store_at(tmp_path) as store:
         (edit,) = (await store.messages.unfinished()).accepted
         assert edit.replaces == first.id
-        outcome, again = await store.messages.settle_edit(edit, answered_within_ms=-1)
+        outcome, again = await store.changes.settle_edit(edit, answered_within_ms=-1)
         assert (outcome, again) == (EditOutcome.ANSWERED, edit)
         parts = await finish(store, store.turns.begin([edit], "q"), replaces=edit.replaces)
         assert shapes(parts) == [("a", 100, 0)]
@@ -235,7 +235,7 @@ async def test_an_edit_comes_too_late_for_an_answer_of_long_ago(tmp_path: Path) 
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "q"))
         edit = await accept(store, edit_of(1, 2, "edited"))
-        outcome, _ = await store.messages.settle_edit(edit, answered_within_ms=-1)
+        outcome, _ = await store.changes.settle_edit(edit, answered_within_ms=-1)
         assert outcome is EditOutcome.TOO_LATE
         assert await waiting(store) == []
         assert await questions(store) == ["q"]
@@ -253,12 +253,12 @@ async def test_what_was_refused_is_not_answered_by_editing_it(tmp_path: Path, ou
 async def test_what_was_stopped_or_deleted_is_not_answered_by_editing_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         stopped = await accept(store, received(1))
-        await store.messages.stop([stopped.id])
+        await store.changes.stop([stopped.id])
         assert await settle(store, 1, 2) == (EditOutcome.TOO_LATE, None)
         await answer(store, received(3))
         edit = await accept(store, edit_of(3, 4, "edited"))
-        await store.messages.forget(await accept(store, deletion_of(3, 5)))
-        outcome, _ = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        await store.changes.forget(await accept(store, deletion_of(3, 5)))
+        outcome, _ = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
         assert outcome is EditOutcome.TOO_LATE
         assert await store.messages.accept([edit_of(3, 6, "again")]) == (None,)
 
@@ -280,7 +280,7 @@ async def test_an_edit_reaches_only_its_authors_own_message_in_the_same_chat(
         for edit in (edit_of(1, 2, "x", GROUP, author="bob"), edit_of(1, 3, "x", ADA)):
             accepted = await accept(store, edit)
             assert await store.messages.find_target(edit) is None
-            outcome, _ = await store.messages.settle_edit(
+            outcome, _ = await store.changes.settle_edit(
                 accepted, answered_within_ms=TEN_MINUTES_MS
             )
             assert outcome is EditOutcome.UNKNOWN
@@ -291,7 +291,7 @@ async def test_an_edit_of_what_was_said_to_others_changes_that(tmp_path: Path) -
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "teh dog", GROUP)])
         for timestamp, target in ((2, 1), (3, 2)):
-            await store.messages.edit_overheard(
+            await store.changes.edit_overheard(
                 edit_of(target, timestamp, f"dog {timestamp}", GROUP)
             )
         assert [heard.text for heard in await store.messages.overheard(GROUP)] == ["dog 3"]
@@ -305,7 +305,7 @@ async def test_an_edit_of_what_a_turn_was_told_changes_nothing_any_more(tmp_path
         accepted = await accept(store, received(2, chat=GROUP))
         turn = store.turns.begin([accepted], "q", overheard=await store.messages.overheard(GROUP))
         for timestamp in (3, 4):
-            await store.messages.edit_overheard(edit_of(1, timestamp, "the dog", GROUP))
+            await store.changes.edit_overheard(edit_of(1, timestamp, "the dog", GROUP))
             assert await store.messages.overheard(GROUP) == ()
             await finish(store, turn)
 
@@ -314,7 +314,7 @@ async def test_an_answer_without_words_leaves_the_earlier_one_as_it_is(tmp_path:
     async with store_at(tmp_path) as store:
         await answer(store, received(1), sent_at=100)
         edit = await accept(store, edit_of(1, 2, "edited"))
-        _, edit = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        _, edit = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
         assert await store.turns.answer(edit, (), outcome="rate_limited") == ()
         assert (await store.messages.unfinished()).outgoing == ()
 

@@ -9,17 +9,17 @@ from random import Random
 import pytest
 
 from conversation_store.models import (
-    ApprovalState,
     AuditEntry,
     Image,
     Message,
     Role,
+    StoredTurn,
     ToolCall,
-    Turn,
 )
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     ADA,
+    MAY_RUN,
     accept,
     deletion_of,
     finish,
@@ -35,7 +35,7 @@ IDS = ("call_0", "call_1", "call_2")
 DELEGATES = tuple(ToolCall(id_, "delegate", "{}") for id_ in IDS)
 
 
-async def begun(store: ConversationStore, timestamp: int = 1) -> Turn:
+async def begun(store: ConversationStore, timestamp: int = 1) -> StoredTurn:
     """Return a turn that has asked for three helpers."""
     turn = store.turns.begin([await accept(store, received(timestamp))], "question")
     asked = Message(Role.ASSISTANT, None, DELEGATES)
@@ -46,7 +46,7 @@ async def begun(store: ConversationStore, timestamp: int = 1) -> Turn:
 
 async def record(
     store: ConversationStore,
-    turn: Turn,
+    turn: StoredTurn,
     call_id: str,
     result: str,
     *,
@@ -54,7 +54,7 @@ async def record(
     images: tuple[Image, ...] = (),
 ) -> None:
     entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3)
-    await store.turns.record_result(turn.id, call_id, result, entry, helper=helper, images=images)
+    await store.turns.record_result(call_id, result, entry, helper=helper, images=images)
 
 
 async def test_a_helper_begins_with_its_task_and_goes_on_with_what_is_stored(
@@ -63,8 +63,8 @@ async def test_a_helper_begins_with_its_task_and_goes_on_with_what_is_stored(
     image = Image("image/png", b"a chart")
     async with store_at(tmp_path) as store:
         turn = await begun(store)
-        first = await store.helpers.begin(turn.id, "call_0", "add")
-        second = await store.helpers.begin(turn.id, "call_1", "look")
+        first = await store.turns.begin_helper(turn.id, "call_0", "add")
+        second = await store.turns.begin_helper(turn.id, "call_1", "look")
         assert first is not None
         assert second is not None
         assert first.messages == (Message(Role.USER, "add"),)
@@ -72,8 +72,8 @@ async def test_a_helper_begins_with_its_task_and_goes_on_with_what_is_stored(
         await store.turns.record_calls(turn.id, asked, helper=first.id)
         await record(store, turn, "call_0", "5461", helper=first.id, images=(image,))
     async with store_at(tmp_path) as store:
-        again = await store.helpers.begin(turn.id, "call_0", "another task")
-        other = await store.helpers.begin(turn.id, "call_1", "look")
+        again = await store.turns.begin_helper(turn.id, "call_0", "another task")
+        other = await store.turns.begin_helper(turn.id, "call_1", "look")
         assert again is not None
         assert again.id == first.id
         result = Message(Role.TOOL, "5461", tool_call_id="call_0", images=(image,))
@@ -85,9 +85,9 @@ async def test_a_call_that_is_not_open_has_no_helper(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         turn = await begun(store)
         await record(store, turn, "call_0", "done")
-        assert await store.helpers.begin(turn.id, "call_0", "add") is None
-        assert await store.helpers.begin(turn.id, "call_9", "add") is None
-        assert await store.helpers.begin(turn.id + 1, "call_1", "add") is None
+        assert await store.turns.begin_helper(turn.id, "call_0", "add") is None
+        assert await store.turns.begin_helper(turn.id, "call_9", "add") is None
+        assert await store.turns.begin_helper(turn.id + 1, "call_1", "add") is None
 
 
 async def test_a_yes_is_for_the_call_of_one_helper_though_all_calls_have_one_id(
@@ -98,41 +98,39 @@ async def test_a_yes_is_for_the_call_of_one_helper_though_all_calls_have_one_id(
         asked = Message(Role.ASSISTANT, None, (ToolCall("call_0", "write", "{}"),))
         approvals = []
         for call_id in IDS[:2]:
-            helper = await store.helpers.begin(turn.id, call_id, "write")
+            helper = await store.turns.begin_helper(turn.id, call_id, "write")
             assert helper is not None
             await store.turns.record_calls(turn.id, asked, helper=helper.id)
-            stored = await store.approvals.find_or_open(
-                turn.id, "call_0", chat=ADA, asker="ada", fingerprint="f", helper=helper.id
+            stored = await store.questions.find_or_open(
+                turn.id, "call_0", MAY_RUN, helper=helper.id
             )
             assert stored is not None
             approvals.append((helper.id, stored.id))
         (first, approval), (second, other) = approvals
         assert approval != other
-        await store.approvals.decide(approval, ApprovalState.YES)
-        await store.approvals.begin(turn.id, "call_0", second)
-        await store.approvals.begin(turn.id, "call_0", first)
+        await store.questions.answer(approval, "yes")
+        await store.questions.begin(turn.id, "call_0", second)
+        await store.questions.begin(turn.id, "call_0", first)
         await store.upkeep.ping()
-        states = dict(rows(tmp_path, "SELECT id, state FROM approvals"))
+        states = dict(rows(tmp_path, "SELECT id, state FROM questions"))
     assert states == {approval: "begun", other: "open"}
 
 
 async def test_a_turn_that_ends_leaves_no_call_of_a_helper_open(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         turn = await begun(store)
-        helper = await store.helpers.begin(turn.id, "call_0", "write")
+        helper = await store.turns.begin_helper(turn.id, "call_0", "write")
         assert helper is not None
         asked = Message(Role.ASSISTANT, None, (ToolCall("call_0", "write", "{}"),))
         await store.turns.record_calls(turn.id, asked, helper=helper.id)
-        await store.approvals.find_or_open(
-            turn.id, "call_0", chat=ADA, asker="ada", fingerprint="f", helper=helper.id
-        )
+        await store.questions.find_or_open(turn.id, "call_0", MAY_RUN, helper=helper.id)
         await finish(store, turn)
         open_calls = rows(
             tmp_path, "SELECT 1 FROM messages WHERE role = 'tool' AND content IS NULL"
         )
-        states = rows(tmp_path, "SELECT state FROM approvals")
+        states = rows(tmp_path, "SELECT state, answer FROM questions")
     assert open_calls == []
-    assert states == [("silence",)]
+    assert states == [("answered", "silence")]
 
 
 async def test_images_of_helpers_take_no_place_in_the_history(tmp_path: Path) -> None:
@@ -141,7 +139,7 @@ async def test_images_of_helpers_take_no_place_in_the_history(tmp_path: Path) ->
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "look", images=[shown])
         await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, DELEGATES))
-        helper = await store.helpers.begin(turn.id, "call_0", "look")
+        helper = await store.turns.begin_helper(turn.id, "call_0", "look")
         assert helper is not None
         assert helper.messages[0].images == ()
         for number in range(5):
@@ -164,7 +162,9 @@ class Conversation:
         self.messages = list(messages)
         self.helper = helper
 
-    async def step(self, store: ConversationStore, turn: Turn, words: str, random: Random) -> None:
+    async def step(
+        self, store: ConversationStore, turn: StoredTurn, words: str, random: Random
+    ) -> None:
         """Give an open call its result, or ask for further ones."""
         own = [
             place
@@ -197,7 +197,7 @@ def test_however_steps_interleave_each_conversation_stays_its_own(seed: int) -> 
             turn = await begun(store)
             conversations = [Conversation(turn.messages, None)]
             for call_id in IDS:
-                helper = await store.helpers.begin(turn.id, call_id, f"task of {call_id}")
+                helper = await store.turns.begin_helper(turn.id, call_id, f"task of {call_id}")
                 assert helper is not None
                 conversations.append(Conversation(helper.messages, helper.id))
             for number in range(60):
@@ -207,7 +207,7 @@ def test_however_steps_interleave_each_conversation_stays_its_own(seed: int) -> 
             assert resumed is not None
             assert list(resumed.messages) == of_turn.messages
             for call_id, conversation in zip(IDS, of_helpers, strict=True):
-                again = await store.helpers.begin(turn.id, call_id, "again")
+                again = await store.turns.begin_helper(turn.id, call_id, "again")
                 assert again is not None
                 assert list(again.messages) == conversation.messages
             await finish(store, turn)
@@ -215,7 +215,7 @@ def test_however_steps_interleave_each_conversation_stays_its_own(seed: int) -> 
             assert [one.tool_calls for one in past] == [one.tool_calls for one in of_turn.messages]
             (deletion,) = await store.messages.accept([deletion_of(1, 2)])
             assert deletion is not None
-            await store.messages.forget(deletion)
+            await store.changes.forget(deletion)
         assert not is_left(folder, "word-")
         assert not is_left(folder, "task of")
 

@@ -8,9 +8,8 @@ from typing import Final
 
 import pytest
 
-from bot.attestation.dstack import DstackAgent
+from bot.attestation.dstack import DstackAgent, derive_store_key
 from bot.attestation.errors import AgentError
-from bot.attestation.store_key import derive_store_key
 from bot.errors import SettingsError
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent, serving
 from tests.fakes.soft_tdx import SoftTdx
@@ -94,7 +93,7 @@ async def test_a_machine_that_names_no_key_provider_is_refused(tmp_path: Path, i
 
 async def test_without_an_agent_there_is_no_key(tmp_path: Path) -> None:
     for may_be_lost in (False, True):
-        with pytest.raises(AgentError, match=r"^STORE__KEY_SOURCE: .*socket is not there"):
+        with pytest.raises(AgentError, match=r"^STORE__KEY_SOURCE: .*socket is missing"):
             await derive_store_key(DstackAgent(tmp_path / "dstack.sock"), may_be_lost=may_be_lost)
 
 

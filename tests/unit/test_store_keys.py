@@ -21,8 +21,8 @@ async def test_a_store_opens_again_and_by_sqlites_own_derivation(key: str, tmp_p
             await store.set_metadata("name", value)
     with closing(apsw.Connection(str(path))) as database:
         database.pragma("key", key)
-        assert database.execute("SELECT value FROM facts").fetchall() == [("second",)]
-        database.execute("UPDATE facts SET value = 'third'")
+        assert database.execute("SELECT value FROM metadata").fetchall() == [("second",)]
+        database.execute("UPDATE metadata SET value = 'third'")
     async with open_store(path, key=key) as store:
         assert await store.get_metadata("name") == "third"
 

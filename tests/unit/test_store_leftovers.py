@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from conversation_store import connections, leftovers
-from conversation_store.database import Database, Execute, Row, open_database
+from conversation_store.connections import Row, Session
+from conversation_store.database import Database, open_database
 from conversation_store.errors import StoreRefused
 
 ROWS = 2_000
@@ -29,26 +30,26 @@ def word(number: int) -> str:
     return f"word{number:05d}."
 
 
-def prepare(execute: Execute) -> None:
-    execute("CREATE TABLE IF NOT EXISTS said (id INTEGER PRIMARY KEY, words TEXT)")
+def prepare(db: Session) -> None:
+    db.run("CREATE TABLE IF NOT EXISTS said (id INTEGER PRIMARY KEY, words TEXT)")
 
 
-def fill(execute: Execute) -> None:
+def fill(db: Session) -> None:
     for number in range(ROWS):
-        execute("INSERT INTO said VALUES (?, ?)", (number, word(number) + "x" * LENGTHS[number]))
+        db.run("INSERT INTO said VALUES (?, ?)", number, word(number) + "x" * LENGTHS[number])
 
 
-def delete(execute: Execute) -> None:
+def delete(db: Session) -> None:
     for number in (*DELETED_FIRST, *DELETED_THEN):
-        execute("DELETE FROM said WHERE id = ?", (number,))
+        db.run("DELETE FROM said WHERE id = ?", number)
 
 
-def say(execute: Execute, number: int) -> None:
-    execute("INSERT INTO said VALUES (?, ?)", (number, word(number)))
+def say(db: Session, number: int) -> None:
+    db.run("INSERT INTO said VALUES (?, ?)", number, word(number))
 
 
-def everything(execute: Execute) -> list[Row]:
-    return list(execute("SELECT id, words FROM said"))
+def everything(db: Session) -> list[Row]:
+    return db.run("SELECT id, words FROM said")
 
 
 def left_in(folder: Path) -> list[int]:

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from conversation_store import remembered
+from conversation_store import memory
 from conversation_store.full_text import best
-from conversation_store.models import AcceptedMessage, ChatId, Fact, NotRemembered, Turn
+from conversation_store.models import AcceptedMessage, ChatId, Fact, NotRemembered, StoredTurn
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     ADA,
     GROUP,
     accept,
     answer,
-    call,
     deletion_of,
     edit_of,
     finish,
@@ -45,7 +44,7 @@ async def remember(
 
 
 async def keep(
-    store: ConversationStore, turn: Turn, text: str, call: str, chat: ChatId = ADA
+    store: ConversationStore, turn: StoredTurn, text: str, call: str, chat: ChatId = ADA
 ) -> int:
     kept = await store.memory.remember(chat, text, turn_id=turn.id, call=call)
     assert isinstance(kept, Fact), kept
@@ -109,9 +108,9 @@ async def test_what_is_known_keeps_its_number_and_comes_from_the_latest_message(
         assert [(one.number, one.text) for one in await store.memory.of_chat(ADA)] == [
             (1, "ada SINGS")
         ]
-        await store.messages.forget(await accept(store, deletion_of(1, 3)))
+        await store.changes.forget(await accept(store, deletion_of(1, 3)))
         assert await known(store) == ["ada SINGS"]
-        await store.messages.forget(await accept(store, deletion_of(2, 4)))
+        await store.changes.forget(await accept(store, deletion_of(2, 4)))
         assert await known(store) == []
 
 
@@ -123,7 +122,7 @@ async def test_a_fact_goes_with_its_message_and_whatever_was_told_it_goes_too(
         await answer(store, received(2, "other"))
         assert texts(await recall(store, "code", 3)) == ["the code is zebra"]
         await answer(store, received(4, "last"))
-        await store.messages.forget(await accept(store, deletion_of(1, 5)))
+        await store.changes.forget(await accept(store, deletion_of(1, 5)))
         assert await known(store) == []
         assert texts(await recall(store, "code", 6)) == []
         assert await questions(store) == ["other", "last", "what?"]
@@ -135,7 +134,7 @@ async def test_a_running_turn_that_was_told_a_fact_goes_when_it_ends(tmp_path: P
         await remember(store, "the code is zebra", 1)
         turn = store.turns.begin([await accept(store, received(2, "which?"))], "which?")
         await store.memory.recall(ADA, "code", 10, turn_id=turn.id)
-        await store.messages.forget(await accept(store, deletion_of(1, 3)))
+        await store.changes.forget(await accept(store, deletion_of(1, 3)))
         (part,) = await finish(store, turn, ["it is zebra"])
         await store.outbox.mark_sent(part, 100)
         assert await questions(store) == []
@@ -145,7 +144,7 @@ async def test_a_running_turn_that_was_told_a_fact_goes_when_it_ends(tmp_path: P
 async def test_a_deleted_turn_remembers_nothing_any_more(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         turn = store.turns.begin([await accept(store, received(1))], "x")
-        await store.messages.forget(await accept(store, deletion_of(1, 2)))
+        await store.changes.forget(await accept(store, deletion_of(1, 2)))
         late = await store.memory.remember(ADA, "late", turn_id=turn.id, call="a")
         assert late is NotRemembered.KEPT_NOWHERE
         assert await known(store) == []
@@ -155,17 +154,8 @@ async def test_an_edit_forgets_what_the_old_words_had_remembered(tmp_path: Path)
     async with store_at(tmp_path) as store:
         await remember(store, "the code is zebra", 1)
         edit = await accept(store, edit_of(1, 2, "forget it"))
-        await store.messages.settle_edit(edit, answered_within_ms=HOUR_MS)
+        await store.changes.settle_edit(edit, answered_within_ms=HOUR_MS)
         assert await known(store) == []
-        assert not rows(tmp_path, "SELECT * FROM remembered_from")
-
-
-async def test_a_turn_that_no_message_began_remembers_as_of_its_beginning(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        turn = store.turns.begin([await accept(store, received(1))], "x")
-        await store.upkeep.ping()
-        rows(tmp_path, "DELETE FROM inbox")
-        assert await keep(store, turn, "x", "a") == 1
 
 
 async def test_a_stopped_turn_has_remembered_nothing(tmp_path: Path) -> None:
@@ -173,21 +163,8 @@ async def test_a_stopped_turn_has_remembered_nothing(tmp_path: Path) -> None:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "x")
         await store.memory.remember(ADA, "the code is zebra", turn_id=turn.id, call="a")
-        await store.messages.stop([accepted.id])
+        await store.changes.stop([accepted.id])
         assert await known(store) == []
-
-
-async def test_what_was_said_before_that_is_a_source_as_well(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1, "My office door opens with zebra 4711"))
-        await answer(store, received(2, "The door is green"))
-        text = "The office door opens with zebra 4711"
-        await remember(store, text, 3, said="remember that")
-        await store.messages.forget(await accept(store, deletion_of(2, 4)))
-        assert await known(store) == [text]
-        await store.messages.forget(await accept(store, deletion_of(1, 5)))
-        assert await known(store) == []
-    assert not is_left(tmp_path, "4711")
 
 
 async def test_what_was_told_a_fact_goes_even_where_that_was_struck_before(tmp_path: Path) -> None:
@@ -196,58 +173,51 @@ async def test_what_was_told_a_fact_goes_even_where_that_was_struck_before(tmp_p
         await recall(store, "code", 2)
         await store.memory.forget(ADA, 1)
         assert await questions(store) == ["the code is zebra", "what?"]
-        await store.messages.forget(await accept(store, deletion_of(1, 3)))
+        await store.changes.forget(await accept(store, deletion_of(1, 3)))
         assert await questions(store) == []
     assert not is_left(tmp_path, "zebra")
 
 
-async def test_a_fact_from_a_turn_that_was_told_another_keeps_its_own_time(tmp_path: Path) -> None:
+async def test_fact_disappears_with_facts_that_its_turn_was_told(tmp_path: Path) -> None:
     soon = now_ms() + HOUR_MS
     async with store_at(tmp_path) as store:
         await remember(store, "the code is zebra", 1, expires_at=soon)
-        turn = store.turns.begin([await accept(store, received(2))], "my bike is very green")
+        turn = store.turns.begin([await accept(store, received(2))], "shorten that")
         await store.memory.recall(ADA, "code", 10, turn_id=turn.id)
-        await store.memory.remember(ADA, "The bike is green", turn_id=turn.id, call="a")
+        await store.memory.remember(ADA, "Code: zebra", turn_id=turn.id, call="a")
         await finish(store, turn)
         await store.upkeep.expire(soon)
-        assert await known(store) == ["The bike is green"]
-        assert await questions(store) == []
-        await store.messages.forget(await accept(store, deletion_of(2, 3)))
         assert await known(store) == []
+        assert await questions(store) == []
+    assert not is_left(tmp_path, "zebra")
 
 
-async def test_a_fact_that_is_put_in_other_words_goes_with_the_message_of_the_first(
-    tmp_path: Path,
-) -> None:
+async def test_fact_is_deleted_with_facts_that_its_turn_was_told(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await remember(store, "the office door opens with zebra 4711", 1)
-        await remember(store, "Door: zebra 4711", 2, said="shorten what you know")
+        turn = store.turns.begin([await accept(store, received(2))], "shorten what you know")
+        await store.memory.recall(ADA, "door", 10, turn_id=turn.id)
+        await store.memory.remember(ADA, "Door: zebra 4711", turn_id=turn.id, call="a")
+        await finish(store, turn)
         await store.turns.clear(ADA)
-        await store.messages.forget(await accept(store, deletion_of(1, 3)))
+        await store.changes.forget(await accept(store, deletion_of(1, 3)))
         assert await known(store) == []
     assert not is_left(tmp_path, "4711")
 
 
-async def test_arguments_that_the_audit_keeps_go_with_a_timer_after_a_clear_as_well(
-    tmp_path: Path,
-) -> None:
-    soon = now_ms() + HOUR_MS
-    async with store_at(tmp_path) as store:
-        turn = store.turns.begin([await accept(store, received(1, expires_at=soon))], "x")
-        await call(store, turn, "5461")
-        await finish(store, turn)
-        await store.turns.clear(ADA)
-        assert rows(tmp_path, "SELECT arguments FROM audit") == [(None,)]
-
-
-async def test_a_fact_disappears_with_the_earliest_of_its_messages(tmp_path: Path) -> None:
+async def test_fact_disappears_with_the_earliest_of_its_messages(tmp_path: Path) -> None:
     soon, later = now_ms() + HOUR_MS, now_ms() + 2 * HOUR_MS
     async with store_at(tmp_path) as store:
-        await answer(store, received(1, "the code is zebra", expires_at=soon))
-        await remember(store, "code is zebra", 2, said="remember that", expires_at=later)
-        assert texts(await recall(store, "code", 3)) == ["code is zebra"]
+        pieces = [
+            await accept(store, received(number, expires_at=at))
+            for number, at in ((1, soon), (2, later))
+        ]
+        turn = store.turns.begin(pieces, "the code is zebra")
+        await keep(store, turn, "the code is zebra", "a")
+        await finish(store, turn)
+        assert texts(await recall(store, "code", 3)) == ["the code is zebra"]
         assert (await store.upkeep.expire()).next_at == soon
-        assert await known(store) == ["code is zebra"]
+        assert await known(store) == ["the code is zebra"]
         await store.upkeep.expire(soon)
         assert await questions(store) == []
     assert not is_left(tmp_path, "zebra")
@@ -283,7 +253,7 @@ async def test_a_fact_outlives_a_clear_and_goes_with_its_message_all_the_same(
         await remember(store, "the cat is a tiger", 2)
         await store.turns.clear(ADA)
         assert len(await known(store)) == 2
-        await store.messages.forget(await accept(store, deletion_of(2, 3)))
+        await store.changes.forget(await accept(store, deletion_of(2, 3)))
         assert await known(store) == ["the code is zebra"]
         await store.upkeep.expire(now_ms() + HOUR_MS)
         assert await known(store) == []
@@ -326,7 +296,7 @@ async def test_a_memory_that_is_off_neither_learns_nor_tells(tmp_path: Path) -> 
 async def test_a_chat_has_a_bounded_number_of_facts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remembered, "MAX_FACTS", 3)
+    monkeypatch.setattr(memory, "MAX_FACTS", 3)
     async with store_at(tmp_path) as store:
         turn = store.turns.begin([await accept(store, received(1))], "x")
         assert [await keep(store, turn, f"fact {n}", f"{n}") for n in (1, 2, 3)] == [1, 2, 3]

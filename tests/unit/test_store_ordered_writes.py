@@ -9,7 +9,8 @@ from threading import Event
 
 import pytest
 
-from conversation_store.database import Database, Execute, open_database
+from conversation_store.connections import Session
+from conversation_store.database import Database, open_database
 from conversation_store.errors import StoreFailed
 
 BOUND_SECONDS = 5.0
@@ -17,8 +18,8 @@ BOUND_SECONDS = 5.0
 
 @asynccontextmanager
 async def database_in(folder: Path) -> AsyncIterator[Database]:
-    def prepare(execute: Execute) -> None:
-        execute("CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, word TEXT UNIQUE)")
+    def prepare(db: Session) -> None:
+        db.run("CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, word TEXT UNIQUE)")
 
     async with (
         asyncio.timeout(BOUND_SECONDS),
@@ -27,13 +28,13 @@ async def database_in(folder: Path) -> AsyncIterator[Database]:
         yield database
 
 
-def insert(execute: Execute, word: str) -> int:
-    ((number,),) = execute("INSERT INTO rows (word) VALUES (?) RETURNING id", (word,))
+def insert(db: Session, word: str) -> int:
+    number = db.value("INSERT INTO rows (word) VALUES (?) RETURNING id", word)
     return int(number)
 
 
-def words(execute: Execute) -> list[str]:
-    return [word for (word,) in execute("SELECT word FROM rows ORDER BY id")]
+def words(db: Session) -> list[str]:
+    return [word for (word,) in db.run("SELECT word FROM rows ORDER BY id")]
 
 
 async def test_the_result_is_there_while_the_commit_is_held_up_and_reads_wait_for_it(
@@ -41,11 +42,11 @@ async def test_the_result_is_there_while_the_commit_is_held_up_and_reads_wait_fo
 ) -> None:
     go_on = Event()
 
-    def hold(_: Execute) -> None:
+    def hold(_: Session) -> None:
         assert go_on.wait(BOUND_SECONDS)
 
     async with database_in(tmp_path) as database, asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(database.write_ordered(lambda execute: insert(execute, "a")))
+        first = tasks.create_task(database.write_ordered(lambda db: insert(db, "a")))
         held = tasks.create_task(database.write(hold))
         assert await first == 1
         assert not held.done()
@@ -69,11 +70,11 @@ async def test_a_later_write_is_never_on_disk_without_the_ordered_one(tmp_path: 
 
 async def test_a_failing_neighbour_changes_neither_its_result_nor_its_row(tmp_path: Path) -> None:
     async with database_in(tmp_path) as database:
-        await database.write(lambda execute: insert(execute, "taken"))
+        await database.write(lambda db: insert(db, "taken"))
         results = await asyncio.gather(
-            database.write_ordered(lambda execute: insert(execute, "a")),
-            database.write(lambda execute: insert(execute, "taken")),
-            database.write_ordered(lambda execute: insert(execute, "b")),
+            database.write_ordered(lambda db: insert(db, "a")),
+            database.write(lambda db: insert(db, "taken")),
+            database.write_ordered(lambda db: insert(db, "b")),
             return_exceptions=True,
         )
         assert isinstance(results[1], Exception)
@@ -83,23 +84,23 @@ async def test_a_failing_neighbour_changes_neither_its_result_nor_its_row(tmp_pa
 
 async def test_an_error_of_its_own_reaches_whoever_waits(tmp_path: Path) -> None:
     async with database_in(tmp_path) as database:
-        await database.write_ordered(lambda execute: insert(execute, "a"))
+        await database.write_ordered(lambda db: insert(db, "a"))
         with pytest.raises(Exception, match="UNIQUE"):
-            await database.write_ordered(lambda execute: insert(execute, "a"))
+            await database.write_ordered(lambda db: insert(db, "a"))
         assert await database.read(words) == ["a"]
 
 
 async def test_a_failure_after_its_result_was_given_ends_the_writer(tmp_path: Path) -> None:
     runs = 0
 
-    def fails_when_run_again(execute: Execute) -> int:
+    def fails_when_run_again(db: Session) -> int:
         nonlocal runs
         runs += 1
         if runs > 1:
             raise StoreFailed("the database is damaged")
-        return insert(execute, "a")
+        return insert(db, "a")
 
-    def fails(_: Execute) -> None:
+    def fails(_: Session) -> None:
         raise ValueError
 
     async def use_it_until_it_ends() -> None:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from conversation_store.heard import OVERHEARD_BYTES, OVERHEARD_ROWS
 from conversation_store.models import ChatId
-from conversation_store.overheard import OVERHEARD_BYTES, OVERHEARD_ROWS
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     GROUP,
@@ -86,7 +86,7 @@ async def test_a_turn_that_does_not_answer_leaves_what_it_was_told_to_the_next(
             await accept(store, received(number, chat=GROUP)) for number in (2, 3, 4)
         ]
         store.turns.begin([first], "q", overheard=await store.messages.overheard(GROUP))
-        await store.messages.stop([first.id])
+        await store.changes.stop([first.id])
         assert await texts(store) == ["small talk"]
         store.turns.begin([second], "q", overheard=await store.messages.overheard(GROUP))
         await store.turns.answer(second, ["Sorry."], outcome="bug")
@@ -110,6 +110,6 @@ async def test_what_was_said_to_others_is_deleted_from_an_unsent_answer_whose_qu
         told = await store.messages.overheard(GROUP)
         await finish(store, store.turns.begin([question], "?", overheard=told), ["secret words"])
         edit = await accept(store, edit_of(2, 3, "what was that?", GROUP, author="ben"))
-        await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-        await store.messages.forget(await accept(store, deletion_of(1, 4, GROUP)))
+        await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        await store.changes.forget(await accept(store, deletion_of(1, 4, GROUP)))
         assert not is_left(tmp_path, "secret")

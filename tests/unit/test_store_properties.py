@@ -102,14 +102,14 @@ class Chat:
         is_question = self.dice.random() < 0.3  # words to others that are now to the bot
         known = await self.store.messages.find_target(said) is not None
         if not (known or is_question) and await self.store.messages.knows_target(said):
-            await self.store.messages.edit_overheard(said)
+            await self.store.changes.edit_overheard(said)
             return
         edit = await accept(self.store, said)
         found = await self.store.messages.find_target(edit.message)
         if found in self.waiting:
-            self.waiting[found] = await self.store.messages.merge_edit(edit, self.waiting[found])
+            self.waiting[found] = await self.store.changes.merge_edit(edit, self.waiting[found])
             return
-        outcome, edit = await self.store.messages.settle_edit(
+        outcome, edit = await self.store.changes.settle_edit(
             edit, answered_within_ms=TEN_MINUTES_MS
         )
         if outcome in {EditOutcome.ANSWERED, EditOutcome.UNKNOWN}:
@@ -120,7 +120,7 @@ class Chat:
             return
         target = self.dice.choice(sorted(self.words))
         deletion = await accept(self.store, deletion_of(target, self.tick(), GROUP))
-        for closed in await self.store.messages.forget(deletion):
+        for closed in (await self.store.changes.forget(deletion)).closed:
             del self.waiting[closed]
         self.forgotten += self.words.pop(target)
 

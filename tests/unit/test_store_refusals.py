@@ -10,8 +10,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from bot.messaging.signal_daemon import DaemonTimeouts
-from conversation_store.database import MAX_RETRY_SECONDS, Execute, open_database
+from bot.signal.signal_daemon import DaemonTimeouts
+from conversation_store.connections import Session
+from conversation_store.database import MAX_RETRY_SECONDS, open_database
 from conversation_store.errors import StoreFailed, StoreRefused
 from conversation_store.store import open_store
 
@@ -29,23 +30,23 @@ def refusing_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def prepare(execute: Execute) -> None:
-    execute("CREATE TABLE numbers (number INTEGER UNIQUE, padding TEXT)")
+def prepare(db: Session) -> None:
+    db.run("CREATE TABLE numbers (number INTEGER UNIQUE, padding TEXT)")
 
 
-def put(execute: Execute, number: int) -> None:
-    execute("INSERT INTO numbers VALUES (?, ?)", (number, "x" * LIMIT_BYTES))
+def put(db: Session, number: int) -> None:
+    db.run("INSERT INTO numbers VALUES (?, ?)", number, "x" * LIMIT_BYTES)
 
 
-def numbers(execute: Execute) -> list[int]:
-    return [number for (number,) in execute("SELECT number FROM numbers ORDER BY rowid")]
+def numbers(db: Session) -> list[int]:
+    return [number for (number,) in db.run("SELECT number FROM numbers ORDER BY rowid")]
 
 
 async def test_what_the_disk_refuses_is_written_in_its_order_once_it_takes_it(
     tmp_path: Path,
 ) -> None:
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
-        await database.write(lambda execute: put(execute, 0))
+        await database.write(lambda db: put(db, 0))
         async with asyncio.TaskGroup() as tasks:
             with refusing_disk():
                 for number in range(1, 40):
@@ -86,15 +87,15 @@ async def test_what_hinders_one_attempt_is_named_and_waited_for(
 ) -> None:
     attempts = 0
 
-    def put_at_the_second_attempt(execute: Execute) -> None:
+    def put_at_the_second_attempt(db: Session) -> None:
         nonlocal attempts
         attempts += 1
         try:
             if attempts == 1:
-                list(execute(hindrance))
-            put(execute, 1)
+                db.run(hindrance)
+            put(db, 1)
         finally:
-            list(execute("PRAGMA query_only = OFF"))
+            db.run("PRAGMA query_only = OFF")
 
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
         write = asyncio.ensure_future(database.write(put_at_the_second_attempt))
@@ -105,7 +106,7 @@ async def test_what_hinders_one_attempt_is_named_and_waited_for(
 
 async def test_a_bug_among_what_was_refused_takes_no_neighbour_along(tmp_path: Path) -> None:
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
-        await database.write(lambda execute: put(execute, 0))
+        await database.write(lambda db: put(db, 0))
         with refusing_disk():
             writes = [
                 asyncio.ensure_future(database.write(partial(put, number=number)))
@@ -125,7 +126,7 @@ async def test_deleted_words_wait_in_the_log_while_the_disk_refuses_to_empty_it(
     tmp_path: Path,
 ) -> None:
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
-        await database.write(lambda execute: put(execute, 0))
+        await database.write(lambda db: put(db, 0))
         with refusing_disk():
             assert not await database.scrub()
         assert await database.scrub()
@@ -146,9 +147,9 @@ async def test_what_is_refused_to_the_end_is_told_to_whoever_waits(
     # Nobody waits for the next attempt.
     monkeypatch.setattr("conversation_store.database.FIRST_RETRY_SECONDS", 3_600.0)
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
-        await database.write(lambda execute: put(execute, 0))
+        await database.write(lambda db: put(db, 0))
         with refusing_disk():
-            write = asyncio.ensure_future(database.write(lambda execute: put(execute, 1)))
+            write = asyncio.ensure_future(database.write(lambda db: put(db, 1)))
             await database.refusal_other_than(None)
             database.close()
             with pytest.raises(StoreRefused):
@@ -182,7 +183,7 @@ async def test_commits_tell_how_many_writes_they_took_and_what_was_refused_tells
 async def test_what_cannot_be_read_is_no_reason_to_restore_at_once(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with open_database(path, None, prepare=prepare) as database:
-        await database.write(lambda execute: put(execute, 1))
+        await database.write(lambda db: put(db, 1))
     with path.open("r+b") as file:
         file.seek(LIMIT_BYTES)  # behind the page that says what there is
         file.write(b"\xff" * (path.stat().st_size - LIMIT_BYTES))

@@ -1,11 +1,11 @@
 """Reminders in the store: added once, moved with a clock that was wrong, and gone with a copy."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from conversation_store import backup
-from conversation_store.models import AcceptedMessage, StoredReminder
-from conversation_store.store import ConversationStore, open_store
+from conversation_store.models import AcceptedMessage, NewReminder, StoredReminder
+from conversation_store.store import ConversationStore
 from tests.unit.stores import ADA, accept, now_ms, received, rows, store_at
 
 HOUR_MS = 3_600_000
@@ -15,16 +15,20 @@ DAY_MS = 24 * HOUR_MS
 async def add(
     store: ConversationStore, asked: AcceptedMessage, call: str, due_at: int, **more: str | None
 ) -> StoredReminder | None:
+    if await store.turns.find(asked.id) is None:
+        store.turns.begin([asked], "remind me")
     return await store.reminders.add(
-        person="ada",
-        chat=ADA,
+        "ada",
+        ADA,
+        NewReminder(
+            is_question=False,
+            text="Call mum",
+            local_at=more.get("local_at"),
+            repeat=more.get("repeat"),
+            due_at=due_at,
+        ),
         turn=asked.id,
         call=call,
-        is_question=False,
-        text="Call mum",
-        local_at=more.get("local_at"),
-        repeat=more.get("repeat"),
-        due_at=due_at,
         at_most=3,
     )
 
@@ -48,7 +52,7 @@ async def test_a_call_that_runs_again_after_a_crash_adds_nothing(tmp_path: Path)
 async def test_nothing_is_added_for_a_message_that_is_gone(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         asked = await accept(store, received(1))
-        await store.messages.stop([asked.id])
+        await store.changes.stop([asked.id])
         assert await add(store, asked, "call_0", now_ms() + HOUR_MS) is None
 
 
@@ -76,42 +80,6 @@ async def test_questions_of_one_person_at_one_time_are_all_asked(tmp_path: Path)
             assert await store.reminders.ask(one, None, now_ms()) is not None
         found = rows(tmp_path, "SELECT timestamp FROM inbox WHERE kind = 'scheduled'")
         assert found == [(5_000,), (5_001,), (5_002,)]
-
-
-async def test_a_clock_that_was_ahead_moves_local_times_by_whole_days_alone(
-    tmp_path: Path,
-) -> None:
-    ahead = timedelta(days=31, minutes=4)
-    now = datetime.now(UTC).replace(microsecond=0)
-    late, minutes = now + ahead, now + timedelta(minutes=4)
-    path = tmp_path / "store.db"
-
-    async def made_at(clock: datetime, call: str, due: datetime, **more: str) -> None:
-        async with open_store(path, clock=clock.timestamp) as store:
-            asked = await accept(store, received(sum(map(ord, call))))
-            at = int(due.timestamp() * 1_000)
-            local = due.replace(tzinfo=None).isoformat()
-            local_at = None if call == "moment" else local
-            await add(store, asked, call, at, local_at=local_at, **more)
-
-    due = late + timedelta(hours=5)
-    await made_at(late, "moment", due)
-    await made_at(late, "local", due)
-    await made_at(late, "series", due, repeat="FREQ=WEEKLY")
-    async with open_store(path, clock=now.timestamp) as store:
-        await store.upkeep.set_back()
-        found = await store.reminders.of("ada", ADA)
-    moment, local, series = sorted(found, key=lambda one: one.number)
-    assert moment.due_at == int((now + timedelta(hours=5)).timestamp() * 1_000)
-    assert local.local_at == (due - timedelta(days=31)).replace(tzinfo=None).isoformat()
-    assert series.local_at == (due - timedelta(days=28)).replace(tzinfo=None).isoformat()
-    async with open_store(tmp_path / "other.db", clock=minutes.timestamp) as store:
-        asked = await accept(store, received(1))
-        await add(store, asked, "call_0", now_ms() + HOUR_MS, local_at="2036-01-01T09:00:00")
-    async with open_store(tmp_path / "other.db", clock=now.timestamp) as store:
-        await store.upkeep.set_back()
-        (same,) = await store.reminders.of("ada", ADA)
-    assert same.local_at == "2036-01-01T09:00:00"
 
 
 async def test_whoever_goes_back_to_a_copy_says_nothing_that_may_have_been_said(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from conversation_store.models import AcceptedMessage, FurtherDate, StoredReminder
+from conversation_store.models import AcceptedMessage, FurtherDate, NewReminder, StoredReminder
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     ADA,
@@ -32,17 +32,15 @@ async def set_one(
     """Let a message that is answered set a reminder; its timestamp is 1."""
     asked = await accept(store, received(1, expires_at=expires_at))
     turn = store.turns.begin([asked], "please")
-    reminder = await store.reminders.add(
-        person="ada", chat=ADA, turn=asked.id, call="call_0", is_question=is_question,
-        text=f"A {SECRET}", local_at=None, repeat=None, due_at=now_ms(), at_most=9,
-    )  # fmt: skip
+    new = NewReminder(is_question, f"A {SECRET}", None, None, now_ms())
+    reminder = await store.reminders.add("ada", ADA, new, turn=asked.id, call="c", at_most=9)
     assert reminder is not None
     await finish(store, turn)
     return reminder
 
 
 async def take_back(store: ConversationStore) -> tuple[int, ...]:
-    return await store.messages.forget(await accept(store, deletion_of(1, 99)))
+    return (await store.changes.forget(await accept(store, deletion_of(1, 99)))).closed
 
 
 async def run_of(store: ConversationStore, question: StoredReminder) -> AcceptedMessage:
@@ -135,7 +133,7 @@ async def test_a_turn_with_a_reminder_s_words_is_no_older_than_the_reminder_may_
         await finish(store, turn)
         await store.reminders.cancel("ada", ADA, reminder.number)
         await store.upkeep.purge(now_ms() + 31 * DAY_MS)
-        assert not rows(tmp_path, "SELECT 1 FROM reminded UNION SELECT 1 FROM turns")
+        assert not rows(tmp_path, "SELECT 1 FROM turns")
 
 
 async def test_other_turns_stay(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ async def test_the_old_words_of_what_waits_go_with_an_edit(tmp_path: Path) -> No
         store.turns.begin([waits], SECRET)
         edit = await accept(store, edit_of(1, 2, "hello"))
         assert is_left(tmp_path, SECRET)
-        await store.messages.merge_edit(edit, waits)
+        await store.changes.merge_edit(edit, waits)
         await leaves(tmp_path, SECRET)
 
 
@@ -54,7 +54,7 @@ async def test_the_old_words_of_what_was_answered_go_with_an_edit(tmp_path: Path
     async with store_at(tmp_path) as store:
         await answer(store, received(1, SECRET))
         edit = await accept(store, edit_of(1, 2, "hello"))
-        settled, _ = await store.messages.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        settled, _ = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
         assert settled is EditOutcome.ANSWERED
         await leaves(tmp_path, SECRET)
 
@@ -63,7 +63,7 @@ async def test_an_edit_that_comes_too_late_leaves_none_of_its_words(tmp_path: Pa
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "hello"))
         edit = await accept(store, edit_of(1, 2, SECRET))
-        settled, _ = await store.messages.settle_edit(edit, answered_within_ms=-1)
+        settled, _ = await store.changes.settle_edit(edit, answered_within_ms=-1)
         assert settled is EditOutcome.TOO_LATE
         await leaves(tmp_path, SECRET)
 
@@ -94,7 +94,7 @@ async def stopped(store: ConversationStore, expires_at: int | None = None) -> No
     accepted = await accept(store, received(1, SECRET, expires_at=expires_at))
     turn = store.turns.begin([accepted], SECRET)
     await call(store, turn, ANSWER)
-    await store.messages.stop([accepted.id])
+    await store.changes.stop([accepted.id])
 
 
 @pytest.mark.parametrize("how", [answered, told, stopped])

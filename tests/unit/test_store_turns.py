@@ -17,8 +17,8 @@ from conversation_store.models import (
     StyleRange,
     TextStyle,
 )
-from conversation_store.sections.turns import MAX_IMAGES_OF_RESULTS
-from conversation_store.sections.upkeep import DAY_MS
+from conversation_store.turns import MAX_IMAGES_OF_RESULTS
+from conversation_store.upkeep import DAY_MS
 from tests.unit.stores import (
     ADA,
     CALL,
@@ -115,7 +115,7 @@ async def test_stopping_a_turn_closes_its_pieces(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         pieces = [await accept(store, received(number)) for number in (1, 2)]
         store.turns.begin(pieces, "secret plan", images=[IMAGE], notices=["secret voice"])
-        await store.messages.stop([pieces[0].id])
+        await store.changes.stop([pieces[0].id])
         assert await waiting(store) == []
     assert not is_left(tmp_path, "secret")
     assert not is_left(tmp_path, "a cat")
@@ -148,9 +148,9 @@ async def test_an_answer_keeps_styles_and_quote_until_it_is_sent(tmp_path: Path)
         "bold words", (StyleRange(0, 4, TextStyle.BOLD), StyleRange(2, 6, TextStyle.ITALIC))
     )
     async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1))
+        accepted = await accept(store, received(1, chat=GROUP))
         turn = store.turns.begin([accepted], "q")
-        sent = await finish(store, turn, [styled, "plain"], quote=QUOTE, always_quote=True)
+        sent = await finish(store, turn, [styled, "plain"], quote=QUOTE)
         assert [part.quote for part in sent] == [QUOTE, None]
     async with store_at(tmp_path) as store:
         assert (await store.messages.unfinished()).outgoing == sent
@@ -235,15 +235,17 @@ async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_p
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "secret")
         await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
-        assert await store.messages.forget(await accept(store, deletion_of(1, 2))) == (accepted.id,)
-        entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00", "ok", 3, "secret")
+        forgotten = await store.changes.forget(await accept(store, deletion_of(1, 2)))
+        assert forgotten.closed == (accepted.id,)
+
+        entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00", "ok", 3)
         await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "secret", (CALL,)))
-        await store.turns.record_result(turn.id, CALL.id, "secret", entry, files=[file])
+        await store.turns.record_result(CALL.id, "secret", entry, files=[file])
         assert await finish(store, turn, ["secret"]) == ()
         assert await store.turns.answer(accepted, ["secret"], outcome="bug") == ()
         store.turns.begin([accepted], "secret")
         await store.upkeep.ping()
-        assert rows(tmp_path, "SELECT tool, arguments FROM audit") == [("calculate", None)]
+        assert rows(tmp_path, "SELECT tool FROM audit") == [("calculate",)]
         for table in ("turns", "messages", "outbox", "turn_files", "exchanges"):
             assert rows(tmp_path, f"SELECT * FROM {table}") == []
     assert not is_left(tmp_path, "secret")
@@ -338,7 +340,7 @@ async def test_what_is_dropped_and_still_on_its_way_is_not_taken_for_what_came_a
     async with store_at(tmp_path) as store:
         question = await accept(store, received(1, "secret"))
         dropped = await finish(store, store.turns.begin([question], "secret"), ["to be dropped"])
-        await store.messages.forget(await accept(store, deletion_of(1, 2)))
+        await store.changes.forget(await accept(store, deletion_of(1, 2)))
         other = await accept(store, received(3, "other"))
         parts = await finish(store, store.turns.begin([other], "other"), ["to be sent"])
         await mark(store, dropped, 100)
@@ -359,5 +361,22 @@ async def test_the_files_of_a_turn_that_was_stopped_are_not_kept(tmp_path: Path)
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "draw")
         await call(store, turn, "drawn", files=[Attachment("a.png", "image/png", b"a cat")])
-        await store.messages.stop([accepted.id])
+        await store.changes.stop([accepted.id])
         assert rows(tmp_path, "SELECT * FROM turn_files") == []
+
+
+async def test_failed_results_are_known_after_a_restart(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1))
+        turn = store.turns.begin([accepted], "hello")
+        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+        entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "timeout", 3)
+        await store.turns.record_result(CALL.id, "It took too long.", entry)
+    async with store_at(tmp_path) as store:
+        (unfinished,) = (await store.messages.unfinished()).accepted
+        resumed = await store.turns.resume(unfinished)
+        assert resumed is not None
+        assert [message.failed for message in resumed.messages] == [False, False, True]
+        await finish(store, resumed)
+        (told,) = (await store.turns.history(ADA, max_bytes=10_000)).turns
+        assert [message.failed for message in told] == [False, False, True, False]

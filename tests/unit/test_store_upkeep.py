@@ -3,13 +3,21 @@
 import asyncio
 from pathlib import Path
 
+import apsw
 import pytest
 from structlog.testing import capture_logs
 
-from bot.dispatch.background import upkeep
+from bot.chat import upkeep
+from conversation_store import deletion, outbox, schema
 from conversation_store.backup import BEFORE_UPGRADE
+from conversation_store.connections import Row, Session, Value
 from conversation_store.models import ExchangeState, NewExchange, ReceivedMessage
-from conversation_store.sections.upkeep import DAY_MS, DUPLICATES_KNOWN_DAYS, MIN_FREE_PAGES
+from conversation_store.upkeep import (
+    DAY_MS,
+    DUPLICATES_KNOWN_DAYS,
+    MIN_FREE_PAGES,
+    NEXT_EXPIRY_SQL,
+)
 from tests.unit.stores import (
     ADA,
     GROUP,
@@ -168,3 +176,35 @@ async def test_what_cannot_be_deleted_stays_for_another_hour_and_ends_nothing(
                 assert not tending.done()
                 tending.cancel()
     assert [one["event"] for one in logged] == ["store.copy_stays"]
+
+
+class RecordingSession(Session):
+    """Keeps the statements that it runs."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        super().__init__(connection)
+        self.statements: dict[str, int] = {}
+
+    def run(self, sql: str, *values: Value) -> list[Row]:
+        self.statements[sql] = len(values)
+        return super().run(sql, *values)
+
+
+def test_deletion_and_expiry_find_their_rows_by_indexes() -> None:
+    connection = apsw.Connection(":memory:")
+    db = RecordingSession(connection)
+    schema.create(db)
+    db.statements.clear()
+    deletion.forget(db, [1], [2])
+    deletion.end(db, 1)
+    outbox.expire(db, 1)
+    db.run(NEXT_EXPIRY_SQL, 1)
+    large = {"audit", "inbox", "messages", "outbox", "turns"}
+    scanned = {
+        (words[1], sql)
+        for sql, values in db.statements.items()
+        for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * values)
+        if (words := step.split())[0] == "SCAN" and words[1] in large and "USING" not in words
+    }
+    connection.close()
+    assert not scanned

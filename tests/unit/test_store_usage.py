@@ -27,17 +27,21 @@ async def test_a_day_begins_at_nothing_and_a_month_later_it_is_gone(tmp_path: Pa
         store.usage.add([TokenSpend(BEN, CHAT, "second", 100, 0)])
         await store.upkeep.ping()  # behind it, what waits for nothing is stored
         assert await store.usage.spent_today(ADA) == 19
-        assert await store.usage.of_person(ADA, 1) == {"default": TokenSum(12, 7, 1)}
-        assert await store.usage.of_all(1) == (TokenSum(112, 7, 1), 2)
+        assert await store.usage.of_person(ADA, 1) == {
+            "default": TokenSum(12, 7, is_estimated=True)
+        }
+        assert await store.usage.of_all(1) == (TokenSum(112, 7, is_estimated=True), 2)
         clock.now += DAY_SECONDS
         assert await store.usage.spent_today(ADA) == 0
         assert await store.usage.of_person(ADA, 1) == {}
-        assert await store.usage.of_person(ADA, 30) == {"default": TokenSum(12, 7, 1)}
+        assert await store.usage.of_person(ADA, 30) == {
+            "default": TokenSum(12, 7, is_estimated=True)
+        }
         await store.upkeep.purge()
         assert (await store.usage.of_all(40))[1] == 2
         clock.now += 30 * DAY_SECONDS
         await store.upkeep.purge()
-        assert await store.usage.of_all(40) == (TokenSum(0, 0, 0), 0)
+        assert await store.usage.of_all(40) == (TokenSum(0, 0), 0)
 
 
 async def test_what_was_counted_survives_a_restart(tmp_path: Path) -> None:
@@ -67,7 +71,7 @@ async def test_it_is_counted_with_the_turn_and_stays_when_the_chat_is_cleared(
 async def test_what_a_deleted_question_took_counts(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         turn = store.turns.begin([await accept(store, received(1))], "hello")
-        await store.messages.forget(await accept(store, deletion_of(1, 2)))
+        await store.changes.forget(await accept(store, deletion_of(1, 2)))
         asked = Message(Role.ASSISTANT, None, (CALL,))
         await store.turns.record_calls(
             turn.id, asked, spent=[TokenSpend(ADA, CHAT, "default", 1, 1)]

@@ -1,55 +1,23 @@
 """How a turn is stopped and changed at any moment, and what it says came of that."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from bot.dispatch.background.file_cleanup import FileCleanup
-from bot.dispatch.mailboxes import Job, Mailboxes
-from bot.dispatch.turns.running import TurnChanged, Turns, TurnStopped
-from bot.dispatch.turns.suspended import SuspendedTurns
-from conversation_store.models import AcceptedMessage, ReceivedFile
-from conversation_store.store import ConversationStore
-from tests.fakes.partial_messenger import PartialMessenger
-from tests.unit.stores import ADA, accept, received, store_at, waiting
-
-LATER = 1_000
-"""The id of a !stop that came after everything else."""
+from bot.chat.turns import RunningTurn, TurnChanged, TurnStopped
+from conversation_store.models import AcceptedMessage
+from tests.unit.stores import received
 
 
-class NoFiles(PartialMessenger):
-    """A Signal side that has no files."""
-
-    async def discard_file(self, file: ReceivedFile) -> None: ...
+def pieces(count: int = 1) -> list[AcceptedMessage]:
+    return [AcceptedMessage(number, received(number)) for number in range(1, count + 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Turns of one chat, and where its messages wait."""
-
-    turns: Turns
-    mailboxes: Mailboxes
-    store: ConversationStore
-    pieces: list[AcceptedMessage]
-
-
-def _never(_: object) -> None:
-    raise AssertionError("No turn waits for people here.")
-
-
-@asynccontextmanager
-async def place(folder: Path, *, pieces: int = 1) -> AsyncIterator[Place]:
-    async with store_at(folder) as store, asyncio.TaskGroup() as tasks:
-        mailboxes = Mailboxes(tasks)
-        waiting = SuspendedTurns(store, queue=_never, forget=_never)
-        turns = Turns(mailboxes, store, FileCleanup(NoFiles()), waiting)
-        accepted = [await accept(store, received(number)) for number in range(1, pieces + 1)]
-        yield Place(turns, mailboxes, store, accepted)
+def places() -> asyncio.Semaphore:
+    return asyncio.Semaphore(1)
 
 
 def told_while_it_ends(tell: Callable[[], object]) -> Callable[[], Coroutine[Any, Any, str]]:
@@ -62,78 +30,51 @@ def told_while_it_ends(tell: Callable[[], object]) -> Callable[[], Coroutine[Any
     return work
 
 
-async def test_who_changes_a_turn_at_the_moment_when_it_is_done_has_it_begin_afresh(
-    tmp_path: Path,
-) -> None:
-    async with place(tmp_path) as here:
-        (piece,) = here.pieces
-        revised = replace(piece, message=replace(piece.message, text="other words"))
-        with pytest.raises(TurnChanged):
-            await here.turns.run(
-                ADA, here.pieces, told_while_it_ends(lambda: here.turns.revise(revised))
-            )
-        assert here.pieces == [revised]
-        assert not here.turns.revise(revised)
+async def test_turn_begins_afresh_if_it_is_changed_at_the_moment_when_it_is_done() -> None:
+    (piece,) = messages = pieces()
+    turn = RunningTurn(messages)
+    revised = replace(piece, message=replace(piece.message, text="other words"))
+    with pytest.raises(TurnChanged):
+        await turn.run(told_while_it_ends(lambda: turn.change(piece.id, revised)), places())
+    assert messages == [revised]
 
 
-async def test_who_stops_a_turn_at_the_moment_when_it_is_done_is_told_that_it_was(
-    tmp_path: Path,
-) -> None:
-    async with place(tmp_path) as here:
-        stops: list[asyncio.Task[int]] = []
+async def test_turn_is_not_stopped_at_the_moment_when_it_is_done() -> None:
+    turn = RunningTurn(pieces())
+    stops: list[asyncio.Task[bool]] = []
 
-        async def work() -> str:
-            stops.append(asyncio.create_task(here.turns.stop(ADA, before=LATER)))
-            await asyncio.sleep(0)
-            return "done"
-
-        assert await here.turns.run(ADA, here.pieces, work) == "done"
-        assert await stops[0] == 0
-
-
-async def test_a_turn_that_is_slow_to_let_go_may_be_changed_again_and_stopped(
-    tmp_path: Path,
-) -> None:
-    async with place(tmp_path, pieces=2) as here:
-        begun, letting_go, may_go = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-        async def work() -> None:
-            begun.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                letting_go.set()
-                await may_go.wait()
-
-        turn = asyncio.create_task(here.turns.run(ADA, here.pieces, work))
-        await begun.wait()
-        assert here.turns.withdraw(ADA, here.pieces[0].id)
-        await letting_go.wait()
-        assert here.turns.piece(ADA, here.pieces[0].id) is None
-        stop = asyncio.create_task(here.turns.stop(ADA, before=LATER))
+    async def work() -> str:
+        stops.append(asyncio.create_task(turn.stop()))
         await asyncio.sleep(0)
-        assert here.turns.withdraw(ADA, here.pieces[1].id)
-        may_go.set()
-        with pytest.raises(TurnStopped):
-            await turn
-        assert await stop == 2
+        return "done"
+
+    assert await turn.run(work, places()) == "done"
+    assert not await stops[0]
 
 
-async def test_a_stop_ends_nothing_that_was_asked_for_after_it(tmp_path: Path) -> None:
-    async with place(tmp_path, pieces=2) as here:
-        stop, question = here.pieces
+async def test_turn_that_is_slow_to_let_go_may_be_changed_again_and_stopped() -> None:
+    messages = pieces(2)
+    turn = RunningTurn(messages)
+    begun, letting_go, may_go = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-        async def work() -> int:
-            return await here.turns.stop(ADA, before=stop.id)
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            letting_go.set()
+            await may_go.wait()
 
-        assert await here.turns.run(ADA, [question], work) == 0
-
-
-async def test_what_a_stop_drops_is_closed_for_good(tmp_path: Path) -> None:
-    async def nothing() -> None: ...
-
-    async with place(tmp_path, pieces=2) as here:
-        for piece in here.pieces:
-            here.mailboxes.add(ADA, Job(nothing, piece))
-        assert await here.turns.stop(ADA, before=LATER) == 2
-        assert await waiting(here.store) == []
+    running = asyncio.create_task(turn.run(work, places()))
+    await begun.wait()
+    assert turn.change(1, None)
+    await letting_go.wait()
+    assert turn.piece(1) is None
+    stop = asyncio.create_task(turn.stop())
+    await asyncio.sleep(0)
+    assert turn.change(2, None)
+    may_go.set()
+    with pytest.raises(TurnStopped):
+        await running
+    assert await stop
+    assert [piece.id for piece in messages] == [1, 2]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.errors import WorkError
-from tools.calculator.conversion import UnitConverter
+from tools.calculator.units import UnitConverter
+from tools.sandbox.errors import WorkError
 
 CONVERTER: Final = UnitConverter()
 MAX_SECONDS: Final = 1.0

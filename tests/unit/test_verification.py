@@ -13,13 +13,13 @@ from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.event_log import parse_event_log
-from bot.attestation.near_ai.evidence import ModelEvidence
 from bot.attestation.near_ai.pins import pins_sha256
+from bot.attestation.near_ai.report import ModelEvidence
 from bot.attestation.quote import Collateral
 from bot.attestation.release import Release
 from bot.attestation.statement import ModelSeal
 from bot.attestation.trust import REAL, Trust
-from bot.attestation.verification import BundleReport, verify_bundle
+from bot.attestation.verification import Asked, BundleReport, verify_bundle
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent
 from tests.fakes.soft_bundle import (
     CHALLENGE,
@@ -60,11 +60,9 @@ class Verification:
         )
         return verify_bundle(
             self.bundle,
-            challenge=self.challenge,
+            Asked(self.challenge, safety_number=self.safety_number, release=self.release),
             collateral=lambda _: collateral,
             now=self.now,
-            safety_number=self.safety_number,
-            release=self.release,
             trust=self.trust,
         )
 
@@ -150,15 +148,15 @@ ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {
         lambda: Verification(replace(BUNDLE, app_compose=COMPOSE + "\n")),
         "compose",
     ),
-    "unknown release": (lambda: releasing(compose_hashes=["ab" * 32]), "release"),
-    "release with other images": (
-        lambda: releasing(images=["registry.example/library/bot@sha256:" + "cd" * 32]),
+    "release with another image": (
+        lambda: releasing(
+            compose_hashes=["ab" * 32],
+            compose_file=RELEASE.compose_file.replace("ab" * 32, "cd" * 32),
+        ),
         "release",
     ),
-    "release with one image more": (
-        lambda: releasing(
-            images=[*soft_release(AGENT)["images"], "example.org/x@sha256:" + "cd" * 32]
-        ),
+    "release with one line more": (
+        lambda: releasing(compose_hashes=["ab" * 32], compose_file=RELEASE.compose_file + "#\n"),
         "release",
     ),
     "unknown system": (
@@ -267,6 +265,7 @@ SIDE_EFFECTS: Final = {
     "rtmrs": {"boot_events", "compose", "images", "environment", "release", "key_provider"},
     "boot_events": {"compose", "images", "environment", "release", "key_provider"},
     "compose": {"images", "environment", "release"},
+    "release": {"environment"},
 }
 
 
@@ -285,7 +284,7 @@ def test_an_attack_leaves_the_other_checks_as_they_are(attack: str) -> None:
 def test_what_nobody_asked_for_may_stay_unchecked_and_says_so() -> None:
     report = Verification(safety_number=None, release=None).report()
     assert report.passed
-    for name in ("safety_number", "release", "os", "key_provider"):
+    for name in ("safety_number", "environment", "release", "os", "key_provider"):
         assert report[name].verdict is Verdict.NOT_CHECKED
     assert AGENT.compose_hash.hex() in report["release"].message
 
@@ -308,14 +307,20 @@ def test_keys_without_a_key_service_are_a_warning_where_no_release_wants_one(pro
 @pytest.mark.parametrize(
     "changes",
     [
-        {"v": 2},
+        {"v": 1},
+        {"v": 3},
+        {"v": 2.0},
         {"v": True},
         {"type": "signal-bot-bundle"},
         {"compose_hashes": []},
         {"compose_hashes": ["AB" * 32]},
         {"compose_hashes": "ab" * 32},
         {"images": ["registry.example/library/bot:latest"]},
-        {"images": []},
+        {"compose_file": None},
+        {"compose_file": "#" * 200_000},
+        {"compose_file": '      SOME__NUMBER: "x" # slot: number'},
+        {"compose_file": '      SOME__NUMBER: "1" # slot: numbers'},
+        {"compose_file": "      SOME__NUMBER: 1 # slot: number"},
         {"os": [{}]},
         {"os": []},
         {"kms_ids": ["abc"]},
@@ -330,10 +335,10 @@ def test_a_release_that_is_not_strictly_one_is_refused(changes: dict[str, Any]) 
 
 def test_the_facts_say_whom_and_what_a_bundle_is_about() -> None:
     facts = Verification().report().facts
-    assert facts.compose_hash == AGENT.compose_hash.hex()
-    assert facts.app_id == AGENT.app_id.hex()
-    assert facts.aci == STATEMENT.aci
-    assert facts.safety_number_half == SAFETY_NUMBER.replace(" ", "")[:30]
+    assert facts["compose_hash"] == AGENT.compose_hash.hex()
+    assert facts["app_id"] == AGENT.app_id.hex()
+    assert facts["aci"] == STATEMENT.aci
+    assert facts["safety_number_half"] == SAFETY_NUMBER.replace(" ", "")[:30]
 
 
 # The model's part is sealed in
@@ -357,7 +362,7 @@ def sealed(model: ModelEvidence | None, age: int | None = 60, **changes: Any) ->
         age_seconds=age if model else None,
         pins_sha256=pins_sha256(SOME_PINS_TEXT),
     )
-    statement = replace(STATEMENT, model=ModelSeal(**seal.model_dump() | changes))
+    statement = replace(STATEMENT, model=replace(seal, **changes))
     bundle = soft_bundle(PLATFORM, AGENT, statement=statement)
     return replace(bundle, model=model, model_pins=SOME_PINS_TEXT)
 
@@ -401,18 +406,6 @@ SEAL_ATTACKS: Final[dict[str, tuple[Callable[[], Bundle], str]]] = {
         lambda: soft_bundle(PLATFORM, AGENT, policy='{"model_policy":"require"}'),
         "policy",
     ),
-    "an older bot requires proof and seals nothing in": (
-        lambda: replace(
-            soft_bundle(
-                PLATFORM,
-                AGENT,
-                statement=replace(STATEMENT, model=None),
-                policy='{"model":"qwen","model_policy":"require"}',
-            ),
-            model=MODEL,
-        ),
-        "model_evidence",
-    ),
 }
 
 
@@ -426,15 +419,6 @@ def test_an_attack_on_the_models_part_is_refused_by_its_check(attack: str) -> No
     assert all(report[check].verdict is Verdict.PROVEN for check in of_the_bot)
 
 
-def test_a_part_of_the_model_that_is_bound_to_nothing_says_no_more_than_that() -> None:
-    bundle = replace(soft_bundle(PLATFORM, AGENT, statement=OLDER), model=MODEL)
-    report = Verification(bundle).report()
-    assert report["model_evidence"].verdict is Verdict.NOT_CHECKED
-    assert "older version" in report["model_evidence"].message
-    assert report["model"].verdict is Verdict.NOT_CHECKED
-    assert Verification(SEALED).report()["model"].verdict is Verdict.CLAIMED
-
-
 def test_the_last_second_of_an_hour_still_counts() -> None:
     assert Verification(sealed(MODEL, age=3600)).report()["model_age"].verdict is Verdict.CLAIMED
     old_but_not_required = sealed(MODEL, age=7200, policy="warn")
@@ -442,22 +426,10 @@ def test_the_last_second_of_an_hour_still_counts() -> None:
     assert report["model_age"].verdict is Verdict.CLAIMED
 
 
-def test_a_bundle_of_an_older_bot_that_requires_nothing_still_passes() -> None:
-    older = json.loads(soft_bundle(PLATFORM, AGENT, statement=OLDER).to_json())
-    del older["model_pins"]
-    older["v"] = 1
-    bundle = Bundle.parse(json.dumps(older).encode())
-    assert Verification(bundle).report().passed
-
-
-OLDER: Final = replace(STATEMENT, model=None)
-
-
 @pytest.mark.parametrize(
     "text",
     [
         STATEMENT.text().replace('"v":2', '"v":1'),
-        OLDER.text().replace('"v":1', '"v":2'),
         STATEMENT.text().replace('"v":2', '"v":3'),
         STATEMENT.text().replace('"warn"', '"never"'),
         STATEMENT.text().replace('"age_seconds":null', '"age_seconds":-1'),
@@ -465,7 +437,7 @@ OLDER: Final = replace(STATEMENT, model=None)
         STATEMENT.text().replace('"age_seconds":null', '"age_seconds":true'),
         STATEMENT.text().replace('"age_seconds":null,', ""),
     ],
-    ids=["v1 with a seal", "v2 without", "v3", "policy", "negative", "giant", "true", "no age"],
+    ids=["v1", "v3", "policy", "negative", "giant", "true", "no age"],
 )
 def test_a_statement_that_says_otherwise_of_the_model_is_none(text: str) -> None:
     report = Verification(replace(BUNDLE, statement=text)).report()

@@ -3,25 +3,28 @@
 import json
 import re
 import shlex
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
 
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Report
+from bot.attestation.proof import OwnProof
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.commands.base import CommandContext, Reply
-from bot.commands.last_answer import NO_SIGNATURES
-from bot.commands.verify import NOT_IN_TEE, PROOFS_PER_MINUTE, ModelSummary, Prover, Verify
-from bot.messaging.events import Person
-from bot.messaging.formatting import MAX_PART_BYTES
-from bot.messaging.safety_number import half
+from bot.commands.parts import PROOFS_PER_MINUTE, Parts, Prover
+from bot.commands.verify import NO_SIGNATURES, NOT_IN_TEE, verify
+from bot.signal.events import Person
+from bot.signal.formatting import MAX_PART_BYTES
+from bot.signal.safety_number import half
 from conversation_store.models import ChatId, ExchangeState, StoredExchange
 from tests.fakes.dstack_agent import abandoned_socket, says
+from tests.unit.commands import IDLE, parts
 from tests.unit.soft_machine import IDENTITY, Intel, Machine, machine
 
 MODEL_STATE: Final = "The model is proven since 12:00 UTC."
@@ -36,14 +39,14 @@ class SomeModel:
         return MODEL_STATE
 
 
+@dataclass
 class Answers:
     """The signatures of the last answer, by chat."""
 
-    def __init__(self, by_chat: dict[str, Sequence[StoredExchange]] | None = None) -> None:
-        self._by_chat = by_chat or {}
+    by_chat: Mapping[str, Sequence[StoredExchange]]
 
     async def of_last_answer(self, chat: str) -> Sequence[StoredExchange]:
-        return self._by_chat.get(chat, ())
+        return self.by_chat.get(chat, ())
 
 
 class Clock:
@@ -58,21 +61,21 @@ class Clock:
 class Bot:
     """A bot that can be asked."""
 
-    command: Verify
+    parts: Parts
     clock: Clock
     machine: Machine | None = None
 
     async def ask(self, argument: str = "", *, chat: ChatId = PRIVATE, by: Person = ALICE) -> Reply:
-        return await self.command.run(CommandContext(chat, by, argument, 1))
+        return await verify.answer(CommandContext(chat, by, argument, 1, self.parts, IDLE))
 
 
 def bot_with(
-    prover: Prover | None,
-    answers: Answers | None = None,
-    model: ModelSummary | None = None,
+    prover: OwnProof | None, answers: Mapping[str, Sequence[StoredExchange]] | None = None
 ) -> Bot:
     clock = Clock()
-    return Bot(Verify(prover, model or SomeModel(), answers or Answers(), clock=clock), clock)
+    store = SimpleNamespace(exchanges=Answers(answers or {}))
+    made = None if prover is None else Prover(prover.make, clock)
+    return Bot(parts(store=store, models=SomeModel(), prover=made), clock)
 
 
 @asynccontextmanager
@@ -229,9 +232,9 @@ async def test_with_an_agent_that_fails_nothing_is_proven(tmp_path: Path) -> Non
         assert reply.text.startswith("I cannot prove anything right now. ")
         assert reply.text.endswith(f"\n\nTHE MODEL\n{MODEL_STATE}")
         assert reply.attachments == ()
-    assert "answers something that is no answer" in garbage.text
+    assert "answers nonsense" in garbage.text
     assert "refused GetQuote (HTTP 500)" in refused.text
-    assert "its socket is not there" in absent.text
+    assert "its socket is missing" in absent.text
     assert "there is no connection to it" in dead.text
 
 
@@ -331,7 +334,7 @@ WRONG: Final = signed(ExchangeState.WRONG, "gateway", "The signature is of anoth
 async def test_last_says_of_each_signature_what_it_is_worth(
     exchanges: list[StoredExchange], paragraphs: list[str]
 ) -> None:
-    asked = bot_with(None, Answers({str(PRIVATE): exchanges}))
+    asked = bot_with(None, {str(PRIVATE): exchanges})
     reply = await asked.ask("last")
     title, *found, ending = reply.text.split("\n\n")
     assert title.startswith("WHO SIGNED MY LAST ANSWER")
@@ -342,6 +345,6 @@ async def test_last_says_of_each_signature_what_it_is_worth(
 
 @pytest.mark.parametrize("word", ["last", "LAST", " Last "])
 async def test_last_is_about_this_chat_alone(word: str) -> None:
-    asked = bot_with(None, Answers({str(GROUP): [PROVEN]}))
+    asked = bot_with(None, {str(GROUP): [PROVEN]})
     assert (await asked.ask(word)).text == NO_SIGNATURES
     assert "signed" in (await asked.ask(word, chat=GROUP)).text

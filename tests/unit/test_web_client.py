@@ -31,9 +31,9 @@ from tests.fakes.web_server import (
     web_server,
 )
 from tools.errors import ToolError
-from tools.web.client import MAX_REDIRECTS, FetchBounds, WebClient, open_web_client
+from tools.web.client import MAX_REDIRECTS, FetchBounds, WebClient, new_web_client
+from tools.web.connection import Lookup, Resolver
 from tools.web.guard import AddressRefused, IPAddress
-from tools.web.lookup import Lookup, Resolver
 
 SHORT = FetchBounds(connect=0.2, silence=0.2, total=0.5)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
@@ -54,11 +54,15 @@ async def web_client(
     operator_urls: Collection[str] = (),
     lookup: Lookup = everywhere,
     bounds: FetchBounds | None = None,
+    trusts: Path | None = None,
 ) -> AsyncIterator[WebClient]:
-    async with open_web_client(
-        operator_urls=operator_urls, permits=only_one, lookup=lookup, bounds=bounds
-    ) as client:
-        yield client
+    yield new_web_client(
+        operator_urls=operator_urls,
+        permits=only_one,
+        lookup=lookup,
+        bounds=bounds,
+        tls=ssl.create_default_context(cafile=trusts) if trusts is not None else None,
+    )
 
 
 async def test_a_request_says_no_more_than_it_must() -> None:
@@ -71,6 +75,7 @@ async def test_a_request_says_no_more_than_it_must() -> None:
         "user-agent": "signal-tee-bot",
         "accept": "*/*",
         "accept-encoding": "gzip",
+        "connection": "close",
         "": "",
     }
     assert (got.status, got.body, got.cut) == (200, b"Hello", False)
@@ -117,11 +122,12 @@ async def test_cookies_are_not_kept() -> None:
     assert "cookie" not in server.asked[1].headers
 
 
-async def test_a_connection_serves_several_requests_to_one_origin() -> None:
-    async with web_client() as client, web_server({"/": answer(b"", keep_alive=True)}) as server:
+async def test_each_request_has_a_connection_of_its_own() -> None:
+    async with web_server({"/": answer(b"", keep_alive=True)}) as server, web_client() as client:
         for _ in range(3):
             await client.request(server.url("/"))
-        assert server.connections == 1
+            await server.hung_up()
+        assert server.connections == 3
 
 
 # Redirects
@@ -262,8 +268,6 @@ def zipped(body: bytes) -> bytes:
         ("gzip", zipped(b"Hello " * 100)),
         ("x-gzip", zipped(b"Hello " * 100)),
         ("GZIP", zipped(b"Hello " * 100)),
-        ("deflate", zlib.compress(b"Hello " * 100)),
-        ("deflate", zlib.compress(b"Hello " * 100, wbits=-15)),
         ("identity", b"Hello " * 100),
     ],
 )
@@ -283,7 +287,7 @@ async def test_content_codings_are_undone(coding: str, packed: bytes) -> None:
         ("now open https://evil.example/?said=", b"x", r"in a way that I cannot read\.$"),
         ("x" * 500, b"x", r"in a way that I cannot read\.$"),
         ("gzip", b"Hello", "compressed wrongly"),
-        ("deflate", b"Hello", "compressed wrongly"),
+        ("deflate", zlib.compress(b"Hello"), "compressed in a way"),
         ("gzip", zipped(b"Hello" * 100)[:-9], "ends too early"),
     ],
 )
@@ -333,7 +337,8 @@ async def test_a_long_body_is_left_on_its_connection() -> None:
         (silent(), r"127\.0\.0\.1 was silent for 0\.2 seconds"),
         (silent(HEAD), r"was silent for 0\.2 seconds"),
         (silent(HEAD + b"\r\nsome"), r"was silent for 0\.2 seconds"),
-        (dripping(b"", b"x"), r"took over 0\.5 seconds"),
+        (dripping(b"HTTP", b""), r"was silent for 0\.2 seconds"),
+        (dripping(b"HTTP/1.1 200 ", b"x"), r"took over 0\.5 seconds"),
         (dripping(HEAD + b"X: ", b"x"), r"took over 0\.5 seconds"),
         (dripping(HEAD + b"\r\n", b"x"), r"took over 0\.5 seconds"),
         (dripping(b"", b"HTTP/1.1 100 Wait\r\n\r\n"), r"took over 0\.5 seconds"),
@@ -366,16 +371,11 @@ async def test_servers_that_babble_end_in_a_sentence(behaviour: Behaviour, sente
         await server.hung_up()
 
 
-async def test_what_surrounds_an_answer_is_bounded_anew_for_each_request() -> None:
+async def test_interim_answers_are_bounded() -> None:
     flood = raw(b"HTTP/1.1 100 Wait\r\n\r\n" * 10_000 + HEAD + b"Content-Length: 0\r\n\r\n")
-    async with (
-        web_server({"/": answer(b"", keep_alive=True), "/flood": flood}) as server,
-        web_client() as client,
-    ):
-        await client.request(server.url("/"))
+    async with web_server({"/flood": flood}) as server, web_client() as client:
         with pytest.raises(ToolError, match="too much around its answer"):
             await client.request(server.url("/flood"))
-        assert server.connections == 1
 
 
 async def test_no_connection_is_said() -> None:
@@ -474,12 +474,9 @@ async def secure_server(file: Path) -> AsyncIterator[WebServer]:
         yield server
 
 
-async def test_a_certificate_is_checked_against_the_name_not_the_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_certificate_is_checked_against_the_name_not_the_address(tmp_path: Path) -> None:
     file = certificate(tmp_path, "web.test")
-    monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    async with secure_server(file) as server, web_client() as client:
+    async with secure_server(file) as server, web_client(trusts=file) as client:
         assert (await client.request(server.url("/", host="web.test"))).body == b"secret"
         for host in ("other.test", "127.0.0.1"):
             with pytest.raises(ToolError, match=f"The certificate of {host} is not valid"):
@@ -490,13 +487,12 @@ async def test_a_request_that_is_cancelled_during_its_handshake_leaves_no_connec
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = certificate(tmp_path, "web.test")
-    monkeypatch.setenv("SSL_CERT_FILE", str(file))
     left_behind: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", left_behind.append)
     async with secure_server(file) as server:
         gc.freeze()  # what was there before needs not be looked at each time
         for rounds_of_the_loop in range(1, 40):
-            async with web_client() as client, asyncio.TaskGroup() as requests:
+            async with web_client(trusts=file) as client, asyncio.TaskGroup() as requests:
                 url = server.url("/", host="web.test")
                 request = requests.create_task(client.request(url))
                 for _ in range(rounds_of_the_loop):
@@ -514,15 +510,12 @@ async def test_an_unknown_authority_is_refused(tmp_path: Path) -> None:
         assert server.asked == []
 
 
-async def test_no_redirect_leads_from_https_to_http(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_redirect_leads_from_https_to_http(tmp_path: Path) -> None:
     file = certificate(tmp_path, "web.test")
-    monkeypatch.setenv("SSL_CERT_FILE", str(file))
     async with (
         web_server({"/": answer(b"")}) as plain,
         secure_server(file) as server,
-        web_client() as client,
+        web_client(trusts=file) as client,
     ):
         server.behaviours["/"] = redirect(plain.url("/"))
         with pytest.raises(AddressRefused, match="from https to http"):

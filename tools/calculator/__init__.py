@@ -1,1 +1,1 @@
-"""`calculate`: notation and bounds of our own, evaluated by asteval inside the sandbox."""
+"""`calculate`: arithmetic and units, each evaluated in a sandbox."""

@@ -1,15 +1,36 @@
-"""One calculation from text to text. Runs inside the sandbox."""
+"""Calculate an expression: `python -I -m tools.calculator.arithmetic`, in the sandbox.
 
-import ast
+Reads what people and models write: `2^10`, `1,234.5`, `√16`, `2π`, `2(3+4)`, `5!`, `15% of 80`,
+`10 mod 3`. Only numbers, operators and the names in FUNCTIONS and CONSTANTS mean something; sizes
+and nesting are bounded. No text is ever evaluated as Python.
+"""
 
-from asteval import Interpreter
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any, Final
 
-from sandbox.errors import WorkError
-from tools.calculator.display import written
-from tools.calculator.failures import TOO_DEEP, sentence
-from tools.calculator.functions import CONSTANTS, FUNCTIONS
-from tools.calculator.notation import to_python
-from tools.calculator.syntax import parse
+from tools.sandbox.errors import WorkError
+
+MAX_CHARACTERS: Final = 1_000
+MAX_NESTING: Final = 50
+MAX_DIGITS: Final = 10_000
+_MAX_BITS: Final = 40_000  # a little more than MAX_DIGITS digits
+_EXACT_DIGITS: Final = 100
+_SIGNIFICANT_DIGITS: Final = 12
+_MAX_WHOLE_FLOAT: Final = 1e15  # floats hold every whole number up to here
+_MAX_FACTORIAL: Final = 3_248  # the last one with fewer than MAX_DIGITS digits
+_MAX_ROUNDING: Final = 300
+_ANY: Final = 1_000
+_MAX_NAME_CHARACTERS: Final = 30
+
+_INCOMPLETE: Final = "This is no complete calculation: check its operators and parentheses."
+_TOO_DEEP: Final = f"Parentheses may be nested {MAX_NESTING} deep, not deeper."
+_TOO_LONG: Final = f"The result would have more than {MAX_DIGITS:,} digits."
+
+Number = int | float
 
 
 def calculate(text: str) -> str:
@@ -18,27 +39,408 @@ def calculate(text: str) -> str:
     Raises:
         WorkError: it cannot be read, has no real result, or is too large.
     """
+    if len(text) > MAX_CHARACTERS:
+        raise WorkError(f"An expression may have {MAX_CHARACTERS:,} characters, not more.")
+    expression = text.lower().translate(_SPELLINGS).strip().rstrip("=? ")
+    if not expression:
+        raise WorkError("The expression is empty.")
     try:
-        return written(_value(parse(to_python(text))))
-    except RecursionError:
-        raise WorkError(TOO_DEEP) from None
+        return written(_Calculation(_lexemes(expression)).value())
+    except ZeroDivisionError:
+        raise WorkError("Division by zero has no result.") from None
+    except OverflowError:
+        raise WorkError("The result is too large.") from None
 
 
-def _value(tree: ast.Expression) -> int | float:
-    interpreter = Interpreter(symtable={**CONSTANTS, **FUNCTIONS}, minimal=True, use_numpy=False)
-    try:
-        value: int | float = interpreter.run(tree.body, expr="")
-    except (WorkError, ArithmeticError) as error:
-        raise WorkError(sentence(_first(error))) from None
+def written(value: Number) -> str:
+    """Write a number: whole ones exactly up to 100 digits, others with 12 significant digits.
+
+    Raises:
+        WorkError: it is too large, or no number.
+    """
+    if isinstance(value, int):
+        return _written_whole(value)
+    if math.isnan(value):
+        raise WorkError("The calculation has no result.")
+    if math.isinf(value):
+        raise WorkError("The result is too large.")
+    if value.is_integer() and abs(value) < _MAX_WHOLE_FLOAT:
+        return str(int(value))
+    mantissa, sign, exponent = f"{value:.{_SIGNIFICANT_DIGITS}g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if sign else mantissa
+
+
+def _written_whole(value: int) -> str:
+    if abs(value) < 10**_EXACT_DIGITS:
+        return str(value)
+    if abs(value) >= 10**MAX_DIGITS:
+        raise WorkError(f"The result has more than {MAX_DIGITS:,} digits.")
+    rounded = Context(prec=_SIGNIFICANT_DIGITS).create_decimal(value).normalize()
+    short = f"{rounded:e}".replace("+", "")
+    return f"{short} ({Decimal(value).adjusted() + 1:,} digits)"
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+_SPELLINGS: Final = str.maketrans(
+    {
+        "^": "**", "×": "*", "·": "*", "⋅": "*", "÷": "/", "∕": "/", "−": "-", "–": "-",  # noqa: RUF001
+        "²": "**2", "³": "**3", "π": " pi ", "τ": " tau ",
+    }
+)  # fmt: skip
+_FRACTION: Final = r"(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
+_PLAIN: Final = rf"[0-9][0-9_]*{_FRACTION}|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
+_GROUPED: Final = rf"[1-9][0-9]{{0,2}}(?:,[0-9]{{3}})+(?![0-9]){_FRACTION}"
+_LEXEME: Final = re.compile(
+    rf"{_GROUPED}|{_PLAIN}|[a-z][a-z0-9]*|\*\*|//|!(?!!)|[-+*/%(),√]", re.ASCII
+)
+_PRODUCTS: Final[Mapping[str, Callable[[Number, Number], Number]]] = {
+    "*": operator.mul,
+    "x": operator.mul,
+    "of": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "mod": operator.mod,
+}
+
+
+def _lexemes(text: str) -> list[str]:
+    """Split a text; a comma groups thousands, and separates the arguments of a function."""
+    lexemes: list[str] = []
+    calls: list[bool] = []  # for each open parenthesis, whether a function's arguments are in it
+    position = 0
+    while position < len(text):
+        if text[position].isspace():
+            position += 1
+            continue
+        found = _LEXEME.match(text, position)
+        if found is None:
+            raise WorkError(f"{text[position]!r} has no place in a calculation.")
+        lexeme = found[0]
+        in_call = bool(calls) and calls[-1]
+        if lexeme == "(":
+            calls.append(bool(lexemes) and _is_name(lexemes[-1]))
+        elif lexeme == ")":
+            if not calls:
+                raise WorkError("A closing parenthesis has no opening one.")
+            calls.pop()
+        elif lexeme == "," and not in_call:
+            raise WorkError("A comma groups thousands, as in 1,234.5; decimals need a point.")
+        elif "," in lexeme[1:] and in_call:
+            raise WorkError(f"Write {lexeme} without commas, or with a space after them.")
+        lexemes.append(lexeme)
+        position = found.end()
+    return lexemes
+
+
+def _is_number(lexeme: str) -> bool:
+    return lexeme[:1].isdigit() or (lexeme[:1] == "." and len(lexeme) > 1)
+
+
+def _is_name(lexeme: str) -> bool:
+    return lexeme[:1].isalpha() and lexeme not in {"x", "of"}
+
+
+def _starts_operand(lexeme: str) -> bool:
+    return _is_number(lexeme) or lexeme == "(" or (_is_name(lexeme) and lexeme != "mod")
+
+
+class _Percentage(float):
+    """A number that was written with %; any arithmetic on it gives a plain float."""
+
+
+class _Calculation:
+    """Reader of an expression that calculates while it reads.
+
+    The operators, from loose to tight: sums; products; signs; powers, from the right; ! and %.
+    """
+
+    def __init__(self, lexemes: list[str]) -> None:
+        self._lexemes = [*lexemes, "", ""]  # two ends, so that looking ahead needs no care
+        self._at = 0
+        self._depth = 0
+
+    def value(self) -> Number:
+        """Return the value of all of it."""
+        value = self._sum()
+        if self._next:
+            raise WorkError(_INCOMPLETE)
+        return value
+
+    @property
+    def _next(self) -> str:
+        return self._lexemes[self._at]
+
+    def _take(self, *wanted: str) -> str:
+        """Take the next lexeme if it is wanted; otherwise return an empty text."""
+        if self._next not in wanted:
+            return ""
+        self._at += 1
+        return self._lexemes[self._at - 1]
+
+    def _nested(self, read: Callable[[], Number]) -> Number:
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise WorkError(_TOO_DEEP)
+        value = read()
+        self._depth -= 1
+        return value
+
+    def _sum(self) -> Number:
+        value = self._product()
+        while sign := self._take("+", "-"):
+            added = self._product()
+            if isinstance(added, _Percentage) and not isinstance(value, _Percentage):
+                added = value * added  # 200 + 10% is 220, as on a calculator
+            value = value + added if sign == "+" else value - added
+        return value
+
+    def _product(self) -> Number:
+        value = self._signed()
+        symbol = ""
+        while True:
+            if self._next in _PRODUCTS:
+                symbol = self._take(*_PRODUCTS)
+                value = _bounded(_PRODUCTS[symbol](value, self._signed()))
+            elif self._is_product_without_sign():
+                if symbol and _PRODUCTS[symbol] is not operator.mul:
+                    raise _two_readings(symbol)
+                symbol = "*"
+                value = _bounded(value * self._signed())
+            else:
+                return value
+
+    def _is_product_without_sign(self) -> bool:
+        """Tell whether two neighbours are a product: `2(`, `2pi`, `)(`, `)pi`."""
+        before = self._lexemes[self._at - 1]
+        return (_is_number(before) or before in {")", "!", "%"}) and (
+            self._next == "(" or _is_name(self._next)
+        )
+
+    def _signed(self) -> Number:
+        is_negative = self._is_negative()
+        value = self._power()
+        return -value if is_negative else value
+
+    def _is_negative(self) -> bool:
+        is_negative = False
+        while sign := self._take("+", "-"):
+            is_negative ^= sign == "-"
+        return is_negative
+
+    def _power(self) -> Number:
+        operands, negatives = [self._operand()], [False]
+        while self._take("**"):
+            negatives.append(self._is_negative())
+            operands.append(self._operand())
+        if len(operands) > 1 and self._is_product_without_sign():
+            raise _two_readings("^")
+        value = operands.pop()
+        while operands:
+            value = _call("pow", operands.pop(), -value if negatives.pop() else value)
+        return value
+
+    def _operand(self) -> Number:
+        value = self._plain_operand()
+        while True:
+            if self._take("!"):
+                value = _call("factorial", value)
+            elif self._next == "%" and not _starts_operand(self._lexemes[self._at + 1]):
+                self._at += 1
+                value = _call("percent", value)
+            else:
+                return value
+
+    def _plain_operand(self) -> Number:
+        lexeme = self._next
+        self._at += 1
+        if _is_number(lexeme):
+            return _number(lexeme)
+        if lexeme == "(":
+            return self._closed(self._nested(self._sum))
+        if lexeme == "√":
+            if not _starts_operand(self._next):
+                raise WorkError("√ needs a number or parentheses after it.")
+            return _call("sqrt", self._plain_operand())
+        if _is_name(lexeme) and self._take("("):
+            return _call(lexeme, *self._arguments())
+        if _is_name(lexeme):
+            return _constant(lexeme)
+        if lexeme in {"!", "%"}:
+            raise WorkError(f"{lexeme} needs a number before it.")
+        raise WorkError(_INCOMPLETE)
+
+    def _arguments(self) -> list[Number]:
+        if self._take(")"):
+            return []
+        values = [self._nested(self._sum)]
+        while self._take(","):
+            values.append(self._nested(self._sum))
+        self._closed(0)
+        return values
+
+    def _closed(self, value: Number) -> Number:
+        if not self._take(")"):
+            raise WorkError(_INCOMPLETE)
+        return value
+
+
+def _bounded(value: Number) -> Number:
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        raise WorkError(_TOO_LONG)
     return value
 
 
-def _first(error: BaseException) -> BaseException:
-    """Return where it began: asteval raises an error anew on its way up, without its text."""
-    first = error
-    cause = error.__context__
-    while cause is not None:
-        if type(cause) is type(error):
-            first = cause
-        cause = cause.__context__
-    return first
+def _two_readings(symbol: str) -> WorkError:
+    """Return the refusal of `1/2(3)`: some read (1/2)*3, others 1/(2*3)."""
+    return WorkError(
+        f"A product without * after {symbol} can be read in two ways: write the * and parentheses."
+    )
+
+
+def _number(lexeme: str) -> Number:
+    digits = lexeme.replace(",", "").replace("_", "")
+    if digits.isdigit():
+        return int(digits)
+    value = float(digits)
+    if math.isinf(value):
+        raise WorkError("A number is too large.")
+    return value
+
+
+# Functions ----------------------------------------------------------------------------------------
+
+
+def _constant(name: str) -> float:
+    if name in FUNCTIONS:
+        raise WorkError(f"{name} is a function: put its numbers in parentheses.")
+    return CONSTANTS[name] if name in CONSTANTS else _refuse(name, CONSTANTS)
+
+
+def _call(name: str, *values: Number) -> Number:
+    """Call a function, or say in a sentence what is wrong with the call."""
+    if name in CONSTANTS:
+        raise WorkError(f"{name} is a constant: write * after it.")
+    if name not in FUNCTIONS:
+        _refuse(name, FUNCTIONS)
+    function, least, most = FUNCTIONS[name]
+    if not least <= len(values) <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
+        numbers = f"{wanted} number{'s' * (most > 1)}"
+        if most == _ANY:
+            numbers = f"{least} or more numbers, separated by commas"
+        raise WorkError(f"{name} takes {numbers}, not {len(values)}.")
+    try:
+        return function(*values)
+    except TypeError:
+        raise WorkError(f"{name} needs whole numbers.") from None
+    except (ValueError, ZeroDivisionError):
+        raise WorkError(f"{name} has no real result for that number.") from None
+
+
+def _refuse(name: str, known: Mapping[str, object]) -> Any:
+    raise WorkError(
+        f"There is no {name[:_MAX_NAME_CHARACTERS]!r} here. There are: {', '.join(sorted(known))}."
+    )
+
+
+def _whole(value: Number) -> int:
+    """Return a whole number as such, also if it was calculated as 4.0."""
+    if isinstance(value, float) and not value.is_integer():
+        raise TypeError
+    return int(value)
+
+
+def _power(base: Number, exponent: Number) -> Number:
+    if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1:
+        if exponent * math.log10(abs(base)) >= MAX_DIGITS:
+            raise WorkError(_TOO_LONG)
+    elif base < 0 and not float(exponent).is_integer():
+        raise WorkError("A negative number to a fractional power has no real result.")
+    result: Number = base**exponent
+    return result
+
+
+def _factorial(value: Number) -> int:
+    number = _whole(value)
+    if number > _MAX_FACTORIAL:
+        raise WorkError(_TOO_LONG)
+    return math.factorial(number)
+
+
+def _comb(items: Number, chosen: Number) -> int:
+    n, k = _whole(items), _whole(chosen)
+    fewer = min(k, n - k)
+    if n > 0 and min(fewer * math.log10(n), n * math.log10(2)) >= MAX_DIGITS:  # <= n**k, <= 2**n
+        raise WorkError(_TOO_LONG)
+    return math.comb(n, k)
+
+
+def _perm(items: Number, chosen: Number) -> int:
+    n, k = _whole(items), _whole(chosen)
+    if n > 0 and min(n, k) * math.log10(n) >= MAX_DIGITS:  # <= n**k
+        raise WorkError(_TOO_LONG)
+    return math.perm(n, k)
+
+
+def _round(value: Number, digits: Number = 0) -> Number:
+    """Round half away from zero, as at school, on the decimal digits that a person sees."""
+    places = _whole(digits)
+    if abs(places) > _MAX_ROUNDING:
+        raise WorkError(f"round takes at most {_MAX_ROUNDING} places.")
+    exact = Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))
+    enough = Context(prec=MAX_DIGITS + _MAX_ROUNDING)
+    rounded = exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, enough)
+    return int(rounded) if isinstance(value, int) or places <= 0 else float(rounded)
+
+
+def _circular(function: Callable[[float], float], angle: Number) -> float:
+    """Make sin(pi) zero: such a result is only the rounding of its argument."""
+    value = function(angle)
+    return 0.0 if abs(value) <= abs(angle) * 2**-52 else value
+
+
+def _sin(angle: Number) -> float:
+    return _circular(math.sin, angle)
+
+
+def _cos(angle: Number) -> float:
+    return _circular(math.cos, angle)
+
+
+CONSTANTS: Final = {"pi": math.pi, "e": math.e, "tau": math.tau}
+
+_OF_ONE_NUMBER: Final = (
+    "acos", "asin", "atan", "cbrt", "ceil", "cosh", "degrees", "exp", "floor", "log10", "log2",
+    "radians", "sinh", "sqrt", "tanh",
+)  # fmt: skip
+FUNCTIONS: Final[Mapping[str, tuple[Callable[..., Number], int, int]]] = {
+    **{name: (getattr(math, name), 1, 1) for name in _OF_ONE_NUMBER},
+    "abs": (abs, 1, 1),
+    "atan2": (math.atan2, 2, 2),
+    "comb": (_comb, 2, 2),
+    "cos": (_cos, 1, 1),
+    "factorial": (_factorial, 1, 1),
+    "gcd": (lambda *values: math.gcd(*map(_whole, values)), 2, _ANY),
+    "hypot": (math.hypot, 2, _ANY),
+    "lcm": (lambda *values: math.lcm(*map(_whole, values)), 2, _ANY),
+    "ln": (math.log, 1, 1),
+    "log": (math.log, 1, 2),
+    "max": (lambda *values: max(values), 1, _ANY),
+    "min": (lambda *values: min(values), 1, _ANY),
+    "mod": (operator.mod, 2, 2),
+    "percent": (lambda value: _Percentage(value / 100), 1, 1),
+    "perm": (_perm, 2, 2),
+    "pow": (_power, 2, 2),
+    "round": (_round, 1, 2),
+    "sin": (_sin, 1, 1),
+    "sum": (lambda *values: sum(values), 1, _ANY),
+    "tan": (lambda angle: _sin(angle) / _cos(angle), 1, 1),
+}
+"""Each function with its least and most arguments."""
+
+if __name__ == "__main__":
+    from tools.sandbox.child import serve
+
+    serve(calculate)

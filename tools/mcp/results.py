@@ -1,4 +1,4 @@
-"""What a server answers to a call: as the text that the model reads, and files for the person."""
+"""Conversion of a server's result to text for the model and files for the person."""
 
 import base64
 import binascii
@@ -19,28 +19,27 @@ from mcp.types import (
 )
 
 from tools.base import ToolFile, ToolOutput
-from tools.files import MAX_FILE_BYTES, MAX_FILES
+from tools.results import MAX_FILE_BYTES, MAX_FILES
 
 MAX_TEXT_CHARACTERS: Final = 262_144
-"""Of one result, before the executor trims it to its own limit."""
+"""In one result, before the executor trims it further."""
 _MAX_NAME_CHARACTERS: Final = 500
 _NO_TYPE: Final = "unknown type"
 _SUBTYPE: Final = re.compile(r"[a-z]+/([a-z0-9]{1,8})")
 
 
 def output_of(result: CallToolResult) -> ToolOutput:
-    """Return a result as text, and what is no text as files; both bounded."""
+    """Return a result as text and files; both are bounded."""
     files: list[ToolFile] = []
     return ToolOutput(_text(result, files), tuple(files))
 
 
 def text_of(result: CallToolResult) -> str:
-    """Return a result as one text of bounded length; what is no text is named."""
+    """Return a result as text of bounded length; files are only named."""
     return _text(result, None)
 
 
 def _text(result: CallToolResult, files: list[ToolFile] | None) -> str:
-    """Return a result as text, and collect its files where they are wanted."""
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     structured = result.structured_content
     parts = [_block(block, files) for block in result.content]
@@ -69,15 +68,7 @@ def _block(block: object, files: list[ToolFile] | None) -> str:
 def _given(
     name: str, title: str, mime_type: str, encoded: str, files: list[ToolFile] | None
 ) -> str:
-    """Collect a file where it is wanted and no larger than people get, and say what became of it.
-
-    Args:
-        name: what the model is told that it is.
-        title: what the file is called.
-        mime_type: as the server says.
-        encoded: as Base64.
-        files: what is collected; None where files are not wanted.
-    """
+    """Add a file to `files` if it is small enough, and return a line about it for the model."""
     kilobytes = -(-len(encoded) * 3 // 4 // 1000)
     fate = "cannot be shown here"
     data = _decoded(encoded) if files is not None and len(files) < MAX_FILES else b""
@@ -89,7 +80,7 @@ def _given(
 
 
 def _decoded(encoded: str) -> bytes:
-    """Return the bytes; none where it is no Base64, or more than people get."""
+    """Return the bytes; empty if the text is no Base64, or too long."""
     if len(encoded) > -(-MAX_FILE_BYTES // 3) * 4:
         return b""
     try:
@@ -100,7 +91,7 @@ def _decoded(encoded: str) -> bytes:
 
 
 def _suffix(mime_type: str) -> str:
-    """Return the end of a file's name for most types that there are: `png` for `image/png`."""
+    """Return the extension for most types: `png` for `image/png`."""
     found = _SUBTYPE.fullmatch(mime_type)
     return found[1] if found else "bin"
 
@@ -110,10 +101,10 @@ def _short(text: str) -> str:
 
 
 def _is_said(structured: Any, texts: list[str]) -> bool:
-    """Whether the texts already say what the structured content says, as servers should do.
+    """Return whether the texts already contain the structured content, as they should.
 
-    The SDKs' servers put what is no object under a name of its own (`result`, `content`), and each
-    item of a list in a text of its own.
+    Servers of the SDKs wrap anything but objects under one name (`result`, `content`), and send
+    each item of a list as a text of its own.
     """
     ways = [structured]
     if isinstance(structured, dict) and len(structured) == 1:

@@ -1,8 +1,7 @@
-"""A person's own time: what `at` means there, and how a moment is shown to them.
+"""Local times of a person, and their time zone.
 
-Daylight saving follows RFC 5545 (3.3.5): a local time that the clocks skip counts by the offset
-before the gap, so 02:30 comes when the clocks show 03:30; one that they show twice comes the first
-time.
+Daylight saving follows RFC 5545 (3.3.5). If the clocks skip a local time, it counts by the offset
+before the gap: 02:30 comes when the clocks show 03:30. If they show it twice, the first counts.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -16,34 +15,29 @@ MAX_AHEAD: Final = timedelta(days=50 * 366)
 YEARS: Final = range(1970, 2300)
 """In other years some zones have no time, or the calendar has no room for a rule."""
 
-HOW: Final = "Send at as a date with a time in ISO 8601, such as 2026-12-24T09:00."
+_HOW: Final = "Send at as a date with a time in ISO 8601, such as 2026-12-24T09:00."
 
 
 def parse_at(text: str) -> datetime:
-    """Return what `at` says, to the second; without an offset it is a local time.
+    """Return the time that a model sends, to the second; without an offset it is a local time.
 
     Raises:
-        InvalidArguments: it is no date with a time.
+        InvalidArguments: it lacks a date or a time.
     """
     text = text.strip()
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArguments(f"This is no time. {HOW}") from None
+        raise InvalidArguments(f"This is no time. {_HOW}") from None
     if at.year not in YEARS:
-        raise InvalidArguments(f"Nobody is reminded in the year {at.year}. {HOW}")
+        raise InvalidArguments(f"Nobody is reminded in the year {at.year}. {_HOW}")
     if "T" not in text.upper() and ":" not in text:
-        raise InvalidArguments(f"The time of day is missing. {HOW}")
+        raise InvalidArguments(f"The time of day is missing. {_HOW}")
     return at.replace(microsecond=0)
 
 
-def parse_local(text: str) -> datetime:
-    """Return a local time from its own text, ISO 8601 without an offset."""
-    return datetime.fromisoformat(text)
-
-
 def zone_named(name: str | None) -> ZoneInfo:
-    """Return a time zone; UTC where nobody has told it, or where the database knows it no more."""
+    """Return a time zone; UTC if it is not known, or no longer in the database."""
     try:
         return ZoneInfo(name or "UTC")
     except (ZoneInfoNotFoundError, ValueError):
@@ -56,7 +50,7 @@ def instant(local: datetime, zone: ZoneInfo) -> datetime:
 
 
 def local_in(moment: datetime, zone: ZoneInfo) -> datetime:
-    """Return what the clocks of a zone show at a moment, without an offset."""
+    """Return the local time of a moment, without an offset."""
     return moment.astimezone(zone).replace(tzinfo=None)
 
 
@@ -72,12 +66,12 @@ def to_ms(moment: datetime) -> int:
 
 
 def from_ms(at_ms: int) -> datetime:
-    """Return the moment, in UTC, that lies so many ms after 1970 began."""
+    """Return the moment, in UTC, of a time in ms since 1970."""
     return datetime.fromtimestamp(at_ms / 1_000, UTC)
 
 
 def wait_until(moment: datetime, now: datetime) -> str:
-    """Return how long it is until then, as `2 days 3 h`, `4 h 5 min` or `6 min`."""
+    """Return the time until a moment, as `2 days 3 h`, `4 h 5 min` or `6 min`."""
     minutes = max(0, -(-int((moment - now).total_seconds()) // 60))
     days, minutes = divmod(minutes, 24 * 60)
     hours, minutes = divmod(minutes, 60)

@@ -1,29 +1,22 @@
-"""`remind` and `schedule`, what lists and cancels what they set, and the person's time zone.
+"""Reminders and scheduled questions: the tools that set, list and cancel them.
 
-They have no effect outside, so after a crash a call runs again: the book knows by turn and call
-which one it has carried out. But what they set lasts, and the model is shown it again: so once it
-has read what strangers wrote, a person is asked first, also before anything is cancelled or moved.
+A call may run again after a crash: the book recognises it by its turn and call. A reminder lasts,
+and the model is shown it again. So once the model has read strangers' words, a person is asked
+before one is set, cancelled or moved.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
 from tools.base import Caller, Tool
 from tools.errors import InvalidArguments, ToolError
-from tools.reminders.book import Book, Entry
-from tools.reminders.recurrence import (
-    MAX_RULE_CHARACTERS,
-    Rule,
-    first_date,
-    parse_rule,
-    require_gaps,
-)
+from tools.reminders.recurrence import MAX_RULE_CHARACTERS, first_date, parse_rule, require_gaps
 from tools.reminders.times import (
     MAX_AHEAD,
     from_ms,
@@ -34,7 +27,6 @@ from tools.reminders.times import (
     to_ms,
     wait_until,
 )
-from tools.reminders.zones import move_to
 from tools.schema import tool_from
 
 MAX_TEXT_CHARACTERS: Final = 1_000
@@ -44,10 +36,10 @@ MAX_NUMBER: Final = 10**9
 
 REMINDER_GAP: Final = timedelta(minutes=15)
 QUESTION_GAP: Final = timedelta(hours=1)
-"""Between two dates of a series; a question costs the model's work."""
+"""Least time between two dates of a series; a question costs the model's work."""
 
 JUST_PAST: Final = timedelta(minutes=1)
-"""A time that has only just passed means now."""
+"""A time that passed this recently means now."""
 
 NO_ZONE: Final = (
     "It is not known in which time zone the person is. If they have said in which city they are,"
@@ -56,17 +48,14 @@ NO_ZONE: Final = (
 )
 
 _REMIND: Final = "Set this reminder? I have read what strangers wrote, and it may come from them."
-
 _SCHEDULE: Final = (
     "Ask myself this at that time, with my tools? I have read what strangers wrote, and it may come"
     " from them."
 )
-
 _CANCEL: Final = (
     "Cancel this for good? I have read what strangers wrote, and it may be their wish. !reminders"
     " lists what you have."
 )
-
 _MOVE: Final = (
     "Is this your time zone? I have read what strangers wrote, and it may come from them. Reminders"
     " in local time move along."
@@ -78,79 +67,95 @@ Repeat = Annotated[str, Field(max_length=MAX_RULE_CHARACTERS)]
 Number = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 
 
-@dataclass(frozen=True, slots=True)
-class Reminders:
-    """The reminders of whoever calls, as far as they may be told in the chat of the call.
+class NewEntry(NamedTuple):
+    """A reminder or scheduled question to store.
 
     Attributes:
-        book: keeps them.
-        caller: whose they are.
-        now: the time, in UTC.
-        at_most: how many a person may have.
-        changed: called when something is due at another time than before.
+        is_question: the bot asks itself the text.
+        local_at: local time of the first date; None: the same moment in every zone.
+        repeat: rule for further dates, or None.
+        due_at: in ms since 1970.
     """
 
-    book: Book
-    caller: Caller
+    is_question: bool
+    text: str
+    local_at: str | None
+    repeat: str | None
+    due_at: int
+
+
+class Entry(NamedTuple):
+    """A stored one.
+
+    Attributes:
+        number: for its person, never given twice.
+        due_at: time of the next or the last date, in ms since 1970.
+        is_delivered: it was said, and is still open.
+    """
+
+    number: int
+    text: str
+    due_at: int
+    repeat: str | None
+    is_question: bool
+    is_delivered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reminders:
+    """The reminders of a caller, for one call; in a group only those of the group.
+
+    Attributes:
+        now: in UTC.
+        at_most: how many a person may have.
+        zone: returns the person's time zone.
+        move: stores a time zone by the name of a place, and returns its name.
+        add: stores an entry, once for each call; None if the person has `at_most`.
+        listed: returns the entries by time; they and the turn are deleted together.
+        cancel: deletes an entry by its number, once for each call; False if it is unknown.
+    """
+
     now: datetime
     at_most: int
-    changed: Callable[[], None]
+    zone: Callable[[], Awaitable[str | None]]
+    move: Callable[[str], Awaitable[str]]
+    add: Callable[[NewEntry], Awaitable[Entry | None]]
+    listed: Callable[[], Awaitable[Sequence[Entry]]]
+    cancel: Callable[[int], Awaitable[bool]]
 
 
 async def remind(reminders: Reminders, text: Text, at: At, repeat: Repeat = "") -> str:
-    """Remind the person of something at a time, in this chat. A reply to a reminder that has come,
-    such as "in an hour", moves it: set it anew. One that is still to come is cancelled first.
+    """Remind the person at a time; again, if they reply to a reminder with a time.
 
     Args:
-        reminders: Of the person.
-        text: What to say then, in the person's language, as to them: "Call your mother".
-        at: ISO 8601 such as 2026-12-24T09:00, in the person's local time unless it has an offset;
-            for "in 10 minutes" add to the time of their message and keep its offset, +00:00.
-        repeat: An RRULE such as FREQ=WEEKLY;BYDAY=TU; empty for once.
-    """  # noqa: D205 - the model reads all of it
+        text: In their language, such as "Call your mother".
+        at: ISO 8601 in their local time. For "in 10 minutes", add to the message's time, with
+            +00:00.
+        repeat: RRULE such as FREQ=WEEKLY;BYDAY=TU.
+    """
     return await _set(reminders, text, at, repeat, is_question=False)
 
 
 async def schedule(reminders: Reminders, question: Text, at: At, repeat: Repeat = "") -> str:
-    """Ask yourself a question at a time, with your tools; the person gets the answer in this chat.
-
-    For what has to be looked up or worked out then, such as a morning brief; use remind for what
-    can be said as it is.
+    """Answer a question at a time, with your tools, such as a morning brief.
 
     Args:
-        reminders: Of the person.
-        question: What to ask then, complete in itself, in the person's language.
+        question: Complete in itself.
         at: As for remind.
-        repeat: As for remind.
     """
     return await _set(reminders, question, at, repeat, is_question=True)
 
 
 async def list_reminders(reminders: Reminders) -> str:
-    """List the person's reminders and scheduled questions, with their numbers and next dates.
-
-    Args:
-        reminders: Of the person.
-    """
-    caller = reminders.caller
-    zone = await reminders.book.zone_of(caller.person) or "UTC"
-    entries = await reminders.book.tell(caller.person, caller.chat, turn=caller.turn)
-    listed = [_line(entry, zone) for entry in entries]
+    """List reminders and scheduled questions."""
+    zone = await reminders.zone() or "UTC"
+    listed = [_line(entry, zone) for entry in await reminders.listed()]
     return "\n".join([_now(reminders, zone), *(listed or ["There are none."])])
 
 
 async def cancel_reminder(reminders: Reminders, number: Number) -> str:
-    """Cancel a reminder or a scheduled question of the person, with all its repetitions.
-
-    Args:
-        reminders: Of the person.
-        number: Its number, as remind or list_reminders tells it.
-    """
-    caller = reminders.caller
-    cancelled = await reminders.book.cancel(
-        caller.person, caller.chat, number, turn=caller.turn, call=caller.call
-    )
-    if cancelled is None:
+    """Cancel a reminder or scheduled question."""
+    if not await reminders.cancel(number):
         raise ToolError(f"There is no number {number} (any more). list_reminders has them.")
     return f"Number {number} is cancelled."
 
@@ -158,22 +163,16 @@ async def cancel_reminder(reminders: Reminders, number: Number) -> str:
 async def set_timezone(
     reminders: Reminders, zone: Annotated[str, Field(max_length=MAX_ZONE_CHARACTERS)]
 ) -> str:
-    """Remember in which time zone the person is, once they have said where they are.
-
-    Reminders in local time move along.
+    """Set the person's time zone if they say where they are; never guess.
 
     Args:
-        reminders: Of the person.
-        zone: IANA name such as Europe/Berlin, or the city of such a name. Never guess it.
+        zone: IANA name or its city.
     """
-    caller = reminders.caller
-    name = await move_to(reminders.book, caller.person, zone, reminders.now)
-    reminders.changed()
-    return f"Remembered. {_now(reminders, name)}"
+    return f"Remembered. {_now(reminders, await reminders.move(zone))}"
 
 
 def reminder_tools(reminders_of: Callable[[Caller], Reminders]) -> Sequence[Tool]:
-    """Return the tools, which work with the reminders of whoever calls."""
+    """Return the tools, which work with the reminders of the caller."""
     given = {"reminders": reminders_of}
     return [
         tool_from(remind, given=given, changes=True, lasting=True, question=_REMIND),
@@ -186,89 +185,72 @@ def reminder_tools(reminders_of: Callable[[Caller], Reminders]) -> Sequence[Tool
 
 async def _set(reminders: Reminders, text: str, at: str, repeat: str, *, is_question: bool) -> str:
     """Add a reminder or a question, and say when it comes first."""
-    known = await reminders.book.zone_of(reminders.caller.person)
+    now = reminders.now
+    known = await reminders.zone()
     wanted = parse_at(at)
     if known is None and (wanted.tzinfo is None or repeat.strip()):
         raise ToolError(NO_ZONE)
     name = known or "UTC"
+    zone = ZoneInfo(name)
+    local: str | None
+    rule: str | None = None
     if repeat.strip():
         gap = QUESTION_GAP if is_question else REMINDER_GAP
-        date = await asyncio.to_thread(
-            _first_of_series, wanted, repeat, ZoneInfo(name), reminders.now, gap
-        )
+        moment, local, rule = await asyncio.to_thread(_series, wanted, repeat, zone, now, gap)
     else:
-        date = _only_date(wanted, ZoneInfo(name), reminders.now, name)
-    entry = await reminders.book.add(
-        person=reminders.caller.person,
-        chat=reminders.caller.chat,
-        turn=reminders.caller.turn,
-        call=reminders.caller.call,
-        is_question=is_question,
-        text=text,
-        local_at=date.local,
-        repeat=date.repeat,
-        due_at=to_ms(date.moment),
-        at_most=reminders.at_most,
-    )
+        moment, local = _only_date(wanted, zone, now, name)
+    entry = await reminders.add(NewEntry(is_question, text, local, rule, to_ms(moment)))
     if entry is None:
         raise ToolError(
             f"The person has {reminders.at_most} reminders, which is all that one may have. Offer"
             " to cancel some."
         )
-    reminders.changed()
     kind = "Scheduled question" if is_question else "Reminder"
-    moment = from_ms(entry.due_at)
-    wait = wait_until(moment, reminders.now)
+    due = from_ms(entry.due_at)
     first = "comes first" if entry.repeat else "comes"
     return (
-        f"{kind} {entry.number} is set. It {first} on {shown(moment, name)}, in {wait}."
-        f" {_now(reminders, name)}"
+        f"{kind} {entry.number} is set. It {first} on {shown(due, name)}, in"
+        f" {wait_until(due, now)}. {_now(reminders, name)}"
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Date:
-    """When an entry comes first: a moment, where it is one in local time that, and its rule."""
-
-    moment: datetime
-    local: str | None
-    repeat: str | None = None
-
-
-def _only_date(at: datetime, zone: ZoneInfo, now: datetime, name: str) -> _Date:
-    """Return when something comes that comes once."""
+def _only_date(
+    at: datetime, zone: ZoneInfo, now: datetime, name: str
+) -> tuple[datetime, str | None]:
+    """Return the moment of an entry that comes once, and its local time if it has one."""
     moment = at.astimezone(UTC) if at.tzinfo is not None else instant(at, zone)
     if moment <= now - JUST_PAST:
         raise InvalidArguments(
             f"This time has passed: it is {shown(now, name)} now. Tell the person, or send a later"
             " time."
         )
-    if moment > now + MAX_AHEAD:
-        raise InvalidArguments("This is more than 50 years away.")
-    return _Date(moment, at.isoformat() if at.tzinfo is None else None)
+    _require_near(moment, now)
+    return moment, at.isoformat() if at.tzinfo is None else None
 
 
-def _first_of_series(
+def _series(
     at: datetime, repeat: str, zone: ZoneInfo, now: datetime, gap: timedelta
-) -> _Date:
-    """Return when something comes first that repeats; that is always in local time."""
+) -> tuple[datetime, str, str]:
+    """Return the moment of the first date of a series, its local time, and its rule."""
     local = at if at.tzinfo is None else local_in(at, zone)
-    if instant(local, zone) > now + MAX_AHEAD:
-        raise InvalidArguments("This is more than 50 years away.")
-    rule: Rule = parse_rule(repeat, zone)
+    _require_near(instant(local, zone), now)
+    rule = parse_rule(repeat, zone)
     require_gaps(local, rule, gap)
     found = first_date(local, rule, zone, now)
-    return _Date(found.moment, found.local.isoformat(), str(found.rule))
+    return found.moment, found.local.isoformat(), str(found.rule)
+
+
+def _require_near(moment: datetime, now: datetime) -> None:
+    if moment > now + MAX_AHEAD:
+        raise InvalidArguments("This is more than 50 years away.")
 
 
 def _line(entry: Entry, zone: str) -> str:
-    """Return an entry as the model is told of it."""
     kind = "question" if entry.is_question else "reminder"
     when = shown(from_ms(entry.due_at), zone)
+    state = f"comes on {when}"
     if entry.is_delivered:
         state = f"was delivered, for {when}, and is not marked as done"
-    else:
-        state = f"comes on {when}"
     repeats = f", repeats by {entry.repeat}" if entry.repeat else ""
     return f"{entry.number}. {kind} {state}{repeats}: {entry.text}"
 

@@ -1,15 +1,24 @@
-"""Tools from functions, and what each API is told of a tool's arguments."""
+"""Tools from functions, and their declarations to the APIs of models."""
 
-from tools.schema.dialects import Declarations, Described, to_anthropic, to_gemini, to_openai
+from tools.schema.declarations import (
+    Declarations,
+    from_gemini_name,
+    gemini_name,
+    to_anthropic,
+    to_gemini,
+    to_openai,
+)
 from tools.schema.from_function import parse_object, tool_from
-from tools.schema.names import from_gemini_name, gemini_name
+from tools.schema.plain import Plain, parameters_of, plain
 
 __all__ = [
     "Declarations",
-    "Described",
+    "Plain",
     "from_gemini_name",
     "gemini_name",
+    "parameters_of",
     "parse_object",
+    "plain",
     "to_anthropic",
     "to_gemini",
     "to_openai",

@@ -1,13 +1,12 @@
-"""Tools from functions: typed, documented arguments become a model and a small JSON Schema."""
+"""Make tools of functions: typed, documented arguments become a model and a small JSON Schema."""
 
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from operator import attrgetter
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, TypedDict, Unpack, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails, from_json
@@ -15,62 +14,61 @@ from pydantic_core import ErrorDetails, from_json
 from tools.base import Caller, Consent, Tool, ToolOutput
 from tools.display import visible
 from tools.errors import InvalidArguments
+from tools.schema.plain import Plain, only_keywords, parameters_of, plain
 
+_SHOWN: Final = frozenset(
+    {"type", "description", "enum", "anyOf", "items", "properties", "required"}
+)
+"""Keywords that a model is shown; the others cost more tokens than they save in wrong calls."""
 _ARGUMENT: Final = re.compile(r"(\w+)(?: \([^)]*\))?:\s*(.+)")
-_EMPTY: Final = inspect.Parameter.empty
 _MAX_PROBLEMS: Final = 5
 _MAX_NAME_CHARACTERS: Final = 64
-_MAX_EXPECTATION_CHARACTERS: Final = 200
+_MAX_PROBLEM_CHARACTERS: Final = 200
 _MAX_HEADING_CHARACTERS: Final = 80
-"""Of a value in a question's heading; the whole of it stands in the list below."""
+"""Bound of a value in a question's heading; the list below has the whole value."""
+
+
+class Permissions(TypedDict, total=False):
+    """Fields of `Tool` that a function does not tell."""
+
+    side_effects: bool
+    consent: Callable[[Any], Consent] | None
+    asks_if: Callable[[Any, Caller], bool] | None
+    untrusted: bool
+    lasting: bool
+    calls_per_minute: int
+    timeout_seconds: float | None
+    probe: Callable[[], Awaitable[None]] | None
+    admins_only: bool
+    changes: bool
+    bookkeeping: bool
+    answered_by_person: bool
 
 
 def tool_from(
     function: Callable[..., Awaitable[str | ToolOutput]],
     *,
-    side_effects: bool = False,
     question: str | None = None,
-    consent: Callable[[Any], Awaitable[Consent]] | None = None,
-    asks_if: Callable[[Any, Caller], bool] | None = None,
-    untrusted: bool = False,
     address: str | None = None,
-    lasting: bool = False,
-    calls_per_minute: int = 120,
-    timeout_seconds: float | None = None,
-    probe: Callable[[], Awaitable[None]] | None = None,
-    admins_only: bool = False,
-    changes: bool = False,
-    bookkeeping: bool = False,
-    answered_by_person: bool = False,
     given: Mapping[str, Callable[[Caller], object]] | None = None,
+    **permissions: Unpack[Permissions],
 ) -> Tool:
     """Make a tool of an async function.
 
-    The function's name is the tool's name, the first paragraph of its docstring the description,
-    the docstring's `Args:` describe the arguments, as an argument's own `Field` may do too.
+    The function's name is the tool's name, and the first paragraph of its docstring the
+    description. The docstring's `Args:`, or an argument's own `Field`, describe those arguments
+    whose names do not say enough: the model reads all of it with every request.
 
     Args:
-        function: async, with a type and a description for every argument; returns what the model
-            reads, or that and files for the person.
-        side_effects: it writes, runs or spends something, so a person is asked before each call.
-        question: what a call is going to do, with `{argument}` in place of the beginning of an
+        function: async, with a type for every argument.
+        question: heading of the question to a person, with `{argument}` for the beginning of an
             argument's value. All arguments are listed below it, whole.
-        consent: what a call needs of people, by its arguments; None: each is asked about.
-        asks_if: whether a person is asked about a call, where that depends on its arguments.
-        untrusted: its results hold what strangers wrote.
-        address: the argument that is an address on the internet, chosen by the model.
-        lasting: see `Tool`.
-        calls_per_minute: of all people together.
-        timeout_seconds: for one run, where it is another than that of all tools.
-        probe: finds out whether it can work at all; raises ToolUnavailable.
-        admins_only: it does not exist for anybody else.
-        changes: it changes or sends something, though nobody needs to be asked about it.
-        bookkeeping: see `Tool`.
-        answered_by_person: a person gives the result; see `Tool`.
-        given: arguments that the model neither sees nor sends, each with what it is for a caller.
+        address: the argument that is an internet address, chosen by the model.
+        given: arguments hidden from the model, each with a function from the caller to its value.
+        permissions: see `Tool`.
 
     Raises:
-        TypeError: the function is not async, or a type or a description is missing.
+        TypeError: the function is not async, or a type or the docstring is missing.
     """
     name = function.__name__
     if not inspect.iscoroutinefunction(function):
@@ -88,30 +86,19 @@ def tool_from(
         name=name,
         description=description,
         parameters=parameters,
-        parse=partial(_parse, arguments, parameters),
+        parse=partial(_parse, arguments),
         run=run,
-        side_effects=side_effects,
-        consent=consent,
-        asks_if=asks_if,
         question=None if question is None else partial(_filled_in, question),
-        untrusted=untrusted,
         address=None if address is None else attrgetter(address),
-        lasting=lasting,
-        calls_per_minute=calls_per_minute,
-        timeout_seconds=timeout_seconds,
-        probe=probe,
-        admins_only=admins_only,
-        changes=changes,
-        bookkeeping=bookkeeping,
-        answered_by_person=answered_by_person,
+        **permissions,
     )
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """Parse what a model sends as arguments; a tool that needs none may be sent an empty text.
+    """Parse the arguments that a model sends; an empty text is an empty object.
 
     Raises:
-        InvalidArguments: it is not one JSON object; the text says what it is instead.
+        InvalidArguments: it is not one JSON object; the text says how it differs.
     """
     text = text.strip()
     if not text:
@@ -123,7 +110,10 @@ def parse_object(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise InvalidArguments(f"this is not valid JSON: {error}") from None
     if isinstance(value, dict):
-        _refuse_infinite(value)
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError:  # no float holds it, so it was read as infinite
+            raise InvalidArguments("a number in it is too large") from None
         return value
     if isinstance(value, str) and value.lstrip().startswith("{"):
         raise InvalidArguments(
@@ -132,86 +122,42 @@ def parse_object(text: str) -> dict[str, Any]:
     raise InvalidArguments("this is JSON, but not an object")
 
 
-def _refuse_infinite(value: dict[str, Any]) -> None:
-    """Refuse a number that no float holds: it is read as infinite, and a server is sent null."""
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError:
-        raise InvalidArguments("a number in it is too large") from None
-
-
 def _filled_in(question: str, values: BaseModel) -> str:
-    return question.format_map(
-        {
-            name: _beginning(json.dumps(value, ensure_ascii=False))
-            for name, value in values.model_dump(mode="json").items()
-        }
-    )
+    beginnings = {}
+    for name, value in values.model_dump(mode="json").items():
+        text = json.dumps(value, ensure_ascii=False)
+        more = "…" if len(text) > _MAX_HEADING_CHARACTERS else ""
+        beginnings[name] = text[:_MAX_HEADING_CHARACTERS] + more
+    return question.format_map(beginnings)
 
 
-def _beginning(text: str) -> str:
-    if len(text) <= _MAX_HEADING_CHARACTERS:
-        return text
-    return f"{text[:_MAX_HEADING_CHARACTERS]}…"
-
-
-def _parse(model: type[BaseModel], parameters: Mapping[str, Any], text: str) -> BaseModel:
+def _parse(model: type[BaseModel], text: str) -> BaseModel:
     try:
         return model.model_validate(parse_object(text))
     except ValidationError as error:
-        raise InvalidArguments("; ".join(_problems(error, parameters))) from None
+        details = error.errors(include_url=False, include_input=False)
+        problems = [*map(_problem, details[:_MAX_PROBLEMS])]
+        if more := len(details) - len(problems):
+            problems.append(f"and {more} more problems")
+        raise InvalidArguments("; ".join(problems)) from None
 
 
-def _problems(error: ValidationError, parameters: Mapping[str, Any]) -> list[str]:
-    """Return the first few problems, each with the argument it is about, none with its value."""
-    details = error.errors(include_url=False, include_input=False)
-    problems = [_problem(detail, parameters) for detail in details[:_MAX_PROBLEMS]]
-    more = len(details) - len(problems)
-    return [*problems, f"and {more} more problems"] if more else problems
-
-
-def _problem(detail: ErrorDetails, parameters: Mapping[str, Any]) -> str:
-    *inside, last = detail["loc"] or ("",)
-    path = visible(".".join(map(str, detail["loc"]))[:_MAX_NAME_CHARACTERS])
+def _problem(detail: ErrorDetails) -> str:
+    """Return a problem with the name of the argument, but without its value."""
+    name = visible(".".join(map(str, detail["loc"]))[:_MAX_NAME_CHARACTERS])
     if detail["type"] == "missing":
-        expected = _expectation(_schema_at(parameters, (*inside, last)))
-        return f"'{path}' is missing{expected}"
+        return f"'{name}' is missing"
     if detail["type"] == "extra_forbidden":
-        known = list(_schema_at(parameters, inside).get("properties", {}))
-        return f"there is no argument '{path}'{_suggestion(str(last), known)}"
-    if detail["type"] == "union_tag_invalid":  # its message would quote the value
-        expected = detail["ctx"]["expected_tags"]
-        return _cut(f"'{path}' should be of one of the kinds {expected}")
+        return f"there is no argument '{name}'"
     message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "union_tag_invalid":  # the message would quote the value
+        message = f"Input should be of one of the kinds {detail['ctx']['expected_tags']}"
     if message.startswith("Input "):
-        return _cut(f"'{path}' {message.removeprefix('Input ')}")
-    return _cut(f"'{path}': {message}" if path else message)
-
-
-def _schema_at(schema: Mapping[str, Any], path: Sequence[str | int]) -> Mapping[str, Any]:
-    """Return the schema of one argument; an empty one where the path leads through a choice."""
-    for step in path:
-        if isinstance(step, int):
-            schema = schema.get("items", {})
-        else:
-            schema = schema.get("properties", {}).get(step, {})
-    return schema
-
-
-def _expectation(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
-        return _cut(f" (one of {json.dumps(schema['enum'], ensure_ascii=False)})")
-    return f" ({schema['type']})" if "type" in schema else ""
-
-
-def _suggestion(name: str, known: Sequence[str]) -> str:
-    nearest = get_close_matches(name[:_MAX_NAME_CHARACTERS], known, n=1)
-    return f" (did you mean '{nearest[0]}'?)" if nearest else ""
-
-
-def _cut(text: str) -> str:
-    longest = _MAX_EXPECTATION_CHARACTERS
-    return text if len(text) <= longest else text[:longest] + "…"
+        problem = f"'{name}' {message.removeprefix('Input ')}"
+    else:
+        problem = f"'{name}': {message}" if name else message
+    more = "…" if len(problem) > _MAX_PROBLEM_CHARACTERS else ""
+    return problem[:_MAX_PROBLEM_CHARACTERS] + more
 
 
 def _arguments_model(
@@ -227,13 +173,9 @@ def _arguments_model(
         hint = hints[parameter.name]
         if text := descriptions.get(parameter.name):
             hint = Annotated[hint, Field(description=text)]
-        default = ... if parameter.default is _EMPTY else parameter.default
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
         fields[parameter.name] = (hint, default)
-    model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
-    for name, field in model.model_fields.items():
-        if not field.description:
-            raise TypeError(f"{function.__name__}: {name} has no description")
-    return model
+    return create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
 
 
 def _documentation(function: Callable[..., object]) -> tuple[str, dict[str, str]]:
@@ -254,36 +196,8 @@ def _documentation(function: Callable[..., object]) -> tuple[str, dict[str, str]
     return description, arguments
 
 
-def _parameters(model: type[BaseModel]) -> Mapping[str, object]:
-    """Return a model's JSON Schema as models like it: no titles, no references, no null."""
-    schema = model.model_json_schema()
-    definitions = schema.pop("$defs", {})
-    plain = _plain(schema, definitions, ())
-    plain.setdefault("properties", {})
-    return plain
-
-
-def _plain(
-    schema: Mapping[str, Any], definitions: Mapping[str, Any], inside: tuple[str, ...]
-) -> dict[str, Any]:
-    """Return one schema without what a model has no use for, references put in place."""
-    schema = {key: value for key, value in schema.items() if key != "title"}
-    if reference := schema.pop("$ref", None):
-        name = reference.rpartition("/")[2]
-        if name in inside:
-            raise TypeError(f"{name} contains itself: that cannot be shown to a model")
-        schema = {**_plain(definitions[name], definitions, (*inside, name)), **schema}
-    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
-    if len(choices) == 1:
-        del schema["anyOf"]
-        schema = {**_plain(choices[0], definitions, inside), **schema}
-    if schema.get("default", ...) is None:
-        del schema["default"]
-    for key, value in schema.items():
-        if key == "properties":
-            schema[key] = {k: _plain(v, definitions, inside) for k, v in value.items()}
-        elif key in {"items", "additionalProperties"} and isinstance(value, dict):
-            schema[key] = _plain(value, definitions, inside)
-        elif key in {"anyOf", "oneOf", "allOf", "prefixItems"}:
-            schema[key] = [_plain(choice, definitions, inside) for choice in value]
-    return schema
+def _parameters(model: type[BaseModel]) -> Plain:
+    schema = plain(model.model_json_schema())
+    if schema is None:
+        raise TypeError(f"{model.__name__} has arguments that are too large to be described")
+    return {**parameters_of(only_keywords(schema, _SHOWN)), "additionalProperties": False}

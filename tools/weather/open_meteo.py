@@ -1,21 +1,31 @@
-"""Asks Open-Meteo, the public service or an operator's own server.
+"""Client of Open-Meteo: the public service, or the operator's own server.
 
-Documentation: https://open-meteo.com/en/docs and https://open-meteo.com/en/docs/geocoding-api.
-A refusal is `{"error": true, "reason": "…"}`, mostly with status 400, with 429 over a quota.
+Documentation: https://open-meteo.com/en/docs/geocoding-api and https://open-meteo.com/en/docs.
+Empty fields are left out, unknown values are null, and a search without results has no `results`.
+A refusal is `{"error": true, "reason": "…"}`, mostly with status 400, or 429 over a quota.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Final, Literal, TypeVar
+from datetime import date
+from functools import partial
+from itertools import zip_longest
+from typing import Annotated, Final, Literal, TypeVar
 
 from cachetools import TTLCache
-from pydantic import TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    FiniteFloat,
+    NaiveDatetime,
+    ValidationError,
+    field_validator,
+)
 
+from tools.display import short_line
 from tools.errors import ToolError
 from tools.settings import WeatherSettings
-from tools.weather.answers import Forecast, Place, Places, Problem, one_line
 from tools.web.client import WebAnswer, WebClient
 from tools.web.guard import AddressRefused
 
@@ -25,66 +35,111 @@ FORECAST_SECONDS: Final = 5 * 60
 CACHE_ENTRIES: Final = 64
 RETRY_WITHIN_SECONDS: Final = 2.0
 RETRY_PAUSE_SECONDS: Final = 0.2
+MAX_LINE_CHARACTERS: Final = 60
 MAX_REASON_CHARACTERS: Final = 200
 
-_CURRENT: Final = (
-    "temperature_2m,relative_humidity_2m,apparent_temperature,is_day,precipitation,weather_code,"
-    "wind_speed_10m,wind_direction_10m,wind_gusts_10m"
-)
-_DAILY: Final = (
-    "weather_code,temperature_2m_max,temperature_2m_min,precipitation_sum,"
-    "precipitation_probability_max,sunrise,sunset"
-)
-_QUOTAS: Final = {
-    "concurrent": "in a few seconds",
-    "minutely": "in a minute",
-    "hourly": "in the next hour",
-    "daily": "tomorrow (UTC)",
-    "monthly": "next month",
-}
-
-_PLACES: Final = TypeAdapter(Places)
-_FORECAST: Final = TypeAdapter(Forecast)
-_PROBLEM: Final = TypeAdapter(Problem)
-
-Answer = TypeVar("Answer")
 UnitSystem = Literal["metric", "imperial"]
-
-
-@dataclass(frozen=True, slots=True)
-class Units:
-    """In which units numbers are asked for, and how these are written."""
-
-    temperature: str
-    speed: str
-    length: str
-    parameters: Mapping[str, str]
-
-
-UNITS: Final[Mapping[UnitSystem, Units]] = {
-    "metric": Units("°C", "km/h", "mm", MappingProxyType({})),
-    "imperial": Units(
-        "°F",
-        "mph",
-        "inches",
-        MappingProxyType(
-            {
-                "temperature_unit": "fahrenheit",
-                "wind_speed_unit": "mph",
-                "precipitation_unit": "inch",
-            }
-        ),
-    ),
+_IMPERIAL: Final = {
+    "temperature_unit": "fahrenheit",
+    "wind_speed_unit": "mph",
+    "precipitation_unit": "inch",
 }
+
+_Line = Annotated[str, AfterValidator(partial(short_line, max_characters=MAX_LINE_CHARACTERS))]
+_Code = Annotated[int, Field(ge=0, le=999)] | None
+_Number = FiniteFloat | None
+
+
+class Place(BaseModel):
+    """A place as GeoNames has it; `admin1` is the largest area within the country."""
+
+    id: int
+    name: _Line
+    latitude: Annotated[float, Field(ge=-90, le=90)]
+    longitude: Annotated[float, Field(ge=-180, le=180)]
+    feature_code: str = ""
+    country: _Line = ""
+    country_code: _Line = ""
+    country_id: int | None = None
+    admin1: _Line = ""
+    admin1_id: int | None = None
+    admin2: _Line = ""
+    admin2_id: int | None = None
+    admin3: _Line = ""
+    admin3_id: int | None = None
+    admin4: _Line = ""
+    admin4_id: int | None = None
+    population: Annotated[int, Field(le=10**10)] = 0
+    postcodes: tuple[_Line, ...] = ()
+
+
+class _Places(BaseModel):
+    results: tuple[Place, ...] = ()
+    error: Literal[False] = False
+
+
+class Current(BaseModel):
+    """The weather now; `time` is local, `precipitation` is that of the last `interval` seconds."""
+
+    time: NaiveDatetime
+    interval: Annotated[int, Field(le=86_400)] | None = None
+    temperature_2m: _Number = None
+    relative_humidity_2m: _Number = None
+    apparent_temperature: _Number = None
+    is_day: int | None = None
+    precipitation: _Number = None
+    weather_code: _Code = None
+    wind_speed_10m: _Number = None
+    wind_direction_10m: _Number = None
+    wind_gusts_10m: _Number = None
+
+
+class Day(BaseModel):
+    """The forecast of one day, in local time."""
+
+    time: date
+    weather_code: _Code = None
+    temperature_2m_max: _Number = None
+    temperature_2m_min: _Number = None
+    precipitation_sum: _Number = None
+    precipitation_probability_max: _Number = None
+    sunrise: NaiveDatetime | None = None
+    sunset: NaiveDatetime | None = None
+
+
+class Forecast(BaseModel):
+    """The weather of one place."""
+
+    timezone: _Line = ""
+    current: Current | None = None
+    daily: tuple[Day, ...] = ()
+
+    @field_validator("daily", mode="before")
+    @classmethod
+    def _by_day(cls, columns: object) -> object:
+        """Turn columns (`{"time": […], "sunrise": […]}`) into days; a short column ends in None."""
+        if not isinstance(columns, dict):
+            raise ValueError("not an object of columns")  # noqa: TRY004 - pydantic reports these
+        if not all(isinstance(column, list) for column in columns.values()):
+            raise ValueError("a column is not a list")
+        rows = zip_longest(*columns.values())
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+class _Problem(BaseModel):
+    reason: str
+
+
+Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class OpenMeteo:
-    """Finds places and tells their weather; what it was told it remembers for a while.
+    """Finds places and their weather, and caches both for a while.
 
     Args:
         web: sends the requests.
-        settings: where the service is.
-        now: a clock in seconds that never goes back.
+        settings: the addresses of the service.
+        now: a monotonic clock in seconds.
     """
 
     def __init__(self, web: WebClient, settings: WeatherSettings, now: Callable[[], float]) -> None:
@@ -99,96 +154,84 @@ class OpenMeteo:
         )
 
     async def places(self, name: str, count: int) -> tuple[Place, ...]:
-        """Return the places of a name or postal code, the likeliest first.
+        """Return the places with a name or postal code, the likeliest first.
 
         Raises:
-            ToolError: the service cannot be asked, refuses, or answers nonsense.
+            ToolError: the service cannot be reached, refuses, or answers nonsense.
         """
-        known = self._places.get((name, count))
-        if known is not None:
+        if (known := self._places.get((name, count))) is not None:
             return known
-        answer = await self._ask(
-            "The place search",
-            self._settings.geocoding_url,
-            {"name": name, "count": count, "language": "en", "format": "json"},
-            _PLACES,
-        )
+        query = {"name": name, "count": str(count), "language": "en", "format": "json"}
+        answer = await self._ask("The place search", self._settings.geocoding_url, query, _Places)
         self._places[name, count] = answer.results
         return answer.results
 
     async def forecast(
         self, latitude: float, longitude: float, units: UnitSystem, days: int
     ) -> Forecast:
-        """Return the weather now and the forecast, today included, in local time.
-
-        Raises:
-            ToolError: the service cannot be asked, refuses, or answers nonsense.
-        """
+        """Return the weather now and the forecast, today included; raises what `places` raises."""
         key = (f"{latitude:.4f}", f"{longitude:.4f}", units, days)
-        known = self._forecasts.get(key)
-        if known is not None:
+        if (known := self._forecasts.get(key)) is not None:
             return known
+        query = {
+            "latitude": key[0],
+            "longitude": key[1],
+            "current": _variables(Current),
+            "daily": _variables(Day),
+            "timezone": "auto",
+            "forecast_days": str(days),
+        }
+        if units == "imperial":
+            query |= _IMPERIAL
         answer = await self._ask(
-            "The weather service",
-            self._settings.forecast_url,
-            {
-                "latitude": key[0],
-                "longitude": key[1],
-                "current": _CURRENT,
-                "daily": _DAILY,
-                "timezone": "auto",
-                "forecast_days": days,
-                **UNITS[units].parameters,
-            },
-            _FORECAST,
+            "The weather service", self._settings.forecast_url, query, Forecast
         )
-        if answer.current is None and answer.daily is None:
+        if answer.current is None and not answer.daily:
             raise ToolError("The weather service has no data for this place.")
         self._forecasts[key] = answer
         return answer
 
     async def _ask(
-        self,
-        service: str,
-        url: str,
-        parameters: Mapping[str, str | int],
-        shape: TypeAdapter[Answer],
+        self, service: str, url: str, query: Mapping[str, str], shape: type[Answer]
     ) -> Answer:
-        answer = await self._get(url, parameters)
+        answer = await self._get(url, query)
         if answer.status != 200:
             raise ToolError(_refusal(service, answer))
         try:
-            return shape.validate_json(answer.body)
+            return shape.model_validate_json(answer.body)
         except ValidationError:
             raise ToolError(_refusal(service, answer)) from None
 
-    async def _get(self, url: str, parameters: Mapping[str, str | int]) -> WebAnswer:
-        """Ask, and once more when the failure may be a short one and came quickly."""
-        started = self._now()
+    async def _get(self, url: str, query: Mapping[str, str]) -> WebAnswer:
+        """Send a request, and retry once after a failure that came quickly."""
+        retry_until = self._now() + RETRY_WITHIN_SECONDS
         try:
-            answer = await self._get_once(url, parameters)
+            answer = await self._web.request(url, params=query, max_bytes=MAX_ANSWER_BYTES)
         except AddressRefused:
             raise
         except ToolError:
-            if self._now() - started > RETRY_WITHIN_SECONDS:
+            if self._now() > retry_until:
                 raise
         else:
-            if answer.status < 500 or self._now() - started > RETRY_WITHIN_SECONDS:
+            if answer.status < 500 or self._now() > retry_until:
                 return answer
         await asyncio.sleep(RETRY_PAUSE_SECONDS)
-        return await self._get_once(url, parameters)
+        return await self._web.request(url, params=query, max_bytes=MAX_ANSWER_BYTES)
 
-    async def _get_once(self, url: str, parameters: Mapping[str, str | int]) -> WebAnswer:
-        return await self._web.request(url, params=parameters, max_bytes=MAX_ANSWER_BYTES)
+
+def _variables(shape: type[BaseModel]) -> str:
+    return ",".join(name for name in shape.model_fields if name not in {"time", "interval"})
 
 
 def _refusal(service: str, answer: WebAnswer) -> str:
-    """Return a sentence about an answer that is not what was asked for."""
-    reason = _reason(answer.body)
+    """Return a sentence about an answer that does not hold the requested data."""
     status = answer.status
+    try:
+        reason = short_line(_Problem.model_validate_json(answer.body).reason, MAX_REASON_CHARACTERS)
+    except ValidationError:
+        reason = ""
     if status == 429:
-        when = next((time for word, time in _QUOTAS.items() if word in reason.lower()), "later")
-        return f"{service} allows no more requests at the moment; try again {when}."
+        return f"{service} allows no more requests at the moment. {reason or 'Try again later.'}"
     if status >= 500:
         return f"{service} has a problem of its own (HTTP {status}); try again later."
     if status == 404:
@@ -198,10 +241,3 @@ def _refusal(service: str, answer: WebAnswer) -> str:
     if status == 200:
         return f"{service} answered with something that cannot be read; try again later."
     return f"{service} refused the request (HTTP {status})."
-
-
-def _reason(body: bytes) -> str:
-    try:
-        return one_line(_PROBLEM.validate_json(body).reason, MAX_REASON_CHARACTERS)
-    except ValidationError:
-        return ""

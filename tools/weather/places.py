@@ -1,22 +1,22 @@
-"""Which place is meant: a name may be that of many, and a wrong one is worse than a question."""
+"""Choose the place that a text means, or ask: a name may belong to many places."""
 
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tools.display import short_line
 from tools.errors import InvalidArguments, ToolError
-from tools.weather.answers import Place, one_line
-from tools.weather.areas import ABBREVIATIONS, COUNTRIES
+from tools.weather.open_meteo import Place
 
 MAX_PLACE_CHARACTERS: Final = 100
 CANDIDATES: Final = 10
-CANDIDATES_OF_AREAS: Final = 100  # the wanted one may be far down among places of its name
+CANDIDATES_IN_AREA: Final = 100  # the wanted place may be far down among its namesakes
 CLEARLY_LARGER: Final = 5
-AREA_WEIGHT: Final = 0.1  # who says Washington means the town as often as the state around another
-NEAR_DEGREES: Final = 0.3  # has the same weather
+REGION_WEIGHT: Final = 0.1  # "Washington" means the town as often as the state of that name
+NEAR_DEGREES: Final = 0.3  # close enough for the same weather
 MAX_LISTED: Final = 6
 MAX_OTHERS: Final = 3
 
@@ -24,6 +24,39 @@ _NUMBER: Final = r"([+-]?\d{1,3}(?:\.\d{1,20})?)\s*°?\s*"
 _COORDINATES: Final = re.compile(
     _NUMBER + r"([NS]?)\s*[,;]\s*" + _NUMBER + r"([EW]?)", re.IGNORECASE
 )
+_COUNTRIES: Final = {
+    "US": {"usa", "united states of america", "america"},
+    "GB": {"uk", "great britain", "britain"},
+    "AE": {"uae", "emirates"},
+}
+_ABBREVIATIONS: Final = {
+    "US": {
+        "alabama": "al", "alaska": "ak", "arizona": "az", "arkansas": "ar", "california": "ca",
+        "colorado": "co", "connecticut": "ct", "delaware": "de", "district of columbia": "dc",
+        "florida": "fl", "georgia": "ga", "hawaii": "hi", "idaho": "id", "illinois": "il",
+        "indiana": "in", "iowa": "ia", "kansas": "ks", "kentucky": "ky", "louisiana": "la",
+        "maine": "me", "maryland": "md", "massachusetts": "ma", "michigan": "mi",
+        "minnesota": "mn", "mississippi": "ms", "missouri": "mo", "montana": "mt",
+        "nebraska": "ne", "nevada": "nv", "new hampshire": "nh", "new jersey": "nj",
+        "new mexico": "nm", "new york": "ny", "north carolina": "nc", "north dakota": "nd",
+        "ohio": "oh", "oklahoma": "ok", "oregon": "or", "pennsylvania": "pa",
+        "rhode island": "ri", "south carolina": "sc", "south dakota": "sd", "tennessee": "tn",
+        "texas": "tx", "utah": "ut", "vermont": "vt", "virginia": "va", "washington": "wa",
+        "washington dc": "dc", "west virginia": "wv", "wisconsin": "wi", "wyoming": "wy",
+    },
+    "CA": {
+        "alberta": "ab", "british columbia": "bc", "manitoba": "mb", "new brunswick": "nb",
+        "newfoundland and labrador": "nl", "northwest territories": "nt", "nova scotia": "ns",
+        "nunavut": "nu", "ontario": "on", "prince edward island": "pe", "quebec": "qc",
+        "saskatchewan": "sk", "yukon": "yt",
+    },
+    "AU": {
+        "australian capital territory": "act", "new south wales": "nsw",
+        "northern territory": "nt", "queensland": "qld", "south australia": "sa",
+        "tasmania": "tas", "victoria": "vic", "western australia": "wa",
+    },
+}  # fmt: skip
+"""Postal abbreviations by country and `admin1`, in the form that `folded` returns."""
 
 Search = Callable[[str, int], Awaitable[Sequence[Place]]]
 """Returns at most so many places of a name, the likeliest first."""
@@ -31,14 +64,7 @@ Search = Callable[[str, int], Awaitable[Sequence[Place]]]
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where the weather is wanted.
-
-    Attributes:
-        name: what the place is called, with its region and country.
-        latitude: in degrees, north is positive.
-        longitude: in degrees, east is positive.
-        others: places that the same name could have meant.
-    """
+    """A place on the map; `others` are further places that the same name could mean."""
 
     name: str
     latitude: float
@@ -47,39 +73,34 @@ class Spot:
 
 
 class AmbiguousPlace(Exception):
-    """Several places are meant equally; the text asks which one."""
+    """Several places fit equally; the text asks which one."""
 
 
 async def find(text: str, search: Search) -> Spot:
     """Return the place that a text means.
 
     Args:
-        text: coordinates, or a name or postal code, with areas that it lies in behind commas.
+        text: coordinates, or a name or postal code, followed by areas after commas.
         search: finds places by name.
 
     Raises:
-        AmbiguousPlace: there are several, and none is clearly the one.
-        InvalidArguments: it cannot be a place.
-        ToolError: there is no such place; the text says what to try.
+        AmbiguousPlace: several places fit, and none clearly best.
+        InvalidArguments: the text cannot be a place.
+        ToolError: the place is unknown; the text says what to try.
     """
-    text = one_line(text.replace("\N{MINUS SIGN}", "-"), MAX_PLACE_CHARACTERS)
+    text = short_line(text.replace("\N{MINUS SIGN}", "-"), MAX_PLACE_CHARACTERS)
     if coordinates := _COORDINATES.fullmatch(text):
         return _spot_at(coordinates)
     name, *areas = [part for piece in text.split(",") if (part := piece.strip())] or [""]
     if not name:
         raise InvalidArguments("The place is empty: send a town, a postal code or coordinates.")
-    return _clearest(name, _namesakes(name, await _found(name, areas, search)))
-
-
-async def _found(name: str, areas: Sequence[str], search: Search) -> Sequence[Place]:
-    """Return the places of a name that lie in all the areas; never none."""
-    places = await search(name, CANDIDATES_OF_AREAS if areas else CANDIDATES)
+    places = await search(name, CANDIDATES_IN_AREA if areas else CANDIDATES)
     within = [place for place in places if all(_lies_in(place, area) for area in areas)]
     if places and not within:
         # The service itself knows areas in many languages, but no abbreviations.
         within = list(await search(f"{name}, {areas[0]}", CANDIDATES))
     if within:
-        return within
+        return _clearest(name, _namesakes(name, within))
     if places:
         listed = "; ".join(_described(places[:MAX_LISTED]))
         raise ToolError(f"There is no {name} in {', '.join(areas)}. Places of that name: {listed}.")
@@ -90,7 +111,7 @@ async def _found(name: str, areas: Sequence[str], search: Search) -> Sequence[Pl
 
 
 def folded(name: str) -> str:
-    """Return a name as it is compared: no case, accents or dots, single spaces."""
+    """Return a name for comparison: without case, accents or dots, with single spaces."""
     decomposed = unicodedata.normalize("NFKD", name.replace(".", ""))
     plain = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
     return " ".join(re.split(r"[\W_]+", plain.casefold())).strip()
@@ -111,29 +132,29 @@ def _lies_in(place: Place, area: str) -> bool:
     """Tell whether a place lies in an area: `Texas`, `TX`, `USA`, `Lamar County`, `75460`."""
     wanted = folded(area)
     country = place.country_code.upper()
-    short = ABBREVIATIONS.get(country, {}).get(folded(place.admin1))
+    short = _ABBREVIATIONS.get(country, {}).get(folded(place.admin1))
     names = {folded(place.name), folded(place.country), folded(country), short}
-    if wanted in names.union(COUNTRIES.get(country, ())) or _has_postcode(place, wanted):
+    if wanted in names | _COUNTRIES.get(country, set()) or _has_postcode(place, wanted):
         return True
-    areas = (place.admin1, place.admin2, place.admin3, place.admin4)
-    return any(_same_area(wanted, folded(name)) for name in areas if name)
-
-
-def _same_area(wanted: str, name: str) -> bool:
-    """Tell whether two names are one, or one of them only has more words behind it."""
-    return f"{name} ".startswith(f"{wanted} ") or f"{wanted} ".startswith(f"{name} ")
+    areas = map(folded, (place.admin1, place.admin2, place.admin3, place.admin4))
+    # "Lamar" means Lamar County as well.
+    return any(
+        f"{name} ".startswith(f"{wanted} ") or f"{wanted} ".startswith(f"{name} ")
+        for name in areas
+        if name
+    )
 
 
 def _has_postcode(place: Place, wanted: str) -> bool:
-    has_digit = any(map(str.isdigit, wanted))  # cities have hundreds of them
+    has_digit = any(map(str.isdigit, wanted))  # cities have hundreds of codes to compare
     return has_digit and wanted in map(folded, place.postcodes)
 
 
 def _namesakes(name: str, places: Sequence[Place]) -> Sequence[Place]:
-    """Return the places that the name means, the weightiest first.
+    """Return the places that a name means, the weightiest first.
 
-    These are the likeliest one, which may bear the name in another language, and all that are
-    called exactly so or have this postal code. The state around a city of its name is left out.
+    These are the service's first choice, which may have the name in another language, and all
+    places with exactly this name or postal code. The state around a city of its name is left out.
     """
     wanted = folded(name)
     called_so = [
@@ -141,40 +162,23 @@ def _namesakes(name: str, places: Sequence[Place]) -> Sequence[Place]:
         for place in places
         if place is places[0] or folded(place.name) == wanted or _has_postcode(place, wanted)
     ]
-    around = {area for place in called_so for area in _areas(place)}
+    around = {area for place in called_so for area in _areas_around(place)}
     innermost = [place for place in called_so if place.id not in around] or called_so
     return sorted(innermost, key=_weight, reverse=True)
 
 
-def _areas(place: Place) -> Iterator[int]:
-    """Return the ids of the areas around a place; an area may name itself."""
-    areas = (
-        place.admin4_id,
-        place.admin3_id,
-        place.admin2_id,
-        place.admin1_id,
-        place.country_id,
-    )
-    return (area for area in areas if area is not None and area != place.id)
-
-
-def _weight(place: Place) -> float:
-    return place.population * (AREA_WEIGHT if _is_area(place) else 1)
-
-
-def _is_area(place: Place) -> bool:
-    """Tell whether a place is a state, a county and the like, by GeoNames' codes."""
-    return place.feature_code.startswith(("ADM", "PCL"))
+def _areas_around(place: Place) -> set[int | None]:
+    areas = {place.country_id, place.admin1_id, place.admin2_id, place.admin3_id, place.admin4_id}
+    return areas - {place.id}  # an area may name itself
 
 
 def _clearest(name: str, namesakes: Sequence[Place]) -> Spot:
     place, *others = namesakes
-    rivals = [other for other in others if not _near(place, other)]
-    # Of the places with one postal code the largest is not likelier than another.
-    by_name = not _has_postcode(place, folded(name))
+    rivals = [other for other in others if not _is_near(place, other)]
     largest_rival = max(map(_weight, rivals), default=0)
-    clear = by_name and 0 < _weight(place) >= CLEARLY_LARGER * largest_rival
-    if rivals and not clear:
+    is_clear = 0 < _weight(place) >= CLEARLY_LARGER * largest_rival
+    # Size says nothing about places that share a postal code.
+    if rivals and (not is_clear or _has_postcode(place, folded(name))):
         listed = "; ".join(_described([place, *rivals][:MAX_LISTED]))
         raise AmbiguousPlace(
             f"{name}: which one? {listed}. "
@@ -184,32 +188,33 @@ def _clearest(name: str, namesakes: Sequence[Place]) -> Spot:
     return Spot(label, place.latitude, place.longitude, tuple(other_labels))
 
 
-def _near(one: Place, other: Place) -> bool:
-    return (
-        abs(one.latitude - other.latitude) < NEAR_DEGREES
-        and abs(one.longitude - other.longitude) < NEAR_DEGREES
-    )
+def _weight(place: Place) -> float:
+    return place.population * (REGION_WEIGHT if _is_region(place) else 1)
+
+
+def _is_region(place: Place) -> bool:
+    return place.feature_code.startswith(("ADM", "PCL"))  # GeoNames' codes of states and counties
+
+
+def _is_near(one: Place, other: Place) -> bool:
+    north, east = one.latitude - other.latitude, one.longitude - other.longitude
+    return max(abs(north), abs(east)) < NEAR_DEGREES
 
 
 def _described(places: Sequence[Place]) -> list[str]:
-    """Return what tells places apart, with coordinates where names do not."""
-    labels = [_label(place) for place in places]
-    often = Counter(labels)
-    return [
-        label + _details(place, alone=often[label] == 1)
-        for place, label in zip(places, labels, strict=True)
+    """Return a label per place, with coordinates if names do not tell them apart."""
+    labels = [
+        ", ".join(dict.fromkeys(filter(None, (it.name, it.admin1, it.country or it.country_code))))
+        for it in places
     ]
-
-
-def _label(place: Place) -> str:
-    parts = (place.name, place.admin1, place.country or place.country_code)
-    return ", ".join(dict.fromkeys(part for part in parts if part))
-
-
-def _details(place: Place, *, alone: bool) -> str:
-    kind = "the region" if _is_area(place) else ""
-    inhabitants = f"pop. {place.population:,}" if place.population > 0 else ""
-    area = "" if alone else place.admin2
-    spot = "" if alone else f"{place.latitude:.2f}, {place.longitude:.2f}"
-    details = "; ".join(filter(None, (kind, inhabitants, area, spot)))
-    return f" ({details})" if details else ""
+    count = Counter(labels)
+    described = []
+    for place, label in zip(places, labels, strict=True):
+        details = ["the region"] if _is_region(place) else []
+        if place.population > 0:
+            details.append(f"pop. {place.population:,}")
+        if count[label] > 1:
+            details += filter(None, [place.admin2])
+            details.append(f"{place.latitude:.2f}, {place.longitude:.2f}")
+        described.append(f"{label} ({'; '.join(details)})" if details else label)
+    return described

@@ -1,7 +1,7 @@
 """The program of DuckDuckGo's sandbox: `python -I -m tools.web.duckduckgo_worker`.
 
-A request is a page of DuckDuckGo, the reply a JSON list of what is on it. The knowledge of the
-page is that of ddgs, https://github.com/deedy5/ddgs.
+A request is a page of DuckDuckGo, the reply a JSON list of its results. The package ddgs
+(https://github.com/deedy5/ddgs) knows the layout of the page.
 """
 
 import json
@@ -12,24 +12,24 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 from ddgs.engines.duckduckgo import Duckduckgo
 from ddgs.results import TextResult
 
-from sandbox.child import serve
+from tools.sandbox.child import serve
 
 _MAX_RESULTS: Final = 20
-_MAX_ADDRESS_CHARACTERS: Final = 2_049  # an address of so many is too long, and left out
+_MAX_ADDRESS_CHARACTERS: Final = 2_049  # an address of this length is left out as too long
 _MAX_CHARACTERS: Final = 500
 _HOME: Final = "https://duckduckgo.com/"
 
 
 @dataclass
 class _AsItStands(TextResult):
-    """A result without ddgs' clean-up, which decodes addresses once too often."""
+    """A result without the clean-up of ddgs, which decodes addresses once too often."""
 
     def __setattr__(self, name: str, value: str) -> None:
         object.__setattr__(self, name, value)
 
 
 class _Page(Duckduckgo):
-    """What ddgs knows of the page, without the HTTP client that its constructor opens."""
+    """The parser of ddgs without the HTTP client that its constructor opens."""
 
     def __init__(self) -> None:
         pass
@@ -39,7 +39,7 @@ class _Page(Duckduckgo):
         return _AsItStands
 
     def pre_process_html(self, html_text: str) -> str:
-        """Give the parser a document in any case: it refuses empty ones and those that are XML."""
+        """Make any text a document, because the parser refuses empty texts and XML."""
         return "<html>" + html_text
 
 
@@ -64,7 +64,7 @@ def results_on(page: str) -> str:
 
 
 def _target(link: str) -> str:
-    """Return where a link leads: some go through DuckDuckGo, as `//duckduckgo.com/l/?uddg=…`."""
+    """Return the target of a link; some lead through `//duckduckgo.com/l/?uddg=…`."""
     if not link:
         return ""
     try:

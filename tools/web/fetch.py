@@ -1,5 +1,6 @@
-"""`web_fetch` as a tool: download, read in a sandbox, hand over in parts."""
+"""`web_fetch` as a tool: download a page, read it in a sandbox, return it in parts."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,29 +10,34 @@ from typing import Annotated, Final
 from cachetools import TTLCache
 from pydantic import AfterValidator, Field
 
-from documents.client import Read, open_reader
-from documents.document import Document, DocumentSource
-from documents.kinds import DocumentKind, kind_of
-from sandbox.policy import SandboxPolicy
 from tools.base import Tool
+from tools.documents.client import open_reader
+from tools.documents.document import Document, DocumentSource
+from tools.documents.kinds import DocumentKind, kind_of
 from tools.errors import ToolError
+from tools.sandbox.policy import SandboxPolicy
 from tools.schema import tool_from
-from tools.settings import ToolSettings
-from tools.web.client import FetchBounds, WebAnswer, WebClient, open_web_client
-from tools.web.guard import MAX_URL, Permits, checked, is_public
-from tools.web.lookup import Lookup
-from tools.web.parts import part_of
+from tools.settings import MAX_RESULT_BYTES
+from tools.web.client import FetchBounds, WebAnswer, new_web_client
+from tools.web.connection import Lookup
+from tools.web.guard import MAX_URL, Permits, checked, may_be_asked
 
 MAX_DOWNLOADED_BYTES: Final = 5 * 2**20
 MAX_PAGES_KEPT: Final = 8
 PAGE_KEPT_SECONDS: Final = 300.0
-_FRAME_BYTES: Final = 400  # what the executor puts around untrusted text
+_FRAME_BYTES: Final = 400  # of the frame that the executor puts around untrusted text
 _LEAST_PART_BYTES: Final = 200
+_BREAKS: Final = (
+    re.compile(r"\n\s*\n"),
+    re.compile(r"\n"),
+    re.compile(r"[.!?…。]\s"),
+    re.compile(r"\s"),
+)
 _ACCEPT: Final = "text/html,application/xhtml+xml,application/pdf,text/*;q=0.9,*/*;q=0.5"
 
 
 def _checked(url: str) -> str:
-    """Refuse at once what can never be opened, so that nobody is asked about it."""
+    """Refuse impossible addresses before a person is asked about them."""
     checked(url)
     return url
 
@@ -41,99 +47,65 @@ Address = Annotated[str, Field(max_length=MAX_URL), AfterValidator(_checked)]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page as it was read.
-
-    Attributes:
-        url: where it came from, after redirects.
-        document: what it says.
-    """
+    """A page that was read; `url` is its address after redirects."""
 
     url: str
     document: Document
 
 
-class Pages:
-    """Reads pages, and keeps the latest for a while: their next parts need no download.
-
-    Args:
-        client: downloads them.
-        read: turns them into text.
-    """
-
-    def __init__(self, client: WebClient, read: Read) -> None:
-        self._client = client
-        self._read = read
-        self._kept: TTLCache[str, Page] = TTLCache(MAX_PAGES_KEPT, PAGE_KEPT_SECONDS)
-
-    async def fresh(self, url: str) -> Page:
-        """Download and read a page.
-
-        Raises:
-            ToolError: it cannot be had or read; the text says why.
-        """
-        answer = await self._client.request(
-            url, headers={"accept": _ACCEPT}, max_bytes=MAX_DOWNLOADED_BYTES, cut_long=True
-        )
-        page = Page(answer.url, await self._read(_source(answer)))
-        self._kept[url] = page
-        return page
-
-    async def kept(self, url: str) -> Page:
-        """Return a page that was read a short while ago, else a fresh one; errors as `fresh`."""
-        return self._kept.get(url) or await self.fresh(url)
-
-
 @asynccontextmanager
 async def open_web_fetch(
-    settings: ToolSettings,
     *,
-    permits: Permits = is_public,
+    result_limit_bytes: int = MAX_RESULT_BYTES,
+    permits: Permits = may_be_asked,
     lookup: Lookup | None = None,
     bounds: FetchBounds | None = None,
     sandboxes: SandboxPolicy | None = None,
 ) -> AsyncIterator[Tool]:
-    """Provide the tool; its connections and processes end with this.
+    """Provide the tool.
 
     Args:
-        settings: for the size of a part.
+        result_limit_bytes: the size of a part.
         permits: which addresses may be connected to.
         lookup: finds the addresses of names.
         bounds: of one download.
-        sandboxes: what is demanded of those that read pages; nothing without it.
+        sandboxes: requirements for the sandboxes that read pages.
 
     Raises:
         ToolUnavailable: sandboxes may not run here.
     """
     sandboxes = sandboxes or SandboxPolicy()
     sandboxes.require_walls()
-    async with (
-        open_web_client(permits=permits, lookup=lookup, bounds=bounds) as client,
-        open_reader(sandboxes=sandboxes) as read,
-    ):
-        pages = Pages(client, read)
+    client = new_web_client(permits=permits, lookup=lookup, bounds=bounds)
+    async with open_reader(sandboxes=sandboxes) as read:
+        # The next parts of a page need no download.
+        recent: TTLCache[str, Page] = TTLCache(MAX_PAGES_KEPT, PAGE_KEPT_SECONDS)
 
         async def web_fetch(
             url: Address,
             offset: Annotated[int, Field(ge=0)] = 0,
         ) -> str:
-            """Read a web page, text file or PDF on the public internet as text.
+            """Read a web page, text file or PDF.
 
             Args:
-                url: The full address, with https:// or http://. What a person, a search or a page
-                    has named is opened at once; for what you make up, a person may be asked.
-                offset: Where to go on in a long page, in characters; the result says which.
+                offset: To go on, as the result says.
             """
-            page = await (pages.kept(url) if offset else pages.fresh(url))
-            return _shown(page, offset, settings.result_limit_bytes - _FRAME_BYTES)
+            page = recent.get(url) if offset else None
+            if page is None:
+                answer = await client.request(
+                    url, headers={"accept": _ACCEPT}, max_bytes=MAX_DOWNLOADED_BYTES, cut_long=True
+                )
+                page = recent[url] = Page(answer.url, await read(_source(answer)))
+            return _shown(page, offset, result_limit_bytes - _FRAME_BYTES)
 
         yield tool_from(web_fetch, untrusted=True, address="url")
 
 
 def _source(answer: WebAnswer) -> DocumentSource:
-    """Return what is to be read of an answer.
+    """Return the document in an answer.
 
     Raises:
-        ToolError: there is nothing to read; the text says why.
+        ToolError: there is nothing to read; the text gives the reason.
     """
     if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
         raise ToolError(_refusal(answer))
@@ -173,7 +145,7 @@ def _later(answer: WebAnswer) -> str:
 
 
 def _shown(page: Page, offset: int, room_bytes: int) -> str:
-    """Return a part of a page under its title and address, and where the next begins."""
+    """Return a part of a page under its title and address, with the offset of the next part."""
     text, total = page.document.text, len(page.document.text)
     if offset and offset >= total:
         raise ToolError(f"The page ends at character {total}; there is nothing at {offset}.")
@@ -197,3 +169,21 @@ def _position(page: Page, start: int, end: int) -> str:
 
 def _bracketed(note: str) -> str:
     return f"[{note}]" if note else ""
+
+
+def part_of(text: str, offset: int, room_bytes: int) -> str:
+    """Return the longest part from an offset that fits, up to a paragraph, line, sentence or word.
+
+    Args:
+        text: without lone surrogates.
+        offset: start of the part, in characters.
+        room_bytes: of the part as UTF-8.
+    """
+    fitting = text[offset : offset + room_bytes].encode()[:room_bytes].decode(errors="ignore")
+    if offset + len(fitting) >= len(text):
+        return fitting
+    last_third = 2 * len(fitting) // 3
+    for pattern in _BREAKS:
+        if ends := [found.end() for found in pattern.finditer(fitting, last_third)]:
+            return fitting[: ends[-1]]
+    return fitting

@@ -1,25 +1,20 @@
-"""What the tools may ask for on the network. Every outgoing request goes through here.
+"""The addresses and URLs that a tool may ask for.
 
-A URL is checked by `checked`, an address by `is_public`: not the name, but the address that was
-looked up and is then connected to, without a second lookup in which the answer could have changed.
+`checked` judges a URL before a request, and `may_be_asked` each address right before a connection
+to it is opened (see `tools.web.client`): a name that changes its address in between gains nothing.
 """
 
-import asyncio
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Final, NoReturn
+from typing import Final
 
-import httpcore
-import httpx
+import httpx2
 
 from tools.errors import ToolError
-from tools.web.lookup import Lookup
-from tools.web.stream import BoundedStream
 
 MAX_URL: Final = 2_048
 MAX_HOST: Final = 253  # RFC 1035, 2.3.4
-MAX_ADDRESSES_TRIED: Final = 4
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 IPAddress = IPv4Address | IPv6Address
@@ -55,8 +50,8 @@ _SPECIAL_IPV4: Final = tuple(
     )
 )
 
-# IANA gives out unicast addresses from 2000::/3 only; of these, the special-purpose ones. All the
-# others (loopback, mapped IPv4, unique local, link-local, multicast…) lie outside.
+# IANA assigns unicast addresses from 2000::/3 only; these are its special-purpose ones. All others
+# (loopback, mapped IPv4, unique local, link-local, multicast…) lie outside of it.
 _UNICAST_IPV6: Final = IPv6Network("2000::/3")
 _SPECIAL_IPV6: Final = tuple(
     map(
@@ -70,7 +65,7 @@ _SPECIAL_IPV6: Final = tuple(
         ),
     )
 )
-_NOBODYS: Final[Mapping[int, IPAddress]] = {
+_UNUSED: Final[Mapping[int, IPAddress]] = {
     4: IPv4Address("192.0.2.1"),
     6: IPv6Address("2001:db8::1"),
 }
@@ -79,11 +74,14 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")  # an IPv4 address in its last 32 bi
 
 
 class AddressRefused(ToolError):
-    """This is no address that a tool may ask for."""
+    """A tool may not ask for this address."""
 
 
 def is_public(address: IPAddress) -> bool:
-    """Tell whether an address belongs to a host of the public internet."""
+    """Return whether an address belongs to a host of the public internet.
+
+    Python's `is_global` calls about 20 of these networks public, depending on its version.
+    """
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _SPECIAL_IPV4)
     if address.scope_id is not None:
@@ -94,17 +92,17 @@ def is_public(address: IPAddress) -> bool:
 
 
 def may_be_asked(address: IPAddress) -> bool:
-    """Tell whether a tool may connect to an address: public, and not one of this machine's own.
+    """Return whether an address is public and does not belong to this machine.
 
-    Behind a public address of its own a machine may have services that it offers to nobody else.
+    A machine may have services at its public address that its firewall hides from others.
     """
     return is_public(address) and not is_own(address)
 
 
 def is_own(address: IPAddress) -> bool:
-    """Tell whether an address is one of this machine's interfaces."""
-    # Where the system binds anything (ip_nonlocal_bind), this tells nothing.
-    return _can_bind(address) and not _can_bind(_NOBODYS[address.version])
+    """Return whether an address belongs to one of this machine's interfaces."""
+    # With ip_nonlocal_bind the system binds any address, which says nothing.
+    return _can_bind(address) and not _can_bind(_UNUSED[address.version])
 
 
 def _can_bind(address: IPAddress) -> bool:
@@ -117,17 +115,18 @@ def _can_bind(address: IPAddress) -> bool:
     return True
 
 
-def checked(url: str) -> httpx.URL:
+def checked(url: str) -> httpx2.URL:
     """Parse a URL that a request may be sent to; the fragment is dropped.
 
     Raises:
-        AddressRefused: it is not an address, or can be read in two ways; the text says what to do.
+        AddressRefused: it is not an address, or programs disagree about its meaning; the text
+            gives the remedy.
     """
     _check_characters(url)
     try:
-        parsed = httpx.URL(url)
+        parsed = httpx2.URL(url)
         host = parsed.raw_host.decode("ascii")
-    except (httpx.InvalidURL, ValueError):
+    except (httpx2.InvalidURL, ValueError):
         raise AddressRefused("This is not a valid web address.") from None
     if parsed.scheme not in DEFAULT_PORTS:
         raise AddressRefused("An address must begin with http:// or https://.")
@@ -138,16 +137,16 @@ def checked(url: str) -> httpx.URL:
     return parsed.copy_with(host=_checked_host(host), fragment=None)
 
 
-def redirected(url: httpx.URL, location: str) -> httpx.URL:
-    """Return where a checked URL's answer redirects to, checked as any other.
+def redirected(url: httpx2.URL, location: str) -> httpx2.URL:
+    """Return the checked target of a redirect.
 
     Raises:
-        AddressRefused: nothing may be asked for there.
+        AddressRefused: as `checked`, or the redirect leads from https to http.
     """
     _check_characters(location)
     try:
         target = str(url.join(location))
-    except (httpx.InvalidURL, ValueError):
+    except (httpx2.InvalidURL, ValueError):
         raise AddressRefused("The page redirects to what is no web address.") from None
     following = checked(target)
     if url.scheme == "https" and following.scheme == "http":
@@ -155,8 +154,8 @@ def redirected(url: httpx.URL, location: str) -> httpx.URL:
     return following
 
 
-def origin_of(url: httpx.URL) -> Origin:
-    """Return the origin of a checked URL; the port is never left out."""
+def origin_of(url: httpx2.URL) -> Origin:
+    """Return the origin of a checked URL, always with a port."""
     return url.scheme, url.raw_host.decode("ascii"), url.port or DEFAULT_PORTS[url.scheme]
 
 
@@ -170,7 +169,7 @@ def _check_characters(url: str) -> None:
 
 
 def _checked_host(host: str) -> str:
-    """Return a host in its one plain notation."""
+    """Return a host in its canonical notation."""
     host = host.removesuffix(".")
     labels = host.split(".")
     if len(host) > MAX_HOST or not all(labels) or "%" in host:
@@ -183,135 +182,10 @@ def _checked_host(host: str) -> str:
 
 
 def _checked_literal(host: str) -> str:
-    """Refuse 127.1, 0177.0.0.1, 2130706433 and so on, which only some programs take for hosts."""
+    """Refuse 127.1, 0177.0.0.1, 2130706433 and so on, which only some programs accept as hosts."""
     try:
         return str(ip_address(host))
     except ValueError:
         raise AddressRefused(
             "The address has a number in place of a host name that is no plain IP address."
         ) from None
-
-
-async def permitted_addresses(host: str, *, permits: Permits, lookup: Lookup) -> Sequence[str]:
-    """Return the addresses of a host that may be connected to, the best first, and only a few.
-
-    Args:
-        host: a name or a literal address.
-        permits: tells which addresses may be connected to; it has to permit all of them.
-        lookup: finds a name's addresses; asked once.
-
-    Raises:
-        AddressRefused: one of its addresses is not permitted.
-        ToolError: the name is unknown.
-    """
-    addresses = [_parsed(address) for address in await _looked_up(host, lookup)]
-    if not addresses:
-        raise _unknown(host)
-    if not all(address is not None and permits(address) for address in addresses):
-        raise AddressRefused(f"{host} is not on the public internet, so I may not ask it.")
-    return [str(address) for address in addresses[:MAX_ADDRESSES_TRIED]]
-
-
-async def _looked_up(host: str, lookup: Lookup) -> Sequence[str]:
-    if _parsed(host) is not None:
-        return (host,)
-    try:
-        return await lookup(host)
-    except OSError as error:
-        raise _unknown(host) from error
-
-
-class GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Opens connections to permitted addresses only; TLS is still checked against the name.
-
-    Args:
-        permits: tells which addresses may be connected to.
-        lookup: finds a name's addresses; asked once for each connection.
-    """
-
-    def __init__(self, *, permits: Permits, lookup: Lookup) -> None:
-        self._permits = permits
-        self._lookup = lookup
-        self._sockets = httpcore.AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Look a name up, check every answer, and connect to the first that takes the connection.
-
-        Args:
-            host: a name or a literal address.
-            port: 1 to 65535.
-            timeout: in seconds, for the lookup and all connections together.
-            local_address: as httpcore has it.
-            socket_options: as httpcore has it.
-
-        Raises:
-            AddressRefused: one of its addresses is not permitted.
-            ToolError: the name is unknown.
-            httpcore.ConnectError: no address took the connection.
-            httpcore.ConnectTimeout: no address took it in time.
-        """
-        try:
-            async with asyncio.timeout(timeout):
-                addresses = await permitted_addresses(
-                    host, permits=self._permits, lookup=self._lookup
-                )
-                share = None if timeout is None else timeout / len(addresses)
-                return BoundedStream(
-                    await self._first(addresses, port, share, local_address, socket_options)
-                )
-        except TimeoutError as error:
-            raise httpcore.ConnectTimeout from error
-
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> NoReturn:
-        """Refuse: a socket file is never on the web.
-
-        Raises:
-            AddressRefused: always.
-        """
-        raise AddressRefused("This is not a web address.")
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)
-
-    async def _first(
-        self,
-        addresses: Sequence[str],
-        port: int,
-        timeout: float | None,
-        local_address: str | None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Connect to one address after the other until one takes the connection."""
-        failure: httpcore.ConnectError | httpcore.ConnectTimeout | None = None
-        for address in addresses:
-            try:
-                return await self._sockets.connect_tcp(
-                    address, port, timeout, local_address, socket_options
-                )
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failure = error
-        raise failure or httpcore.ConnectError
-
-
-def _parsed(address: str) -> IPAddress | None:
-    try:
-        return ip_address(address)
-    except ValueError:
-        return None
-
-
-def _unknown(host: str) -> ToolError:
-    return ToolError(f"There is no server named {host}, or its address cannot be found right now.")

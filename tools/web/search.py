@@ -1,49 +1,73 @@
-"""`web_search` as a tool."""
+"""`web_search`: a search by Brave or DuckDuckGo, and its results as text for the model.
 
-from collections.abc import AsyncIterator, Callable, Sequence
+Brave: https://api-dashboard.search.brave.com, app/documentation/web-search/query (limits of a
+query), …/responses (fields), documentation/guides/rate-limiting (the X-RateLimit headers),
+api-reference (codes of errors). The documentation has a list of `errors`; the service answers one
+`error`: https://github.com/egoist/chatwise-releases/issues/1296. A wrong key is a 422:
+https://github.com/nearai/ironclaw/issues/2780.
+
+DuckDuckGo has no API, so we read its page for browsers without JavaScript. The package ddgs
+(https://github.com/deedy5/ddgs) builds the request and reads the page. Our own client sends it,
+because the client of ddgs has neither the guard nor a bound on bytes. DuckDuckGo often asks
+programs whether a human is searching: HTTP 202 or 200 with a page about an "anomaly". It asks
+clients that look like a browser least: https://github.com/zeroclaw-labs/zeroclaw/pull/6625,
+https://github.com/can1357/oh-my-pi/pull/3800.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from importlib import import_module
+from itertools import islice
 from time import monotonic
-from typing import Annotated, Final, Protocol
-from urllib.parse import quote
+from typing import Annotated, Any, Final, Literal, NamedTuple
+from urllib.parse import quote, urlsplit
 
 from cachetools import TTLCache
-from pydantic import Field
+from pydantic import BaseModel, FailFast, Field, TypeAdapter, ValidationError
 
-from sandbox.policy import SandboxPolicy
 from tools.base import Tool
-from tools.errors import InvalidArguments, ToolUnavailable
+from tools.display import short_line
+from tools.errors import InvalidArguments, ToolError, ToolUnavailable
+from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import Limits, Sandbox
 from tools.schema import tool_from
-from tools.settings import SearchProvider, WebSearchSettings
-from tools.web.brave import Brave
-from tools.web.client import open_web_client
-from tools.web.duckduckgo import DuckDuckGo, page_reader
-from tools.web.guard import AddressRefused, checked
-from tools.web.search_results import SearchResult, numbered
+from tools.settings import WebSearchSettings
+from tools.web.client import WebAnswer, WebClient, new_web_client
+from tools.web.guard import MAX_URL, AddressRefused, checked
 
-# Brave's limits; DuckDuckGo takes a little more.
+# Brave's limits; DuckDuckGo accepts a little more.
 MAX_QUERY_CHARACTERS: Final = 400
 MAX_QUERY_WORDS: Final = 50
 MAX_QUERY_URL_CHARACTERS: Final = 1_500
-"""As it stands in a URL, where most letters beyond ASCII take six characters or nine."""
+"""Counted in the URL, where most letters beyond ASCII take six characters or nine."""
 
 REMEMBERED_SECONDS: Final = 600.0
 MAX_REMEMBERED: Final = 64
 _CALLS_PER_MINUTE: Final = 30
 
-_Recent = TTLCache[tuple[str, int], str]
-"""What was answered in the last minutes, by query and count."""
+
+class SearchResult(NamedTuple):
+    """A result in the words of the search engine.
+
+    Attributes:
+        title: plain text.
+        url: any text.
+        snippet: plain text.
+        age: in words or as a date; empty if unknown.
+    """
+
+    title: str
+    url: str
+    snippet: str
+    age: str = ""
 
 
-class SearchEngine(Protocol):
-    """Whoever searches: `tools.web.brave.Brave` or `tools.web.duckduckgo.DuckDuckGo`."""
-
-    async def search(self, query: str, count: int) -> Sequence[SearchResult]:
-        """Return results, the best first; raises ToolError."""
-        ...
-
-    async def probe(self) -> None:
-        """Find out whether a search can work at all; raises ToolUnavailable."""
-        ...
+Search = Callable[[str, int], Awaitable[Iterable[SearchResult]]]
+"""Returns the results of a query, at least so many, the best first; raises ToolError."""
 
 
 @asynccontextmanager
@@ -56,67 +80,55 @@ async def open_web_search(
     """Provide the search.
 
     Args:
-        settings: who searches, and how.
+        settings: the engine and its parameters.
         now: a clock that never goes back, in seconds.
-        sandboxes: what is demanded of those that read DuckDuckGo's pages; nothing without it.
+        sandboxes: requirements for the sandboxes that read DuckDuckGo's pages.
 
     Raises:
         ToolUnavailable: the engine has no key, its package is not installed, its address in the
             settings can never be asked, or its sandboxes may not run here.
     """
-    recent: _Recent = TTLCache(MAX_REMEMBERED, REMEMBERED_SECONDS, now)
-    async with _open_engine(settings, sandboxes or SandboxPolicy()) as engine:
-        yield _tool(engine, settings.max_results, recent)
+    recent: TTLCache[str, str] = TTLCache(MAX_REMEMBERED, REMEMBERED_SECONDS, now)
+    async with _open_engine(settings, sandboxes or SandboxPolicy()) as search:
+
+        async def web_search(
+            query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)],
+        ) -> str:
+            """Search the web for current or uncertain facts. Cite results by number and link."""
+            query = " ".join(query.split())
+            _check(query)
+            if (answer := recent.get(query)) is None:
+                found = await search(query, settings.max_results)
+                answer = recent[query] = numbered(found, settings.max_results)
+            return answer
+
+        async def probe() -> None:
+            """Check the key with one search."""
+            if settings.provider == "brave":
+                await search("test", 1)
+
+        yield tool_from(web_search, untrusted=True, calls_per_minute=_CALLS_PER_MINUTE, probe=probe)
 
 
 @asynccontextmanager
 async def _open_engine(
     settings: WebSearchSettings, sandboxes: SandboxPolicy
-) -> AsyncIterator[SearchEngine]:
-    async with open_web_client(operator_urls=_operator_urls(settings)) as client:
-        match settings.provider:
-            case SearchProvider.BRAVE:
-                yield Brave(client, api_key=settings.api_key, url=settings.url)
-            case SearchProvider.DUCKDUCKGO:
-                sandboxes.require_walls()
-                async with page_reader(sandboxes) as reader:
-                    yield DuckDuckGo(client, reader, url=settings.url)
-
-
-def _operator_urls(settings: WebSearchSettings) -> Sequence[str]:
-    if settings.url is None:
-        return ()
-    try:
-        checked(settings.url)
-    except AddressRefused as error:
-        raise ToolUnavailable(f"TOOLS__WEB_SEARCH__URL cannot be asked: {error}") from None
-    return (settings.url,)
-
-
-def _tool(engine: SearchEngine, max_results: int, recent: _Recent) -> Tool:
-    async def web_search(
-        query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)],
-        count: Annotated[int | None, Field(ge=1, le=max_results)] = None,
-    ) -> str:
-        """Search the web for current or uncertain facts. Results are numbered, with title, link,
-        age and a few lines of the page. Cite what you use by its number and link, as in [1]; read
-        a whole page with web_fetch.
-
-        Args:
-            query: What to look for, in a few words.
-            count: How many results; without it, as many as allowed.
-        """  # noqa: D205 - the model reads the first paragraph
-        query = " ".join(query.split())
-        _check(query)
-        count = count or max_results
-        if (answer := recent.get((query, count))) is None:
-            answer = numbered(await engine.search(query, count), count)
-            recent[query, count] = answer
-        return answer
-
-    return tool_from(
-        web_search, untrusted=True, calls_per_minute=_CALLS_PER_MINUTE, probe=engine.probe
-    )
+) -> AsyncIterator[Search]:
+    if settings.url is not None:
+        try:
+            checked(settings.url)
+        except AddressRefused as error:
+            raise ToolUnavailable(f"TOOLS__WEB_SEARCH__URL cannot be asked: {error}") from None
+    client = new_web_client(operator_urls=(settings.url,) if settings.url is not None else ())
+    if settings.provider == "brave":
+        if settings.api_key is None:
+            raise ToolUnavailable(_NO_KEY)
+        yield _brave(client, settings.api_key.get_secret_value(), settings.url or BRAVE_URL)
+        return
+    sandboxes.require_walls()
+    engine = _ddgs_engine()
+    async with Sandbox("tools.web.duckduckgo_worker", _READER, policy=sandboxes) as reader:
+        yield _duckduckgo(client, engine, settings.url or engine.search_url, reader)
 
 
 def _check(query: str) -> None:
@@ -129,3 +141,277 @@ def _check(query: str) -> None:
         )
     if len(quote(query)) > MAX_QUERY_URL_CHARACTERS:
         raise InvalidArguments("The query is too long; say it in fewer words.")
+
+
+# Text for the model; strangers wrote all of it ----------------------------------------------------
+
+_MAX_TITLE_CHARACTERS: Final = 150
+_MAX_SNIPPET_CHARACTERS: Final = 400
+_MAX_AGE_CHARACTERS: Final = 40
+_NOTHING: Final = "No results. Other or fewer words may find more."
+
+
+def numbered(results: Iterable[SearchResult], count: int) -> str:
+    """Format at most `count` results so that an answer can cite them by number.
+
+    Duplicates and addresses that cannot be opened are left out.
+    """
+    by_address: dict[str, SearchResult] = {}
+    for result in results:
+        if _can_be_opened(result.url):
+            by_address.setdefault(result.url.rstrip("/"), result)
+    entries = enumerate(islice(by_address.values(), count), start=1)
+    return "\n".join(_entry(number, result) for number, result in entries) or _NOTHING
+
+
+def _can_be_opened(url: str) -> bool:
+    if len(url) > MAX_URL or not url.isprintable() or " " in url:
+        return False
+    try:
+        address = urlsplit(url)
+    except ValueError:
+        return False
+    has_host = address.hostname is not None and "@" not in address.netloc  # an "@" misleads
+    return address.scheme in {"http", "https"} and has_host
+
+
+def _entry(number: int, result: SearchResult) -> str:
+    title = short_line(result.title, _MAX_TITLE_CHARACTERS) or urlsplit(result.url).netloc
+    age = short_line(result.age, _MAX_AGE_CHARACTERS)
+    snippet = short_line(result.snippet, _MAX_SNIPPET_CHARACTERS)
+    head = f"[{number}] {title} — {result.url}" + (f" ({age})" if age else "")
+    return f"{head}\n    {snippet}" if snippet else head
+
+
+# Brave --------------------------------------------------------------------------------------------
+
+BRAVE_URL: Final = "https://api.search.brave.com/res/v1/web/search"
+MAX_PAUSE_SECONDS: Final = 2.0
+_MAX_ANSWER_BYTES: Final = 512 * 1024
+_TURN_SECONDS: Final = 4.0  # for the calls of one turn, one each second
+_SHORTEST_WINDOW_SECONDS: Final = 1
+_MAX_RESULTS: Final = 20  # Brave's own maximum
+
+_NO_KEY: Final = (
+    "No key: set TOOLS__WEB_SEARCH__API_KEY, or TOOLS__WEB_SEARCH__PROVIDER=duckduckgo."
+)
+_REFUSED_KEY_CODES: Final = frozenset(
+    {"SUBSCRIPTION_TOKEN_INVALID", "SUBSCRIPTION_NOT_FOUND", "OPTION_NOT_IN_PLAN"}
+)
+
+
+class _BraveResult(BaseModel):
+    title: str = ""
+    url: str
+    description: str | None = None
+    age: str | None = None
+    page_age: str | None = None
+
+
+class _BraveResults(BaseModel):
+    results: list[object] = []
+
+
+class _BravePage(BaseModel):
+    """Results; `web` is missing if nothing was found."""
+
+    type: Literal["search"]
+    web: _BraveResults | None = None
+
+
+class _BraveError(BaseModel):
+    code: str = ""
+
+
+class _BraveErrors(BaseModel):
+    error: _BraveError | None = None
+    errors: list[_BraveError] = []
+
+
+def _brave(client: WebClient, key: str, url: str) -> Search:
+    second_attempts = asyncio.Lock()
+
+    async def ask(query: str, count: int) -> WebAnswer:
+        return await client.request(
+            url,
+            params={
+                "q": query,
+                "count": count,
+                "safesearch": "moderate",
+                "text_decorations": "false",
+                "result_filter": "web",
+            },
+            headers={"Accept": "application/json", "X-Subscription-Token": key},
+            max_bytes=_MAX_ANSWER_BYTES,
+        )
+
+    async def search(query: str, count: int) -> Iterable[SearchResult]:
+        """Search with Brave; one search at a time is repeated, to stay within the limit.
+
+        Raises:
+            ToolUnavailable: Brave refuses the key.
+            ToolError: Brave cannot be reached, does not answer properly, or allows no search now.
+        """
+        answer = await ask(query, count)
+        if answer.status == 429 and not _quota_is_used_up(answer):
+            try:
+                async with asyncio.timeout(_TURN_SECONDS):
+                    await second_attempts.acquire()
+            except TimeoutError:
+                raise ToolError("Too many searches at once; try again in a few seconds.") from None
+            try:
+                await asyncio.sleep(_pause_seconds(answer.headers))
+                answer = await ask(query, count)
+            finally:
+                second_attempts.release()
+        if answer.status != 200:
+            raise _brave_failure(answer)
+        try:
+            page = _BravePage.model_validate_json(answer.body)
+        except ValidationError:
+            raise ToolError("Brave answered with something else than search results.") from None
+        return _brave_results(page.web.results[:_MAX_RESULTS] if page.web else [])
+
+    return search
+
+
+def _brave_results(entries: Iterable[object]) -> Iterator[SearchResult]:
+    for entry in entries:
+        try:
+            result = _BraveResult.model_validate(entry)
+        except ValidationError:
+            continue  # the others are still good
+        yield SearchResult(
+            title=_plain(result.title),
+            url=result.url,
+            snippet=_plain(result.description or ""),
+            age=result.age or (result.page_age or "").partition("T")[0],
+        )
+
+
+def _plain(text: str) -> str:
+    """Convert Brave's HTML to text; it sends `<strong>` even with text_decorations=false."""
+    return unescape(re.sub(r"<[^<>]*>", "", text))
+
+
+def _brave_failure(answer: WebAnswer) -> ToolError:
+    if answer.status in {401, 403} or _error_code(answer.body) in _REFUSED_KEY_CODES:
+        return ToolUnavailable("Brave refuses TOOLS__WEB_SEARCH__API_KEY.")
+    match answer.status:
+        case 402:
+            sentence = "Brave wants to be paid before it searches again."
+        case 400 | 422:
+            sentence = "Brave does not accept this query; put it differently."
+        case 429 if _quota_is_used_up(answer):
+            sentence = f"The searches that Brave allows are used up{_until(answer.headers)}."
+        case 429:
+            sentence = "Brave allows no more searches this second; try again in a few seconds."
+        case status if status >= 500:
+            sentence = f"Brave is failing right now (HTTP {status}); try again later."
+        case status:
+            sentence = f"Brave answered with HTTP {status} instead of search results."
+    return ToolError(sentence)
+
+
+def _error_code(body: bytes) -> str:
+    try:
+        page = _BraveErrors.model_validate_json(body)
+    except ValidationError:
+        return ""
+    errors = [page.error] if page.error else page.errors
+    return errors[0].code if errors else ""
+
+
+def _quota_is_used_up(answer: WebAnswer) -> bool:
+    """Distinguish a used-up quota from searches in too quick succession: both are a 429."""
+    long = _pause_seconds(answer.headers) > MAX_PAUSE_SECONDS
+    return long or _error_code(answer.body) == "QUOTA_LIMITED"
+
+
+def _until(headers: Mapping[str, str]) -> str:
+    seconds = _pause_seconds(headers)
+    if seconds <= MAX_PAUSE_SECONDS:
+        return ""  # Brave did not say
+    moment = datetime.now(UTC) + timedelta(seconds=seconds)
+    return f" until {moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _pause_seconds(headers: Mapping[str, str]) -> int:
+    """Return the seconds until the last of the used-up windows begins again.
+
+    The headers have a number for each window, the shortest first; a limit of 0 means no limit.
+    """
+    limits, remaining, resets = (
+        [int(number) for number in re.findall(r"-?\d{1,9}", headers.get(name, ""))]
+        for name in ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
+    )
+    used_up = [
+        reset
+        for limit, left, reset in zip(limits, remaining, resets, strict=False)
+        if limit > 0 and left <= 0
+    ]
+    return max(used_up, default=_SHORTEST_WINDOW_SECONDS)
+
+
+# DuckDuckGo ---------------------------------------------------------------------------------------
+
+MAX_PAGE_BYTES: Final = 512 * 1024
+_READER: Final = Limits(
+    line_bytes=7 * MAX_PAGE_BYTES,  # six letters for each byte at the worst, as JSON
+    reply_bytes=256 * 1024,  # twenty results of at most 3,049 characters each
+    idle_seconds=300,
+)
+_EVERYWHERE: Final = "wt-wt"
+_HEADERS: Final = {
+    "User-Agent": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+    "Accept": "text/html",
+}
+_FOUND: Final = TypeAdapter(Annotated[list[SearchResult], FailFast()])
+
+_NOT_INSTALLED: Final = (
+    "The package ddgs is not installed: pip install 'signal-tee-bot[duckduckgo]'."
+)
+_HUMAN: Final = (
+    "DuckDuckGo asks whether a human is searching; try again later, or set up Brave "
+    "(TOOLS__WEB_SEARCH__PROVIDER=brave)."
+)
+
+
+def _duckduckgo(client: WebClient, engine: Any, url: str, reader: Sandbox) -> Search:
+    async def search(query: str, _: int) -> Iterable[SearchResult]:
+        """Return one page of results.
+
+        Raises:
+            ToolError: DuckDuckGo cannot be reached, does not answer properly, or wants a human.
+        """
+        answer = await client.request(
+            url,
+            method="POST",
+            form=engine.build_payload(query, _EVERYWHERE, "moderate", None),
+            headers=_HEADERS,
+            max_bytes=MAX_PAGE_BYTES,
+        )
+        if answer.status in {403, 418, 429}:
+            raise ToolError(_HUMAN)
+        if answer.status not in {200, 202}:
+            raise ToolError(f"DuckDuckGo is failing right now (HTTP {answer.status}).")
+        page = answer.body.decode(errors="replace")
+        try:
+            found = _FOUND.validate_json(await reader.call(page))
+        except ValidationError:  # a hostile page may have taken over the process
+            raise ToolError("The search results cannot be read.") from None
+        if not found and (answer.status == 202 or "anomaly" in page):
+            raise ToolError(_HUMAN)
+        if not found and "no-results" not in page:
+            raise ToolError("DuckDuckGo answered with something else than search results.")
+        return found
+
+    return search
+
+
+def _ddgs_engine() -> Any:
+    try:
+        module = import_module("ddgs.engines.duckduckgo")
+    except ImportError:
+        raise ToolUnavailable(_NOT_INSTALLED) from None
+    return object.__new__(module.Duckduckgo)  # its constructor opens an HTTP client

@@ -1,1 +1,1 @@
-"""One folder for each chat: its files, and the tools that work with them behind walls."""
+"""A folder for each chat, and the tools that work with its files behind walls."""

@@ -1,60 +1,140 @@
-"""Deletes folders that strangers' programs may have filled: deep, wide, or closed."""
+"""Folders that strangers' programs may have filled: given back to their owner, and deleted.
+
+A program may have closed folders and files, and made them deep or wide. The owner gets rights back
+from outside, by descriptors of the very things, so that no link can take their place. Not every
+wall around a folder holds a change of rights, so this is not allowed inside.
+"""
 
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from tools.workspace.rights import open_up
+from tools.sandbox.syscalls import open_below
 
-_OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_RUN: Final = secrets.token_hex(8)
-"""In names that nothing has that was there before."""
+MAX_DEPTH: Final = 34
+"""A little more than the depth of a workspace."""
+MAX_ENTRIES: Final = 25_000
+"""A little more than the files of a workspace."""
+MAX_NAMES: Final = 20_000
+"""Names read at once; a folder may have more."""
+_FOLDER, _FILE = 0o700, 0o400
+_LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_DIRECTORY
+LEVELS: Final = 32
+"""Folders in each other that are open at the same time."""
+_LetIn = Callable[[str, int], None]
+
+
+def give_back(folder: Path) -> None:
+    """Give a folder and all below it back to the owner, within the bounds of a workspace.
+
+    Anything but files and folders, and anything of other owners, stays as it is.
+    """
+    with suppress(OSError):
+        _give_below(os.open(folder, _LOOK), MAX_ENTRIES, MAX_DEPTH)
+
+
+def _give_below(seen: int, entries: int, depth: int) -> int:
+    """Go through a folder by a descriptor, which is closed then; return the entries left."""
+    try:
+        if not _give(seen) or not depth:
+            return entries
+        folder = os.open(f"/proc/self/fd/{seen}", _READ | os.O_CLOEXEC)
+    finally:
+        os.close(seen)
+    with _closing(folder):
+        names = _names(folder, entries)
+        entries -= len(names)
+        for name in names:
+            with suppress(OSError):  # gone in the meantime, or of another owner
+                below = os.open(name, _LOOK, dir_fd=folder)
+                entries = _give_below(below, entries, depth - 1)
+        return entries
+
+
+def _give(seen: int) -> bool:
+    """Give a file or folder back to the owner; return whether it is a folder."""
+    mode = os.fstat(seen).st_mode
+    is_folder = stat.S_ISDIR(mode)
+    wanted = _FOLDER if is_folder else _FILE if stat.S_ISREG(mode) else 0
+    if mode & wanted != wanted:
+        Path(f"/proc/self/fd/{seen}").chmod(stat.S_IMODE(mode) | wanted)
+    return is_folder
 
 
 def remove_tree(folder: Path) -> bool:
-    """Delete a folder with all that is in it, as far as it can be; return whether it is gone.
-
-    Folders inside are brought to the top before they are emptied, so that it takes neither
-    recursion nor long paths, however deep they are. No link is followed.
-    """
-    with suppress(OSError):
-        root = os.open(folder, _OPEN)
-        try:
-            _empty(root)
-        finally:
-            os.close(root)
-        folder.rmdir()
+    """Delete a folder with everything in it, also closed folders; return whether it is gone."""
+    with suppress(OSError), _closing(os.open(folder.parent, _READ | os.O_CLOEXEC)) as parent:
+        remove(folder.name, parent, let_in=_let_in)
     return not os.path.lexists(folder)
 
 
-def _empty(root: int) -> None:
-    brought = 0
-    while names := os.listdir(root):
+def _let_in(name: str, parent: int) -> None:
+    with _closing(os.open(name, _LOOK, dir_fd=parent)) as seen:
+        _give(seen)
+
+
+def _keep_closed(name: str, parent: int) -> None:
+    """Leave rights as they are."""
+
+
+def remove(name: str, parent: int, *, let_in: _LetIn = _keep_closed) -> None:
+    """Delete a file or a folder, if it exists; raises OSError. Follow no links.
+
+    Args:
+        parent: a descriptor of the folder that it is in.
+        let_in: called with a folder's name and parent before the folder is opened or moved.
+    """
+    try:
+        is_folder = _is_folder(name, parent)
+    except FileNotFoundError:
+        return
+    if not is_folder:
+        os.unlink(name, dir_fd=parent)
+        return
+    let_in(name, parent)
+    with _closing(open_below(parent, name, _READ | os.O_NOFOLLOW)) as folder:
+        _empty(folder, let_in, top=folder, level=0)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _empty(folder: int, let_in: _LetIn, *, top: int, level: int) -> None:
+    """Delete everything in a folder.
+
+    Deep folders are moved to the top, so that few descriptors are open at a time.
+    """
+    while names := _names(folder):
         for name in names:
-            if not _is_folder(name, root):
-                os.unlink(name, dir_fd=root)
+            if not _is_folder(name, folder):
+                os.unlink(name, dir_fd=folder)
                 continue
-            inside = _opened(name, root)
-            try:
-                for child in os.listdir(inside):  # noqa: PTH208 - as above
-                    if _is_folder(child, inside):
-                        open_up(child, inside)  # a closed one could not be moved
-                        brought += 1
-                        os.rename(child, f".{_RUN}.{brought}", src_dir_fd=inside, dst_dir_fd=root)
-                    else:
-                        os.unlink(child, dir_fd=inside)
-            finally:
-                os.close(inside)
-            os.rmdir(name, dir_fd=root)
+            let_in(name, folder)
+            if level == LEVELS:
+                free = f".{secrets.token_hex(8)}"
+                os.rename(name, free, src_dir_fd=folder, dst_dir_fd=top)
+                continue
+            with _closing(open_below(folder, name, _READ | os.O_NOFOLLOW)) as below:
+                _empty(below, let_in, top=top, level=level + 1)
+            os.rmdir(name, dir_fd=folder)
+
+
+def _names(folder: int, most: int = MAX_NAMES) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in islice(entries, most)]
 
 
 def _is_folder(name: str, parent: int) -> bool:
     return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
 
 
-def _opened(name: str, parent: int) -> int:
-    open_up(name, parent)
-    return os.open(name, _OPEN, dir_fd=parent)
+@contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -3,140 +3,122 @@
 import asyncio
 import json
 import os
+import posixpath
 import time
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
-from sandbox.errors import WorkError
-from sandbox.limits import Limits
-from sandbox.policy import SandboxPolicy
-from sandbox.pool import Sandbox
+from tools.base import ToolImage
+from tools.sandbox.errors import WorkError
+from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import Limits, Sandbox
 from tools.settings import WorkspaceSettings
-from tools.workspace.images import Viewer
 from tools.workspace.inside.folder import CLOSED
-from tools.workspace.removal import remove_tree
-from tools.workspace.rights import give_back
-from tools.workspace.shared import SharedFolders
+from tools.workspace.removal import give_back, remove_tree
 
 FILES: Final = "files"
-"""The part of a chat's folder that people know; the rest is kept for `!undo`."""
+"""The part of a chat's folder that people know."""
 PROGRAM: Final = "tools.workspace.inside.program"
 MAX_OPEN: Final = 8
-"""Chats whose process stays warm; the one that was used longest ago ends first."""
+"""Chats whose process stays warm; the one used longest ago ends first."""
 IDLE_SECONDS: Final = 120.0
 CALL_SECONDS: Final = 9.0
-AUTHOR: Final = "author"
-"""Before a person, where a name is made for what they changed."""
 MAX_SENT_BYTES: Final = 8 * 2**20
-"""Of a file that goes to the chat or comes from it."""
+"""Size of a file that goes to the chat or comes from it."""
+SHARED: Final = "shared"
 _MEMORY_BYTES: Final = 256 * 2**20
 _TRANSPORT_BYTES: Final = 16 * 2**20  # a file as Base64
+_PATHS: Final = ("directory", "file_path")
+_LISTING: Final = frozenset({"list_files", "search_files"})
+"""Deeds whose results begin with a path on each line."""
+_CHANGING: Final = frozenset({"write_file", "edit_file", "edit_notebook", "delete_file"})
+
+
+View = Callable[[str, bytes], Awaitable[ToolImage | None]]
+"""Returns an image for the model that answers a chat; None if that model sees no images."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much of a disk files take, and how many they are, folders among them."""
+    """Bytes of a disk that files take, and their number, folders among them."""
 
     disk_bytes: int
     files: int
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What `undo` takes back.
+class _SharedFolder:
+    """A folder of the machine that admins see in their workspaces, behind walls of its own."""
 
-    Attributes:
-        at: when it was, in ms.
-        is_own: it came of what the same person asked for.
-    """
-
-    at: int
-    is_own: bool
+    path: Path
+    writable: bool
+    sandbox: Sandbox
 
 
+@dataclass(frozen=True, slots=True)
 class Workspace:
-    """One chat's folder, for one person.
-
-    Args:
-        sandbox: works in it.
-        folder: of the chat.
-        settings: how much there may be in it.
-        shared: folders of the machine that are seen in it; None: none.
-        by: who changes files in it, by a name that tells nothing; empty: nobody does.
+    """One chat's folder.
 
     Attributes:
-        files: the folder that people know; it is there once something was done.
-        quota_bytes: of all files together.
-        max_files: folders among them.
+        sandbox: works in it.
+        files: the folder that people know; the first deed makes it.
+        bounds: see `tools.workspace.inside.folder.Files`.
+        shared: folders of the machine that are seen in it, by their names.
     """
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        folder: Path,
-        settings: WorkspaceSettings,
-        shared: SharedFolders | None = None,
-        by: str = "",
-    ) -> None:
-        self._sandbox = sandbox
-        self._shared = shared
-        self._by = by
-        self.files = folder / FILES
-        self.quota_bytes = settings.quota_bytes
-        self.max_files = settings.max_files
-        self._bounds = {
-            "quota_bytes": settings.quota_bytes,
-            "max_files": settings.max_files,
-            "max_read_bytes": settings.max_read_bytes,
-            "max_sent_bytes": MAX_SENT_BYTES,
-        }
+    sandbox: Sandbox
+    files: Path
+    bounds: Mapping[str, int]
+    shared: Mapping[str, _SharedFolder]
 
     async def do(self, deed: str, **arguments: object) -> str:
-        """Have something done and return what is said of it.
+        """Call a deed of `tools.workspace.inside.program`, and return its result.
 
-        Where a command has closed what is needed for it, the owner is let in again first.
-
-        Args:
-            deed: one of those in `tools.workspace.inside.program`.
-            arguments: its own.
-
-        Raises:
-            WorkError: it cannot be done; says why.
+        If a command has closed a file or folder, the owner gets it back first. WorkError says why
+        something cannot be done.
         """
-        path = arguments.get("file_path", arguments.get("directory"))
-        if self._shared is not None and path in self._shared:
-            return await self._shared.do(deed, self._bounds, arguments)
-        request = json.dumps({"do": deed, "bounds": self._bounds, "by": self._by, **arguments})
+        request = {"do": deed, "bounds": self.bounds, "is_shared": False, **arguments}
+        key = next((name for name in _PATHS if name in arguments), "")
+        if self.shared and is_shared(str(arguments.get(key, ""))):
+            return await self._do_in_shared(deed, request, key)
         try:
-            return await self._sandbox.call(request)
+            return await self.sandbox.call(json.dumps(request))
         except WorkError as error:
             if not str(error).endswith(CLOSED):
                 raise
         await self._give_back()
-        return await self._sandbox.call(request)
+        return await self.sandbox.call(json.dumps(request))
+
+    async def _do_in_shared(self, deed: str, request: dict[str, object], key: str) -> str:
+        _, *steps = _steps(str(request[key]))
+        names = ", ".join(self.shared)
+        if not steps and deed == "list_files":
+            return "\n".join(f"{SHARED}/{name}/" for name in self.shared)
+        if not steps:
+            raise WorkError(f"Name one of the folders in {SHARED}: {names}.")
+        if (folder := self.shared.get(steps[0])) is None:
+            raise WorkError(f"There is no such folder in {SHARED}: {names}.")
+        prefix = f"{SHARED}/{steps[0]}"
+        if deed in _CHANGING and not folder.writable:
+            raise WorkError(f"{prefix} may only be read.")
+        inside = {"is_shared": True, key: "/".join(steps[1:]) or "."}
+        said = await folder.sandbox.call(json.dumps(request | inside))
+        if deed not in _LISTING:
+            return said
+        lines = said.split("\n")
+        return "\n".join(line if line.startswith("[") else f"{prefix}/{line}" for line in lines)
 
     async def _give_back(self) -> None:
-        """Let the owner into everything in the folder of the chat."""
         await asyncio.to_thread(give_back, self.files.parent)
 
-    @property
-    def shared_folders(self) -> Mapping[str, Path]:
-        """The folders of the machine that are seen here, by their names."""
-        return self._shared.paths if self._shared is not None else {}
-
     async def usage(self) -> Usage | None:
-        """Return how much there is; None if it is more, or deeper, than can be counted.
-
-        Raises:
-            WorkError: it cannot be found out now.
-        """
+        """Return how much there is; None if it is more, or deeper, than can be counted."""
         said = json.loads(await self.do("usage"))
         if said is None:  # closed, perhaps
             await self._give_back()
@@ -149,41 +131,18 @@ class Workspace:
         except (ValueError, TypeError):
             raise WorkError("This workspace cannot be looked at.") from None
 
-    async def last_change(self) -> Change | None:
-        """Return what `undo` takes back; None where there is nothing.
-
-        Raises:
-            WorkError: it cannot be found out now.
-        """
-        said = json.loads(await self.do("last_change"))
-        if said is None:
-            return None
-        try:
-            at, by = said
-            return Change(int(at), is_own=bool(by) and by == self._by)
-        except (ValueError, TypeError):
-            raise WorkError("This workspace cannot be looked at.") from None
-
     async def fetch(self, file_path: str) -> bytes:
-        """Return a whole file.
-
-        Raises:
-            WorkError: there is none, or it is larger than MAX_SENT_BYTES.
-        """
+        """Return a whole file; WorkError if it is missing, or larger than MAX_SENT_BYTES."""
         try:
             return b64decode(await self.do("fetch", file_path=file_path), validate=True)
         except NotBase64:
             raise WorkError("This file cannot be read.") from None
 
     async def receive(self, name: str, data: bytes) -> str:
-        """Put a file into the inbox and return its path.
+        """Put a file of at most MAX_SENT_BYTES into the inbox and return its path.
 
-        Args:
-            name: that it is to have there, if it is free; without slashes.
-            data: at most MAX_SENT_BYTES.
-
-        Raises:
-            WorkError: there is no room for it.
+        The name has no slashes, and gets a number if it is taken. WorkError if the file exceeds the
+        rest of the quota.
         """
         return await self.do("receive", name=name, data=b64encode(data).decode())
 
@@ -192,123 +151,130 @@ class Workspaces:
     """Provides the workspace of each chat as long as its context is open.
 
     Args:
-        settings: where they are, and how large.
-        name_of: makes a name of a chat, or of a person, that tells nothing of it.
-        policy: what is demanded of walls.
-        viewer: makes images fit for models; None: they are not shown.
-
-    Attributes:
-        viewer: as above.
+        folder: contains the folders of all chats.
+        settings: their bounds, and who has one.
+        name_of: makes a name of a chat that reveals nothing about it.
+        policy: the walls that the operator demands.
+        view: makes images fit for models; None: models get none.
     """
 
     def __init__(
         self,
+        folder: Path,
         settings: WorkspaceSettings,
         name_of: Callable[[str], str],
         policy: SandboxPolicy,
-        viewer: Viewer | None = None,
+        view: View | None = None,
     ) -> None:
-        self.viewer = viewer
+        self.view = view
+        self._folder = folder
         self._settings = settings
         self._name_of = name_of
         self._policy = policy
         self._open: OrderedDict[str, Sandbox] = OrderedDict()
         self._ending: set[asyncio.Task[None]] = set()
-        self._shared = SharedFolders(settings.shared, PROGRAM, self._limits(None), policy)
+        self._bounds = {
+            "quota_bytes": settings.quota_bytes,
+            "max_files": settings.max_files,
+            "max_read_bytes": settings.max_read_bytes,
+            "max_sent_bytes": MAX_SENT_BYTES,
+        }
+        self._shared = {
+            name: _SharedFolder(
+                one.path, one.writable, self._sandbox(one.path, read_only=not one.writable)
+            )
+            for name, one in sorted(settings.folders.items())
+        }
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for sandbox in self._open.values():
-            await sandbox.__aexit__(None, None, None)
-        await self._shared.close()
+    async def __aexit__(self, *_: object) -> None:
+        async with AsyncExitStack() as sandboxes:
+            for sandbox in self._open.values():
+                sandboxes.push_async_exit(sandbox)
+            for folder in self._shared.values():
+                sandboxes.push_async_exit(folder.sandbox)
         if self._ending:
             await asyncio.wait(self._ending)
 
     @property
     def admins_only(self) -> bool:
-        """Whether only those who administer the bot have one."""
-        return not self._settings.everyone
+        """Whether only admins of the bot have one."""
+        return self._settings.for_ != "everyone"
 
     def is_shared(self, path: str) -> bool:
-        """Whether a path leads to a folder of the machine, for those who see them."""
-        return path in self._shared
+        """Return whether a path leads to a folder of the machine, for admins."""
+        return bool(self._shared) and is_shared(path)
 
-    def of(self, chat: str, *, person: str | None = None, sees_shared: bool = False) -> Workspace:
-        """Return a chat's workspace; its folder is made if there is none yet.
+    def of(self, chat: str, *, sees_shared: bool = False) -> Workspace:
+        """Return a chat's workspace, perhaps with the folders of the machine.
 
-        Args:
-            chat: whose.
-            person: for whom things are done in it; None: for nobody who changes anything.
-            sees_shared: folders of the machine are in it.
-
-        Raises:
-            WorkError: the folder cannot be made.
+        It makes the chat's folder if it does not exist; WorkError if it cannot.
         """
         name = self._name_of(chat)
-        folder = self._settings.path / name
+        folder = self._folder / name
         try:
-            self._settings.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise WorkError(f"No workspace can be made: {error.strerror}.") from None
-        with suppress(OSError):  # where nothing can be written, what is there can still be read
-            os.utime(folder)  # when it was used last
+        with suppress(OSError):  # on a read-only disk, files can still be read
+            os.utime(folder)  # the time of its last use
         sandbox = self._open.get(name)
         if sandbox is None:
-            sandbox = self._open[name] = Sandbox(PROGRAM, self._limits(folder), policy=self._policy)
+            sandbox = self._open[name] = self._sandbox(folder)
         self._open.move_to_end(name)
         while len(self._open) > MAX_OPEN:
             self._end_soon(self._open.popitem(last=False)[1])
-        shared = self._shared if sees_shared else None
-        # Not the name of their private chat's folder: whoever has both could tell that.
-        by = "" if person is None else self._name_of(f"{AUTHOR} {person}")
-        return Workspace(sandbox, folder.absolute(), self._settings, shared, by)
+        files = folder.absolute() / FILES
+        return Workspace(sandbox, files, self._bounds, self._shared if sees_shared else {})
 
     async def clear(self, chat: str) -> None:
-        """Delete all files of a chat, and what was kept of them; what works with them is ended.
-
-        Raises:
-            WorkError: some of them are still there.
-        """
+        """Delete all files of a chat; WorkError if some are still there."""
         name = self._name_of(chat)
         if (sandbox := self._open.pop(name, None)) is not None:
-            await sandbox.__aexit__(None, None, None)
-        if not await asyncio.to_thread(remove_tree, self._settings.path / name):
+            await sandbox.__aexit__()
+        if not await asyncio.to_thread(remove_tree, self._folder / name):
             raise WorkError("Some files could not be deleted.")
 
     async def forget_unused(self, seconds: float) -> int:
         """Delete the workspaces that were not used for so long; return how many."""
-        before = time.time() - seconds
-        return await asyncio.to_thread(self._forget_before, before)
+        return await asyncio.to_thread(self._forget_before, time.time() - seconds)
 
     def _forget_before(self, before: float) -> int:
         gone = 0
         with suppress(FileNotFoundError):
-            for folder in list(self._settings.path.iterdir()):
+            for folder in list(self._folder.iterdir()):
                 if folder.lstat().st_mtime < before:
                     gone += remove_tree(folder)
         return gone
 
-    def _limits(self, folder: Path | None) -> Limits:
-        return Limits(
+    def _sandbox(self, folder: Path, *, read_only: bool = False) -> Sandbox:
+        limits = Limits(
             memory_bytes=_MEMORY_BYTES,
             call_seconds=CALL_SECONDS,
             line_bytes=_TRANSPORT_BYTES,
             reply_bytes=_TRANSPORT_BYTES,
             idle_seconds=IDLE_SECONDS,
-            folder=None if folder is None else str(folder.absolute()),
+            folder=str(folder.absolute()),
+            read_only=read_only,
             file_bytes=self._settings.quota_bytes,
         )
+        return Sandbox(PROGRAM, limits, policy=self._policy)
 
     def _end_soon(self, sandbox: Sandbox) -> None:
-        """End a sandbox beside what goes on; a call that is under way in it is broken off."""
-        ending = asyncio.get_running_loop().create_task(sandbox.__aexit__(None, None, None))
+        """End a sandbox in the background, with the call that is under way in it."""
+        ending = asyncio.get_running_loop().create_task(sandbox.__aexit__())
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
+
+
+def is_shared(path: str) -> bool:
+    """Return whether a path, as it is written, leads to `shared` or below it."""
+    return _steps(path)[:1] == [SHARED]
+
+
+def _steps(path: str) -> list[str]:
+    """Return a path's steps from the workspace on, as they are written; links lead elsewhere."""
+    return posixpath.normpath(f"/{path}").strip("/").split("/")

@@ -1,7 +1,7 @@
-"""Fetching what a model's endpoint, Intel and NVIDIA say about the machines that answer.
+"""Client for evidence about the model's machines: its endpoint, Intel and NVIDIA are asked.
 
-NEAR AI Cloud: `GET /v1/attestation/report`, asked with a fresh nonce and for the TLS key. NVIDIA:
-`POST /v3/attest/gpu` and the key set that its answer is signed with. Nothing is believed here.
+NEAR AI Cloud: `GET /v1/attestation/report`, with a fresh nonce and the TLS key. NVIDIA:
+`POST /v3/attest/gpu`, and the key set of its answer. Nothing is verified here.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlencode
 
@@ -21,15 +21,8 @@ from bot.attestation.errors import (
     MalformedEvidence,
 )
 from bot.attestation.http import HttpAnswer, HttpService
-from bot.attestation.near_ai.evidence import (
-    MAX_REPORT_BYTES,
-    NONCE_BYTES,
-    ModelEvidence,
-    NrasAnswer,
-    NrasRefusal,
-    NrasSilence,
-    NrasWord,
-)
+from bot.attestation.near_ai.nvidia import NrasAnswer, NrasRefusal, NrasSilence, NrasWord
+from bot.attestation.near_ai.report import MAX_REPORT_BYTES, NONCE_BYTES, ModelEvidence
 from bot.attestation.near_ai.verification import gpu_questions_of, quotes_of
 from bot.attestation.quote import Collateral, TdQuote
 from bot.attestation.strict_json import decode
@@ -40,17 +33,16 @@ NRAS_SECONDS: Final = 30.0
 COLLATERAL_SECONDS: Final = 60.0
 """For all quotes of a report together."""
 MAX_NRAS_BYTES: Final = 1024 * 1024
-KNOWS_NO_SUCH_ADDRESS: Final = frozenset({404, 405, 501})
+NO_SUCH_ADDRESS: Final = frozenset({404, 405, 501})
 REFUSES_THE_KEY: Final = frozenset({401, 402, 403})
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Everything that a verification needs, and why something is missing.
+    """Everything for a verification.
 
     Attributes:
-        evidence: the endpoint's report.
-        collateral: Intel's for each quote in it, by the quote's bytes; or why there is none.
+        collateral: for each quote by its bytes, or the reason why it is missing.
         nras: NVIDIA's word on the GPUs of each of the model's machines, in the report's order.
     """
 
@@ -59,87 +51,57 @@ class Gathered:
     nras: tuple[NrasWord, ...]
 
     def collateral_for(self, quote: TdQuote) -> Collateral | str:
-        """Return the collateral for a quote, or why there is none."""
+        """Return the collateral for a quote, or the reason why it is missing."""
         return self.collateral.get(quote.raw, "the collateral service took too long")
 
 
+@dataclass(slots=True, kw_only=True)
 class NearAiClient:
     """Asks one endpoint about one model.
 
-    Args:
-        http: how services are asked.
-        collateral: where Intel's comes from.
+    Attributes:
         base_url: the endpoint, up to and including `/v1`.
-        model: its name there.
-        api_key: bearer token; None sends none.
-        trust: names NVIDIA's service; only tests give another than the real one.
-        clock: unix seconds.
     """
 
-    def __init__(
-        self,
-        http: HttpService,
-        collateral: CollateralSource,
-        *,
-        base_url: str,
-        model: str,
-        api_key: str | None,
-        trust: Trust = REAL,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._http = http
-        self._collateral = collateral
-        self._base_url = base_url.rstrip("/")
-        self._model = model
-        self.use_key(api_key)
-        self._nras_url = trust.nras_url
-        self._clock = clock
+    http: HttpService
+    collateral: CollateralSource
+    base_url: str
+    model: str
+    api_key: str | None = field(repr=False)
+    trust: Trust = REAL
+    clock: Callable[[], float] = time.time
 
     def use_key(self, api_key: str | None) -> None:
-        """Take another bearer token, from the next request on."""
-        self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        """Use another bearer token from the next request on."""
+        self.api_key = api_key
 
     async def gather(self) -> Gathered:
-        """Fetch a report with a fresh nonce and what is needed to verify it.
-
-        Raises:
-            AttestationNotOffered: the endpoint knows no such report.
-            EvidenceUnavailable: it is down, slow, limits the rate or answers garbage.
-        """
-        return await look_up(
-            await self._report(), self._http, self._collateral, nras_url=self._nras_url
-        )
-
-    async def _report(self) -> ModelEvidence:
+        """Fetch a report with a fresh nonce, and everything needed to verify it."""
         nonce = secrets.token_bytes(NONCE_BYTES)
-        question = {
-            "model": self._model,
+        query = {
+            "model": self.model,
             "signing_algo": "ed25519",
             "nonce": nonce.hex(),
             "include_tls_fingerprint": "true",
         }
-        answer = await self._http.ask(
+        answer = await self.http.ask(
             "GET",
-            f"{self._base_url}/attestation/report?{urlencode(question)}",
+            f"{self.base_url.rstrip('/')}/attestation/report?{urlencode(query)}",
             seconds=REPORT_SECONDS,
             max_bytes=MAX_REPORT_BYTES,
-            headers=self._headers,
+            api_key=self.api_key,
             own_connection=True,
         )
         _require_report(answer)
-        return ModelEvidence(
-            answer.body, nonce, self._model, answer.peer_key_sha256, int(self._clock())
-        )
+        now = int(self.clock())
+        report = ModelEvidence(answer.body, nonce, self.model, answer.peer_key_sha256, now)
+        return await look_up(report, self.http, self.collateral, nras_url=self.trust.nras_url)
 
 
 async def look_up(
     evidence: ModelEvidence, http: HttpService, collateral: CollateralSource, *, nras_url: str
 ) -> Gathered:
-    """Fetch what Intel and NVIDIA say about the machines in a report.
-
-    Raises:
-        EvidenceUnavailable: the report is no JSON.
-    """
+    """Ask Intel and NVIDIA about the machines in a report."""
     quotes, machines = await asyncio.to_thread(_questions, evidence)
     async with asyncio.TaskGroup() as tasks:
         intel = tasks.create_task(_collateral_of(collateral, quotes))
@@ -147,27 +109,35 @@ async def look_up(
     return Gathered(evidence, intel.result(), tuple(task.result() for task in nvidia))
 
 
+def _questions(evidence: ModelEvidence) -> tuple[tuple[TdQuote, ...], tuple[object, ...]]:
+    """Return the quotes and each machine's GPUs; none for JSON that is not a report."""
+    try:
+        decode(evidence.report, "its answer")
+    except MalformedEvidence as error:
+        raise EvidenceUnavailable(str(error)) from None
+    try:
+        return quotes_of(evidence.report), gpu_questions_of(evidence)
+    except MalformedEvidence:
+        return (), ()  # the verification reports the reason
+
+
 async def _collateral_of(
     source: CollateralSource, quotes: Iterable[TdQuote]
 ) -> dict[bytes, Collateral | str]:
-    """Ask for each quote's, one after the other: most are about the same platforms."""
+    """Ask for one quote after the other, because most are of the same platforms."""
     found: dict[bytes, Collateral | str] = {}
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(COLLATERAL_SECONDS):
             for quote in quotes:
-                found[quote.raw] = await _collateral_for(source, quote)
+                try:
+                    found[quote.raw] = await source.get(quote)
+                except (EvidenceUnavailable, MalformedEvidence) as error:
+                    found[quote.raw] = str(error)
     return found
 
 
-async def _collateral_for(source: CollateralSource, quote: TdQuote) -> Collateral | str:
-    try:
-        return await source.get(quote)
-    except (EvidenceUnavailable, MalformedEvidence) as error:
-        return str(error)
-
-
 async def _nras_word(http: HttpService, nras_url: str, gpus: object) -> NrasWord:
-    """Ask NVIDIA about one machine; its keys after its answer, so that they are never too old."""
+    """Ask NVIDIA about one machine, then for its keys, so that they are never too old."""
     if gpus is None:
         return NrasSilence("the report holds no evidence of GPUs that can be read")
     try:
@@ -180,11 +150,12 @@ async def _nras_word(http: HttpService, nras_url: str, gpus: object) -> NrasWord
 
 
 async def _ask(http: HttpService, method: str, url: str, json: object = None) -> bytes:
-    """Return an answer of NVIDIA's. Only a server in trouble has no say: else it has judged.
+    """Return NVIDIA's answer.
 
     Raises:
         EvidenceUnavailable: there is no answer, or HTTP 5xx.
-        MalformedEvidence: another status than 200, or no JSON.
+        MalformedEvidence: any other status than 200 is a judgement, and so is an answer without
+            JSON.
     """
     answer = await http.ask(method, url, seconds=NRAS_SECONDS, max_bytes=MAX_NRAS_BYTES, json=json)
     status = f"NVIDIA's service answered with HTTP {answer.status}"
@@ -192,42 +163,21 @@ async def _ask(http: HttpService, method: str, url: str, json: object = None) ->
         raise EvidenceUnavailable(status)
     if answer.status != 200:
         raise MalformedEvidence(status)
-    decode(answer.body, "what NVIDIA's service answered")
+    decode(answer.body, "the answer of NVIDIA's service")
     return answer.body
 
 
-def _questions(evidence: ModelEvidence) -> tuple[tuple[TdQuote, ...], tuple[object, ...]]:
-    """Return the quotes of a report and each machine's GPUs, about which others are to be asked.
-
-    A report that is JSON but none of an attestation asks for nothing: the verification says so.
-
-    Raises:
-        EvidenceUnavailable: it is no JSON.
-    """
-    try:
-        decode(evidence.report, "its answer")
-    except MalformedEvidence as error:
-        raise EvidenceUnavailable(str(error)) from None
-    try:
-        return quotes_of(evidence.report), gpu_questions_of(evidence)
-    except MalformedEvidence:
-        return (), ()
-
-
 def _require_report(answer: HttpAnswer) -> None:
+    status = answer.status
     is_page = answer.headers.get("content-type", "").startswith("text/html")
-    if answer.status in KNOWS_NO_SUCH_ADDRESS or (answer.status == 200 and is_page):
+    if status in NO_SUCH_ADDRESS or (status == 200 and is_page):
         raise AttestationNotOffered("it offers no attestation")
-    if answer.status in REFUSES_THE_KEY:
-        raise EvidenceUnavailable(f"its endpoint refuses the API key: HTTP {answer.status}")
-    if answer.status != 200:
+    if status in REFUSES_THE_KEY:
+        raise EvidenceUnavailable(f"its endpoint refuses the API key: HTTP {status}")
+    if status != 200:
+        trouble = "its endpoint is in trouble" if status >= 500 else "its endpoint refuses it"
+        if status == 429:
+            trouble = "its endpoint has been asked too often"
         raise EvidenceUnavailable(
-            f"{_trouble(answer.status)}: HTTP {answer.status}",
-            retry_after_seconds=answer.retry_after_seconds,
+            f"{trouble}: HTTP {status}", retry_after_seconds=answer.retry_after_seconds
         )
-
-
-def _trouble(status: int) -> str:
-    if status == 429:
-        return "its endpoint has been asked too often"
-    return "its endpoint is in trouble" if status >= 500 else "its endpoint refuses to give it"

@@ -1,15 +1,16 @@
 """End-to-end encryption to the model: NEAR AI's protocol `ed25519`, version 2.
 
-Each field of a conversation is encrypted on its own: X25519 between a fresh key and the other
-side's Ed25519 key mapped to its Montgomery form, HKDF-SHA256, XChaCha20-Poly1305. On the wire a
-field is lower-case hex of ephemeral public key (32 bytes), nonce (24), ciphertext and tag (16).
+Each field of a conversation is encrypted by itself: X25519 between a fresh key and the other
+side's Ed25519 key in its Montgomery form, HKDF-SHA256, XChaCha20-Poly1305. On the wire a field is
+lower-case hex of ephemeral public key (32 bytes), nonce (24), ciphertext and tag (16).
 
-Sources: RFC 7748 (X25519 and the map), RFC 5869 (HKDF), draft-irtf-cfrg-xchacha-03; the wire as
-https://github.com/nearai/inference-proxy speaks it.
+Sources: RFC 7748 (X25519 and the map), RFC 5869 (HKDF), draft-irtf-cfrg-xchacha-03; for the wire,
+https://github.com/nearai/inference-proxy.
 """
 
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -29,9 +30,7 @@ from bot.attestation.errors import ModelNotVerified
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 24
 TAG_BYTES: Final = 16
-MIN_FIELD_BYTES: Final = KEY_BYTES + NONCE_BYTES + TAG_BYTES
 KEY_PURPOSE: Final = b"ed25519_encryption"
-
 FIELD_PRIME: Final = 2**255 - 19
 
 NO_KEY: Final = (
@@ -45,32 +44,24 @@ BAD_KEY: Final = (
 )
 
 
-class KeySource(Protocol):
-    """Knows the key of the model. In use it is `bot.attestation.near_ai.service`."""
-
-    def encryption_key(self) -> bytes | None:
-        """Return the model's Ed25519 public key while a verified report vouches for it."""
-        ...
-
-
 class RequestKeys:
-    """Keys of one request and its answer; they exist nowhere else and are gone with it.
+    """Keys of one request and its answer, in memory only.
 
     Args:
         model_key: the model's Ed25519 public key, 32 bytes.
 
     Raises:
-        ValueError: `model_key` is no point of the curve, or one that everybody knows the secret of.
+        ValueError: `model_key` is not a point of the curve, or its secret is known to all.
     """
 
     def __init__(self, model_key: bytes) -> None:
         own = Ed25519PrivateKey.generate()
         ephemeral = X25519PrivateKey.generate()
         self._own = montgomery_private_key(own.private_bytes_raw())
-        # One exchange serves all fields of a request, as each has a random nonce of 192 bits.
+        # One exchange serves all fields of a request: each has a random nonce of 192 bits.
         self._ephemeral = ephemeral.public_key().public_bytes_raw()
         self._key = _shared_key(ephemeral, montgomery_public_key(model_key))
-        self._headers = {
+        self.headers: Final[Mapping[str, str]] = {
             "x-signing-algo": "ed25519",
             "x-encryption-version": "2",
             "x-encrypt-all-fields": "true",
@@ -78,13 +69,8 @@ class RequestKeys:
             "x-model-pub-key": model_key.hex(),
         }
 
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """What the request must say so that the model can read it and seal its answer."""
-        return self._headers
-
     def seal(self, text: str) -> str:
-        """Encrypt one field of the request to the model; an empty one stays empty."""
+        """Encrypt one field of the request; an empty field stays empty."""
         if not text:
             return ""
         nonce = random(NONCE_BYTES)
@@ -94,31 +80,27 @@ class RequestKeys:
         return (self._ephemeral + nonce + sealed).hex()
 
     def open(self, text: str) -> str:
-        """Decrypt one field of the answer; an empty one stays empty.
-
-        Raises:
-            ValueError: it is not encrypted to this request.
-        """
+        """Decrypt one field of the answer; see `open_field`."""
         return open_field(self._own, text)
 
 
+@dataclass(frozen=True, slots=True)
 class EndToEndEncryption:
     """Encrypts conversations so that only the attested model can read them.
 
-    Args:
-        model: knows the model's key.
+    Attributes:
+        model_key: returns the model's Ed25519 public key while a verified report vouches for it.
     """
 
-    def __init__(self, model: KeySource) -> None:
-        self._model = model
+    model_key: Callable[[], bytes | None]
 
     async def begin(self) -> RequestKeys:
         """Return fresh keys for one request.
 
         Raises:
-            ModelNotVerified: there is no usable key that a verified report vouches for.
+            ModelNotVerified: no verified report vouches for a usable key.
         """
-        key = self._model.encryption_key()
+        key = self.model_key()
         if key is None:
             raise ModelNotVerified(NO_KEY)
         try:
@@ -128,42 +110,36 @@ class EndToEndEncryption:
 
 
 def open_field(own: X25519PrivateKey, text: str) -> str:
-    """Decrypt one field; an empty one stays empty.
+    """Decrypt one field; an empty field stays empty.
 
     Every field has exactly one spelling: upper-case hex and unreduced points are refused, although
-    the mathematics would take them.
+    the mathematics would accept them.
 
     Raises:
-        ValueError: it is no field, is encrypted to another key, or was changed on its way.
+        ValueError: it is encrypted to another key, or was changed on its way.
     """
     if not text:
         return ""
     try:
-        return _decrypted(own, _field(text)).decode()
+        return _decrypted(own, bytes.fromhex(text), text).decode()
     except (ValueError, CryptoError):
-        # `from None`: what cannot be decoded may be what the model said.
+        # `from None`: the error could quote the model's words.
         raise ValueError("this is not encrypted to this key") from None
 
 
-def _field(text: str) -> bytes:
-    field = bytes.fromhex(text)
-    if len(field) < MIN_FIELD_BYTES or field.hex() != text:
-        raise ValueError("no field")
-    return field
-
-
-def _decrypted(own: X25519PrivateKey, field: bytes) -> bytes:
+def _decrypted(own: X25519PrivateKey, field: bytes, text: str) -> bytes:
     ephemeral, rest = field[:KEY_BYTES], field[KEY_BYTES:]
-    if int.from_bytes(ephemeral, "little") >= FIELD_PRIME:
-        raise ValueError("not reduced")
+    is_whole = len(rest) >= NONCE_BYTES + TAG_BYTES and field.hex() == text
+    if not is_whole or int.from_bytes(ephemeral, "little") >= FIELD_PRIME:
+        raise ValueError("another spelling, or not reduced")
     key = _shared_key(own, X25519PublicKey.from_public_bytes(ephemeral))
     nonce, sealed = rest[:NONCE_BYTES], rest[NONCE_BYTES:]
     return crypto_aead_xchacha20poly1305_ietf_decrypt(sealed, None, nonce, key)
 
 
 def montgomery_private_key(ed25519_seed: bytes) -> X25519PrivateKey:
-    """Return the X25519 key that has the scalar of an Ed25519 key (RFC 8032, section 5.1.5)."""
-    # libsodium reads the seed alone and expects the public key behind it.
+    """Return the X25519 key with the scalar of an Ed25519 key (RFC 8032, section 5.1.5)."""
+    # libsodium reads only the seed, but expects the public key after it.
     scalar = crypto_sign_ed25519_sk_to_curve25519(ed25519_seed.ljust(2 * KEY_BYTES, b"\0"))
     return X25519PrivateKey.from_private_bytes(scalar)
 
@@ -172,15 +148,15 @@ def montgomery_public_key(ed25519_key: bytes) -> X25519PublicKey:
     """Return the X25519 key of an Ed25519 key: u = (1 + y) / (1 - y) (RFC 7748, section 4.1).
 
     Raises:
-        ValueError: the key is not 32 bytes, not reduced, or no point of the curve's main subgroup.
+        ValueError: the key is not 32 bytes, not reduced, or not in the curve's main subgroup.
     """
     y = int.from_bytes(ed25519_key, "little") & (2**255 - 1)  # the last bit is the sign of x
     if y >= FIELD_PRIME:
-        raise ValueError("this is no Ed25519 public key: it is not reduced")
+        raise ValueError("this is not an Ed25519 public key: it is not reduced")
     try:
         u = crypto_sign_ed25519_pk_to_curve25519(ed25519_key)
     except (ValueError, CryptoError):
-        raise ValueError("this is no Ed25519 public key") from None
+        raise ValueError("this is not an Ed25519 public key") from None
     return X25519PublicKey.from_public_bytes(u)
 
 

@@ -1,42 +1,32 @@
-"""Whether a report proves which machines answer for a model, and whose keys they hold.
+"""Verification of a report: which machines answer for a model, and which keys they hold.
 
-Checks, in this order (of a direct endpoint without those of `gateway`; `model_2` and so on where
-several machines run the model):
+docs/VERIFY.md explains each check. Their names have the machine in front (`gateway.quote`,
+`model.gpus`, `compose_manager.actions`; `model_2.…` for a second machine); a direct endpoint has no
+gateway. All have to hold, for every machine, except the claimed and the impossible ones. Without
+pins, `os`, `application` and `key_provider` are only claimed, and so are `boot_events`, `compose`
+and `images`, because an unknown system may lie about the programs that it started.
 
-    report                      only when it cannot be read
-    gateway.debug .quote .tcb .attributes .tdx_module .rtmrs .boot_events .compose .images
-                                see `bot.attestation.tdx_guest`
-    gateway.nonce               quote and report were made for our request
-    gateway.report_data         the quote vouches for signing key and TLS key
-    gateway.signing_key         key, address and algorithm belong together
-    gateway.os .application .key_provider   which machine it is, see `pins`; only claimed while
-                                nothing is pinned, and then boot_events, compose and images are
-                                so too: an unknown system may say anything of what it started
-    listed                      only of a direct endpoint that names further machines without all
-                                of their evidence: their keys do not count
-    tls_key                     the machine that was asked holds the key of the TLS connection
-    model.…                     all that of the gateway, and
-    model.name                  claimed: the report is about the model that was asked for; a direct
-                                endpoint need not name it
-    model.gpu_chain .gpu_nonce .gpus    the GPUs' own signatures, see `gpu`
-    model.gpu_tokens .gpu_firmware      NVIDIA's word on them, see `nras`. Where its service cannot
-                                        be reached, gpu_firmware rests on what it said of the same
-                                        GPUs before, while that counts; else it is not checked,
-                                        which may be enough where nobody requires it
-    model.gpu_binding           never made: one nonce is all that ties GPUs and processor
-    model.weights               never made: nothing measures them
-    compose_manager.debug … .compose .nonce    its own quote
-    compose_manager.machine     that quote is of the model's machine
-    compose_manager.actions     the quote vouches for its log of what it started
-    compose_manager.started     claimed: what runs there is what that log names
+Layout of the 64 bytes of report data, the same for gateway and model:
 
-All of them have to hold, of every machine; what is never made or only claimed does not count.
+    [0:32]   SHA-256(address of the signing key, SHA-256 of the TLS key)
+    [32:64]  the nonce
+
+The compose manager has SHA-256(its actions as canonical JSON) and the nonce. A machine that is not
+asked for its TLS key puts the bare address there, padded with zeros. That layout is refused: any
+other hash there, such as the compose manager's, could pass for a key.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hmac import compare_digest
 from typing import Any, Final, Literal
+
+from Crypto.Hash import keccak
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from bot.attestation.checks import (
     Check,
@@ -47,53 +37,47 @@ from bot.attestation.checks import (
     failed,
     not_checked,
     proven,
+    proven_if,
 )
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.near_ai.binding import (
-    actions_check,
-    nonce_check,
-    public_key_of,
-    report_data_check,
-    same_machine_check,
-    signing_key_check,
-    tls_key_check,
-)
-from bot.attestation.near_ai.evidence import (
-    ModelEvidence,
-    NrasAnswer,
+from bot.attestation.near_ai.nvidia import (
+    Devices,
+    GpuFindings,
     NrasRefusal,
     NrasSilence,
     NrasWord,
+    gpu_question,
+    verify_gpus,
+    verify_nras,
 )
-from bot.attestation.near_ai.gpu import Devices, GpuFindings, gpu_question, verify_gpus
-from bot.attestation.near_ai.nras import verify_nras
 from bot.attestation.near_ai.pins import ModelPins, Part, pin_checks
-from bot.attestation.near_ai.wire import (
+from bot.attestation.near_ai.report import (
+    ComposeManager,
     Machine,
+    ModelEvidence,
     ModelMachine,
     ModelReport,
     read_report,
 )
+from bot.attestation.pinning import key_sha256
 from bot.attestation.quote import TdQuote, parse_quote
+from bot.attestation.strict_json import canonical_json
 from bot.attestation.tdx_guest import CollateralFor, TdEvidence, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
 
 EARLIER_WORD: Final = "NVIDIA has vouched for these very GPUs"
-_IN_THE_MODELS_PART: Final = "images"
-"""One compose file starts the model's machine and the compose manager in it."""
 
 _WHAT_A_SYSTEM_SAYS: Final = frozenset({"boot_events", "compose", "images"})
-_NRAS_NOT_ASKED: Final = NrasSilence("NVIDIA was not asked")
 
 
 @dataclass(frozen=True, slots=True)
 class FirmwareRule:
-    """When the firmware of GPUs counts as known.
+    """Rule for the firmware of GPUs.
 
     Attributes:
         required: whether a report passes only with NVIDIA's word on it.
-        vouched_until: GPUs that NVIDIA has vouched for before, and how long that counts while its
-            service cannot be reached, in Unix seconds.
+        vouched_until: how long NVIDIA's earlier word on GPUs counts while its service is
+            unreachable, in Unix seconds.
     """
 
     required: bool
@@ -105,14 +89,13 @@ NOT_REQUIRED: Final = FirmwareRule(required=False, vouched_until={})
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A key that a verified machine signs answers with.
+    """Key with which a verified machine signs answers.
 
     Attributes:
-        algorithm: of the signatures.
-        address: what the quote vouches for: 20 bytes (ecdsa, as Ethereum derives them) or the
-            32 bytes of the public key (ed25519).
-        public_key: 64 bytes x and y (ecdsa) or 32 bytes (ed25519); None where the report names an
-            ecdsa address alone, as the gateway's does.
+        address: in the quote: 20 bytes (ecdsa, as Ethereum derives them) or the 32 bytes of the
+            public key (ed25519).
+        public_key: 64 bytes x and y (ecdsa) or 32 bytes (ed25519); None if the report names only
+            an ecdsa address, as the gateway's does.
     """
 
     algorithm: Literal["ed25519", "ecdsa"]
@@ -122,34 +105,28 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class ModelFindings:
-    """What came out. Without a report that passed there are no keys in it.
+    """Result of a verification; holds keys only if the report has passed.
 
     Attributes:
-        report: the checks, in order.
-        gateway: who signs in the gateway; None for a direct endpoint.
-        models: who signs for the model, one for each of its machines.
-        tls_keys: SHA-256 of the SubjectPublicKeyInfo of the TLS keys that verified machines hold
-            at the address that was asked.
-        expires_at: Unix seconds at which the first piece of evidence is no longer valid.
-        vouched: the GPUs of each machine that NVIDIA vouches for in this very evidence.
-        machines: what was found of each machine, also where the report has not passed.
+        gateway: None for a direct endpoint.
+        models: one signer for each of the model's machines.
+        tls_keys: SHA-256 of the SubjectPublicKeyInfo of TLS keys at the address that was asked.
+        expires_at: Unix seconds at which the first piece of evidence expires.
+        vouched: the GPUs that NVIDIA vouches for in this evidence.
+        machines: findings for each machine, also of a failed report.
     """
 
     report: Report
-    gateway: Signer | None
-    models: tuple[Signer, ...]
-    tls_keys: frozenset[bytes]
-    expires_at: int | None
+    gateway: Signer | None = None
+    models: tuple[Signer, ...] = ()
+    tls_keys: frozenset[bytes] = frozenset()
+    expires_at: int | None = None
     vouched: tuple[Devices, ...] = ()
     machines: tuple[tuple[Part, TdFindings], ...] = ()
 
 
 def quotes_of(report: bytes) -> tuple[TdQuote, ...]:
-    """Return the quotes in a report, for which collateral is needed.
-
-    Raises:
-        MalformedEvidence: the report, or a quote in it, cannot be read.
-    """
+    """Return all quotes in a report; raises MalformedEvidence."""
     read = read_report(report)
     machines = (*([read.gateway] if read.gateway else ()), *read.models)
     managers = (machine.compose_manager_attestation for machine in read.models)
@@ -161,20 +138,15 @@ def quotes_of(report: bytes) -> tuple[TdQuote, ...]:
 
 
 def gpu_questions_of(evidence: ModelEvidence) -> tuple[dict[str, Any] | None, ...]:
-    """Return what NVIDIA's service is to be asked about each machine; None without readable GPUs.
+    """Return a question to NVIDIA's service for each machine; None for unreadable GPUs."""
 
-    Raises:
-        MalformedEvidence: the report cannot be read.
-    """
-    machines = read_report(evidence.report).models
-    return tuple(_gpu_question(machine, evidence.nonce) for machine in machines)
+    def question(machine: ModelMachine) -> dict[str, Any] | None:
+        try:
+            return gpu_question(machine.nvidia_payload or "", evidence.nonce)
+        except MalformedEvidence:
+            return None
 
-
-def _gpu_question(machine: ModelMachine, nonce: bytes) -> dict[str, Any] | None:
-    try:
-        return gpu_question(machine.nvidia_payload or "", nonce)
-    except MalformedEvidence:
-        return None
+    return tuple(map(question, read_report(evidence.report).models))
 
 
 def verify_model(
@@ -187,35 +159,34 @@ def verify_model(
     pins: ModelPins | None = None,
     trust: Trust = REAL,
 ) -> ModelFindings:
-    """Verify everything that a report says; bad evidence becomes failed checks.
+    """Verify everything in a report; bad evidence becomes failed checks.
 
     Args:
-        evidence: the report, and what it was asked with.
-        collateral: Intel's word on each platform.
         nras: NVIDIA's word on the GPUs of each machine, in the report's order.
         now: Unix seconds at which everything must be valid.
-        firmware: when the firmware of the GPUs counts as known.
-        pins: which machines are accepted; None: any.
-        trust: whose roots.
+        pins: None accepts any machine.
     """
     try:
         report = read_report(evidence.report)
     except MalformedEvidence as error:
-        return _without_keys(Report([failed("report", str(error))]))
+        return ModelFindings(Report([failed("report", str(error))]))
     verification = _Verification(report, evidence, collateral, now, firmware, pins, trust)
     if report.gateway is not None:
         verification.gateway(report.gateway)
-    verification.tls_key()
+    verification.checks.append(_tls_key_check(report, evidence.peer_key_sha256))
     for number, machine in enumerate(report.models, start=1):
-        word = nras[number - 1] if number <= len(nras) else _NRAS_NOT_ASKED
+        asked = number <= len(nras)
+        word = nras[number - 1] if asked else NrasSilence("NVIDIA was not asked")
         verification.model(machine, number, word)
-    verification.listed()
+    if report.listed:
+        message = "more machines are named without all of their evidence: their keys do not count"
+        verification.checks.append(not_checked("listed", f"{report.listed} {message}"))
     return verification.findings()
 
 
 @dataclass(slots=True)
 class _Verification:
-    """By what a report is judged, see `verify_model`; collects checks and what they rest on."""
+    """Inputs of `verify_model`, and the checks so far."""
 
     report: ModelReport
     evidence: ModelEvidence
@@ -231,63 +202,63 @@ class _Verification:
     machines: list[tuple[Part, TdFindings]] = field(default_factory=list)
 
     def gateway(self, machine: Machine) -> None:
-        td = self._td(machine.intel_quote, machine.event_log, machine.info.tcb_info.app_compose)
-        keys = self._binding_checks(machine, td.quote, address_is_enough=True)
+        td = self._td(machine.intel_quote, machine.event_log, machine)
         self.machines.append(("gateway", td))
+        keys = self._key_checks(machine, td.quote, address_is_enough=True)
         self._add("gateway", td, *keys, *pin_checks("gateway", td, self.pins))
-
-    def tls_key(self) -> None:
-        self.checks.append(tls_key_check(self.report, self.evidence.peer_key_sha256))
-
-    def listed(self) -> None:
-        if self.report.listed:
-            message = (
-                "more machines are named without all of their evidence: their keys do not count"
-            )
-            self.checks.append(not_checked("listed", f"{self.report.listed} {message}"))
 
     def model(self, machine: ModelMachine, number: int, nras: NrasWord) -> None:
         suffix = "" if number == 1 else f"_{number}"
-        td = self._td(machine.intel_quote, machine.event_log, machine.info.tcb_info.app_compose)
-        keys = self._binding_checks(machine, td.quote, address_is_enough=False)
-        gpus = self._gpu_checks(machine.nvidia_payload, nras)
-        name = self._name_check(machine.model_name)
-        pinned = pin_checks("model", td, self.pins)
+        td = self._td(machine.intel_quote, machine.event_log, machine)
         self.machines.append(("model", td))
-        self._add(f"model{suffix}", td, *keys, name, *gpus, *pinned, _weights())
+        self._add(
+            f"model{suffix}",
+            td,
+            *self._key_checks(machine, td.quote, address_is_enough=False),
+            self._name_check(machine.model_name),
+            *self._gpu_checks(machine.nvidia_payload, nras),
+            *pin_checks("model", td, self.pins),
+            not_checked("weights", "no measurement covers the weights of the model"),
+        )
         self._add_manager(f"compose_manager{suffix}", machine, td)
 
     def findings(self) -> ModelFindings:
-        report = self.report
-        checks = Report(self.checks)
+        report, checks = self.report, Report(self.checks)
         if not checks.passed:
-            return _without_keys(checks, tuple(self.machines))
+            return ModelFindings(checks, machines=tuple(self.machines))
         asked = (report.gateway,) if report.gateway is not None else report.models
         keys = (machine.tls_cert_fingerprint for machine in asked)
         return ModelFindings(
             report=checks,
             gateway=_signer(report.gateway) if report.gateway is not None else None,
-            models=tuple(_signer(machine) for machine in report.models),
+            models=tuple(map(_signer, report.models)),
             tls_keys=frozenset(key for key in keys if key is not None),
             expires_at=min(self.ends),
             vouched=tuple(self.vouched),
             machines=tuple(self.machines),
         )
 
-    def _td(self, quote: bytes, event_log: str | list[object], app_compose: str) -> TdFindings:
-        evidence = TdEvidence(quote, event_log, app_compose)
+    def _td(self, quote: bytes, event_log: str | list[Any], machine: Machine) -> TdFindings:
+        evidence = TdEvidence(quote, event_log, machine.info.tcb_info.app_compose)
         found = verify_td(evidence, self.collateral, now=self.now, trust=self.trust)
         if found.expires_at is not None:
             self.ends.append(found.expires_at)
         return found
 
-    def _binding_checks(
+    def _add(self, part: str, td: TdFindings, *checks: Check, leaving_out: str = "") -> None:
+        """Record the checks on a machine's quote, and others that rest on it."""
+        of_td = [check for check in td.report if check.name != leaving_out]
+        if self.pins is None:
+            of_td = [_by_an_unknown_system(check) for check in of_td]
+        self.checks.extend(Report(as_good_as(td.report["quote"], (*of_td, *checks))).under(part))
+
+    def _key_checks(
         self, machine: Machine, quote: TdQuote | None, *, address_is_enough: bool
     ) -> tuple[Check, ...]:
         return (
-            nonce_check(quote, machine.request_nonce, self.evidence.nonce),
-            report_data_check(quote, machine),
-            signing_key_check(machine, address_is_enough=address_is_enough),
+            _nonce_check(quote, machine.request_nonce, self.evidence.nonce),
+            _report_data_check(quote, machine),
+            _signing_key_check(machine, address_is_enough=address_is_enough),
         )
 
     def _name_check(self, name: str | None) -> Check:
@@ -300,53 +271,39 @@ class _Verification:
     def _gpu_checks(self, payload: str | None, nras: NrasWord) -> tuple[Check, ...]:
         if payload is None:
             return (failed("gpus", "the report holds no evidence of GPUs"),)
+        nonce, elsewhere = self.evidence.nonce, frozenset(self.gpu_keys)
         gpus = verify_gpus(
-            payload,
-            nonce=self.evidence.nonce,
-            now=self.now,
-            trust=self.trust,
-            elsewhere=frozenset(self.gpu_keys),
+            payload, nonce=nonce, now=self.now, trust=self.trust, elsewhere=elsewhere
         )
         self.gpu_keys |= gpus.own_keys
-        return (*gpus.checks, *self._nras_checks(gpus, nras), _gpu_binding())
+        why = "only the shared nonce shows that GPUs and processor are one machine"
+        return (*gpus.checks, *self._nras_checks(gpus, nras), not_checked("gpu_binding", why))
 
     def _nras_checks(self, gpus: GpuFindings, nras: NrasWord) -> tuple[Check, ...]:
-        match nras:
-            case NrasAnswer():
-                return self._nras_answer_checks(gpus, nras)
-            case NrasRefusal(why):
-                message = f"NVIDIA's service does not vouch for the GPUs: {why}"
-                return (failed("gpu_firmware", message),)
-            case NrasSilence():
-                return (self._silent_firmware_check(gpus.devices, nras),)
-
-    def _nras_answer_checks(self, gpus: GpuFindings, answer: NrasAnswer) -> tuple[Check, ...]:
-        found = verify_nras(
-            answer,
-            nonce=self.evidence.nonce,
-            serials=gpus.serials,
-            now=self.now,
-            trust=self.trust,
-        )
+        if isinstance(nras, NrasRefusal):
+            message = f"NVIDIA's service does not vouch for the GPUs: {nras.why}"
+            return (failed("gpu_firmware", message),)
+        if isinstance(nras, NrasSilence):
+            return (self._earlier_word_check(gpus.devices, nras.why),)
+        nonce, serials = self.evidence.nonce, gpus.serials
+        found = verify_nras(nras, nonce=nonce, serials=serials, now=self.now, trust=self.trust)
         if found.expires_at is not None:
             self.ends.append(found.expires_at)
         if gpus.devices is not None:
             self.vouched.append(gpus.devices)
         return found.checks
 
-    def _silent_firmware_check(self, devices: Devices | None, nras: NrasSilence) -> Check:
+    def _earlier_word_check(self, devices: Devices | None, why: str) -> Check:
         until = self.firmware.vouched_until.get(devices, 0) if devices is not None else 0
         if until > self.now:
             self.ends.append(until)
             moment = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%d %H:%M UTC")
-            message = (
-                f"{EARLIER_WORD}, which counts until {moment} while its service is not reached"
-            )
-            return proven("gpu_firmware", f"{message} ({nras.why})")
+            counts = f"{EARLIER_WORD}, which counts until {moment} while its service is not reached"
+            return proven("gpu_firmware", f"{counts} ({why})")
         return not_checked(
             "gpu_firmware",
             "the GPUs' signatures were checked here; NVIDIA's reference values and its list of "
-            f"revoked certificates were not: {nras.why}",
+            f"revoked certificates were not: {why}",
             asked=self.firmware.required,
         )
 
@@ -356,47 +313,149 @@ class _Verification:
             why = "the report does not say what was started after the machine's boot"
             self.checks.extend(Report([failed("quote", why)]).under(part))
             return
-        td = self._td(manager.quote, manager.event_log, machine.info.tcb_info.app_compose)
+        td = self._td(manager.quote, manager.event_log, machine)
         self._add(
             part,
             td,
-            nonce_check(td.quote, manager.nonce, self.evidence.nonce),
-            same_machine_check(td.quote, model.quote),
-            actions_check(td.quote, manager),
-            claimed("started", "which images run the model is the word of that log alone"),
-            leaving_out=_IN_THE_MODELS_PART,
+            _nonce_check(td.quote, manager.nonce, self.evidence.nonce),
+            _same_machine_check(td.quote, model.quote),
+            _actions_check(td.quote, manager),
+            claimed("started", "only that log says which images run the model"),
+            leaving_out="images",  # one compose file starts the model's machine and its manager
         )
-
-    def _add(self, part: str, td: TdFindings, *checks: Check, leaving_out: str = "") -> None:
-        """Take note of what a machine's quote says, and of what else rests on it."""
-        of_td = [check for check in td.report if check.name != leaving_out]
-        if self.pins is None:
-            of_td = [_by_an_unknown_system(check) for check in of_td]
-        self.checks.extend(Report(as_good_as(td.report["quote"], (*of_td, *checks))).under(part))
-
-
-def _signer(machine: Machine) -> Signer:
-    return Signer(machine.signing_algo, machine.signing_address, public_key_of(machine))
-
-
-def _without_keys(
-    report: Report, machines: tuple[tuple[Part, TdFindings], ...] = ()
-) -> ModelFindings:
-    return ModelFindings(report, None, (), frozenset(), None, machines=machines)
 
 
 def _by_an_unknown_system(check: Check) -> Check:
-    """Which code runs, a system that nobody has pinned can only claim."""
     if check.name not in _WHAT_A_SYSTEM_SAYS or check.verdict is not Verdict.PROVEN:
         return check
-    return claimed(check.name, f"by the word of a system that nobody has pinned, {check.message}")
+    return claimed(check.name, f"by the word of a system that is not pinned, {check.message}")
 
 
-def _weights() -> Check:
-    return not_checked("weights", "no measurement covers the weights of the model")
+def _signer(machine: Machine) -> Signer:
+    return Signer(machine.signing_algo, machine.signing_address, _public_key_of(machine))
 
 
-def _gpu_binding() -> Check:
-    return not_checked(
-        "gpu_binding", "that GPUs and processor are one machine rests on the shared nonce alone"
+# Keys and quotes
+
+ADDRESS_BYTES: Final = 20
+
+
+def keccak256(data: bytes) -> bytes:
+    """Return Ethereum's hash: Keccak with the padding from before SHA-3."""
+    return keccak.new(digest_bits=256, data=data).digest()
+
+
+def ethereum_address(public_key: bytes) -> bytes:
+    """Return the 20 bytes of address for the 64 bytes x and y of a public key."""
+    return keccak256(public_key)[-ADDRESS_BYTES:]
+
+
+def _quote_check(
+    name: str, quote: TdQuote | None, holds: Callable[[TdQuote], bool], *, good: str, bad: str
+) -> Check:
+    if quote is None:
+        return not_checked(name, "the quote cannot be read", asked=True)
+    return proven_if(holds(quote), name, good, bad)
+
+
+def _nonce_check(quote: TdQuote | None, stated: bytes, nonce: bytes) -> Check:
+    return _quote_check(
+        "nonce",
+        quote,
+        lambda q: compare_digest(q.report_data[32:], nonce) and compare_digest(stated, nonce),
+        good="the quote was made for this request",
+        bad="the quote was made for another request",
     )
+
+
+def _report_data_check(quote: TdQuote | None, machine: Machine) -> Check:
+    if quote is not None and machine.tls_cert_fingerprint is None:
+        return failed("report_data", "the report names no TLS key for the quote to vouch for")
+    keys = hashlib.sha256(machine.signing_address + (machine.tls_cert_fingerprint or b"")).digest()
+    return _quote_check(
+        "report_data",
+        quote,
+        lambda q: compare_digest(q.report_data[:32], keys),
+        good="the quote vouches for the keys that the report names",
+        bad="the quote vouches for other keys than the report names",
+    )
+
+
+def _actions_check(quote: TdQuote | None, manager: ComposeManager) -> Check:
+    try:
+        actions = hashlib.sha256(canonical_json(manager.actions).encode()).digest()
+    except (RecursionError, UnicodeEncodeError):
+        actions = b""  # no machine can have hashed these
+    return _quote_check(
+        "actions",
+        quote,
+        lambda q: compare_digest(q.report_data[:32], actions),
+        good="the quote vouches for the whole log of actions",
+        bad="the quote vouches for another log of actions",
+    )
+
+
+def _same_machine_check(quote: TdQuote | None, other: TdQuote | None) -> Check:
+    return _quote_check(
+        "machine",
+        quote if other is not None else None,
+        lambda q: other is not None and _identity(q) == _identity(other),
+        good="this quote is of the very machine that runs the model",
+        bad="this quote is of another machine than the model's",
+    )
+
+
+def _identity(quote: TdQuote) -> tuple[object, ...]:
+    """Return values that differ even between machines of one kind: RTMR3 has the instance's id."""
+    owner = (quote.mr_owner, quote.mr_owner_config)
+    return (quote.mr_td, quote.rtmrs, quote.mr_config_id, owner)
+
+
+def _public_key_of(machine: Machine) -> bytes | None:
+    """Return the public signing key; for ed25519 the address is the key itself."""
+    if machine.signing_algo == "ed25519" and machine.signing_public_key is None:
+        return machine.signing_address
+    return machine.signing_public_key
+
+
+def _signing_key_check(machine: Machine, *, address_is_enough: bool) -> Check:
+    """Check a signing key; the gateway's report may leave out an ecdsa key."""
+    key, address = _public_key_of(machine), machine.signing_address
+    if key is None:
+        fits = address_is_enough and len(address) == ADDRESS_BYTES
+    elif machine.signing_algo == "ed25519":
+        fits = len(key) == 32 and compare_digest(key, address)
+    else:
+        fits = len(key) == 64 and compare_digest(ethereum_address(key), address)
+    return proven_if(
+        fits,
+        "signing_key",
+        f"the {machine.signing_algo} signing key belongs to the address in the quote",
+        "the report's signing key does not belong to the address in the quote",
+    )
+
+
+def _tls_key_check(report: ModelReport, peer_key_sha256: bytes | None) -> Check:
+    asked = report.gateway if report.gateway is not None else report.models[0]
+    attested = asked.tls_cert_fingerprint
+    if attested is None:
+        return failed("tls_key", "the report names no TLS key")
+    if peer_key_sha256 is None:
+        return failed("tls_key", "the connection was not made over TLS")
+    if report.tls_certificate is not None and _key_of(report.tls_certificate) != attested:
+        return failed("tls_key", "the report's TLS certificate has another key than its quote")
+    return proven_if(
+        compare_digest(attested, peer_key_sha256),
+        "tls_key",
+        "the connection ends inside the attested machine",
+        "the connection ends somewhere else than in the attested machine",
+    )
+
+
+def _key_of(pem: str) -> bytes | None:
+    """Return SHA-256 of the public key in a chain's first certificate."""
+    try:
+        leaf = x509.load_pem_x509_certificate(pem.encode())
+        return key_sha256(leaf.public_bytes(Encoding.DER))
+    except (ValueError, UnsupportedAlgorithm):
+        return None

@@ -9,7 +9,7 @@ from io import BytesIO
 from PIL import Image, MpoImagePlugin, TiffImagePlugin
 
 from bot.chat.images.scaling import FORMATS, scaled
-from sandbox.child import serve
+from tools.sandbox.child import serve
 
 LOADED_LATER = (MpoImagePlugin, TiffImagePlugin)
 """Pillow imports these only for some JPEG and for Exif; nothing can be opened then."""

@@ -9,17 +9,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Final
 
 import structlog
 from pydantic import FailFast, TypeAdapter
 
 from bot.chat.rendering.layout import plain, rendered
-from bot.messaging.markdown import stops_in
+from bot.signal.markdown import stops_in
 from conversation_store.models import StyledText, StyleRange, TextStyle
-from sandbox.errors import SandboxBug, WorkError
-from sandbox.policy import SandboxPolicy
-from sandbox.pool import Limits, Sandbox
+from tools.sandbox.errors import SandboxBug, WorkError
+from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import Limits, Sandbox
 
 SHORT_CHARACTERS: Final = 2_048
 SHORT_STOPS: Final = 256
@@ -44,17 +45,13 @@ _MESSAGES: Final = TypeAdapter(Annotated[tuple[tuple[str, _Styles], ...], FailFa
 log = structlog.get_logger()
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Renderer:
-    """Makes messages of answers.
+    """Makes messages of answers."""
 
-    Args:
-        ask: has `bot.chat.rendering.worker` answer a request; raises what `Sandbox.call` does.
-        seconds: for a long answer to be rendered.
-    """
-
-    def __init__(self, ask: Ask, *, seconds: float = RENDER_SECONDS) -> None:
-        self._ask = ask
-        self._seconds = seconds
+    ask: Ask
+    _: KW_ONLY
+    seconds: float = RENDER_SECONDS
 
     async def messages(self, answer: str, notices: Sequence[str]) -> tuple[StyledText, ...]:
         """Return the messages that show an answer, whatever it is made of.
@@ -67,8 +64,8 @@ class Renderer:
             return rendered(answer, notices)
         request = json.dumps({"answer": answer, "notices": [*notices]})
         try:
-            async with asyncio.timeout(self._seconds):
-                return _messages(await self._ask(request))
+            async with asyncio.timeout(self.seconds):
+                return _messages(await self.ask(request))
         except (WorkError, SandboxBug, OSError, ValueError) as error:  # TimeoutError is an OSError
             log.warning("answer.not_rendered", error=type(error).__name__)
         return await self.as_typed(answer, notices)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bot.messaging.formatting import split, split_styled
-from bot.messaging.markdown import render
+from bot.signal.formatting import split, split_styled
+from bot.signal.markdown import render
 from conversation_store.models import StyledText
 
 

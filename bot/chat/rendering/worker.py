@@ -8,7 +8,7 @@ import json
 from typing import Final
 
 from bot.chat.rendering.layout import rendered
-from sandbox.child import serve
+from tools.sandbox.child import serve
 
 SAMPLE: Final = (
     "# *a*\n\n> **b** `c` [d](https://a.b) ![e](f) ||g|| ~~h~~ &amp; \\* <https://a.b>\n\n"

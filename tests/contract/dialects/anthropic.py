@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bot.llm.dialects.anthropic.dialect import Anthropic
+from bot.llm.anthropic import Anthropic
 from tests.contract.dialects.harness import (
     Arguments,
     Harness,
@@ -139,6 +139,10 @@ def check_block(path: str, block: Mapping[str, Any], allowed: set[str]) -> None:
         demand("cache_control" not in block, f"{path}: cache_control: Extra inputs")
         demand(block.get("signature", SIGNATURE) == SIGNATURE, f"{path}: Invalid `signature`")
     returned = block.get("content")
+    demand(
+        not block.get("is_error") or returned,
+        f"{path}.tool_result: content cannot be empty if `is_error` is true",
+    )
     if isinstance(returned, list):
         for index, part in enumerate(returned):
             check_block(f"{path}.content.{index}", part, {"text", "image"})
@@ -259,6 +263,12 @@ OVERLOADED: Final = {
 }
 BEGUN: Final = [*began(), *streamed(0, text("Good"))]
 
+HALF_A_CALL: Final = [
+    *began(),
+    *streamed(0, {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {"z": 1}})[:2],
+    *fake.ended("max_tokens"),
+]
+
 HARNESS = Harness(
     name="anthropic",
     server=server,
@@ -270,6 +280,7 @@ HARNESS = Harness(
     broken_stream=sse(*BEGUN, cut=True),
     half_stream=sse(*BEGUN),
     refusal=refusal,
+    cut_call=sse(*HALF_A_CALL),
     error_midway=sse(*BEGUN, OVERLOADED),
     sent_words=sent_words,
     tools_offered=tools_offered,

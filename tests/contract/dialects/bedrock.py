@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
-from bot.llm.dialects.bedrock.dialect import Bedrock
-from bot.llm.dialects.bedrock.signing import Credentials
+from bot.llm.bedrock import Bedrock, Credentials
 from tests.contract.dialects.harness import (
     Arguments,
     Harness,
@@ -54,6 +53,11 @@ KINDS: Final = {
 }
 ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 SIGNATURE: Final = "EqQBCgIYAhIM1gbcDa9GJwZA2b3h"
+MAX_CACHE_POINTS: Final = 4
+NO_CACHING: Final = (
+    "You invoked an unsupported model or your request did not allow prompt caching. See the"
+    " documentation for more information."
+)
 PATH: Final = re.compile(r"/model/(?P<model>[A-Za-z0-9_.~%-]+)/converse(-stream)?")
 
 
@@ -61,7 +65,9 @@ def check(body: Mapping[str, Any]) -> None:
     """Raise what Bedrock has against a request."""
     for unknown in set(body) - MEMBERS:
         raise Refused(f"The model returned the following errors: extraneous key [{unknown}]")
-    for block in body.get("system", ()):
+    points = json.dumps(body).count('"cachePoint"')
+    demand(points <= MAX_CACHE_POINTS, "You can only have a maximum of 4 cache points.")
+    for block in without_cache_point(body.get("system", [])):
         demand(set(block) == {"text"} and block["text"].strip(), "system.0.text is blank")
     check_tools(body)
     check_messages(body["messages"])
@@ -72,6 +78,15 @@ def check(body: Mapping[str, Any]) -> None:
     )
 
 
+def without_cache_point(blocks: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return blocks without a cache point at their end; there it needs a block before it."""
+    if not blocks or "cachePoint" not in blocks[-1]:
+        return blocks
+    demand(blocks[-1] == {"cachePoint": {"type": "default"}}, "cachePoint: unknown field")
+    demand(len(blocks) > 1, "A cache point needs a block before it.")
+    return blocks[:-1]
+
+
 def check_tools(body: Mapping[str, Any]) -> None:
     if "toolConfig" not in body:
         return
@@ -80,7 +95,7 @@ def check_tools(body: Mapping[str, Any]) -> None:
     demand(config["tools"], "Value at 'toolConfig.tools' must have length greater than or equal 1")
     choice = config.get("toolChoice", {"auto": {}})
     demand(set(choice) <= {"auto", "any", "tool"}, "toolConfig.toolChoice: unknown union member")
-    for tool in config["tools"]:
+    for tool in without_cache_point(config["tools"]):
         demand(set(tool) == {"toolSpec"}, "toolConfig.tools: unknown union member")
         spec = tool["toolSpec"]
         demand(set(spec) == {"name", "description", "inputSchema"}, "toolSpec: unknown field")
@@ -113,7 +128,7 @@ def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
         before = role
         blocks = message["content"]
         demand(blocks, f"The content field in the Message object at messages.{number} is empty.")
-        for index, block in enumerate(blocks):
+        for index, block in enumerate(without_cache_point(blocks)):
             demand(len(block) == 1, f"{path}.{index}: a union with more than one member")
             demand(set(block) <= KINDS[role], f"{path}.{index}: not for this role")
             check_block(f"{path}.{index}", block)
@@ -155,7 +170,9 @@ def check_block(path: str, block: Mapping[str, Any]) -> None:
                 " for the field and try again.",
             )
         case {"toolResult": result}:
-            demand(set(result) == {"toolUseId", "content"}, f"{path}.toolResult: unknown field")
+            known = {"toolUseId", "content", "status"}
+            demand({"toolUseId", "content"} <= set(result) <= known, f"{path}.toolResult: unknown")
+            demand(result.get("status", "success") in {"success", "error"}, f"{path}: status")
             demand(ID.fullmatch(result["toolUseId"]), f"{path}.toolResult.toolUseId: pattern")
             demand(result["content"], f"The content field at {path}.toolResult is empty.")
             for part in result["content"]:
@@ -172,9 +189,15 @@ def check_block(path: str, block: Mapping[str, Any]) -> None:
 
 @dataclass
 class StrictBedrock(StrictServer):
-    """Refuses what is no conversation, and what is not signed; `check` asks for one token."""
+    """Refuses what is no conversation, and what is not signed; `check` asks for one token.
+
+    Attributes:
+        model: its only model.
+        caches: the model takes cache points; Nova takes none among the tools.
+    """
 
     model: str = MODEL
+    caches: bool = True
 
     def is_question(self, request: Request) -> bool:
         return PATH.fullmatch(request.path) is not None and not is_probe(request)
@@ -187,8 +210,15 @@ class StrictBedrock(StrictServer):
         if unquote(found["model"]) != self.model:
             words = "The provided model identifier is invalid."
             return error(400, "ValidationException", words)
+        tools = json.dumps(request.body.get("toolConfig"))
+        in_tools = "cachePoint" in tools and "claude" not in self.model
+        if "cachePoint" in json.dumps(request.body) and (in_tools or not self.caches):
+            return error(403, "AccessDeniedException", NO_CACHING)
         try:
             check(request.body)
+            takes_status = "claude" in self.model or "nova" in self.model
+            says_status = '"status"' in json.dumps(request.body["messages"])
+            demand(takes_status or not says_status, "This model doesn't support the status field.")
         except Refused as refused:
             return error(400, "ValidationException", str(refused))
         return (
@@ -207,8 +237,10 @@ def is_probe(request: Request) -> bool:
     return limit == 1
 
 
-def server(model: str = MODEL) -> AbstractAsyncContextManager[StrictBedrock]:
-    return running(StrictBedrock(model=model))
+def server(
+    model: str = MODEL, *, caches: bool = True
+) -> AbstractAsyncContextManager[StrictBedrock]:
+    return running(StrictBedrock(model=model, caches=caches))
 
 
 def tool_calls(calls: tuple[tuple[str, Arguments], ...], words: str) -> Step:
@@ -273,6 +305,12 @@ def tools_offered(server: ScriptedServer) -> int:
 
 BEGUN: Final = [event(*one) for one in (*began(), *streamed(0, text("Good")))]
 
+HALF_A_CALL: Final = [
+    *began(),
+    *streamed(0, {"toolUse": {"toolUseId": "tooluse_1", "name": "clock", "input": {"z": 1}}})[:3],
+    *fake.ended("max_tokens"),
+]
+
 HARNESS = Harness(
     name="bedrock",
     server=server,
@@ -284,6 +322,7 @@ HARNESS = Harness(
     broken_stream=fake.stream(*BEGUN, cut=True),
     half_stream=fake.stream(*BEGUN),
     refusal=refusal,
+    cut_call=fake.stream(*(event(*one) for one in HALF_A_CALL)),
     error_midway=fake.stream(
         *BEGUN, exception("serviceUnavailableException", "The service is unavailable.")
     ),

@@ -14,8 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bot.llm.dialects.gemini.dialect import Gemini
-from bot.llm.dialects.gemini.signatures import FOREIGN
+from bot.llm.gemini import FOREIGN, Gemini
 from tests.contract.dialects.harness import (
     Arguments,
     Harness,
@@ -104,6 +103,8 @@ def check_part(role: str, part: Mapping[str, Any]) -> None:
             demand(re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}", name), "Invalid function name.")
             inner = part[member].get("args", part[member].get("response"))
             demand(isinstance(inner, dict), "Invalid value: Proto field is not repeating")
+            if member == "functionResponse":
+                demand(inner.keys() <= {"result", "error"}, "no member that the model knows")
     if "inlineData" in part:
         try:
             base64.b64decode(part["inlineData"]["data"], validate=True)

@@ -5,8 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from bot.llm.dialect import Dialect
-from bot.llm.endpoint import Endpoint
+from bot.llm.api import Api, Endpoint
 from tests.fakes.scripted_http import ScriptedServer, Step, status
 
 Arguments = Mapping[str, object]
@@ -72,12 +71,14 @@ class Harness:
         error_midway: begins a stream, then sends an error event.
         sent_words: returns all words that the last request shows the model.
         tools_offered: how many tools the last request offers.
+        cut_call: calls `clock` and ends at the limit of tokens in the middle of the arguments; None
+            if the API sends calls only as a whole.
         settings: what a model of this dialect needs in the settings, besides its address and name.
     """
 
     name: str
     server: Callable[[], AbstractAsyncContextManager[StrictServer]]
-    dialect: Callable[[Endpoint], Dialect]
+    dialect: Callable[[Endpoint], Api]
     text: Callable[[str], Step]
     tool_calls: Callable[[tuple[tuple[str, Arguments], ...], str], Step]
     cut_off: Callable[[str], Step]
@@ -88,4 +89,5 @@ class Harness:
     error_midway: Step
     sent_words: Callable[[ScriptedServer], str]
     tools_offered: Callable[[ScriptedServer], int]
+    cut_call: Step | None = None
     settings: Mapping[str, object] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bot.llm.dialects.ollama.dialect import Ollama
+from bot.llm.ollama import Ollama
 from tests.contract.dialects.harness import (
     Arguments,
     Harness,
@@ -27,6 +27,8 @@ from tests.fakes.scripted_http import Request, ScriptedServer, Step, raw_body, s
 
 NDJSON: Final = "application/x-ndjson"
 CONTEXT_TOKENS: Final = 8_000
+LONGEST_TOKENS: Final = 16_384
+"""What the model reads at most, as `/api/show` says."""
 MEMBERS: Final = {"model", "messages", "tools", "stream", "think", "keep_alive", "options"}
 OF_A_MESSAGE: Final = {"role", "content", "images", "tool_calls", "tool_name"}
 
@@ -85,7 +87,9 @@ class StrictOllama(StrictServer):
             case "GET", "/api/tags":
                 return whole({"models": [{"name": MODEL, "model": MODEL, "size": 1}]})
             case "POST", "/api/show" if request.body["model"] == MODEL:
-                return whole({"capabilities": self.capabilities, "details": {}})
+                info = {"general.architecture": "llama", "llama.context_length": LONGEST_TOKENS}
+                shown = {"capabilities": self.capabilities, "details": {}, "model_info": info}
+                return whole(shown)
             case "POST", "/api/chat" | "/api/show" if request.body["model"] != MODEL:
                 return error(404, f"model '{request.body['model']}' not found")
             case "POST", "/api/chat":

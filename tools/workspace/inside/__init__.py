@@ -1,1 +1,1 @@
-"""What runs behind the walls of a chat's folder; see `sandbox.rooted` for what keeps it there."""
+"""Programs behind the walls of a chat's folder; `tools.sandbox.syscalls` keeps them there."""

@@ -1,76 +1,55 @@
 """A folder seen from inside its sandbox: every path ends in it, and nothing but files is opened."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from errno import (
-    EACCES,
-    EDQUOT,
-    EEXIST,
-    EFBIG,
-    EINVAL,
-    EISDIR,
-    ELOOP,
-    ENAMETOOLONG,
-    ENOENT,
-    ENOSPC,
-    ENOTDIR,
-    ENOTEMPTY,
-    ENXIO,
-    EPERM,
-    EROFS,
-    EXDEV,
-)
 from itertools import islice
 from typing import Final
 
-from sandbox.errors import WorkError
-from sandbox.rooted import open_below
 from tools.display import visible
+from tools.sandbox.errors import WorkError
+from tools.sandbox.syscalls import open_below
 
 MAX_DEPTH: Final = 32
 MAX_NAMES: Final = 20_000
-"""Of one folder; whatever made more of them did it for harm."""
+"""Longest list of a folder."""
 MAX_SHOWN_CHARACTERS: Final = 200
 _CHUNK_BYTES: Final = 65_536
 _BLOCK_BYTES: Final = 512  # the unit of st_blocks, on every disk
 
-_READ_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # else a FIFO would be waited for
+_READ_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # otherwise a FIFO would block
 _READ_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 CLOSED: Final = "may not be opened."
-"""How a sentence ends about what lacks rights that its owner can give back."""
-_SENTENCES: Final = {
-    ENOENT: "There is no {name}.",
-    EISDIR: "{name} is a folder.",
-    ENOTDIR: "A part of {name} is a file and no folder.",
-    ELOOP: "{name} is a link that leads nowhere.",
-    ENAMETOOLONG: "The name {name} is too long.",
-    EEXIST: "{name} is there already.",
-    ENOTEMPTY: "The folder {name} is not empty.",
-    EINVAL: "{name} is no name of a file.",
-    EXDEV: "{name} is on another disk.",
-    ENXIO: "{name} is no file.",
-    EACCES: f"{{name}} {CLOSED}",
-    EROFS: "The disk may only be read; nothing was written.",
-    EPERM: f"{{name}} {CLOSED}",
-}
-_FULL: Final = frozenset({ENOSPC, EDQUOT})
+"""End of the sentence about a file or folder that lacks rights; its owner can give them back."""
 DISK_IS_FULL: Final = "The disk is full; nothing was written."
-FILE_TOO_LARGE: Final = "This file would be larger than a workspace may be; nothing was written."
+_SENTENCES: Final = {
+    errno.ENOENT: "There is no {name}.",
+    errno.EISDIR: "{name} is a folder.",
+    errno.ENOTDIR: "A part of {name} is a file and no folder.",
+    errno.ELOOP: "{name} is a link that leads nowhere.",
+    errno.ENAMETOOLONG: "The name {name} is too long.",
+    errno.EEXIST: "{name} is there already.",
+    errno.ENOTEMPTY: "The folder {name} is not empty.",
+    errno.EINVAL: "{name} is no name of a file.",
+    errno.EXDEV: "{name} is on another disk.",
+    errno.ENXIO: "{name} is no file.",
+    errno.EACCES: f"{{name}} {CLOSED}",
+    errno.EPERM: f"{{name}} {CLOSED}",
+    errno.EROFS: "The disk may only be read; nothing was written.",
+    errno.ENOSPC: DISK_IS_FULL,
+    errno.EDQUOT: DISK_IS_FULL,
+    errno.EFBIG: "This file would be larger than a workspace may be; nothing was written.",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something in a folder.
-
-    Attributes:
-        path: from the workspace on.
-        status: as the kernel says.
-    """
+    """A file, folder or other thing in a folder, by its path from the workspace on."""
 
     path: str
     status: os.stat_result
@@ -87,7 +66,7 @@ class Entry:
 
     @property
     def taken_bytes(self) -> int:
-        """What it takes of the disk."""
+        """Bytes that it takes of the disk."""
         return self.status.st_blocks * _BLOCK_BYTES
 
 
@@ -99,14 +78,10 @@ def shown(path: str) -> str:
 
 @contextmanager
 def said(path: str) -> Iterator[None]:
-    """Turn what the kernel says about a path into a sentence."""
+    """Turn the kernel's errors about a path into a WorkError with a sentence."""
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
-            raise WorkError(DISK_IS_FULL) from None
-        if error.errno == EFBIG:
-            raise WorkError(FILE_TOO_LARGE) from None
         sentence = _SENTENCES.get(error.errno or 0)
         if sentence is None:
             raise
@@ -115,15 +90,11 @@ def said(path: str) -> Iterator[None]:
         raise WorkError(f"{shown(path)} has a character that no path can have.") from None
 
 
+@dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder and what is below it.
+    """A folder and everything below it, by a descriptor of the folder."""
 
-    Args:
-        descriptor: of the folder.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+    descriptor: int
 
     @contextmanager
     def file(self, path: str) -> Iterator[tuple[int, os.stat_result]]:
@@ -152,11 +123,10 @@ class Folder:
 
     @contextmanager
     def parent(self, path: str, *, make: bool = False) -> "Iterator[tuple[Folder, str]]":
-        """Open the folder that something is in, and return it with the name.
+        """Open the folder of a file, which need not exist, and return it with the file's name.
 
         Args:
-            path: of the thing, which need not be there.
-            make: make the folders on the way to it.
+            make: make the folders on the way.
         """
         above, _, name = path.rstrip("/").rpartition("/")
         if name in {"", ".", ".."}:
@@ -169,7 +139,7 @@ class Folder:
             yield folder, name
 
     def _make(self, path: str) -> None:
-        steps = [step for step in path.split("/") if step not in {"", "."}]
+        steps = steps_of(path)
         if len(steps) > MAX_DEPTH:
             raise WorkError(f"Folders may be at most {MAX_DEPTH} deep.")
         for count in range(1, len(steps) + 1):
@@ -180,7 +150,7 @@ class Folder:
                     continue
 
     def status(self, path: str) -> os.stat_result:
-        """Return what is known of something, through links."""
+        """Return the kernel's facts about a file or folder, through links."""
         with said(path):
             descriptor = open_below(self.descriptor, path or ".", os.O_PATH)
         try:
@@ -189,36 +159,32 @@ class Folder:
             os.close(descriptor)
 
     def status_here(self, name: str) -> os.stat_result | None:
-        """Return what is known of a name in this very folder, itself; None where there is none."""
+        """Return the kernel's facts about a name in this very folder, itself; None if free."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
-    def names(self) -> list[str]:
-        """Return the names in this folder, sorted; WorkError where they are too many."""
+    def walk(
+        self, *, deep: bool = True, is_all: bool = False, inside: str = "", depth: int = 0
+    ) -> Iterator[Entry]:
+        """Yield everything in this folder and in those below it, sorted; follow no links.
+
+        Args:
+            deep: those below as well.
+            is_all: WorkError if folders are too deep; otherwise they are left out.
+            inside: prefix of the paths.
+            depth: of this folder below the first one.
+        """
         with os.scandir(self.descriptor) as entries:
             names = [entry.name for entry in islice(entries, MAX_NAMES + 1)]
         if len(names) > MAX_NAMES:
             raise WorkError(f"A folder has more than {MAX_NAMES:,} files.")
-        return sorted(names)
-
-    def walk(
-        self, *, deep: bool = True, is_all: bool = False, inside: str = "", depth: int = 0
-    ) -> Iterator[Entry]:
-        """Go through what is in this folder, and in those below it; links are not followed.
-
-        Args:
-            deep: those below as well.
-            is_all: WorkError where folders are too deep; otherwise they are left out.
-            inside: what the paths begin with.
-            depth: of this folder below the first one.
-        """
-        for name in self.names():
+        for name in sorted(names):
             with said(inside + name):
                 status = self.status_here(name)
             if status is None:
-                continue  # gone meanwhile
+                continue  # gone in the meantime
             entry = Entry(inside + name, status)
             yield entry
             if not deep or not entry.is_folder:
@@ -239,6 +205,32 @@ class Folder:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """The files of a workspace, or of a folder of the machine, and how much there may be.
+
+    Attributes:
+        folder: that people know.
+        drafts: where new contents are written before they take their place; None: next to it.
+        quota_bytes: most that all files may take together.
+        max_files: most files and folders.
+        max_read_bytes: of a file in one call.
+        max_sent_bytes: of a file that is handed to the bot.
+    """
+
+    folder: Folder
+    drafts: Folder | None
+    quota_bytes: int
+    max_files: int
+    max_read_bytes: int
+    max_sent_bytes: int
+
+
+def steps_of(path: str) -> list[str]:
+    """Return the names in a path."""
+    return [step for step in path.split("/") if step not in {"", "."}]
 
 
 def counted(count: int, one: str) -> str:

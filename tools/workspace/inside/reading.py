@@ -1,4 +1,4 @@
-"""What is in a workspace: lists, facts, lines and places."""
+"""Deeds that read a workspace. The model reads the short docstrings of tools."""
 
 import json
 import re
@@ -10,15 +10,19 @@ from datetime import UTC, datetime
 from fnmatch import translate
 from typing import Final
 
-from sandbox.errors import WorkError
-from tools.workspace.inside import notebooks
-from tools.workspace.inside.folder import Entry, Folder, counted, read, shown
-from tools.workspace.inside.texts import BINARY_BYTES, decoded, is_text
+from tools.sandbox.errors import WorkError
+from tools.workspace.inside.folder import Entry, Files, counted, read, shown, steps_of
+from tools.workspace.inside.texts import (
+    BINARY_BYTES,
+    NOTEBOOK,
+    decoded,
+    is_text,
+    notebook_as_text,
+)
 
 MAX_LISTED: Final = 500
 MAX_SHOWN: Final = 100
 """To a person."""
-
 MAX_FOUND_LINES: Final = 200
 MAX_LINE_CHARACTERS: Final = 2_000
 MAX_PLACE_CHARACTERS: Final = 300
@@ -26,25 +30,24 @@ MAX_SEARCHED_BYTES: Final = 4 * 2**20
 """Of one file."""
 SEARCH_SECONDS: Final = 5.0
 _KILO: Final = 1_024
-_EMPTY: Final = "[The file is empty.]"
 
 
-def overview(files: Folder, *, quota_bytes: int) -> str:
-    """Return what a person is shown: the sum, and each file with its size."""
-    entries = [entry for entry in files.walk() if not entry.is_folder]
+def overview(files: Files) -> str:
+    """Return the list for a person: the sum, and each file with its size."""
+    entries = [entry for entry in files.folder.walk() if not entry.is_folder]
     if not entries:
         return "There are no files in this chat."
-    taken = sum(entry.taken_bytes for entry in entries)
-    heading = f"{counted(len(entries), 'file')}, {_megabytes(taken)} of {_megabytes(quota_bytes)}:"
+    taken = _size(sum(entry.taken_bytes for entry in entries), _KILO**2)
+    heading = f"{counted(len(entries), 'file')}, {taken} of {_size(files.quota_bytes, _KILO**2)}:"
     lines = [f"{shown(entry.path)} ({_size(entry.status.st_size)})" for entry in entries]
-    return "\n".join([heading, _cut(lines, MAX_SHOWN)])
+    return f"{heading}\n{_cut(lines, MAX_SHOWN)}"
 
 
-def usage(files: Folder) -> str:
-    """Return how many bytes and how many entries there are, as JSON; null if they are too many."""
+def usage(files: Files) -> str:
+    """Return how many bytes and entries there are, as JSON; null if they are too many."""
     taken = count = 0
     try:
-        for entry in files.walk(is_all=True):
+        for entry in files.folder.walk(is_all=True):
             taken += entry.taken_bytes
             count += 1
     except WorkError:  # or too deep, or closed
@@ -52,97 +55,80 @@ def usage(files: Folder) -> str:
     return json.dumps([taken, count])
 
 
-def list_files(files: Folder, directory: str = ".", *, recursive: bool = False) -> str:
-    """Return one path a line; folders end in a slash."""
-    inside = _prefix(directory)
-    with files.folder(directory) as folder:
-        entries = list(folder.walk(deep=recursive, inside=inside))
-    lines = [f"{shown(entry.path)}{'/' if entry.is_folder else ''}" for entry in entries]
-    return _cut(lines, MAX_LISTED) or "[Nothing is there.]"
-
-
-def find_files(files: Folder, pattern: str, directory: str = ".") -> str:
-    """Return the paths that a pattern fits, newest first."""
+def list_files(
+    files: Files, directory: str = ".", pattern: str = "*", *, recursive: bool = False
+) -> str:
+    """List files, newest first. People's files are in inbox/."""
     fits = _pattern(pattern)
-    with files.folder(directory) as folder:
+    with files.folder.folder(directory) as folder:
         found = [
             entry
-            for entry in folder.walk(inside=_prefix(directory))
-            if not entry.is_folder and fits.fullmatch(_compared(entry, pattern))
+            for entry in folder.walk(deep=recursive, inside=_prefix(directory))
+            if fits.fullmatch(_compared(entry, pattern))
         ]
     found.sort(key=lambda entry: entry.status.st_mtime_ns, reverse=True)
-    return _cut([shown(entry.path) for entry in found], MAX_LISTED) or "[No file fits.]"
+    return _cut([*map(_listed, found)], MAX_LISTED) or "[Nothing is there.]"
 
 
-def file_info(files: Folder, file_path: str) -> str:
-    """Return what is known of a path."""
-    try:
-        status = files.status(file_path)
-    except WorkError as error:
-        return f"exists: no ({error})"
-    entry = Entry(file_path, status)
-    kind = "folder" if entry.is_folder else "file" if entry.is_file else "neither file nor folder"
-    changed = datetime.fromtimestamp(status.st_mtime, UTC)
-    lines = ["exists: yes", f"kind: {kind}", f"modified: {changed:%Y-%m-%d %H:%M:%S} UTC"]
-    if entry.is_file:
-        lines.insert(2, f"size: {status.st_size:,} bytes")
-        with files.file(file_path) as (descriptor, _):
-            lines.append(f"text: {'yes' if is_text(read(descriptor, BINARY_BYTES)) else 'no'}")
-    return "\n".join(lines)
+def _listed(entry: Entry) -> str:
+    if not entry.is_file:
+        return shown(entry.path) + "/" * entry.is_folder
+    changed = datetime.fromtimestamp(entry.status.st_mtime, UTC)
+    size = counted(entry.status.st_size, "byte")
+    return f"{shown(entry.path)} ({size}, {changed:%Y-%m-%d %H:%M} UTC)"
 
 
-def read_file(
-    files: Folder, file_path: str, offset: int = 1, limit: int = 2_000, *, most_bytes: int
-) -> str:
-    """Return lines of a file with their numbers, from the one at `offset` on."""
-    with files.file(file_path) as (descriptor, status):
-        data = read(descriptor, most_bytes)
+def read_file(files: Files, file_path: str, offset: int = 1, limit: int = 2_000) -> str:
+    """Return lines of a text file with their numbers, from the one at `offset` on."""
+    with files.folder.file(file_path) as (descriptor, status):
+        data = read(descriptor, files.max_read_bytes)
     if not is_text(data[:BINARY_BYTES]):
         raise WorkError(
             f"{shown(file_path)} is no text ({status.st_size:,} bytes), so it has no lines."
         )
     if not data:
-        return _EMPTY
+        return "[The file is empty.]"
     is_whole = len(data) == status.st_size
     text = decoded(data, is_whole=is_whole).text
-    if is_whole and file_path.lower().endswith(notebooks.SUFFIX):
+    if is_whole and file_path.lower().endswith(NOTEBOOK):
         with suppress(WorkError):  # then it is shown as it is
-            text = notebooks.as_text(text)
+            text = notebook_as_text(text)
     lines = text.splitlines()
     if offset > len(lines):
         raise WorkError(f"{shown(file_path)} has {counted(len(lines), 'line')}, and no more.")
     part = lines[offset - 1 : offset - 1 + limit]
     numbered = [f"{number}\t{_line(line)}" for number, line in enumerate(part, offset)]
     left = len(lines) - (offset - 1 + len(part))
-    if status.st_size > len(data):
-        numbered.append(f"[Only the first {most_bytes:,} of {status.st_size:,} bytes are read.]")
+    if not is_whole:
+        cut = f"[Only the first {files.max_read_bytes:,} of {status.st_size:,} bytes are read.]"
+        numbered.append(cut)
     elif left:
         numbered.append(f"[{counted(left, 'more line')}; go on at offset {offset + len(part)}.]")
     return "\n".join(numbered)
 
 
 def search_files(
-    files: Folder,
+    files: Files,
     query: str,
     directory: str = ".",
     pattern: str = "*",
     *,
-    recursive: bool = True,
     regex: bool = False,
-    case_sensitive: bool = False,
 ) -> str:
-    """Return the lines that a text or a regular expression is found in."""
+    """Search the lines of text files.
+
+    Args:
+        pattern: Of names of files.
+    """
     try:
-        wanted = re.compile(
-            query if regex else re.escape(query), 0 if case_sensitive else re.IGNORECASE
-        )
+        wanted = re.compile(query if regex else re.escape(query), re.IGNORECASE)
     except (re.error, RecursionError, OverflowError) as error:
         raise WorkError(f"This is no regular expression: {error}.") from None
     fits = _pattern(pattern)
     found: list[str] = []
     ends_at = time.monotonic() + SEARCH_SECONDS
-    with files.folder(directory) as folder:
-        for entry in folder.walk(deep=recursive, inside=_prefix(directory)):
+    with files.folder.folder(directory) as folder:
+        for entry in folder.walk(inside=_prefix(directory)):
             if not entry.is_file or not fits.fullmatch(_compared(entry, pattern)):
                 continue
             if time.monotonic() > ends_at:
@@ -155,12 +141,12 @@ def search_files(
     return "\n".join(found) or "[Nothing was found.]"
 
 
-def _found_in(files: Folder, entry: Entry, wanted: re.Pattern[str], most: int) -> Iterator[str]:
+def _found_in(files: Files, entry: Entry, wanted: re.Pattern[str], most: int) -> Iterator[str]:
     try:
-        with files.file(entry.path) as (descriptor, _):
+        with files.folder.file(entry.path) as (descriptor, _):
             data = read(descriptor, MAX_SEARCHED_BYTES)
     except WorkError:
-        return  # gone, or exchanged for something else, meanwhile
+        return  # gone, or replaced by something else, in the meantime
     if not is_text(data[:BINARY_BYTES]):
         return
     for number, line in enumerate(decoded(data, is_whole=False).text.splitlines(), 1):
@@ -173,41 +159,38 @@ def _found_in(files: Folder, entry: Entry, wanted: re.Pattern[str], most: int) -
                 return
 
 
-def fetch(files: Folder, file_path: str, *, most_bytes: int) -> str:
-    """Return a whole file as Base64; WorkError where it is too large."""
-    with files.file(file_path) as (descriptor, status):
-        if status.st_size > most_bytes:
+def fetch(files: Files, file_path: str) -> str:
+    """Return a whole file as Base64; WorkError if it is too large."""
+    with files.folder.file(file_path) as (descriptor, status):
+        if status.st_size > files.max_sent_bytes:
             raise WorkError(
-                f"{shown(file_path)} has {status.st_size:,} bytes;"
-                f" at most {most_bytes:,} can be sent, or read as a document or an image."
+                f"{shown(file_path)} has {status.st_size:,} bytes; at most"
+                f" {files.max_sent_bytes:,} can be sent, or read as a document or an image."
             )
-        data = read(descriptor, most_bytes)
+        data = read(descriptor, files.max_sent_bytes)
     if not data:
         raise WorkError(f"{shown(file_path)} is empty.")
     return b64encode(data).decode()
 
 
 def _line(line: str) -> str:
-    if len(line) <= MAX_LINE_CHARACTERS:
+    left_out = len(line) - MAX_LINE_CHARACTERS
+    if left_out <= 0:
         return line
-    return (
-        f"{line[:MAX_LINE_CHARACTERS]}… [{len(line) - MAX_LINE_CHARACTERS:,} characters left out]"
-    )
+    return f"{line[:MAX_LINE_CHARACTERS]}… [{left_out:,} characters left out]"
 
 
-def _size(size: int) -> str:
-    if size < _KILO:
+def _size(size: int, unit: int = 1) -> str:
+    """Return a number of bytes in words, in at least this unit."""
+    if max(size, unit) < _KILO:
         return counted(size, "byte")
-    return f"{size / _KILO:.1f} kB" if size < _KILO**2 else _megabytes(size)
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 2**20:.1f} MB"
+    if max(size, unit) < _KILO**2:
+        return f"{size / _KILO:.1f} kB"
+    return f"{size / _KILO**2:.1f} MB"
 
 
 def _prefix(directory: str) -> str:
-    steps = [step for step in directory.split("/") if step not in {"", "."}]
-    return "".join(f"{step}/" for step in steps)
+    return "".join(f"{step}/" for step in steps_of(directory))
 
 
 def _compared(entry: Entry, pattern: str) -> str:
@@ -215,7 +198,7 @@ def _compared(entry: Entry, pattern: str) -> str:
 
 
 def _pattern(pattern: str) -> re.Pattern[str]:
-    """Return what a path has to fit; `*` stands for slashes, too, as in `**/`."""
+    """Return the pattern that paths have to match; `*` stands for slashes, too, as in `**/`."""
     return re.compile(translate(pattern.replace("**/", "*").removeprefix("./")))
 
 

@@ -1,1 +1,0 @@
-"""Questions before side effects, and what people answer to them."""

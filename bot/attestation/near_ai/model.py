@@ -1,0 +1,392 @@
+"""The model in use: verified at the start, kept verified, and the consequences for messages.
+
+A verification holds until its first piece of evidence expires, at most for an hour. Trouble of the
+services changes nothing in the meantime; wrong evidence ends it at once. While NVIDIA's service is
+unreachable, its last good word on the same GPUs counts for `FIRMWARE_GRACE_SECONDS`. Under the
+policy `require`, nothing is sent to a model that is not verified; `warn` never delays anything. A
+model without attestation, or without TLS, never comes here.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+import structlog
+
+from bot.attestation.checks import Report, Verdict
+from bot.attestation.errors import AttestationNotOffered, EvidenceUnavailable, ModelNotVerified
+from bot.attestation.near_ai.client import Gathered, NearAiClient
+from bot.attestation.near_ai.nvidia import Devices
+from bot.attestation.near_ai.pins import ModelPins
+from bot.attestation.near_ai.report import ModelEvidence
+from bot.attestation.near_ai.verification import (
+    EARLIER_WORD,
+    FirmwareRule,
+    ModelFindings,
+    Signer,
+    verify_model,
+)
+from bot.attestation.pinning import AttestedKeys
+from bot.attestation.statement import ModelPolicy
+from bot.attestation.trust import REAL, Trust
+from bot.backoff import Backoff
+from bot.observability.metrics import (
+    MODEL_PROOF_REQUIRED,
+    MODEL_VERIFICATIONS,
+    MODEL_VERIFIED_UNTIL,
+)
+
+ADMIT_SECONDS: Final = 30.0
+"""How long a message waits for the first verification."""
+RENEW_SECONDS: Final = 1800.0
+MARGIN_SECONDS: Final = 600.0
+"""Time left of the evidence when it is renewed at the latest."""
+MAX_EVIDENCE_SECONDS: Final = 3600
+"""As long as NVIDIA's tokens last; Intel's collateral alone would last for a month."""
+FIRMWARE_GRACE_SECONDS: Final = 2 * 3600
+"""How long NVIDIA's last good word on GPUs counts while its service is unreachable."""
+MAX_VOUCHED_MACHINES: Final = 64
+NAMED_CHECKS: Final = 3
+"""Failed checks that a message names; it counts the others."""
+
+RETRY: Final = Backoff(first_seconds=30.0, longest_seconds=600.0)
+AFTER_STRANGERS: Final = Backoff(first_seconds=5.0, longest_seconds=600.0)
+"""Between verifications for connections that meet unattested keys."""
+
+log = structlog.get_logger()
+
+
+class ModelState(StrEnum):
+    """State of the model's proof."""
+
+    PENDING = "pending"
+    VERIFIED = "verified"
+    FAILED = "failed"
+    UNAVAILABLE = "unavailable"
+    NOT_OFFERED = "not_offered"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVerdict:
+    """State of the model's proof, with its reason.
+
+    Attributes:
+        reason: why the model is not verified or, for a verified model, why its next verification
+            does not work; a clause, may be empty.
+        since: Unix seconds.
+        report: None if there was nothing to check.
+        expires_at: Unix seconds, for a verified model.
+    """
+
+    state: ModelState
+    reason: str
+    since: int
+    report: Report | None = None
+    expires_at: int | None = None
+    evidence: ModelEvidence | None = None
+
+
+@dataclass(slots=True)
+class AttestedModel:
+    """Knows whether the model is verified, while `keep_verified` runs.
+
+    Attributes:
+        pins: accepted machines; None accepts any, and only claims their measurements.
+        keys: attested TLS keys, for the connections that carry messages; enforced under `require`.
+    """
+
+    client: NearAiClient
+    _: KW_ONLY
+    policy: ModelPolicy
+    pins: ModelPins | None = None
+    trust: Trust = REAL
+    clock: Callable[[], float] = time.time
+    keys: AttestedKeys = field(init=False)
+    _known: ModelVerdict = field(init=False)
+    _findings: ModelFindings | None = field(default=None, init=False)
+    _signer_expiry: dict[tuple[str, Signer], float] = field(default_factory=dict, init=False)
+    _vouched_until: dict[Devices, int] = field(default_factory=dict, init=False)
+    _attempted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _failures: int = field(default=0, init=False)
+    _retry_after: float = field(default=0.0, init=False)
+    _rounds_for_strangers: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.keys = AttestedKeys(enforcing=self.policy == "require", clock=self.clock)
+        self._known = ModelVerdict(ModelState.PENDING, "", since=self._now())
+        MODEL_PROOF_REQUIRED.set(self.policy == "require")
+        MODEL_VERIFIED_UNTIL.set(0)
+
+    @property
+    def verdict(self) -> ModelVerdict:
+        """The current verdict; expired evidence proves nothing."""
+        known = self._known
+        if known.expires_at is None or self.clock() < known.expires_at:
+            return known
+        reason = known.reason or "its last proof has expired"
+        return ModelVerdict(ModelState.UNAVAILABLE, reason, known.expires_at)
+
+    @property
+    def proven(self) -> bool:
+        """Whether the model is verified now."""
+        return self.verdict.state is ModelState.VERIFIED
+
+    async def settled(self) -> None:
+        """Wait until the first verification has ended, with any result."""
+        await self._attempted.wait()
+
+    async def first_verification(self) -> None:
+        """Wait until the first verification has ended, at most for `ADMIT_SECONDS`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ADMIT_SECONDS):
+                await self.settled()
+
+    async def admit(self) -> None:
+        """Return if a message may be sent to the model; under `warn` always, and at once.
+
+        Raises:
+            ModelNotVerified: it may not; carries the sentence for the person.
+        """
+        if self.policy != "require":
+            return
+        await self.first_verification()
+        verdict = self.verdict
+        if verdict.state is not ModelState.VERIFIED:
+            raise ModelNotVerified(refusal(verdict))
+
+    def summary(self) -> str:
+        """Return some sentences about the model for `!verify` and `!status`."""
+        verdict = self.verdict
+        met_others = self.policy == "warn" and verdict.state is ModelState.VERIFIED
+        if met_others and self.keys.strangers:
+            return f"{summary(verdict)} {_STRANGERS}"
+        return summary(verdict)
+
+    def signers(self, kind: str, algorithm: str) -> tuple[bytes, ...]:
+        """Return the addresses of the attested signers of answers.
+
+        One name may stand for several machines with a key each, and a machine may be replaced just
+        after it signed an answer. So keys add up until their evidence expires.
+
+        Args:
+            kind: `provider_tee` for the model's machine, `gateway` for the gateway.
+            algorithm: `ed25519` or `ecdsa`.
+        """
+        now = self.clock()
+        return tuple(
+            signer.address
+            for (signs_for, signer), until in self._signer_expiry.items()
+            if until > now and signs_for == kind and signer.algorithm == algorithm
+        )
+
+    def encryption_key(self) -> bytes | None:
+        """Return the model's ed25519 public key, 32 bytes, while the model is verified."""
+        if self._findings is None or not self.proven:
+            return None
+        keys = (one.public_key for one in self._findings.models if one.algorithm == "ed25519")
+        return next(keys, None)
+
+    def evidence(self) -> ModelEvidence | None:
+        """Return the evidence of the current verdict, good or bad."""
+        return self.verdict.evidence
+
+    async def keep_verified(self) -> None:
+        """Verify now and again in good time, forever."""
+        while True:
+            await self.verify()
+            await self._until_the_next()
+
+    async def verify(self) -> ModelVerdict:
+        """Verify once, now; return the verdict afterwards."""
+        began = time.monotonic()
+        self.keys.stranger_met.clear()
+        outcome = await self._attempt()
+        self._attempted.set()
+        MODEL_VERIFICATIONS.labels(outcome.value).inc()
+        MODEL_VERIFIED_UNTIL.set(self._known.expires_at or 0)
+        log.info(
+            "attestation.model",
+            outcome=outcome.value,
+            state=self._known.state.value,
+            reason=self._known.reason,
+            duration_ms=round((time.monotonic() - began) * 1000),
+        )
+        return self.verdict
+
+    async def _attempt(self) -> ModelState:
+        """Fetch and verify; return the outcome, which may differ from the verdict."""
+        try:
+            gathered = await self.client.gather()
+        except AttestationNotOffered as error:
+            return self._trouble(ModelState.NOT_OFFERED, str(error))
+        except EvidenceUnavailable as error:
+            reason = f"its proof could not be fetched ({error})"
+            return self._trouble(ModelState.UNAVAILABLE, reason, error.retry_after_seconds)
+        findings = await asyncio.to_thread(self._verified, gathered)
+        if findings.report.passed:
+            return self._accept(findings, gathered.evidence)
+        if findings.report.with_verdict(Verdict.FAILED):
+            return self._refuse(findings, gathered.evidence)
+        reason = f"not all of its proof could be checked ({findings.report.failures[0].message})"
+        return self._trouble(ModelState.UNAVAILABLE, reason)
+
+    def _verified(self, gathered: Gathered) -> ModelFindings:
+        return verify_model(
+            gathered.evidence,
+            collateral=gathered.collateral_for,
+            nras=gathered.nras,
+            now=self._now(),
+            firmware=FirmwareRule(self.policy == "require", self._vouched_until),
+            pins=self.pins,
+            trust=self.trust,
+        )
+
+    def _accept(self, findings: ModelFindings, evidence: ModelEvidence) -> ModelState:
+        expires_at = evidence.fetched_at + MAX_EVIDENCE_SECONDS
+        if findings.expires_at is not None:
+            expires_at = min(expires_at, findings.expires_at)
+        self._failures = 0
+        self._findings = findings
+        self._known = ModelVerdict(
+            ModelState.VERIFIED, "", self._now(), findings.report, expires_at, evidence
+        )
+        self.keys.vouch(findings.tls_keys, expires_at=expires_at)
+        self._count_signers(findings, expires_at)
+        self._remember(findings.vouched)
+        return ModelState.VERIFIED
+
+    def _count_signers(self, findings: ModelFindings, expires_at: float) -> None:
+        now, known = self.clock(), self._signer_expiry
+        self._signer_expiry = {signer: until for signer, until in known.items() if until > now}
+        signers = [("provider_tee", signer) for signer in findings.models]
+        if findings.gateway is not None:
+            signers.append(("gateway", findings.gateway))
+        for signer in signers:
+            until = self._signer_expiry.get(signer, 0.0)
+            self._signer_expiry[signer] = max(expires_at, until)
+
+    def _remember(self, vouched: Iterable[Devices]) -> None:
+        """Remember GPUs that NVIDIA vouches for now; forget the oldest first."""
+        for devices in vouched:
+            self._vouched_until.pop(devices, None)
+            self._vouched_until[devices] = self._now() + FIRMWARE_GRACE_SECONDS
+        while len(self._vouched_until) > MAX_VOUCHED_MACHINES:
+            del self._vouched_until[next(iter(self._vouched_until))]
+
+    def _refuse(self, findings: ModelFindings, evidence: ModelEvidence) -> ModelState:
+        self._failures += 1
+        self._retry_after = 0.0
+        self.keys.distrust()
+        self._signer_expiry.clear()
+        self._vouched_until.clear()
+        reason = findings.report.with_verdict(Verdict.FAILED)[0].message
+        self._known = ModelVerdict(
+            ModelState.FAILED, reason, self._now(), findings.report, evidence=evidence
+        )
+        return ModelState.FAILED
+
+    def _trouble(
+        self, state: ModelState, reason: str, retry_after: float | None = None
+    ) -> ModelState:
+        """Record that there is no new evidence; earlier proofs and failures stay."""
+        self._failures += 1
+        self._retry_after = retry_after or 0.0
+        verdict = self.verdict
+        if verdict.state is ModelState.VERIFIED:
+            self._known = replace(verdict, reason=reason)
+        elif verdict.state is not ModelState.FAILED:
+            since = verdict.since if verdict.state is state else self._now()
+            self._known = ModelVerdict(state, reason, since)
+        return state
+
+    async def _until_the_next(self) -> None:
+        if self._failures:
+            longest = RETRY.longest_seconds
+            backoff = RETRY.seconds(self._failures)
+            await asyncio.sleep(max(backoff, min(self._retry_after, longest)))
+            return
+        if not self.keys.strangers:
+            self._rounds_for_strangers = 0
+            self.keys.stranger_met.clear()
+        left = (self._known.expires_at or 0) - self.clock() - MARGIN_SECONDS
+        renewal = max(RETRY.first_seconds, min(RENEW_SECONDS, left))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(renewal):
+                if self._rounds_for_strangers:
+                    await asyncio.sleep(AFTER_STRANGERS.seconds(self._rounds_for_strangers))
+                await self.keys.stranger_met.wait()
+                self._rounds_for_strangers += 1
+
+    def _now(self) -> int:
+        return int(self.clock())
+
+
+_STRANGERS: Final = (
+    "But within the last hour a connection to it met a TLS key that nothing has vouched for."
+)
+
+
+def refusal(verdict: ModelVerdict) -> str:
+    """Return the sentence for a person whose message is not sent to an unproven model."""
+    tell = "please tell my operator"
+    match verdict.state:
+        case ModelState.PENDING:
+            why = "its proof of who can read along is still being checked"
+            advice = "please try again in a minute"
+        case ModelState.FAILED:
+            why = f"its proof of who can read along does not hold ({verdict.reason})"
+            advice = tell
+        case ModelState.NOT_OFFERED:
+            why = "its endpoint cannot prove who reads along, and I may only use one that can"
+            advice = tell
+        case _:
+            why = verdict.reason
+            advice = "please try again in a few minutes, and tell my operator if it stays"
+    return f"I have not sent your message to the model, because {why}; {advice}."
+
+
+def summary(verdict: ModelVerdict) -> str:
+    """Return one or two sentences about the model for `!verify` and `!status`."""
+    since = _moment(verdict.since)
+    match verdict.state:
+        case ModelState.PENDING:
+            return "The model's proof of who can read along is being checked."
+        case ModelState.VERIFIED:
+            end = verdict.expires_at
+            until = f", which holds until {_moment(end)}" if end else ""
+            proof = "that it runs in a trusted execution environment"
+            return f"The model proved at {since} {proof}{until}.{_open_ends(verdict)}"
+        case ModelState.FAILED:
+            names = [check.name for check in verdict.report.failures] if verdict.report else []
+            more = len(names) - NAMED_CHECKS
+            named = ", ".join(names[:NAMED_CHECKS]) + (f" and {more} more" if more > 0 else "")
+            why = f"{verdict.reason} ({named})"
+            return f"The model's proof does not hold, since {since}: {why}."
+        case ModelState.UNAVAILABLE:
+            return f"The model is not verified, since {since}: {verdict.reason}."
+        case ModelState.NOT_OFFERED:
+            return f"The model's endpoint cannot prove who reads along: {verdict.reason}."
+
+
+def _open_ends(verdict: ModelVerdict) -> str:
+    checks = tuple(verdict.report or ())
+    firmware = [check for check in checks if check.name.endswith("gpu_firmware")]
+    words = ""
+    if any(check.verdict is Verdict.NOT_CHECKED for check in firmware):
+        words += " Its GPUs were checked by their own signatures only, without NVIDIA's service."
+    elif any(check.message.startswith(EARLIER_WORD) for check in firmware):
+        words += " NVIDIA's service does not answer now; its earlier word on these GPUs counts."
+    if any(check.name.endswith(".os") and check.verdict is Verdict.CLAIMED for check in checks):
+        words += " Which system and program run there is only claimed: no measurements are pinned."
+    if verdict.reason:
+        words += f" Proving it again does not work now: {verdict.reason}."
+    return words
+
+
+def _moment(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,457 @@
+"""Evidence of the GPUs: their own signatures, and the word of NVIDIA's attestation service (NRAS).
+
+Each GPU answers an SPDM 1.1 request GET_MEASUREMENTS, which carries our nonce, with its
+measurements. Its certificate chain leads to NVIDIA's Device Identity CA. So a GPU of NVIDIA with
+confidential computing answered after our request. Checks: `gpu_chain`, `gpu_nonce`, `gpus`.
+
+Only NVIDIA knows the measurements of good firmware and the revoked certificates. Its service
+answers with JWTs (RFC 7519): one over all GPUs and one for each, signed with ES384 by a key of its
+key set (RFC 7517), which is fetched over TLS. Certificates in that set are not looked at. Checks:
+`gpu_tokens` (genuine, fresh, about these GPUs), `gpu_firmware` (the result).
+"""
+
+import hashlib
+import hmac
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Annotated, Any, Final, Literal
+
+import jwt
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from bot.attestation.checks import Check, failed, not_checked, proven, proven_if
+from bot.attestation.errors import MalformedEvidence
+from bot.attestation.near_ai.report import Digest
+from bot.attestation.strict_json import decode
+from bot.attestation.trust import Trust
+
+Architecture = Literal["HOPPER", "BLACKWELL"]
+"""GPUs with confidential computing, as NVIDIA's service spells them."""
+
+MAX_GPUS: Final = 32
+MAX_CHAIN: Final = 8
+_MAX_EVIDENCE_BYTES: Final = 64 * 1024
+
+_REQUEST: Final = bytes.fromhex("11e001ff")  # SPDM 1.1, GET_MEASUREMENTS, signed, all of them
+_RESPONSE: Final = bytes.fromhex("1160")
+_NONCE: Final = slice(4, 36)
+_RESPONSE_AT: Final = 37
+_SIGNATURE_BYTES: Final = 96
+_UNREADABLE: Final = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.ExtensionNotFound,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+"""Errors of reading or using an odd certificate."""
+
+
+class _Refused(Exception):
+    """A GPU or token does not hold; the message is part of a sentence."""
+
+
+# The GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """GPUs of a machine, told apart by their certificates.
+
+    Attributes:
+        chains: SHA-256 of the DER certificates of each GPU.
+    """
+
+    architecture: Architecture
+    chains: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFindings:
+    """Result for the GPUs of one machine.
+
+    Attributes:
+        serials: of the GPUs' certificates, in order; NVIDIA's service names GPUs by them.
+        devices: None if unreadable.
+        own_keys: the public keys that belong to a single GPU, DER.
+    """
+
+    checks: tuple[Check, ...]
+    serials: tuple[int, ...]
+    devices: Devices | None
+    own_keys: frozenset[bytes]
+
+
+def gpu_question(payload: str, nonce: bytes) -> dict[str, Any]:
+    """Return the question to NVIDIA's service about a machine's GPUs, for JSON.
+
+    It is written from the parsed evidence, so that nothing else of a report reaches NVIDIA.
+
+    Args:
+        payload: `nvidia_payload` of the report.
+    """
+    evidence, gpus = _read(payload)
+    listed = [
+        {
+            "arch": evidence.arch,
+            "certificate": _base64(b"".join(c.public_bytes(Encoding.PEM) for c in gpu.chain)),
+            "evidence": _base64(gpu.signed + gpu.signature),
+        }
+        for gpu in gpus
+    ]
+    return {"arch": evidence.arch, "evidence_list": listed, "nonce": nonce.hex()}
+
+
+def verify_gpus(
+    payload: str,
+    *,
+    nonce: bytes,
+    now: int,
+    trust: Trust,
+    elsewhere: frozenset[bytes] = frozenset(),
+) -> GpuFindings:
+    """Check the GPUs' own evidence.
+
+    Args:
+        payload: `nvidia_payload` of the report.
+        elsewhere: `own_keys` of the GPUs in other machines.
+    """
+    try:
+        evidence, gpus = _read(payload)
+    except MalformedEvidence as error:
+        return GpuFindings((failed("gpus", str(error)),), (), None, frozenset())
+    serials = tuple(gpu.chain[0].serial_number for gpu in gpus)
+    keys = [key for gpu in gpus for key in gpu.own_keys]
+    if len({*serials}) < len(serials) or len({*keys}) < len(keys):
+        chains = failed("gpu_chain", "two of the GPUs are one and the same")
+    elif not elsewhere.isdisjoint(keys):
+        chains = failed("gpu_chain", "another machine shows the same GPUs")
+    else:
+        moment, root = datetime.fromtimestamp(now, UTC), trust.nvidia_root_sha256
+        certified = "the GPUs' keys are certified by NVIDIA's Device Identity CA"
+        chains = _each(
+            gpus, "gpu_chain", lambda gpu: _verify_chain(gpu.chain, moment, root), certified
+        )
+    stated = (evidence.nonce, *(one.nonce for one in evidence.evidence_list if one.nonce))
+    nonces = proven_if(
+        all(hmac.compare_digest(n, nonce) for n in (*stated, *(gpu.nonce for gpu in gpus))),
+        "gpu_nonce",
+        "the GPUs answered this request and no earlier one",
+        "a GPU answered another request",
+    )
+    signed = _each(gpus, "gpus", _verify_signature, f"{len(gpus)} NVIDIA GPUs signed their state")
+    return GpuFindings(
+        checks=(chains, nonces, signed),
+        serials=serials,
+        devices=Devices(evidence.arch, frozenset(gpu.fingerprint() for gpu in gpus)),
+        own_keys=frozenset(keys),
+    )
+
+
+def _bytes_of_base64(value: object) -> object:
+    return b64decode(value, validate=True) if isinstance(value, str) else value
+
+
+_Base64 = Annotated[bytes, BeforeValidator(_bytes_of_base64), Field(max_length=_MAX_EVIDENCE_BYTES)]
+
+
+class _GpuEvidence(BaseModel):
+    arch: Architecture | None = None
+    certificate: _Base64
+    evidence: _Base64
+    nonce: Digest | None = None
+
+
+class _Payload(BaseModel):
+    arch: Architecture
+    nonce: Digest
+    evidence_list: Annotated[list[_GpuEvidence], Field(min_length=1, max_length=MAX_GPUS)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    """One GPU, read but not verified.
+
+    `own_keys` are those of its first two certificates; those above belong to whole series. The
+    first is of the running firmware, the second of the device. So a GPU that was started with two
+    firmwares has two keys of the first kind and one of the second.
+    """
+
+    chain: tuple[x509.Certificate, ...]
+    key: ec.EllipticCurvePublicKey
+    nonce: bytes
+    signed: bytes
+    signature: bytes
+    own_keys: tuple[bytes, ...]
+
+    def fingerprint(self) -> bytes:
+        """Return SHA-256 of the whole chain."""
+        return hashlib.sha256(b"".join(c.public_bytes(Encoding.DER) for c in self.chain)).digest()
+
+
+def _read(payload: str) -> tuple[_Payload, tuple[_Gpu, ...]]:
+    try:
+        evidence = _Payload.model_validate(decode(payload, "the evidence of the GPUs"))
+    except ValidationError:
+        raise MalformedEvidence("the evidence of the GPUs is not of the expected shape") from None
+    if any(one.arch not in (None, evidence.arch) for one in evidence.evidence_list):
+        raise MalformedEvidence("the GPUs of one machine are said to be of several kinds")
+    return evidence, tuple(_read_gpu(one) for one in evidence.evidence_list)
+
+
+def _read_gpu(evidence: _GpuEvidence) -> _Gpu:
+    spdm = evidence.evidence
+    if not spdm.startswith(_REQUEST) or not spdm.startswith(_RESPONSE, _RESPONSE_AT):
+        raise MalformedEvidence("a GPU's evidence does not answer the SPDM request")
+    if len(spdm) < _RESPONSE_AT + _SIGNATURE_BYTES:
+        raise MalformedEvidence("a GPU's evidence is too short to be signed")
+    try:
+        # Some drivers fill the end of the chain with NUL bytes.
+        chain = x509.load_pem_x509_certificates(evidence.certificate.rstrip(b"\0"))
+        key = chain[0].public_key()
+        own_keys = tuple(map(_public_key, chain[:2]))
+    except _UNREADABLE:
+        raise MalformedEvidence("a GPU's certificates cannot be read") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise MalformedEvidence("a GPU's key is of another kind than NVIDIA's are")
+    signed, signature = spdm[:-_SIGNATURE_BYTES], spdm[-_SIGNATURE_BYTES:]
+    return _Gpu(tuple(chain), key, spdm[_NONCE], signed, signature, own_keys)
+
+
+def _public_key(certificate: x509.Certificate) -> bytes:
+    return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def _each(gpus: tuple[_Gpu, ...], name: str, verify: Callable[[_Gpu], None], message: str) -> Check:
+    for number, gpu in enumerate(gpus):
+        try:
+            verify(gpu)
+        except _Refused as refused:
+            return failed(name, f"GPU {number}: {refused}")
+    return proven(name, message)
+
+
+def _verify_chain(chain: tuple[x509.Certificate, ...], moment: datetime, root: bytes) -> None:
+    if len(chain) > MAX_CHAIN:
+        raise _Refused("its certificate chain is longer than any of NVIDIA's")
+    if hashlib.sha256(chain[-1].public_bytes(Encoding.DER)).digest() != root:
+        raise _Refused("its certificate chain ends in another authority than NVIDIA's")
+    # The count of unused bits in a signature is signed by no one, so it must be zero.
+    if not all(c.public_bytes(Encoding.DER).endswith(b"\0" + c.signature) for c in chain):
+        raise _Refused("a certificate of its chain is not as NVIDIA writes them")
+    if not all(c.not_valid_before_utc <= moment <= c.not_valid_after_utc for c in chain):
+        raise _Refused("a certificate of its chain is not valid at this time")
+    try:
+        for certificate, issuer in pairwise(chain):
+            if not issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+                raise _Refused("a certificate of its chain is signed by one that may not")
+            certificate.verify_directly_issued_by(issuer)
+    except (*_UNREADABLE, InvalidSignature):
+        raise _Refused("a certificate of its chain is not signed by the next") from None
+
+
+def _verify_signature(gpu: _Gpu) -> None:
+    half = _SIGNATURE_BYTES // 2
+    r, s = (int.from_bytes(part) for part in (gpu.signature[:half], gpu.signature[half:]))
+    try:
+        gpu.key.verify(encode_dss_signature(r, s), gpu.signed, ec.ECDSA(hashes.SHA384()))
+    except InvalidSignature:
+        raise _Refused("its signature does not hold") from None
+
+
+# NVIDIA's service
+
+MAX_ANSWER_BYTES: Final = 1024 * 1024
+"""For tokens and key set each. Recorded ones have 17 and 81 kB."""
+LEEWAY_SECONDS: Final = 60
+"""How far NVIDIA's clock may be ahead of ours. Expiry has no leeway."""
+_ALGORITHM: Final = "ES384"
+
+
+@dataclass(frozen=True, slots=True)
+class NrasAnswer:
+    """NVIDIA's tokens about the GPUs and the key set (JWKS) that signs them, byte for byte."""
+
+    tokens: bytes
+    keys: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NrasRefusal:
+    """NVIDIA's service answered, but did not attest the GPUs; `why` ends a sentence."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NrasSilence:
+    """NVIDIA's service was not asked or did not answer; `why` ends a sentence."""
+
+    why: str
+
+
+NrasWord = NrasAnswer | NrasRefusal | NrasSilence
+"""Result of asking NVIDIA about the GPUs of one machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class NrasFindings:
+    """The checks, and the Unix second at which the first token ends; None if not genuine."""
+
+    checks: tuple[Check, ...]
+    expires_at: int | None
+
+
+def verify_nras(
+    answer: NrasAnswer, *, nonce: bytes, serials: Iterable[int], now: int, trust: Trust
+) -> NrasFindings:
+    """Check NVIDIA's tokens to the last claim.
+
+    Args:
+        serials: of the GPUs' certificates in the report.
+    """
+    try:
+        overall, gpus = _genuine(answer, trust.nras_url)
+        for claims in (overall, *gpus):
+            _require_expected(claims, nonce.hex(), now)
+        _require_same_gpus(gpus, serials)
+    except _Refused as refused:
+        tokens = failed("gpu_tokens", f"NVIDIA's tokens do not hold: {refused}")
+        unknown = "without valid tokens NVIDIA's word on the firmware is unknown"
+        return NrasFindings((tokens, not_checked("gpu_firmware", unknown)), None)
+    tokens = proven("gpu_tokens", "NVIDIA's attestation service signed a result on these GPUs")
+    firmware = proven_if(
+        overall.result is True and all(gpu.is_good for gpu in gpus),
+        "gpu_firmware",
+        "NVIDIA's service found good firmware, secure boot and no debugging on every GPU",
+        "NVIDIA's service does not vouch for the state of the GPUs",
+    )
+    return NrasFindings((tokens, firmware), min(claims.exp for claims in (overall, *gpus)))
+
+
+_Base64url = Annotated[str, Field(pattern="^[A-Za-z0-9_.-]*$")]  # also with the dots of a token
+
+
+class _Key(BaseModel):
+    kid: str
+    kty: str
+    crv: str = ""
+    x: _Base64url = ""
+    y: _Base64url = ""
+
+
+class _KeySet(BaseModel):
+    keys: Annotated[list[_Key], Field(max_length=1000)]
+
+
+class _Claims(BaseModel, strict=True):
+    iss: str
+    iat: int
+    nbf: int
+    exp: int
+    eat_nonce: str
+
+
+class _Overall(_Claims):
+    result: Annotated[Any, Field(alias="x-nvidia-overall-att-result")] = None
+    submods: dict[str, Any]
+
+
+class _GpuClaims(_Claims):
+    ueid: str | None = None
+    measres: Any = None
+    dbgstat: Any = None
+    secboot: Any = None
+    error_details: Annotated[Any, Field(alias="x-nvidia-error-details")] = None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether NVIDIA found known firmware, secure boot and no debugging."""
+        measured = self.measres == "success" and self.dbgstat == "disabled"
+        return measured and self.secboot is True and self.error_details is None
+
+
+_Tokens: Final = TypeAdapter(
+    tuple[
+        tuple[Literal["JWT"], _Base64url],
+        Annotated[dict[str, _Base64url], Field(min_length=1, max_length=MAX_GPUS)],
+    ]
+)
+
+
+def _genuine(answer: NrasAnswer, issuer: str) -> tuple[_Overall, list[_GpuClaims]]:
+    """Return the claims of the overall token and of each GPU's, with good signatures."""
+    if max(len(answer.tokens), len(answer.keys)) > MAX_ANSWER_BYTES:
+        raise _Refused("there is too much of them")
+    try:
+        tokens = decode(answer.tokens, "NVIDIA's answer")
+        (_, overall_token), gpu_tokens = _Tokens.validate_python(tokens)
+        key_set = _KeySet.model_validate(decode(answer.keys, "NVIDIA's key set"))
+    except (MalformedEvidence, ValidationError):
+        raise _Refused("they cannot be read") from None
+    keys = {key.kid: key for key in key_set.keys}
+    try:
+        overall = _Overall.model_validate(_claims(overall_token, keys, issuer))
+        gpus = [
+            _GpuClaims.model_validate(_claims(token, keys, issuer)) for token in gpu_tokens.values()
+        ]
+    except ValidationError:
+        raise _Refused("a claim is missing or of another kind") from None
+    # Detached submodule digests, RFC 9711.
+    if overall.submods != {
+        name: ["DIGEST", ["SHA-256", hashlib.sha256(token.encode()).hexdigest()]]
+        for name, token in gpu_tokens.items()
+    }:
+        raise _Refused("the tokens of the GPUs are not those that the overall token names")
+    return overall, gpus
+
+
+def _claims(token: str, keys: Mapping[str, _Key], issuer: str) -> dict[str, Any]:
+    """Return the claims of a token after checking signature and issuer."""
+    try:
+        kid = jwt.get_unverified_header(token).get("kid")
+        key = keys.get(kid) if isinstance(kid, str) else None
+        if key is None or (key.kty, key.crv) != ("EC", "P-384"):
+            raise _Refused("one is signed by a key that is not in NVIDIA's key set")
+        signer = jwt.PyJWK({"kty": key.kty, "crv": key.crv, "x": key.x, "y": key.y}, _ALGORITHM)
+        return jwt.decode(
+            token,
+            signer,
+            algorithms=[_ALGORITHM],
+            issuer=issuer,
+            # `_require_expected` checks the times, because the library always uses its own clock.
+            options={"verify_exp": False, "verify_nbf": False, "verify_iat": False},
+        )
+    except (jwt.InvalidIssuerError, jwt.MissingRequiredClaimError):
+        raise _Refused("one is from another issuer") from None
+    except jwt.PyJWTError:
+        raise _Refused("the signature of one does not hold") from None
+
+
+def _require_same_gpus(gpus: Iterable[_GpuClaims], serials: Iterable[int]) -> None:
+    if sorted(gpu.ueid or "" for gpu in gpus) != sorted(map(str, serials)):
+        raise _Refused("they are about other GPUs than the report")
+
+
+def _require_expected(claims: _Claims, nonce: str, now: int) -> None:
+    if not hmac.compare_digest(claims.eat_nonce.encode(), nonce.encode()):
+        raise _Refused("one answers another nonce than ours")
+    if max(claims.iat, claims.nbf) > now + LEEWAY_SECONDS:
+        raise _Refused("one is not valid yet")
+    if claims.exp <= now:
+        raise _Refused("one has expired")

@@ -1,0 +1,267 @@
+"""Access: which people the bot answers, how fast they may write, and how much they may use.
+
+`may_talk` looks at the envelope alone, so that nothing of a stranger is ever stored.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+from itertools import count
+from typing import Final
+
+from cachetools import LRUCache, TTLCache
+
+from bot.config.settings import AccessSettings
+from bot.signal.events import IncomingMessage, Person
+from conversation_store.models import ChatId
+from conversation_store.usage import DAY_MS
+
+WINDOW_SECONDS: Final = 60.0
+
+MAX_COUNTED: Final = 10_000
+"""People whose messages are counted at once; above it, the oldest count is forgotten."""
+
+USED_UP: Final = (
+    "For today you have used up what I may read and write for one person. I go on at 00:00 UTC, in"
+    " {wait}."
+)
+STOPPED: Final = (
+    "I had to stop before I was done: for today you have used up what I may read and write for one"
+    " person. Ask me again after 00:00 UTC, in {wait}."
+)
+
+MAX_TOLD: Final = 10_000
+"""People known to have been told; the oldest entries may be told again."""
+
+MAX_TURNS: Final = 200
+"""A person who writes every 15 seconds reaches this after 50 minutes without a pause."""
+
+PAUSE_SECONDS: Final = 120.0
+"""After this long without a message, the count starts again."""
+
+HOW_TO_GO_ON: Final = "If you are a person, send !help, and I go on at once."
+
+FIRST_SILENCE_SECONDS: Final = 600.0
+MAX_SILENCE_SECONDS: Final = 86_400.0
+
+MAX_PARTNERS: Final = 10_000
+"""People in chats that the guard remembers; when full, it forgets the longest silent one."""
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Access:
+    """Decides which people the bot answers.
+
+    Attributes:
+        settings: may be replaced at any time. A number in them counts only if Signal tells it,
+            because people can hide theirs; an ACI always counts.
+        account: the bot's own number, whose owner is the only person in the note to self.
+        paired: ACIs of people who were let in by a code.
+        paired_admins: ACIs of the admins among them.
+    """
+
+    settings: AccessSettings
+    account: str = ""
+    _: KW_ONLY
+    clock: Callable[[], float] = time.monotonic
+    paired: frozenset[str] = field(default_factory=frozenset, init=False)
+    paired_admins: frozenset[str] = field(default_factory=frozenset, init=False)
+    _counts: "TTLCache[str, count[int]]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._counts = TTLCache(MAX_COUNTED, WINDOW_SECONDS, timer=self.clock)
+
+    @property
+    def tokens_per_day(self) -> int:
+        """Daily token limit of each person except admins; 0 means no limit."""
+        return self.settings.tokens_per_day
+
+    @property
+    def pairing(self) -> bool:
+        """Whether codes let people in."""
+        return self.settings.policy == "pairing" and not self.settings.note_to_self
+
+    def may_talk(self, person: Person) -> bool:
+        """Whether the bot reads messages of this person."""
+        return (
+            self.settings.policy == "open"
+            or self.settings.note_to_self
+            or _is_one_of(person, self.settings.allowed)
+            or self.is_admin(person)
+            or (self.pairing and person.aci in self.paired)
+        )
+
+    def addressed(self, message: IncomingMessage) -> bool:
+        """Whether a message is meant for the bot; other messages in a group are overheard."""
+        if not message.chat.is_group:
+            return True
+        if self.settings.groups == "mention":
+            return message.addresses_bot
+        return self.settings.groups == "always"
+
+    @property
+    def listens(self) -> bool:
+        """Whether the bot keeps group messages that are meant for others."""
+        return self.settings.groups == "mention"
+
+    def is_admin(self, person: Person) -> bool:
+        """Whether this person administers the bot."""
+        return _is_one_of(person, self.admins) or (
+            self.settings.note_to_self and person.number == self.account
+        )
+
+    @property
+    def admins(self) -> frozenset[str]:
+        """Numbers or ACIs of all admins, except the account itself."""
+        return self.settings.admins | (self.paired_admins if self.pairing else frozenset())
+
+    def spend(self, person: str) -> int:
+        """Count one message of a person (by ACI), and return how far the rate is exceeded."""
+        sent = next(self._counts.setdefault(person, count(1)))
+        return max(0, sent - self.settings.messages_per_minute)
+
+
+def _is_one_of(person: Person, people: frozenset[str]) -> bool:
+    return person.aci in people or (person.number is not None and person.number in people)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class TokenBudget:
+    """Daily token budget of each person.
+
+    It is checked before each request to a model, so only the last request can exceed it.
+    """
+
+    access: Access
+    spent_today: Callable[[str], Awaitable[int]]
+    _: KW_ONLY
+    clock: Callable[[], float] = time.time
+    _told: LRUCache[str, int] = field(default_factory=lambda: LRUCache(MAX_TOLD), init=False)
+
+    def of(self, person: Person) -> int:
+        """Return the tokens that a person may use in a day; 0 means no limit."""
+        return 0 if self.access.is_admin(person) else self.access.tokens_per_day
+
+    async def refusal(self, person: Person) -> str | None:
+        """Return the text for a person whose budget is used up, or None.
+
+        After the first time in a day, the text is empty.
+        """
+        if await self._has_left(person):
+            self._told.pop(person.aci, None)
+            return None
+        today = self._now_ms // DAY_MS
+        if self._told.get(person.aci) == today:
+            return ""
+        self._told[person.aci] = today
+        return USED_UP.format(wait=self.until_next_day())
+
+    async def stops(self, person: Person, unstored: Callable[[], int]) -> str | None:
+        """Return the text for a person whose turn may ask no model any more, or None.
+
+        Args:
+            unstored: returns the tokens of the turn that are not stored yet.
+        """
+        if await self._has_left(person, unstored):
+            return None
+        self._told[person.aci] = self._now_ms // DAY_MS
+        return STOPPED.format(wait=self.until_next_day())
+
+    async def _has_left(self, person: Person, unstored: Callable[[], int] = int) -> bool:
+        limit = self.of(person)
+        if not limit:
+            return True
+        stored = await self.spent_today(person.aci)
+        return stored + unstored() < limit
+
+    def until_next_day(self) -> str:
+        """Return the time until the next day, as `5 h 20 min`."""
+        left_ms = DAY_MS - self._now_ms % DAY_MS
+        hours, minutes = divmod(-(-left_ms // 60_000), 60)
+        return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+    @property
+    def _now_ms(self) -> int:
+        return int(self.clock() * 1_000)
+
+
+class LoopVerdict(Enum):
+    """Verdict on a message."""
+
+    TALK = "talk"
+    FIRST_SILENCE = "first_silence"
+    """Say `notice` and nothing else."""
+    SILENCE = "silence"
+
+
+@dataclass(slots=True)
+class _Partner:
+    """Person in a chat; times are on the guard's clock."""
+
+    answered_at: float | None = None
+    turns: int = 0
+    silent_until: float = 0.0
+    silence_seconds: float = FIRST_SILENCE_SECONDS / 2
+    released: bool = False
+
+
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
+class LoopGuard:
+    """Stops two bots that answer each other: counts consecutive turns. Callers exempt admins.
+
+    A person and the bot may take turns for hours, but sooner or later the person pauses. Two bots
+    never do. So the bot falls silent towards someone after `MAX_TURNS` answers without a pause. In
+    groups it counts for each member alone.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    _partners: LRUCache[tuple[str, str], _Partner] = field(
+        default_factory=lambda: LRUCache(MAX_PARTNERS), init=False
+    )
+
+    def answered(self, chat: ChatId, author: str) -> None:
+        """Note that an answer to a person (by ACI) went out in a chat."""
+        self._partner(chat, author).answered_at = self.clock()
+
+    def verdict(self, chat: ChatId, author: str) -> LoopVerdict:
+        """Judge a message that has just come in."""
+        partner = self._partners.get((chat, author))
+        if partner is None:
+            return LoopVerdict.TALK
+        now = self.clock()
+        if now < partner.silent_until:
+            return LoopVerdict.SILENCE
+        if partner.answered_at is not None:
+            has_paused = now - partner.answered_at >= PAUSE_SECONDS
+            partner.turns = 0 if has_paused else partner.turns + 1
+            partner.answered_at = None
+        if partner.turns < MAX_TURNS:
+            return LoopVerdict.TALK
+        partner.turns = 0
+        partner.silence_seconds = min(2 * partner.silence_seconds, MAX_SILENCE_SECONDS)
+        partner.silent_until = now + partner.silence_seconds
+        return LoopVerdict.FIRST_SILENCE
+
+    def release(self, chat: ChatId, author: str) -> None:
+        """End the first silence of someone who sent a command, as the notice says.
+
+        A command ends only the first silence: a bot may follow the notice, too.
+        """
+        partner = self._partners.get((chat, author))
+        if partner is not None and not partner.released and self.clock() < partner.silent_until:
+            partner.released = True
+            partner.silent_until = 0.0
+
+    def notice(self, chat: ChatId, author: str) -> str:
+        """Return the sentence to send once when a silence begins."""
+        partner = self._partner(chat, author)
+        minutes = round(partner.silence_seconds / 60)
+        message = (
+            "This looks like two bots talking to each other."
+            f" I will not answer you here for {minutes} minutes."
+        )
+        return message if partner.released else f"{message} {HOW_TO_GO_ON}"
+
+    def _partner(self, chat: ChatId, author: str) -> _Partner:
+        return self._partners.setdefault((chat, author), _Partner())

@@ -1,0 +1,691 @@
+"""Ask people: before calls with side effects, for the model, and about its plans.
+
+The bot stores a question with its turn, then shows it. People answer its message by a reaction, a
+reply or a vote, in a private chat also by plain words after it. Only the person it is for, or an
+admin, can answer; in a group, only an admin can allow dangerous calls. An edit answers nothing.
+Silence ends a question: about a call after minutes, otherwise after a day.
+
+A turn that asks about a call waits in memory, and the chat's next messages wait for it. A turn of
+which only the model's questions are open waits on disk: the tool raises `AwaitsPerson` and runs
+again after the answer. Both survive a restart, which listens for answers to the same messages.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import structlog
+
+from bot.backoff import Backoff
+from bot.chat.meaning import NOBODY, NOBODY_DECIDED, Meaning, answer_of, chose, chosen, meaning_of
+from bot.chat.question_messages import (
+    GRANT_DAYS,
+    NOT_COUNTED,
+    NOT_YOURS,
+    REMINDER,
+    STILL_OPEN,
+    TOO_LATE,
+    WHICH,
+    YES_NO_OR_CHANGES,
+    YES_OR_NO,
+    QuestionMessage,
+    how_to_answer,
+    poll_of,
+    question_messages,
+    styled_messages,
+)
+from bot.errors import SignalError, SignalLacks, SignalRateLimited, SignalRejected
+from bot.language.languages import Languages
+from bot.observability import metrics
+from bot.signal.events import Person, PollVote, Reaction
+from bot.signal.messenger import Poll, Sender
+from conversation_store.models import (
+    AcceptedMessage,
+    ChatId,
+    OpenPoll,
+    QuestionKind,
+    QuestionTerms,
+    ReceivedKind,
+    ReceivedMessage,
+    StoredQuestion,
+    StyledText,
+)
+from conversation_store.store import ConversationStore
+from tools.base import Caller, Decision, ToolRequest
+from tools.errors import AwaitsPerson, ToolError
+from tools.people import ASK_USER, Choice
+from tools.policy import strangers_words
+
+log = structlog.get_logger()
+
+APPROVAL_SECONDS: Final = 300.0
+"""Silence about a call for so long is no."""
+
+PATIENCE_SECONDS: Final = 86_400.0
+"""After this time the model learns that no answer to its question came."""
+
+SENDING_SECONDS: Final = 300.0
+"""Time limit of sending a question."""
+
+CATCH_UP_SECONDS: Final = 15.0
+"""Time after a restart for answers that were given in the meantime."""
+
+MAX_LOOK_SECONDS: Final = 60.0
+"""Longest delay until the bot notices that the clock was set or the machine slept."""
+
+MAX_OPEN_IN_CHAT: Final = 10
+"""Questions of the model that wait in one chat; more than people can tell apart."""
+
+VOTING_SECONDS: Final = 10.0
+"""If several options may be chosen, the choice ends after this time without a vote."""
+
+SAY_SECONDS: Final = 15.0
+SEND_RETRY: Final = Backoff(first_seconds=0.5, longest_seconds=15.0)
+
+SETTLE_SECONDS: Final = 1.0
+"""Pause between two looks at a poll whose question is about to end."""
+
+END_SECONDS: Final = 30.0
+"""Time limit of ending a poll, with retries."""
+
+END_RETRY: Final = Backoff(first_seconds=0.5, longest_seconds=5.0)
+
+PAUSE_SECONDS: Final = 60.0
+"""After a poll that could not be ended, until all are tried again."""
+
+MAX_POLL_AGE_MS: Final = 7 * 86_400_000
+"""Polls that are older are left as they are."""
+
+NOT_ASKED: Final = "Nobody could be asked. Go on without the answer."
+TOO_MANY: Final = (
+    "Not asked: too many questions are waiting for an answer in this chat already. Go on without,"
+    " or ask in your answer."
+)
+
+Render = Callable[[str], Awaitable[Sequence[StyledText]]]
+"""Makes messages of Markdown."""
+
+_SILENCE: Final = {
+    QuestionKind.CALL: Decision.SILENCE,
+    QuestionKind.CHOICE: NOBODY,
+    QuestionKind.PLAN: NOBODY_DECIDED,
+}
+
+
+@dataclass(eq=False, slots=True)
+class OpenQuestion:
+    """A question that was sent whole and has no answer.
+
+    Attributes:
+        reminded: the person was told that it is open.
+        asked_back: plain words that fit several questions were asked back about once.
+        over: set once it has an answer, or its turn has ended.
+    """
+
+    stored: StoredQuestion
+    reminded: bool = False
+    asked_back: bool = False
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_about_call(self) -> bool:
+        """Whether it asks if a call may run."""
+        return self.stored.terms.kind is QuestionKind.CALL
+
+    @property
+    def timestamps(self) -> Sequence[int]:
+        """By which phones may name it; a call is allowed only by an answer to its last message."""
+        return self.stored.timestamps[-1:] if self.is_about_call else self.stored.timestamps
+
+    def fits(self, message: ReceivedMessage, *, any_words: bool = False) -> bool:
+        """Whether plain words read as its answer.
+
+        Args:
+            any_words: any do if the question has no options.
+        """
+        terms = self.stored.terms
+        if terms.kind is not QuestionKind.CHOICE:
+            return meaning_of(message.text) is not Meaning.OTHER
+        if not terms.options:
+            return any_words and self.takes(message)
+        return bool(chosen(message.text, terms.options, multiple=terms.multiple))
+
+    def takes(self, message: ReceivedMessage) -> bool:
+        """Whether a reply can answer; files answer no question of the model."""
+        return self.is_about_call or (bool(message.text.strip()) and not message.files)
+
+    def came_before(self, message: ReceivedMessage) -> bool:
+        """Whether a message is later by its author's clock and by our own.
+
+        The author's clock may be ahead, and a message that waited before the question does not
+        answer it.
+        """
+        is_later = message.timestamp > self.stored.timestamps[-1]
+        return is_later and message.received_at >= self.stored.asked_at
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A message that answers a question, or tries to; None if it fits several."""
+
+    question: OpenQuestion | None
+
+
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
+class Questions:
+    """The open questions of all chats.
+
+    Attributes:
+        is_admin: whether a person may answer for others, allow dangerous calls, or allow a tool
+            for longer.
+        go_on: lets a turn continue, by its id, if it waits on disk.
+    """
+
+    store: ConversationStore
+    channel: Sender
+    languages: Languages
+    is_admin: Callable[[Person], bool]
+    go_on: Callable[[int], Awaitable[None]]
+    render: Render
+    clock: Callable[[], float] = time.time
+    _of_chats: dict[ChatId, list[OpenQuestion]] = field(default_factory=dict, init=False)
+    _of_turns: dict[int, list[OpenQuestion]] = field(default_factory=dict, init=False)
+    _sending: WeakValueDictionary[ChatId, asyncio.Lock] = field(
+        default_factory=WeakValueDictionary, init=False
+    )
+    _has_polls: bool = field(default=True, init=False)
+    _poll_over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _silence_from: float = field(default=0.0, init=False)
+
+    async def resume(self) -> None:
+        """Load the questions left open by a restart; call this before messages come in."""
+        for stored in await self.store.questions.open():
+            self._listen(stored)
+        self._silence_from = asyncio.get_running_loop().time() + CATCH_UP_SECONDS
+
+    def awaited_by(self, turn_id: int) -> bool:
+        """Whether a turn has an open question."""
+        return turn_id in self._of_turns
+
+    def forget_turn(self, turn_id: int) -> None:
+        """Forget the questions of a turn."""
+        for question in tuple(self._of_turns.get(turn_id, ())):
+            self._forget(question)
+
+    # Questions of a turn
+
+    async def choose(self, caller: Caller, choice: Choice) -> str:
+        """Return a person's choice or words; see `tools.people.Choose`."""
+        chat = ChatId.parse(caller.chat)
+        terms = QuestionTerms(QuestionKind.CHOICE, caller.person, choice.options, choice.multiple)
+        numbered = (f"{number}. {option}" for number, option in enumerate(choice.options, 1))
+        messages = partial(question_messages, ASK_USER, "\n".join((choice.question, *numbered)))
+        return await self._answer_for(caller, terms, messages, poll_of(chat, choice))
+
+    async def decide(self, caller: Caller, plan: str) -> str:
+        """Return a person's decision about a plan; see `tools.people.Decide`."""
+        terms = QuestionTerms(QuestionKind.PLAN, caller.person)
+        messages = partial(styled_messages, await self.render(plan))
+        return await self._answer_for(caller, terms, messages)
+
+    async def _answer_for(
+        self,
+        caller: Caller,
+        terms: QuestionTerms,
+        messages: Callable[[str], Sequence[QuestionMessage]],
+        poll: Poll | None = None,
+    ) -> str:
+        """Return the answer to a question of the model, which is asked once.
+
+        Raises:
+            AwaitsPerson: the question is open.
+            ToolError: the question cannot be sent.
+        """
+        stored = None
+        if caller.turn is not None:
+            stored = await self.store.questions.find_or_open(caller.turn, caller.call, terms)
+        if stored is None:
+            raise ToolError(NOT_ASKED)
+        if stored.answer is not None:
+            return stored.answer
+        here = [one for one in self._of_chats.get(stored.chat, ()) if not one.is_about_call]
+        if not stored.timestamps and len(here) >= MAX_OPEN_IN_CHAT:
+            raise ToolError(TOO_MANY)
+        if await self._shown(stored, messages, poll) is None:
+            raise ToolError(NOT_ASKED)
+        raise AwaitsPerson
+
+    async def wait_for(self, stored: StoredQuestion, tool: str, text: str) -> bool:
+        """Ask about a call once, and wait until the question is over; False if it was not sent."""
+        question = await self._shown(stored, partial(question_messages, tool, text))
+        if question is None:
+            return False
+        try:
+            await question.over.wait()
+        finally:
+            self._forget(question)
+        return True
+
+    # Showing
+
+    async def _shown(
+        self,
+        stored: StoredQuestion,
+        messages: Callable[[str], Sequence[QuestionMessage]],
+        poll: Poll | None = None,
+    ) -> OpenQuestion | None:
+        """Return a question that people see, or send it; None if it could not be sent whole.
+
+        Args:
+            messages: returns its messages, given how to answer it.
+            poll: is sent instead of the messages if the Signal side supports polls.
+        """
+        if stored.timestamps:
+            return self._find(stored.chat, stored.timestamps[-1]) or self._listen(stored)
+        sentences = how_to_answer(stored.terms, minutes=APPROVAL_SECONDS / 60)
+        how = " ".join(self.languages.say(stored.chat, sentence) for sentence in sentences)
+        is_poll = False
+        try:
+            # Send one question after another, so that their messages do not mix.
+            async with (
+                asyncio.timeout(SENDING_SECONDS),
+                self._sending.setdefault(stored.chat, asyncio.Lock()),
+            ):
+                timestamps = await self._send_poll(stored.chat, poll)
+                is_poll = bool(timestamps)
+                if not is_poll:
+                    timestamps = [await self._send(stored.chat, one) for one in messages(how)]
+        except (SignalRejected, TimeoutError) as error:
+            log.warning("approval.not_asked", reason=type(error).__name__)
+            return None
+        is_about_call = stored.terms.kind is QuestionKind.CALL
+        seconds = APPROVAL_SECONDS if is_about_call else PATIENCE_SECONDS
+        now = int(self.clock() * 1_000)
+        expires_at = now + int(seconds * 1_000)
+        sent = tuple(timestamps)
+        asked = replace(stored, timestamps=sent, asked_at=now, expires_at=expires_at)
+        # Before the store has it: an answer may be on its way already.
+        question = self._listen(asked)
+        await self.store.questions.mark_asked(asked, is_poll=is_poll)
+        if is_about_call:
+            metrics.APPROVALS.labels("asked").inc()
+        if is_poll:
+            self._poll_over.set()  # it may have been answered before the store knew of the poll
+        return question
+
+    async def _send(self, chat: ChatId, shown: QuestionMessage | Poll) -> int:
+        if isinstance(shown, Poll):
+            send = partial(self.channel.send_poll, chat, shown)
+        else:
+            send = partial(
+                self.channel.send,
+                chat,
+                shown.text,
+                styles=shown.styles,
+                attachments=shown.attachments,
+            )
+        return await SEND_RETRY.retry(send, on=(SignalError,), final=(SignalRejected,))
+
+    async def _send_poll(self, chat: ChatId, poll: Poll | None) -> list[int]:
+        """Send a poll, if there is one and the Signal side supports it; return its timestamp."""
+        if poll is None or not self._has_polls:
+            return []
+        try:
+            return [await self._send(chat, poll)]
+        except SignalLacks:
+            self._has_polls = False
+            log.info("signal.no_polls")
+        except SignalRejected as error:
+            log.info("approval.no_poll", reason=type(error).__name__)
+        return []
+
+    # Answers
+
+    def answer_in(self, message: ReceivedMessage) -> Answer | None:
+        """Return the answer in a message; None if it answers no open question.
+
+        An edit is never an answer: only messages written after the question count.
+        """
+        if message.edited or message.kind is ReceivedKind.EDIT:
+            return None
+        if message.question_timestamp is not None:
+            question = self._find(message.chat, message.question_timestamp)
+            return Answer(question) if question is not None and question.takes(message) else None
+        sending = self._sending.get(message.chat)
+        if message.chat.is_group or (sending is not None and sending.locked()):
+            return None
+        return self._answer_in_plain_words(message)
+
+    def _answer_in_plain_words(self, message: ReceivedMessage) -> Answer | None:
+        """Return the answer in words that reply to nothing, in a private chat."""
+        here = [
+            question
+            for question in self._of_chats.get(message.chat, ())
+            if self._in_time(message.timestamp, question)
+        ]
+        fitting = [one for one in here if one.fits(message)]
+        if fitting or len(here) == 1:
+            fitting = [one for one in here if one.fits(message, any_words=True)]
+        if len(fitting) == 1:
+            return Answer(fitting[0]) if fitting[0].came_before(message) else None
+        if all(question.asked_back for question in fitting):
+            return None
+        for question in fitting:
+            question.asked_back = True
+        return Answer(None)
+
+    async def settle(self, accepted: AcceptedMessage, answer: Answer) -> str | None:
+        """Take a message as an answer; return the reason for the person if it does not count."""
+        question, message = answer.question, accepted.message
+        if question is None:
+            return WHICH
+        author = Person(message.author, message.author_number, message.author_name)
+        terms = question.stored.terms
+        if not self._may_answer(author, question):
+            return NOT_YOURS
+        if not self._in_time(message.timestamp, question):
+            return TOO_LATE
+        in_own_words = terms.kind is QuestionKind.CHOICE or message.question_timestamp is not None
+        text = answer_of(terms, message.text, in_own_words=in_own_words)
+        if text is None:
+            return YES_NO_OR_CHANGES if terms.kind is QuestionKind.PLAN else YES_OR_NO
+        if not self._may_say(text, author, question):
+            return NOT_COUNTED
+        counts = await self._take(question, text, author, message.text, message=accepted)
+        return None if counts else TOO_LATE
+
+    async def react(self, reaction: Reaction) -> None:
+        """Take a reaction as an answer: a thumb, or the picture of a number."""
+        question = self._find(reaction.chat, reaction.target_timestamp)
+        if reaction.removed or question is None:
+            return
+        answer = answer_of(question.stored.terms, reaction.emoji, in_own_words=False)
+        if answer is None or not self._in_time(reaction.timestamp, question):
+            return
+        if self._may_say(answer, reaction.author, question):
+            await self._take(question, answer, reaction.author, reaction.emoji)
+
+    async def vote(self, vote: PollVote) -> None:
+        """Take a vote as an answer; for several options, once no other vote follows."""
+        question = self._find(vote.chat, vote.target_timestamp)
+        if question is None or not self._in_time(vote.timestamp, question):
+            return
+        terms = question.stored.terms
+        choice = tuple(sorted({place for place in vote.options if place < len(terms.options)}))
+        if not self._may_answer(vote.author, question):
+            return
+        if terms.multiple:
+            await self._choose_for_now(question, choice, vote.author)
+        elif len(choice) == 1:
+            await self._take(question, chose(terms, choice), vote.author)
+
+    async def _choose_for_now(
+        self, question: OpenQuestion, choice: tuple[int, ...], person: Person
+    ) -> None:
+        """Keep a vote until no other follows; an empty vote keeps the question open."""
+        stored = question.stored
+        until = stored.asked_at + int(PATIENCE_SECONDS * 1_000)
+        if choice:
+            until = int((self.clock() + VOTING_SECONDS) * 1_000)
+        text = chose(stored.terms, choice) if choice else None
+        question.stored = replace(stored, chosen=text, expires_at=until)
+        self._changed.set()
+        await self.store.questions.choose_for_now(stored.id, text, by=person.aci, expires_at=until)
+
+    def _may_answer(self, person: Person, question: OpenQuestion) -> bool:
+        return person.aci == question.stored.terms.asker or self.is_admin(person)
+
+    def _may_say(self, answer: str, person: Person, question: OpenQuestion) -> bool:
+        """Whether a person may give an answer: some calls only an admin may allow."""
+        if question.stored.terms.needs_admin and answer == Decision.YES:
+            return self.is_admin(person)
+        return self._may_answer(person, question)
+
+    def _in_time(self, timestamp: int, question: OpenQuestion) -> bool:
+        """Whether an answer of that time (ms) counts: a phone's clock may be ahead of ours."""
+        return min(timestamp, self.clock() * 1_000) <= question.stored.expires_at
+
+    async def _take(
+        self,
+        question: OpenQuestion,
+        answer: str,
+        person: Person,
+        said: str = "",
+        *,
+        message: AcceptedMessage | None = None,
+    ) -> bool:
+        """Take the answer of a person who may give it; False if the question has another."""
+        counts = await self._answer(question, answer, by=person.aci, message=message)
+        terms, chat = question.stored.terms, question.stored.chat
+        is_always = counts and bool(terms.covers) and meaning_of(said) is Meaning.ALWAYS
+        if is_always and (not chat.is_group or self.is_admin(person)):
+            # An admin may be listed by number alone. Store what the list has, to find it again.
+            listed = person.number if not self.is_admin(Person(person.aci)) else None
+            by = listed if listed is not None and chat.is_group else person.aci
+            row = None if message is None else message.id
+            await self.store.grants.give(chat, terms, by=by, days=GRANT_DAYS, message=row)
+        return counts
+
+    async def _answer(
+        self,
+        question: OpenQuestion,
+        answer: str,
+        *,
+        by: str | None = None,
+        message: AcceptedMessage | None = None,
+    ) -> bool:
+        """Answer a question, and let its turn continue once it has all its answers."""
+        stored = question.stored
+        counts = await self.store.questions.answer(stored.id, answer, by=by, message=message)
+        if counts and question.is_about_call:
+            metrics.APPROVALS.labels(answer).inc()
+        self._forget(question)
+        if stored.turn_id not in self._of_turns:
+            await self.go_on(stored.turn_id)
+        return counts
+
+    # Reminders
+
+    def overlooked_by(self, message: ReceivedMessage) -> OpenQuestion | None:
+        """Return an open question that a message may have been meant for, once for each.
+
+        Only in a private chat: in a group, others may talk in the meantime. A command never
+        answers, but waits for the answer about a call.
+        """
+        if message.chat.is_group:
+            return None
+        is_command = message.text.startswith("!")
+        overlooked = [
+            question
+            for question in self._of_chats.get(message.chat, ())
+            if not question.reminded and (question.is_about_call or not is_command)
+        ]
+        for question in overlooked:
+            question.reminded = True
+        return max(overlooked, key=lambda question: question.is_about_call, default=None)
+
+    async def remind(self, question: OpenQuestion) -> None:
+        """Remind a person who overlooked a question; failures are harmless."""
+        if question.over.is_set():
+            return
+        chat = question.stored.chat
+        sentence = REMINDER if question.is_about_call else STILL_OPEN
+        try:
+            async with asyncio.timeout(SAY_SECONDS):
+                await self.channel.send(chat, self.languages.say(chat, sentence))
+        except (SignalError, TimeoutError) as error:
+            log.info("approval.not_reminded", reason=type(error).__name__)
+
+    # Known questions
+
+    def _find(self, chat: ChatId, timestamp: int) -> OpenQuestion | None:
+        """Return the open question whose message has a timestamp."""
+        here = self._of_chats.get(chat, ())
+        return next((one for one in here if timestamp in one.timestamps), None)
+
+    def _listen(self, stored: StoredQuestion) -> OpenQuestion:
+        """Add a question; people answer only complete questions, so all of it has been sent."""
+        question = OpenQuestion(stored)
+        self._of_chats.setdefault(stored.chat, []).append(question)
+        self._of_turns.setdefault(stored.turn_id, []).append(question)
+        self._changed.set()
+        return question
+
+    def _forget(self, question: OpenQuestion) -> None:
+        """Remove a question, if it is known."""
+        question.over.set()
+        self._poll_over.set()
+        _remove(self._of_chats, question.stored.chat, question)
+        _remove(self._of_turns, question.stored.turn_id, question)
+
+    # The end
+
+    async def run(self) -> None:
+        """End overdue questions until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            now, due = self.clock() * 1_000, self._silence_from <= loop.time()
+            for question in self._open():
+                if due and question.stored.expires_at <= now:
+                    silence = _SILENCE[question.stored.terms.kind]
+                    await self._answer(question, question.stored.chosen or silence)
+            seconds = None
+            if left := [question.stored.expires_at for question in self._open()]:
+                catching_up = self._silence_from - loop.time()
+                seconds = max(min(left) / 1_000 - self.clock(), catching_up, 0.0)
+                seconds = min(seconds, MAX_LOOK_SECONDS)
+            await _set_within(self._changed, seconds)
+
+    def _open(self) -> list[OpenQuestion]:
+        return [question for questions in self._of_turns.values() for question in questions]
+
+    async def end_polls(self) -> None:
+        """End the polls on phones as their questions end, until cancelled.
+
+        The store knows each poll from its send until phones show it as ended, whether its question
+        was answered, stopped or forgotten.
+        """
+        while True:
+            self._poll_over.clear()
+            polls = await self.store.questions.polls()
+            ended = [await self._end_poll(poll) for poll in polls if not poll.is_asked]
+            seconds = None
+            if not all(ended):
+                seconds = PAUSE_SECONDS
+            elif any(one.is_asked and not self._find(one.chat, one.timestamp) for one in polls):
+                seconds = SETTLE_SECONDS
+            await _set_within(self._poll_over, seconds)
+
+    async def _end_poll(self, poll: OpenPoll) -> bool:
+        """End a poll; return whether nothing is left to be done about it."""
+        is_young = poll.timestamp > self.clock() * 1_000 - MAX_POLL_AGE_MS
+        try:
+            if is_young:
+                end = partial(self.channel.end_poll, poll.chat, poll.timestamp)
+                async with asyncio.timeout(END_SECONDS):
+                    await END_RETRY.retry(
+                        end, on=(SignalError,), final=(SignalRejected, SignalRateLimited)
+                    )
+        except SignalRejected as error:
+            log.info("poll.not_ended", reason=type(error).__name__)
+        except (SignalRateLimited, TimeoutError):
+            return False
+        await self.store.questions.forget_poll(poll)
+        return True
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class TurnApproval:
+    """Asks for the calls of one turn, or of a helper.
+
+    Attributes:
+        is_retry: the question was answered before, so its calls may have run already: the bot
+            asks even for tools that are allowed for longer.
+        helper: makes the calls; None for the turn itself.
+    """
+
+    questions: Questions
+    accepted: AcceptedMessage
+    turn_id: int
+    _: KW_ONLY
+    is_retry: bool = False
+    helper: int | None = None
+
+    def of_helper(self, helper: int) -> "TurnApproval":
+        """Return the approval for the calls of a helper of this turn."""
+        return replace(self, helper=helper)
+
+    async def ask(self, request: ToolRequest, text: str) -> Decision:
+        """Ask, or go on with the question that a restart has left, or return its answer."""
+        terms = self._terms(request, text)
+        stored = await self.questions.store.questions.find_or_open(
+            self.turn_id, request.call_id, terms, helper=self.helper
+        )
+        if stored is not None and stored.begun:
+            return Decision.INTERRUPTED
+        # An answer counts for the very call, and the very words, that were asked about.
+        if stored is None or stored.terms.fingerprint != terms.fingerprint:
+            return Decision.NOT_ASKED
+        if stored.answer is None:
+            stored = await self._decided(stored, request, text)
+        return Decision.NOT_ASKED if stored is None else Decision(stored.answer or Decision.SILENCE)
+
+    def _terms(self, request: ToolRequest, text: str) -> QuestionTerms:
+        consent, message = request.consent, self.accepted.message
+        asked = f"{request.tool}\0{request.arguments}\0{text}"
+        told_by_strangers = strangers_words(request.heard, but_of=consent.covers)
+        return QuestionTerms(
+            QuestionKind.CALL,
+            message.author,
+            fingerprint=hashlib.sha256(asked.encode()).hexdigest(),
+            covers=() if told_by_strangers or self.helper is not None else consent.covers,
+            version=consent.version,
+            needs_admin=message.chat.is_group and consent.needs_admin,
+        )
+
+    async def _decided(
+        self, stored: StoredQuestion, request: ToolRequest, text: str
+    ) -> StoredQuestion | None:
+        """Return a question once it is over; None if it is gone or could not be sent."""
+        questions = self.questions.store.questions
+        if not stored.timestamps and await self._needs_nobody(request, stored):
+            await questions.answer(stored.id, Decision.YES)
+        elif not await self.questions.wait_for(stored, request.tool, text):
+            return None
+        return await questions.find(stored.id)
+
+    async def _needs_nobody(self, request: ToolRequest, stored: StoredQuestion) -> bool:
+        """Whether a call may run without a question; in a group, a present admin allowed that."""
+        if not request.consent.asks:
+            return True
+        if self.is_retry or request.tool not in stored.terms.covers:
+            return False
+        chat, version = stored.chat, stored.terms.version
+        giver = await self.questions.store.grants.giver(chat, request.tool, version)
+        if giver is None or not chat.is_group:
+            return giver is not None
+        return self.questions.is_admin(Person(giver, giver))
+
+
+def _remove(lists: dict[Any, list[OpenQuestion]], key: object, question: OpenQuestion) -> None:
+    here = [one for one in lists.get(key, ()) if one is not question]
+    if here:
+        lists[key] = here
+    else:
+        lists.pop(key, None)
+
+
+async def _set_within(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait for an event, but not longer than some seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

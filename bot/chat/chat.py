@@ -1,0 +1,694 @@
+"""A busy chat: its queue, its turn, and its turns that wait for people.
+
+A busy chat has one object, and an idle chat none. One task works through its messages and also
+sends, so answers leave in order; chats work at the same time. Urgent work has a queue and a task of
+its own: `!stop`, answers to questions, commands that only read, and reminders.
+
+Edits, deletions and `!stop` change the object in one step of the event loop, so no answer to the
+old words can slip through, and the store afterwards. They are rows of the inbox, so a restart in
+between repeats them.
+
+A suspended turn waits for a person's answer. Only its id is in memory; the store has the rest. The
+code that takes the id out of `suspended` decides if the turn continues, ends or starts again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from bot.chat.ask import Answer, Questions
+from bot.chat.door import Door, author_of
+from bot.chat.handler import ChatHandler, TurnForgotten
+from bot.chat.joining import Joining
+from bot.chat.outbox import Notices
+from bot.chat.presence import Presence
+from bot.chat.replies import Replies
+from bot.chat.turn import Turn
+from bot.chat.turns import MAX_RUNNING_TURNS, RunningTurn, TurnChanged, TurnStopped
+from bot.chat.upkeep import FileCleanup
+from bot.chat.waiting import Queue, Room, Work
+from bot.commands.base import Reply
+from bot.commands.parts import ChatTurns
+from bot.commands.questions import stop
+from bot.observability import logs, metrics
+from bot.signal.events import Person
+from bot.signal.formatting import split
+from conversation_store.errors import is_of_store
+from conversation_store.models import (
+    AcceptedMessage,
+    ChatId,
+    EditOutcome,
+    OutgoingMessage,
+    Quote,
+    ReceivedKind,
+    ReceivedMessage,
+    Retry,
+)
+from conversation_store.store import ConversationStore
+
+log = structlog.get_logger()
+
+EDIT_ANSWERED_MS: Final = 600_000
+"""An edit of a message that was answered no longer ago is answered by editing the answer."""
+
+QUOTE_CHARACTERS: Final = 200
+"""Length of the quoted text in an answer."""
+
+BUG: Final = "Something went wrong on my side. Please try again; if it stays, tell the operator."
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Chat:
+    """One busy chat.
+
+    Attributes:
+        queue: messages that wait for their turn, and work that keeps their order.
+        urgent: work that does not wait behind a turn.
+        suspended: the turns that wait for people.
+        users: tasks that work with this object; without any, it goes.
+    """
+
+    id: ChatId
+    chats: "Chats"
+    queue: Queue
+    urgent: Queue
+    turn: RunningTurn | None = None
+    suspended: set[int] = field(default_factory=set)
+    users: int = 0
+
+    # Queues
+
+    def add(self, item: AcceptedMessage | Work) -> None:
+        """Queue a message or other work behind everything that waits."""
+        self._add(self.queue, item)
+
+    def add_urgent(self, item: AcceptedMessage | Work) -> None:
+        """Queue a message or other work that does not wait behind a turn."""
+        self._add(self.urgent, item)
+
+    def add_message(self, accepted: AcceptedMessage) -> None:
+        """Queue a message; a command that only reads does not wait behind a turn."""
+        self._add(self.urgent if self.is_urgent(accepted) else self.queue, accepted)
+
+    def _add(self, queue: Queue, item: AcceptedMessage | Work) -> None:
+        if self.chats.winding_down:
+            return
+        queue.add(item)
+        if not queue.is_worked:
+            queue.is_worked = True
+            self.users += 1
+            self.chats.begin(self._work(queue))
+
+    async def _work(self, queue: Queue) -> None:
+        """Work through a queue until it is empty."""
+        try:
+            # All log events of the work carry the chat's id.
+            with bound_contextvars(chat=logs.chat_id(self.id)):
+                while queue and not self.chats.winding_down:
+                    item = queue.take()
+                    await (self.answer(item) if isinstance(item, AcceptedMessage) else item())
+        finally:
+            queue.clear()
+            queue.is_worked = False
+            self.leave()
+
+    def leave(self) -> None:
+        """Note that a task no longer works with this object."""
+        self.users -= 1
+        if not self.users and not self.suspended:
+            self.chats.forget(self.id)
+
+    def is_urgent(self, accepted: AcceptedMessage) -> bool:
+        """Whether a message is a command that is answered at once."""
+        command, argument = self.chats.replies.command_in(accepted.message) or (None, "")
+        return command is not None and command.urgent(argument) and not accepted.joined
+
+    def divide(self) -> None:
+        """Keep later messages from joining earlier ones: a command came between them."""
+        if self.queue.is_worked:
+            self.add(_nothing)
+
+    # Answers to questions, and refusals
+
+    def answer_in(self, message: ReceivedMessage) -> Answer | None:
+        """Return the answer to an open question in a message.
+
+        An answer counts only if the person's key is trusted.
+        """
+        if message.kind is ReceivedKind.SCHEDULED:
+            return None
+        if not self.chats.door.identities.is_verified(message.author):
+            return None
+        return self.chats.questions.answer_in(message)
+
+    async def settle(self, accepted: AcceptedMessage, answer: Answer) -> None:
+        """Take a message as the answer to a question, or say why it does not count."""
+        words = await self.chats.questions.settle(accepted, answer)
+        if words is None:
+            self._clean([accepted])
+        else:
+            await self.refuse(accepted, words, "approval")
+
+    async def refuse(self, accepted: AcceptedMessage, words: str, outcome: str) -> None:
+        """Answer a message with a sentence that explains why it is not taken."""
+        self._clean([accepted])
+        said = self.chats.notices.languages.say(self.id, words)
+        stored = await self.chats.store.turns.answer(accepted, (said,), outcome=outcome)
+        await self.chats.notices.outbox.deliver(stored)
+
+    def notice(self, message: ReceivedMessage) -> None:
+        """Show at once that a message was accepted."""
+        if message.kind is not ReceivedKind.SCHEDULED:
+            self.chats.presence.noticed(
+                self.id, message.author, message.timestamp, received_at=message.received_at
+            )
+
+    def _clean(self, accepted: Iterable[AcceptedMessage]) -> None:
+        """Delete the files of messages on the Signal side."""
+        self.chats.file_cleanup.files_of(*(one for each in accepted for one in each.messages))
+
+    # Answering
+
+    async def answer(self, accepted: AcceptedMessage) -> None:
+        """Answer a message even if something fails, and send the answer.
+
+        Raises:
+            StoreError: the process cannot go on; in a group when it came out of one.
+        """
+        chats = self.chats
+        if accepted.message.kind is ReceivedKind.EDIT:
+            outcome, accepted = await chats.store.changes.settle_edit(
+                accepted, answered_within_ms=EDIT_ANSWERED_MS
+            )
+            if outcome is EditOutcome.TOO_LATE:
+                self._clean([accepted])
+                return
+        message = accepted.message
+        if refused := await chats.door.silence(message):
+            await chats.store.turns.answer(accepted, (), outcome=refused, joined=accepted.joined)
+            self._clean([accepted])
+            return
+        is_command = chats.replies.command_in(message) is not None
+        if self.id.is_group:
+            self.notice(message)
+        async with chats.presence.typing(self.id) as typing:
+            outgoing = await self._answer_somehow([accepted, *accepted.joined])
+            typing.answered = await chats.notices.outbox.deliver(outgoing, just_stored=True)
+        if typing.answered:
+            waited = max(0.0, chats.replies.parts.clock() - message.received_at / 1_000)
+            kind = "command" if is_command else "conversation"
+            metrics.ANSWER_SECONDS.labels(kind).observe(waited)
+        chats.door.loops.answered(self.id, message.author)
+        if message.kind is ReceivedKind.SCHEDULED:
+            chats.reminders_changed.set()  # perhaps nothing came of it once too often
+
+    async def _answer_somehow(self, pieces: list[AcceptedMessage]) -> tuple[OutgoingMessage, ...]:
+        """Answer messages; a bug becomes a sentence for the person."""
+        try:
+            return await self._answer(pieces)
+        except Exception as error:
+            if is_of_store(error):
+                raise
+            # The last boundary of a turn: a bug ends here, in words for the person.
+            first, *others = pieces
+            log.exception("turn.bug", turn=first.id)
+            metrics.TURNS.labels("bug").inc()
+            self._clean(pieces)
+            said = self.chats.notices.languages.say(self.id, BUG)
+            return await self.chats.store.turns.answer(first, (said,), outcome="bug", joined=others)
+
+    async def _answer(self, pieces: list[AcceptedMessage]) -> tuple[OutgoingMessage, ...]:
+        """Answer the pieces, and start again if they change in the meantime."""
+        chats = self.chats
+        while pieces:
+            first = pieces[0]
+            found = await chats.replies.to(pieces, ChatTurns(chats.running, self.stop, self.clear))
+            if found is not None and found[0].retry is None:
+                return await self._say(pieces, *found)
+            retry = None if found is None else found[0].retry
+            try:
+                result = await self._run(pieces, retry)
+                if result is None:
+                    if chats.questions.awaited_by(first.id):
+                        self.suspended.add(first.id)
+                        return ()
+                    pieces[0] = replace(pieces[0], begun=True)  # answered at this very moment
+                    continue
+                # Outside what can be stopped: from here on the answer is certain to be sent.
+                quote = _quote_of(pieces[-1])
+                return await chats.conversation.finish(pieces, result, quote=quote, retry=retry)
+            except TurnStopped:
+                await chats.store.changes.stop([piece.id for piece in pieces])
+                metrics.TURNS.labels("stopped").inc()
+                self._clean(pieces)
+                return ()
+            except TurnChanged:
+                await chats.store.turns.restart(first.id)
+            except TurnForgotten:
+                pieces[:] = await chats.store.messages.waiting_of(pieces)
+            finally:
+                if first.id not in self.suspended:
+                    chats.questions.forget_turn(first.id)
+            pieces[:] = [replace(piece, begun=False, joined=()) for piece in pieces]
+        return ()
+
+    async def _run(self, pieces: list[AcceptedMessage], retry: Retry | None) -> Turn | None:
+        """Find the answer; `stop`, edits and deletions may end this, and change the pieces."""
+        self.turn = RunningTurn(pieces)
+        try:
+            return await self.turn.run(partial(self._find_answer, pieces, retry), self.chats.places)
+        finally:
+            self.turn = None
+
+    async def _find_answer(self, pieces: list[AcceptedMessage], retry: Retry | None) -> Turn | None:
+        chats, first = self.chats, pieces[0]
+        if first.message.kind is ReceivedKind.SCHEDULED:
+            return await chats.conversation.run_turn(tuple(pieces))
+        joining = Joining(
+            self.queue,
+            pieces,
+            chats.door.identities.is_verified,
+            joined=self._notice_joined,
+            clock=chats.replies.parts.clock,
+        )
+        if not first.begun and retry is None:
+            joining.take(begun=False)
+        return await chats.conversation.run_turn(tuple(pieces), joining, retry=retry)
+
+    def _notice_joined(self, pieces: Iterable[AcceptedMessage]) -> None:
+        """Show in a group that messages were accepted; private chats have shown it already."""
+        if self.id.is_group:
+            for piece in pieces:
+                self.notice(piece.message)
+
+    async def _say(
+        self, pieces: Sequence[AcceptedMessage], reply: Reply, outcome: str
+    ) -> tuple[OutgoingMessage, ...]:
+        """Store a reply, and end what it has undone."""
+        chats, (first, *others) = self.chats, pieces
+        if reply.undone is not None:
+            waited = await self._take_suspended_with(reply.undone.turn)
+            self._clean([] if waited is None else [waited])
+        outgoing = await chats.store.turns.answer(
+            first,
+            split(chats.notices.languages.say(self.id, reply.text)),
+            outcome=outcome,
+            attachments=reply.attachments,
+            quote=_quote_of(first),
+            joined=others,
+            undone=reply.undone,
+        )
+        if reply.undone is not None:
+            chats.file_cleanup.look()
+        if outcome == "command":  # it may have deleted words that such turns have read
+            await chats.restart_deleted()
+        self._clean(pieces)
+        return outgoing
+
+    # Ending turns
+
+    async def stop(self, before: int) -> int:
+        """Stop the running turn, the suspended turns and the waiting messages.
+
+        Args:
+            before: the inbox id of the `!stop`; later messages stay.
+
+        Returns:
+            the number of stopped messages.
+        """
+        dropped = self.queue.drop(before=before)
+        waited = [turn_id for turn_id in self.suspended if turn_id < before]
+        self.end(waited)
+        turn, stopped = self.turn, 0
+        if turn is not None and turn.pieces[0].id < before and await turn.stop():
+            stopped = len(turn.pieces)
+        self._clean(dropped)
+        await self._close(waited)
+        await self.chats.store.changes.stop([accepted.id for accepted in dropped])
+        return len(waited) + len(dropped) + stopped
+
+    async def clear(self) -> int:
+        """Delete the conversation, end the suspended turns, and return the number of turns."""
+        waited = list(self.suspended)
+        self.end(waited)
+        await self._close(waited)
+        return len(waited) + await self.chats.store.turns.clear(self.id)
+
+    def end(self, turn_ids: Iterable[int]) -> None:
+        """Forget suspended turns and their questions."""
+        for turn_id in turn_ids:
+            self.suspended.discard(turn_id)
+            self.chats.questions.forget_turn(turn_id)
+
+    async def _close(self, turn_ids: Sequence[int]) -> None:
+        """Close the messages of turns that waited for people."""
+        for turn_id in turn_ids:
+            if (accepted := await self.chats.store.questions.suspended_turn(turn_id)) is not None:
+                self._clean([accepted])
+        await self.chats.store.changes.stop(turn_ids)
+
+    async def _take_suspended(self, turn_id: int) -> AcceptedMessage | None:
+        """End a suspended turn and return its messages; None if it does not wait."""
+        if turn_id not in self.suspended:
+            return None
+        accepted = await self.chats.store.questions.suspended_turn(turn_id)
+        if turn_id not in self.suspended or accepted is None:
+            return None
+        self.end([turn_id])
+        return accepted
+
+    async def _take_suspended_with(self, inbox_id: int) -> AcceptedMessage | None:
+        """End the suspended turn that answers a message, and return its messages."""
+        if not self.suspended:
+            return None
+        return await self._take_suspended(await self.chats.store.questions.turn_of(inbox_id))
+
+    async def go_on(self, turn_id: int) -> None:
+        """Queue a turn that has its answers, if it is still suspended."""
+        accepted = await self.chats.store.questions.suspended_turn(turn_id)
+        if turn_id in self.suspended:
+            self.suspended.discard(turn_id)
+            if accepted is not None:
+                self.add_message(accepted)
+
+    async def restart(self, turn_id: int) -> None:
+        """Start a turn again, if it is still suspended."""
+        if (waited := await self._take_suspended(turn_id)) is not None:
+            await self._restart(waited)
+
+    async def _restart(self, waited: AcceptedMessage, closed: Collection[int] = ()) -> None:
+        """Queue the messages of a turn that was suspended, without the closed ones."""
+        pieces = (replace(waited, joined=()), *waited.joined)
+        self._clean(piece for piece in pieces if piece.id in closed)
+        if left := [piece for piece in pieces if piece.id not in closed]:
+            await self.chats.store.turns.restart(waited.id)
+            self._begin_again(left)
+
+    def _begin_again(self, pieces: Iterable[AcceptedMessage]) -> None:
+        """Queue the messages of a deleted turn for a new turn."""
+        first, *others = (replace(piece, begun=False) for piece in pieces)
+        self.add_message(replace(first, joined=tuple(others)))
+
+    # Edits and deletions
+
+    async def edit(self, edit: AcceptedMessage) -> bool:
+        """Edit a message that has no answer yet; answer the edit of an answered message.
+
+        Returns:
+            whether the edit waits in a queue, and changes no running turn.
+        """
+        store = self.chats.store
+        target_id = await store.messages.find_target(edit.message)
+        target = None if target_id is None else self._unanswered(target_id)
+        if target is None and target_id is not None:
+            waited = await self._take_suspended_with(target_id)
+            if waited is not None:
+                await self._answer_afresh(waited, edit, target_id)
+                return True
+            if await self._begins_without_answer(target_id):
+                await store.changes.take_back_answer(edit, target_id)
+                return False
+            target = self._unanswered(target_id)  # it may have continued in between
+        if target is None:
+            self.add_message(edit)
+            return True
+        # Stored steps of the turn are about the old words.
+        revised = replace(target, message=target.message.after(edit.message), begun=False)
+        waits = self.turn is None or not self.turn.change(revised.id, revised)
+        if waits and self.is_urgent(revised):
+            self.queue.replace(revised.id, None)
+            self.add_urgent(revised)
+        elif waits:
+            self.queue.replace(revised.id, revised)
+        await store.changes.merge_edit(edit, target)
+        return waits
+
+    async def _answer_afresh(
+        self, waited: AcceptedMessage, edit: AcceptedMessage, target_id: int
+    ) -> None:
+        """Restart a suspended turn with an edited message."""
+        pieces = [replace(waited, joined=()), *waited.joined]
+        target = next((piece for piece in pieces if piece.id == target_id), None)
+        if target is None:  # it answered a question of the turn
+            await self.chats.store.changes.take_back_answer(edit, target_id)
+            self._begin_again(pieces)
+            return
+        revised = replace(target, message=target.message.after(edit.message))
+        self._begin_again(revised if piece is target else piece for piece in pieces)
+        await self.chats.store.changes.merge_edit(edit, target)
+
+    async def delete(self, deletion: AcceptedMessage) -> None:
+        """Delete a message and everything derived from it; end its turn."""
+        if deletion.message.author == deletion.message.target_author:
+            await self._forget(deletion)
+        else:
+            self.add_urgent(partial(self._forget_if_allowed, deletion))
+
+    async def _forget_if_allowed(self, deletion: AcceptedMessage) -> None:
+        person = author_of(deletion.message)
+        if await self.chats.door.groups.is_group_admin(self.id, person):
+            await self._forget(deletion)
+        else:
+            await self.chats.store.turns.answer(deletion, (), outcome="no_group_admin")
+
+    async def _forget(self, deletion: AcceptedMessage) -> None:
+        chats = self.chats
+        known = await chats.store.messages.find_target(deletion.message)
+        waited = None
+        if known is not None:
+            waited = await self._take_suspended_with(known)
+            await self._begins_without_answer(known)
+        forgotten = await chats.store.changes.forget(deletion)
+        chats.file_cleanup.look()
+        if waited is not None:
+            await self._restart(waited, forgotten.closed)
+        await chats.each_suspended(forgotten.told, Chat.restart)
+        for inbox_id in forgotten.closed:
+            deleted = self._unanswered(inbox_id)
+            if deleted is None:
+                continue
+            self._clean([replace(deleted, joined=())])
+            if self.turn is None or not self.turn.change(inbox_id, None):
+                self.queue.replace(inbox_id, _joined_into_one(deleted.joined))
+
+    async def _begins_without_answer(self, row: int) -> bool:
+        """Restart the running turn if a message has answered one of its questions."""
+        turn_id, turn = await self.chats.store.questions.turn_of(row), self.turn
+        if turn is None or turn.piece(row) is not None:
+            return False
+        return turn.change(turn_id, turn.piece(turn_id))
+
+    def _unanswered(self, inbox_id: int) -> AcceptedMessage | None:
+        """Return a message of the running turn, as it reads now, or a waiting message."""
+        running = None if self.turn is None else self.turn.piece(inbox_id)
+        return running or self.queue.find(inbox_id)
+
+
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
+class Chats:
+    """The busy chats.
+
+    Attributes:
+        tasks: where the chats' tasks live; work that raises ends this group.
+        reminders_changed: set when reminders are to be looked at again.
+    """
+
+    tasks: asyncio.TaskGroup
+    store: ConversationStore
+    replies: Replies
+    conversation: ChatHandler
+    questions: Questions
+    notices: Notices
+    presence: Presence
+    door: Door
+    file_cleanup: FileCleanup
+    reminders_changed: asyncio.Event
+    room: Room = field(default_factory=partial(Room, "ordinary"), init=False)
+    urgent_room: Room = field(default_factory=partial(Room, "urgent"), init=False)
+    places: asyncio.Semaphore = field(
+        default_factory=partial(asyncio.Semaphore, MAX_RUNNING_TURNS), init=False
+    )
+    winding_down: bool = field(default=False, init=False)
+    _busy: dict[ChatId, Chat] = field(default_factory=dict, init=False)
+    _workers: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        metrics.SUSPENDED_TURNS.set_function(
+            lambda: sum(len(chat.suspended) for chat in self._busy.values())
+        )
+
+    @property
+    def running(self) -> int:
+        """How many turns are in progress."""
+        return sum(chat.turn is not None for chat in self._busy.values())
+
+    @contextmanager
+    def open(self, chat: ChatId) -> Iterator[Chat]:
+        """Provide the object of a chat, which stays the same inside."""
+        here = self._busy.get(chat)
+        if here is None:
+            here = Chat(chat, self, Queue(self.room), Queue(self.urgent_room))
+            self._busy[chat] = here
+        here.users += 1
+        try:
+            yield here
+        finally:
+            here.leave()
+
+    def forget(self, chat: ChatId) -> None:
+        """Remove an idle chat."""
+        del self._busy[chat]
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task of a chat."""
+        worker = self.tasks.create_task(work)
+        self._workers.add(worker)
+        worker.add_done_callback(self._workers.discard)
+
+    # Start and end
+
+    async def resume(self) -> None:
+        """Queue unfinished work, before anything new comes in, so that every chat keeps its order.
+
+        It does not wait for room, because work needs the connection, which starts later.
+        """
+        outbox = self.notices.outbox
+        await outbox.doubts.resume(reacts=self.presence.ack_reaction is not None)
+        unfinished = await self.store.messages.unfinished()
+        log.info("recovery.found", waiting=len(unfinished.accepted), count=len(unfinished.outgoing))
+        for part in unfinished.outgoing:
+            with self.open(part.chat) as chat:
+                add = chat.add_urgent if part.urgent else chat.add
+                add(partial(outbox.deliver, (part,)))
+        stopped = await self._stop_what_was_to_be_stopped(unfinished.accepted)
+        await self.questions.resume()
+        suspended = await self.store.questions.suspended_turns()
+        for accepted in unfinished.accepted:
+            message = accepted.message
+            with self.open(message.chat) as chat:
+                if accepted.id in stopped:
+                    self.file_cleanup.files_of(*accepted.messages)
+                elif accepted.id in suspended:
+                    chat.suspended.add(accepted.id)
+                elif message.kind is ReceivedKind.DELETION:
+                    await chat.delete(accepted)
+                elif message.kind is ReceivedKind.EDIT:
+                    await chat.edit(accepted)
+                else:
+                    self.notices.languages.notice(message.chat, message.text)
+                    answer = None if chat.is_urgent(accepted) else chat.answer_in(message)
+                    if answer is not None:
+                        chat.add_urgent(partial(chat.settle, accepted, answer))
+                    else:
+                        chat.add_message(accepted)
+
+    async def _stop_what_was_to_be_stopped(
+        self, waiting: Sequence[AcceptedMessage]
+    ) -> frozenset[int]:
+        """Close the messages that an unanswered `!stop` was to stop."""
+        stopped: set[int] = set()
+        before: dict[ChatId, list[int]] = {}
+        for accepted in waiting:
+            earlier = before.setdefault(accepted.message.chat, [])
+            command, argument = self.replies.command_in(accepted.message) or (None, "")
+            if command is stop:
+                stopped.update(earlier)
+                earlier.clear()
+            elif command is not None and command.urgent(argument):
+                continue  # `!stop` does not end commands that only read
+            elif accepted.message.kind is not ReceivedKind.DELETION:
+                earlier += (accepted.id, *(piece.id for piece in accepted.joined))
+        if stopped:
+            await self.store.changes.stop(sorted(stopped))
+        return frozenset(stopped)
+
+    def wind_down(self) -> None:
+        """Start no further work and end all waits for room; the next start does the rest."""
+        self.winding_down = True
+        self.room.close()
+        self.urgent_room.close()
+
+    async def drain(self) -> None:
+        """Wait until no work runs; after `wind_down`, ignore waiting work."""
+        while self._workers:
+            await asyncio.wait(self._workers)
+
+    def cancel(self) -> None:
+        """Cancel the work of all chats; the next start continues from the store."""
+        for worker in self._workers:
+            worker.cancel()
+
+    # Work for chats from other parts
+
+    async def run(self, answered: asyncio.Queue[int]) -> None:
+        """Queue what other parts have for chats, until cancelled.
+
+        Args:
+            answered: suspended turns that have their answers.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._send_notices())
+            tasks.create_task(self._look_at_new_keys())
+            tasks.create_task(self._continue_turns(answered))
+
+    async def _send_notices(self) -> None:
+        while True:
+            note = await self.notices.waiting.get()
+            with self.open(note.chat) as chat:
+                chat.add(partial(self.notices.outbox.deliver, (note,)))
+
+    async def _look_at_new_keys(self) -> None:
+        while True:
+            private = await self.notices.outbox.untrusted.get()
+            with self.open(private) as chat:
+                chat.add_urgent(partial(self.door.identities.changed, Person(private.value)))
+
+    async def _continue_turns(self, answered: asyncio.Queue[int]) -> None:
+        while True:
+            await self.each_suspended([await answered.get()], Chat.go_on)
+
+    def disappeared(self, accepted: AcceptedMessage) -> None:
+        """Forget a suspended turn whose message has expired."""
+        with self.open(accepted.message.chat) as chat:
+            chat.end([accepted.id])
+        self.file_cleanup.files_of(*accepted.messages)
+
+    async def restart_deleted(self) -> None:
+        """Restart the suspended turns that have read something deleted since."""
+        if any(chat.suspended for chat in self._busy.values()):
+            await self.each_suspended(await self.store.questions.deleted_turns(), Chat.restart)
+
+    async def each_suspended(
+        self, turn_ids: Iterable[int], do: Callable[[Chat, int], Awaitable[None]]
+    ) -> None:
+        """Restart turns, or let them go on, as far as they are suspended."""
+        for turn_id in turn_ids:
+            for found in self._busy.values():
+                if turn_id in found.suspended:
+                    with self.open(found.id) as chat:
+                        await do(chat, turn_id)
+                    break
+
+
+async def _nothing() -> None:
+    """Do nothing, between messages that are not to join."""
+
+
+def _joined_into_one(pieces: Sequence[AcceptedMessage]) -> AcceptedMessage | None:
+    """Return the messages of a turn as its first one with the others; None without any."""
+    return replace(pieces[0], joined=tuple(pieces[1:])) if pieces else None
+
+
+def _quote_of(accepted: AcceptedMessage) -> Quote | None:
+    """Return the quote for an answer; phones know a message by its first timestamp."""
+    message = accepted.message
+    if message.kind is ReceivedKind.SCHEDULED:
+        return None  # a scheduled question is on no phone
+    timestamp = message.target_timestamp or message.timestamp
+    return Quote(timestamp, message.author, message.text[:QUOTE_CHARACTERS])

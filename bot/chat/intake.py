@@ -1,0 +1,342 @@
+"""Intake: store each message before anything else reads it, then hand it to its chat.
+
+The envelope alone decides who may talk, before the store: nothing that a stranger wrote is kept,
+not even in another person's quote. Messages that admitted people send to others in a group are kept
+for a while as well, so that the bot knows the topic when it is asked.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from typing import Final
+
+import structlog
+
+from bot.chat.alarm import Alarm
+from bot.chat.chat import Chat, Chats
+from bot.chat.door import MessageRequests, Refusal, names_of
+from bot.chat.pairing import Pairing
+from bot.chat.upkeep import Expiry
+from bot.chat.waiting import MAX_WAITING_IN_CHAT, Queue, Work
+from bot.commands.questions import stop
+from bot.observability import logs, metrics
+from bot.signal.events import (
+    Deletion,
+    Edit,
+    GroupChanged,
+    IdentityChanged,
+    Incoming,
+    IncomingMessage,
+    Person,
+    PollVote,
+    Reaction,
+)
+from conversation_store.models import AcceptedMessage, ChatId, ReceivedKind, ReceivedMessage
+
+log = structlog.get_logger()
+
+TOO_MANY_WAITING: Final = Refusal(
+    "mailbox_full",
+    "I am still busy with your earlier messages, so I did not take this one."
+    " Please send it again later, or send !stop to drop what waits.",
+)
+
+_Words = IncomingMessage | Edit | Deletion
+
+
+def received(message: IncomingMessage, now_ms: int) -> ReceivedMessage:
+    """Return a message as it is stored.
+
+    `sent_at` is the time of Signal's server, because the author's clock may be wrong.
+    """
+    expires_at = now_ms + message.expires_seconds * 1_000 if message.expires_seconds else None
+    return ReceivedMessage(
+        account=message.account,
+        author=message.author.aci,
+        author_number=message.author.number,
+        author_name=message.author.name,
+        timestamp=message.timestamp,
+        chat=message.chat,
+        text=message.text,
+        received_at=now_ms,
+        sent_at=min(message.server_timestamp or now_ms, now_ms),
+        files=message.files,
+        quote=message.quote,
+        expires_at=expires_at,
+        view_once=message.view_once,
+    )
+
+
+def received_edit(edit: Edit, now_ms: int) -> ReceivedMessage:
+    """Return an edit as it is stored: the message as it reads now, and which one it was."""
+    return replace(
+        received(edit.message, now_ms),
+        kind=ReceivedKind.EDIT,
+        target_author=edit.message.author.aci,
+        target_timestamp=edit.target_timestamp,
+    )
+
+
+def received_deletion(deletion: Deletion, now_ms: int) -> ReceivedMessage:
+    """Return a deletion as it is stored: it has no words."""
+    return ReceivedMessage(
+        account=deletion.account,
+        author=deletion.author.aci,
+        author_number=deletion.author.number,
+        timestamp=deletion.timestamp,
+        chat=deletion.chat,
+        text="",
+        received_at=now_ms,
+        sent_at=now_ms,
+        kind=ReceivedKind.DELETION,
+        target_author=deletion.target_author,
+        target_timestamp=deletion.target_timestamp,
+    )
+
+
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
+class Intake:
+    """Stores events from a transport and hands them to their chats.
+
+    Attributes:
+        clock: seconds since 1970.
+    """
+
+    chats: Chats
+    pairing: Pairing
+    message_requests: MessageRequests
+    expiry: Expiry
+    alarm: Alarm
+    clock: Callable[[], float]
+
+    async def deliver(self, delivery: Sequence[Incoming]) -> None:
+        """Take events, oldest first; return when they are stored and queued."""
+        for words, group in groupby(delivery, lambda one: isinstance(one, _Words)):
+            if words:
+                await self._take([one for one in group if isinstance(one, _Words)])
+                continue
+            for one in group:
+                await self._take_event(one)
+
+    async def _take_event(self, event: Incoming) -> None:
+        if isinstance(event, Reaction):
+            metrics.INTAKE.labels("reaction").inc()
+            if self.chats.door.hears(event.author):
+                await self.chats.questions.react(event)
+                await self.alarm.react(event)
+        elif isinstance(event, PollVote):
+            metrics.INTAKE.labels("vote").inc()
+            if self.chats.door.hears(event.author):
+                await self.chats.questions.vote(event)
+        elif isinstance(event, GroupChanged):
+            await self._look_into(event.chat, partial(self.chats.door.groups.changed, event))
+        elif isinstance(event, IdentityChanged):
+            look = partial(self.chats.door.identities.changed, event.person)
+            await self._look_into(ChatId.direct(event.person.aci), look)
+
+    async def _look_into(self, chat: ChatId, look: Work) -> None:
+        """Queue work that asks the Signal side; drop it if the chat has too much."""
+        with self.chats.open(chat) as here:
+            if len(here.urgent) < MAX_WAITING_IN_CHAT:
+                await self.chats.urgent_room.wait()
+                here.add_urgent(look)
+
+    async def _take(self, words: Sequence[_Words]) -> None:
+        admitted: list[ReceivedMessage] = []
+        overheard: list[ReceivedMessage] = []
+        for one in words:
+            if isinstance(one, IncomingMessage):
+                await self._sort(one, admitted, overheard)
+                continue
+            # The changed message may have come just before, so store it first.
+            await self._keep(admitted, overheard)
+            admitted, overheard = await self._change(one), []
+        await self._keep(admitted, overheard)
+
+    async def _keep(
+        self, admitted: Sequence[ReceivedMessage], overheard: Sequence[ReceivedMessage]
+    ) -> None:
+        if overheard:
+            await self.chats.store.messages.overhear(overheard)
+            for message in overheard:
+                self._watch_timer(message)
+            metrics.INTAKE.labels("overheard").inc(len(overheard))
+        if not admitted:
+            return
+        unverified = frozenset(
+            message.author
+            for message in admitted
+            if not self.chats.door.identities.is_verified(message.author)
+        )
+        stored = await self.chats.store.messages.accept(admitted, unverified=unverified)
+        for message, accepted in zip(admitted, stored, strict=True):
+            if accepted is not None:
+                await self._hand_over(accepted)
+                continue
+            metrics.INTAKE.labels("duplicate").inc()
+            # The files of a message that came twice are still needed, perhaps.
+            if message.files and await self.chats.store.messages.is_past(message):
+                self.chats.file_cleanup.files_of(message)
+
+    def _now_ms(self) -> int:
+        return int(self.clock() * 1_000)
+
+    async def _sort(
+        self,
+        message: IncomingMessage,
+        admitted: list[ReceivedMessage],
+        overheard: list[ReceivedMessage],
+    ) -> None:
+        self.chats.file_cleanup.add(message.unread)
+        if not self.chats.door.access.may_talk(message.author):
+            metrics.INTAKE.labels("not_admitted").inc()
+            log.debug("intake.not_admitted", person=logs.person_id(message.author.aci))
+            self.chats.file_cleanup.files_of(message)
+            await self.pairing.stranger(message)
+            return
+        if not message.chat.is_group:
+            self.message_requests.accept(message.author.aci)
+        self.chats.door.identities.seen(message.author.aci)
+        message = self._without_strangers_words(message)
+        if self.chats.door.access.addressed(message):
+            admitted.append(received(message, self._now_ms()))
+            return
+        self.chats.file_cleanup.files_of(message)
+        listens = self.chats.door.access.listens and self.chats.door.identities.is_verified(
+            message.author.aci
+        )
+        if message.text and listens:
+            overheard.append(received(message, self._now_ms()))
+        else:
+            metrics.INTAKE.labels("not_admitted").inc()
+
+    def _without_strangers_words(self, message: IncomingMessage) -> IncomingMessage:
+        """Return a message without the text of its quote if a stranger wrote the quote."""
+        quote = message.quote
+        if quote is None or quote.by_bot or quote.author == message.author.aci:
+            return message
+        if quote.author is not None:
+            author = Person(quote.author, quote.author_number)
+            if self.chats.door.hears(author):
+                return message
+        return replace(message, quote=replace(quote, text=""))
+
+    async def _change(self, change: Edit | Deletion) -> list[ReceivedMessage]:
+        """Return the row of an edit or a deletion, if it concerns the bot."""
+        if isinstance(change, Deletion):
+            deletion = received_deletion(change, self._now_ms())
+            # People may take back what they wrote whether they still may talk or not.
+            known = self.chats.door.access.may_talk(change.author)
+            if known or await self.chats.store.messages.knows_target(deletion):
+                return [deletion]
+            metrics.INTAKE.labels("not_admitted").inc()
+            return []
+        self.chats.file_cleanup.add(change.message.unread)
+        if not self.chats.door.access.may_talk(change.message.author):
+            metrics.INTAKE.labels("not_admitted").inc()
+            self.chats.file_cleanup.files_of(change.message)
+            return []
+        message = self._without_strangers_words(change.message)
+        edit = received_edit(replace(change, message=message), self._now_ms())
+        # An edit of an unknown message is answered like a message.
+        is_addressed = self.chats.door.access.addressed(change.message)
+        if is_addressed or await self.chats.store.messages.find_target(edit) is not None:
+            return [edit]
+        self.chats.file_cleanup.files_of(edit)
+        metrics.INTAKE.labels("overheard").inc()
+        await self.chats.store.changes.edit_overheard(edit)
+        return []
+
+    # The place of a message in its chat
+
+    async def _hand_over(self, accepted: AcceptedMessage) -> None:
+        """Give a message, an edit or a deletion to its chat; wait for room first."""
+        message = accepted.message
+        self._watch_timer(message)
+        with self.chats.open(message.chat) as chat:
+            if message.kind is ReceivedKind.DELETION:
+                metrics.INTAKE.labels("deletion").inc()
+                await self.chats.urgent_room.wait()
+                await chat.delete(accepted)
+                return
+            self.chats.notices.languages.notice(message.chat, message.text)
+            if message.kind is ReceivedKind.EDIT:
+                await self._hand_over_edit(accepted, chat)
+            else:
+                await self._hand_over_message(accepted, chat)
+
+    async def _hand_over_edit(self, edit: AcceptedMessage, chat: Chat) -> None:
+        command = self.chats.replies.command_in(edit.message)
+        if await self._is_turned_away(edit, chat, chat.queue, is_command=command is not None):
+            return
+        metrics.INTAKE.labels("edit").inc()
+        await self.chats.room.wait()
+        await self.chats.urgent_room.wait()
+        if await chat.edit(edit):
+            await self._remind_of_question(edit.message, chat)
+
+    async def _hand_over_message(self, accepted: AcceptedMessage, chat: Chat) -> None:
+        chats, message = self.chats, accepted.message
+        command, argument = chats.replies.command_in(message) or (None, "")
+        reads = command is not None and command.urgent(argument)
+        answer = None if reads else chat.answer_in(message)
+        # A chat that is full, or writes too fast, can still be stopped and answer questions.
+        is_exempt = command is stop or answer is not None
+        queue = None if is_exempt else chat.urgent if reads else chat.queue
+        if await self._is_turned_away(accepted, chat, queue, is_command=command is not None):
+            return
+        metrics.INTAKE.labels("urgent" if is_exempt else "accepted").inc()
+        if answer is not None:
+            await chats.urgent_room.wait()
+            chat.add_urgent(partial(chat.settle, accepted, answer))
+            return
+        if reads:
+            # Later messages do not join the turn that !stop ends.
+            chat.divide()
+            await chats.urgent_room.wait()
+            chat.add_urgent(accepted)
+        else:
+            await chats.room.wait()
+            chat.add(accepted)
+        if not is_exempt and not message.chat.is_group:
+            # In a group it is seen first whether the bot may write there.
+            chat.notice(message)
+        if not reads:
+            await self._remind_of_question(message, chat)
+
+    async def _is_turned_away(
+        self, accepted: AcceptedMessage, chat: Chat, queue: Queue | None, *, is_command: bool
+    ) -> bool:
+        """Refuse a message if there is a reason.
+
+        Args:
+            queue: that it would wait in; None if the message does not count against the bounds.
+        """
+        message = accepted.message
+        is_exempt = queue is None
+        refusal = self.chats.door.refusal(message, is_command=is_command, is_exempt=is_exempt)
+        if refusal is None and queue is not None and len(queue) >= MAX_WAITING_IN_CHAT:
+            log.warning("intake.mailbox_full", **names_of(message))
+            refusal = TOO_MANY_WAITING
+        if refusal is None:
+            return False
+        metrics.INTAKE.labels(refusal.outcome).inc()
+        if refusal.text is None:
+            self.chats.file_cleanup.files_of(message)
+            await self.chats.store.turns.answer(accepted, (), outcome=refusal.outcome)
+        else:
+            # Not behind the chat's other messages: the person should know now.
+            await self.chats.urgent_room.wait()
+            chat.add_urgent(partial(chat.refuse, accepted, refusal.text, refusal.outcome))
+        return True
+
+    def _watch_timer(self, message: ReceivedMessage) -> None:
+        if message.expires_at is not None:
+            self.expiry.at(message.expires_at)
+
+    async def _remind_of_question(self, message: ReceivedMessage, chat: Chat) -> None:
+        question = self.chats.questions.overlooked_by(message)
+        if question is not None:
+            await self.chats.urgent_room.wait()
+            chat.add_urgent(partial(self.chats.questions.remind, question))

@@ -1,0 +1,225 @@
+"""The loop: ask the model, run the calls, until it answers in words.
+
+A helper's turn runs through the same loop. Each step is stored before the next one uses it.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import structlog
+
+from bot.chat.plan import OVER_LIMIT, OVER_STEP, CallCount
+from bot.chat.turn import Turn
+from bot.llm.errors import LlmError, LlmRejected
+from bot.llm.learnt import may_be_about_images
+from bot.llm.messages import CUT_OFF, Completion, ModelRequest
+from bot.llm.rearranged import without_images
+from tools.base import Heard, Outcome, ToolRequest, ToolResult
+from tools.executor import ToolExecutor
+from tools.registry import Registry
+from tools.results import UNTRUSTED
+
+log = structlog.get_logger()
+
+FINISH_REASONS: Final = frozenset({"", "content_filter", "length", "stop", "tool_calls"})
+"""Reasons that may be logged; an endpoint could also put a person's words there."""
+
+TOOLS_START_SECONDS: Final = 20.0
+"""How long a turn waits for tools that are still starting, such as MCP servers."""
+
+
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
+class ToolLoop:
+    """Finds the answers of turns.
+
+    Attributes:
+        max_tool_calls: of one turn; after them the model has to answer in words. It may be changed
+            at any time.
+    """
+
+    registry: Registry
+    executor: ToolExecutor
+    max_tool_calls: int
+
+    async def run(self, turn: Turn) -> str | None:
+        """Return the model's answer, empty if it says nothing twice; may be cancelled.
+
+        None if the turn waits for people: its only open calls are questions to them.
+
+        Raises:
+            LlmError: the model cannot answer.
+            AllowanceUsedUp: its person may use no more today.
+        """
+        await self._wait_for_tools()
+        await self._resume(turn)
+        while not turn.open_calls:
+            await turn.join()
+            may_call = self._may_call(turn)
+            completion = await self._ask_unless_joined(turn, may_call=may_call)
+            if completion is None:
+                continue  # a message has joined
+            if not (may_call and completion.message.tool_calls):
+                return await self._words(turn, completion)
+            await turn.check_allowance()  # without tokens left, no answer could tell of the calls
+            await turn.add_calls(completion.message)
+            await self._run_open_calls(turn)
+        return None
+
+    async def _wait_for_tools(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TOOLS_START_SECONDS):
+                await self.registry.settled()
+
+    async def _resume(self, turn: Turn) -> None:
+        """Show what ran before a crash, and finish the calls that it left open.
+
+        Those with side effects do not run again.
+        """
+        if turn.rounds:
+            await turn.show_again(self._is_shown)
+        if turn.open_calls:
+            log.info("turn.resumed", turn=turn.id, count=len(turn.open_calls))
+            await self._run_open_calls(turn, resumed=True)
+
+    # Ask the model ---------------------------------------------------------------------------
+
+    def _may_call(self, turn: Turn) -> bool:
+        return bool(turn.prompt.tools) and self._count(turn).has_room and not turn.is_exhausted
+
+    def _count(self, turn: Turn) -> CallCount:
+        count = CallCount(self.max_tool_calls, self._is_bookkeeping)
+        count.add(turn.messages)
+        return count
+
+    def _is_bookkeeping(self, name: str) -> bool:
+        tool = self.registry.get(name)
+        return tool is not None and tool.bookkeeping
+
+    async def _ask_unless_joined(self, turn: Turn, *, may_call: bool) -> Completion | None:
+        """Ask a model; None if a message joins the turn before the answer is complete."""
+        ask = partial(self._ask, turn, may_call=may_call)
+        return await (ask() if turn.joining is None else turn.joining.unless_one_comes(ask))
+
+    async def _ask(self, turn: Turn, *, may_call: bool, with_tools: bool = True) -> Completion:
+        """Ask the models of the turn's route, until one answers."""
+        await turn.check_allowance()
+        has_shrunk = False
+        while True:
+            model = turn.route.model
+            context_tokens = model.traits.context_tokens
+            try:
+                return await self._ask_model(turn, may_call=may_call, with_tools=with_tools)
+            except LlmError as error:
+                if not has_shrunk and model.traits.context_tokens < context_tokens:
+                    has_shrunk = True  # the refusal named a size, so a shorter prompt is next
+                elif not turn.route.go_on(error):
+                    raise
+
+    async def _ask_model(self, turn: Turn, *, may_call: bool, with_tools: bool) -> Completion:
+        """Ask the present model of the route; without images if it cannot see."""
+        model = turn.route.model
+        messages = turn.prompt.build(turn.began_at, model.traits, turn.history, turn.messages)
+        shows_images = any(message.images for message in messages)
+        # History may hold images from before the model refused one.
+        if shows_images and not await model.vision.can_see():
+            turn.note_unseen()
+            messages, shows_images = without_images(messages), False
+        is_shown_tools = with_tools and self.max_tool_calls
+        tools = turn.prompt.shown(model.traits) if is_shown_tools else ()
+        complete = partial(
+            model.complete,
+            still_trying=turn.progress.still_trying,
+            cancelled=partial(turn.count_tokens, model),
+            patience=turn.route.patience,
+        )
+        try:
+            completion = await complete(ModelRequest(messages, tools, may_call))
+        except LlmRejected as error:
+            if not shows_images or not may_be_about_images(error):
+                raise
+            completion = await complete(ModelRequest(without_images(messages), tools, may_call))
+            model.vision.refused()
+            turn.note_unseen()
+        turn.count(model, completion)
+        return completion
+
+    async def _words(self, turn: Turn, completion: Completion) -> str:
+        """Return a completion's text; if it has none, ask once more, for words alone."""
+        if words := _said(turn, completion):
+            return words
+        said = completion.finish_reason
+        reason = said if said in FINISH_REASONS else "other"
+        log.info("turn.empty_answer", finish_reason=reason, turn=turn.id)
+        # A model that calls tools against `tool_choice` is shown none.
+        with_tools = not completion.message.tool_calls
+        return _said(turn, await self._ask(turn, may_call=False, with_tools=with_tools))
+
+    # Run the calls ---------------------------------------------------------------------------
+
+    async def _run_open_calls(self, turn: Turn, *, resumed: bool = False) -> None:
+        """Run the open calls at the same time, and show them while they run.
+
+        Questions to a person may stay open.
+        """
+        count = self._count(turn)
+        heard, caller = await self._heard(turn), turn.confined_caller
+        requests = [
+            ToolRequest(call.id, call.name, call.arguments, caller, heard, resumed=resumed)
+            for call in turn.open_calls
+        ]
+        turn.show(self._shown_at_once(one for one in requests if one.call_id in count.allowed))
+        running = []
+        async with asyncio.TaskGroup() as tasks:
+            for request in requests:
+                running.append(tasks.create_task(self._run_call(turn, request, count)))
+                await asyncio.sleep(0)  # others' turns go on between the questions of many calls
+        for task in running:
+            turn.close(task.result())
+
+    async def _heard(self, turn: Turn) -> Heard:
+        """Return the words that the model has read, if a call may need a person's yes."""
+        called = (self.registry.get(call.name) for call in turn.open_calls)
+        if not any(
+            tool is not None and (tool.address or tool.lasting or tool.side_effects)
+            for tool in called
+        ):
+            return Heard()
+        before = await turn.parts.store.turns.has_result_with(turn.chat, UNTRUSTED)
+        return replace(turn.heard, strangers_before=before)
+
+    async def _run_call(self, turn: Turn, request: ToolRequest, count: CallCount) -> ToolResult:
+        if request.call_id in count.allowed or self.registry.get(request.tool) is None:
+            return await self.executor.execute(
+                request,
+                ask=turn.approval.ask,
+                starting=turn.starting,
+                finished=turn.finished,
+            )
+        refusal = OVER_STEP if count.is_in_plan else OVER_LIMIT
+        result = ToolResult(request, Outcome.REFUSED, refusal, 0.0)
+        await turn.finished(result)
+        return result
+
+    def _shown_at_once(self, requests: Iterable[ToolRequest]) -> list[ToolRequest]:
+        """Return the calls that run now.
+
+        Calls that ask first are shown once they are allowed; a question shows itself.
+        """
+        return [
+            request
+            for request in requests
+            if self._is_shown(request.tool) and not self.executor.asks_first(request)
+        ]
+
+    def _is_shown(self, name: str) -> bool:
+        tool = self.registry.get(name)
+        return tool is not None and not tool.bookkeeping and not tool.answered_by_person
+
+
+def _said(turn: Turn, completion: Completion) -> str:
+    turn.is_cut = completion.finish_reason == CUT_OFF
+    return (completion.message.content or "").strip()

@@ -1,0 +1,208 @@
+"""The meaning of answers: yes, no or unclear; the chosen options; and the text for the model.
+
+A yes lets a tool do something that cannot be undone, so the whole text has to mean yes. If it has
+unknown words, or says both yes and no, the bot asks back.
+"""
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from importlib import resources
+from typing import Final
+
+from conversation_store.models import QuestionKind, QuestionTerms
+from tools.base import Decision
+
+CHOSE: Final = "The person chose: {options}"
+WROTE: Final = "The person chose none of the options, and answered: {words}"
+ANSWERED: Final = "The person answered: {words}"
+NOBODY: Final = (
+    "Nobody answered within a day. Go on without the answer, and say what you assumed instead."
+)
+ACCEPTED: Final = (
+    "The person accepted the plan. Carry it out now, and keep the list of its steps with todo. What"
+    " has side effects is still asked about by itself."
+)
+REFUSED: Final = (
+    "The person refused the plan. Do not carry it out, nor propose it again; tell the person that"
+    " it is dropped."
+)
+CHANGES: Final = "The person wants the plan changed: {words}\nPropose the changed plan."
+NOBODY_DECIDED: Final = (
+    "Nobody answered within a day, so the plan is not accepted. Do not carry it out; tell the"
+    " person that it may be asked for again."
+)
+
+_TOKEN: Final = re.compile(r"\w+")
+_BETWEEN: Final = re.compile(r"[,;\n]+")
+_JOINING: Final = frozenset({"and", "und", "y", "et", "e", "و"})
+"""Words between two numbers."""
+
+_KEYCAP_TEN: Final = "🔟"
+_KEYCAP: Final = re.compile("\ufe0f?\u20e3")
+"""Code points that turn a digit into a keycap emoji, as in a reaction."""
+
+MAX_CHOICE_CHARACTERS: Final = 1_500
+"""Length of ten options of the greatest length."""
+
+PHRASES: Final = "phrases.toml"
+
+MAX_CHARACTERS: Final = 100
+"""Longest answer to a yes-or-no question."""
+
+MAX_WORDS_OF_A_PHRASE: Final = 5
+
+_CLEAR: Final = ({"yes"}, {"always"}, {"no"})
+
+_Phrase = tuple[str, ...]
+
+_IGNORED: Final = frozenset(
+    {*range(0x1F3FB, 0x1F400), *map(ord, "\N{ZERO WIDTH JOINER}\N{VARIATION SELECTOR-16}♀♂")}
+)
+"""Code points that change only the look of an emoji: skin tones, genders, colour."""
+
+_APOSTROPHE: Final = "'"
+_CURVED_APOSTROPHE: Final = "\N{RIGHT SINGLE QUOTATION MARK}"
+
+
+def answer_of(terms: QuestionTerms, text: str, *, in_own_words: bool) -> str | None:
+    """Return the answer that a text or an emoji gives; None if the bot has to ask back.
+
+    Args:
+        in_own_words: any words are meant as an answer to the question.
+    """
+    if terms.kind is QuestionKind.CHOICE:
+        if choice := chosen(text, terms.options, multiple=terms.multiple):
+            return chose(terms, choice)
+        words = WROTE if terms.options else ANSWERED
+        return words.format(words=text.strip()) if in_own_words else None
+    meaning = meaning_of(text)
+    is_call = terms.kind is QuestionKind.CALL
+    if meaning in {Meaning.YES, Meaning.ALWAYS}:
+        return Decision.YES if is_call else ACCEPTED
+    if meaning is Meaning.NO:
+        return Decision.NO if is_call else REFUSED
+    return CHANGES.format(words=text.strip()) if in_own_words and not is_call else None
+
+
+def chose(terms: QuestionTerms, choice: Sequence[int]) -> str:
+    """Return the text for the model about the chosen options, by index."""
+    return CHOSE.format(options="; ".join(terms.options[place] for place in choice))
+
+
+def chosen(text: str, options: Sequence[str], *, multiple: bool) -> tuple[int, ...]:
+    """Return the indexes of the options that a text chooses; empty if it says anything else."""
+    if len(text) > MAX_CHOICE_CHARACTERS:
+        return ()
+    places = {_normal(option): place for place, option in enumerate(options)}
+    if (place := places.get(_normal(text))) is not None:
+        return (place,)
+    numbers = _numbers(text)
+    found = numbers or [places.get(_normal(part), -1) for part in _BETWEEN.split(text)]
+    if not all(0 <= place < len(options) for place in found):
+        return ()
+    distinct = tuple(sorted(set(found)))
+    return distinct if multiple or len(distinct) == 1 else ()
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the places that a text of nothing but numbers names."""
+    plain = _KEYCAP.sub(" ", text.replace(_KEYCAP_TEN, " 10 "))
+    tokens = [token for token in _TOKEN.findall(plain.casefold()) if token not in _JOINING]
+    if not all(token.isdecimal() and len(token) <= len("10") for token in tokens):
+        return []
+    return [int(token) - 1 for token in tokens]
+
+
+def _normal(text: str) -> str:
+    """Return the words of a text in one spelling, without punctuation around them."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    words = " ".join(folded.split()).strip(".,;:!?()[]\"'“”„«»… ")
+    return words or folded.strip()
+
+
+class Meaning(Enum):
+    """Meaning of an answer to a yes-or-no question."""
+
+    YES = "yes"
+    ALWAYS = "always"
+    """Yes, now and for later calls."""
+    NO = "no"
+    UNCLEAR = "unclear"
+    OTHER = "other"
+    """Not an answer."""
+
+
+def meaning_of(text: str) -> Meaning:
+    """Return the meaning of a text as an answer to a yes-or-no question."""
+    if len(text) > MAX_CHARACTERS:
+        return Meaning.OTHER
+    words = tuple(_words(text))
+    if not words:
+        # `?` and `...` refer to the last message.
+        return Meaning.UNCLEAR if text.strip() else Meaning.OTHER
+    said = {_KNOWN.get(phrase, "") for phrase in _phrases_in(words)} - {"polite"}
+    if said == {"yes", "always"}:
+        return Meaning.ALWAYS
+    if said and said <= {"yes", "always", "no", "unsure"}:
+        return Meaning(said.pop()) if said in _CLEAR else Meaning.UNCLEAR
+    return Meaning.UNCLEAR if words[0] in _FIRST_WORDS else Meaning.OTHER
+
+
+def _phrases_in(words: _Phrase) -> Iterator[_Phrase]:
+    """Yield known phrases, the longest that fits first, and words that are in none."""
+    while words:
+        sizes = range(min(MAX_WORDS_OF_A_PHRASE, len(words)), 1, -1)
+        size = next((size for size in sizes if words[:size] in _KNOWN), 1)
+        yield words[:size]
+        words = words[size:]
+
+
+def _words(text: str) -> Iterator[str]:
+    """Yield words and emoji in one spelling, without punctuation."""
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    word = ""
+    for character in plain.replace(_CURVED_APOSTROPHE, _APOSTROPHE):
+        kind = unicodedata.category(character)
+        if ord(character) in _IGNORED:
+            continue
+        if kind[0] in "LMN" or (character == _APOSTROPHE and word):
+            word += character
+            continue
+        if word:
+            yield word.rstrip(_APOSTROPHE)
+        word = ""
+        if kind == "So":
+            yield character
+    if word:
+        yield word.rstrip(_APOSTROPHE)
+
+
+def _known() -> dict[_Phrase, str]:
+    """Return the kind of each phrase: yes, always, no, unsure or polite."""
+    return {
+        tuple(_words(phrase)): kind
+        for language in _LANGUAGES.values()
+        for kind, phrases in language.items()
+        if kind != "begins"
+        for phrase in phrases
+    }
+
+
+def _first_words() -> frozenset[str]:
+    return frozenset(
+        word
+        for language in _LANGUAGES.values()
+        for phrase in language.get("begins", ())
+        for word in _words(phrase)
+    )
+
+
+# Read at the start: a turn must not depend on a file that can be opened.
+_LANGUAGES: Final[dict[str, dict[str, list[str]]]] = tomllib.loads(
+    resources.files(__package__).joinpath(PHRASES).read_text("utf-8")
+)
+_KNOWN: Final = _known()
+_FIRST_WORDS: Final = _first_words()

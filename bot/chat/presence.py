@@ -1,0 +1,241 @@
+"""Signs of life in a chat: typing, a reaction at once, a read receipt.
+
+They are given in the background, within bounds, and without retries: failures are logged, and signs
+above the bound are dropped. One task gives the signs of typing in a chat, so they keep their order.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from bot.errors import SignalError
+from bot.observability.metrics import FIRST_SIGN_SECONDS
+from bot.signal.messenger import Messenger
+from conversation_store.models import ChatId
+
+log = structlog.get_logger()
+
+TYPING_REFRESH_SECONDS: Final = 10.0
+"""Phones show typing for 15 seconds."""
+
+TYPING_AGAIN_SECONDS: Final = 1.0
+"""How long after a message of the bot typing is shown again: the next may be the answer."""
+
+OVERTAKING_SECONDS: Final = 1.0
+"""An answer sent so soon after a sign of typing may be at the phone before it."""
+
+SIGN_SECONDS: Final = 5.0
+"""A sign that takes longer comes too late."""
+
+MAX_IN_FLIGHT: Final = 32
+"""Signs that are being given at the same time; further ones are not."""
+
+MAX_CHATS: Final = 1_024
+"""Chats with visible typing; above this, only a turn shows it, not a message alone."""
+
+MAX_UNSIGNED_CHATS: Final = 20_000
+MAX_UNSIGNED: Final = 100
+"""Chats, and messages of one chat, whose time until the first sign is measured at once."""
+
+
+@dataclass(slots=True)
+class TypingTurn:
+    """A turn that typing is shown for.
+
+    Attributes:
+        answered: its last words are sent, which ends the typing on phones by itself.
+    """
+
+    answered: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Typing:
+    """Typing in a chat.
+
+    Attributes:
+        turns: how many turns want it.
+        visible: phones show it; the bot's next message ends that.
+        answered: the last turn that left had sent its answer.
+        left_at: when that was, by the loop's clock.
+        gone: the last turn has left.
+        news: a message was sent, or the last turn has left.
+    """
+
+    turns: int = 0
+    visible: bool = False
+    answered: bool = False
+    left_at: float = 0.0
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def enter(self) -> None:
+        self.turns += 1
+        self.gone.clear()
+
+    def leave(self, *, answered: bool) -> None:
+        self.turns -= 1
+        self.answered = answered
+        self.left_at = asyncio.get_running_loop().time()
+        if not self.turns:
+            self.gone.set()
+        if answered or not self.turns:
+            self.visible = False
+            self.news.set()
+
+    async def next_sign(self) -> None:
+        """Wait until typing is to be shown again, or the last turn has left."""
+        await _until(self.news, TYPING_REFRESH_SECONDS)
+        if self.news.is_set():
+            self.news.clear()
+            await _until(self.gone, TYPING_AGAIN_SECONDS)
+
+    def is_to_be_taken_back(self, shown_at: float) -> bool:
+        """Whether phones may go on showing what they were shown last."""
+        overtaken = self.left_at - shown_at < OVERTAKING_SECONDS
+        return self.gone.is_set() and (overtaken or not self.answered)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Presence:
+    """Shows people that the bot has received their messages.
+
+    Attributes:
+        ack_reaction: the emoji that every message gets at once; may be changed at any time.
+        read_receipts: whether to mark messages as read; may be changed at any time.
+    """
+
+    messenger: Messenger
+    _: KW_ONLY
+    may_write: Callable[[ChatId], Awaitable[bool]]
+    ack_reaction: str | None
+    read_receipts: bool
+    tasks: asyncio.TaskGroup
+    clock: Callable[[], float] = time.time
+    _running: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _typing: dict[ChatId, _Typing] = field(default_factory=dict, init=False)
+    _unsigned: dict[ChatId, list[int]] = field(default_factory=dict, init=False)
+    _in_flight: int = field(default=0, init=False)
+    _cancelled: bool = field(default=False, init=False)
+
+    def noticed(self, chat: ChatId, author: str, timestamp: int, *, received_at: int) -> None:
+        """Start the signs for a message that will be answered; times are in ms."""
+        if chat in self._unsigned or len(self._unsigned) < MAX_UNSIGNED_CHATS:
+            unsigned = self._unsigned.setdefault(chat, [])
+            if len(unsigned) < MAX_UNSIGNED:
+                unsigned.append(received_at)
+        if chat in self._typing and self._typing[chat].visible:
+            self._is_signed(chat)
+        if chat not in self._typing and len(self._typing) < MAX_CHATS:
+            self._begin_typing(chat)
+        if self.ack_reaction is not None or self.read_receipts:
+            self._start(self._acknowledge(chat, author, timestamp))
+
+    @asynccontextmanager
+    async def typing(self, chat: ChatId) -> AsyncIterator[TypingTurn]:
+        """Show typing in a chat, from now until this is left.
+
+        Turns of the same chat count as one. Set `answered` on the yielded turn once its answer is
+        sent; otherwise typing is taken back.
+        """
+        typing = self._typing.get(chat) or self._begin_typing(chat)
+        typing.enter()
+        turn = TypingTurn()
+        try:
+            yield turn
+        finally:
+            typing.leave(answered=turn.answered)
+            if turn.answered:
+                self._is_signed(chat)
+
+    def message_sent(self, chat: ChatId) -> None:
+        """Show typing again soon in a chat whose turn goes on: a message has ended it on phones."""
+        self._is_signed(chat)
+        if chat in self._typing:
+            self._typing[chat].visible = False
+            self._typing[chat].news.set()
+
+    def cancel(self) -> None:
+        """Give up the signs that are being given, and give no more."""
+        self._cancelled = True
+        for task in self._running:
+            task.cancel()
+
+    def _begin_typing(self, chat: ChatId) -> _Typing:
+        typing = self._typing[chat] = _Typing()
+        self._start(self._keep_typing(chat, typing))
+        return typing
+
+    def _start(self, signs: Coroutine[Any, Any, None]) -> None:
+        if self._cancelled:
+            signs.close()
+            return
+        task = self.tasks.create_task(signs)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _keep_typing(self, chat: ChatId, typing: _Typing) -> None:
+        """Show typing as long as turns want it; without any, phones forget it by themselves."""
+        clock = asyncio.get_running_loop().time
+        try:
+            while True:
+                show = self.messenger.show_typing
+                typing.visible = await self._give(chat, partial(show, chat))
+                if typing.visible:
+                    self._is_signed(chat)
+                shown_at = clock()
+                await typing.next_sign()
+                if typing.is_to_be_taken_back(shown_at):
+                    await self._give(chat, partial(show, chat, stop=True))
+                if not typing.turns:
+                    return
+        finally:
+            del self._typing[chat]
+
+    async def _acknowledge(self, chat: ChatId, author: str, timestamp: int) -> None:
+        react, mark_read = self.messenger.react, self.messenger.mark_read
+        if self.ack_reaction is not None:
+            sign = partial(react, chat, self.ack_reaction, author=author, timestamp=timestamp)
+            if await self._give(chat, sign):
+                self._is_signed(chat)
+        # Only the author sees this, so it needs no right to write.
+        if self.read_receipts and await self._give(None, partial(mark_read, author, [timestamp])):
+            self._is_signed(chat)
+
+    def _is_signed(self, chat: ChatId) -> None:
+        """Observe how long the messages of a chat have waited for their first sign."""
+        for received_at in self._unsigned.pop(chat, ()):
+            FIRST_SIGN_SECONDS.observe(max(0.0, self.clock() - received_at / 1_000))
+
+    async def _give(self, chat: ChatId | None, sign: Callable[[], Awaitable[None]]) -> bool:
+        """Give a sign if there is room for it and the bot may write there; log failures.
+
+        Returns:
+            whether nothing failed.
+        """
+        if self._in_flight >= MAX_IN_FLIGHT:
+            log.debug("presence.no_room")
+            return False
+        self._in_flight += 1
+        try:
+            async with asyncio.timeout(SIGN_SECONDS):
+                if chat is None or await self.may_write(chat):
+                    await sign()
+        except (SignalError, TimeoutError) as error:
+            log.info("presence.not_shown", reason=type(error).__name__)
+            return False
+        finally:
+            self._in_flight -= 1
+        return True
+
+
+async def _until(news: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await news.wait()

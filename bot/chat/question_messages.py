@@ -1,0 +1,184 @@
+"""Words to people about a question, and the question as Signal messages that show all of it.
+
+A short question is one message, a longer one up to `MAX_MESSAGES` numbered messages, and an even
+longer one a text file. The last message says how to answer. A divided line has `⟨goes on⟩` at the
+end of one message and at the beginning of the next. So no value looks like another argument at the
+beginning of a message. A question's own text cannot contain the mark (`tools.display`).
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from bot.signal.formatting import MAX_PART_BYTES
+from bot.signal.messenger import Poll
+from conversation_store.models import (
+    Attachment,
+    ChatId,
+    QuestionKind,
+    QuestionTerms,
+    StyledText,
+    StyleRange,
+)
+from tools.display import visible
+from tools.people import Choice
+
+MAX_MESSAGES: Final = 5
+FILE_NAME: Final = "question.txt"
+GOES_ON: Final = "⟨goes on⟩"
+
+IN_A_FILE: Final = (
+    "Run {tool}? What it is called with is too long for messages. All of it is in the file: please"
+    " read it to its end before you answer."
+)
+ABOUT_MARKS: Final = "(What stands between ⟨ and ⟩ a phone would hide or show elsewhere.)\n"
+
+MAX_POLL_CHARACTERS: Final = 100
+"""Phones' limit for a poll's question and for each option."""
+
+GRANT_DAYS: Final = 30
+HOW_TO_ANSWER: Final = (
+    "👍 this message or reply “yes” to allow it, 👎 or “no” to refuse."
+    " No answer within {minutes} is a no."
+)
+HOW_TO_ALLOW: Final = (
+    "♾️ or “always” allows {what} in this chat for {days} days without asking;"
+    " !grants takes it back."
+)
+ADMIN_NEEDED: Final = "Only an admin of the bot can allow this."
+
+HOW_TO_CHOOSE: Final = (
+    "Reply to this message with a number, or in your own words. I wait for a day."
+)
+HOW_TO_CHOOSE_SEVERAL: Final = (
+    "Reply to this message with one or several numbers, such as “1, 3”, or in your own words."
+    " I wait for a day."
+)
+HOW_TO_WRITE: Final = "Reply to this message in your own words. I wait for a day."
+HOW_TO_DECIDE: Final = (
+    "This is my plan. 👍 this message or reply “yes”, and I carry it out; 👎 or “no”, and I drop"
+    " it; or reply with what to change. I wait for a day."
+)
+
+NOT_YOURS: Final = "Only the person this is for, or an admin of the bot, can answer that question."
+NOT_COUNTED: Final = "Only admins of the bot can allow this; your yes does not count."
+TOO_LATE: Final = "That question has been answered already."
+YES_OR_NO: Final = "Please answer the question with “yes” or “no”."
+YES_NO_OR_CHANGES: Final = "Please reply to my plan with “yes”, “no” or what to change."
+WHICH: Final = (
+    "More than one of my questions is open, and your answer fits several. Please reply to the one"
+    " that you mean."
+)
+REMINDER: Final = (
+    "I am waiting for your 👍 or 👎 on my question above; then I will read this message."
+)
+STILL_OPEN: Final = (
+    "My question above is still open; if this was your answer, please send it as a reply to the"
+    " question."
+)
+
+_NUMBER_BYTES: Final = len(f"❓ ({MAX_MESSAGES}/{MAX_MESSAGES})\n".encode())
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionMessage:
+    """Message of a question."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+    styles: tuple[StyleRange, ...] = ()
+
+
+def how_to_answer(terms: QuestionTerms, *, minutes: float) -> list[str]:
+    """Return the sentences at the end of a question: how to answer it.
+
+    Args:
+        minutes: until silence about a call counts as no.
+    """
+    if terms.kind is QuestionKind.PLAN:
+        return [HOW_TO_DECIDE]
+    if terms.kind is QuestionKind.CHOICE:
+        how = HOW_TO_CHOOSE_SEVERAL if terms.multiple else HOW_TO_CHOOSE
+        return [how if terms.options else HOW_TO_WRITE]
+    said = [HOW_TO_ANSWER.format(minutes=f"{minutes:g} minutes")]
+    if terms.covers:
+        said.append(HOW_TO_ALLOW.format(what=visible(", ".join(terms.covers)), days=GRANT_DAYS))
+    if terms.needs_admin:
+        said.append(ADMIN_NEEDED)
+    return said
+
+
+def poll_of(chat: ChatId, choice: Choice) -> Poll | None:
+    """Return a question as a poll; None where phones show none: only groups have polls."""
+    texts = (choice.question, *choice.options)
+    fits = all(len(text) <= MAX_POLL_CHARACTERS and "\n" not in text for text in texts)
+    if not (chat.is_group and choice.options and fits):
+        return None
+    return Poll(choice.question, choice.options, choice.multiple)
+
+
+def question_messages(tool: str, question: str, how_to_answer: str) -> tuple[QuestionMessage, ...]:
+    """Return the messages that show a question whole; the last one is to be answered.
+
+    Args:
+        question: the call in words, with nothing hidden.
+    """
+    ending = f"\n\n{ABOUT_MARKS if '⟨' in question else ''}{how_to_answer}"
+    room = MAX_PART_BYTES - _NUMBER_BYTES - _size(ending)
+    parts = _divided(question, room)
+    match parts:
+        case [alone]:
+            return (QuestionMessage(f"❓ {alone}{ending}"),)
+        case [*first, last] if len(parts) <= MAX_MESSAGES:
+            texts = (*first, f"{last}{ending}")
+            numbered = (
+                f"❓ ({number}/{len(parts)})\n{text}" for number, text in enumerate(texts, start=1)
+            )
+            return tuple(map(QuestionMessage, numbered))
+    # Some programs take a text for Latin-1 unless it begins with a byte order mark.
+    file = Attachment(FILE_NAME, "text/plain", question.encode("utf-8-sig"))
+    return (QuestionMessage(f"❓ {IN_A_FILE.format(tool=tool)}\n\n{how_to_answer}", (file,)),)
+
+
+def styled_messages(parts: Sequence[StyledText], how_to_answer: str) -> tuple[QuestionMessage, ...]:
+    """Return the messages that show a styled text; the last one is to be answered.
+
+    Args:
+        parts: each fits into one message.
+    """
+    messages = [QuestionMessage(part.text, styles=tuple(part.styles)) for part in parts]
+    last = f"{messages[-1].text}\n\n{how_to_answer}" if messages else how_to_answer
+    if messages and _size(last) <= MAX_PART_BYTES:
+        return (*messages[:-1], replace(messages[-1], text=last))
+    return (*messages, QuestionMessage(how_to_answer))
+
+
+def _divided(text: str, room: int) -> list[str]:
+    """Divide a text into parts of so many bytes; more than `MAX_MESSAGES` are not counted."""
+    parts: list[str] = []
+    while _size(text) > room and len(parts) < MAX_MESSAGES:
+        fitting = text.encode()[: room - _size(GOES_ON)].decode(errors="ignore")
+        line_end = fitting.rfind("\n")
+        if line_end >= len(fitting) // 2:
+            parts.append(text[:line_end])
+            text = text[line_end + 1 :]
+        else:
+            end = _safe_end(text, len(fitting))
+            parts.append(f"{text[:end]}{GOES_ON}")
+            text = f"{GOES_ON}{text[end:]}"
+    return [*parts, text]
+
+
+def _safe_end(text: str, end: int) -> int:
+    """Return an index at or before `end` outside marks and not before a combining character."""
+    mark = text.rfind("⟨", 0, end)
+    if mark > text.rfind("⟩", 0, end):
+        return mark
+    while unicodedata.category(text[end]).startswith("M"):
+        end -= 1
+    return end
+
+
+def _size(text: str) -> int:
+    return len(text.encode())

@@ -1,0 +1,95 @@
+"""Replies without the model: commands, and sentences about messages that cannot be answered."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bot.chat.access import TokenBudget
+from bot.chat.door import author_of
+from bot.commands.base import UNKNOWN_COMMAND, Allowed, Command, CommandContext, Reply, never
+from bot.commands.models import retry
+from bot.commands.parts import ChatTurns, Parts
+from bot.commands.questions import plan
+from conversation_store.models import AcceptedMessage, ReceivedKind, ReceivedMessage
+
+COMMAND: Final = re.compile(r"!([a-z][\w-]*)$", re.IGNORECASE)
+
+NO_WORDS: Final = "Yes? Write what you want to know in the same message."
+DISAPPEARED: Final = (
+    "Your message disappeared before I could answer it. Please send it again if you still need it."
+)
+
+
+async def _unknown(_: CommandContext) -> Reply:
+    return Reply(UNKNOWN_COMMAND)
+
+
+UNKNOWN: Final = Command("", "", Allowed.EVERYONE, never, _unknown)
+"""Any command that the bot does not have."""
+
+
+def parse_command(text: str, commands: Mapping[str, Command]) -> tuple[Command, str] | None:
+    """Return the command in a text and its argument; None if the text is for the model."""
+    first, argument = (*text.split(maxsplit=1), "", "")[:2]
+    found = COMMAND.match(first)
+    return (commands.get(found[1].lower(), UNKNOWN), argument.strip()) if found else None
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Replies:
+    """Finds replies at once.
+
+    Attributes:
+        commands: of the bot, by name.
+        parts: the parts that commands use.
+    """
+
+    commands: Mapping[str, Command]
+    parts: Parts
+    budget: TokenBudget
+
+    def command_in(self, message: ReceivedMessage) -> tuple[Command, str] | None:
+        """Return the command in a message and its argument, or None."""
+        if message.kind is ReceivedKind.SCHEDULED:
+            return None
+        return parse_command(message.text, self.commands)
+
+    async def to(
+        self, pieces: Sequence[AcceptedMessage], turns: ChatTurns
+    ) -> tuple[Reply, str] | None:
+        """Return the reply to the messages of a turn, and its outcome; None if the model answers.
+
+        Several messages are always for the model, but the first may be `!retry`.
+
+        Args:
+            turns: of the chat.
+        """
+        accepted, message = pieces[0], pieces[0].message
+        command, argument = self.command_in(message) or (None, "")
+        if command is plan and argument:
+            command = None  # the argument is a question for the model
+        if len(pieces) > 1 and command is not retry:
+            return None
+        reply = None
+        if command is not None:
+            context = CommandContext(
+                chat=message.chat,
+                author=author_of(message),
+                argument=argument,
+                inbox_id=accepted.id,
+                parts=self.parts,
+                turns=turns,
+                listed=tuple(self.commands.values()),
+            )
+            reply = await command.answer(context)
+            if reply.retry is None:
+                return reply, "command"
+        elif message.expires_at is not None and message.expires_at <= self.parts.clock() * 1_000:
+            return Reply(DISAPPEARED), "disappeared"
+        elif not message.text.strip() and not message.files:
+            return Reply(NO_WORDS), "no_words"
+        used_up = None if accepted.begun else await self.budget.refusal(author_of(message))
+        if used_up is not None:
+            return Reply(used_up), "budget"
+        return None if reply is None else (reply, "retry")

@@ -1,0 +1,442 @@
+"""A turn from its first message to its stored answer: what the model is shown, and what it costs.
+
+Every step is on disk before the next one uses it, so a turn that a crash interrupts goes on from
+its last stored step.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
+from typing import Final
+
+from bot.chat.ask import Questions, TurnApproval
+from bot.chat.joining import Joining
+from bot.chat.media import CANNOT_SEE
+from bot.chat.plan import is_accepted
+from bot.chat.progress import Ended, HelperSigns, Progress
+from bot.chat.prompt import Prompt
+from bot.chat.quotes import checked, without_bots_words
+from bot.llm.messages import Completion
+from bot.llm.models import Model, Route
+from bot.observability import metrics
+from bot.signal.events import Person
+from bot.signal.messenger import Sender
+from conversation_store.models import (
+    AcceptedMessage,
+    Attachment,
+    AuditEntry,
+    ChatId,
+    EndedCall,
+    Image,
+    Message,
+    NewExchange,
+    ReceivedMessage,
+    Role,
+    StoredTurn,
+    StyledText,
+    TokenSpend,
+    TokenSum,
+    ToolCall,
+    TurnStatus,
+)
+from conversation_store.store import ConversationStore
+from tools.base import Caller, Heard, Outcome, ToolRequest, ToolResult
+from tools.errors import ToolError
+from tools.settings import FILE_TOOLS
+
+MAX_HELPERS_AT_ONCE: Final = 8
+"""Of one turn; others wait."""
+
+RAN: Final = frozenset({Outcome.OK, Outcome.FAILED, Outcome.TIMEOUT, Outcome.BUG})
+"""Outcomes of calls that ran; only these are shown again after a restart."""
+
+
+class AllowanceUsedUp(Exception):
+    """The person of a turn has used up what may be read and written for them today.
+
+    Attributes:
+        sentence: says so to them.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("a person's allowance is used up")
+        self.sentence = sentence
+
+
+@dataclass(frozen=True, slots=True)
+class TurnParts:
+    """The parts of the bot that every turn works with.
+
+    Attributes:
+        channel: carries progress messages.
+        progress_shown: called with the chat when a progress message was sent.
+        stops: returns the text for a person whose budget is used up, or None. Its second argument
+            returns the tokens that are not stored yet.
+    """
+
+    store: ConversationStore
+    questions: Questions
+    channel: Sender
+    progress_shown: Callable[[ChatId], None]
+    stops: Callable[[Person, Callable[[], int]], Awaitable[str | None]]
+    clock: Callable[[], float]
+
+    def remember_progress(self, chat: ChatId, turn_id: int, timestamp: int) -> None:
+        """Note that the progress message of a turn was sent."""
+        self.progress_shown(chat)
+        self.store.turns.record_progress(turn_id, timestamp)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Costs:
+    """What a turn and its helpers cost; some counts are estimates.
+
+    Attributes:
+        exchanged: exchanges that are not stored yet, where signatures are checked.
+        spent: tokens that are not counted in the store yet.
+    """
+
+    person: str
+    chat: ChatId
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    exchanged: list[NewExchange] = field(default_factory=list)
+    spent: list[TokenSpend] = field(default_factory=list)
+
+    def add(self, model: Model, usage: TokenSum) -> None:
+        """Add the tokens of an answer, or of a request that was cancelled."""
+        self.prompt_tokens += usage.prompt_tokens
+        self.completion_tokens += usage.completion_tokens
+        counts = usage.prompt_tokens, usage.completion_tokens, usage.is_estimated
+        self.spent.append(TokenSpend(self.person, self.chat, model.name, *counts))
+
+    def unstored(self) -> int:
+        """Return how many tokens are not counted in the store yet."""
+        return sum(one.prompt_tokens + one.completion_tokens for one in self.spent)
+
+    def take_exchanged(self) -> tuple[NewExchange, ...]:
+        """Return the exchanges that are not stored yet; whoever takes them stores them."""
+        taken = tuple(self.exchanged)
+        self.exchanged.clear()
+        return taken
+
+    def take_spent(self) -> tuple[TokenSpend, ...]:
+        """Return what is not counted yet; whoever takes it counts it."""
+        taken = tuple(self.spent)
+        self.spent.clear()
+        return taken
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Turn:
+    """A turn: the model's input and output so far, its calls, its costs and its answer.
+
+    Attributes:
+        accepted: the last message that it answers; its calls are made for its author.
+        final_prompt: the prompt, except while the turn plans.
+        history: earlier turns that the model is shown.
+        fleeting: images that are shown and never kept.
+        planning: the prompt until a plan is accepted; None if no plan is needed.
+        joining: takes the messages that join the turn; None if none can.
+        is_retry: it answers a question anew; see `TurnApproval`.
+        most_tokens: after so many it may ask for no more calls; None means no limit.
+        helper: the helper whose turn this is; None for the turn of a person.
+        rounds: how often tools were called.
+        is_cut: the answer ends at the model's limit.
+        answer: the text, as the model wrote it, once it is found.
+        shown: the messages that show it.
+    """
+
+    parts: TurnParts
+    stored: StoredTurn
+    accepted: AcceptedMessage
+    caller: Caller
+    route: Route
+    final_prompt: Prompt
+    history: Sequence[Sequence[Message]] = ()
+    _: KW_ONLY
+    fleeting: InitVar[Sequence[Image]] = ()
+    planning: Prompt | None = None
+    joining: Joining | None = None
+    is_retry: InitVar[bool] = False
+    most_tokens: int | None = None
+    helper: int | None = field(default=None, init=False)
+    began_at: datetime = field(init=False)
+    messages: list[Message] = field(init=False)
+    notices: list[str] = field(init=False)
+    rounds: int = field(init=False)
+    costs: Costs = field(init=False)
+    progress: Progress = field(init=False)
+    signs: Progress | HelperSigns = field(init=False)
+    approval: TurnApproval = field(init=False)
+    helper_places: asyncio.Semaphore = field(init=False)
+    is_cut: bool = field(default=False, init=False)
+    status: TurnStatus = field(default=TurnStatus.FAILED, init=False)
+    answer: str = field(default="", init=False)
+    shown: Sequence[StyledText] = field(default=(), init=False)
+    _shown_calls: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self, fleeting: Sequence[Image], is_retry: bool) -> None:
+        self.began_at = datetime.fromtimestamp(self.parts.clock(), UTC)
+        asked, *rest = self.stored.messages
+        self.messages = [replace(asked, images=(*asked.images, *fleeting)), *rest]
+        self.notices = list(self.stored.notices)
+        self.rounds = sum(bool(message.tool_calls) for message in self.messages)
+        self.costs = Costs(self.person.aci, self.chat)
+        self.progress = self.signs = Progress(
+            self.parts.channel,
+            self.chat,
+            self.stored.progress_timestamp,
+            edits=self.stored.progress_edits,
+            # Not a method of the turn: a turn in a reference cycle keeps its history for long.
+            remember=partial(self.parts.remember_progress, self.chat, self.id),
+        )
+        self.approval = TurnApproval(
+            self.parts.questions, self.accepted, self.id, is_retry=is_retry
+        )
+        self.helper_places = asyncio.Semaphore(MAX_HELPERS_AT_ONCE)
+
+    @property
+    def id(self) -> int:
+        """The id of the turn, and of its first message."""
+        return self.stored.id
+
+    @property
+    def person(self) -> Person:
+        """Who wrote what the turn answers, and pays for it."""
+        message = self.accepted.message
+        return Person(message.author, message.author_number)
+
+    @property
+    def chat(self) -> ChatId:
+        """Where the turn happens."""
+        return self.accepted.message.chat
+
+    # The model's input -----------------------------------------------------------------------
+
+    @property
+    def _is_planning(self) -> bool:
+        return self.planning is not None and not is_accepted(self.messages)
+
+    @property
+    def prompt(self) -> Prompt:
+        """How the turn is put before a model now."""
+        return self.planning if self.planning and self._is_planning else self.final_prompt
+
+    @property
+    def confined_caller(self) -> Caller:
+        """The caller of the turn with the tools that exist for it now."""
+        if not self._is_planning:
+            return self.caller
+        return replace(self.caller, tools=frozenset(tool.name for tool in self.prompt.tools))
+
+    @property
+    def heard(self) -> Heard:
+        """What the model has been told so far."""
+        return heard_in([*chain.from_iterable(self.history), *self.messages])
+
+    async def join(self) -> None:
+        """Add the person's messages that have come in the meantime, once they are stored."""
+        pieces = () if self.joining is None else self.joining.take()
+        if not pieces:
+            return
+        store = self.parts.store
+        messages = await checked_messages(store, pieces)
+        content = self.final_prompt.user_content(messages, self.route.model.traits)
+        # If one was deleted in the meantime, none is added: the turn is told to start again.
+        if await store.turns.hear(self.id, pieces, content):
+            self.messages.append(Message(Role.USER, content))
+
+    def note_unseen(self) -> None:
+        """Say that the model saw no images, where one came with the message."""
+        shown = any(message.images for message in self.messages)
+        if shown and CANNOT_SEE not in self.notices:
+            self.notices.append(CANNOT_SEE)
+
+    # Costs -----------------------------------------------------------------------------------
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether it may ask for no more calls, however many it has asked for."""
+        used = self.costs.prompt_tokens + self.costs.completion_tokens
+        return self.most_tokens is not None and used >= self.most_tokens
+
+    async def check_allowance(self) -> None:
+        """Make sure that a model may be asked, and what it asks for be done.
+
+        Raises:
+            AllowanceUsedUp: by all that the person has asked today, this turn included.
+        """
+        if (sentence := await self.parts.stops(self.person, self.costs.unstored)) is not None:
+            raise AllowanceUsedUp(sentence)
+
+    def count(self, model: Model, completion: Completion) -> None:
+        """Add what an answer cost, and what is to be checked of it."""
+        for one in (*completion.earlier, completion):
+            if model.signs:
+                self.costs.exchanged.append(_exchange(model, one))
+            self.count_tokens(model, one.usage or TokenSum(0, 0))
+
+    def count_tokens(self, model: Model, usage: TokenSum) -> None:
+        """Add the tokens of an answer, or of a request that was cancelled."""
+        self.costs.add(model, usage)
+
+    # Calls -----------------------------------------------------------------------------------
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """Calls of the last assistant message that have no result yet."""
+        open_ids = {
+            message.tool_call_id
+            for message in self.messages
+            if message.role is Role.TOOL and message.content is None
+        }
+        asked = next((one for one in reversed(self.messages) if one.tool_calls), None)
+        calls = () if asked is None else asked.tool_calls
+        return tuple(call for call in calls if call.id in open_ids)
+
+    async def add_calls(self, assistant: Message) -> None:
+        """Store that the model asks for calls, and add them; no id is used twice."""
+        used = {call.id for message in self.messages for call in message.tool_calls}
+        calls = []
+        for call in assistant.tool_calls:
+            own_id = call.id
+            while own_id in used:
+                own_id = f"{call.id}_{len(used)}"
+            used.add(own_id)
+            calls.append(replace(call, id=own_id))
+        asked = replace(assistant, tool_calls=tuple(calls))
+        self.rounds += 1
+        self.messages.append(asked)
+        self.messages += [Message(Role.TOOL, None, tool_call_id=call.id) for call in calls]
+        self._note_reader(call.name for call in calls)
+        await self.parts.store.turns.record_calls(
+            self.id,
+            asked,
+            self.costs.take_exchanged(),
+            self.costs.take_spent(),
+            helper=self.helper,
+        )
+
+    def _note_reader(self, tools: Iterable[str]) -> None:
+        if not FILE_TOOLS.isdisjoint(tools):
+            self.parts.store.files.note_reader(self.id)
+
+    def show(self, requests: Iterable[ToolRequest]) -> None:
+        """Show in the chat that calls run."""
+        for request in requests:
+            self._shown_calls.add(request.call_id)
+            self.signs.show([request.tool])
+
+    async def starting(self, request: ToolRequest) -> None:
+        """Store that a call that somebody has allowed runs now, and show it."""
+        await self.parts.store.questions.begin(self.id, request.call_id, self.helper)
+        self.show([request])
+
+    async def finished(self, result: ToolResult) -> None:
+        """Store the result and its audit entry in one transaction, count it and show it."""
+        request = result.request
+        # The name comes from the model: only names of real tools may become labels.
+        tool = "unknown" if result.outcome is Outcome.UNKNOWN else request.tool
+        metrics.count_tool_call(tool, result.outcome, result.duration_seconds)
+        entry = AuditEntry(
+            at=int(self.parts.clock() * 1_000),
+            chat=self.chat,
+            author=self.caller.person,
+            turn_id=self.id,
+            tool=tool,
+            arguments_sha256=hashlib.sha256(request.arguments.encode()).hexdigest(),
+            outcome=result.outcome,
+            duration_ms=round(result.duration_seconds * 1000),
+        )
+        self._note_reader([tool])  # files may have come while a person was asked
+        await self.parts.store.turns.record_result(
+            request.call_id,
+            result.content,
+            entry,
+            images=_images_of(result),
+            files=[Attachment(file.name, file.content_type, file.data) for file in result.files],
+            helper=self.helper,
+        )
+        if request.call_id in self._shown_calls:
+            self._shown_calls.remove(request.call_id)
+            self.signs.finished(request.tool, ok=result.outcome is Outcome.OK)
+
+    def close(self, result: ToolResult) -> None:
+        """Give an open call its result; one that waits for a person stays open."""
+        if result.outcome is Outcome.AWAITS_PERSON:
+            return
+        for place, message in enumerate(self.messages):
+            if message.tool_call_id == result.request.call_id and message.content is None:
+                self.messages[place] = replace(
+                    message,
+                    content=result.content,
+                    images=_images_of(result),
+                    failed=result.outcome is not Outcome.OK,
+                )
+
+    async def show_again(self, is_shown: Callable[[str], bool]) -> None:
+        """Show how the calls ended that were made before a restart.
+
+        Args:
+            is_shown: whether calls of a tool are shown at all, by its name.
+        """
+        ended = await self.parts.store.turns.ended_calls(self.id)
+        if self.helper is not None:
+            helper = ended.helpers.get(self.helper)
+            self.signs.show_again(_signs_of(helper.calls if helper else (), is_shown))
+            return
+        self.signs.show_again(_signs_of(ended.calls, is_shown))
+        for helper in ended.helpers.values():
+            if helper.outcome is not None:
+                signs = self.progress.helper(helper.task)
+                signs.show_again(_signs_of(helper.calls, is_shown))
+                signs.ended(ok=helper.outcome == Outcome.OK)
+
+
+def running_turn(running: dict[int, Turn], caller: Caller) -> Turn:
+    """Return the running turn that a call belongs to; ToolError without one."""
+    turn = None if caller.turn is None else running.get(caller.turn)
+    if turn is None:
+        raise ToolError("This works only while a message is being answered.")
+    return turn
+
+
+async def checked_messages(
+    store: ConversationStore, pieces: Sequence[AcceptedMessage]
+) -> list[ReceivedMessage]:
+    """Return messages with what is true of what they quote."""
+    return [await checked(piece.message, store.outbox, store.reminders) for piece in pieces]
+
+
+def heard_in(told: Sequence[Message]) -> Heard:
+    """Return what a model has been told, by whom it was said."""
+    return Heard(
+        people=[without_bots_words(one.content or "") for one in told if one.role is Role.USER],
+        results=[one.content or "" for one in told if one.role is Role.TOOL],
+    )
+
+
+def _signs_of(ended: Iterable[EndedCall], is_shown: Callable[[str], bool]) -> Ended:
+    return [
+        (call.tool, call.outcome == Outcome.OK)
+        for call in ended
+        if call.outcome in RAN and is_shown(call.tool)
+    ]
+
+
+def _images_of(result: ToolResult) -> tuple[Image, ...]:
+    """Return what the model is shown of a result, as it is kept."""
+    return tuple(Image(image.content_type, image.data) for image in result.images)
+
+
+def _exchange(model: Model, completion: Completion) -> NewExchange:
+    """Return the hashes of an exchange; one without a name is counted and cannot be checked."""
+    known = completion.exchange
+    if known is None:
+        return NewExchange("", "", "", model.name)
+    return NewExchange(known.completion_id, known.request_sha256, known.response_sha256, model.name)

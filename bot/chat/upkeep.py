@@ -1,0 +1,203 @@
+"""Background work: hold messages while the disk is full, expire messages, delete files, tidy up.
+
+While the store refuses writes, messages stay on Signal's server, where no crash of this machine can
+lose them. Writers to the store wait until it recovers (`conversation_store.database`).
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Final
+
+import structlog
+
+from bot.chat.inbox import delete_from
+from bot.errors import SignalError
+from bot.observability import metrics
+from bot.signal.events import IncomingMessage
+from bot.signal.messenger import Messenger
+from conversation_store.errors import StoreFailed
+from conversation_store.files import FileStore
+from conversation_store.models import AcceptedMessage, ReceivedFile, ReceivedMessage
+from conversation_store.store import ConversationStore
+from conversation_store.upkeep import StoreUpkeep
+from tools.workspace.workspaces import Workspaces
+
+log = structlog.get_logger()
+
+MAX_WAIT_SECONDS: Final = 60.0
+"""Longest delay until the bot notices that the clock was set or the machine slept."""
+
+MIN_WAIT_SECONDS: Final = 0.5
+"""Shortest pause between two looks."""
+
+DISCARD_SECONDS: Final = 10.0
+
+MAX_WAITING: Final = 50_000
+"""Files that wait to be deleted; when full, the oldest stay on the Signal side."""
+
+AGAIN_SECONDS: Final = 60.0
+"""After this time, the bot tries again to delete files that it could not delete."""
+
+EVERY_SECONDS: Final = 3_600.0
+DAY_SECONDS: Final = 86_400.0
+
+
+async def hold_while_refused(
+    refusal_other_than: Callable[[str | None], Awaitable[str | None]], messenger: Messenger
+) -> None:
+    """Stop receiving while the store refuses writes, and log why; runs until cancelled."""
+    metrics.STORE_WRITABLE.set(1)
+    while True:
+        refusal = await refusal_other_than(None)
+        metrics.STORE_WRITABLE.set(0)
+        await messenger.hold_receiving()
+        while refusal is not None:
+            log.error("store.refuses", reason=refusal)
+            refusal = await refusal_other_than(refusal)
+        metrics.STORE_WRITABLE.set(1)
+        log.warning("store.takes_again")
+        await messenger.resume_receiving()
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Expiry:
+    """Deletes expired messages at their time.
+
+    A message that still waits for its answer loses its words, and its answer says so. A suspended
+    turn is deleted together with its message.
+    """
+
+    store: ConversationStore
+    _: KW_ONLY
+    clock: Callable[[], float] = time.time
+    _next_at: int | None = field(default=None, init=False)
+    _sooner: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def at(self, when_ms: int) -> None:
+        """Look again at that time, if not before."""
+        if self._next_at is None or when_ms < self._next_at:
+            self._next_at = when_ms
+            self._sooner.set()
+
+    async def run(self, ended: Callable[[AcceptedMessage], None]) -> None:
+        """Delete expired messages until cancelled; raises StoreError.
+
+        Args:
+            ended: called with expired messages whose turn waited for a person.
+        """
+        while True:
+            self._sooner.clear()
+            self._next_at = None
+            expired = await self.store.upkeep.expire(int(self.clock() * 1_000))
+            for accepted in expired.ended:
+                ended(accepted)
+            if expired.next_at is not None:
+                self.at(expired.next_at)
+            self._sooner.clear()
+            await self._until_due()
+
+    async def _until_due(self) -> None:
+        await asyncio.sleep(MIN_WAIT_SECONDS)
+        while (left := self._seconds_left()) > 0:
+            try:
+                async with asyncio.timeout(left):
+                    await self._sooner.wait()
+            except TimeoutError:
+                return
+            self._sooner.clear()
+
+    def _seconds_left(self) -> float:
+        if self._next_at is None:
+            return MAX_WAIT_SECONDS
+        return min(self._next_at / 1_000 - self.clock(), MAX_WAIT_SECONDS)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class FileCleanup:
+    """Deletes files in the background, one after the other."""
+
+    side: Messenger
+    stored: FileStore | None = None
+    workspaces: Workspaces | None = None
+    again_seconds: float = AGAIN_SECONDS
+    _waiting: deque[ReceivedFile] = field(
+        default_factory=lambda: deque(maxlen=MAX_WAITING), init=False
+    )
+    _more: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def files_of(self, *messages: IncomingMessage | ReceivedMessage) -> None:
+        """Delete the files of messages on the Signal side."""
+        self.add(file for message in messages for file in message.files)
+
+    def add(self, files: Iterable[ReceivedFile]) -> None:
+        """Delete files on the Signal side."""
+        self._waiting.extend(files)
+        if self._waiting:
+            self._more.set()
+
+    def look(self) -> None:
+        """Delete files in workspaces whose messages are gone."""
+        self._more.set()
+
+    async def run(self) -> None:
+        """Delete files until cancelled, first those that an earlier process left in workspaces."""
+        self.look()
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            if not await self._delete_from_workspaces():
+                asyncio.get_running_loop().call_later(self.again_seconds, self.look)
+            while self._waiting:
+                await self._discard(self._waiting.popleft())
+
+    async def _delete_from_workspaces(self) -> bool:
+        """Delete files whose messages are gone; return whether none is left."""
+        if self.workspaces is None or self.stored is None:
+            return True
+        left = 0
+        for file in await self.stored.to_delete():
+            if await delete_from(self.workspaces, file):
+                await self.stored.deleted([file])
+            else:
+                left += 1
+        if left:
+            log.warning("file.not_deleted", count=left)
+        return not left
+
+    async def _discard(self, file: ReceivedFile) -> None:
+        try:
+            async with asyncio.timeout(DISCARD_SECONDS):
+                await self.side.discard_file(file)
+        except (SignalError, TimeoutError) as error:
+            log.info("file.not_discarded", reason=type(error).__name__)
+
+
+async def tend(store: StoreUpkeep, clock: Callable[[], float]) -> None:
+    """Purge and shrink the store now and every hour, until cancelled."""
+    while True:
+        await _tend_once(store, int(clock() * 1_000))
+        await asyncio.sleep(EVERY_SECONDS)
+
+
+async def tend_folders(folders: Workspaces, retention_days: int) -> None:
+    """Delete files of chats as old as the store's retention, but at least an hour old."""
+    while True:
+        seconds = max(EVERY_SECONDS, retention_days * DAY_SECONDS)
+        if deleted := await folders.forget_unused(seconds):
+            log.info("workspace.purged", deleted=deleted)
+        await asyncio.sleep(EVERY_SECONDS)
+
+
+async def _tend_once(store: StoreUpkeep, now_ms: int) -> None:
+    if deleted := await store.purge(now_ms):
+        log.info("store.purged", deleted=deleted)
+    if given_back := await store.give_back():
+        log.info("store.shrunk", bytes=given_back)
+    try:
+        if forgotten := await store.forget_before_upgrade(now_ms):
+            log.info("store.copy_deleted", count=forgotten)
+    except StoreFailed as error:
+        log.warning("store.copy_stays", reason=str(error))  # until the next hour

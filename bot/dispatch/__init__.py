@@ -1,1 +1,0 @@
-"""From a received message to its one answer."""

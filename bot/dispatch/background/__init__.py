@@ -1,1 +1,0 @@
-"""What happens on the side: timers, files, storage, the clock, the profile."""

@@ -1,1 +1,0 @@
-"""What goes out: answers and notices, the proof that they arrived, and signs of life."""

@@ -1,0 +1,158 @@
+"""Anthropic's Messages API, which other servers speak too.
+
+Reference: https://platform.claude.com/docs/en/api/messages
+"""
+
+# ruff: noqa: D102 - the docstrings are in bot.llm.api
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx2
+
+from bot.llm import api
+from bot.llm.rearranged import base64_of, system_text
+from bot.llm.refusals import error_inside_answer
+from conversation_store.models import Image, Message, ToolCall
+from tools.schema import Declarations, to_anthropic
+
+VERSION: Final = "2023-06-01"
+MAX_LISTED: Final = 1000
+"""The API's own limit."""
+MAX_TOKENS: Final = 4096
+"""Limit of an answer. The API demands a number, and its oldest models accept no larger one."""
+
+_MARK: Final = {"cache_control": {"type": "ephemeral"}}
+_KINDS: Final = frozenset({"text", "tool_use", "thinking", "redacted_thinking"})
+_COUNTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+class Anthropic(api.BlockApi):
+    """Speaks Anthropic's API; the endpoint's address may end with `/v1`."""
+
+    own_headers = MappingProxyType({"anthropic-version": VERSION})
+    omittable = frozenset({api.Parameter.CACHING})
+
+    def __init__(self, endpoint: api.Endpoint) -> None:
+        base_url = f"{endpoint.base_url.rstrip('/').removesuffix('/v1')}/v1"
+        super().__init__("anthropic", endpoint, base_url, "text/event-stream")
+        self._declarations = Declarations(to_anthropic)
+
+    def key_headers(self, api_key: str) -> Mapping[str, str]:
+        return {"x-api-key": api_key}
+
+    def put(self, asked: api.Asked) -> httpx2.Request:
+        request, messages = asked.request, asked.messages
+        body: api.Block = {"model": self.model, "max_tokens": MAX_TOKENS}
+        if tools := api.declared(request.tools, messages):
+            body["tools"] = list(self._declarations.of(tools))
+            if not (request.may_call and request.tools):
+                body["tool_choice"] = {"type": "none"}
+        if text := system_text(messages):
+            body["system"] = [self.text(text)]
+        body["messages"] = api.Turns(self).of(messages)
+        body["stream"] = True
+        if api.Parameter.CACHING not in asked.omitted:
+            for blocks in (body.get("tools"), body.get("system"), body["messages"][-1]["content"]):
+                if blocks:
+                    blocks[-1] = {**blocks[-1], **_MARK}
+        return self.post("/messages", body)
+
+    def text(self, text: str) -> api.Block:
+        return {"type": "text", "text": text}
+
+    def image(self, image: Image) -> api.Block:
+        source = {"type": "base64", "media_type": image.content_type, "data": base64_of(image)}
+        return {"type": "image", "source": source}
+
+    def call(self, id_: str, name: str, arguments: api.Block, *, is_first: bool) -> api.Block:
+        del is_first
+        return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
+
+    def result(self, id_: str, name: str, message: Message) -> api.Block:
+        del name
+        text = message.content or ""
+        if message.failed and not text.strip():
+            text = api.NOTHING_SAID  # the API refuses an empty error
+        said = [self.text(text)] if text.strip() else []
+        content = [*said, *map(self.image, message.images)] if message.images else text
+        returned = {"content": content} if message.images or said else {}
+        failed = {"is_error": True} if message.failed else {}
+        return {"type": "tool_result", "tool_use_id": id_, **returned, **failed}
+
+    def read(self, answer: api.Answer, event: api.Block) -> None:
+        match event["type"]:
+            case "error":
+                raise error_inside_answer(event.get("error"))
+            case "message_start":
+                message = event.get("message") or {}
+                answer.answered = True
+                answer.completion_id = answer.completion_id or api.label(message.get("id"))
+                answer.model = api.label(message.get("model"))
+                self._end(answer, message, message.get("usage"))
+            case "content_block_start":
+                self._take(answer, event["index"], event["content_block"])
+            case "content_block_delta":
+                self._continue(answer, event["index"], event["delta"])
+            case "message_delta":
+                self._end(answer, event.get("delta") or {}, event.get("usage"))
+            case "message_stop":
+                answer.done = True
+
+    def _take(self, answer: api.Answer, place: object, said: api.Block) -> None:
+        if said["type"] not in _KINDS:
+            return
+        begun: api.Block = {
+            key: said[key] for key in ("type", "id", "name", "input") if key in said
+        }
+        block = answer.begin(begun, place)
+        self._continue(answer, place, said)
+        if said["type"] == "redacted_thinking":
+            answer.keep(block, "data", said["data"])
+
+    def _continue(self, answer: api.Answer, place: object, delta: api.Block) -> None:
+        block = answer.blocks.get(place)
+        if block is None:
+            return
+        for key in ("text", "partial_json"):
+            if piece := delta.get(key):
+                answer.add(block, key, piece)
+        for key in ("thinking", "signature"):
+            if piece := delta.get(key):
+                answer.keep(block, key, piece)
+
+    def _end(self, answer: api.Answer, end: api.Block, counts: object) -> None:
+        answer.end(end.get("stop_reason"))
+        if isinstance(counts, dict):  # counts continue those of earlier events
+            answer.memo |= {key: one for key, one in counts.items() if one is not None}
+            prompt = [answer.memo.get(key) for key in _COUNTS]
+            answer.usage = api.usage_of(prompt, [answer.memo.get("output_tokens")])
+
+    def said(self, block: api.Block) -> str:
+        return super().said(block) if block["type"] == "text" else ""
+
+    def called(self, block: api.Block) -> ToolCall | None:
+        if block["type"] != "tool_use" or not api.label(block.get("name")):
+            return None
+        whole = api.as_json(block["input"]) if block.get("input") else ""
+        arguments = block.get("partial_json") or whole
+        return ToolCall(api.label(block.get("id")), api.label(block["name"]), arguments)
+
+    def wants_back(self, block: api.Block) -> bool:
+        return bool(block.get("signature") or block.get("data"))
+
+    def listing(self) -> api.Question[Sequence[api.ListedModel]]:
+        request = self.get(f"/models?limit={MAX_LISTED}")
+        return request, lambda body: [_listed(entry) for entry in body["data"]]
+
+    def lookup(self) -> api.Question[api.ListedModel | None]:
+        return self.get(f"/models/{quote(self.model, safe='')}"), _listed
+
+
+def _listed(entry: api.Block) -> api.ListedModel:
+    support: Any = entry
+    for key in ("capabilities", "image_input", "supported"):
+        support = support.get(key) if isinstance(support, dict) else None
+    return api.ListedModel(str(entry["id"]), support if isinstance(support, bool) else None)

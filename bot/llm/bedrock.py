@@ -1,0 +1,357 @@
+"""Amazon Bedrock's Converse API, with one of its own keys or with an AWS account's signature.
+
+References:
+https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html
+https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+https://smithy.io/2.0/aws/amazon-eventstream.html
+"""
+
+# ruff: noqa: D102 - the docstrings are in bot.llm.api
+
+import hashlib
+import hmac
+import json
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import httpx2
+
+from bot.llm import api
+from bot.llm.errors import LlmBroken
+from bot.llm.framing import MAX_LINE_BYTES, MAX_STREAM_BYTES, TOO_LONG, Event, Framing
+from bot.llm.rearranged import base64_of, system_text
+from bot.llm.refusals import error_inside_answer
+from conversation_store.models import Image, Message, ToolCall
+from tools.base import ToolSpec
+from tools.schema import Declarations, to_anthropic
+
+PROBE: Final = {
+    "messages": [{"role": "user", "content": [{"text": "Hi"}]}],
+    "inferenceConfig": {"maxTokens": 1},
+}
+"""Asks for a single token.
+
+Another service lists the models, and its permissions are separate. An answer to this question shows
+that address, key and model are right.
+"""
+MAX_MESSAGE_BYTES: Final = MAX_LINE_BYTES
+
+_CACHE_POINT: Final = {"cachePoint": {"type": "default"}}
+_TOP_OF_SCHEMA: Final = ("type", "properties", "required")
+_PROMPT_COUNTS: Final = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """An AWS account's credentials, and the region that they sign for."""
+
+    region: str
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Bedrock(api.BlockApi):
+    """Speaks with Bedrock.
+
+    Args:
+        endpoint: its key is one of Bedrock's own.
+        credentials: of an AWS account, in place of such a key.
+    """
+
+    omittable = frozenset({api.Parameter.STREAM, api.Parameter.CACHING})
+
+    def __init__(
+        self,
+        endpoint: api.Endpoint,
+        credentials: Credentials | None = None,
+        *,
+        clock: Callable[[], datetime] = _now,
+    ) -> None:
+        self._credentials = credentials
+        self._clock = clock
+        self._declarations = Declarations(declaration)
+        base_url = f"{endpoint.base_url.rstrip('/')}/model/{quote(endpoint.model, safe='')}"
+        super().__init__("bedrock", endpoint, base_url, "application/vnd.amazon.eventstream")
+
+    def key_headers(self, api_key: str) -> Mapping[str, str]:
+        return super().key_headers(api_key) if self._credentials is None else {}
+
+    def post(self, path: str, body: Mapping[str, object]) -> httpx2.Request:
+        url, sent = f"{self.base_url}{path}", api.dumped(body)
+        headers: Mapping[str, str] = self.headers
+        if self._credentials is not None:
+            headers = signed(url, headers, sent, self._credentials, self._clock())
+        return api.http(url, headers, sent)
+
+    def put(self, asked: api.Asked) -> httpx2.Request:
+        """Return the request.
+
+        The request sets no limit of tokens, because each model refuses numbers above its own.
+        The API cannot forbid calls: then no tool is offered, but those of earlier calls have to be
+        declared.
+        """
+        request, messages = asked.request, asked.messages
+        body: api.Block = {"messages": api.Turns(self).of(messages)}
+        cached = [body["messages"][-1]["content"]]
+        if text := system_text(messages):
+            body["system"] = [{"text": text}]
+            cached.append(body["system"])
+        if tools := api.declared(request.tools if request.may_call else (), messages):
+            body["toolConfig"] = {"tools": list(self._declarations.of(tools))}
+            if "claude" in self.model:  # Nova refuses the mark here
+                cached.append(body["toolConfig"]["tools"])
+        if api.Parameter.CACHING not in asked.omitted:
+            for blocks in cached:
+                blocks.append(_CACHE_POINT)
+        is_stream = api.Parameter.STREAM not in asked.omitted
+        return self.post("/converse-stream" if is_stream else "/converse", body)
+
+    def text(self, text: str) -> api.Block:
+        return {"text": text}
+
+    def image(self, image: Image) -> api.Block:
+        kind = image.content_type.partition("/")[2]
+        return {"image": {"format": kind, "source": {"bytes": base64_of(image)}}}
+
+    def call(self, id_: str, name: str, arguments: api.Block, *, is_first: bool) -> api.Block:
+        del is_first
+        return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
+
+    def result(self, id_: str, name: str, message: Message) -> api.Block:
+        del name
+        text = message.content or ""
+        said = self.text(text if text.strip() else api.NOTHING_SAID)
+        content = [said, *map(self.image, message.images)]
+        takes_status = "claude" in self.model or "nova" in self.model
+        failed = {"status": "error"} if message.failed and takes_status else {}
+        return {"toolResult": {"toolUseId": id_, "content": content, **failed}}
+
+    def framing(self) -> Framing:
+        return EventStream()
+
+    def read(self, answer: api.Answer, event: api.Block) -> None:
+        if "exception" in event:
+            said, kind = event["exception"]["said"], event["exception"]["type"]
+            message = said.get("message") if isinstance(said, dict) else None
+            raise error_inside_answer({"type": kind, "message": message})
+        answer.answered = answer.answered or "messageStart" in event
+        for key, member in (("contentBlockStart", "start"), ("contentBlockDelta", "delta")):
+            if (piece := event.get(key)) is not None:
+                self._take(answer, piece["contentBlockIndex"], piece.get(member) or {})
+        if (stop := event.get("messageStop")) is not None:
+            answer.end(stop.get("stopReason") or "end_turn")
+        if (metadata := event.get("metadata")) is not None:
+            self._count(answer, metadata.get("usage"))
+            answer.done = bool(answer.finish)
+        if "output" in event:
+            for place, block in enumerate(api.few(event["output"]["message"]["content"])):
+                self._take(answer, place, block)
+            answer.end(event.get("stopReason") or "end_turn")
+            self._count(answer, event.get("usage"))
+            answer.answered = answer.done = True
+
+    def _take(self, answer: api.Answer, place: int, piece: api.Block) -> None:
+        if not piece.keys() & {"text", "toolUse", "reasoningContent"}:
+            return
+        block = answer.blocks.get(place)
+        if block is None:
+            block = answer.begin({}, place)
+        if text := piece.get("text"):
+            answer.add(block, "text", text)
+        if call := piece.get("toolUse"):
+            begun = block.setdefault("toolUse", {})
+            for key in ("toolUseId", "name"):
+                begun[key] = begun.get(key) or api.label(call.get(key))
+            if arguments := call.get("input"):
+                answer.add(begun, "input", api.as_json(arguments))
+        if thought := piece.get("reasoningContent"):
+            self._take_thought(answer, block.setdefault("reasoningContent", {}), thought)
+
+    def _take_thought(self, answer: api.Answer, begun: api.Block, thought: api.Block) -> None:
+        if sealed := thought.get("redactedContent"):
+            answer.keep(begun, "redactedContent", sealed)
+            return
+        said = thought.get("reasoningText") or thought  # only whole blocks have that member
+        for key in ("text", "signature"):
+            if piece := said.get(key):
+                answer.keep(begun.setdefault("reasoningText", {}), key, piece)
+
+    def _count(self, answer: api.Answer, counts: object) -> None:
+        if isinstance(counts, dict):
+            prompt = [counts.get(key) for key in _PROMPT_COUNTS]
+            answer.usage = api.usage_of(prompt, [counts.get("outputTokens")])
+
+    def called(self, block: api.Block) -> ToolCall | None:
+        call = block.get("toolUse")
+        if not call or not call["name"]:
+            return None
+        return ToolCall(call["toolUseId"], call["name"], call.get("input", ""))
+
+    def wants_back(self, block: api.Block) -> bool:
+        thought = block.get("reasoningContent") or {}
+        return bool(
+            thought.get("redactedContent") or (thought.get("reasoningText") or {}).get("signature")
+        )
+
+    def listing(self) -> api.Question[Sequence[api.ListedModel]]:
+        return self.post("/converse", PROBE), lambda body: [self._answering(body)]
+
+    def lookup(self) -> api.Question[api.ListedModel | None]:
+        return self.post("/converse", PROBE), self._answering
+
+    def _answering(self, body: api.Block) -> api.ListedModel:
+        if not body["output"]["message"]:
+            raise ValueError("no answer")
+        return api.ListedModel(self.model)
+
+
+def declaration(tool: ToolSpec) -> dict[str, Any]:
+    """Return an entry of `tools`; at its top, the schema has only the members that Nova takes."""
+    whole = to_anthropic(tool)["input_schema"]
+    schema = {"properties": {}, **{key: whole[key] for key in _TOP_OF_SCHEMA if key in whole}}
+    described = {"name": tool.name, "description": tool.description or tool.name}
+    return {"toolSpec": {**described, "inputSchema": {"json": schema}}}
+
+
+# Signatures -------------------------------------------------------------------------------------
+
+ALGORITHM: Final = "AWS4-HMAC-SHA256"
+SERVICE: Final = "bedrock"
+_SIGNED: Final = ("content-type", "host")
+
+
+def signed(
+    url: str, headers: Mapping[str, str], body: bytes, credentials: Credentials, at: datetime
+) -> dict[str, str]:
+    """Return the headers of a POST with a signature (version 4).
+
+    Args:
+        url: the address without a query, spelled as it is sent.
+        headers: with names in lower case.
+        at: now, in UTC; AWS allows a difference of five minutes.
+    """
+    parts = urlsplit(url)
+    stamp = at.strftime("%Y%m%dT%H%M%SZ")
+    scope = f"{stamp[:8]}/{credentials.region}/{SERVICE}/aws4_request"
+    said = {**headers, "host": parts.netloc, "x-amz-date": stamp}
+    if credentials.session_token:
+        said["x-amz-security-token"] = credentials.session_token
+    names = sorted(name for name in said if name in _SIGNED or name.startswith("x-amz-"))
+    request = "\n".join(
+        [
+            "POST",
+            quote(parts.path, safe="/~"),  # a second time, as for all services but S3
+            "",
+            *(f"{name}:{said[name].strip()}" for name in names),
+            "",
+            ";".join(names),
+            hashlib.sha256(body).hexdigest(),
+        ]
+    )
+    digest = hashlib.sha256(request.encode()).hexdigest()
+    key = f"AWS4{credentials.secret_access_key}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.digest(key, f"{ALGORITHM}\n{stamp}\n{scope}\n{digest}".encode(), "sha256")
+    said["authorization"] = (
+        f"{ALGORITHM} Credential={credentials.access_key_id}/{scope},"
+        f" SignedHeaders={';'.join(names)}, Signature={signature.hex()}"
+    )
+    return said
+
+
+# The event stream -------------------------------------------------------------------------------
+
+_PRELUDE: Final = struct.Struct(">III")
+"""Length of the message, length of its headers, and the checksum of both."""
+_CHECKSUM_BYTES: Final = 4
+_TEXT: Final = 7
+_LENGTHS: Final[Mapping[int, int]] = MappingProxyType(
+    {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+)
+"""Bytes of a header's value by its type; text (7) and bytes (6) carry their own length."""
+
+
+class EventStream(Framing):
+    """Cuts binary messages of headers and payload, each with checksums, into events.
+
+    An event becomes JSON in the shape of the API's reference (`{"messageStop": {...}}`), and an
+    exception becomes `{"exception": {"type": ..., "said": {...}}}`.
+    """
+
+    max_bytes = MAX_STREAM_BYTES
+
+    def events(self, data: bytes) -> Sequence[Event]:
+        del data
+        events: list[Event] = []
+        while len(self.rest) >= _PRELUDE.size:
+            length, headers, checksum = _PRELUDE.unpack_from(self.rest)
+            if zlib.crc32(self.rest[:8]) != checksum:
+                raise _damaged()
+            if length > MAX_MESSAGE_BYTES:
+                raise LlmBroken(TOO_LONG)
+            if length < _PRELUDE.size + headers + _CHECKSUM_BYTES:
+                raise _damaged()
+            if len(self.rest) < length:
+                break
+            events.append(_event(bytes(self.rest[:length]), _PRELUDE.size + headers))
+            del self.rest[:length]
+        return events
+
+    def end(self) -> Sequence[Event]:
+        """Return nothing: a message without its end is damaged."""
+        return ()
+
+
+def _event(message: bytes, begin: int) -> Event:
+    """Return the event of a message whose payload begins at a place."""
+    end = len(message) - _CHECKSUM_BYTES
+    if zlib.crc32(message[:end]) != int.from_bytes(message[end:]):
+        raise _damaged()
+    try:
+        headers = _headers(message[_PRELUDE.size : begin])
+    except (IndexError, KeyError, UnicodeDecodeError, struct.error):
+        raise _damaged() from None
+    payload = message[begin:end] or b"{}"
+    match headers.get(":message-type"):
+        case "exception":
+            name = json.dumps(headers.get(":exception-type", "")).encode()
+            return b'{"exception":{"type":%b,"said":%b}}' % (name, payload)
+        case "error":
+            return api.dumped({"exception": {"type": headers.get(":error-code", ""), "said": {}}})
+    name = json.dumps(headers.get(":event-type", "")).encode()
+    return b"{%b:%b}" % (name, payload)
+
+
+def _headers(data: bytes) -> Mapping[str, str]:
+    """Return the headers whose values are text."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(data):
+        value_at = at + 1 + data[at] + 1
+        name, kind = data[at + 1 : value_at - 1], data[value_at - 1]
+        if kind in _LENGTHS:
+            at = value_at + _LENGTHS[kind]
+            continue
+        (length,) = struct.unpack_from(">H", data, value_at)
+        at = value_at + 2 + length
+        if kind == _TEXT:
+            found[name.decode()] = data[value_at + 2 : at].decode()
+    if at > len(data):
+        raise IndexError("a value is longer than the headers")
+    return found
+
+
+def _damaged() -> LlmBroken:
+    return LlmBroken("The endpoint's answer is damaged.")

@@ -1,0 +1,479 @@
+"""From a model's text to the words that people are shown, and the tool calls among them.
+
+Reasoning stands in `<think>` or in a channel of gpt-oss
+(https://github.com/openai/harmony/blob/main/docs/format.md). The header of a channel may name a
+tool (`to=NAME`). A call can be written in five ways:
+- `<tool_call>` around JSON
+- Qwen-Coder's `<function=NAME>` around `<parameter=NAME>`
+- Mistral's `[TOOL_CALLS]`
+- a bare JSON object
+- `{"tool": NAME, "input": {...}}`, as the bot's own prompt asks
+
+All other markup is text, and so are marks in Markdown's code
+(https://spec.commonmark.org/0.31.2/#fenced-code-blocks).
+"""
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import unescape
+from itertools import islice
+from typing import Final
+
+from conversation_store.models import ToolCall
+
+MAX_PLACES: Final = 64
+"""Marks and objects of one answer that are read; each may take as long as the answer."""
+MAX_CALLS: Final = 32
+MAX_NAME_CHARACTERS: Final = 128
+MAX_DEPTH: Final = 32
+MAX_PYTHON_CHARACTERS: Final = 8_000
+MAX_PYTHON_BRACKETS: Final = 200
+CODE_BLANK: Final = " "
+
+_ODD: Final = re.compile(r"[<{\[]")
+"""Occurs in every text that holds reasoning, marks or calls."""
+
+_FENCE: Final = re.compile(
+    r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*+(?P<fence>`{3,}+|~{3,}+)(?P<info>[^`\n]*+)$"
+)
+"""Perhaps in a list or a quotation."""
+_SPAN: Final = re.compile(r"(?<!`)(`{1,8}+)(?!`)[^\n]{0,100}?(?<!`)\1(?!`)")
+"""Code within a line; bounded, because each backtick may begin one."""
+_BLOCK_OF_JSON: Final = re.compile(
+    r"^[ \t]*(?:```|~~~)(?:json|tool_\w{1,10})?[ \t]*\n(?=\s*[\[{])", re.MULTILINE
+)
+
+_REASONING: Final = re.compile(
+    r"(?P<think><think(?:\s[^<>]{0,200})?>)|(?P<close></think\s*+>)"
+    r"|(?P<channel><\|channel\|>\s*+(?:analysis|thought)\b(?![^<]{0,100}\bto=)[^<]{0,100}"
+    r"(?:<\|message\|>)?)"
+    r"|(?P<next><\|(?:end|start|channel|return|call)\|>)",
+    re.IGNORECASE,
+)
+_HEADER_CHARACTERS: Final = 160
+"""Before a channel, its header may name the tool that is called."""
+_TEMPLATE_MARK: Final = re.compile(
+    r"(?:<\|start\|>\s*+(?:assistant|system|user)?+\s*+)?<\|channel\|>\s*+(?:final|commentary|analysis)?"
+    r"(?:\s*+<\|constrain\|>\s*+\w{0,20})?\s*+(?:<\|message\|>)?"
+    r"|<\|start\|>\s*+assistant|<\|(?:start|end|message|constrain|return|call)\|>"
+    r"|</tool_call>|\[/?TOOL_CALLS\]"
+)
+
+_NAME: Final = rf"[\w.-]{{1,{MAX_NAME_CHARACTERS}}}"
+_OPENING: Final = re.compile(
+    rf"(?P<tag><tool_call>)|(?P<xml><function=(?P<function>{_NAME})>)|(?P<list>\[TOOL_CALLS\])"
+    rf"|(?P<channel>\bto=(?P<to>{_NAME}+)[^{{}}<]{{0,60}}+(?:<\|\w{{1,20}}\|>[^{{}}<]{{0,60}}+){{0,2}}"
+    r"<\|message\|>)"
+)
+_CLOSING: Final = {
+    "tag": re.compile(r"</tool_call>"),
+    "xml": re.compile(r"</function>"),
+    "list": re.compile(r"\[/TOOL_CALLS\]"),
+    "channel": re.compile(r"<\|(?:call|end|return|start|channel)\|>"),
+}
+_FUNCTION: Final = re.compile(rf"<function=({_NAME})>")
+_PARAMETER: Final = re.compile(rf"<parameter=({_NAME})>")
+_BETWEEN: Final = re.compile(r"(?:\s|[,;]|\[TOOL_CALLS\]|</?tool_call>)*+")
+_NAMED: Final = re.compile(rf"(?P<name>{_NAME})(?:\[CALL_ID\]\w{{1,64}})?(?:\[ARGS\])?\s*(?=\{{)")
+
+_CALLING: Final = r"\{\s*[\"']?(?:tool|name|function|tool_calls?)[\"']?\s*:"
+_OBJECT: Final = re.compile(rf"^[ \t]*(?=[\[{{])|(?=\[?{_CALLING})", re.MULTILINE)
+_BEGINS_A_CALL: Final = re.compile(rf"[\[\s]*{_CALLING}\s*[\"'\[{{]\s*(?P<name>[\w.-]{{0,128}})")
+
+_NAMES: Final = ("tool", "name", "function")
+_ARGUMENTS: Final = ("input", "arguments", "parameters")
+_WRAPPERS: Final = ("tool_calls", "tool_call", "function")
+_DECODER: Final = json.JSONDecoder(strict=False)
+_WORDS: Final = {"true": True, "false": False, "null": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """An answer with the calls, without ids, taken out of its words.
+
+    `is_broken`: a call cannot be read.
+    """
+
+    words: str
+    calls: Sequence[ToolCall] = ()
+    is_broken: bool = False
+
+
+def is_odd(text: str) -> bool:
+    """Whether a text may hold anything that people are not meant to see."""
+    return _ODD.search(text) is not None
+
+
+def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False) -> Cleaned:
+    """Return the words of an answer and the calls written among them, in linear time.
+
+    Marked calls count everywhere outside of code. A bare object counts if it is the whole answer,
+    or if it calls an offered tool. A block of code counts only if it is the whole answer.
+
+    Args:
+        prompted: the prompt asked for bare objects, so a block that ends the answer counts too.
+    """
+    found = _marked(without_reasoning(text), offered)
+    if offered and not found.calls and not found.is_broken:
+        found = _bare(found.words, offered, prompted=prompted)
+    return replace(found, words=_without_template_marks(found.words).strip())
+
+
+# Code -------------------------------------------------------------------------------------------
+
+
+def without_code(text: str) -> str:
+    """Return a text of the same length with blanks in place of its code.
+
+    A block without an end does not count, because it could hide anything.
+    """
+    if "`" not in text and "~~~" not in text:
+        return text
+    lines: list[str] = []
+    fence, begun = "", 0
+    for line in text.splitlines(keepends=True):
+        before, fence = fence, fence_after(line, fence)
+        if fence and not before:
+            begun = len(lines)
+        lines.append(_SPAN.sub(_blanks, line) if "`" in line else line)
+        if before and not fence:
+            lines[begun:] = [CODE_BLANK * len(one) for one in lines[begun:]]
+    return "".join(lines)
+
+
+def _blanks(code: re.Match[str]) -> str:
+    return CODE_BLANK * len(code[0])
+
+
+def fence_after(line: str, fence: str) -> str:
+    """Return the fence that is open after a line, or an empty text."""
+    found = _FENCE.match(line.rstrip("\r\n"))
+    if found is None or (fence and found["info"].strip()):
+        return fence
+    if not fence:
+        return found["fence"]
+    return "" if found["fence"].startswith(fence) else fence
+
+
+# Reasoning and marks of templates ---------------------------------------------------------------
+
+
+def without_reasoning(text: str) -> str:
+    """Return a text without its reasoning.
+
+    A closing mark without an opening one ends reasoning that began with the text, because the
+    templates of some models open it themselves. Reasoning without a closing mark never ends.
+    """
+    if _REASONING.search(text) is None:
+        return text
+    outside = without_code(text)
+    parts: list[str] = []
+    start = 0
+    ends_with = ""
+    for mark in _REASONING.finditer(text):
+        if ends_with:
+            if mark[ends_with]:
+                # The mark of the next channel is removed later, with those of templates.
+                start = mark.end() if mark["close"] else mark.start()
+                ends_with = ""
+        elif outside[mark.start()] == CODE_BLANK or _is_of_a_call(text, mark):
+            continue
+        elif mark["close"]:
+            parts.clear()
+            start = mark.end()
+        elif not mark["next"]:
+            parts.append(text[start : mark.start()])
+            ends_with = "close" if mark["think"] else "next"
+    if not ends_with:
+        parts.append(text[start:])
+    return "".join(parts).strip()
+
+
+def _is_of_a_call(text: str, mark: re.Match[str]) -> bool:
+    """Whether a channel belongs to a tool call; then its header names the tool."""
+    before = text[max(0, mark.start() - _HEADER_CHARACTERS) : mark.start()]
+    return bool(mark["channel"]) and " to=" in before.rpartition("<|start|>")[2]
+
+
+def _without_template_marks(text: str) -> str:
+    if _TEMPLATE_MARK.search(text) is None:
+        return text
+    outside = without_code(text)
+
+    def kept(mark: re.Match[str]) -> str:
+        return mark[0] if outside[mark.start()] == CODE_BLANK else ""
+
+    return _TEMPLATE_MARK.sub(kept, text)
+
+
+# Marked calls -----------------------------------------------------------------------------------
+
+
+def _marked(text: str, offered: Collection[str]) -> Cleaned:
+    """Take out the calls between marks."""
+    if _OPENING.search(text) is None:
+        return Cleaned(text)
+    outside = without_code(text)
+    found: list[ToolCall] = []
+    words: list[str] = []
+    start = 0
+    is_broken = False
+    for opening in islice(_OPENING.finditer(text), MAX_PLACES):
+        if opening.start() < start or outside[opening.start()] == CODE_BLANK:
+            continue
+        read = _calls_at(opening, text, offered)
+        if read is None:
+            continue
+        words.append(text[start : opening.start()])
+        calls, start = read
+        found += calls
+        is_broken = is_broken or not calls
+    words.append(text[start:])
+    return Cleaned("".join(words), found[:MAX_CALLS], is_broken and not found)
+
+
+def _calls_at(
+    opening: re.Match[str], text: str, offered: Collection[str]
+) -> tuple[list[ToolCall], int] | None:
+    """Return the calls after a mark and their end; None if the text is prose about the mark.
+
+    No calls: they cannot be read.
+    """
+    kind = next(kind for kind in _CLOSING if opening[kind])
+    closing = _CLOSING[kind].search(text, opening.end())
+    begin = opening.start() if kind == "xml" else opening.end()
+    inside = text[begin : closing.start() if closing else len(text)]
+    if kind == "channel":
+        calls, read_to = _json_calls(opening["to"] + inside.lstrip(), offered)
+        read_to += len(inside) - len(inside.lstrip()) - len(opening["to"])
+    elif _FUNCTION.search(inside) is not None:
+        calls, read_to = _xml_calls(inside, offered), len(inside)
+    else:
+        calls, read_to = _json_calls(inside, offered)
+    if calls:
+        return calls, closing.end() if closing else begin + read_to
+    if kind == "xml" and known_name(opening["function"], offered) not in offered:
+        return None
+    if closing is not None and inside.strip() and not is_odd(inside):
+        return None
+    return [], closing.end() if closing else len(text)
+
+
+def _json_calls(inside: str, offered: Collection[str]) -> tuple[list[ToolCall], int]:
+    """Read JSON calls, or names before JSON arguments, in a row; return them and their end."""
+    found: list[ToolCall] = []
+    read_to = 0
+    while (between := _BETWEEN.match(inside, read_to)) is not None:
+        named = _NAMED.match(inside, between.end())
+        read = read_json(inside, named.end() if named else between.end())
+        if read is None:
+            break
+        if named is not None:
+            calls = [ToolCall("", known_name(named["name"], offered), _as_json(read[0]))]
+        else:
+            calls = calls_of(read[0], offered)
+        if not calls:
+            break
+        found += calls
+        read_to = read[1]
+    return found, read_to
+
+
+def _xml_calls(text: str, offered: Collection[str]) -> list[ToolCall]:
+    """Read `<function=NAME>` with its parameters; no calls if a parameter has no end."""
+    found: list[ToolCall] = []
+    _, *pieces = _FUNCTION.split(text, maxsplit=MAX_CALLS)
+    for name, body in zip(pieces[::2], pieces[1::2], strict=True):
+        arguments: dict[str, object] = {}
+        _, *parameters = _PARAMETER.split(body)
+        for key, piece in zip(parameters[::2], parameters[1::2], strict=True):
+            said, closed, _ = piece.partition("</parameter>")
+            if not closed:
+                return []
+            arguments[key] = _xml_value(unescape(said.strip("\n")))
+        found.append(ToolCall("", known_name(name, offered), _as_json(arguments)))
+    return found
+
+
+def _xml_value(words: str) -> object:
+    """Return a value that is JSON, but text as it is written."""
+    try:
+        value = json.loads(words)
+    except (ValueError, RecursionError):
+        return words
+    return words if isinstance(value, str) else value
+
+
+# Bare objects -----------------------------------------------------------------------------------
+
+
+def _bare(text: str, offered: Collection[str], *, prompted: bool) -> Cleaned:
+    """Take out objects that are calls: the whole text, or among its words those of offered tools.
+
+    Without such a call, the text is unchanged.
+    """
+    opened = _unfenced(text, prompted=prompted)
+    whole = opened.strip()
+    if whole.startswith(("[", "{")):
+        calls, read_to = _json_calls(whole, offered)
+        if calls and read_to == len(whole):
+            return Cleaned("", calls[:MAX_CALLS])
+    found = _among_words(opened, offered)
+    return found if found.calls or found.is_broken else Cleaned(text)
+
+
+def _unfenced(text: str, *, prompted: bool) -> str:
+    """Open a block of JSON if it is the whole text or, if prompted, ends the text."""
+    stripped = text.strip()
+    begun = [one.span() for one in _BLOCK_OF_JSON.finditer(stripped)]
+    if not begun or (begun[-1][0] and not prompted):
+        return text
+    start, end = begun[-1]
+    inside = stripped[end:].removesuffix("```").removesuffix("~~~")
+    ends_text = "\n```" not in inside and "\n~~~" not in inside
+    return stripped[:start] + inside if ends_text else text
+
+
+def _among_words(text: str, offered: Collection[str]) -> Cleaned:
+    found: list[ToolCall] = []
+    words: list[str] = []
+    start = 0
+    outside = without_code(text)
+    for begun in islice(_OBJECT.finditer(text), MAX_PLACES):
+        if begun.start() < start or outside[begun.end()] == CODE_BLANK:
+            continue
+        looks = _BEGINS_A_CALL.match(text, begun.end())
+        is_call = looks is not None and any(one.startswith(looks["name"]) for one in offered)
+        read = read_json(text, begun.end(), leniently=is_call)
+        if read is None:
+            if not is_call:
+                continue
+            return Cleaned(text[: begun.start()].rstrip(), is_broken=True)
+        calls = [call for call in calls_of(read[0], offered) if call.name in offered]
+        if calls:
+            words.append(text[start : begun.start()])
+            start = read[1]
+            found += calls
+    return Cleaned("".join([*words, text[start:]]), found[:MAX_CALLS])
+
+
+# Calls and values -------------------------------------------------------------------------------
+
+
+def calls_of(value: object, offered: Collection[str]) -> list[ToolCall]:
+    """Return the calls in a JSON value; none if any part of it is something else."""
+    if isinstance(value, list):
+        found = [calls_of(one, offered) for one in value]
+        return [call for calls in found for call in calls] if all(found) else []
+    if not isinstance(value, dict):
+        return []
+    for wrapper in _WRAPPERS:
+        inner = value.get(wrapper)
+        if isinstance(inner, dict | list) and (calls := calls_of(inner, offered)):
+            return calls
+    call = _named_call(value, offered)
+    return [call] if call is not None else []
+
+
+def _named_call(value: Mapping[str, object], offered: Collection[str]) -> ToolCall | None:
+    """Return the call of an object that names its tool; None if it is something else."""
+    key = next((one for one in _NAMES if isinstance(value.get(one), str)), None)
+    if key is None or (key == "name" and "description" in value):
+        return None  # the description of a tool has a name as well
+    name = known_name(str(value[key]), offered)
+    if not 0 < len(name) <= MAX_NAME_CHARACTERS:
+        return None
+    for member in _ARGUMENTS:
+        if member in value and (key != "name" or name in offered or member != "input"):
+            return ToolCall("", name, _arguments(value[member]))
+    if name not in offered:
+        return None
+    others = {member: one for member, one in value.items() if member not in {key, "id", "type"}}
+    return ToolCall("", name, _as_json(others))
+
+
+def known_name(written: str, offered: Collection[str]) -> str:
+    """Return a tool's name without the prefix `functions.`."""
+    name = written.strip().encode(errors="replace").decode()
+    return name if name in offered else name.removeprefix("functions.")
+
+
+def _arguments(value: object) -> str:
+    """Return arguments as JSON, also if they are JSON inside a string."""
+    if not isinstance(value, str):
+        return _as_json({} if value is None else value)
+    read = read_json(value, len(value) - len(value.lstrip()))
+    if read is None or not isinstance(read[0], dict) or value[read[1] :].strip():
+        return value
+    return _as_json(read[0])
+
+
+def _as_json(value: object) -> str:
+    """Return a value as JSON; lone surrogates become question marks."""
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
+
+
+def read_json(text: str, start: int = 0, *, leniently: bool = True) -> tuple[object, int] | None:
+    """Return the object or list that begins at a place, and its end; None if it is not whole.
+
+    Half a call must never run with half its arguments, so nothing is completed.
+
+    Args:
+        start: the place of its first bracket.
+        leniently: also read it as Python, up to the last bracket of the text.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return _read_python(text, start) if leniently else None
+    return (value, end) if isinstance(value, dict | list) and _is_shallow(value) else None
+
+
+def _is_shallow(value: object, levels: int = MAX_DEPTH) -> bool:
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_shallow(one, levels - 1) for one in inner)
+
+
+def _read_python(text: str, start: int) -> tuple[object, int] | None:
+    """Read single quotes, trailing commas, bare keys and Python's words by Python's own parser."""
+    end = 1 + max(text.rfind("}"), text.rfind("]"))
+    source = text[start : min(end, start + MAX_PYTHON_CHARACTERS + 1)]
+    brackets = source.count("[") + source.count("{")
+    if len(source) > MAX_PYTHON_CHARACTERS or brackets > MAX_PYTHON_BRACKETS:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes that JSON has and Python lacks
+            value = _literal(ast.parse(source, mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return (value, end) if isinstance(value, dict | list) and _is_shallow(value) else None
+
+
+def _literal(node: ast.expr) -> object:
+    match node:
+        case ast.Dict(keys, values):
+            pairs = zip(keys, values, strict=True)
+            return {_key(key): _literal(value) for key, value in pairs}
+        case ast.List(items):
+            return [_literal(item) for item in items]
+        case ast.Constant(str() | int() | float() | None as value):
+            return value
+        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as value)):
+            return -value
+        case ast.Name(name) if name in _WORDS:
+            return _WORDS[name]
+    raise ValueError("no literal")
+
+
+def _key(node: ast.expr | None) -> str:
+    match node:
+        case ast.Constant(str() as name) | ast.Name(name):
+            return name
+    raise ValueError("no key")

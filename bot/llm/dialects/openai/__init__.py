@@ -1,1 +1,0 @@
-"""Chat completions, as OpenAI and most servers speak them."""

@@ -1,0 +1,308 @@
+"""OpenAI's chat completions, as most servers speak them, with NEAR AI's encryption of fields.
+
+Reading is lenient, because real servers differ: almost everything may be missing or null, and a
+whole answer and an event of a stream have the same shape.
+Reference: https://platform.openai.com/docs/api-reference/chat
+"""
+
+# ruff: noqa: D102 - the docstrings are in bot.llm.api
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import httpx2
+
+from bot.llm import api
+from bot.llm.errors import LlmNotAttested
+from bot.llm.rearranged import arguments_object, base64_of, images_after_results, in_turn
+from bot.llm.refusals import error_inside_answer
+from conversation_store.models import Message, Role
+from tools.schema import to_openai
+
+HEARD: Final = "There is a further message."
+NOT_ENCRYPTED: Final = (
+    "I have not used the model's answer, because it was not encrypted to me as it must be."
+)
+
+
+class OpenAi(api.Api):
+    """Speaks with OpenAI-compatible servers."""
+
+    seals = True
+    omittable = frozenset({api.Parameter.STREAM, api.Parameter.USAGE, api.Parameter.TOOL_CHOICE})
+
+    def __init__(self, endpoint: api.Endpoint) -> None:
+        super().__init__("openai", endpoint, endpoint.base_url.rstrip("/"), "text/event-stream")
+
+    def put(self, asked: api.Asked) -> httpx2.Request:
+        body, headers = self._body(asked), self.headers
+        if asked.attested:
+            # Under another name, the endpoint would add a warning to the answer and break its hash.
+            headers = {**headers, "x-no-aliasing": "true"}
+        if asked.sealing is not None:
+            headers = {**headers, **asked.sealing.headers}
+            body = sealed_request(body, asked.sealing.seal)
+        return api.http(f"{self.base_url}/chat/completions", headers, api.dumped(body))
+
+    def _body(self, asked: api.Asked) -> api.Block:
+        messages = _bridged(in_turn(images_after_results(asked.messages)))
+        body: api.Block = {"model": self.model, "messages": list(map(_message, messages))}
+        may_call, tools = asked.request.may_call, asked.request.tools
+        if tools and (may_call or api.Parameter.TOOL_CHOICE not in asked.omitted):
+            body["tools"] = [to_openai(tool) for tool in tools]
+            if not may_call:
+                body["tool_choice"] = "none"
+        body["stream"] = api.Parameter.STREAM not in asked.omitted
+        if body["stream"] and api.Parameter.USAGE not in asked.omitted:
+            body["stream_options"] = {"include_usage": True}
+            if asked.attested:
+                # With a count in each piece, NEAR AI's gateway passes the bytes on unchanged, so
+                # the model's own machine signs them.
+                body["stream_options"]["continuous_usage_stats"] = True
+        return body
+
+    def read(self, answer: api.Answer, event: api.Block) -> None:
+        if answer.sealing is not None:
+            try:
+                open_answer(event.get("choices"), answer.sealing.open)
+            except ValueError:
+                raise LlmNotAttested(NOT_ENCRYPTED) from None  # the cause may quote the model
+        if (failure := _failure(event)) is not None:
+            raise error_inside_answer(failure)
+        answer.completion_id = answer.completion_id or _name(event.get("id"))
+        answer.model = api.label(event.get("model")) or answer.model
+        if isinstance(counts := event.get("usage"), dict):
+            usage = api.usage_of([counts.get("prompt_tokens")], [counts.get("completion_tokens")])
+            answer.usage = usage or answer.usage
+        for choice in api.few(event.get("choices"))[:1]:
+            answer.answered = True
+            answer.end(choice.get("finish_reason"))
+            if (message := choice.get("message")) is not None:
+                answer.done = True
+                self._take(answer, message, is_whole=True)
+            elif (delta := choice.get("delta")) is not None:
+                self._take(answer, delta, is_whole=False)
+
+    def _take(self, answer: api.Answer, message: api.Block, *, is_whole: bool) -> None:
+        if words := _text_of(message.get("content")):
+            answer.say(words)
+        for piece in api.few(message.get("tool_calls")):
+            function = piece.get("function") or {}
+            name, id_, place = (
+                api.label(function.get("name")),
+                api.label(piece.get("id")),
+                piece.get("index"),
+            )
+            call = None if is_whole else _continued(answer, place, name, id_)
+            if call is None:
+                call = answer.begin({"id": "", "name": ""}, ("call", len(answer.blocks)))
+                answer.memo[place] = answer.memo[None] = call
+            call["id"], call["name"] = call["id"] or id_, call["name"] or name
+            if (arguments := function.get("arguments")) is not None:
+                answer.add(call, "arguments", api.as_json(arguments))
+
+    def listing(self) -> api.Question[Sequence[api.ListedModel]]:
+        return self.get("/models"), _listed
+
+    def lookup(self) -> api.Question[api.ListedModel | None]:
+        def looked_up(body: api.Block) -> api.ListedModel | None:
+            listed = _listed(body)
+            if len(listed) == 1 and listed[0].at_llama_cpp:  # it serves one model under any name
+                return listed[0]
+            return next((one for one in listed if one.id == self.model), None)
+
+        return self.get("/models"), looked_up
+
+
+def _listed(body: api.Block) -> Sequence[api.ListedModel]:
+    return [
+        api.ListedModel(
+            str(entry["id"]),
+            _sees_images(entry),
+            context_tokens=_context_tokens(entry),
+            at_llama_cpp=entry.get("owned_by") == "llamacpp",
+        )
+        for entry in body["data"]
+    ]
+
+
+_CONTEXT: Final = (
+    ("max_model_len",),  # vLLM, SGLang
+    ("context_length",),  # OpenRouter, Together
+    ("top_provider", "context_length"),  # OpenRouter's present choice
+    ("max_context_length",),  # Mistral
+    ("context_window",),  # Groq
+    ("meta", "n_ctx"),  # llama-swap
+)
+"""Where servers say how many tokens a model reads."""
+
+
+def _context_tokens(entry: api.Block) -> int | None:
+    found = []
+    for keys in _CONTEXT:
+        value: Any = entry
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        found.append(api.count(value))
+    return min(filter(None, found), default=None)
+
+
+def _bridged(messages: Iterable[Message]) -> Iterator[Message]:
+    """Insert words of the model between results and a person's message.
+
+    Endpoints such as Mistral's refuse a person's message right after a result.
+    """
+    before: Role | None = None
+    for message in messages:
+        if before is Role.TOOL and message.role is Role.USER:
+            yield Message(Role.ASSISTANT, HEARD)
+        yield message
+        before = message.role
+
+
+def _message(message: Message) -> api.Block:
+    content: object = message.content or ""
+    if message.role is Role.ASSISTANT and not (message.content or "").strip():
+        content = api.NOTHING_SAID  # servers such as Mistral's refuse empty words of the model
+    if message.tool_calls:
+        calls = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": api.safe_name(call.name),
+                    "arguments": _sent_arguments(call.arguments),
+                },
+            }
+            for call in message.tool_calls
+        ]
+        return {"role": message.role, "content": message.content, "tool_calls": calls}
+    if message.role is Role.TOOL:
+        return {"role": message.role, "content": content, "tool_call_id": message.tool_call_id}
+    if message.images:
+        words = [{"type": "text", "text": content}] if content else []
+        urls = [f"data:{one.content_type};base64,{base64_of(one)}" for one in message.images]
+        content = [*words, *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
+    return {"role": message.role, "content": content}
+
+
+def _sent_arguments(arguments: str) -> str:
+    """Servers parse the arguments of earlier calls, and refuse anything but a JSON object."""
+    sent = arguments_object(arguments)
+    return json.dumps(sent) if sent == {"not_json": arguments} else arguments or "{}"
+
+
+def _text_of(content: object) -> str:
+    """Return the text of a content, which may be a list of parts."""
+    if not isinstance(content, list):
+        if content is not None and not isinstance(content, str):
+            raise TypeError("no text")
+        return content or ""
+    parts = (part.get("text") for part in content if isinstance(part, dict))
+    return "".join(text for text in parts if isinstance(text, str))
+
+
+def _continued(answer: api.Answer, place: object, name: str, id_: str) -> api.Block | None:
+    """Return the call that a piece continues, None if it begins one.
+
+    Servers number calls differently: some number every call 0 (Ollama), some number none. Some
+    repeat the name in every piece, some change the id. So at a known place, a call begins only with
+    a name and another id.
+    """
+    call: api.Block | None = answer.memo.get(place)
+    if call is None or not (call["name"] and name):
+        return call
+    return call if id_ and id_ == call["id"] else None
+
+
+def _failure(event: api.Block) -> Any:
+    """Return the error in place of an answer, or None."""
+    if event.get("error"):
+        return event["error"]
+    if event.get("object") == "error":  # of older vLLM
+        return {"message": event.get("message"), "code": event.get("code")}
+    return None
+
+
+def _name(id_: object) -> str:
+    """Return the name of an answer, whole or not at all, because its signature has the same one."""
+    is_name = isinstance(id_, str) and len(id_) <= api.MAX_LABEL_CHARACTERS
+    return str(id_) if is_name and str(id_).isascii() and str(id_).isprintable() else ""
+
+
+def _sees_images(entry: api.Block) -> bool | None:
+    """Return whether a model takes images, as OpenRouter or Mistral says it."""
+    nested = entry.get("architecture")
+    modalities = entry.get("input_modalities")
+    if not isinstance(modalities, list) and isinstance(nested, dict):
+        modalities = nested.get("input_modalities")
+    if isinstance(modalities, list):
+        return "image" in modalities
+    capabilities = entry.get("capabilities")
+    vision = capabilities.get("vision") if isinstance(capabilities, dict) else None
+    return vision if isinstance(vision, bool) else None
+
+
+# Encryption of fields ---------------------------------------------------------------------------
+#
+# Contents, reasoning, and the names, arguments and definitions of tools are encrypted. Model,
+# roles, ids and counts stay readable, because the gateway routes and counts by them. NEAR AI's
+# servers expect exactly these fields with `X-Encrypt-All-Fields: true`
+# (https://github.com/nearai/inference-sdk). A list of parts is encrypted as a whole, as its JSON.
+
+_ENCRYPTED: Final = frozenset(
+    {"content", "text", "reasoning_content", "reasoning", "refusal", "name", "arguments"}
+)
+_HOLDERS: Final = frozenset({"message", "delta", "content", "tool_calls", "function"})
+Transform = Callable[[str], str]
+
+
+def sealed_request(request: Mapping[str, Any], seal: Transform) -> api.Block:
+    """Return a request with all that was said in it encrypted."""
+    sealed = {**request, "messages": [_sealed_message(one, seal) for one in request["messages"]]}
+    if "tools" in request:
+        sealed["tools"] = [_sealed_function(tool, seal) for tool in request["tools"]]
+    return sealed
+
+
+def _sealed_function(holder: Mapping[str, Any], seal: Transform) -> api.Block:
+    function = {key: seal(api.as_json(one)) for key, one in holder["function"].items()}
+    return {**holder, "function": function}
+
+
+def _sealed_message(message: Mapping[str, Any], seal: Transform) -> api.Block:
+    content = message["content"]
+    sealed = {**message, "content": content and seal(_as_text(content))}
+    if "tool_calls" in message:
+        sealed["tool_calls"] = [_sealed_function(call, seal) for call in message["tool_calls"]]
+    return sealed
+
+
+def _as_text(content: str | list[api.Block]) -> str:
+    """Return a content as the model's side reads it: it takes a JSON array for a list of parts."""
+    if isinstance(content, list):
+        return api.as_json(content)
+    try:
+        is_array = isinstance(json.loads(content), list)
+    except (ValueError, RecursionError):
+        is_array = False
+    return api.as_json([{"type": "text", "text": content}]) if is_array else content
+
+
+def open_answer(choices: object, open_: Transform) -> None:
+    """Decrypt, in place, all that is said in the choices of an answer or an event.
+
+    Raises:
+        ValueError: something is said that is not encrypted to this request.
+    """
+    for holder in choices if isinstance(choices, list) else [choices]:
+        if not isinstance(holder, dict):
+            continue
+        for key, value in holder.items():
+            if key in _HOLDERS and isinstance(value, dict | list):
+                open_answer(value, open_)
+            elif key in _ENCRYPTED and value is not None:
+                if not isinstance(value, str):
+                    raise ValueError("not encrypted")
+                holder[key] = open_(value)

@@ -1,0 +1,216 @@
+"""All models with their endpoints; here `bot.llm` gets what it asks for from `bot.attestation`."""
+
+import hashlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from bot.attestation.errors import ModelNotVerified
+from bot.attestation.trust import REAL, Trust
+from bot.config.llm import DEFAULT, LlmSettings
+from bot.config.settings import Settings
+from bot.llm.client import LlmClient, api_of, endpoint_of, open_transport
+from bot.llm.errors import LlmNotAttested
+from bot.llm.learnt import Learnt
+from bot.llm.models import Model, Models
+from bot.llm.retry import RetryPolicy
+from bot.llm.transcription import Transcriber
+from conversation_store.store import ConversationStore
+
+if TYPE_CHECKING:
+    from bot.attestation.near_ai.endpoint import AttestedEndpoint
+    from bot.attestation.near_ai.model import AttestedModel
+    from bot.attestation.near_ai.signatures import AnswerSignatures
+
+OPERATORS_PATIENCE: Final = RetryPolicy(bound_seconds=15.0, silent_seconds=3.0)
+
+OFF: Final = "Whether the model proves who can read along is not checked: it is turned off."
+NOT_OVER_TLS: Final = (
+    "The model's endpoint cannot prove who reads along: it is not reached over TLS, so nothing can"
+    " be proven."
+)
+OTHER_DIALECT: Final = (
+    "The model's endpoint cannot prove who reads along: nothing of the kind exists for its API. Its"
+    " provider may read what you write here."
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class NothingProven:
+    """A model that is not asked for proof, with the same methods as `AttestedModel`."""
+
+    why: str
+
+    @property
+    def proven(self) -> bool:
+        """Never."""
+        return False
+
+    def summary(self) -> str:
+        """Return why."""
+        return self.why
+
+    def evidence(self) -> None:
+        """Return nothing."""
+
+    async def settled(self) -> None:
+        """Return at once."""
+
+    async def keep_verified(self) -> None:
+        """Return at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEndpoint:
+    """A model that can be asked.
+
+    Attributes:
+        client: asks it.
+        proof: knows whether the endpoint's machine is verified.
+        use_key: gives another bearer token to all parts that ask the endpoint.
+        transcriber: turns voice notes into text.
+        signatures: checks the signatures of answers, if the endpoint signs them.
+    """
+
+    client: LlmClient
+    proof: "AttestedModel | NothingProven"
+    use_key: Callable[[str | None], None]
+    transcriber: Transcriber | None
+    signatures: "AnswerSignatures | None"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModels:
+    """Every model that can be asked.
+
+    Attributes:
+        endpoints: by the names of their models, the default one first.
+        models: which one answers each chat.
+    """
+
+    endpoints: Mapping[str, OpenEndpoint]
+    models: Models
+
+    @property
+    def default(self) -> OpenEndpoint:
+        """The endpoint of the default model."""
+        return self.endpoints[DEFAULT]
+
+
+@asynccontextmanager
+async def open_models(
+    settings: Settings,
+    store: ConversationStore,
+    trust: Trust = REAL,
+    *,
+    clock: Callable[[], float] = time.time,
+    to_operator: bool = False,
+) -> AsyncIterator[OpenModels]:
+    """Open the endpoints of all models.
+
+    Args:
+        to_operator: people are operators, who prefer an error to a wait.
+
+    Raises:
+        SettingsError: the pins cannot be read.
+    """
+    endpoints: dict[str, OpenEndpoint] = {}
+    models: dict[str, Model] = {}
+    async with AsyncExitStack() as stack:
+        for name in (DEFAULT, *settings.llm.models):
+            own = settings.with_default_model(name)
+            learnt = Learnt(store, _learnt_by(own.llm), clock=clock)
+            opened = open_endpoint(own, trust=trust, clock=clock, learnt=learnt)
+            endpoints[name] = endpoint = await stack.enter_async_context(opened)
+            models[name] = Model(
+                name,
+                own.llm,
+                endpoint.client,
+                endpoint.proof,
+                learnt,
+                signs=endpoint.signatures is not None,
+                patience=OPERATORS_PATIENCE if to_operator else None,
+            )
+            await learnt.resume()
+        proof_required = settings.attestation.model_policy == "require"
+        choices = Models(models, settings.llm.fallback, store, proof_required=proof_required)
+        await choices.resume()
+        yield OpenModels(endpoints, choices)
+
+
+@asynccontextmanager
+async def open_endpoint(
+    settings: Settings,
+    *,
+    trust: Trust = REAL,
+    clock: Callable[[], float] = time.time,
+    learnt: Learnt | None = None,
+) -> AsyncIterator[OpenEndpoint]:
+    """Open the model's endpoint, and its proof if the settings ask for one.
+
+    Raises:
+        SettingsError: the pins cannot be read.
+    """
+    llm, endpoint = settings.llm, endpoint_of(settings.llm)
+    async with AsyncExitStack() as stack:
+        attested: AttestedEndpoint | None = None
+        if settings.model_has_to_prove:
+            # Imported here: a bot that asks for no proof saves 13 MB of cryptography.
+            from bot.attestation.near_ai.endpoint import open_attested  # noqa: PLC0415
+
+            attested = await stack.enter_async_context(open_attested(settings, trust, clock))
+        transport = await stack.enter_async_context(
+            open_transport(endpoint, tls=attested.tls if attested else None)
+        )
+        encryption = attested.encryption if attested else None
+        client = LlmClient(
+            transport,
+            endpoint,
+            api_of(llm, endpoint),
+            admit=_for_llm(attested.admit) if attested else None,
+            seal=_for_llm(encryption.begin) if encryption else None,
+            learnt=learnt,
+        )
+        listener = llm.transcription_model
+        transcriber = Transcriber(transport, endpoint, listener) if listener else None
+        asking = [part for part in (client, transcriber, attested) if part is not None]
+
+        def use_key(api_key: str | None) -> None:
+            for part in asking:
+                part.use_key(api_key)
+
+        yield OpenEndpoint(
+            client=client,
+            proof=attested.model if attested else NothingProven(_why_unproven(settings)),
+            use_key=use_key,
+            transcriber=transcriber,
+            signatures=attested.signatures if attested else None,
+        )
+
+
+def _for_llm(ask: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+    """Translate the error of `bot.attestation` into that of `bot.llm`."""
+
+    async def asked() -> T:
+        try:
+            return await ask()
+        except ModelNotVerified as refused:
+            raise LlmNotAttested(str(refused)) from None
+
+    return asked
+
+
+def _why_unproven(settings: Settings) -> str:
+    if settings.attestation.model_policy == "off":
+        return OFF
+    return NOT_OVER_TLS if settings.llm.dialect == "openai" else OTHER_DIALECT
+
+
+def _learnt_by(llm: LlmSettings) -> str:
+    """Return the key of a model's learnt facts: a hash, because the address may name its owner."""
+    where = f"{llm.dialect}\n{llm.base_url}\n{llm.model}\n{llm.tool_calling}"
+    return f"learnt of {hashlib.sha256(where.encode()).hexdigest()[:32]}"

@@ -1,0 +1,228 @@
+"""Events from the Signal side: frozen values without traces of the wire."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from conversation_store.models import ChatId, ReceivedFile, ReceivedQuote
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """An author. The ACI is the identity; number and name are often missing and never a key."""
+
+    aci: str
+    number: str | None = None
+    name: str | None = None
+
+
+@dataclass(slots=True)
+class Account:
+    """The bot's own account.
+
+    Attributes:
+        number: as it is registered, E.164.
+        aci: lower case; None until the Signal side has told it.
+        note_to_self: the account is a person's own, and the bot lives in its note to self alone.
+    """
+
+    number: str
+    aci: str | None = None
+    note_to_self: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Number and, once known, ACI: other people use either."""
+        return frozenset(filter(None, (self.aci, self.number)))
+
+    def is_me(self, *, aci: str | None, number: str | None) -> bool:
+        """Whether an ACI, or for want of one a number, names this account."""
+        if aci is not None and self.aci is not None:
+            return aci == self.aci
+        return number is not None and number == self.number
+
+
+class FrameKind(StrEnum):
+    """Kind of a frame, for the metrics."""
+
+    MESSAGE = "message"
+    EDIT = "edit"
+    REACTION = "reaction"
+    DELETE = "delete"
+    TYPING = "typing"
+    RECEIPT = "receipt"
+    TIMER = "timer"
+    GROUP_UPDATE = "group_update"
+    SYNC = "sync"
+    CALL = "call"
+    STORY = "story"
+    POLL = "poll"
+    PIN = "pin"
+    STICKER = "sticker"
+    OWN = "own"
+    EMPTY = "empty"
+    OTHER_ACCOUNT = "other_account"
+    OTHER_CHAT = "other_chat"
+    UNTRUSTED_IDENTITY = "untrusted_identity"
+    UNDECRYPTABLE = "undecryptable"
+    ERROR = "error"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """An action of a person.
+
+    Attributes:
+        account: number of the account that received it.
+        timestamp: of the action itself, by the author's clock in ms.
+    """
+
+    account: str
+    chat: ChatId
+    author: Person
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingMessage(_Event):
+    """A message, identified by its author and timestamp.
+
+    Attributes:
+        text: names replace mentions, and the bot's own mention is removed. Empty if only files
+            came.
+        addresses_bot: the bot is mentioned, or one of its messages is quoted.
+        unread: further files on the Signal side that the bot never reads: the file of a long text,
+            small pictures of quotes and links, and files beyond `MAX_FILES`.
+        expires_seconds: it disappears so long after it was read; 0: it stays.
+        view_once: its files may be looked at once, and never be kept.
+        server_timestamp: when Signal's server got it, in ms, if known.
+        delivered_timestamp: when Signal's server handed it to the Signal side, if known.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.MESSAGE
+
+    text: str
+    addresses_bot: bool
+    files: tuple[ReceivedFile, ...] = ()
+    unread: tuple[ReceivedFile, ...] = ()
+    quote: ReceivedQuote | None = None
+    expires_seconds: int = 0
+    view_once: bool = False
+    server_timestamp: int | None = None
+    delivered_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A new version of a message, with the timestamp of the edit.
+
+    `target_timestamp` is that of the message, or of its previous edit.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.EDIT
+
+    message: IncomingMessage
+    target_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion(_Event):
+    """A deletion for everyone, by the message's author or by an alleged admin of the group.
+
+    The caller checks the admin. `target_author` is the ACI of the message's author.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.DELETE
+
+    target_author: str
+    target_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanged:
+    """A change of a group's members, name or rights; only the Signal side knows the new state."""
+
+    kind: ClassVar[FrameKind] = FrameKind.GROUP_UPDATE
+
+    account: str
+    chat: ChatId
+    author: Person
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityChanged:
+    """A person has a new key, for example after reinstalling Signal, and it is not trusted.
+
+    The person's messages wait on the Signal side until it is.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.UNTRUSTED_IDENTITY
+
+    account: str
+    person: Person
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction(_Event):
+    """An emoji on one of the bot's own messages; a new one replaces the person's previous one.
+
+    The emoji has its skin tone. If `removed`, the author took it back.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.REACTION
+
+    emoji: str
+    target_timestamp: int
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PollVote(_Event):
+    """A vote in a poll of the bot, by indexes; it replaces the person's previous vote.
+
+    It is empty if the person took the vote back.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.POLL
+
+    target_timestamp: int
+    options: tuple[int, ...]
+
+
+Incoming = IncomingMessage | Edit | Deletion | Reaction | PollVote | GroupChanged | IdentityChanged
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A phone's confirmation that messages of the bot arrived; `person` is its owner's ACI."""
+
+    kind: ClassVar[FrameKind] = FrameKind.RECEIPT
+
+    person: str
+    timestamps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SentElsewhere:
+    """Timestamp of a message that the account's owner sent from another device.
+
+    Phones confirm it like a message of the bot.
+    """
+
+    kind: ClassVar[FrameKind] = FrameKind.SYNC
+
+    timestamp: int
+
+
+Evidence = Receipt | SentElsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A frame that tells the bot nothing, and why."""
+
+    kind: FrameKind
+
+
+Frame = Incoming | Evidence | Ignored

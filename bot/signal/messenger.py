@@ -1,0 +1,312 @@
+"""The one seam between the bot and Signal.
+
+Two transports implement `Messenger`: `signal_daemon.SignalDaemon` (signal-cli's own JSON-RPC
+daemon) and `signal_rest.SignalRest` (signal-cli-rest-api). `tests/contract/test_messenger*.py` hold
+both to the promises in this module.
+
+A private chat with the account's own ACI or number is its note to self. It shows no signs of life.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from bot.errors import SignalRejected
+from bot.observability.metrics import SIGNAL_QUEUE
+from bot.signal.account import Group, OwnIdentity, PeerIdentity, Profile
+from bot.signal.events import Incoming
+from bot.signal.receipts import DeliveryReceipts
+from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
+
+STOP_DELIVERY_SECONDS: Final = 5.0
+MAX_DELIVERY: Final = 256
+"""Number of events in one commit of the store."""
+
+NOT_REGISTERED: Final = (
+    "SIGNAL__PHONE_NUMBER is not registered there."
+    " Register or link it: signal-tee-bot register, or signal-tee-bot link."
+)
+
+log = structlog.get_logger()
+
+Deliver = Callable[[Sequence[Incoming]], Awaitable[None]]
+"""Takes events, oldest first. While it waits, the transport queues, and then stops reading. It must
+not wait for a send: the answer to that may be in the part that is not read."""
+
+
+class FileTooBig(SignalRejected):
+    """A file has more bytes than the caller takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """A question that phones show as a poll.
+
+    Attributes:
+        question: on one line.
+        options: all different.
+        multiple: people may vote for several options.
+    """
+
+    question: str
+    options: tuple[str, ...]
+    multiple: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AccountStatus:
+    """The Signal side's version, and whether it has the bot's account."""
+
+    server: str
+    registered: bool
+
+
+class Sender(Protocol):
+    """Sends plain messages and polls: a Messenger, or `noted_sends`, which notes them first."""
+
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        styles: Sequence[StyleRange] = (),
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        """Send or edit a message and return Signal's timestamp of it; raises SignalError."""
+
+    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
+        """Send a poll and return Signal's timestamp of it; raises SignalError."""
+
+    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
+        """End the voting in an own poll; raises SignalError."""
+
+
+class Messenger(Sender, Protocol):
+    """A connection to Signal that mends itself.
+
+    A request that is not done raises a SignalError: SignalUnavailable (not done: try again),
+    SignalTimeout (perhaps done), SignalUntrusted, or SignalRejected (not done, and trying again
+    changes nothing).
+    """
+
+    @property
+    def receipts(self) -> DeliveryReceipts:
+        """Receipts of phones, and the sends that they may settle."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can come in and go out right now."""
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the Signal side takes requests right now and does not answer."""
+
+    @property
+    def unregistered(self) -> bool:
+        """Whether the Signal side has said that it does not have the bot's account."""
+
+    @property
+    def connected_since(self) -> float | None:
+        """Beginning of the present connection by `time.monotonic`; None without a connection."""
+
+    @property
+    def last_sign(self) -> float:
+        """Time by `time.monotonic` when the connection last worked, or failed and was retried.
+
+        If it does not change, the transport itself is stuck.
+        """
+
+    @property
+    def undelivered(self) -> int:
+        """Number of messages that were read and are not delivered yet."""
+
+    async def run(self, deliver: Deliver) -> None:
+        """Keep the connection and deliver everything that comes in, until cancelled.
+
+        Reconnects with jittered backoff. An unreadable frame is counted and skipped. Errors of
+        `deliver` are not caught.
+        """
+
+    async def stop_receiving(self, *, delivery_seconds: float = STOP_DELIVERY_SECONDS) -> None:
+        """Stop receiving, and wait until the messages that were read are delivered.
+
+        Sending goes on. Returns within a bound, even if the Signal side does not answer.
+        """
+
+    async def hold_receiving(self) -> None:
+        """Leave new messages with Signal until `resume_receiving`, if Signal keeps them.
+
+        Messages still come in over signal-cli-rest-api, which keeps nothing. Messages that were
+        read are delivered, and sending goes on. Returns within a bound.
+        """
+
+    async def resume_receiving(self) -> None:
+        """Receive again, the waiting messages first."""
+
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        """Send a text, perhaps with files, and return Signal's timestamp of it, in ms.
+
+        If the answer does not come soon after a receipt of the person's phone, the receipt takes
+        its place. Callers send to one chat one after the other; `receipts` says why.
+
+        Args:
+            text: shown as it is; nothing in it is markup.
+            replaces: timestamp of an own message, or of its last edit, that this text replaces.
+            attachments: never together with `replaces`.
+
+        Raises:
+            ValueError: attachments together with `replaces`.
+            SignalUnavailable: not sent; try again.
+            SignalTimeout: perhaps sent; its `sending` is the send in doubt.
+            SignalRateLimited: perhaps sent; wait before trying again.
+            SignalUntrusted: not sent; the recipient's new key is not trusted.
+            SignalRejected: not sent; trying again changes nothing.
+        """
+
+    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
+        """Send a poll and return Signal's timestamp of it, in ms; otherwise like `send`.
+
+        Raises:
+            SignalLacks: the Signal side has no polls; nothing was sent.
+        """
+
+    async def delete(self, chat: ChatId, timestamp: int) -> None:
+        """Delete an own message for everyone, by its first timestamp or its last edit's."""
+
+    async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
+        """Put an emoji on a message; a new one replaces the previous one."""
+
+    async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
+        """Show that an answer is being written; phones show it for 15 seconds."""
+
+    async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
+        """Tell a person, by ACI, that messages were read, also messages in groups."""
+
+    async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
+        """Return the bytes of a file that came with a message of a chat.
+
+        Raises:
+            FileTooBig: it has more than `max_bytes`.
+            SignalRejected: it is not there.
+        """
+
+    async def discard_file(self, file: ReceivedFile) -> None:
+        """Delete the Signal side's copy of a file; a missing file is fine."""
+
+    async def group(self, chat: ChatId) -> Group | None:
+        """Return the present state of a group; None if the Signal side does not know it."""
+
+    async def join_group(self, chat: ChatId) -> None:
+        """Accept the invitation to a group."""
+
+    async def leave_group(self, chat: ChatId) -> None:
+        """Leave a group, or refuse the invitation to it."""
+
+    async def peer_identity(self, person: str) -> PeerIdentity | None:
+        """Return the newest key of a person, by ACI, or None."""
+
+    async def trust(self, person: str, *, safety_number: str | None) -> None:
+        """Trust the new key of a person, by ACI; the person's waiting messages are delivered then.
+
+        Args:
+            safety_number: 60 digits that were compared, which makes the key a verified one; None
+                trusts the present key unseen.
+
+        Raises:
+            SignalRejected: the key has another safety number.
+        """
+
+    async def accept_request(self, person: str) -> None:
+        """Accept the message request of a person, by ACI, if the Signal side can."""
+
+    async def set_profile(self, profile: Profile) -> None:
+        """Change the given parts of the public profile.
+
+        Raises:
+            SignalRejected: the Signal side cannot change these parts without the others.
+        """
+
+    async def own_identity(self) -> OwnIdentity:
+        """Ask the Signal side for the account's own ACI, identity key and linked devices.
+
+        Asks every time, because proofs must be true now. Fails without an answer about the devices.
+
+        Raises:
+            SignalRejected: the Signal side does not know them, or names no key.
+        """
+
+    async def account_status(self) -> AccountStatus:
+        """Ask the Signal side for its version and whether it has the bot's account.
+
+        Raises:
+            SignalRejected: its version is too old.
+        """
+
+
+def check_message(replaces: int | None, attachments: Sequence[Attachment]) -> None:
+    """Refuse an impossible message; ValueError, because only a bug asks for it."""
+    if replaces is not None and attachments:
+        raise ValueError("A message that replaces another carries no attachments.")
+
+
+def check_size(size: int | None, max_bytes: int) -> None:
+    """Refuse a file that is too big; raises FileTooBig."""
+    if size is not None and size > max_bytes:
+        raise FileTooBig("The file is too big.")
+
+
+class DeliveryQueue:
+    """Unlimited queue; `undelivered` counts the events in it and in the present delivery."""
+
+    def __init__(self) -> None:
+        self._waiting = asyncio.Queue[Incoming]()
+        self.undelivered = 0
+
+    def __len__(self) -> int:
+        return self._waiting.qsize()
+
+    def put(self, event: Incoming) -> None:
+        """Add an event."""
+        self._waiting.put_nowait(event)
+        self.undelivered += 1
+        SIGNAL_QUEUE.set(len(self))
+
+    async def deliver_all(
+        self, deliver: Deliver, *, taken: Callable[[], None] = lambda: None
+    ) -> None:
+        """Deliver as many waiting events at a time as possible, until cancelled.
+
+        Args:
+            taken: called when there is room again.
+        """
+        while True:
+            delivery = [await self._waiting.get()]
+            while len(delivery) < MAX_DELIVERY and not self._waiting.empty():
+                delivery.append(self._waiting.get_nowait())
+            taken()
+            await deliver(delivery)
+            for _ in delivery:
+                self._waiting.task_done()
+            self.undelivered -= len(delivery)
+            SIGNAL_QUEUE.set(len(self))
+
+    async def all_delivered(self, *, seconds: float) -> None:
+        """Wait until every event is delivered, within a bound."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._waiting.join()
+        except TimeoutError:
+            log.warning("signal.stop_timed_out", waiting=self.undelivered)

@@ -1,0 +1,384 @@
+"""Use receipts as evidence for sends with an unknown result.
+
+Signal has no key that makes a repeated send harmless. A reply may get lost, the bot may be killed,
+and an error may follow a delivery: in each case the bot does not know whether the message arrived.
+The recipient's phone does. Its receipt names the message by the timestamp that the bot was not
+told.
+
+A receipt settles a send if exactly one unknown timestamp fits this send and no other one. For
+signal-cli gives each message of the account a timestamp of its own, and a phone confirms only
+messages to its owner. Phones confirm reactions and deletions like messages, so these count as
+sends. In all other cases the send stays in doubt, and the bot sends again.
+
+If the account's owner writes from another device, a copy of that message arrives first, so its
+timestamp is known and proves nothing.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Final
+
+import structlog
+
+from bot.errors import (
+    SignalError,
+    SignalPassedOver,
+    SignalRateLimited,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+    SignalUntrusted,
+)
+from bot.observability.metrics import SEND_SECONDS, SENDS
+from bot.signal.events import Evidence, SentElsewhere
+from conversation_store.models import ChatId
+
+MAX_KNOWN: Final = 10_000
+MAX_ATTEMPTS: Final = 2_000
+TIDY_ATTEMPTS: Final = 100
+"""From this number on, requests that have ended are forgotten if they overlap with no open one."""
+MAX_CONFIRMED: Final = 2_000
+MAX_CONFIRMED_BY_ONE: Final = 50
+"""Unknown timestamps kept in memory: in all, and of each person. A person can forge receipts."""
+
+CLOCK_SKEW_MS: Final = 2_000
+"""How far the clock of signal-cli may be behind the bot's."""
+
+LATE_START_MS: Final = 10_000
+"""signal-cli begins no request later than this after the bot stopped waiting for it.
+
+Must be shorter than the wait for a receipt, so that a retry never overlaps the original send."""
+
+PROOF_SECONDS: Final = 2.0
+"""Time for the answer after the receipt; a later answer counts as lost."""
+
+log = structlog.get_logger()
+
+_OUTCOMES: Final[dict[type[SignalError], str]] = {
+    SignalUnavailable: "unavailable",
+    SignalPassedOver: "passed_over",
+    SignalRateLimited: "rate_limited",
+    SignalTimeout: "timeout",
+    SignalUntrusted: "untrusted",
+    SignalRejected: "rejected",
+}
+
+
+@dataclass(eq=False, slots=True)
+class Attempt:
+    """A send whose timestamp is unknown: on its way, or in doubt.
+
+    Attributes:
+        since: the earliest timestamp that it can have, in ms.
+        until: its timestamp is earlier than this; None while it is on its way.
+        row: its message in the outbox, if it has one.
+        people: ACIs of those who get it. While they are unknown, no receipt proves it.
+        is_done: it has succeeded, and its answer told no timestamp.
+        news: set when a receipt may settle it.
+    """
+
+    chat: ChatId
+    since: int
+    until: int | None = None
+    _: KW_ONLY
+    row: int | None = None
+    people: frozenset[str] | None = None
+    is_done: bool = False
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    patience: asyncio.Timeout | None = None  # ends the wait for its answer
+
+    def __post_init__(self) -> None:
+        if not self.chat.is_group and not self.chat.value.startswith("+"):
+            self.people = frozenset({self.chat.value})
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether an error named its timestamp."""
+        return self.until == self.since + 1
+
+    def may_have(self, timestamp: int, people: Iterable[str], now_ms: int) -> bool:
+        """Whether the send may have this timestamp, which these people's phones confirmed."""
+        until = now_ms + CLOCK_SKEW_MS if self.until is None else self.until
+        in_time = self.since <= timestamp < until
+        return in_time and (self.people is None or self.people.issuperset(people))
+
+
+class DeliveryReceipts:
+    """Sends with unknown timestamps, and the receipts that may settle them.
+
+    Attributes:
+        keep: called with each timestamp that may matter after a crash, and with the person who
+            confirmed it; None: the owner sent it from another device.
+        known: returns those of some timestamps that belong to stored messages.
+        news: set when a receipt may settle a send in doubt.
+    """
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time.time, proof_seconds: float = PROOF_SECONDS
+    ) -> None:
+        self._clock = clock
+        self._proof_seconds = proof_seconds
+        self._started_ms = self._now_ms()
+        self.keep: Callable[[int, str | None], None] = lambda _timestamp, _person: None
+        self.known: Callable[[Sequence[int]], Awaitable[Iterable[int]]] = _none_is_known
+        self.news = asyncio.Event()
+        self._attempts: dict[Attempt, None] = {}
+        self._confirmed: dict[int, set[str]] = {}
+        self._by_person: Counter[str] = Counter()
+        self._known: dict[int, set[str]] = {}
+        self._resent: dict[Attempt, int] = {}
+        self._seen: dict[int, set[str] | None] = {}
+
+    # Receipts
+
+    def take(self, evidence: Evidence) -> None:
+        """Keep the timestamps of a receipt that may matter, or of a message from another device."""
+        if isinstance(evidence, SentElsewhere):
+            self.know(evidence.timestamp)
+            self.keep(evidence.timestamp, None)
+            return
+        person = evidence.person
+        theirs = [one for one in self._attempts if one.people is None or person in one.people]
+        newest = sorted(evidence.timestamps)[-MAX_CONFIRMED_BY_ONE:]
+        for timestamp in newest if theirs else ():
+            if self.confirm(timestamp, person, theirs):
+                self.keep(timestamp, person)
+
+    def confirm(self, timestamp: int, person: str, theirs: Sequence[Attempt]) -> bool:
+        """Remember a receipt, and return whether it is news about any of these sends."""
+        seen = self._seen.get(timestamp)
+        if seen is not None:
+            is_new = person not in seen
+            seen.add(person)
+            self.news.set()
+            return is_new
+        now_ms = self._now_ms()
+        fitting = [one for one in theirs if one.may_have(timestamp, (person,), now_ms)]
+        people = self._confirmed.get(timestamp, set())
+        if not fitting or timestamp in self._known or person in people:
+            return False
+        is_too_much = self._by_person[person] >= MAX_CONFIRMED_BY_ONE
+        if is_too_much or len(self._confirmed) >= MAX_CONFIRMED:
+            return False
+        self._by_person[person] += 1
+        self._confirmed[timestamp] = people | {person}
+        self.news.set()
+        for attempt in fitting:
+            attempt.news.set()
+            if attempt.patience is not None:
+                later = asyncio.get_running_loop().call_later
+                later(self._proof_seconds, self._end_if_proven, attempt)
+        return True
+
+    def know(self, timestamp: int) -> None:
+        """Remember a timestamp that proves nothing any more."""
+        people = self._confirmed.pop(timestamp, set())
+        for person in people:
+            self._by_person[person] -= 1
+            if not self._by_person[person]:
+                del self._by_person[person]
+        self._known[timestamp] = people | self._known.get(timestamp, set())
+        if len(self._known) > MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+
+    # Sends in doubt
+
+    def add(self, attempt: Attempt) -> None:
+        """Count a send that may have been done."""
+        self._attempts[attempt] = None
+        if len(self._attempts) > TIDY_ATTEMPTS:
+            earliest = min(one.since for one in self._attempts if not one.is_done)
+            kept = (one for one in self._attempts if not one.is_done or earliest < (one.until or 0))
+            self._attempts = dict.fromkeys(kept)
+        if len(self._attempts) > MAX_ATTEMPTS:
+            del self._attempts[next(iter(self._attempts))]
+
+    def drop(self, attempt: Attempt) -> None:
+        """Forget a send: its result is known."""
+        self._attempts.pop(attempt, None)
+        kept = self._resent.pop(attempt, None)
+        if kept is not None and kept not in self._resent.values():
+            del self._seen[kept]
+        if not self._attempts:
+            self._confirmed.clear()
+            self._by_person.clear()
+
+    def sent_again(self, attempt: Attempt, timestamp: int, *, is_edit: bool) -> None:
+        """Note that the message of a send in doubt was sent with this timestamp after it."""
+        self._resent[attempt] = timestamp
+        seen = self._known.get(timestamp, set())
+        self._seen.setdefault(timestamp, None if is_edit else {*seen})
+        self.news.set()
+
+    async def copies(self) -> list[tuple[Attempt, int]]:
+        """Return the sends whose message arrived twice, with the timestamps of these copies.
+
+        Somebody has confirmed both. An edit arrives once: phones ignore its copy.
+        """
+        await self._sort_out_known()
+        found = []
+        for attempt, kept in self._resent.items():
+            copies, seen = self._found(attempt), self._seen[kept]
+            if seen is not None:
+                found += [(attempt, copy) for copy in copies if self._confirmed[copy] & seen]
+            elif len(copies) == 1:
+                found.append((attempt, copies[0]))
+        return found
+
+    @property
+    def in_unknown_groups(self) -> list[Attempt]:
+        """The sends in doubt to groups whose members are unknown."""
+        open_ones = (one for one in self._attempts if one.until is not None)
+        return [one for one in open_ones if one.chat.is_group and one.people is None]
+
+    def proof(self, attempt: Attempt) -> int | None:
+        """Return the only confirmed timestamp that this send and no other one can have."""
+        found = self._found(attempt)
+        return found[0] if len(found) == 1 else None
+
+    def _found(self, attempt: Attempt) -> list[int]:
+        """Return the confirmed timestamps that this send and no other one can have."""
+        if attempt.people is None and not attempt.is_exact:
+            return []
+        now_ms, others = self._now_ms(), self._others(attempt)
+
+        def is_only_its_own(timestamp: int, people: set[str]) -> bool:
+            shared = any(one.may_have(timestamp, people, now_ms) for one in others)
+            return attempt.may_have(timestamp, people, now_ms) and (attempt.is_exact or not shared)
+
+        return [at for at, people in self._confirmed.items() if is_only_its_own(at, people)]
+
+    def _others(self, attempt: Attempt) -> list[Attempt]:
+        """Return the sends whose timestamp a receipt for this send must not be able to name."""
+        chat = attempt.chat
+        others = [one for one in self._attempts if one is not attempt]
+        others = [one for one in others if one.row is None or one.row != attempt.row]
+        kept = self._resent.get(attempt)
+        if kept is None or self._seen[kept] is None:
+            return others
+        # A copy: nothing gets lost as long as every message stays once. What one person alone
+        # confirmed counts as private.
+        return [
+            one
+            for one in others
+            if one.row is not None
+            and (
+                one not in self._resent if one.chat == chat else chat.is_group >= one.chat.is_group
+            )
+        ]
+
+    async def wait_for_proof(self, attempts: Sequence[Attempt], seconds: float) -> int | None:
+        """Wait until a receipt settles one of several sends of a message; None if none does."""
+        news = asyncio.Event()
+        for attempt in attempts:
+            attempt.news = news
+        clock = asyncio.get_running_loop().time
+        ends_at = clock() + seconds
+        while True:
+            news.clear()
+            await self._sort_out_known()
+            found = next(filter(None, map(self.proof, attempts)), None)
+            if found is not None or clock() >= ends_at:
+                return found
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(ends_at):
+                    await news.wait()
+
+    async def _sort_out_known(self) -> None:
+        if self._confirmed:  # otherwise the store would look through all messages for nothing
+            for timestamp in await self.known([*self._confirmed]):
+                self.know(timestamp)
+
+    # Sends on their way
+
+    async def settle(self, chat: ChatId, sending: Awaitable[int]) -> int:
+        """Return the timestamp of a message from its answer, or from a receipt if that is missing.
+
+        The outcome is counted, and the time of a successful send measured.
+
+        Raises:
+            SignalTimeout: the result is unknown; `sending` of the error is the send in doubt.
+            SignalError: the send failed for certain.
+        """
+        began = time.monotonic()
+        try:
+            timestamp = await self.timestamp_of(chat, sending)
+        except SignalError as error:
+            names = (name for kind, name in _OUTCOMES.items() if isinstance(error, kind))
+            SENDS.labels(next(names, "failed")).inc()
+            raise
+        SENDS.labels("sent").inc()
+        SEND_SECONDS.observe(time.monotonic() - began)
+        return timestamp
+
+    async def timestamp_of(self, chat: ChatId, sending: Awaitable[int]) -> int:
+        """Settle a request other than a message; otherwise like `settle`, without counting."""
+        with self.unnamed(chat) as attempt:
+            try:
+                timestamp = await _within(attempt, sending)
+            except SignalTimeout as error:
+                self._end(attempt, error)
+                proven = self.proof(attempt)
+                if proven is None:
+                    raise
+                log.info("signal.send_proven_by_receipt")
+                timestamp = proven
+        self.drop(attempt)
+        self.know(timestamp)
+        return timestamp
+
+    @contextmanager
+    def unnamed(self, chat: ChatId) -> Iterator[Attempt]:
+        """Count a request inside the block as a send whose answer tells no timestamp."""
+        # Phones may confirm sends of an earlier process late.
+        since = max(self._started_ms, self._now_ms() - CLOCK_SKEW_MS)
+        attempt = Attempt(chat, since)
+        self.add(attempt)
+        try:
+            yield attempt
+            attempt.until, attempt.is_done = self._now_ms() + 1, True
+        except SignalTimeout as error:
+            self._end(attempt, error)
+            error.sending = attempt
+            raise
+        except SignalError:
+            self.drop(attempt)
+            raise
+        finally:
+            if attempt.until is None:
+                attempt.until = self._now_ms() + LATE_START_MS
+
+    def _end(self, attempt: Attempt, error: SignalTimeout) -> None:
+        """Note the time in which a send in doubt was done, if it was."""
+        if error.timestamp is not None:
+            attempt.since, attempt.until = error.timestamp, error.timestamp + 1
+        elif attempt.until is None:
+            attempt.until = self._now_ms() + (1 if error.answered else LATE_START_MS)
+
+    def _end_if_proven(self, attempt: Attempt) -> None:
+        """End the wait for an answer that does not follow the receipt."""
+        patience = attempt.patience
+        if patience is not None and not patience.expired() and self.proof(attempt) is not None:
+            patience.reschedule(asyncio.get_running_loop().time())
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1_000)
+
+
+async def _none_is_known(_: Sequence[int]) -> Iterable[int]:
+    return ()
+
+
+async def _within(attempt: Attempt, sending: Awaitable[int]) -> int:
+    """Await a send for as long as there is patience with it."""
+    try:
+        async with asyncio.timeout(None) as attempt.patience:
+            return await sending
+    except TimeoutError:
+        raise SignalTimeout("The phone confirmed the message; its answer is lost.") from None
+    finally:
+        attempt.patience = None

@@ -1,0 +1,346 @@
+"""Limit the requests to signal-cli-rest-api, and turn their failures into SignalErrors.
+
+The server may crash with more than about four requests at once. It also keeps a request for ever
+if signal-cli lost it. So three places are for requests that people wait for. A fourth, the spare
+place, is for signs of life (typing, reactions, read marks) or for one request that runs late.
+
+A request runs late after a multiple of the time that the last request of its kind took. Its place
+goes to the next request. Most late requests end then, as perhaps done. A request with a file or to
+a group may honestly take long. It goes on in the spare place until it is answered, until another
+one runs late, or until its time limit. The bot gives signs of life again after that.
+
+While requests run late without an answer, the allowed time doubles. So the bot waits long enough
+if everything has become slow (RFC 6298 does the same with packets).
+
+Error bodies quote numbers, ids and texts. No error carries any of it, only its meaning.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Final
+
+import aiohttp
+import structlog
+from signalbot import SignalAPIError, SignalBotError
+
+from bot.backoff import Backoff
+from bot.errors import (
+    SignalError,
+    SignalLacks,
+    SignalRateLimited,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+)
+from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
+from bot.signal.receipts import PROOF_SECONDS
+
+PLACES: Final = 3
+USUAL_TIMES: Final = 4.0
+"""A request runs late after this multiple of its kind's last answer time."""
+
+RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=10.0)
+
+LOOKED_AT_CHARACTERS: Final = 8_192
+"""Length of the part of an error body that is searched; its reason comes first."""
+
+_POLLS: Final = "/v1/polls/"
+_NO_FILE: Final = re.compile(r"no attachment with that name", re.IGNORECASE)
+_RATE_LIMIT: Final = re.compile(r"rate.?limit|\[429\]", re.IGNORECASE)
+_NOT_DONE: Final = re.compile(
+    r"failed to send message|broken pipe|connection (reset|refused|closed)|(read|write|dial) tcp",
+    re.IGNORECASE,
+)
+
+log = structlog.get_logger()
+
+
+class RequestKind(StrEnum):
+    """Subject of a request, as far as it decides how long the request may take."""
+
+    PROBE = "probe"
+    QUESTION = "question"
+    SIGN = "sign_of_life"
+    TEXT = "text"
+    GROUP = "group"
+    FILE = "file"
+    CHANGE = "change"
+
+
+WEIGHTS: Final = {"sign_of_life": 0.6, "probe": 1.0, "text": 1.0, "file": 4.0}
+"""Shortest patience with a kind of request, relative to `RestTimeouts.late`."""
+WEIGHT_OF_OTHERS: Final = 2.0
+
+MAY_TAKE_LONG: Final = frozenset({RequestKind.GROUP, RequestKind.FILE})
+"""signal-cli encrypts for every device of every member, and uploads files."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestTimeouts:
+    """Time limits of the transport, in seconds."""
+
+    connect: float = 10.0  # until a connection is open, HTTP or websocket
+    request: float = 15.0  # until the answer to a question or a sign of life
+    send: float = 60.0  # for changes and files; the server itself never gives up
+    proof: float = PROOF_SECONDS  # for the answer after the receipt; see `receipts`
+    turn: float = 120.0  # until a request gets its place
+    late: float = 5.0  # until a request of weight 1 runs late, at least
+    ping_every: float = 20.0  # of silence, before the bot pings
+    ping_answer: float = 20.0  # for the answer to a ping; without it the connection is given up
+    probe_every: float = 30.0  # between two questions whether signal-cli lives
+    close: float = 2.0  # until the end of the websocket's closing handshake
+    stop: float = 10.0  # until `stop_receiving` has closed the websocket
+    backoff: Backoff = RECONNECT  # between two attempts to connect
+
+    def longest(self, kind: RequestKind) -> float:
+        """Return the time limit of a kind of request."""
+        quick = kind in {RequestKind.PROBE, RequestKind.QUESTION, RequestKind.SIGN}
+        return self.request if quick else self.send
+
+
+class Patience:
+    """Seconds after which a request of one kind runs late, learned from the answers.
+
+    Attributes:
+        seconds: present value, between `least` and `most`.
+    """
+
+    def __init__(self, least: float, most: float) -> None:
+        self._least = least
+        self._most = most
+        self._doubled_at = 0.0
+        self.seconds = min(least, most)
+
+    def answered(self, seconds: float) -> None:
+        """Learn from an answer."""
+        self.seconds = min(self._most, max(self._least, USUAL_TIMES * seconds))
+
+    def ran_late(self, *, began: float, now: float) -> None:
+        """Double the patience, once for all requests that ran at the same time."""
+        if began >= self._doubled_at:
+            self.seconds = min(self._most, 2 * self.seconds)
+            self._doubled_at = now
+
+
+class Line:
+    """Places and the requests that wait for one; unlike with a semaphore, one may go first."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def enter(self, *, first: bool) -> None:
+        """Wait for a place."""
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        add = self._waiting.appendleft if first else self._waiting.append
+        add(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            elif not turn.cancelled() and turn.exception() is None:
+                self.leave()  # the place came at the same moment
+            raise
+
+    def refuse_all(self) -> None:
+        """Refuse everyone who waits with SignalUnavailable."""
+        for turn in self._waiting:
+            if not turn.done():
+                turn.set_exception(SignalUnavailable("signal-cli-rest-api is stuck."))
+        self._waiting.clear()
+
+    def leave(self) -> None:
+        """Give a place back."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # its waiter has just been cancelled
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    """A request that has a place in `line`, or None once it gave the place back."""
+
+    kind: RequestKind
+    line: Line | None
+    began: float
+    deadline: asyncio.Timeout
+
+    def end(self) -> None:
+        """Stop waiting for the answer."""
+        if not self.deadline.expired():
+            self.deadline.reschedule(asyncio.get_running_loop().time())
+
+    def give_place(self) -> None:
+        if self.line is not None:
+            self.line.leave()
+            self.line = None
+
+
+class Places:
+    """All places for requests.
+
+    Attributes:
+        ran_late: set when a request ran late; the reader clears it.
+    """
+
+    def __init__(self, timeouts: RestTimeouts) -> None:
+        self._timeouts = timeouts
+        self._places = Line(PLACES)
+        self._signs = Line(1)
+        self._spare: _Request | None = None  # holds the spare place
+        self._stuck_since: float | None = None
+        longest = timeouts.longest
+        self._patience = {
+            kind: Patience(WEIGHTS.get(kind, WEIGHT_OF_OTHERS) * timeouts.late, longest(kind))
+            for kind in RequestKind
+        }
+        self.ran_late = asyncio.Event()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a request ran late and no later one has been answered since."""
+        return self._stuck_since is not None
+
+    def refuse_waiting(self) -> None:
+        """Refuse all requests that wait for a place with SignalUnavailable."""
+        self._places.refuse_all()
+
+    @asynccontextmanager
+    async def take(self, kind: RequestKind) -> AsyncIterator[None]:
+        """Hold a place for a request inside the block, whose failure becomes a SignalError.
+
+        Raises:
+            SignalUnavailable: no place was free in time.
+            SignalTimeout: the block took too long.
+        """
+        request = await self._enter(kind)
+        # Counted from the same instant as the deadline, so that both fire if they are equal.
+        late_at = request.began + self._patience[kind].seconds
+        late = asyncio.get_running_loop().call_at(late_at, self._run_late, request)
+        try:
+            with _translated():
+                async with request.deadline:
+                    yield
+            self._answered(request)
+        finally:
+            late.cancel()
+            request.give_place()
+            if request is self._spare:
+                self._spare = None
+
+    async def _enter(self, kind: RequestKind) -> _Request:
+        line = self._signs if kind is RequestKind.SIGN else self._places
+        try:
+            async with asyncio.timeout(self._timeouts.turn):
+                await line.enter(first=kind is RequestKind.PROBE)
+        except TimeoutError:
+            raise SignalUnavailable("Too many requests wait for signal-cli-rest-api.") from None
+        began = asyncio.get_running_loop().time()
+        deadline = asyncio.timeout_at(began + self._timeouts.longest(kind))
+        request = _Request(kind, line, began, deadline)
+        if kind is RequestKind.SIGN:
+            if self._spare is not None:
+                request.give_place()
+                raise SignalUnavailable("signal-cli-rest-api is too busy for signs of life.")
+            self._spare = request
+        return request
+
+    def _answered(self, request: _Request) -> None:
+        self._patience[request.kind].answered(asyncio.get_running_loop().time() - request.began)
+        if self._stuck_since is not None and request.began > self._stuck_since:
+            self._stuck_since = None
+            SIGNAL_STUCK.set(0)
+            log.info("signal.gateway_answers")
+
+    def _run_late(self, request: _Request) -> None:
+        now = asyncio.get_running_loop().time()
+        self._patience[request.kind].ran_late(began=request.began, now=now)
+        SIGNAL_UNANSWERED.labels(request.kind).inc()
+        if self._stuck_since is None:
+            self._stuck_since = now
+            SIGNAL_STUCK.set(1)
+            seconds = round(now - request.began, 1)
+            log.warning("signal.gateway_stuck", kind=request.kind, seconds=seconds)
+        self.ran_late.set()
+        if request.kind not in MAY_TAKE_LONG:
+            request.end()
+            return
+        if self._spare is not None:
+            self._spare.end()
+        self._spare = request
+        request.give_place()
+
+
+class Refused(SignalTimeout):
+    """The server answered a send with status 400, which it uses for everything that went wrong.
+
+    signalbot does not pass on the reason. It may be a rate limit, and the message may have arrived.
+    """
+
+    answered = True
+
+
+def error_from_status(status: int, path: str = "") -> SignalError:
+    """Return the error of an answer with a status of 300 or more, except 400."""
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return SignalRateLimited()
+    if status == HTTPStatus.GATEWAY_TIMEOUT:
+        return SignalTimeout("A proxy in front of signal-cli-rest-api got no answer.")
+    if status == HTTPStatus.NOT_FOUND and _POLLS in path:
+        return SignalLacks("This signal-cli-rest-api does not know polls.")
+    return SignalUnavailable(f"signal-cli-rest-api answered with status {status}.")
+
+
+def error_from_answer(status: int, body: str, path: str = "") -> SignalError:
+    """Return the error of an answer with a status of 300 or more to a request of our own."""
+    body = body[:LOOKED_AT_CHARACTERS]
+    if status == HTTPStatus.NOT_FOUND and _NO_FILE.search(body):
+        return SignalRejected("signal-cli-rest-api has no such file.")
+    if status != HTTPStatus.BAD_REQUEST:
+        return error_from_status(status, path)
+    if _RATE_LIMIT.search(body):
+        return error_from_status(HTTPStatus.TOO_MANY_REQUESTS)
+    if _NOT_DONE.search(body):
+        return SignalUnavailable("signal-cli could not reach Signal, or the server signal-cli.")
+    return SignalRejected("signal-cli-rest-api refused the request.")
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn failures of aiohttp and signalbot inside the block into SignalErrors."""
+    try:
+        yield
+    except SignalAPIError as error:
+        raise _connection_error(error.__cause__) from None
+    except SignalBotError:
+        raise SignalRejected("signal-cli-rest-api does not know the chat.") from None
+    except (TimeoutError, aiohttp.ClientError) as error:
+        raise _connection_error(error) from None
+    except (ValueError, RecursionError):
+        raise SignalTimeout("signal-cli-rest-api gave an answer that cannot be read.") from None
+
+
+def _connection_error(error: BaseException | None) -> SignalError:
+    match error:
+        case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
+            return SignalUnavailable("signal-cli-rest-api cannot be reached.")
+        case aiohttp.ClientResponseError(status=HTTPStatus.BAD_REQUEST):
+            return Refused("signal-cli-rest-api refused, and signalbot does not say why.")
+        case aiohttp.ClientResponseError(status=status, request_info=request) if status >= 300:
+            return error_from_status(status, request.url.path)
+        case TimeoutError():
+            return SignalTimeout("signal-cli-rest-api gave no answer in time.")
+    return SignalTimeout("The connection to signal-cli-rest-api broke.")

@@ -1,0 +1,664 @@
+"""Signal through signal-cli's own daemon (`signal-cli daemon --receive-mode manual`).
+
+The recommended transport: messages wait on Signal's server until the bot subscribes, and a slow
+bot slows signal-cli down instead of losing messages. The protocol is newline-delimited JSON-RPC
+over a Unix socket or TCP; methods and parameters are those of signal-cli's commands.
+
+One reader serves answers and messages alike, and never waits itself. Messages go through a queue
+to `deliver`. While the queue is full the bot reads nothing, so answers to sends wait as well. That
+cannot end in a deadlock as long as `deliver` never waits for a send.
+"""
+
+import asyncio
+import base64
+import binascii
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import structlog
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+
+from bot.backoff import Backoff
+from bot.errors import (
+    SignalError,
+    SignalLacks,
+    SignalRateLimited,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+    SignalUntrusted,
+)
+from bot.observability.metrics import FRAMES, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+from bot.signal.account import (
+    DEVICES,
+    IDENTITIES,
+    Address,
+    Group,
+    GroupRow,
+    Identity,
+    OwnIdentity,
+    PeerIdentity,
+    Profile,
+    own_aci,
+    own_identity,
+    own_rows,
+    peer_identity,
+)
+from bot.signal.events import Account, FrameKind
+from bot.signal.frames import take_frame
+from bot.signal.json_rpc import (
+    INTERNAL_ERROR,
+    LOOK_SECONDS,
+    METHOD_NOT_FOUND,
+    JsonRpcConnection,
+    JsonRpcError,
+    parse_address,
+)
+from bot.signal.messenger import (
+    NOT_REGISTERED,
+    STOP_DELIVERY_SECONDS,
+    AccountStatus,
+    Deliver,
+    DeliveryQueue,
+    Poll,
+    check_message,
+    check_size,
+)
+from bot.signal.receipts import PROOF_SECONDS, DeliveryReceipts
+from conversation_store.models import (
+    MAX_ATTACHMENT_BYTES,
+    Attachment,
+    ChatId,
+    Quote,
+    ReceivedFile,
+    StyleRange,
+)
+
+MAX_QUEUE: Final = 500
+MISSED_PROBES: Final = 2
+RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=10.0)
+ATTACHMENTS: Final = "attachments"
+"""Folder in signal-cli's own folder for the files that came with messages."""
+
+USER_ERROR: Final = -1
+IO_ERROR: Final = -3
+UNTRUSTED: Final = -4
+RATE_LIMITED: Final = -5
+
+_TOO_MANY: Final = re.compile(r"\b429\b")
+"""HTTP's status for a rate limit."""
+
+_FILE_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonTimeouts:
+    """Time limits of the transport, in seconds."""
+
+    request: float = 10.0  # until the answer to a question or a sign of life
+    send: float = 60.0  # for files and people: signal-cli encrypts for every device of each member
+    proof: float = PROOF_SECONDS  # for the answer after the receipt; see `receipts`
+    look: float = LOOK_SECONDS  # between two looks for requests passed over; see `json_rpc`
+    probe_every: float = 20.0  # between two probes; after a missed one the next comes at once
+    probe_answer: float = 10.0  # until the answer to a probe; two missed ones end the connection
+    stop: float = 5.0  # until the end of the subscription
+    backoff: Backoff = RECONNECT  # between two attempts to connect
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class _Version(_Answer):
+    version: str
+
+
+class _File(_Answer):
+    data: str
+
+
+class _Recipient(_Answer):
+    type: str
+    retry_after_seconds: NonNegativeFloat | None = None
+
+
+class _Sent(_Answer):
+    timestamp: int
+    results: list[_Recipient] = []
+
+
+class _FailureData(_Answer):
+    """What comes with the error of a send."""
+
+    response: _Sent
+
+
+VERSION: Final = TypeAdapter(_Version)
+ADDRESSES: Final = TypeAdapter(list[Address])
+_GROUPS: Final = TypeAdapter(list[GroupRow])
+_FILE: Final = TypeAdapter(_File)
+_SUBSCRIPTION: Final = TypeAdapter(int)
+_SENT: Final = TypeAdapter(_Sent)
+_FAILURE_DATA: Final = TypeAdapter(_FailureData)
+
+
+class SignalDaemon:
+    """The Messenger over signal-cli's JSON-RPC daemon.
+
+    Args:
+        url: `unix:/path/socket` or `tcp://host:port`; ValueError for another form.
+        number: the bot's number, E.164, as it is registered.
+        data_dir: signal-cli's own folder, to delete files there; None: out of reach.
+        note_to_self: the account is a person's own, and the bot lives in its note to self alone.
+        start_seconds: how long it may take until signal-cli listens.
+
+    Attributes:
+        unregistered: signal-cli has said that it does not have the account.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        number: str,
+        *,
+        data_dir: Path | None = None,
+        note_to_self: bool = False,
+        bounds: DaemonTimeouts | None = None,
+        start_seconds: float = 0.0,
+    ) -> None:
+        parse_address(url)
+        self._url = url
+        self._account = Account(number, note_to_self=note_to_self)
+        self._data_dir = data_dir
+        self._bounds = bounds or DaemonTimeouts()
+        self._queue = DeliveryQueue()
+        self.receipts = DeliveryReceipts(proof_seconds=self._bounds.proof)
+        self._connection: JsonRpcConnection | None = None
+        self._subscription: int | None = None
+        self._subscribing = asyncio.Lock()
+        self._receiving = True
+        self._held = False
+        self._can_accept_requests = True
+        self.unregistered = False
+        self._missed_probes = 0
+        self.last_sign = time.monotonic()
+        self._connected_at = self.last_sign
+        self._may_start_until = self.last_sign + start_seconds
+
+    @property
+    def connected(self) -> bool:
+        subscribed = self._subscription is not None or not self._wants_messages
+        return self._connection is not None and subscribed
+
+    @property
+    def _wants_messages(self) -> bool:
+        return self._receiving and not self._held
+
+    @property
+    def stuck(self) -> bool:
+        return self._missed_probes > 0
+
+    @property
+    def connected_since(self) -> float | None:
+        return self._connected_at if self.connected else None
+
+    @property
+    def undelivered(self) -> int:
+        return self._queue.undelivered
+
+    async def run(self, deliver: Deliver) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._queue.deliver_all(deliver, taken=self._read_on))
+            tasks.create_task(self._stay_connected())
+
+    async def stop_receiving(self, *, delivery_seconds: float = STOP_DELIVERY_SECONDS) -> None:
+        self._receiving = False
+        try:
+            async with asyncio.timeout(self._bounds.stop):
+                await self._unsubscribe()
+        except TimeoutError as error:
+            log.warning("signal.unsubscribe_failed", error=type(error).__name__)
+        await self._queue.all_delivered(seconds=delivery_seconds)
+
+    async def hold_receiving(self) -> None:
+        """End the subscription: messages wait on Signal's server."""
+        self._held = True
+        # While nothing is read no answer comes either, and signal-cli is held back anyway.
+        if self._connection is None or not self._connection.reading_paused:
+            await self._unsubscribe()
+
+    async def resume_receiving(self) -> None:
+        """Subscribe again; without a connection, the next one does."""
+        self._held = False
+        if self._connection is None:
+            return
+        try:
+            await self._set_up()
+        except SignalError as error:
+            log.warning("signal.resume_failed", error=type(error).__name__)
+
+    # Messages
+
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        check_message(replaces, attachments)
+        params: dict[str, Any] = {"message": text}
+        if styles:
+            params["textStyle"] = [f"{one.start}:{one.length}:{one.style}" for one in styles]
+        if quote is not None:
+            params |= {"quoteTimestamp": quote.timestamp, "quoteAuthor": quote.author}
+            params["quoteMessage"] = quote.text
+        if replaces is not None:
+            params["editTimestamp"] = replaces
+        if attachments:
+            params["attachment"] = [attachment.data_uri for attachment in attachments]
+        return await self._settled("send", params, chat)
+
+    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
+        params = {
+            "question": poll.question,
+            "option": [*poll.options],
+            "noMulti": not poll.multiple,
+        }
+        return await self._settled("sendPollCreate", params, chat)
+
+    async def delete(self, chat: ChatId, timestamp: int) -> None:
+        await self._change("remoteDelete", {"targetTimestamp": timestamp}, chat)
+
+    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
+        await self._change("sendPollTerminate", {"pollTimestamp": timestamp}, chat)
+
+    async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
+        params = {"emoji": emoji, "targetAuthor": author, "targetTimestamp": timestamp}
+        await self._change("sendReaction", params, chat, patiently=False)
+
+    async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
+        if chat.value not in self._account.names:
+            await self._send_out("sendTyping", {"stop": stop}, chat)
+
+    async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
+        if person not in self._account.names:
+            params = {"recipient": person, "targetTimestamp": [*timestamps], "type": "read"}
+            _timestamp_of(await self._ask("sendReceipt", params))
+
+    async def _settled(self, method: str, params: dict[str, Any], chat: ChatId) -> int:
+        sending = self._send_out(method, params, chat, patiently=True)
+        return await self.receipts.settle(chat, sending)
+
+    async def _change(
+        self, method: str, params: dict[str, Any], chat: ChatId, *, patiently: bool = True
+    ) -> None:
+        """Change a message; phones confirm that as well."""
+        sending = self._send_out(method, params, chat, patiently=patiently)
+        await self.receipts.timestamp_of(chat, sending)
+
+    async def _send_out(
+        self, method: str, params: dict[str, Any], chat: ChatId, *, patiently: bool = False
+    ) -> int:
+        if chat.is_group:
+            to: dict[str, Any] = {"groupId": chat.value}
+        elif chat.value in self._account.names:
+            to = {"noteToSelf": True}
+        else:
+            to = {"recipient": [chat.value]}
+        return _timestamp_of(await self._ask(method, {**params, **to}, patiently=patiently))
+
+    # Files
+
+    async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
+        check_size(file.size, max_bytes)
+        where = {"groupId": chat.value} if chat.is_group else {"recipient": chat.value}
+        answer = await self._ask("getAttachment", {"id": file.id, **where}, patiently=True)
+        encoded = _read(_FILE, answer).data
+        # Base64 writes three bytes as four characters.
+        check_size(3 * (len(encoded) // 4 - 1), max_bytes)
+        try:
+            data = base64.b64decode(encoded, validate=True)
+        except binascii.Error:
+            raise SignalTimeout("signal-cli gave a file that cannot be read.") from None
+        check_size(len(data), max_bytes)
+        return data
+
+    async def discard_file(self, file: ReceivedFile) -> None:
+        if self._data_dir is None or not _FILE_ID.fullmatch(file.id):
+            return
+        try:
+            _delete(self._data_dir / ATTACHMENTS, file.id)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            log.warning("signal.file_not_deleted", error=type(error).__name__)
+
+    # Groups
+
+    async def group(self, chat: ChatId) -> Group | None:
+        try:
+            rows = _read(_GROUPS, await self._ask("listGroups", {"groupId": [chat.value]}))
+        except SignalRejected:
+            return None
+        found = (row.to_group(self._account.names) for row in rows if row.id == chat.value)
+        return next(found, None)
+
+    async def join_group(self, chat: ChatId) -> None:
+        """Accept the invitation to a group: to signal-cli, an update that changes nothing."""
+        await self._ask("updateGroup", {"groupId": chat.value}, patiently=True)
+
+    async def leave_group(self, chat: ChatId) -> None:
+        await self._ask("quitGroup", {"groupId": chat.value}, patiently=True)
+
+    # Keys and the account
+
+    async def peer_identity(self, person: str) -> PeerIdentity | None:
+        try:
+            rows = _read(IDENTITIES, await self._ask("listIdentities", {"number": person}))
+        except SignalRejected:  # signal-cli has never heard of the person
+            return None
+        return peer_identity(person, rows)
+
+    async def trust(self, person: str, *, safety_number: str | None) -> None:
+        proof: dict[str, Any] = {"trustAllKnownKeys": True}
+        if safety_number is not None:
+            proof = {"verifiedSafetyNumber": safety_number}
+        await self._ask("trust", {"recipient": person, **proof}, patiently=True)
+
+    async def accept_request(self, person: str) -> None:
+        """Accept the message request of a person, if signal-cli can."""
+        if not self._can_accept_requests or person in self._account.names:
+            return
+        try:
+            params = {"recipient": [person], "type": "accept"}
+            await self._ask("sendMessageRequestResponse", params)
+        except SignalLacks:
+            self._can_accept_requests = False
+            log.info("signal.requests_not_accepted")
+
+    async def set_profile(self, profile: Profile) -> None:
+        avatar = None
+        if profile.picture is not None:
+            if len(profile.picture) > MAX_ATTACHMENT_BYTES:
+                raise SignalRejected("The picture is too big for signal-cli.")
+            avatar = Attachment("picture", "application/octet-stream", profile.picture).data_uri
+        params = {"givenName": profile.name, "about": profile.about, "avatar": avatar}
+        changes = {name: value for name, value in params.items() if value is not None}
+        if changes:
+            await self._ask("updateProfile", changes, patiently=True)
+
+    async def own_identity(self) -> OwnIdentity:
+        identities = await self._own_rows()
+        devices = _read(DEVICES, await self._ask("listDevices", {}))
+        return own_identity(self._account.number, identities, devices)
+
+    async def _own_rows(self) -> list[Identity]:
+        """Ask for the identity of the account itself."""
+        number = self._account.number
+        # The filter saves signal-cli a long list, but it need not find the account itself.
+        for params in ({"number": number}, {}):
+            listed = _read(IDENTITIES, await self._ask("listIdentities", params))
+            if rows := own_rows(number, listed):
+                return rows
+        return []
+
+    async def account_status(self) -> AccountStatus:
+        """Ask over a connection of its own; `run` need not be running."""
+        seconds = self._bounds.request
+        async with JsonRpcConnection.connect(self._url) as connection:
+            version = _read(VERSION, await _call(connection, "version", {}, seconds=seconds))
+            registered = await self._is_registered(connection)
+        return AccountStatus(server=f"signal-cli {version.version}", registered=registered)
+
+    async def _is_registered(self, connection: JsonRpcConnection) -> bool:
+        found = await _call(connection, "listAccounts", {}, seconds=self._bounds.request)
+        return self._account.number in {account.number for account in _read(ADDRESSES, found)}
+
+    # Receiving
+
+    def _read_on(self) -> None:
+        if self._connection is not None and len(self._queue) < MAX_QUEUE:
+            self._connection.resume_reading()
+
+    def _take_notification(self, method: object, params: object) -> None:
+        """Queue an event; if the queue is full, stop reading after the present bytes."""
+        if method != "receive":
+            return
+        if isinstance(params, dict) and "result" in params:  # so after `subscribeReceive`
+            params = params["result"]
+        event = take_frame(params, self._account, self.receipts.take)
+        if event is None:
+            return
+        self._queue.put(event)
+        if self._connection is not None and len(self._queue) >= MAX_QUEUE:
+            self._connection.pause_reading()
+
+    async def _set_up(self) -> None:
+        """Learn who the bot is and subscribe, as far as either is still to be done."""
+        if self.unregistered and await self._finds_no_account():
+            return
+        if self._account.aci is None:  # before the first message, which may mention it
+            await self._learn_aci()
+        if self._wants_messages and not self.unregistered:
+            await self._subscribe()
+
+    async def _learn_aci(self) -> None:
+        """Find the bot's own row among the identities; without it mentions go by number."""
+        try:
+            rows = await self._own_rows()
+        except SignalError as error:
+            if not (isinstance(error, SignalRejected) and await self._finds_no_account()):
+                log.warning("signal.own_identity_unknown", error=type(error).__name__)
+            return
+        self._account.aci = own_aci(self._account.number, rows)
+
+    async def _finds_no_account(self) -> bool:
+        """Ask whether signal-cli refuses because it does not have the account; log that once."""
+        if self._connection is None:
+            return False
+        try:
+            missing = not await self._is_registered(self._connection)
+        except SignalError:
+            return False
+        if missing and not self.unregistered:
+            log.error("signal.account_not_registered", reason=NOT_REGISTERED)
+        self.unregistered = missing
+        return missing
+
+    async def _subscribe(self) -> None:
+        """Ask for messages. The connection survives a refusal (the account is not registered)."""
+        async with self._subscribing:
+            if self._subscription is not None or not self._wants_messages:
+                return
+            try:
+                self._subscription = _read(_SUBSCRIPTION, await self._ask("subscribeReceive", {}))
+            except SignalRejected:
+                if not await self._finds_no_account():
+                    log.error("signal.subscription_refused")
+                return
+        self.unregistered = False
+        SIGNAL_CONNECTED.set(1)
+        log.info("signal.connected")
+
+    async def _unsubscribe(self) -> None:
+        async with self._subscribing:
+            if self._subscription is None:
+                return
+            try:
+                await self._ask("unsubscribeReceive", {"subscription": self._subscription})
+            except SignalError as error:
+                log.warning("signal.unsubscribe_failed", error=type(error).__name__)
+            self._subscription = None
+
+    # The connection
+
+    async def _stay_connected(self) -> None:
+        failures, said = 0, ""
+        while True:
+            try:
+                async with self._connect() as connection:
+                    await self._set_up()
+                    failures, said, self._may_start_until = 0, "", 0.0
+                    await self._watch(connection)
+                SIGNAL_RECONNECTS.inc()
+            except SignalError as error:
+                kind = type(error.__cause__ or error).__name__
+                say = log.debug if kind == said else log.warning  # it may last for days
+                if time.monotonic() < self._may_start_until:
+                    say, kind = log.debug, ""  # and is worth a warning if it lasts
+                say("signal.failed", error=type(error).__name__, kind=kind)
+                said = kind
+            self.last_sign = time.monotonic()
+            failures += 1
+            delay = self._bounds.backoff.seconds(failures)
+            say = log.info if failures == 1 else log.debug
+            say("signal.reconnecting", attempt=failures, delay_seconds=round(delay, 1))
+            await asyncio.sleep(delay)
+
+    @asynccontextmanager
+    async def _connect(self) -> AsyncIterator[JsonRpcConnection]:
+        def count_garbage() -> None:
+            FRAMES.labels(FrameKind.BROKEN).inc()
+
+        async with JsonRpcConnection.connect(
+            self._url, self._take_notification, count_garbage, look_seconds=self._bounds.look
+        ) as connection:
+            self._connection = connection
+            self._connected_at = time.monotonic()
+            try:
+                yield connection
+            finally:
+                self._connection = None
+                self._subscription = None
+                self.unregistered = False
+                self._missed_probes = 0
+                SIGNAL_CONNECTED.set(0)
+
+    async def _watch(self, connection: JsonRpcConnection) -> None:
+        """Return when the connection is lost, or signal-cli has fallen silent."""
+        while self._missed_probes < MISSED_PROBES:
+            self.last_sign = time.monotonic()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0 if self._missed_probes else self._bounds.probe_every):
+                    await connection.lost.wait()
+            if connection.lost.is_set():
+                return
+            if await self._is_alive(connection):
+                self._missed_probes = 0
+                await self._set_up()
+            else:
+                self._missed_probes += 1
+        log.warning("signal.silent")
+
+    async def _is_alive(self, connection: JsonRpcConnection) -> bool:
+        """Whether signal-cli answers; while the bot reads nothing, its silence proves nothing."""
+        try:
+            await connection.call("version", {}, seconds=self._bounds.probe_answer)
+        except JsonRpcError:
+            return True
+        except SignalError:
+            return connection.reading_paused
+        return True
+
+    async def _ask(
+        self, method: str, params: Mapping[str, Any], *, patiently: bool = False
+    ) -> object:
+        """Make a request about the bot's account; patiently if it goes out to people."""
+        if self._connection is None:
+            raise SignalUnavailable("There is no connection to signal-cli.")
+        return await _call(
+            self._connection,
+            method,
+            {"account": self._account.number, **params},
+            seconds=self._bounds.send if patiently else self._bounds.request,
+            guarded=patiently,
+        )
+
+
+async def _call(
+    connection: JsonRpcConnection,
+    method: str,
+    params: dict[str, Any],
+    *,
+    seconds: float,
+    guarded: bool = False,
+) -> object:
+    """Make a request; its failure is a SignalError."""
+    try:
+        return await connection.call(method, params, seconds=seconds, guarded=guarded)
+    except JsonRpcError as failure:
+        try:
+            sent = _FAILURE_DATA.validate_python(failure.data).response
+        except ValidationError:
+            sent = None
+        raise _refusal(failure.code, sent, failure.message) from None
+
+
+def _read(answer: TypeAdapter[T], value: object) -> T:
+    """Parse an answer; an unreadable one leaves unknown whether the request was done."""
+    try:
+        return answer.validate_python(value)
+    except ValidationError:
+        raise SignalTimeout("signal-cli gave an answer that cannot be read.") from None
+
+
+def _timestamp_of(value: object) -> int:
+    """Return the timestamp of a send that reached at least one person, or had none to reach."""
+    sent = _read(_SENT, value)
+    if sent.results and all(recipient.type != "SUCCESS" for recipient in sent.results):
+        raise _refusal(USER_ERROR, sent)
+    return sent.timestamp
+
+
+def _refusal(code: int, sent: _Sent | None, message: str = "") -> SignalError:
+    """Return the meaning of a JSON-RPC error, without signal-cli's words, which may name people.
+
+    signal-cli also reports a rate limit after Signal has delivered the message.
+    """
+    results = sent.results if sent else []
+    fates = {recipient.type for recipient in results}
+    limited = code == INTERNAL_ERROR and _TOO_MANY.search(message)
+    if code == RATE_LIMITED or "RATE_LIMIT_FAILURE" in fates or limited:
+        waits = (recipient.retry_after_seconds or 0.0 for recipient in results)
+        return SignalRateLimited(
+            retry_after_seconds=max(waits, default=0.0) or None,
+            timestamp=sent.timestamp if sent else None,
+        )
+    if code in {IO_ERROR, INTERNAL_ERROR} or "NETWORK_FAILURE" in fates:
+        return SignalUnavailable(f"signal-cli could not reach Signal (error {code}).")
+    if code == UNTRUSTED or "IDENTITY_FAILURE" in fates:
+        return SignalUntrusted("The recipient's new key is not trusted yet.")
+    if code == METHOD_NOT_FOUND:
+        return SignalLacks("This signal-cli does not know the method.")
+    return SignalRejected(f"signal-cli refused the request (error {code}).")
+
+
+def _delete(folder: Path, name: str) -> None:
+    """Delete a file in signal-cli's folder, which must not lead elsewhere by a link."""
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.unlink(name, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def can_discard(data_dir: Path) -> bool:
+    """Whether the present rights allow to delete files in signal-cli's own folder."""
+    attachments = data_dir / ATTACHMENTS
+    folder = attachments if os.access(attachments, os.F_OK) else data_dir
+    return os.access(folder, os.W_OK | os.X_OK) and not attachments.is_symlink()

@@ -1,0 +1,298 @@
+"""Run signal-cli as a child of this program (`SIGNAL__URL=spawn:`).
+
+It listens on a Unix socket of its own, in manual receive mode. The bot starts it again when it
+ends, and ends it if it lives but does not answer. The bot asks it for signs of life over a
+separate connection, which long sends and pauses in reading cannot hold up.
+
+It ends with this program: by SIGTERM and then SIGKILL when `run` ends, and by the kernel when this
+program is killed (`process.parent_death`). A signal-cli that still runs at a start was left behind
+by a killed program, or by a start script that does not become signal-cli. The bot ends it first,
+because two signal-cli must not have one account.
+
+Its output is discarded, because it contains messages.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import struct
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+import structlog
+
+from bot.backoff import Backoff
+from bot.errors import BotError, SettingsError, SignalError
+from bot.observability.metrics import SIGNAL_CLI_RESTARTS
+from bot.signal.json_rpc import JsonRpcConnection, JsonRpcError
+
+PROGRAM: Final = "signal-cli"
+SOCKET_NAME: Final = "signal-cli.sock"
+SOCKET_PATH_BYTES: Final = 107
+"""Room in a Unix socket's address, without its final zero (unix(7))."""
+
+STOP_SECONDS: Final = 5.0
+"""signal-cli takes 1.5 s to stop."""
+LOOK_AGAIN_SECONDS: Final = 0.05
+STEADY_SECONDS: Final = 60.0
+"""A signal-cli that ran this long did not fail at the start."""
+START_SECONDS: Final = 60.0
+"""Until it listens: it takes 2 s, and 10 with accounts and no network."""
+ENDS_AT_ONCE: Final = "It ends again and again. Try what signal-cli --version says."
+MISSED_SIGNS: Final = 2
+NOBODY_LISTENS: Final = (ConnectionRefusedError, FileNotFoundError, TimeoutError)
+RESTART: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
+
+_INHERITED: Final = (
+    "HOME", "JAVA_HOME", "JAVA_OPTS", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH",
+    "SIGNAL_CLI_OPTS", "TMPDIR", "TZ", "USER", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
+)  # fmt: skip
+"""Not this program's whole environment, which holds secrets."""
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred of socket(7): pid, uid, gid
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnTimeouts:
+    """Time limits of signal-cli, in seconds.
+
+    By default the bot notices after 28 s that it hangs, and needs 5 s more to end it.
+    """
+
+    sign_every: float = 12.0  # between two questions for a sign of life; after a missed one: 0
+    sign: float = 8.0  # until the answer to such a question
+    start: float = START_SECONDS  # until it listens
+    stop: float = STOP_SECONDS  # for each step of ending it: SIGTERM, SIGKILL
+
+
+def socket_path(store: Path) -> Path:
+    """Return the path of signal-cli's socket: in systemd's state directory, or next to the store.
+
+    Args:
+        store: `STORE__PATH`.
+
+    Raises:
+        SettingsError: the path is too long for a socket.
+    """
+    state, _, _ = os.environ.get("STATE_DIRECTORY", "").partition(":")
+    path = (Path(state) if state else store.parent).absolute() / SOCKET_NAME
+    if len(os.fsencode(path)) > SOCKET_PATH_BYTES:
+        raise SettingsError(
+            f"{'$STATE_DIRECTORY' if state else 'STORE__PATH'}: the folder's path is too long for"
+            f" signal-cli's socket, whose path has at most {SOCKET_PATH_BYTES} bytes"
+        )
+    return path
+
+
+class SpawnedSignalCli:
+    """A signal-cli that the bot starts, restarts and ends.
+
+    `run` and `process` must be used in the main thread: the kernel takes the end of the thread
+    that started signal-cli for the end of the program.
+
+    Args:
+        path: of the socket, see `socket_path`.
+        program: name on the PATH, or a path.
+        data_dir: signal-cli's own folder; None for signal-cli's default.
+
+    Attributes:
+        silent: it has not answered the last question for a sign of life.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        program: str = PROGRAM,
+        data_dir: Path | None = None,
+        backoff: Backoff = RESTART,
+        patience: SpawnTimeouts | None = None,
+    ) -> None:
+        self._path = path
+        self._program = program
+        self._data_dir = data_dir
+        self._backoff = backoff
+        self._patience = patience or SpawnTimeouts()
+        self.silent = False
+
+    @property
+    def url(self) -> str:
+        """Its address, for `SignalDaemon`."""
+        return f"unix:{self._path}"
+
+    @property
+    def data_dir(self) -> Path:
+        """Folder of its accounts, and of the files that come with messages."""
+        if self._data_dir is not None:
+            return self._data_dir
+        data_home = os.environ.get("XDG_DATA_HOME")
+        return (Path(data_home) if data_home else Path.home() / ".local/share") / "signal-cli"
+
+    async def run(self) -> NoReturn:
+        """Keep it running until cancelled; then it has ended, too.
+
+        Raises:
+            SettingsError: signal-cli is not installed.
+            BotError: it cannot be started.
+        """
+        clock = asyncio.get_running_loop().time
+        failures = 0
+        while True:
+            started_at = clock()
+            async with self.process() as process:
+                hangs = await self._hangs(process)
+            self.silent = False
+            SIGNAL_CLI_RESTARTS.labels("silent" if hangs else "ended").inc()
+            failures = 1 if clock() - started_at >= STEADY_SECONDS else failures + 1
+            delay = self._backoff.seconds(failures)
+            log.warning(
+                "signal_cli.ended",
+                code=process.returncode,
+                attempt=failures,
+                reason=ENDS_AT_ONCE if failures > 1 else "It is started again.",
+                delay_seconds=round(delay, 1),
+            )
+            await asyncio.sleep(delay)
+
+    @asynccontextmanager
+    async def process(self) -> AsyncIterator[Process]:
+        """Run it once, inside the block; it listens some seconds later.
+
+        Raises:
+            SettingsError: signal-cli is not installed.
+            BotError: it cannot be started.
+        """
+        command = self._command()
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await _end_left_over(self._path, self._patience.stop)
+            self._path.unlink(missing_ok=True)  # signal-cli does not start if there is one
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-m", "bot.observability.parent_death", str(os.getpid())),
+                *command,
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                stderr=DEVNULL,
+                env={name: os.environ[name] for name in _INHERITED if name in os.environ},
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise BotError(f"signal-cli cannot be started: {reason}.") from error
+        try:
+            yield process
+        finally:
+            await _end(process, self._patience.stop)
+
+    async def _hangs(self, process: Process) -> bool:
+        """Wait until it has ended or given no sign of life; return whether it still lives."""
+        clock = asyncio.get_running_loop().time
+        started_at, missed = clock(), 0
+        while missed < MISSED_SIGNS:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), 0 if missed else self._patience.sign_every)
+            if process.returncode is not None:
+                return False
+            starting = clock() - started_at < self._patience.start
+            missed = 0 if await self._answers(while_it_starts=starting) else missed + 1
+            if missed == 1:
+                log.warning("signal_cli.silent", seconds=self._patience.sign)
+            self.silent = missed > 0
+        log.error("signal_cli.hangs", attempts=missed)
+        return True
+
+    async def _answers(self, *, while_it_starts: bool) -> bool:
+        """Whether it gives a sign of life; `while_it_starts` it need not listen."""
+        listens = False
+        try:
+            async with (
+                asyncio.timeout(self._patience.sign),
+                JsonRpcConnection.connect(self.url) as connection,
+            ):
+                listens = True
+                await connection.call("version", {}, seconds=self._patience.sign)
+        except JsonRpcError:
+            return True
+        except (SignalError, TimeoutError) as error:
+            # Other causes, such as too few descriptors, say nothing about signal-cli.
+            silent = isinstance(error.__cause__ or error, NOBODY_LISTENS)
+            return not listens and (while_it_starts or not silent)
+        return True
+
+    def _command(self) -> list[str]:
+        program = shutil.which(self._program)
+        if program is None:
+            raise SettingsError(
+                "SIGNAL__URL: spawn: needs the program signal-cli on the PATH;"
+                " install it, or give the address of one that runs elsewhere"
+            )
+        config = ["--config", str(self._data_dir)] if self._data_dir is not None else []
+        daemon = ["daemon", "--socket", str(self._path)]
+        return [program, *config, *daemon, "--receive-mode", "manual", "--no-receive-stdout"]
+
+
+async def _end(process: Process, seconds: float) -> None:
+    """Ask its process group to end, then kill it; a start script may leave others behind."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(_group_ended(process), seconds)
+            return
+
+
+async def _group_ended(process: Process) -> None:
+    await process.wait()
+    with suppress(ProcessLookupError):
+        while True:
+            os.killpg(process.pid, 0)
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+
+
+async def _end_left_over(path: Path, seconds: float) -> None:
+    """End the process that listens on a socket which only signal-cli of this program ever had.
+
+    Raises:
+        BotError: it does not end.
+    """
+    process = _listener(path) if sys.platform == "linux" else None
+    if process is None:
+        return
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(process, ended.set)
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, number)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), seconds)
+                log.warning("signal_cli.left_over_ended")
+                return
+    finally:
+        loop.remove_reader(process)
+        os.close(process)
+    raise BotError("Another signal-cli has this bot's socket, and does not end.")
+
+
+def _listener(path: Path) -> int | None:
+    """Return a handle of the process that listens on a socket, or None."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(os.fsencode(path))
+        except OSError:
+            return None
+        found = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, _, _ = _CREDENTIALS.unpack(found)
+        with suppress(ProcessLookupError):
+            return os.pidfd_open(pid)
+    return None

@@ -1,1 +1,0 @@
-"""From the settings to a running bot: every part made, joined and watched."""

@@ -1,0 +1,362 @@
+"""Messages on their way out, with the files that go with them.
+
+The parts of an answer carry the inbox row that they answer. The answer to an edit replaces the
+earlier answer message by message: additional messages are sent as new ones, and messages that are
+left over are deleted for everyone.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Final, Literal, NamedTuple
+
+from conversation_store.connections import Row, Session, Value
+from conversation_store.models import (
+    Attachment,
+    ChatId,
+    OutgoingMessage,
+    Quote,
+    StyledText,
+    StyleRange,
+    TextStyle,
+)
+from conversation_store.operations import Aggregate, reads, writes, writes_and_scrubs_if_gone
+
+MAX_ANSWER_EDITS: Final = 10
+"""Signal's apps show no more edits of a message. After that an answer is sent as a new message."""
+
+UNSENT_MS: Final = 3_600_000
+"""How long an answer may still be sent after its question has disappeared."""
+
+Kind = Literal["text", "files", "removal"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewAnswer:
+    """The answer to a message, as it is to be stored.
+
+    Attributes:
+        row: inbox row of the message.
+        parts: its texts; without any, an earlier answer stays as it is.
+        attachments: sent with the first part, or after the last one if the first is an edit.
+        quote: shown above the first part.
+        replaces: inbox row whose answer it replaces.
+        expires_at: when no copy of it may be left, unless it is sent.
+        removals: Signal's timestamps of messages that are deleted for everyone after it.
+    """
+
+    row: int
+    chat: ChatId
+    parts: tuple[str | StyledText, ...]
+    attachments: tuple[Attachment, ...] = ()
+    quote: Quote | None = None
+    replaces: int | None = None
+    expires_at: int | None = None
+    removals: tuple[int, ...] = ()
+
+
+class LastAnswer(NamedTuple):
+    """The last answer to a message or its edits: row, outcome of that row, and time."""
+
+    row: int
+    outcome: str
+    created_at: int
+
+
+NOTHING: Final = StyledText("")
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A message of an earlier answer that people can see; `editable`: it has a text."""
+
+    timestamp: int
+    edits: int
+    editable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A message as it is to be stored."""
+
+    kind: Kind
+    part: StyledText = NOTHING
+    attachments: tuple[Attachment, ...] = ()
+    replaces: int | None = None
+    edits: int = 0
+    quote: Quote | None = None
+
+
+class OutboxStore(Aggregate):
+    """Messages on their way out."""
+
+    @reads
+    def said(self, db: Session, chat: ChatId, signal_timestamp: int) -> str:
+        """Return the answer that a message of the bot is a part of; empty if it is not stored."""
+        found: str | None = db.value(
+            "SELECT content FROM outbox JOIN messages ON turn_id = inbox_id"
+            " WHERE outbox.chat = ? AND signal_timestamp = ? AND role = 'assistant'"
+            " AND content IS NOT NULL ORDER BY messages.id DESC LIMIT 1",
+            *(chat, signal_timestamp),
+        )
+        return found or ""
+
+    @writes
+    def add_note(self, db: Session, chat: ChatId, text: str) -> OutgoingMessage:
+        """Store a message that answers none, to be sent."""
+        return note(db, chat, text, self._now_ms())
+
+    @reads
+    def as_waiting(self, db: Session, part: OutgoingMessage) -> OutgoingMessage | None:
+        """Return a message as it may be sent now, without a quote that has disappeared.
+
+        None if its question was deleted or disappeared long ago.
+        """
+        sql = "SELECT quote NOT NULL FROM outbox WHERE id = ? AND state = 'waiting'"
+        for (quotes,) in db.run(sql, part.id):
+            return part if quotes else replace(part, quote=None)
+        return None
+
+    @writes_and_scrubs_if_gone
+    def mark_sent(
+        self, db: Session, part: OutgoingMessage, signal_timestamp: int
+    ) -> tuple[None, bool]:
+        """Mark a part as sent, and delete its content; the history has the answer."""
+        db.run("DELETE FROM attachments WHERE outbox_id = ?", part.id)
+        rows = db.run(
+            "UPDATE outbox SET state = 'sent', text = NULL, styles = NULL, quote = NULL,"
+            " signal_timestamp = ?, attempts = attempts + 1 WHERE id = ? RETURNING expires_at",
+            *(signal_timestamp, part.id),
+        )
+        settle_doubt(db, part.id, signal_timestamp)
+        if not rows:  # it was deleted while it was sent; phones will confirm it all the same
+            db.run("INSERT OR IGNORE INTO confirmations VALUES (?, '')", signal_timestamp)
+        return None, any(at is not None and at <= self._now_ms() for (at,) in rows)
+
+    @writes
+    def mark_failed(self, db: Session, part: OutgoingMessage, *, give_up: bool) -> None:
+        """Count a failed attempt. A part that is given up keeps its text."""
+        sql = "UPDATE outbox SET attempts = attempts + 1, state = ? WHERE id = ?"
+        db.run(sql, "given_up" if give_up else "waiting", part.id)
+
+
+def add_answer(db: Session, answer: NewAnswer, now_ms: int) -> tuple[OutgoingMessage, ...]:
+    """Store the one answer to a message."""
+    standing = _take_standing(db, answer) if answer.replaces is not None and answer.parts else []
+    drafts = _drafts(answer, standing)
+    drafts += [_Draft("removal", replaces=timestamp) for timestamp in answer.removals]
+    if drafts:
+        drafts[0] = replace(drafts[0], quote=answer.quote)
+    return tuple(
+        _add(
+            db,
+            draft,
+            answer.chat,
+            now_ms,
+            place=(answer.row, number),
+            expires_at=answer.expires_at,
+        )
+        for number, draft in enumerate(drafts)
+    )
+
+
+def follow_up(db: Session, row: int, chat: ChatId, text: str, now_ms: int) -> OutgoingMessage:
+    """Add a message after the answer to a message."""
+    number = db.value("SELECT max(part) + 1 FROM outbox WHERE inbox_id = ?", row) or 0
+    return _add(db, _Draft("text", StyledText(text)), chat, now_ms, place=(row, number))
+
+
+def removal(db: Session, chat: ChatId, timestamp: int, now_ms: int) -> OutgoingMessage:
+    """Add the deletion of one of the bot's messages for everyone."""
+    return _add(db, _Draft("removal", replaces=timestamp), chat, now_ms)
+
+
+def note(
+    db: Session, chat: ChatId, text: str, now_ms: int, expires_at: int | None = None
+) -> OutgoingMessage:
+    """Add a message that answers none; see `NewAnswer` for `expires_at`."""
+    return _add(db, _Draft("text", StyledText(text)), chat, now_ms, expires_at=expires_at)
+
+
+def waiting(db: Session) -> tuple[OutgoingMessage, ...]:
+    """Return the messages that are still to be sent, in order."""
+    rows = db.run(
+        "SELECT id, chat, text, attempts, styles, quote, replaces, reminder_id NOT NULL"
+        " FROM outbox WHERE state = 'waiting' ORDER BY id"
+    )
+    return tuple(_outgoing(row, _attachments(db, row[0])) for row in rows)
+
+
+def said_since(db: Session, row: int, chat: ChatId) -> bool:
+    """Return whether the bot said something else in a chat since it received a message."""
+    rows = db.run(
+        "SELECT 1 FROM outbox INDEXED BY outbox_of_chat WHERE created_at >="
+        " (SELECT received_at FROM inbox WHERE inbox.id = ?1)"
+        " AND chat = ?2 AND inbox_id IS NOT ?1 LIMIT 1",
+        *(row, chat),
+    )
+    return bool(rows)
+
+
+def drop(db: Session, condition: str, *values: Value) -> None:
+    """Delete messages that were not sent.
+
+    Args:
+        condition: SQL over `outbox`.
+    """
+    db.run(f"DELETE FROM outbox WHERE state != 'sent' AND {condition}", *values)
+
+
+def settle_doubt(db: Session, part: int, timestamp: int) -> None:
+    """Delete the doubt about a message to which a timestamp belongs."""
+    db.run(
+        "DELETE FROM doubts WHERE outbox_id = ?1 AND since <= ?2 AND until > ?2", part, timestamp
+    )
+
+
+def expire(db: Session, now_ms: int) -> None:
+    """Delete messages that have disappeared.
+
+    Quoted words and answers that were given up go at once. An answer that could not be sent yet
+    stays a while.
+    """
+    db.run("UPDATE outbox SET quote = NULL WHERE expires_at <= ? AND quote NOT NULL", now_ms)
+    drop(
+        db,
+        "expires_at <= ? AND (state = 'given_up' OR expires_at <= ?)",
+        *(now_ms, now_ms - UNSENT_MS),
+    )
+
+
+def last_answer(db: Session, root: int) -> LastAnswer | None:
+    """Return the last answer to a message and its edits.
+
+    Args:
+        root: the row that was answered first.
+    """
+    rows = db.run(
+        "SELECT inbox.id, coalesce(outcome, ''), max(created_at) FROM inbox"
+        " JOIN outbox ON outbox.inbox_id = inbox.id"
+        " WHERE inbox.id = ?1 OR inbox.replaces = ?1"
+        " GROUP BY inbox.id ORDER BY inbox.id DESC LIMIT 1",
+        root,
+    )
+    return LastAnswer(*rows[0]) if rows else None
+
+
+def seen(db: Session, rows: Sequence[int], since_ms: int) -> list[int]:
+    """Return Signal's timestamps of the visible messages of some answers.
+
+    Args:
+        since_ms: older answers are left out.
+    """
+    found = db.run(
+        "SELECT signal_timestamp FROM outbox WHERE inbox_id IN (SELECT value FROM json_each(?1))"
+        " AND state = 'sent' AND kind != 'removal' AND created_at >= ?2"
+        " AND signal_timestamp NOT IN (SELECT replaces FROM outbox WHERE replaces NOT NULL"
+        " AND state = 'sent' AND inbox_id IN (SELECT value FROM json_each(?1))) ORDER BY id",
+        *(json.dumps(rows), since_ms),
+    )
+    return [timestamp for (timestamp,) in found]
+
+
+def _take_standing(db: Session, answer: NewAnswer) -> list[_Standing]:
+    """Return the messages that an answer replaces, and drop unsent ones."""
+    last = last_answer(db, answer.replaces or 0)
+    if last is None or last.row == answer.row:
+        return []
+    rows = db.run(
+        "SELECT kind, state, signal_timestamp, replaces, edits FROM outbox"
+        " WHERE inbox_id = ? ORDER BY part",
+        last.row,
+    )
+    found = [standing for row in rows if (standing := _standing(row)) is not None]
+    drop(db, "inbox_id = ?", last.row)
+    worn_out = any(standing.edits >= MAX_ANSWER_EDITS for standing in found)
+    return [] if worn_out else found
+
+
+def _standing(row: Row) -> _Standing | None:
+    """Return the message that people see: the part or its predecessor, if any."""
+    kind, state, signal_timestamp, replaces, edits = row
+    if state == "sent":
+        return None if kind == "removal" else _Standing(signal_timestamp, edits, kind == "text")
+    if replaces is None:
+        return None
+    return _Standing(replaces, max(0, edits - 1), kind == "text")
+
+
+def _drafts(answer: NewAnswer, standing: Sequence[_Standing]) -> list[_Draft]:
+    editable = [message for message in standing if message.editable]
+    drafts = []
+    for number, part in enumerate(answer.parts):
+        text = StyledText(part) if isinstance(part, str) else part
+        if number < len(editable):
+            old = editable[number]
+            drafts.append(_Draft("text", text, (), old.timestamp, old.edits + 1))
+        else:
+            drafts.append(_Draft("text", text, () if number else answer.attachments))
+    if answer.attachments and (editable or not answer.parts):
+        drafts.append(_Draft("files", attachments=answer.attachments))
+    left_over = [*editable[len(answer.parts) :], *(one for one in standing if not one.editable)]
+    return [*drafts, *(_Draft("removal", replaces=one.timestamp) for one in left_over)]
+
+
+def _add(
+    db: Session,
+    draft: _Draft,
+    chat: ChatId,
+    now_ms: int,
+    *,
+    place: tuple[int | None, int] = (None, 0),
+    expires_at: int | None = None,
+) -> OutgoingMessage:
+    """Store a message; `place` is the row that it answers and the number of the part."""
+    styles, text, quote = draft.part.styles, draft.part.text, draft.quote
+    outbox_id = db.value(
+        "INSERT INTO outbox (inbox_id, part, chat, kind, text, styles, quote, state, created_at,"
+        " replaces, edits, expires_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?) RETURNING id",
+        *(*place, chat, draft.kind, text),
+        _json([astuple(style) for style in styles]),
+        _json(astuple(quote) if quote else ()),
+        *(now_ms, draft.replaces, draft.edits, expires_at),
+    )
+    for file in draft.attachments:
+        db.insert(
+            "attachments",
+            outbox_id=outbox_id,
+            name=file.name,
+            content_type=file.content_type,
+            data=file.data,
+        )
+    return OutgoingMessage(
+        outbox_id, chat, text, 0, draft.attachments, tuple(styles), quote, draft.replaces
+    )
+
+
+def _json(value: Iterable[object]) -> str | None:
+    return json.dumps(value, ensure_ascii=False) if value else None
+
+
+def _outgoing(row: Row, attachments: tuple[Attachment, ...]) -> OutgoingMessage:
+    id_, chat, text, attempts, styles, quote, replaces, urgent = row
+    return OutgoingMessage(
+        id_,
+        ChatId.parse(chat),
+        text,
+        attempts,
+        attachments,
+        tuple(
+            StyleRange(start, length, TextStyle(style))
+            for start, length, style in json.loads(styles or "[]")
+        ),
+        Quote(*json.loads(quote)) if quote else None,
+        replaces,
+        bool(urgent),
+    )
+
+
+def _attachments(db: Session, part: int) -> tuple[Attachment, ...]:
+    sql = "SELECT name, content_type, data FROM attachments WHERE outbox_id = ? ORDER BY id"
+    return tuple(Attachment(*row) for row in db.run(sql, part))

@@ -1,1 +1,0 @@
-"""Runs programs that nobody trusts: behind walls, in one folder, within bounds."""

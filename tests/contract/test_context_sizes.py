@@ -1,0 +1,160 @@
+"""How much a model reads, as servers tell it and as their refusals name it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from bot.llm.api import Api, Endpoint
+from bot.llm.client import LlmClient, open_transport
+from bot.llm.errors import LlmContextTooLong
+from bot.llm.gemini import Gemini
+from bot.llm.ollama import Ollama
+from bot.llm.openai import OpenAi
+from bot.llm.refusals import refusal_from_http
+from tests.contract.dialects.ollama import CONTEXT_TOKENS, LONGEST_TOKENS
+from tests.contract.dialects.ollama import server as ollama_server
+from tests.fakes.openai_server import MODEL, models, openai_server, status, whole
+
+LLAMA_CPP: Final = {"owned_by": "llamacpp", "meta": {"n_ctx_train": 131_072}}
+
+
+async def context_of(api: Api, endpoint: Endpoint) -> int | None:
+    async with open_transport(endpoint) as transport:
+        return await LlmClient(transport, endpoint, api).context_tokens()
+
+
+@pytest.mark.parametrize(
+    ("listed", "tokens"),
+    [
+        ({}, None),
+        ({"max_model_len": 8_096, "owned_by": "vllm"}, 8_096),
+        ({"context_length": 131_072, "top_provider": {"context_length": 32_768}}, 32_768),
+        ({"context_length": 131_072, "top_provider": {"context_length": None}}, 131_072),
+        ({"max_context_length": 32_768}, 32_768),
+        ({"context_window": 8_192}, 8_192),
+        ({"meta": {"n_ctx": 4_096, "n_ctx_train": 131_072}}, 4_096),
+        ({"max_model_len": "many", "meta": None, "context_length": -1}, None),
+    ],
+)
+async def test_size_is_read_from_a_list_of_models(
+    listed: Mapping[str, Any], tokens: int | None
+) -> None:
+    async with openai_server() as server:
+        server.models_handler = models("another", MODEL, **listed)
+        endpoint = Endpoint(base_url=server.base_url, model=MODEL)
+        assert await context_of(OpenAi(endpoint), endpoint) == tokens
+
+
+async def test_llama_cpp_tells_the_size_whatever_the_model_is_called() -> None:
+    async with openai_server() as server:
+        server.models_handler = models("gemma.gguf", **LLAMA_CPP)
+        server.props_handler = whole(
+            {"default_generation_settings": {"n_ctx": 4_096}, "total_slots": 4, "modalities": {}}
+        )
+        endpoint = Endpoint(base_url=server.base_url, model="anything")
+        assert await context_of(OpenAi(endpoint), endpoint) == 4_096
+
+
+async def test_unknown_size_is_no_error() -> None:
+    async with openai_server() as server:
+        endpoint = Endpoint(base_url=server.base_url, model=MODEL)
+        server.models_handler = models(MODEL, **LLAMA_CPP)
+        assert await context_of(OpenAi(endpoint), endpoint) is None  # props are turned off
+        server.models_handler = status(404)
+        assert await context_of(OpenAi(endpoint), endpoint) is None
+
+
+async def test_ollama_shows_the_size() -> None:
+    async with ollama_server() as server:
+        endpoint = Endpoint(base_url=server.url, model=MODEL)
+        api = Ollama(endpoint, context_tokens=CONTEXT_TOKENS)
+        assert await context_of(api, endpoint) == LONGEST_TOKENS
+
+
+def test_gemini_lists_the_size() -> None:
+    gemini = Gemini(
+        Endpoint(base_url="https://generativelanguage.googleapis.com", model="gemini-2.5-pro")
+    )
+    entry = {"name": "models/gemini-2.5-pro", "inputTokenLimit": 1_048_576}
+    found = gemini.lookup()[1](entry)
+    assert found is not None
+    assert found.context_tokens == 1_048_576
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "tokens"),
+    [
+        (
+            400,
+            {
+                "code": 400,
+                "message": "the request exceeds the available context size, try increasing it",
+                "type": "exceed_context_size_error",
+                "n_prompt_tokens": 14_429,
+                "n_ctx": 8_192,
+            },
+            8_192,
+        ),
+        (
+            400,
+            {
+                "message": "This model's maximum context length is 16384 tokens. However, you"
+                " requested 122946 tokens (112946 in the messages, 10000 in the completion)."
+                " Please reduce the length of the messages or completion.",
+                "code": "context_length_exceeded",
+            },
+            16_384,
+        ),
+        (
+            400,
+            "The input (61709 tokens) is longer than the model's context length (40960 tokens).",
+            40_960,
+        ),
+        (
+            400,
+            "Requested token count exceeds the model's maximum context length of 202752 tokens.",
+            202_752,
+        ),
+        (
+            400,
+            "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens).",
+            59_862,
+        ),
+        (400, "Requested tokens (2285) exceed context window of 2048", 2_048),
+        (
+            400,
+            "However, the model is loaded with context length of only 4096 tokens, which is not",
+            4_096,
+        ),
+        (
+            400,
+            {
+                "type": "invalid_request_error",
+                "message": "prompt is too long: 208310 tokens > 200000 maximum",
+            },
+            200_000,
+        ),
+        (
+            400,
+            {
+                "code": 400,
+                "message": "The input token count (1100000) exceeds the maximum number of tokens"
+                " allowed (1048576).",
+                "status": "INVALID_ARGUMENT",
+            },
+            1_048_576,
+        ),
+        (400, {"code": "context_length_exceeded", "message": "Too long."}, None),
+    ],
+)
+def test_size_is_read_from_a_refusal(code: int, error: object, tokens: int | None) -> None:
+    body = whole_body({"error": error if isinstance(error, dict) else {"message": error}})
+    refused = refusal_from_http(code, body).error
+    assert isinstance(refused, LlmContextTooLong)
+    assert refused.context_tokens == tokens
+
+
+def whole_body(said: object) -> bytes:
+    return json.dumps(said).encode()

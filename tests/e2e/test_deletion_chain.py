@@ -1,0 +1,367 @@
+"""A message that is taken back leaves no byte in the bot.
+
+Each message has a secret word of its own, and the model repeats every secret. So everything
+derived from a message contains its secret.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from conversation_store.models import Quote
+from tests.e2e.parrot import (
+    Call,
+    Parrot,
+    ask,
+    catch_up,
+    delegate,
+    list_reminders,
+    new_secret,
+    recall,
+    remember,
+    remind,
+    schedule,
+    search_files,
+)
+from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.test_conversation import BEN
+from tests.e2e.traces import LOOK_EVERY_SECONDS, files_of, rows_with, there
+from tests.fakes.signal_side import ADA, Group, Sent, SharedFile
+
+TEAM: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+GONE_SECONDS: Final = 10.0
+TIMER_SECONDS: Final = 2
+
+DELETION: Final = "deletion"
+EDIT: Final = "edit"
+UNDO: Final = "undo"
+TIMER: Final = "timer"
+CATCH_UP_OFF: Final = "catch-up off"
+WAYS: Final = (DELETION, EDIT, UNDO, TIMER, CATCH_UP_OFF)
+
+ACTIONS: Final[Mapping[str, Sequence[Call]]] = {
+    "write": (),
+    "remember": (remember,),
+    "remind": (remind,),
+    "schedule": (schedule,),
+    "recall": (recall,),
+    "remember a fact again": (recall, remember),
+    "remind of a fact": (recall, remind),
+    "list reminders": (list_reminders,),
+    "move a reminder": (list_reminders, remind),
+    "ask": (ask,),
+    "ask and keep": (ask, remember, remind),
+    "send a file": (),
+    "search files": (search_files, remember, remind),
+    "quote": (remember, remind),
+    "quote the bot": (remind,),
+    "talk to others": (),
+    "catch up": (catch_up, remember, remind),
+    "catch up in private": (catch_up, remember, remind),
+    "delegate": (delegate, remember),
+    "edit": (remember,),
+}
+"""What happens, with the calls of the model. Most of it is in the private chat or in the group."""
+
+Actions = Sequence[tuple[str, bool]]
+"""What happens, and whether it does in the group."""
+
+
+@dataclass
+class Said:
+    """A message of a person.
+
+    Attributes:
+        is_bens: Ben wrote it to others; all other messages are Ada's, to the bot.
+        is_timed: it disappears.
+        is_quoted: another message quotes it, and keeps the quoted words after an edit.
+        is_overheard: a turn of the group was told it as conversation there.
+        has_file: Signal keeps the file after an edit.
+    """
+
+    secret: str
+    at: int
+    group: str | None
+    is_bens: bool = False
+    is_timed: bool = False
+    is_quoted: bool = False
+    is_overheard: bool = False
+    has_file: bool = False
+
+
+class History:
+    """A private chat and a group, and what was said there."""
+
+    def __init__(self, here: World, parrot: Parrot, timed: int | None) -> None:
+        self.said: list[Said] = []
+        self._here = here
+        self._parrot = parrot
+        self._timed = timed
+        # The text of a reminder stays until it is said, however short the timer is.
+        self._left_out = () if timed is None else (remind, schedule)
+        self._answers: dict[str | None, Sent] = {}
+
+    async def act(self, name: str, *, in_group: bool) -> None:
+        plan = [call for call in ACTIONS[name] if call not in self._left_out]
+        if name == "talk to others":
+            await self._talk()
+        elif name == "quote":
+            await self._quote(plan)
+        elif name == "edit" and (mine := [one for one in self.said if not one.is_bens]):
+            await self.edit(mine[-1], new_secret(), plan)
+        elif name == "catch up":
+            await self._write(name, plan, TEAM)
+        elif name == "catch up in private":
+            await self._write(name, plan, None)
+        else:
+            await self._write(name, plan, TEAM if in_group else None)
+
+    async def edit(self, one: Said, secret: str, plan: Sequence[Call] = ()) -> None:
+        self._parrot.plan = plan
+        one.secret = secret
+        await self._here.signal.edit(
+            f"I meant {secret}",
+            one.at,
+            group=one.group,
+            mention=one.group is not None,
+            expires_seconds=TIMER_SECONDS if one.is_timed else 0,
+        )
+        self._note_overheard(one)
+        await self._answered(one.group)
+
+    async def command(self, words: str, group: str | None) -> None:
+        self._parrot.plan = ()
+        await self._here.signal.say(words, group=group, mention=group is not None)
+        await self._here.answer()
+
+    async def _write(self, name: str, plan: Sequence[Call], group: str | None) -> None:
+        secret = new_secret()
+        file = SharedFile("text/plain", f"In the file: {secret}".encode(), f"{secret}.txt")
+        quoted = self._answers.get(group) if name == "quote the bot" else None
+        has_file = name == "send a file"
+        self._parrot.plan = plan
+        at = await self._here.signal.say(
+            f"My word is {secret}",
+            group=group,
+            mention=group is not None,
+            files=[file] if has_file else [],
+            quote=None if quoted is None else quoted.timestamp,
+            expires_seconds=self._timer(),
+        )
+        self._add(Said(secret, at, group, has_file=has_file))
+        await self._answered(group)
+
+    async def _talk(self) -> None:
+        secret = new_secret()
+        at = await self._here.signal.say(
+            f"I say {secret}", author=BEN, group=TEAM, expires_seconds=self._timer()
+        )
+        self._add(Said(secret, at, TEAM, is_bens=True))
+        await there(self._here, secret)
+
+    async def _quote(self, plan: Sequence[Call]) -> None:
+        """Quote the last message in the group."""
+        if not any(one.group == TEAM for one in self.said):
+            await self._talk()
+        quoted = [one for one in self.said if one.group == TEAM][-1]
+        quoted.is_quoted = True
+        author = BEN if quoted.is_bens else ADA
+        self._parrot.plan = plan
+        secret = new_secret()
+        at = await self._here.signal.say(
+            f"What is that, {secret}?",
+            group=TEAM,
+            mention=True,
+            quote=Quote(quoted.at, author.aci, f"I say {quoted.secret}"),
+            expires_seconds=self._timer(),
+        )
+        self._add(Said(secret, at, TEAM))
+        await self._answered(TEAM)
+
+    async def _answered(self, group: str | None) -> None:
+        """Wait for the answer, and answer questions of the bot before it."""
+        while (sent := await self._here.answer()).text.startswith("❓"):
+            await there(self._here, str(sent.timestamp))
+            if "1. Red" not in sent.text:  # it asks before a call
+                await self._here.signal.react("👍", sent.timestamp, group=group)
+                continue
+            secret = new_secret()
+            at = await self._here.signal.say(
+                f"Neither, {secret}",
+                quote=sent.timestamp,
+                group=group,
+                expires_seconds=self._timer(),
+            )
+            self._add(Said(secret, at, group))
+        self._answers[group] = sent
+
+    def _add(self, said: Said) -> None:
+        said.is_timed = len(self.said) == self._timed
+        self.said.append(said)
+        self._note_overheard(said)
+
+    def _note_overheard(self, said: Said) -> None:
+        """Note that the turn of a message to the bot was told what others said before."""
+        if said.group == TEAM and not said.is_bens:
+            for one in self.said:
+                one.is_overheard = one.is_bens
+
+    def _timer(self) -> int:
+        return TIMER_SECONDS if len(self.said) == self._timed else 0
+
+
+def chosen(said: Sequence[Said], way: str, place: int) -> Said | None:
+    """Return a message that can be taken back in a way, or None."""
+    adas = [one for one in said if not one.is_bens]
+    if way == EDIT:
+        said = [one for one in adas if not (one.is_quoted or one.has_file)]
+    elif way == UNDO:
+        said = adas[-1:]
+    elif way == TIMER:
+        said = [one for one in said if one.is_timed]
+    elif way == CATCH_UP_OFF:
+        said = [one for one in said if one.is_bens and not one.is_overheard]
+    return said[place % len(said)] if said else None
+
+
+async def take_back(here: World, history: History, way: str, one: Said) -> None:
+    if way == DELETION:
+        author = BEN if one.is_bens else ADA
+        await here.signal.delete(one.at, author=author, group=one.group)
+    elif way == EDIT:
+        await history.edit(one, "nothing")
+    elif way == UNDO:
+        await history.command("!undo", one.group)
+    elif way == CATCH_UP_OFF:
+        await history.command("!catchup off", TEAM)
+
+
+def places_with(here: World, secret: str) -> list[str]:
+    """Return where the bot has a secret while it runs."""
+    in_files = any(has_secret(path, secret) for path in here.folder.glob("workspaces/**/*"))
+    return ["rows"] * bool(rows_with(here, secret)) + ["workspace"] * in_files
+
+
+def has_secret(path: Path, secret: str) -> bool:
+    """Return whether a file's name or content has a secret; the bot may just be deleting it."""
+    try:
+        return path.is_file() and (secret in path.name or secret.encode() in path.read_bytes())
+    except FileNotFoundError:
+        return False
+
+
+async def gone(here: World, secret: str) -> None:
+    """Wait until rows and files no longer have a secret."""
+    try:
+        async with asyncio.timeout(GONE_SECONDS):
+            while places_with(here, secret):  # noqa: ASYNC110 - files have no event
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+    except TimeoutError:
+        assert places_with(here, secret) == []
+
+
+async def leaves_no_trace(actions: Actions, way: str, place: int) -> None:
+    """Play a history, take a message back, and look for the message everywhere.
+
+    Args:
+        place: chooses the message.
+    """
+    parrot = Parrot()
+    async with world(parrot) as here:
+        here.signal.groups[TEAM] = Group(members={ADA.aci: ADA, BEN.aci: BEN}, admins={ADA.aci})
+        with capture_logs() as log:
+            async with running_bot(here.settings(access={"admins": ADA.aci})):
+                history = History(here, parrot, place % len(actions) if way == TIMER else None)
+                await history.command("!catchup on", TEAM)
+                for name, in_group in actions:
+                    await history.act(name, in_group=in_group)
+                if (one := chosen(history.said, way, place)) is None:
+                    return
+                secret = one.secret
+                await take_back(here, history, way, one)
+                await gone(here, secret)
+                before = len(here.model.requests)
+                for group in (None, TEAM):
+                    await history.command("hello", group)
+        assert places_with(here, secret) == []
+        assert secret not in json.dumps(here.model.requests[before:])
+        assert secret.encode() not in files_of(here)
+        assert secret not in str(log)
+
+
+STORIES: Final[Mapping[str, tuple[Actions, str, int]]] = {
+    "answer to a question, by deletion": ([("ask and keep", False)], DELETION, 1),
+    "answer to a question, by edit": ([("ask and keep", False)], EDIT, 1),
+    "answer to a question, by its timer": ([("ask", False), ("write", False)], TIMER, 1),
+    "fact and reminder from catch-up, by deletion": (
+        [("write", True), ("talk to others", True), ("catch up in private", False)], DELETION, 1,
+    ),
+    "fact and reminder from catch-up, by catch-up off": (
+        [("write", True), ("talk to others", True), ("catch up in private", False)],
+        CATCH_UP_OFF, 0,
+    ),
+    "file, by deletion": ([("send a file", False)], DELETION, 0),
+    "file, by undo": ([("send a file", False)], UNDO, 0),
+    "fact and reminder from a file": (
+        [("send a file", False), ("search files", False)], DELETION, 0,
+    ),
+    "reminder from a fact": ([("remember", False), ("remind of a fact", False)], DELETION, 0),
+    "quote": ([("talk to others", True), ("quote", True)], DELETION, 0),
+    "quote of a message with a timer": ([("write", True), ("quote", True)], TIMER, 0),
+    "quote of an answer": ([("write", True), ("quote the bot", True)], DELETION, 0),
+    "task of a helper": ([("delegate", True), ("remind of a fact", True)], DELETION, 0),
+    "words that the turn of an edit was not told, by catch-up off": (
+        [("recall", True), ("talk to others", True), ("edit", True), ("talk to others", True)],
+        CATCH_UP_OFF, 0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("story", STORIES)
+async def test_taken_back_message_leaves_no_trace(story: str) -> None:
+    await leaves_no_trace(*STORIES[story])
+
+
+random_histories = given(
+    actions=st.lists(
+        st.tuples(st.sampled_from(sorted(ACTIONS)), st.booleans()), min_size=2, max_size=6
+    ),
+    place=st.integers(0, 5),
+)
+
+
+def histories(count: int) -> settings:
+    """Return settings for a number of histories, without shrinking, which takes minutes."""
+    return settings(
+        max_examples=count,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+@histories(3)
+@random_histories
+def test_random_history_leaves_no_trace(
+    way: str, actions: list[tuple[str, bool]], place: int
+) -> None:
+    asyncio.run(leaves_no_trace(actions, way, place))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", WAYS)
+@histories(100)
+@random_histories
+def test_many_random_histories_leave_no_trace(
+    way: str, actions: list[tuple[str, bool]], place: int
+) -> None:
+    asyncio.run(leaves_no_trace(actions, way, place))

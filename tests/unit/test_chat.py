@@ -1,0 +1,188 @@
+"""Queues of chats: order, bounds and idle chats, beside what the stories in tests/e2e tell."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from bot.chat.access import Access
+from bot.chat.chat import Chats
+from bot.chat.outbox import Notices, Outbox
+from bot.chat.upkeep import FileCleanup
+from bot.chat.waiting import MAX_WAITING, Queue, Room
+from bot.config.settings import AccessSettings
+from bot.language.languages import Languages
+from conversation_store.models import AcceptedMessage, ChatId
+from tests import exposition
+from tests.fakes.partial_messenger import PartialMessenger
+from tests.unit.stores import ADA, accept, received, store_at, waiting
+
+BEN: Final = ChatId.direct("ben")
+
+
+def chats(tasks: asyncio.TaskGroup, store: Any = None, **parts: Any) -> Chats:
+    """Return chats with only the parts that a test needs."""
+    unused: dict[str, Any] = dict.fromkeys(
+        ("replies", "conversation", "questions", "notices", "presence", "door", "file_cleanup")
+    )
+    return Chats(tasks=tasks, store=store, reminders_changed=asyncio.Event(), **unused | parts)
+
+
+def message(number: int) -> AcceptedMessage:
+    return AcceptedMessage(number, received(number))
+
+
+async def test_work_of_a_chat_runs_in_order_and_chats_run_side_by_side() -> None:
+    done: list[str] = []
+    gate, bens_done = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        await gate.wait()
+        done.append("slow")
+
+    async def quick(name: str, ended: asyncio.Event | None = None) -> None:
+        done.append(name)
+        if ended is not None:
+            ended.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        here = chats(tasks)
+        with here.open(ADA) as ada, here.open(BEN) as ben:
+            ada.add(slow)
+            ada.add(partial(quick, "after it"))
+            ada.add_urgent(partial(quick, "urgent"))
+            ben.add(partial(quick, "other chat", bens_done))
+        await bens_done.wait()
+        assert done == ["urgent", "other chat"]
+        gate.set()
+        await here.drain()
+    assert done == ["urgent", "other chat", "slow", "after it"]
+
+
+async def test_chat_is_one_object_while_it_is_busy_and_goes_when_it_is_idle() -> None:
+    gate = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        here = chats(tasks)
+        with here.open(ADA) as first:
+            first.add(gate.wait)
+        with here.open(ADA) as second:
+            assert second is first
+        gate.set()
+        await here.drain()
+        with here.open(ADA) as third:
+            assert third is not first
+
+
+async def test_chat_with_a_suspended_turn_stays() -> None:
+    async with asyncio.TaskGroup() as tasks:
+        here = chats(tasks)
+        with here.open(ADA) as first:
+            first.suspended.add(1)
+        with here.open(ADA) as second:
+            assert second is first
+
+
+async def test_work_that_waits_is_left_to_the_next_start() -> None:
+    done: list[str] = []
+    gate = asyncio.Event()
+
+    async def never() -> None:
+        done.append("begun")
+
+    async with asyncio.TaskGroup() as tasks:
+        here = chats(tasks)
+        with here.open(ADA) as ada:
+            ada.add(gate.wait)
+            ada.add(never)
+            await asyncio.sleep(0)
+            here.wind_down()
+            ada.add(never)
+        gate.set()
+        await here.drain()
+    assert done == []
+
+
+async def test_whoever_brings_more_than_there_is_room_for_waits() -> None:
+    room = Room("ordinary")
+    queue = Queue(room)
+    for number in range(MAX_WAITING):
+        queue.add(message(number))
+    async with asyncio.TaskGroup() as tasks:
+        bringing = tasks.create_task(room.wait())
+        await asyncio.sleep(0)
+        assert not bringing.done()
+        queue.take()
+    queue.clear()
+
+
+def test_message_that_waits_is_replaced_and_removed_in_its_place() -> None:
+    queue = Queue(Room("ordinary"))
+    for number in range(3):
+        queue.add(message(number))
+    other = AcceptedMessage(1, received(7))
+    queue.replace(1, other)
+    queue.replace(2, None)
+    queue.replace(2, None)
+    assert queue.find(2) is None
+    assert queue.find(1) is other
+    assert [queue.take() for _ in range(len(queue))] == [message(0), other]
+
+
+def test_dropping_takes_earlier_messages_and_leaves_other_work() -> None:
+    async def work() -> None: ...
+
+    queue = Queue(Room("ordinary"))
+    for item in (message(0), work, message(1), message(2)):
+        queue.add(item)
+    assert queue.drop(before=2) == [message(0), message(1)]
+    assert [queue.take() for _ in range(len(queue))] == [work, message(2)]
+
+
+async def test_what_a_stop_drops_is_closed_for_good(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store, asyncio.TaskGroup() as tasks:
+        here = chats(tasks, store, file_cleanup=FileCleanup(PartialMessenger()))
+        accepted = [await accept(store, received(number)) for number in (1, 2)]
+        with here.open(ADA) as chat:
+            for one in accepted:
+                chat.queue.add(one)
+            assert await chat.stop(before=1_000) == 2
+        assert await waiting(store) == []
+
+
+async def test_notice_waits_behind_the_work_of_its_chat(tmp_path: Path) -> None:
+    sent: list[str] = []
+    gate = asyncio.Event()
+
+    class Letterbox(PartialMessenger):
+        connected = True
+
+        async def send(self, chat: ChatId, text: str, **_: Any) -> int:
+            sent.append(text)
+            return 1
+
+    async def turn() -> None:
+        await gate.wait()
+        sent.append("the answer")
+
+    async with store_at(tmp_path) as store, asyncio.TaskGroup() as tasks:
+        notices = Notices(Outbox(Letterbox(), store), Languages(store), Access(AccessSettings()))
+        here = chats(tasks, store, notices=notices)
+        running = tasks.create_task(here.run(asyncio.Queue()))
+        with here.open(ADA) as chat:
+            chat.add(turn)
+        await notices.send(ADA, "the notice")
+        await asyncio.sleep(0)
+        assert sent == []
+        gate.set()
+        await asyncio.sleep(0)
+        await here.drain()
+        running.cancel()
+    assert sent == ["the answer", "the notice"]
+
+
+def test_metric_counts_only_what_waits_in_this_bot() -> None:
+    Room("ordinary").take(2)  # of a bot that ended in this process, with work that still waited
+    room = Room("ordinary")
+    room.take(3)
+    room.take(-2)
+    assert exposition.now().value("waiting_jobs", lane="ordinary") == 1

@@ -1,0 +1,138 @@
+"""How long a request to signal-cli-rest-api keeps its place."""
+
+import asyncio
+
+import pytest
+
+from bot.errors import SignalTimeout, SignalUnavailable
+from bot.signal.rest_requests import (
+    PLACES,
+    USUAL_TIMES,
+    Line,
+    Patience,
+    Places,
+    RequestKind,
+    RestTimeouts,
+)
+
+LEAST = 5.0
+MOST = 60.0
+
+
+def learned(*answered_after: float) -> Patience:
+    patience = Patience(LEAST, MOST)
+    for seconds in answered_after:
+        patience.answered(seconds)
+    return patience
+
+
+@pytest.mark.parametrize(
+    ("answered_after", "late_after"),
+    [
+        ([], LEAST),
+        ([0.2], LEAST),
+        ([4.0], USUAL_TIMES * 4.0),
+        ([50.0], MOST),
+        ([4.0, 0.2], LEAST),
+    ],
+)
+def test_request_runs_late_after_multiple_of_last_answer_within_bounds(
+    answered_after: list[float], late_after: float
+) -> None:
+    assert learned(*answered_after).seconds == late_after
+
+
+def test_late_requests_double_patience_until_an_answer() -> None:
+    patience, now, seen = learned(), 100.0, []
+    for _ in range(6):
+        began, now = now, now + patience.seconds
+        patience.ran_late(began=began, now=now)
+        seen.append(patience.seconds)
+    assert seen == [10.0, 20.0, 40.0, 60.0, 60.0, 60.0]
+    patience.answered(0.2)
+    assert patience.seconds == LEAST
+
+
+def test_concurrent_late_requests_double_patience_once() -> None:
+    patience = learned()
+    for _ in range(3):
+        patience.ran_late(began=100.0, now=105.0)
+    assert patience.seconds == 2 * LEAST
+
+
+async def test_places_are_taken_in_turn_but_for_the_one_that_goes_first() -> None:
+    line, order = Line(1), list[str]()
+
+    async def enter(name: str, *, first: bool = False) -> None:
+        await line.enter(first=first)
+        order.append(name)
+        line.leave()
+
+    await line.enter(first=False)
+    async with asyncio.TaskGroup() as tasks:
+        for name in ("one", "two"):
+            tasks.create_task(enter(name))
+        await asyncio.sleep(0)
+        tasks.create_task(enter("first", first=True))
+        await asyncio.sleep(0)
+        line.leave()
+    assert order == ["first", "one", "two"]
+
+
+async def test_no_place_is_lost_or_won_when_those_who_wait_are_cancelled() -> None:
+    line = Line(PLACES)
+    for _ in range(PLACES):
+        await line.enter(first=False)
+    waiting = [asyncio.ensure_future(line.enter(first=False)) for _ in range(6)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()  # while it waits
+    line.leave()  # for the second
+    waiting[1].cancel()  # at the same moment
+    waiting[5].cancel()
+    await asyncio.wait(waiting[:3])
+    assert [one.done() for one in waiting] == [True, True, True, False, False, True]
+    line.leave()
+    line.leave()
+    await asyncio.wait(waiting)
+    for _ in range(PLACES):
+        line.leave()
+    for _ in range(PLACES):
+        async with asyncio.timeout(1.0):
+            await line.enter(first=False)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await line.enter(first=False)
+
+
+async def test_whoever_is_refused_and_cancelled_at_once_gives_no_place_back() -> None:
+    line = Line(1)
+    await line.enter(first=False)
+    waiting = [asyncio.ensure_future(line.enter(first=False)) for _ in range(2)]
+    await asyncio.sleep(0)
+    line.refuse_all()
+    waiting[0].cancel()
+    await asyncio.wait(waiting)
+    assert isinstance(waiting[1].exception(), SignalUnavailable)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await line.enter(first=False)
+
+
+@pytest.mark.parametrize("kind", RequestKind)
+async def test_a_request_that_used_all_its_time_ran_late(kind: RequestKind) -> None:
+    longest = 0.002
+    places = Places(RestTimeouts(turn=1.0, late=5.0, request=longest, send=longest))
+    busy = asyncio.create_task(keep_the_loop_busy())  # so that no two timers fire at once
+    try:
+        with pytest.raises(SignalTimeout):
+            async with places.take(kind):
+                await asyncio.Event().wait()
+    finally:
+        busy.cancel()
+    assert places.stuck
+    assert places.ran_late.is_set()
+
+
+async def keep_the_loop_busy() -> None:
+    while True:  # noqa: ASYNC110  # it waits for nothing
+        await asyncio.sleep(0)

@@ -1,0 +1,240 @@
+"""No byte of a deleted message is left, however long the chain of what was derived from it."""
+
+import asyncio
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conversation_store.models import (
+    AcceptedMessage,
+    AuditEntry,
+    Fact,
+    FurtherDate,
+    Message,
+    NewReminder,
+    QuestionKind,
+    QuestionTerms,
+    ReceivedQuote,
+    Role,
+    StoredTurn,
+    ToolCall,
+)
+from conversation_store.store import ConversationStore, open_store
+from tests.unit.stores import GROUP, accept, deletion_of, edit_of, finish, mark, received
+from tests.unit.test_store_properties import trace_in_files, trace_in_tables
+
+AUTHORS = ("ada", "ben")
+HOUR_MS = 3_600_000
+STEPS = 30
+
+
+class Life:
+    """A group whose store is written at random.
+
+    A turn is given texts that contain the words of everything that it has read. So a word that is
+    left after the deletion of its message shows a gap in the chain.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.now = 1_800_000_000_000
+        self.count = 0
+        self.words: dict[tuple[str, int], set[str]] = {}
+        self.sent: list[tuple[int, str]] = []
+        self.deleted: set[str] = set()
+        self.files = 0
+
+    def seconds(self) -> float:
+        return self.now / 1_000
+
+    def number(self) -> int:
+        self.count += 1
+        return self.count
+
+    def word(self, author: str, timestamp: int) -> str:
+        word = f"zq{self.number()}x"
+        self.words.setdefault((author, timestamp), set()).add(word)
+        return word
+
+    def quote(self) -> ReceivedQuote | None:
+        if self.words and self.dice.random() < 0.3:
+            (author, at), words = self.dice.choice(sorted(self.words.items()))
+            return ReceivedQuote(at, author, by_bot=False, text=" ".join(sorted(words)))
+        sent = [(at, text) for at, text in self.sent if not self.is_gone(text)]
+        if sent and self.dice.random() < 0.3:
+            at, text = self.dice.choice(sent)
+            return ReceivedQuote(at, "bot", by_bot=True, text=text)
+        return None
+
+    def is_gone(self, text: str) -> bool:
+        """Return whether a text has words of a deleted message."""
+        return any(word in self.deleted for word in text.split())
+
+    async def ask(self) -> AcceptedMessage:
+        author, timestamp = self.dice.choice(AUTHORS), self.number()
+        self.now += 1
+        text = f"ask {self.word(author, timestamp)}"
+        message = received(
+            timestamp, text, GROUP, author=author, received_at=self.now, quote=self.quote()
+        )
+        return await accept(self.store, message)
+
+    async def chat(self) -> None:
+        author, timestamp = self.dice.choice(AUTHORS), self.number()
+        self.now += 1
+        text = f"chat {self.word(author, timestamp)}"
+        await self.store.messages.overhear(
+            [received(timestamp, text, GROUP, author=author, received_at=self.now)]
+        )
+
+    async def answer(self) -> None:
+        asked = await self.ask()
+        heard = await self.store.messages.overheard(GROUP)
+        quote = asked.message.quote
+        read = [asked.message.text, *(one.text for one in heard)]
+        read += [quote.text] if quote is not None else []
+        turn = self.store.turns.begin([asked], " ".join(read), overheard=heard)
+        for _ in range(self.dice.randint(0, 4)):
+            tool = self.dice.choice((self.catch_up, self.recall, self.listed, self.question))
+            read += await tool(asked, turn)
+            make = self.dice.choice((self.remember, self.remind, self.keep_file))
+            await make(asked, turn, " ".join(read))
+            if self.dice.random() < 0.2:
+                await self.delete()
+        said = " ".join(read)
+        parts = await finish(self.store, turn, [said])
+        if self.dice.random() < 0.8:
+            at = 10_000 + self.number()
+            await mark(self.store, parts, at)
+            self.sent += [(at, said)] if parts else []
+
+    async def catch_up(self, asked: AcceptedMessage, turn: StoredTurn) -> Iterable[str]:
+        missed = await self.store.catch_up.missed(
+            GROUP, asked.message.author, turn_id=turn.id, hours=99
+        )
+        if missed is None:
+            return ()
+        return [one.text for one in await self.store.catch_up.tell(missed.messages, turn.id)]
+
+    async def recall(self, asked: AcceptedMessage, turn: StoredTurn) -> Iterable[str]:
+        found = await self.store.memory.recall(GROUP, "", 3, turn_id=turn.id)
+        return [fact.text for fact in found if isinstance(fact, Fact)]
+
+    async def listed(self, asked: AcceptedMessage, turn: StoredTurn) -> Iterable[str]:
+        told = await self.store.reminders.tell(asked.message.author, GROUP, turn=turn.id)
+        if told and self.dice.random() < 0.3:
+            one = self.dice.choice(told)
+            await self.store.reminders.cancel(
+                asked.message.author, GROUP, one.number, turn=turn.id, call=f"c{self.number()}"
+            )
+        return [one.text for one in told]
+
+    async def question(self, asked: AcceptedMessage, turn: StoredTurn) -> Iterable[str]:
+        call = ToolCall(f"call_{self.number()}", "ask_user", "{}")
+        await self.store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (call,)))
+        question = await self.store.questions.find_or_open(
+            turn.id, call.id, QuestionTerms(QuestionKind.CHOICE, asked.message.author)
+        )
+        if question is None:
+            return ()
+        reply = await self.ask()
+        text = reply.message.text  # the quote is only shown to the person
+        await self.store.questions.answer(question.id, text, message=reply)
+        entry = AuditEntry(self.now, GROUP, "x", turn.id, "ask_user", "00", "ok", 1)
+        await self.store.turns.record_result(call.id, text, entry)
+        return (text,)
+
+    async def remember(self, asked: AcceptedMessage, turn: StoredTurn, text: str) -> None:
+        call = f"call_{self.number()}"
+        await self.store.memory.remember(GROUP, text, turn_id=turn.id, call=call)
+
+    async def remind(self, asked: AcceptedMessage, turn: StoredTurn, text: str) -> None:
+        new = NewReminder(self.dice.random() < 0.5, text, None, None, self.now + HOUR_MS)
+        await self.store.reminders.add(
+            asked.message.author, GROUP, new, turn=turn.id, call=f"c{self.number()}", at_most=99
+        )
+
+    async def keep_file(self, asked: AcceptedMessage, turn: StoredTurn, text: str) -> None:
+        self.files += await self.store.files.add(asked.message, f"inbox/{self.number()}")
+
+    async def ring(self) -> None:
+        for author in AUTHORS:
+            for one in await self.store.reminders.of(author, GROUP):
+                further = FurtherDate("2030-01-01T00:00:00", "FREQ=DAILY", self.now + HOUR_MS)
+                then = further if self.dice.random() < 0.5 else None
+                if one.is_delivered:
+                    continue
+                if not one.is_question:
+                    said = await self.store.reminders.deliver(one, one.text, then, self.now)
+                    if said is not None and self.dice.random() < 0.5:
+                        await mark(self.store, [said], 10_000 + self.number())
+                    continue
+                run = await self.store.reminders.ask(one, then, self.now)
+                if run is not None and self.dice.random() < 0.7:
+                    turn = self.store.turns.begin([run], one.text)
+                    await finish(self.store, turn, [one.text])
+
+    async def delete(self) -> None:
+        if self.words:
+            author, target = self.dice.choice(sorted(self.words))
+            deletion = deletion_of(target, self.number(), GROUP, author=author)
+            await self.store.changes.forget(await accept(self.store, deletion))
+            self.deleted |= self.words.pop((author, target))
+
+    async def edit(self) -> None:
+        if self.words:
+            author, target = self.dice.choice(sorted(self.words))
+            text = f"edited {self.word(author, target)}"
+            edit = edit_of(target, self.number(), text, GROUP, author=author, received_at=self.now)
+            if await self.store.messages.find_target(edit) is None:
+                await self.store.changes.edit_overheard(edit)
+                return
+            accepted = await accept(self.store, edit)
+            await self.store.changes.settle_edit(accepted, answered_within_ms=HOUR_MS)
+            await self.store.changes.stop([accepted.id])
+
+    async def clear(self) -> None:
+        await self.store.turns.clear(GROUP)
+
+    async def run(self, store: ConversationStore) -> None:
+        self.store = store
+        await store.catch_up.switch_on(GROUP)
+        steps = (
+            *(self.answer, self.answer, self.answer, self.chat, self.chat, self.ring),
+            *(self.delete, self.delete, self.edit, self.clear),
+        )
+        for _ in range(STEPS // 2):
+            await self.dice.choice(steps)()
+
+
+async def scenario(folder: Path, seed: int) -> None:
+    life = Life(seed)
+    for _ in range(2):
+        async with open_store(folder / "store.db", clock=life.seconds) as store:
+            await life.run(store)
+            await store.upkeep.expire()
+            assert trace_in_tables(folder, sorted(life.deleted)) == []
+        assert trace_in_files(folder, sorted(life.deleted)) == []
+
+
+def live(seed: int) -> None:
+    with TemporaryDirectory() as folder:
+        asyncio.run(scenario(Path(folder), seed))
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 1_000_000))
+def test_deletion_leaves_no_word_of_a_message(seed: int) -> None:
+    live(seed)
+
+
+@pytest.mark.full
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 1_000_000))
+def test_deletion_leaves_no_word_of_a_message_in_many_lives(seed: int) -> None:
+    live(seed)

@@ -1,0 +1,60 @@
+"""What the tools take of every request."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from bot.chat.notes import OF_FACTS
+from bot.chat.own_tools import LISTED, offer_own_tools
+from bot.config.loading import settings_of
+from bot.llm.messages import BYTES_PER_TOKEN
+from tools.base import Caller, Tool
+from tools.catalog import open_tools
+from tools.sandbox.policy import SandboxPolicy
+from tools.schema import to_openai
+from tools.workspace.workspaces import Workspaces
+
+ORDINARY_TOKENS: Final = 1_800
+WORKSPACE_TOKENS: Final = 2_600
+VARIABLES: Final = {
+    "SIGNAL__PHONE_NUMBER": "+4915112345678",
+    "LLM__API_KEY": "key",
+    "TOOLS__WEB_SEARCH__PROVIDER": "duckduckgo",
+}
+
+
+async def tools_of(caller: Caller, *, without: Collection[str]) -> list[Tool]:
+    """Return the tools of a bot with all built-in ones."""
+    settings, sandboxes = settings_of(VARIABLES), SandboxPolicy()
+    workspaces = Workspaces(Path("unused"), settings.tools.workspace, str, sandboxes)
+    async with open_tools(settings.tools, sandboxes, workspaces=workspaces) as registry:
+        offer_own_tools(settings, registry, LISTED)
+        return [tool for tool in registry.offered_to(caller) if tool.name not in without]
+
+
+def sent_bytes(tools: Collection[Tool]) -> int:
+    """Return the size of the tools as a request to OpenAI's API has them."""
+    declared = [to_openai(tool.spec) for tool in tools]
+    return len(json.dumps(declared, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+async def test_tools_of_an_ordinary_person_take_at_most_1800_tokens() -> None:
+    tools = await tools_of(Caller("ada"), without={"catch_up"})
+    assert len(tools) >= 17
+    assert sum(tool.spec.size for tool in tools) // BYTES_PER_TOKEN <= ORDINARY_TOKENS
+    assert sent_bytes(tools) <= ORDINARY_TOKENS * BYTES_PER_TOKEN
+
+
+async def test_tools_of_a_person_with_a_workspace_take_at_most_2600_tokens() -> None:
+    admin = Caller("ada", is_admin=True)
+    tools = await tools_of(admin, without={"catch_up", *OF_FACTS})
+    assert len(tools) >= 25
+    assert sum(tool.spec.size for tool in tools) // BYTES_PER_TOKEN <= WORKSPACE_TOKENS
+    assert sent_bytes(tools) <= WORKSPACE_TOKENS * BYTES_PER_TOKEN
+
+
+async def test_all_tools_together_take_at_most_2600_tokens_of_usual_length() -> None:
+    """JSON in English has about four bytes a token."""
+    tools = await tools_of(Caller("ada", is_admin=True), without=())
+    assert sent_bytes(tools) <= WORKSPACE_TOKENS * 4

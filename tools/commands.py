@@ -1,0 +1,205 @@
+"""`run_command` and `run_python`: programs that run in the workspace of a chat."""
+
+import asyncio
+import re
+import shlex
+import shutil
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field
+
+from tools.base import Caller, Consent, Tool
+from tools.errors import InvalidArguments
+from tools.results import MIN_LIMIT_BYTES
+from tools.sandbox.errors import WorkError
+from tools.sandbox.jail.jail import PLACE_SECONDS, Jail, Kind
+from tools.sandbox.jail.program import (
+    THE_SCRIPT,
+    Bounds,
+    Ended,
+    Program,
+    Stopped,
+    this_machine,
+)
+from tools.schema import tool_from
+from tools.settings import MAX_RESULT_BYTES, Approval, CommandSettings
+from tools.workspace.workspaces import Workspace, Workspaces
+
+MAX_SECONDS: Final = 300
+PAUSE_SECONDS: Final = 1.0
+"""After a command that exceeded a bound other than time. Hundreds of processes that start and end
+slow down the whole machine, and a model may try again at once."""
+MAX_COMMAND_CHARACTERS: Final = 20_000
+_AROUND_SECONDS: Final = PLACE_SECONDS + 30.0
+"""Until a command starts, and from its end until its tool has ended."""
+_QUESTION: Final = "Run this {} in the workspace of this chat?"
+
+_TOGETHER: Final = ("run_command", "run_python")
+"""Tools that a person allows together, since both can do the same."""
+_HINTS: Final = {
+    **dict.fromkeys(("rm", "rmdir", "rmtree", "shred", "unlink"), "{} deletes files"),
+    **dict.fromkeys(("dd", "fdisk", "mkfs", "truncate"), "{} overwrites what is there"),
+    **dict.fromkeys(("doas", "su", "sudo"), "{} asks for the rights of another user"),
+    **dict.fromkeys(("halt", "poweroff", "reboot", "shutdown"), "{} stops the machine"),
+    **dict.fromkeys(("kill", "killall", "pkill"), "{} ends programs"),
+    **dict.fromkeys(("chmod", "chown"), "{} changes who may use a file"),
+}
+"""Words of a command that its question warns of. A hint for the reader: the jail is the wall."""
+_WORD: Final = re.compile(r"\w+")
+_COOKIE: Final = re.compile(r"^[ \t\f]*#.*?coding[:=]", re.MULTILINE)
+
+_UNCOUNTED: Final = (
+    "Not run: the workspace has too many files, or some that nobody may look at. The person can"
+    " empty it with !clear files."
+)
+_STOPPED: Final = {
+    Stopped.TIME: "It was ended after {seconds} seconds. timeout_seconds may be up to 300.",
+    Stopped.MEMORY: "It was ended: it took more than {memory} MB of memory.",
+    Stopped.PROCESSES: "It was ended: it started more than {processes} processes.",
+    Stopped.DISK: "It was ended: the workspace may hold {disk} MB. Delete what is not needed.",
+    Stopped.ROOM: "It was ended: the disk of the workspaces was running out of room.",
+    Stopped.FILES: "It was ended: there are too many files, or some that nobody may look at.",
+}
+
+
+def in_utf_8(code: str) -> str:
+    """Refuse a program with another encoding: it would not do what a person reads."""
+    if _COOKIE.search("\n".join(code.splitlines()[:2])):
+        raise ValueError("the encoding is UTF-8; leave the comment about it out")
+    return code
+
+
+Line = Annotated[str, Field(min_length=1, max_length=MAX_COMMAND_CHARACTERS)]
+Words = Annotated[str, Field(max_length=MAX_COMMAND_CHARACTERS)]
+Code = Annotated[Line, AfterValidator(in_utf_8)]
+Seconds = Annotated[int, Field(ge=0, le=MAX_SECONDS)]
+"""0: as the settings say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Runs commands in one chat's workspace; its process may be another one each time."""
+
+    workspace: Callable[[], Workspace]
+    jail: Jail
+    settings: CommandSettings
+    output_bytes: int
+
+    async def run(self, command: tuple[str, ...], script: str, seconds: int) -> str:
+        """Run a command to its end; return its exit code and outputs, for the model."""
+        workspace, settings = self.workspace(), self.settings
+        quota_bytes = workspace.bounds["quota_bytes"]
+        used = await workspace.usage()
+        if used is None:
+            raise WorkError(_UNCOUNTED)
+        bounds = Bounds(
+            seconds=min(seconds or settings.timeout_seconds, MAX_SECONDS),
+            memory_bytes=settings.memory_mb * 2**20,
+            file_bytes=max(0, quota_bytes - used.disk_bytes),
+            output_bytes=self.output_bytes // 2,
+        )
+        shared = {name: folder.path for name, folder in workspace.shared.items()}
+        program = Program(command, workspace.files, script, shared)
+        ended = await self.jail.run(program, bounds, self._outgrown)
+        if ended.stopped not in {None, Stopped.TIME}:
+            await asyncio.sleep(PAUSE_SECONDS)
+        return _said(ended, bounds, quota_bytes)
+
+    async def _outgrown(self) -> Stopped | None:
+        workspace = self.workspace()
+        try:
+            used = await workspace.usage()
+        except WorkError:
+            return None  # it is busy, or its disk is slow; the next look tells
+        if used is None or used.files > workspace.bounds["max_files"]:
+            return Stopped.FILES
+        return Stopped.DISK if used.disk_bytes > workspace.bounds["quota_bytes"] else None
+
+
+def _said(ended: Ended, bounds: Bounds, quota_bytes: int) -> str:
+    parts = [f"exit code {ended.exit_code}"]
+    if ended.stopped is not None:
+        why = _STOPPED[ended.stopped].format(
+            seconds=f"{bounds.seconds:g}",
+            memory=bounds.memory_bytes >> 20,
+            processes=bounds.processes,
+            disk=quota_bytes >> 20,
+        )
+        parts.append(why)
+    for name, text in (("stdout", ended.output), ("stderr", ended.errors)):
+        if text.strip():
+            parts.append(f"{name}:\n{text.rstrip()}")
+    return "\n".join(parts)
+
+
+async def run_command(
+    commands: Commands, command: Line, arguments: Words = "", timeout_seconds: Seconds = 0
+) -> str:
+    """Run a shell line in the workspace, without a network. shared/ is /shared/ there.
+
+    Args:
+        arguments: Of a program, to run it without a shell.
+    """
+    if not arguments.strip():
+        return await commands.run(("sh", THE_SCRIPT), command, timeout_seconds)
+    try:
+        words = shlex.split(arguments)
+    except ValueError as error:
+        raise InvalidArguments(f"arguments: {error}") from None
+    return await commands.run((command.strip(), *words), "", timeout_seconds)
+
+
+async def run_python(commands: Commands, code: Code, timeout_seconds: Seconds = 0) -> str:
+    """Run a Python program in the workspace, without a network."""
+    return await commands.run(("python3", "-I", THE_SCRIPT), code, timeout_seconds)
+
+
+def consent_to(arguments: Any, approval: Approval) -> Consent:
+    """Return the consent that a call of `run_command` or `run_python` needs."""
+    if approval == "never":
+        return Consent(asks=False)
+    written = " ".join(text for text in dict(arguments).values() if isinstance(text, str))
+    words = dict.fromkeys(_WORD.findall(written))
+    hints = tuple(_HINTS[word].format(word) for word in words if word in _HINTS)
+    return Consent(covers=_TOGETHER, hints=hints)
+
+
+async def try_jail() -> tuple[Kind, tuple[str, ...]]:
+    """Return the kind of jail that works here, and why better ones do not; or WorkUnavailable."""
+    jail = Jail(this_machine())
+    with TemporaryDirectory() as folder:
+        return await jail.kind(Path(folder)), jail.refused
+
+
+@asynccontextmanager
+async def open_commands(
+    workspaces: Workspaces, settings: CommandSettings, *, result_limit_bytes: int = MAX_RESULT_BYTES
+) -> AsyncIterator[Sequence[Tool]]:
+    """Provide the tools that run commands, as far as this machine has programs for them."""
+    jail = Jail(this_machine())
+    room = max(MIN_LIMIT_BYTES, result_limit_bytes - MIN_LIMIT_BYTES)  # without frame and exit code
+    output_bytes = min(settings.max_output_bytes, room)
+
+    def commands(caller: Caller) -> Commands:
+        of_chat = partial(workspaces.of, caller.chat, sees_shared=caller.is_admin)
+        return Commands(of_chat, jail, settings, output_bytes)
+
+    offered = partial(
+        tool_from,
+        side_effects=True,
+        untrusted=True,
+        admins_only=workspaces.admins_only,
+        timeout_seconds=MAX_SECONDS + _AROUND_SECONDS,
+        given={"commands": commands},
+        consent=partial(consent_to, approval=settings.approval),
+    )
+    tools = [offered(run_python, question=_QUESTION.format("Python program"))]
+    if shutil.which("sh", path=this_machine().path):
+        tools.append(offered(run_command, question=_QUESTION.format("command")))
+    yield tools

@@ -1,1 +1,0 @@
-"""Commands that run in a chat's workspace, behind walls."""

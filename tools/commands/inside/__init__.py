@@ -1,1 +1,0 @@
-"""What is said of a command before it runs, worked out behind walls."""

@@ -1,0 +1,331 @@
+"""Office documents to text: Word, Excel, PowerPoint and OpenDocument. Runs inside the sandbox.
+
+Tables become lines with tabs. Formatting, deleted text and comments are left out.
+
+Sources: ECMA-376 (Office Open XML); OpenDocument 1.3, part 3.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO, RawIOBase
+from posixpath import join, normpath
+from typing import IO, Any, Final
+from xml.etree.ElementTree import Element, ParseError, iterparse
+from zipfile import BadZipFile, ZipFile, is_zipfile
+
+from python_calamine import CalamineError, PasswordError, load_workbook
+
+from tools.documents.document import MAX_CHARACTERS, Document
+from tools.documents.time_bound import TimeIsUp, time_bound
+from tools.sandbox.errors import WorkError
+
+OFFICE_SECONDS: Final = 5.0
+MAX_PART_BYTES: Final = 64 * 2**20
+"""Bound of one unpacked part."""
+MAX_PARTS: Final = 500
+MAX_DEPTH: Final = 200
+_BROKEN: Final = "This document is broken and cannot be read."
+_PROTECTED: Final = "This document is protected with a password and cannot be read."
+_SLOW: Final = "This document takes too long to be read."
+_EMPTY: Final = "This document has no text."
+_NOT_ALL: Final = "Only the first part of it was read."
+
+_WORDS: Final = ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml", "content.xml")
+_STYLES: Final = "xl/styles.xml"
+_WORKBOOK: Final = "xl/workbook.xml"
+_PRESENTATION: Final = "ppt/presentation.xml"
+_SLIDE: Final = re.compile(r"ppt/slides/slide(\d{1,4})\.xml")
+# A text box is written twice: for new programs, and as "Fallback" for old ones. So is moved text.
+_UNSEEN: Final = frozenset(
+    {"delText", "instrText", "moveFrom", "Fallback", "tracked-changes", "annotation"}
+)
+_BREAKS: Final = {"br": "\n", "cr": "\n", "line-break": "\n", "noBreakHyphen": "-"}
+_TABLE: Final = {"tr": "row", "table-row": "row", "tc": "cell", "table-cell": "cell"}
+_MAX_SPACES: Final = 1_000
+_CELL: Final = re.compile(rb"<(?:\w+:)?c\s([^<>]*)>")
+_CELL_ATTRIBUTE: Final = re.compile(rb'\b([rs])="(\w{1,12})"')
+_EXACT: Final = 2**53
+_PERCENT_FORMATS: Final = frozenset({"9", "10"})  # 0% and 0.00%, built into Excel
+
+
+class _Enough(Exception):
+    """The text is as long as it may be."""
+
+
+def words_of(body: bytes) -> Document:
+    """Return the text of a document or presentation, as far as time and size allow.
+
+    Raises:
+        WorkError: it is broken, or has no text.
+    """
+    text = _Text()
+    with _as_far_as_possible(text.lines) as notes, ZipFile(BytesIO(body)) as archive:
+        for heading, name in _parts(archive):
+            text.add(heading)
+            text.read(archive, name)
+    return _document(text.lines, notes)
+
+
+def sheets_of(body: bytes) -> Document:
+    """Return the cells of a workbook, sheet by sheet; see `words_of`."""
+    lines: list[str] = []
+    with _as_far_as_possible(lines) as notes, load_workbook(BytesIO(body)) as workbook:
+        percents = _Percents(body)
+        for name in workbook.sheet_names:
+            _add_sheet(lines, name, workbook.get_sheet_by_name(name), percents.of(name))
+    return _document(lines, notes)
+
+
+@contextmanager
+def _as_far_as_possible(lines: list[str]) -> Iterator[list[str]]:
+    """Bound the time, and keep the lines that were read before something went wrong."""
+    notes: list[str] = []
+    try:
+        with time_bound(OFFICE_SECONDS):
+            yield notes
+    except (TimeIsUp, _Enough):
+        notes.append(_NOT_ALL)
+    except PasswordError:
+        raise WorkError(_PROTECTED) from None
+    except (
+        BadZipFile, CalamineError, KeyError, NotImplementedError, ParseError, RuntimeError,
+        ValueError,
+    ) as error:  # fmt: skip
+        if not lines:
+            raise WorkError(_BROKEN) from error
+        notes.append(_NOT_ALL)
+
+
+def _document(lines: list[str], notes: list[str]) -> Document:
+    text = "\n".join(lines).strip("\n")
+    if not text.strip():
+        raise WorkError(_SLOW if notes else _EMPTY)
+    return Document("", text, *notes)
+
+
+# Words --------------------------------------------------------------------------------------------
+
+
+class _Text:
+    """The lines of a document so far; tables inside tables are lists in lists."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._characters = 0
+        self._cells: list[list[str]] = []
+        self._rows: list[list[str]] = []
+
+    def read(self, archive: ZipFile, name: str) -> None:
+        """Add the paragraphs of one part."""
+        unseen = 0
+        for event, element in _events(archive, name):
+            tag = _tag(element)
+            if tag in _UNSEEN:
+                unseen += 1 if event == "start" else -1
+            if event == "start":
+                if tag in _TABLE and not unseen:
+                    self._begin(_TABLE[tag])
+            elif unseen or tag in _UNSEEN:
+                _empty(element)
+            elif tag in {"p", "h"}:
+                self.add("".join(element.itertext()))
+                _empty(element)
+            elif tag in _TABLE:
+                self._end(_TABLE[tag])
+                _empty(element)
+            else:
+                _write(tag, element)
+
+    def add(self, text: str) -> None:
+        """Add a paragraph; inside a table it becomes a part of its cell."""
+        if not text.strip():
+            return
+        if self._cells:
+            self._cells[-1].append(" ".join(text.split()))
+            return
+        self.lines.append(text)
+        self._characters += len(text)
+        if self._characters > MAX_CHARACTERS:
+            raise _Enough
+
+    def _begin(self, part: str) -> None:
+        (self._rows if part == "row" else self._cells).append([])
+        if len(self._rows) + len(self._cells) > MAX_DEPTH:
+            raise ValueError("tables are nested too deep")
+
+    def _end(self, part: str) -> None:
+        if part == "cell" and self._cells:
+            words = " ".join(self._cells.pop())
+            if self._rows:
+                self._rows[-1].append(words)
+        elif part == "row" and self._rows:
+            self.add("\t".join(self._rows.pop()).rstrip())
+
+
+def _write(tag: str, element: Element) -> None:
+    """Write out an element inside a paragraph that stands for characters."""
+    if tag in _BREAKS:
+        element.text = _BREAKS[tag]
+    elif tag == "tab" and not element.attrib:  # with attributes it is the place of a tab stop
+        element.text = "\t"
+    elif tag == "s":
+        count = _attribute(element, "c") or "1"
+        element.text = " " * min(int(count) if count.isdecimal() else 1, _MAX_SPACES)
+
+
+def _parts(archive: ZipFile) -> Iterator[tuple[str, str]]:
+    """Yield the parts with text in their order, each with its heading."""
+    names = set(archive.namelist()[: 20 * MAX_PARTS])
+    yield from (("", name) for name in _WORDS if name in names)
+    found = filter(None, map(_SLIDE.fullmatch, names))
+    slides = [slide[0] for slide in sorted(found, key=lambda slide: int(slide[1]))]
+    if _PRESENTATION in names:  # it has the order, which need not be that of the files' names
+        targets = _targets(archive, _PRESENTATION)
+        ids = [_attribute(slide, "id") for slide in _elements(archive, _PRESENTATION, "sldId")]
+        places = {targets.get(id_): place for place, id_ in enumerate(ids)}
+        slides.sort(key=lambda name: places.get(name, len(ids)))
+    yield from ((f"Slide {number}:", name) for number, name in enumerate(slides[:MAX_PARTS], 1))
+
+
+# Sheets -------------------------------------------------------------------------------------------
+
+
+def _add_sheet(
+    lines: list[str], name: str, sheet: Any, percents: Iterator[tuple[int, int]]
+) -> None:
+    _, left = sheet.start or (0, 0)  # `iter_rows` leaves out empty columns, but no empty rows
+    heading = f"Sheet {name}:"
+    characters = sum(map(len, lines))
+    percent = next(percents, None)
+    for row, cells in enumerate(sheet.iter_rows()):
+        columns = set()
+        while percent is not None and percent[0] <= row:
+            columns.add(percent[1])
+            percent = next(percents, None)
+        line = "\t".join(
+            _cell(cell, is_percent=column in columns) for column, cell in enumerate(cells, left)
+        ).rstrip()
+        if line:
+            lines += [heading, line] if heading else [line]
+            heading = ""
+        characters += len(line)
+        if characters > MAX_CHARACTERS:
+            raise _Enough
+
+
+def _cell(value: object, *, is_percent: bool) -> str:
+    """Return a cell as a spreadsheet shows it, on one line; whole numbers have no fraction."""
+    if isinstance(value, float):
+        if is_percent:
+            return f"{value * 100:.10g}%"
+        if value.is_integer() and abs(value) < _EXACT:
+            return str(int(value))
+    return " ".join(str(value).split())
+
+
+class _Percents:
+    """The cells of an .xlsx that are shown as percentages; calamine does not tell formats."""
+
+    def __init__(self, body: bytes) -> None:
+        self._archive = ZipFile(BytesIO(body)) if is_zipfile(BytesIO(body)) else None
+        self._styles: set[str] = set()
+        self._parts: dict[str, str | None] = {}
+        if self._archive is not None and _STYLES in self._archive.namelist():
+            self._styles = _percent_styles(self._archive)
+            targets = _targets(self._archive, _WORKBOOK)
+            for sheet in _elements(self._archive, _WORKBOOK, "sheet"):
+                self._parts[sheet.get("name", "")] = targets.get(_attribute(sheet, "id"))
+
+    def of(self, sheet: str) -> Iterator[tuple[int, int]]:
+        """Yield the rows and columns of such cells in a sheet, from 0, in the order of the file."""
+        part = self._parts.get(sheet)
+        if self._archive is None or part is None or not self._styles:
+            return
+        with self._archive.open(part) as file:
+            written = _Bounded(file).read()
+        for cell in _CELL.finditer(written):  # parsing a large sheet as XML takes too long
+            attributes = dict(_CELL_ATTRIBUTE.findall(cell[1]))
+            if attributes.get(b"s", b"").decode() in self._styles:
+                yield _place(attributes.get(b"r", b"").decode())
+
+
+def _percent_styles(archive: ZipFile) -> set[str]:
+    """Return the numbers of the styles whose number format has a percent sign."""
+    formats = set(_PERCENT_FORMATS)
+    styles: set[str] = set()
+    for element in _elements(archive, _STYLES, "numFmt", "cellXfs"):
+        if _tag(element) == "numFmt" and "%" in element.get("formatCode", ""):
+            formats.add(element.get("numFmtId", ""))
+        styles |= {
+            str(number) for number, style in enumerate(element) if style.get("numFmtId") in formats
+        }
+    return styles
+
+
+def _place(reference: str) -> tuple[int, int]:
+    """Return the row and the column of a reference such as B7, from 0."""
+    column = 0
+    for letter in reference.rstrip("0123456789"):
+        column = column * 26 + ord(letter) - ord("A") + 1
+    row = reference.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    return int(row) - 1 if row.isdecimal() else -1, column - 1
+
+
+# Parts of an archive ------------------------------------------------------------------------------
+
+
+class _Bounded(RawIOBase):
+    """A part of an archive; reading more than MAX_PART_BYTES of it raises `_Enough`."""
+
+    def __init__(self, part: IO[bytes]) -> None:
+        self._part = part
+        self._left = MAX_PART_BYTES
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        data = self._part.read(size if size > 0 else self._left + 1)
+        self._left -= len(data)
+        if self._left < 0:
+            raise _Enough
+        return data
+
+
+def _events(archive: ZipFile, name: str) -> Iterator[tuple[str, Element]]:
+    with archive.open(name) as part:
+        yield from iterparse(_Bounded(part), events=("start", "end"))  # noqa: S314 - behind walls
+
+
+def _elements(archive: ZipFile, name: str, *wanted: str) -> Iterator[Element]:
+    """Yield the elements of a part with one of some names."""
+    for event, element in _events(archive, name):
+        if event == "end" and _tag(element) in wanted:
+            yield element
+            _empty(element)
+
+
+def _targets(archive: ZipFile, name: str) -> dict[str, str]:
+    """Return the parts that another part refers to, by the ids that it uses for them."""
+    folder, _, file = name.rpartition("/")
+    relations = f"{folder}/_rels/{file}.rels"
+    if relations not in archive.namelist():
+        return {}
+    return {
+        element.get("Id", ""): normpath(join("/", folder, element.get("Target", "")))[1:]
+        for element in _elements(archive, relations, "Relationship")
+    }
+
+
+def _tag(element: Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _attribute(element: Element, name: str) -> str:
+    """Return an attribute that stands in some namespace."""
+    return next((v for key, v in element.attrib.items() if key.endswith(f"}}{name}")), "")
+
+
+def _empty(element: Element) -> None:
+    tail = element.tail
+    element.clear()
+    element.tail = tail

@@ -1,0 +1,104 @@
+"""The program of the reader's sandbox: `python -I -m tools.documents.worker`.
+
+A request is a `DocumentSource`, the reply a `Document`, both as JSON.
+"""
+
+import encodings
+import pkgutil
+from contextlib import suppress
+from importlib import import_module
+from types import ModuleType
+from typing import Final
+
+import pypdf
+from trafilatura.utils import detect_encoding
+from w3lib.encoding import html_to_unicode
+
+from tools.documents import html, office, pdf
+from tools.documents.document import MAX_CHARACTERS, Document, DocumentSource
+from tools.documents.kinds import DocumentKind
+from tools.sandbox.child import serve
+from tools.sandbox.errors import WorkError
+
+_DETECTED_BYTES: Final = 65_536
+_LAST_RESORT: Final = "cp1252"  # has a letter for nearly every byte
+
+_INVISIBLE = {code: None for code in (*range(32), 127) if chr(code) not in "\n\t"}
+_SAMPLE_WORDS = "<p>Some words, so that every part of the libraries is loaded from disk.</p>"
+_SAMPLE_PAGE = f"<html><head><title>Sample</title></head><body>{_SAMPLE_WORDS}</body></html>"
+
+
+def read(request: str) -> str:
+    """Return a document as text.
+
+    Raises:
+        WorkError: it cannot be read.
+    """
+    document = _document(DocumentSource.from_text(request))
+    if not document.text.strip():
+        raise WorkError("There is no text here; the page is empty, or made by scripts.")
+    return _bounded(document).as_text()
+
+
+def _document(source: DocumentSource) -> Document:
+    match source.kind:
+        case DocumentKind.PDF:
+            return pdf.document_of(source.body)
+        case DocumentKind.SHEETS:
+            return office.sheets_of(source.body)
+        case DocumentKind.WORDS:
+            return office.words_of(source.body)
+        case DocumentKind.HTML:
+            page = _decoded(source.body, source.content_type)
+            return Document(html.title_of(page), html.text_of(page, source.url))
+        case DocumentKind.TEXT:
+            return Document("", _decoded(source.body, source.content_type))
+
+
+def _decoded(body: bytes, content_type: str) -> str:
+    """Return bytes as text: by mark, header or markup as browsers do, as UTF-8, or by a guess."""
+    with suppress(LookupError, ValueError, OSError):
+        text = html_to_unicode(content_type, body, auto_detect_fun=_guess)[1]
+        if _is_readable(text):
+            return text
+    texts = [body.decode(name, "replace") for name in ("utf-8", _guess(body))]
+    return max(texts, key=_is_readable)
+
+
+def _guess(body: bytes) -> str:
+    with suppress(UnicodeError):
+        body.decode()
+        return "utf-8"
+    names = detect_encoding(body[:_DETECTED_BYTES])
+    return next(iter(names), _LAST_RESORT)
+
+
+def _is_readable(text: str) -> bool:
+    return text.count("\ufffd") * 100 <= len(text)
+
+
+def _bounded(document: Document) -> Document:
+    """Cut a document to its bound, and drop characters that UTF-8 or terminals cannot show."""
+    note = document.note
+    if len(document.text) > MAX_CHARACTERS:
+        note = f"Only the first {MAX_CHARACTERS} characters were read."
+    return Document(_clean(document.title), _clean(document.text[:MAX_CHARACTERS]), note)
+
+
+def _clean(text: str) -> str:
+    shown = text.replace("\r\n", "\n").translate(_INVISIBLE)
+    return shown.encode(errors="replace").decode().strip("\n")
+
+
+def _load_all_of(package: ModuleType) -> None:
+    """Import every module of a package: nothing can be imported once the sandbox is closed."""
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.", lambda _: None):
+        with suppress(ImportError):  # some are for other systems or optional packages
+            import_module(module.name)
+
+
+if __name__ == "__main__":
+    for library in (encodings, pypdf):
+        _load_all_of(library)
+    html.text_of(_SAMPLE_PAGE, "https://sample.invalid/")
+    serve(read)

@@ -1,1 +1,0 @@
-"""`remember`, `recall` and `forget`: facts of a chat."""

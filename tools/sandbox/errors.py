@@ -1,0 +1,23 @@
+"""Errors of work in a sandbox.
+
+WorkError              an expected failure, in a sentence for people and models
+├── WorkUnavailable
+└── WorkTimeout
+SandboxBug
+"""
+
+
+class WorkError(Exception):
+    """An expected failure; its text is a sentence that a person or a model can use."""
+
+
+class WorkUnavailable(WorkError):
+    """This machine lacks a wall that the operator demands; the text says which."""
+
+
+class WorkTimeout(WorkError):
+    """The work was stopped because it took too long."""
+
+
+class SandboxBug(Exception):
+    """The code inside the sandbox has a bug; details are in the log."""

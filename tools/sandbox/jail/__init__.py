@@ -1,0 +1,1 @@
+"""Runs untrusted programs: behind walls, in one folder, within bounds."""
