@@ -23,10 +23,9 @@ from mcp.types import CallToolResult, TextContent
 
 from benchmarks.report import Figure
 from benchmarks.rough_texts import FLOODING, SIZE_BYTES, flood, rough_text
-from bot.chat.file_kinds import title_of_file, type_of_file
 from bot.chat.handler import asked_again
-from bot.chat.inbox import name_of
 from bot.chat.meaning import chosen, meaning_of
+from bot.chat.media import name_of, title_of_file, type_of_file
 from bot.chat.plan import without_command
 from bot.chat.prompt import Prompt
 from bot.chat.question_messages import question_messages

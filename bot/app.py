@@ -26,18 +26,14 @@ from bot.chat.access import Access, LoopGuard, TokenBudget
 from bot.chat.alarm import Alarm
 from bot.chat.ask import Questions
 from bot.chat.chat import Chats
-from bot.chat.door import Door, MessageRequests
-from bot.chat.doubts import NotedSends
+from bot.chat.door import Door, Identities, MessageRequests, Pairing
 from bot.chat.groups import GroupPermissions
-from bot.chat.identities import Identities
 from bot.chat.intake import Intake
-from bot.chat.outbox import Notices, Outbox
-from bot.chat.own_tools import uses_memory
-from bot.chat.pairing import Pairing
+from bot.chat.outbox import NotedSends, Notices, Outbox
+from bot.chat.own_tools import move_to, uses_memory
 from bot.chat.presence import Presence
 from bot.chat.profile import keep_profile, wanted_profile
 from bot.chat.proofs import AnswerProofs
-from bot.chat.reminder_book import move_to
 from bot.chat.rendering.client import open_renderer
 from bot.chat.replies import Replies
 from bot.chat.upkeep import Expiry, FileCleanup, hold_while_refused

@@ -7,19 +7,15 @@ from functools import partial
 
 from bot.chat.access import Access, TokenBudget
 from bot.chat.ask import Questions
-from bot.chat.doubts import NotedSends
-from bot.chat.group_talk import GroupTalk
+from bot.chat.groups import GroupTalk
 from bot.chat.handler import ChatHandler
 from bot.chat.helpers import Helpers
-from bot.chat.inbox import Inbox
 from bot.chat.loop import ToolLoop
-from bot.chat.media import open_media, words_limit
-from bot.chat.memory_book import memory_of
-from bot.chat.notes import ChatNotes
-from bot.chat.own_tools import PartsOfTools, offer_own_tools, uses_memory
+from bot.chat.media import Inbox, open_media, words_limit
+from bot.chat.outbox import NotedSends
+from bot.chat.own_tools import PartsOfTools, memory_of, offer_own_tools, reminders_of, uses_memory
 from bot.chat.presence import Presence
-from bot.chat.prompt import Prompts
-from bot.chat.reminder_book import reminders_of
+from bot.chat.prompt import ChatNotes, Prompts
 from bot.chat.rendering.client import Renderer
 from bot.chat.turn import Turn, TurnParts, running_turn
 from bot.config.settings import Settings

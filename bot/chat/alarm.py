@@ -18,8 +18,9 @@ from typing import Final
 import structlog
 
 from bot.chat.chat import Chats
+from bot.chat.handler import LATE_MS, late_line
 from bot.chat.meaning import Meaning, meaning_of
-from bot.chat.reminder_book import BELL, LATE_MS, late_line
+from bot.chat.quotes import BELL
 from bot.observability import metrics
 from bot.signal.events import Reaction
 from bot.signal.messenger import Messenger

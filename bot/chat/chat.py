@@ -25,14 +25,12 @@ from structlog.contextvars import bound_contextvars
 from bot.chat.ask import Answer, Questions
 from bot.chat.door import Door, author_of
 from bot.chat.handler import ChatHandler, TurnForgotten
-from bot.chat.joining import Joining
+from bot.chat.joining import Joining, Queue, Room, Work
 from bot.chat.outbox import Notices
 from bot.chat.presence import Presence
 from bot.chat.replies import Replies
-from bot.chat.turn import Turn
-from bot.chat.turns import MAX_RUNNING_TURNS, RunningTurn, TurnChanged, TurnStopped
+from bot.chat.turn import MAX_RUNNING_TURNS, RunningTurn, Turn, TurnChanged, TurnStopped
 from bot.chat.upkeep import FileCleanup
-from bot.chat.waiting import Queue, Room, Work
 from bot.commands.base import Reply
 from bot.commands.parts import ChatTurns
 from bot.commands.questions import stop

@@ -6,17 +6,14 @@ from typing import Final
 
 import structlog
 
-from bot.chat.history_window import HistoryWindow
 from bot.chat.joining import Joining
 from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
-from bot.chat.notes import ChatNotes
-from bot.chat.plan import PLANNING, is_to_be_planned, without_command
-from bot.chat.prompt import Prompts
-from bot.chat.reminder_book import headings, token_bound
+from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
+from bot.chat.prompt import ChatNotes, HistoryWindow, Prompts
+from bot.chat.quotes import BELL
 from bot.chat.rendering.client import Renderer
 from bot.chat.rendering.layout import plain
-from bot.chat.todo import last_shown
 from bot.chat.turn import AllowanceUsedUp, Turn, TurnParts, checked_messages
 from bot.language.languages import Languages
 from bot.llm.errors import LlmError
@@ -31,6 +28,7 @@ from conversation_store.models import (
     OutgoingMessage,
     OverheardMessage,
     Quote,
+    ReceivedKind,
     ReceivedMessage,
     Retry,
     Role,
@@ -38,8 +36,10 @@ from conversation_store.models import (
     TurnEnd,
     TurnStatus,
 )
+from conversation_store.reminders import ReminderStore
 from conversation_store.store import ConversationStore
 from tools.base import Caller
+from tools.reminders.times import from_ms, zone_named
 
 log = structlog.get_logger()
 
@@ -66,6 +66,19 @@ OPENING: Final = (
     "\n[You were asked this before, and made these calls for it, which were carried out:"
 )
 ENDING: Final = "Make a call that changes something again only if that is wanted twice.]"
+
+
+LATE_MS: Final = 60_000
+"""A reminder that is later than this names the time that it was for."""
+
+LATE: Final = "(Late: this was for {when}.)"
+LATE_SERIES: Final = "(Late: this was for {when}, and {count} more times since.)"
+
+HEADING_CHARACTERS: Final = 80
+"""Length of a scheduled question above its answer."""
+
+MAX_TOKENS: Final = 100_000
+"""Tokens of one run of a scheduled question; after them, the model has to answer."""
 
 
 class TurnForgotten(Exception):
@@ -387,3 +400,37 @@ def asked_again(earlier: Sequence[Message]) -> str:
 def _shortened(arguments: str) -> str:
     line = " ".join(arguments.replace("[", "(").replace("]", ")").split())
     return line if len(line) <= MAX_ARGUMENTS_CHARACTERS else line[:MAX_ARGUMENTS_CHARACTERS] + "…"
+
+
+def late_line(due_at: int, zone: str | None, *, missed: int = 0) -> str:
+    """Return the line that says for when something was.
+
+    Args:
+        due_at: in ms.
+        zone: of its person.
+        missed: how often it should have come since.
+    """
+    local = from_ms(due_at).astimezone(zone_named(zone))
+    when = f"{local:%Y-%m-%d %H:%M}" if zone else f"{local:%Y-%m-%d %H:%M} UTC"
+    return (LATE_SERIES if missed > 0 else LATE).format(when=when, count=missed)
+
+
+async def headings(
+    message: ReceivedMessage, reminders: ReminderStore, languages: Languages
+) -> list[str]:
+    """Return the lines above the answer to a scheduled question; none above other answers."""
+    if message.kind is not ReceivedKind.SCHEDULED:
+        return []
+    question = " ".join(message.text.split())
+    if len(question) > HEADING_CHARACTERS:
+        question = f"{question[:HEADING_CHARACTERS]}…"
+    lines = [BELL + question]
+    if message.received_at - message.timestamp > LATE_MS:
+        line = late_line(message.timestamp, await reminders.zone_of(message.author))
+        lines.append(languages.say(message.chat, line))
+    return lines
+
+
+def token_bound(message: ReceivedMessage) -> int | None:
+    """Return how many tokens the turn of a message may take; None: as many as it needs."""
+    return MAX_TOKENS if message.kind is ReceivedKind.SCHEDULED else None

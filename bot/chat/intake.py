@@ -15,10 +15,9 @@ import structlog
 
 from bot.chat.alarm import Alarm
 from bot.chat.chat import Chat, Chats
-from bot.chat.door import MessageRequests, Refusal, names_of
-from bot.chat.pairing import Pairing
+from bot.chat.door import MessageRequests, Pairing, Refusal, names_of
+from bot.chat.joining import MAX_WAITING_IN_CHAT, Queue, Work
 from bot.chat.upkeep import Expiry
-from bot.chat.waiting import MAX_WAITING_IN_CHAT, Queue, Work
 from bot.commands.questions import stop
 from bot.observability import logs, metrics
 from bot.signal.events import (

@@ -1,21 +1,35 @@
 """Offer the tools that work with the bot: its turns, people, memory and reminders."""
 
-from collections.abc import Awaitable, Callable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Never
+from zoneinfo import ZoneInfo
 
 from bot.chat.helpers import HELPER_SECONDS, HelpWith, delegate
-from bot.chat.todo import ShowList, todo
+from bot.chat.plan import ShowList, todo
 from bot.chat.turn import Turn
 from bot.config.settings import Settings
+from conversation_store.memory import MemoryStore
+from conversation_store.models import (
+    ChatId,
+    NewReminder,
+    NotRemembered,
+    StoredReminder,
+)
+from conversation_store.models import Fact as StoredFact
+from conversation_store.reminders import ReminderStore
 from tools.base import Caller, Tool
 from tools.catch_up import Missed, catch_up_tool
-from tools.errors import ToolError
-from tools.memory import Memory, memory_tools
+from tools.clock import find_zone
+from tools.errors import InvalidArguments, ToolError
+from tools.memory import Fact, Memory, memory_tools
 from tools.people import Choose, Decide, ask_user_of, propose_plan_of
 from tools.registry import Registry
-from tools.reminders.tool import Reminders, reminder_tools
+from tools.reminders.times import instant, to_ms
+from tools.reminders.tool import Entry, NewEntry, Reminders, reminder_tools
 from tools.schema import tool_from
 
 MEMORY: Final = "memory"
@@ -89,3 +103,133 @@ def _missed_by(parts: PartsOfTools, caller: Caller) -> Missed:
 def uses_memory(settings: Settings) -> bool:
     """Return whether the bot remembers facts and shows them to the model."""
     return settings.tools.enabled and "remember" not in settings.tools.disabled
+
+
+# Memory and reminders in the store
+
+OUTSIDE: Final = "There is no memory outside of a conversation."
+
+_REFUSALS: Final = {
+    NotRemembered.OFF: (
+        "Memory is off in this chat: nothing was remembered or looked up. Tell the person that"
+        " !memory on switches it on again."
+    ),
+    NotRemembered.FULL: (
+        "Not remembered: the memory of this chat is full. Tell the person that !memory lists what"
+        " is in it, and forget what they no longer need."
+    ),
+    NotRemembered.KEPT_NOWHERE: (
+        "Not remembered: in this chat nothing is kept beyond the answer to a message. Tell the"
+        " person so."
+    ),
+}
+
+
+def memory_of(store: MemoryStore, caller: Caller) -> Memory:
+    """Return the facts of the chat of a call; raises ToolError outside of a turn."""
+    if (turn := caller.turn) is None:
+        raise ToolError(OUTSIDE)
+    chat = ChatId.parse(caller.chat)
+
+    async def remember(text: str) -> Fact:
+        kept = await store.remember(chat, text, turn_id=turn, call=caller.call)
+        if isinstance(kept, NotRemembered):
+            raise ToolError(_REFUSALS[kept])
+        return _fact(kept)
+
+    async def recall(query: str, limit: int) -> Sequence[Fact]:
+        found = await store.recall(chat, query, limit, turn_id=turn)
+        if isinstance(found, NotRemembered):
+            raise ToolError(_REFUSALS[found])
+        return [_fact(fact) for fact in found]
+
+    async def forget(number: int) -> bool:
+        return await store.forget(chat, number)
+
+    return Memory(remember, recall, forget)
+
+
+def _fact(fact: StoredFact) -> Fact:
+    return Fact(fact.number, fact.text, fact.said_at, fact.expires_at)
+
+
+MAX_REMINDERS: Final = 100
+"""Reminders of one person that wait at the same time."""
+
+
+def reminders_of(
+    store: ReminderStore,
+    changed: Callable[[], None],
+    clock: Callable[[], float],
+    caller: Caller,
+) -> Reminders:
+    """Return the reminders of a caller that may be told in the chat of the call.
+
+    Args:
+        changed: called after the time of a reminder has changed.
+        clock: seconds since 1970.
+    """
+    person, chat, turn = caller.person, caller.chat, caller.turn
+    now = datetime.fromtimestamp(clock(), UTC)
+
+    async def zone() -> str | None:
+        return await store.zone_of(person)
+
+    async def move(place: str) -> str:
+        name = await move_to(store, person, place, now)
+        changed()
+        return name
+
+    async def add(new: NewEntry) -> Entry | None:
+        kept = await store.add(
+            person, chat, NewReminder(*new), turn=turn, call=caller.call, at_most=MAX_REMINDERS
+        )
+        changed()
+        return None if kept is None else _entry(kept)
+
+    async def listed() -> Sequence[Entry]:
+        return [_entry(entry) for entry in await store.tell(person, chat, turn=turn)]
+
+    async def cancel(number: int) -> bool:
+        kept = await store.cancel(person, chat, number, turn=turn, call=caller.call)
+        return kept is not None
+
+    return Reminders(now, MAX_REMINDERS, zone, move, add, listed, cancel)
+
+
+async def move_to(store: ReminderStore, person: str, place: str, now: datetime) -> str:
+    """Store a person's time zone, and return its name.
+
+    Reminders in local time move along, like the alarm clock of a phone: daily at 07:00 stays at
+    07:00. Reminders at a moment keep that moment.
+
+    Args:
+        place: a zone of the IANA database, or the city of one.
+
+    Raises:
+        InvalidArguments: the zone is unknown; the text has the nearest names.
+    """
+    name, zone = await asyncio.to_thread(find_zone, place, now)
+    if not isinstance(zone, ZoneInfo):
+        raise InvalidArguments(
+            "Clocks change in most zones, so an offset will not do: send a name such as"
+            " Europe/Berlin, or a city."
+        )
+    changes = [
+        (reminder.id, local, to_ms(instant(datetime.fromisoformat(local), zone)))
+        for reminder in await store.local_ones(person)
+        if (local := reminder.local_at) is not None
+    ]
+    await store.set_zone(person, name, changes)
+    return name
+
+
+def _entry(reminder: StoredReminder) -> Entry:
+    return Entry(
+        reminder.number,
+        reminder.text,
+        reminder.due_at,
+        reminder.repeat,
+        is_question=reminder.is_question,
+        is_delivered=reminder.is_delivered,
+    )

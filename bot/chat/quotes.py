@@ -9,7 +9,6 @@ import unicodedata
 from dataclasses import replace
 from typing import Final
 
-from bot.chat.reminder_book import BELL
 from conversation_store.models import ReceivedMessage, ReceivedQuote
 from conversation_store.outbox import OutboxStore
 from conversation_store.reminders import ReminderStore
@@ -18,6 +17,9 @@ from tools.results import UNTRUSTED, mark
 MAX_CHARACTERS: Final = 300
 MAX_MARKED_BYTES: Final = 2_000
 """So many characters, as UTF-8, and the frame."""
+
+BELL: Final = "⏰ "
+"""Before the words of a reminder."""
 
 _OTHERS: Final = "a quote"
 _CLAIMED: Final = "a quote of you"

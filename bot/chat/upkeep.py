@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from bot.chat.inbox import delete_from
+from bot.chat.media import delete_from
 from bot.errors import SignalError
 from bot.observability import metrics
 from bot.signal.events import IncomingMessage

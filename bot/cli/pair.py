@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
-from bot.chat.pairing import CODE_MS
+from bot.chat.door import CODE_MS
 from bot.cli.exit_codes import OK
 from bot.cli.store_errors import said
 from bot.config.loading import load_settings

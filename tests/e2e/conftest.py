@@ -14,6 +14,6 @@ RECEIPT_SECONDS: Final = 6.0
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait only a short time for proofs that answers arrived."""
-    monkeypatch.setattr("bot.chat.doubts.PROOF_SECONDS", PROOF_SECONDS)
+    monkeypatch.setattr("bot.chat.outbox.PROOF_SECONDS", PROOF_SECONDS)
     monkeypatch.setattr("bot.chat.outbox.RECEIPT_SECONDS", RECEIPT_SECONDS)
     monkeypatch.setattr("bot.chat.outbox.LIMITED", Backoff(RECEIPT_SECONDS, RECEIPT_SECONDS))

@@ -6,12 +6,12 @@ python -m tests.e2e.hasty_bot run
 import sys
 from typing import Final
 
-from bot.chat import doubts
+from bot.chat import outbox
 from bot.cli.main import main
 
 PROOF_SECONDS: Final = 0.4
 """Longer than receipts that wait take to come in, however busy the machine is."""
 
 if __name__ == "__main__":
-    doubts.PROOF_SECONDS = PROOF_SECONDS  # type: ignore[misc]
+    outbox.PROOF_SECONDS = PROOF_SECONDS  # type: ignore[misc]
     sys.exit(main())

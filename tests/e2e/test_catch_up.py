@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from bot.chat.group_talk import CANNOT_TELL, NEVER_WROTE, NOT_HERE, NOWHERE
+from bot.chat.groups import CANNOT_TELL, NEVER_WROTE, NOT_HERE, NOWHERE
 from bot.commands.base import ONLY_ADMINS
 from bot.commands.behaviour import (
     CATCH_UP_ENDED,

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from bot.chat.waiting import MAX_WAITING
+from bot.chat.joining import MAX_WAITING
 from conversation_store.models import ChatId, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import World, running_bot, world

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from bot.chat.pairing import WELCOME
+from bot.chat.door import WELCOME
 from bot.signal.events import Person
 from conversation_store.models import ChatId, Quote, StyleRange, TextStyle
 from conversation_store.pairings import open_pairing_book

@@ -8,8 +8,7 @@ from typing import Any
 import apsw
 import pytest
 
-from bot.chat.notes import REMEMBERED
-from bot.chat.prompt import UNTRUSTED_GUIDELINE
+from bot.chat.prompt import REMEMBERED, UNTRUSTED_GUIDELINE
 from bot.cli.check import findings
 from bot.cli.finding import Severity
 from conversation_store.models import Quote

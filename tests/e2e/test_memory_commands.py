@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from bot.chat.notes import INSTRUCTIONS, REMEMBERED
-from bot.chat.prompt import UNTRUSTED_GUIDELINE
+from bot.chat.prompt import INSTRUCTIONS, REMEMBERED, UNTRUSTED_GUIDELINE
 from bot.commands import behaviour, memory
 from bot.commands.base import ONLY_ADMINS
 from bot.commands.questions import INSTRUCTIONS_STAY, STILL_REMEMBERED

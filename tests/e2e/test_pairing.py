@@ -6,7 +6,7 @@ import re
 import pytest
 
 from bot.chat.access import MAX_TURNS
-from bot.chat.pairing import WELCOME, WELCOME_ADMIN
+from bot.chat.door import WELCOME, WELCOME_ADMIN
 from bot.signal.events import Person
 from conversation_store.pairings import open_pairing_book
 from tests.e2e.daemon_process import daemon, environment, run_command

@@ -16,7 +16,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from bot import app
-from bot.chat.pairing import WELCOME
+from bot.chat.door import WELCOME
 from bot.commands.questions import HOW_TO_PLAN
 from bot.config.loading import ANY_NAME, load_settings, setting_names
 from bot.config.settings import AccessSettings

@@ -389,7 +389,7 @@ async def test_strangers_words_neither_cancel_nor_move_a_reminder(
 
 
 async def test_a_person_may_have_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.chat.reminder_book.MAX_REMINDERS", 1)
+    monkeypatch.setattr("bot.chat.own_tools.MAX_REMINDERS", 1)
     steps = script(remind("Call mum", at(600)), remind("Call dad", at(600)), text("One alone."))
     async with world(steps) as here, running_bot(here.settings()):
         await here.signal.say("remind me of mum and dad")

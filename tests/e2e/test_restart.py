@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.chat.waiting import MAX_WAITING
+from bot.chat.joining import MAX_WAITING
 from bot.signal.events import Person
 from conversation_store.models import ChatId, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
@@ -65,7 +65,7 @@ async def test_an_answer_that_a_crash_left_unsent_is_sent_and_not_written_twice(
 async def test_what_is_in_doubt_keeps_only_its_own_chat_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bot.chat.doubts.PROOF_SECONDS", 60.0)
+    monkeypatch.setattr("bot.chat.outbox.PROOF_SECONDS", 60.0)
     bob = Person(aci="0d1e2f30-0000-4000-8000-000000000001", name="Bob")
     async with world() as here:
         async with open_store(here.folder / "store.db") as store:

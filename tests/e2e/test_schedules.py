@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 from bot.chat.alarm import STOPPED
-from bot.chat.reminder_book import MAX_TOKENS
+from bot.chat.handler import MAX_TOKENS
 from bot.commands.memory import NO_REMINDERS
 from conversation_store.models import ChatId
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world

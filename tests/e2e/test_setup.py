@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from dotenv import dotenv_values
 
-from bot.chat.pairing import WELCOME_ADMIN
+from bot.chat.door import WELCOME_ADMIN
 from bot.cli.env import Draft
 from tests.e2e.daemon_process import run_command
 from tests.e2e.running_bot import World, world

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from bot.chat.access import Access
 from bot.chat.chat import Chats
+from bot.chat.joining import MAX_WAITING, Queue, Room
 from bot.chat.outbox import Notices, Outbox
 from bot.chat.upkeep import FileCleanup
-from bot.chat.waiting import MAX_WAITING, Queue, Room
 from bot.config.settings import AccessSettings
 from bot.language.languages import Languages
 from conversation_store.models import AcceptedMessage, ChatId

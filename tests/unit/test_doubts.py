@@ -12,9 +12,8 @@ import apsw
 import pytest
 
 from bot.backoff import Backoff
-from bot.chat import doubts, outbox
-from bot.chat.doubts import NotedSends
-from bot.chat.outbox import Outbox
+from bot.chat import outbox
+from bot.chat.outbox import NotedSends, Outbox
 from bot.errors import SignalTimeout, SignalUnavailable
 from bot.signal.account import Group
 from bot.signal.events import Receipt, SentElsewhere
@@ -193,7 +192,7 @@ class Life:
 @pytest.fixture
 def bot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bot:
     """A bot that waits a short time for proofs."""
-    monkeypatch.setattr(doubts, "PROOF_SECONDS", SOON_SECONDS)
+    monkeypatch.setattr(outbox, "PROOF_SECONDS", SOON_SECONDS)
     monkeypatch.setattr("bot.signal.receipts.LATE_START_MS", 5)
     monkeypatch.setattr(outbox, "RETRY", AT_ONCE)
     monkeypatch.setattr(outbox, "RECEIPT_SECONDS", 0.0)
@@ -543,7 +542,7 @@ async def test_an_early_receipt_is_kept_for_the_next_process(bot: Bot) -> None:
 async def test_that_a_message_was_taken_away_is_said_again_at_once(
     bot: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doubts, "PROOF_SECONDS", 10 * WAIT_SECONDS)
+    monkeypatch.setattr(outbox, "PROOF_SECONDS", 10 * WAIT_SECONDS)
     async with bot.store() as store:
         first, second = await answered(store, "one", "two")
         await store.outbox.mark_sent(first, START_MS - 50_000)
@@ -787,7 +786,10 @@ async def test_what_the_owner_sent_while_nothing_was_on_its_way_proves_nothing_l
     assert [text for _, text in bot.signal.sent] == ["hello"]
 
 
-async def test_receipt_that_proved_a_note_proves_no_answer(bot: Bot) -> None:
+async def test_receipt_that_proved_a_note_proves_no_answer(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "RECEIPT_SECONDS", WAIT_SECONDS)
     bot.signal.members = None
     async with bot.store() as store:
         phones = losing()

@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
-from bot.chat.history_window import KEPT_SHARE, HistoryWindow
+from bot.chat.prompt import KEPT_SHARE, HistoryWindow
 from conversation_store.history import MAX_HISTORY_ROWS
 from conversation_store.models import ChatId
 from conversation_store.store import ConversationStore

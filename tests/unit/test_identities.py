@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 
 from bot.backoff import Backoff
 from bot.chat.access import Access
-from bot.chat.groups import RetryUntil
-from bot.chat.identities import (
+from bot.chat.door import (
     CANNOT_TELL,
     MAX_SENT_ANYWAY,
     MAX_WAITING_KEYS,
@@ -26,6 +25,7 @@ from bot.chat.identities import (
     WAITING_SECONDS,
     Identities,
 )
+from bot.chat.groups import RetryUntil
 from bot.chat.outbox import Notices, Outbox
 from bot.config.settings import AccessSettings
 from bot.errors import SignalError, SignalRejected, SignalUnavailable

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from bot.chat.joining import MAX_PIECES, Joining
-from bot.chat.waiting import Queue, Room
+from bot.chat.joining import MAX_PIECES, Joining, Queue, Room
 from conversation_store.models import AcceptedMessage
 from tests.unit.stores import received
 

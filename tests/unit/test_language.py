@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.chat.pairing import ASK
+from bot.chat.door import ASK
 from bot.chat.question_messages import HOW_TO_ANSWER
 from bot.language.catalogs import ENGLISH, NAMES, translated
 from bot.language.languages import detect

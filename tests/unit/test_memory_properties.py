@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.chat.memory_book import memory_of
-from bot.chat.notes import ChatNotes
+from bot.chat.own_tools import memory_of
+from bot.chat.prompt import ChatNotes
 from conversation_store.models import (
     AcceptedMessage,
     AuditEntry,

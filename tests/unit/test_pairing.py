@@ -13,8 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.chat.access import Access
+from bot.chat.door import ALPHABET, CODE_MS, MAX_CODES, WELCOME, Pairing
 from bot.chat.outbox import Notices, Outbox
-from bot.chat.pairing import ALPHABET, CODE_MS, MAX_CODES, WELCOME, Pairing
 from bot.cli.pair import approve, listing, revoke
 from bot.commands.access import pair
 from bot.commands.base import IN_PRIVATE, UNKNOWN_COMMAND, CommandContext

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bot.chat.notes import Notes
-from bot.chat.prompt import ANSWER_SHARE, Prompt
+from bot.chat.prompt import ANSWER_SHARE, Notes, Prompt
 from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.models import ModelTraits
 from conversation_store.models import ChatId, Image, Message, ReceivedMessage, ReceivedQuote, Role

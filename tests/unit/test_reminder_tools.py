@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.chat.reminder_book import reminders_of
+from bot.chat.own_tools import reminders_of
 from conversation_store.store import ConversationStore
 from tests.unit.stores import ADA, accept, received, store_at
 from tools.base import Caller

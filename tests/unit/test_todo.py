@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.chat.todo import MAX_ITEMS, MAX_SHOWN_BYTES, TODO, Item, last_shown, shown
+from bot.chat.plan import MAX_ITEMS, MAX_SHOWN_BYTES, TODO, Item, last_shown, shown
 from conversation_store.models import Message, Role, ToolCall
 
 

@@ -5,8 +5,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from bot.chat.notes import OF_FACTS
 from bot.chat.own_tools import LISTED, offer_own_tools
+from bot.chat.prompt import OF_FACTS
 from bot.config.loading import settings_of
 from bot.llm.messages import BYTES_PER_TOKEN
 from tools.base import Caller, Tool

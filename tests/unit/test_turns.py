@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bot.chat.turns import RunningTurn, TurnChanged, TurnStopped
+from bot.chat.turn import RunningTurn, TurnChanged, TurnStopped
 from conversation_store.models import AcceptedMessage
 from tests.unit.stores import received
 

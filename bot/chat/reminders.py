@@ -1,0 +1,360 @@
+"""Reminders: send each at its time, once, even if the process is killed.
+
+A due reminder is queued for its chat in the urgent queue, so that it waits for no slow turn. There,
+in one transaction, it becomes a stored message and is closed or moved to its next date; then the
+message goes out like an answer. Without a connection, nothing starts: missed reminders come late,
+say so, and a series comes once. A restart finds due reminders in the store.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from bot.chat.chat import Chats
+from bot.chat.meaning import Meaning, meaning_of
+from bot.language.languages import Languages
+from bot.observability import metrics
+from bot.signal.events import Reaction
+from bot.signal.messenger import Messenger
+from conversation_store.models import (
+    FurtherDate,
+    NewReminder,
+    ReceivedKind,
+    ReceivedMessage,
+    StoredReminder,
+)
+from conversation_store.reminders import MAX_FAILURES, ReminderStore
+from tools.base import Caller
+from tools.clock import find_zone
+from tools.errors import InvalidArguments
+from tools.reminders.recurrence import NextDate, next_date, parse_rule
+from tools.reminders.times import from_ms, instant, to_ms, zone_named
+from tools.reminders.tool import Entry, NewEntry, Reminders
+
+log = structlog.get_logger()
+
+CLOCK_SECONDS: Final = 1.0
+"""Longest delay until the bot notices that the clock was set or the machine slept."""
+
+LOOK_SECONDS: Final = 60.0
+"""Interval of looks into the store without a reason."""
+
+POLL_SECONDS: Final = 0.25
+"""Interval of checks for a connection."""
+
+BATCH: Final = 500
+"""Due reminders read in one query."""
+
+NAME_CHARACTERS: Final = 40
+
+STOPPED: Final = (
+    "I have stopped asking myself this, because nothing came of it three times in a row. Tell me to"
+    " schedule it again if you still want it:"
+)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Alarm:
+    """Sends due reminders.
+
+    Attributes:
+        chats: tells by `reminders_changed` when to look at the store again.
+        disappears: called with the time (ms) at which a message will disappear.
+    """
+
+    reminders: ReminderStore
+    chats: Chats
+    messenger: Messenger
+    _: KW_ONLY
+    disappears: Callable[[int], None]
+    clock: Callable[[], float] = time.time
+    _queued: set[int] = field(default_factory=set, init=False)
+    _next_at: int | None = field(default=None, init=False)
+
+    async def react(self, reaction: Reaction) -> None:
+        """Mark a reminder as done if a person reacts with 👍."""
+        if not reaction.removed and meaning_of(reaction.emoji) is Meaning.YES:
+            await self.reminders.done(reaction.author.aci, reaction.chat, reaction.target_timestamp)
+
+    async def run(self) -> None:
+        """Queue due reminders until cancelled; raises StoreError."""
+        while True:
+            if not self.messenger.connected:
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            self.chats.reminders_changed.clear()
+            self._next_at = await self._queue_due()
+            await self._until(self._next_at)
+
+    async def _queue_due(self) -> int | None:
+        """Queue due reminders and return the time of the next one."""
+        now_ms, last = self._now_ms(), (0, 0)
+        while found := await self.reminders.due(now_ms, after=last, at_most=BATCH):
+            for one in found:
+                if one.id not in self._queued:
+                    self._queued.add(one.id)
+                    await self.chats.urgent_room.wait()
+                    with self.chats.open(one.chat) as chat:
+                        chat.add_urgent(partial(self._ring, one.id))
+            last = found[-1].due_at, found[-1].id
+        return await self.reminders.next_due(now_ms)
+
+    async def _until(self, next_at: int | None) -> None:
+        """Wait until a time (ms) by a clock that may be set, or until reminders change."""
+        looks_at = time.monotonic() + LOOK_SECONDS
+        while not self.chats.reminders_changed.is_set():
+            left = looks_at - time.monotonic()
+            if next_at is not None:
+                left = min(left, next_at / 1_000 - self.clock())
+            if left <= 0:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, CLOCK_SECONDS)):
+                    await self.chats.reminders_changed.wait()
+
+    def _expect(self, further: FurtherDate | None) -> None:
+        """Look again in time for the next date of a series."""
+        if further is not None and (self._next_at is None or further.due_at < self._next_at):
+            self.chats.reminders_changed.set()
+
+    async def _ring(self, reminder_id: int) -> None:
+        if self.chats.winding_down:
+            return  # the next start says it, late if need be
+        reminder = await self.reminders.find(reminder_id)
+        is_due = reminder is not None and reminder.due_at <= self._now_ms()
+        # A reminder that is not due was moved after it was queued.
+        is_settled = reminder is None or (is_due and await self._say_once(reminder))
+        self._queued.discard(reminder_id)
+        if not is_settled:
+            # It is queued again when there is a connection, or when it is due.
+            self.chats.reminders_changed.set()
+
+    async def _say_once(self, reminder: StoredReminder) -> bool:
+        """Send a due reminder; return False if it was moved at this moment."""
+        if not self.messenger.connected:
+            return False
+        now_ms = self._now_ms()
+        following = await asyncio.to_thread(_following, reminder, now_ms)
+        further = None if following is None else _further(following)
+        if not await self.chats.door.welcomes(reminder):
+            log.info("reminder.passed_over")
+            metrics.REMINDERS.labels("passed_over").inc()
+            await self.reminders.pass_over(reminder, further)
+            is_said = True
+        elif not reminder.is_question:
+            missed = 0 if following is None else following.passed - 1
+            is_said = await self._remind(reminder, missed, further, now_ms)
+        elif reminder.failures < MAX_FAILURES:
+            is_said = await self._ask(reminder, further, now_ms)
+        else:
+            is_said = await self._stop_asking(reminder, now_ms)
+        if is_said:
+            self._expect(further)
+        return is_said
+
+    async def _remind(
+        self, reminder: StoredReminder, missed: int, further: FurtherDate | None, now_ms: int
+    ) -> bool:
+        text = self._text(reminder, missed, now_ms)
+        message = await self.reminders.deliver(reminder, text, further, now_ms)
+        if message is None:
+            return False
+        self._expect_end(reminder, now_ms)
+        is_late = now_ms - reminder.due_at > LATE_MS
+        metrics.REMINDERS.labels("late" if is_late else "on_time").inc()
+        await self.chats.notices.outbox.deliver((message,), just_stored=True)
+        return True
+
+    async def _ask(
+        self, question: StoredReminder, further: FurtherDate | None, now_ms: int
+    ) -> bool:
+        """Accept a scheduled question like a message; it gets an ordinary turn."""
+        accepted = await self.reminders.ask(question, further, now_ms)
+        if accepted is None:
+            return False
+        self._expect_end(question, now_ms)
+        metrics.REMINDERS.labels("asked").inc()
+        await self.chats.room.wait()
+        with self.chats.open(question.chat) as chat:
+            chat.add(accepted)
+        return True
+
+    async def _stop_asking(self, question: StoredReminder, now_ms: int) -> bool:
+        text = f"{BELL}{self.chats.notices.languages.say(question.chat, STOPPED)}\n{question.text}"
+        message = await self.reminders.deliver(question, text, None, now_ms)
+        if message is None:
+            return False
+        log.warning("reminder.stopped", count=question.failures)
+        metrics.REMINDERS.labels("stopped").inc()
+        await self.chats.notices.outbox.deliver((message,), just_stored=True)
+        return True
+
+    def _expect_end(self, reminder: StoredReminder, now_ms: int) -> None:
+        """Plan the deletion of a reminder in a chat with disappearing messages."""
+        if reminder.timer_ms is not None:
+            self.disappears(now_ms + reminder.timer_ms)
+
+    def _text(self, reminder: StoredReminder, missed: int, now_ms: int) -> str:
+        """Return the message: the person's name in a group, the words, and the due time if late."""
+        name = " ".join((reminder.person_name or "").split())[:NAME_CHARACTERS]
+        lines = [f"{BELL}{name}: {reminder.text}" if name else f"{BELL}{reminder.text}"]
+        if now_ms - reminder.due_at > LATE_MS:
+            late = late_line(reminder.due_at, reminder.zone, missed=missed)
+            lines.append(self.chats.notices.languages.say(reminder.chat, late))
+        return "\n".join(lines)
+
+    def _now_ms(self) -> int:
+        return int(self.clock() * 1_000)
+
+
+def _following(reminder: StoredReminder, now_ms: int) -> NextDate | None:
+    """Return the next date of a series after now; None if there is none."""
+    if reminder.local_at is None or reminder.repeat is None:
+        return None
+    local, zone = datetime.fromisoformat(reminder.local_at), zone_named(reminder.zone)
+    try:
+        return next_date(local, parse_rule(reminder.repeat), zone, from_ms(now_ms))
+    except InvalidArguments:
+        return None
+
+
+def _further(date: NextDate) -> FurtherDate:
+    return FurtherDate(date.local.isoformat(), str(date.rule), to_ms(date.moment))
+
+
+BELL: Final = "⏰ "
+
+LATE_MS: Final = 60_000
+"""A reminder that is later than this names the time that it was for."""
+
+LATE: Final = "(Late: this was for {when}.)"
+LATE_SERIES: Final = "(Late: this was for {when}, and {count} more times since.)"
+
+HEADING_CHARACTERS: Final = 80
+"""Length of a scheduled question above its answer."""
+
+MAX_TOKENS: Final = 100_000
+"""Tokens of one run of a scheduled question; after them, the model has to answer."""
+
+MAX_REMINDERS: Final = 100
+"""Reminders of one person that wait at the same time."""
+
+
+def reminders_of(
+    store: ReminderStore,
+    changed: Callable[[], None],
+    clock: Callable[[], float],
+    caller: Caller,
+) -> Reminders:
+    """Return the reminders of a caller that may be told in the chat of the call.
+
+    Args:
+        changed: called after the time of a reminder has changed.
+        clock: seconds since 1970.
+    """
+    person, chat, turn = caller.person, caller.chat, caller.turn
+    now = datetime.fromtimestamp(clock(), UTC)
+
+    async def zone() -> str | None:
+        return await store.zone_of(person)
+
+    async def move(place: str) -> str:
+        name = await move_to(store, person, place, now)
+        changed()
+        return name
+
+    async def add(new: NewEntry) -> Entry | None:
+        kept = await store.add(
+            person, chat, NewReminder(*new), turn=turn, call=caller.call, at_most=MAX_REMINDERS
+        )
+        changed()
+        return None if kept is None else _plain(kept)
+
+    async def listed() -> Sequence[Entry]:
+        return [_plain(entry) for entry in await store.tell(person, chat, turn=turn)]
+
+    async def cancel(number: int) -> bool:
+        kept = await store.cancel(person, chat, number, turn=turn, call=caller.call)
+        return kept is not None
+
+    return Reminders(now, MAX_REMINDERS, zone, move, add, listed, cancel)
+
+
+async def move_to(store: ReminderStore, person: str, place: str, now: datetime) -> str:
+    """Store a person's time zone, and return its name.
+
+    Reminders in local time move along, like the alarm clock of a phone: daily at 07:00 stays at
+    07:00. Reminders at a moment keep that moment.
+
+    Args:
+        place: a zone of the IANA database, or the city of one.
+
+    Raises:
+        InvalidArguments: the zone is unknown; the text has the nearest names.
+    """
+    name, zone = await asyncio.to_thread(find_zone, place, now)
+    if not isinstance(zone, ZoneInfo):
+        raise InvalidArguments(
+            "Clocks change in most zones, so an offset will not do: send a name such as"
+            " Europe/Berlin, or a city."
+        )
+    changes = [
+        (reminder.id, local, to_ms(instant(datetime.fromisoformat(local), zone)))
+        for reminder in await store.local_ones(person)
+        if (local := reminder.local_at) is not None
+    ]
+    await store.set_zone(person, name, changes)
+    return name
+
+
+def _plain(reminder: StoredReminder) -> Entry:
+    return Entry(
+        reminder.number,
+        reminder.text,
+        reminder.due_at,
+        reminder.repeat,
+        is_question=reminder.is_question,
+        is_delivered=reminder.is_delivered,
+    )
+
+
+def late_line(due_at: int, zone: str | None, *, missed: int = 0) -> str:
+    """Return the line that says for when something was.
+
+    Args:
+        due_at: in ms.
+        zone: of its person.
+        missed: how often it should have come since.
+    """
+    local = from_ms(due_at).astimezone(zone_named(zone))
+    when = f"{local:%Y-%m-%d %H:%M}" if zone else f"{local:%Y-%m-%d %H:%M} UTC"
+    return (LATE_SERIES if missed > 0 else LATE).format(when=when, count=missed)
+
+
+async def headings(
+    message: ReceivedMessage, reminders: ReminderStore, languages: Languages
+) -> list[str]:
+    """Return the lines above the answer to a scheduled question; none above other answers."""
+    if message.kind is not ReceivedKind.SCHEDULED:
+        return []
+    question = " ".join(message.text.split())
+    if len(question) > HEADING_CHARACTERS:
+        question = f"{question[:HEADING_CHARACTERS]}…"
+    lines = [BELL + question]
+    if message.received_at - message.timestamp > LATE_MS:
+        line = late_line(message.timestamp, await reminders.zone_of(message.author))
+        lines.append(languages.say(message.chat, line))
+    return lines
+
+
+def token_bound(message: ReceivedMessage) -> int | None:
+    """Return how many tokens the turn of a message may take; None: as many as it needs."""
+    return MAX_TOKENS if message.kind is ReceivedKind.SCHEDULED else None
