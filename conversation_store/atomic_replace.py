@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from conversation_store.errors import StoreFailed
+from conversation_store.connections import StoreFailed
 
 DRAFT: Final = ".draft"
 DECIDED: Final = ".next-"

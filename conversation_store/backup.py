@@ -18,9 +18,17 @@ from typing import Any, Final
 
 from conversation_store import changes, deletion, messages, reminders
 from conversation_store.atomic_replace import LOG, beside, draft, finish, replace, sync
-from conversation_store.connections import Session, read, rekey, transact
+from conversation_store.connections import (
+    Session,
+    StoreFailed,
+    StoreRefused,
+    StoreUnreadable,
+    WrongKey,
+    read,
+    rekey,
+    transact,
+)
 from conversation_store.database import locked, open_shared
-from conversation_store.errors import StoreFailed, StoreRefused, StoreUnreadable, WrongKey
 from conversation_store.models import ReceivedKind, Restored
 from conversation_store.schema import (
     EMPTY,

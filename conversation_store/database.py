@@ -13,19 +13,78 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import apsw
 
 from conversation_store import connections
 from conversation_store.atomic_replace import LOG, beside
-from conversation_store.connections import BUSY_TIMEOUT_MS, Operation, Session
-from conversation_store.errors import StoreFailed, StoreLocked, StoreRefused
-from conversation_store.leftovers import Leftovers
+from conversation_store.connections import (
+    BUSY_TIMEOUT_MS,
+    Operation,
+    Session,
+    StoreFailed,
+    StoreLocked,
+    StoreRefused,
+)
+
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Larger files are not rewritten: that would take too much memory and time."""
+
+FIRST_SECONDS: Final = 10.0
+"""Minimum time between a deletion and the rewrite."""
+
+MAX_SHARE: Final = 0.01
+"""Share of time that rewrites may take."""
+
+
+class Leftovers:
+    """The copies that SQLite may have left in a database file.
+
+    Args:
+        writer: the connection that writes; a rewrite occupies it.
+        may_be_there: an earlier process did not close the store.
+    """
+
+    def __init__(self, writer: Any, *, may_be_there: bool) -> None:
+        self._writer = writer
+        self._may_be_there = asyncio.Event()
+        if may_be_there:
+            self.may_be_there()
+
+    def may_be_there(self) -> None:
+        """Rewrite the file in a while, because something was deleted."""
+        self._may_be_there.set()
+
+    async def remove_in_time(self) -> None:
+        """Rewrite the file after deletions, until cancelled."""
+        pause = FIRST_SECONDS
+        while True:
+            await self._may_be_there.wait()
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            await self.remove()
+            pause = max(FIRST_SECONDS, (time.monotonic() - began) / MAX_SHARE)
+
+    async def remove(self) -> None:
+        """Rewrite the file if anything was deleted. If the disk refuses, it stays due."""
+        if not self._may_be_there.is_set():
+            return
+        self._may_be_there.clear()
+        done = False
+        try:
+            with suppress(StoreRefused):
+                await self._writer.async_run(connections.rewrite, self._writer, MAX_BYTES)
+                done = True
+        finally:
+            if not done:
+                self._may_be_there.set()
+
 
 T = TypeVar("T")
 
@@ -368,3 +427,131 @@ def _make_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
         raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
+
+
+P = ParamSpec("P")
+A = TypeVar("A", bound="Aggregate")
+
+Body = Callable[Concatenate[A, Session, P], T]
+Method = Callable[Concatenate[A, P], Coroutine[Any, Any, T]]
+
+
+@dataclass(slots=True)
+class StoreContext:
+    """The database of an open store, and settings of all its parts.
+
+    Attributes:
+        retention_days: 0 keeps nothing of a turn that has ended.
+    """
+
+    database: Database
+    path: Path
+    clock: Callable[[], float]
+    retention_days: int
+
+    def now_ms(self) -> int:
+        """Return the time in ms since 1970."""
+        return int(self.clock() * 1_000)
+
+    def scrub_if_gone(self, *, expired: bool) -> None:
+        """Empty the log soon if rows lost words that must not be found again."""
+        if expired or self.retention_days == 0:
+            self.database.scrub_soon()
+
+
+class Aggregate:
+    """A part of an open store: the rows of one kind of thing."""
+
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._database = context.database
+
+    def _now_ms(self) -> int:
+        return self._context.now_ms()
+
+
+def _method(
+    start: Callable[[Database, Callable[[Session], Any]], Coroutine[Any, Any, Any]],
+    operation: Body[A, P, T],
+) -> Method[A, P, T]:
+    @wraps(operation)
+    async def method(self: A, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = await start(self._database, lambda db: operation(self, db, *args, **kwargs))
+        return result
+
+    return method
+
+
+def reads(operation: Body[A, P, T]) -> Method[A, P, T]:
+    """Run a small read on the event loop; see `Database.read`."""
+    return _method(Database.read, operation)
+
+
+def reads_ended(operation: Body[A, P, T]) -> Method[A, P, T]:
+    """Run a small read that does not wait for writes that are still on their way to the disk."""
+    return _method(partial(Database.read, latest=False), operation)
+
+
+def reads_aside(operation: Body[A, P, T]) -> Method[A, P, T]:
+    """Run a read of any size on a thread; see `Database.read_aside`."""
+    return _method(Database.read_aside, operation)
+
+
+def writes(operation: Body[A, P, T]) -> Method[A, P, T]:
+    """Run in a transaction; the method returns once that is on disk."""
+    return _method(Database.write, operation)
+
+
+def writes_ordered(operation: Body[A, P, T]) -> Method[A, P, T]:
+    """Run in a transaction; the method returns before that is on disk. See `write_ordered`."""
+    return _method(Database.write_ordered, operation)
+
+
+def writes_and_scrubs(operation: Body[A, P, T]) -> Method[A, P, T]:
+    """Run in a transaction, and empty the log before the method returns."""
+
+    async def write(database: Database, run: Callable[[Session], T]) -> T:
+        result = await database.write(run)
+        await database.scrub()
+        return result
+
+    return _method(write, operation)
+
+
+def writes_and_scrubs_soon(operation: Body[A, P, T]) -> Method[A, P, T]:
+    """Run in a transaction, and empty the log a moment later."""
+
+    async def write(database: Database, run: Callable[[Session], T]) -> T:
+        result = await database.write(run)
+        database.scrub_soon()
+        return result
+
+    return _method(write, operation)
+
+
+def writes_and_scrubs_if_gone(operation: Body[A, P, tuple[T, bool]]) -> Method[A, P, T]:
+    """Run in a transaction; empty the log a moment later if words must not be found again.
+
+    The operation returns its result, and whether the words of a message that has disappeared were
+    deleted. See `StoreContext.scrub_if_gone`.
+    """
+
+    @wraps(operation)
+    async def method(self: A, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result, expired = await self._database.write(
+            lambda db: operation(self, db, *args, **kwargs)
+        )
+        self._context.scrub_if_gone(expired=expired)
+        return result
+
+    return method
+
+
+def writes_later(operation: Body[A, P, None]) -> Callable[Concatenate[A, P], None]:
+    """Queue a transaction, and wait for nothing."""
+
+    @wraps(operation)
+    def write(self: A, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        self._database.write_later(lambda db: operation(self, db, *args, **kwargs))
+
+    return write

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from conversation_store import deletion, messages
 from conversation_store.connections import Session
+from conversation_store.database import Aggregate, reads, writes, writes_later
 from conversation_store.models import ChatId, ReceivedMessage, WorkspaceFile
-from conversation_store.operations import Aggregate, reads, writes, writes_later
 
 
 class FileStore(Aggregate):

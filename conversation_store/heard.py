@@ -10,14 +10,14 @@ from typing import Final
 
 from conversation_store import deletion
 from conversation_store.connections import Session
-from conversation_store.models import ChatId, Missed, OverheardMessage, ReceivedMessage
-from conversation_store.operations import (
+from conversation_store.database import (
     Aggregate,
     reads_aside,
     reads_ended,
     writes,
     writes_and_scrubs,
 )
+from conversation_store.models import ChatId, Missed, OverheardMessage, ReceivedMessage
 
 OVERHEARD: Final = "overheard"
 """Outcome of messages that were not for the bot, and of edits of them."""

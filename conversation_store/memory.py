@@ -9,8 +9,7 @@ from typing import Final
 
 from conversation_store import deletion, full_text
 from conversation_store.connections import Session
-from conversation_store.models import ChatId, Fact, Instructions, NotRemembered, ShownFacts
-from conversation_store.operations import (
+from conversation_store.database import (
     Aggregate,
     reads,
     reads_aside,
@@ -19,6 +18,7 @@ from conversation_store.operations import (
     writes_and_scrubs,
     writes_and_scrubs_soon,
 )
+from conversation_store.models import ChatId, Fact, Instructions, NotRemembered, ShownFacts
 
 MAX_FACTS: Final = 500
 """Facts of one chat; bounds what is searched, listed and exported."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from conversation_store import heard, outbox
 from conversation_store.connections import Row, Session
+from conversation_store.database import Aggregate, reads, reads_aside, writes
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
@@ -23,7 +24,6 @@ from conversation_store.models import (
     ReceivedQuote,
     UnfinishedWork,
 )
-from conversation_store.operations import Aggregate, reads, reads_aside, writes
 
 UNDONE: Final = "undone"
 """Outcome of a question that its author took back together with the answer."""

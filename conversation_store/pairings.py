@@ -11,9 +11,8 @@ from typing import Any, Final, TypeVar
 
 from conversation_store import outbox
 from conversation_store.connections import Operation, Row, Session, transact
-from conversation_store.database import open_shared
+from conversation_store.database import Aggregate, open_shared, reads, writes, writes_and_scrubs
 from conversation_store.models import ChatId, OutgoingMessage, PairedPerson, PairingRequest
-from conversation_store.operations import Aggregate, reads, writes, writes_and_scrubs
 from conversation_store.schema import require_current
 
 T = TypeVar("T")

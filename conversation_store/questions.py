@@ -12,6 +12,7 @@ from typing import Final
 
 from conversation_store import history, messages
 from conversation_store.connections import Row, Session
+from conversation_store.database import Aggregate, reads, writes, writes_and_scrubs_if_gone
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
@@ -21,7 +22,6 @@ from conversation_store.models import (
     StoredGrant,
     StoredQuestion,
 )
-from conversation_store.operations import Aggregate, reads, writes, writes_and_scrubs_if_gone
 
 SELECT: Final = (
     "SELECT id, turn_id, chat, kind, terms, signal_timestamp, earlier, asked_at, expires_at,"

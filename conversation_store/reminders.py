@@ -10,6 +10,7 @@ from typing import Final
 
 from conversation_store import deletion, messages, outbox
 from conversation_store.connections import Row, Session
+from conversation_store.database import Aggregate, reads, writes, writes_and_scrubs_soon
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
@@ -21,7 +22,6 @@ from conversation_store.models import (
     ReceivedMessage,
     StoredReminder,
 )
-from conversation_store.operations import Aggregate, reads, writes, writes_and_scrubs_soon
 
 COLUMNS: Final = (
     "reminders.id, number, reminders.person, account, chat, kind = 'question', coalesce(text, ''),"

@@ -8,8 +8,7 @@ function.
 from collections.abc import Callable
 from typing import Final
 
-from conversation_store.connections import Session
-from conversation_store.errors import StoreUnreadable
+from conversation_store.connections import Session, StoreUnreadable
 
 APPLICATION_ID: Final = 0x5354_4250
 """Marks a SQLite file as a store of this program ("STBP" in ASCII)."""

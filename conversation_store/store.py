@@ -15,22 +15,27 @@ from pathlib import Path
 from conversation_store import backup
 from conversation_store.changes import ChangeStore
 from conversation_store.connections import Session
-from conversation_store.database import Committed, locked, open_database
-from conversation_store.doubts import DoubtStore
-from conversation_store.exchanges import ExchangeStore
+from conversation_store.database import (
+    Aggregate,
+    Committed,
+    StoreContext,
+    locked,
+    open_database,
+    reads,
+    writes,
+)
 from conversation_store.files import FileStore
 from conversation_store.heard import CatchUpStore
 from conversation_store.memory import InstructionStore, MemoryStore
 from conversation_store.messages import MessageStore
-from conversation_store.operations import Aggregate, StoreContext, reads, writes
-from conversation_store.outbox import OutboxStore
+from conversation_store.outbox import DoubtStore, OutboxStore
 from conversation_store.pairings import Pairings
 from conversation_store.questions import GrantStore, QuestionStore
 from conversation_store.reminders import ReminderStore
 from conversation_store.schema import MIGRATIONS, Migrations, migrate
 from conversation_store.turns import TurnStore
 from conversation_store.upkeep import StoreUpkeep
-from conversation_store.usage import UsageStore
+from conversation_store.usage import ExchangeStore, UsageStore
 
 
 @asynccontextmanager
@@ -55,7 +60,7 @@ async def open_store(
         migrations: the steps of the schema; tests add invented ones.
 
     Raises:
-        StoreError: see `conversation_store.errors`.
+        StoreError: see `conversation_store.connections`.
     """
     with locked(path) as real:
         backup.upgrade(real, key, migrations)  # blocks: nothing may happen before it has ended

@@ -9,18 +9,29 @@ from collections.abc import Sequence
 from typing import Final
 
 from conversation_store import (
+    changes,
     deletion,
-    exchanges,
     heard,
     history,
     messages,
     outbox,
     questions,
     reminders,
-    retries,
     usage,
 )
 from conversation_store.connections import Row, Session
+from conversation_store.database import (
+    Aggregate,
+    reads,
+    reads_aside,
+    reads_ended,
+    writes,
+    writes_and_scrubs,
+    writes_and_scrubs_if_gone,
+    writes_and_scrubs_soon,
+    writes_later,
+    writes_ordered,
+)
 from conversation_store.models import (
     AcceptedMessage,
     Attachment,
@@ -43,18 +54,6 @@ from conversation_store.models import (
     TokenSpend,
     TurnEnd,
     TurnStatus,
-)
-from conversation_store.operations import (
-    Aggregate,
-    reads,
-    reads_aside,
-    reads_ended,
-    writes,
-    writes_and_scrubs,
-    writes_and_scrubs_if_gone,
-    writes_and_scrubs_soon,
-    writes_later,
-    writes_ordered,
 )
 
 INTERRUPTED: Final = "Interrupted: this call was cut off before its result was known."
@@ -254,7 +253,7 @@ class TurnStore(Aggregate):
         usage.count(db, spent, now)
         if not db.run("SELECT 1 FROM turns WHERE id = ?", turn_id):
             return
-        exchanges.add(db, turn_id, exchanged)
+        usage.add_exchanges(db, turn_id, exchanged)
         _add_message(db, turn_id, assistant, now, helper)
         for call in assistant.tool_calls:
             started = Message(Role.TOOL, None, tool_call_id=call.id)
@@ -332,9 +331,9 @@ class TurnStore(Aggregate):
             return (), ended.retried is not None
         ((chat, expires_at),) = rows
         chat = ChatId.parse(chat)
-        exchanges.add(db, turn.id, ended.exchanged)
+        usage.add_exchanges(db, turn.id, ended.exchanged)
         if ended.retried is not None:
-            replaces = retries.conclude(db, turn.id, ended.retried, now)
+            replaces = changes.conclude(db, turn.id, ended.retried, now)
         answer = outbox.NewAnswer(
             turn.id,
             chat,
@@ -385,7 +384,7 @@ class TurnStore(Aggregate):
             if messages.outcome(db, accepted.id) == "deleted":
                 return ()
             deletion.abandon(db, accepted.id)
-            removals = () if undone is None else retries.undo(db, undone, now)
+            removals = () if undone is None else changes.undo(db, undone, now)
             for piece in joined:
                 messages.join(db, piece.id, accepted.id)
             answer = outbox.NewAnswer(
@@ -421,7 +420,7 @@ class TurnStore(Aggregate):
         Args:
             or_stopped: include a question that was stopped, though nothing is kept of it.
         """
-        return retries.last_question(db, chat, before, or_stopped=or_stopped)
+        return changes.last_question(db, chat, before, or_stopped=or_stopped)
 
     @writes_and_scrubs
     def clear(self, db: Session, chat: ChatId) -> int:

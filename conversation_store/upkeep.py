@@ -10,8 +10,6 @@ from typing import Final
 from conversation_store import (
     backup,
     deletion,
-    doubts,
-    exchanges,
     files,
     heard,
     history,
@@ -22,10 +20,9 @@ from conversation_store import (
     usage,
 )
 from conversation_store.atomic_replace import LOG, beside
-from conversation_store.connections import MAX_LOG_BYTES, Session
-from conversation_store.errors import StoreFailed
+from conversation_store.connections import MAX_LOG_BYTES, Session, StoreFailed
+from conversation_store.database import Aggregate, reads_aside, writes, writes_and_scrubs
 from conversation_store.models import AcceptedMessage, Expired, StoreSizes
-from conversation_store.operations import Aggregate, reads_aside, writes, writes_and_scrubs
 
 DAY_MS: Final = 86_400_000
 
@@ -108,13 +105,13 @@ class StoreUpkeep(Aggregate):
             came_at = f"(SELECT received_at FROM inbox WHERE inbox.id = {table}.id)"
             await self._delete(table, f"{came_at} < ?", oldest)
         await self._in_steps(partial(reminders.purge, before=before))
-        await self._in_steps(exchanges.purge)
+        await self._in_steps(usage.purge_exchanges)
         # Turns and answers share the ids of the inbox, so the newest row stays: its id is not
         # reused.
         done = "received_at < ? AND state = 'done' AND id < (SELECT max(id) FROM inbox)"
         await self._delete("inbox", done, keys_before)
         await self._delete("audit", "at < ?", before)
-        await self._database.write(partial(doubts.purge, now_ms=now))
+        await self._database.write(partial(outbox.purge, now_ms=now))
         await self._database.write(partial(usage.purge, now_ms=now))
         await self._database.write(memory.purge_chats)
         return deleted

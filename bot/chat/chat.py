@@ -37,7 +37,7 @@ from bot.commands.questions import stop
 from bot.observability import logs, metrics
 from bot.signal.events import Person
 from bot.signal.formatting import split
-from conversation_store.errors import is_of_store
+from conversation_store.connections import is_of_store
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,

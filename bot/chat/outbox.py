@@ -35,7 +35,6 @@ from bot.language.languages import Languages
 from bot.observability import metrics
 from bot.signal.messenger import Messenger, Poll
 from bot.signal.receipts import CLOCK_SKEW_MS, LATE_START_MS, Attempt
-from conversation_store.doubts import ELSEWHERE
 from conversation_store.models import (
     Attachment,
     ChatId,
@@ -43,6 +42,7 @@ from conversation_store.models import (
     OutgoingMessage,
     StyleRange,
 )
+from conversation_store.outbox import ELSEWHERE
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()

@@ -18,7 +18,7 @@ from bot.errors import SignalError
 from bot.observability import metrics
 from bot.signal.events import IncomingMessage
 from bot.signal.messenger import Messenger
-from conversation_store.errors import StoreFailed
+from conversation_store.connections import StoreFailed
 from conversation_store.files import FileStore
 from conversation_store.models import AcceptedMessage, ReceivedFile, ReceivedMessage
 from conversation_store.store import ConversationStore

@@ -9,7 +9,7 @@ from bot.cli.store_errors import said
 from bot.config.loading import load_settings
 from bot.store import store_key
 from conversation_store.backup import backup
-from conversation_store.errors import StoreError, WrongKey
+from conversation_store.connections import StoreError, WrongKey
 
 
 def run(arguments: Namespace) -> int:

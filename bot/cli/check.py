@@ -52,7 +52,7 @@ from bot.signal.messenger import NOT_REGISTERED, Messenger
 from bot.signal.transport import make_messenger
 from bot.store import store_key
 from conversation_store.backup import is_there, upgrade_is_due
-from conversation_store.errors import StoreError, StoreLocked
+from conversation_store.connections import StoreError, StoreLocked
 from conversation_store.pairings import open_pairing_book
 from conversation_store.store import open_store
 

@@ -14,8 +14,8 @@ from bot.config.loading import load_settings
 from bot.errors import BotError
 from bot.store import store_key
 from conversation_store.backup import encrypt, is_plain, is_there, key_fits, upgrade_is_due
+from conversation_store.connections import StoreError, StoreLocked, WrongKey
 from conversation_store.database import locked
-from conversation_store.errors import StoreError, StoreLocked, WrongKey
 
 KEY_BYTES: Final = 32
 

@@ -15,7 +15,7 @@ from bot.config.loading import load_settings
 from bot.config.settings import AccessSettings, phone_number
 from bot.errors import BotError
 from bot.store import store_key
-from conversation_store.errors import StoreError
+from conversation_store.connections import StoreError
 from conversation_store.models import PairedPerson, PairingRequest
 from conversation_store.pairings import PairingBook, open_pairing_book
 

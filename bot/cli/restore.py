@@ -9,7 +9,7 @@ from bot.cli.exit_codes import FAILED, OK
 from bot.config.loading import load_settings
 from bot.store import store_key
 from conversation_store.backup import restore
-from conversation_store.errors import StoreError, StoreLocked, WrongKey
+from conversation_store.connections import StoreError, StoreLocked, WrongKey
 
 OTHER_KEY: Final = "STORE__KEY is not the key of this copy, or it is no copy; set the key of then"
 

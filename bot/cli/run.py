@@ -20,7 +20,7 @@ def run(_: Namespace) -> int:
     from bot import app
     from bot.config.loading import load_settings
     from bot.observability import logs
-    from conversation_store.errors import StoreError
+    from conversation_store.connections import StoreError
 
     logs.configure(level="info", log_format="auto")
     logs.capture_uncaught()
@@ -46,7 +46,7 @@ def _report(group: BaseExceptionGroup[Exception], code: int, settings: "Settings
     """Print in one line what ended the daemon, and return the exit code."""
     from bot.cli.console import complain
     from bot.cli.store_errors import said
-    from conversation_store.errors import StoreError
+    from conversation_store.connections import StoreError
 
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):

@@ -34,7 +34,7 @@ from bot.signal.registration import AccountSetup
 from bot.signal.spawned import PROGRAM
 from bot.store import store_key
 from conversation_store.backup import is_there
-from conversation_store.errors import StoreError
+from conversation_store.connections import StoreError
 from conversation_store.pairings import open_pairing_book
 
 BEGIN: Final = """\

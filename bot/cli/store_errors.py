@@ -5,7 +5,7 @@ from typing import Final
 
 from bot.config.settings import Settings
 from conversation_store.backup import is_plain
-from conversation_store.errors import StoreError, StoreFailed, StoreLocked, WrongKey
+from conversation_store.connections import StoreError, StoreFailed, StoreLocked, WrongKey
 
 SMALLEST_PAGE_BYTES: Final = 512
 

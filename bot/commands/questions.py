@@ -11,7 +11,7 @@ from bot.commands.base import (
     asker_refusal,
     command,
 )
-from conversation_store.retries import CHANGEABLE_MS
+from conversation_store.changes import CHANGEABLE_MS
 from tools.sandbox.errors import WorkError
 
 NOTHING_TO_STOP: Final = "There is nothing to stop."

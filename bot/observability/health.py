@@ -24,7 +24,7 @@ from aiohttp import web
 
 from bot.errors import BotError
 from bot.observability.health_client import host_and_port
-from conversation_store.errors import StoreError
+from conversation_store.connections import StoreError
 from conversation_store.store import ConversationStore
 
 BACKLOG: Final = 1024

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from conversation_store.errors import StoreError
+from conversation_store.connections import StoreError
 
 if TYPE_CHECKING:
     from conversation_store.models import StoreSizes

@@ -399,7 +399,7 @@ async def ended(here: World, poll: Sent) -> None:
 async def test_a_poll_ends_with_its_question(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr("bot.chat.ask.SETTLE_SECONDS", 0.05)
     if how == "undo too late":
-        monkeypatch.setattr("conversation_store.retries.CHANGEABLE_MS", 0)
+        monkeypatch.setattr("conversation_store.changes.CHANGEABLE_MS", 0)
     async with world(script(ask(), text("All right."))) as here:
         here.signal.has_polls = True
         async with running_bot(here.settings(access={"groups": "always"})):

@@ -10,7 +10,7 @@ import pytest
 from bot.commands.base import ONLY_ASKER
 from bot.commands.models import NOTHING_TO_RETRY, UNKNOWN_MODEL
 from bot.signal.events import Person
-from conversation_store import retries
+from conversation_store import changes
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_models import settings_of, two_models
@@ -237,7 +237,7 @@ async def test_an_admin_lends_no_rights_to_somebody_elses_question() -> None:
 async def test_an_answer_that_signal_edits_no_more_is_followed_by_a_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(retries, "CHANGEABLE_MS", 0)
+    monkeypatch.setattr(changes, "CHANGEABLE_MS", 0)
     async with world(script(text(OLD), text(NEW))) as here, running_bot(here.settings()):
         await ask(here, QUESTION)
         new = await ask(here, "!retry")

@@ -9,7 +9,7 @@ from bot.commands.base import CANNOT_TELL, ONLY_ASKER
 from bot.commands.models import NOTHING_TO_RETRY
 from bot.commands.questions import NOTHING_TO_UNDO, UNDONE, UNDONE_HERE
 from bot.signal.events import Person
-from conversation_store import retries
+from conversation_store import changes
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.traces import files_of, gone, rows_with, there
@@ -192,7 +192,7 @@ async def test_in_a_group_only_the_asker_and_admins_take_a_question_back() -> No
 async def test_an_answer_that_signal_deletes_no_more_stays_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(retries, "CHANGEABLE_MS", 0)
+    monkeypatch.setattr(changes, "CHANGEABLE_MS", 0)
     monkeypatch.setattr("bot.commands.questions.CHANGEABLE_MS", 0)
     async with world() as here, running_bot(here.settings()):
         await asked(here, SECRET)

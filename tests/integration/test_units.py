@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from conversation_store.errors import StoreError
+from conversation_store.connections import StoreError
 from conversation_store.store import open_store
 from tests.e2e.running_bot import World, world
 from tests.fakes import signal_cli_program

@@ -22,9 +22,8 @@ from bot.config.settings import AccessSettings
 from bot.errors import BotError
 from bot.language.languages import Languages
 from bot.signal.events import IncomingMessage, Person
-from conversation_store.connections import Session
+from conversation_store.connections import Session, StoreFailed, StoreUnreadable
 from conversation_store.database import open_database
-from conversation_store.errors import StoreFailed, StoreUnreadable
 from conversation_store.models import ChatId
 from conversation_store.pairings import open_pairing_book
 from conversation_store.schema import APPLICATION_ID

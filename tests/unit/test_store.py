@@ -11,9 +11,8 @@ import apsw
 import pytest
 
 from conversation_store.backup import backup
-from conversation_store.connections import Session
+from conversation_store.connections import Session, StoreFailed, StoreLocked, StoreUnreadable
 from conversation_store.database import open_database
-from conversation_store.errors import StoreFailed, StoreLocked, StoreUnreadable
 from conversation_store.models import (
     AcceptedMessage,
     Attachment,

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from conversation_store.backup import backup, restore
-from conversation_store.errors import StoreError, StoreFailed, StoreLocked, StoreUnreadable
+from conversation_store.connections import StoreError, StoreFailed, StoreLocked, StoreUnreadable
 from conversation_store.models import ChatId, Message, NewExchange, PairingRequest, Role
 from conversation_store.store import open_store
 from tests.unit.stores import (

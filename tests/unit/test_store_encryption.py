@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from conversation_store.backup import encrypt, is_plain, key_fits
-from conversation_store.errors import StoreFailed, StoreLocked, StoreUnreadable, WrongKey
+from conversation_store.connections import StoreFailed, StoreLocked, StoreUnreadable, WrongKey
 from conversation_store.store import open_store
 from tests.unit.stores import answer, questions, received
 

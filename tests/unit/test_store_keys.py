@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from conversation_store.errors import WrongKey
+from conversation_store.connections import WrongKey
 from conversation_store.store import open_store
 
 KEYS = ["k", "it's a secret", "Schlüssel 🔑", "x" * 500, "raw:no digits"]

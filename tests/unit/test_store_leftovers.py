@@ -8,10 +8,9 @@ from random import Random
 
 import pytest
 
-from conversation_store import connections, leftovers
-from conversation_store.connections import Row, Session
+from conversation_store import connections
+from conversation_store.connections import Row, Session, StoreRefused
 from conversation_store.database import Database, open_database
-from conversation_store.errors import StoreRefused
 
 ROWS = 2_000
 MOMENT_SECONDS = 5.0
@@ -79,7 +78,7 @@ async def write_and_delete(database: Database) -> None:
 async def test_rows_that_sqlite_moved_are_gone_from_the_file_a_while_after_a_deletion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leftovers, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr("conversation_store.database.FIRST_SECONDS", 0.1)
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
         await write_and_delete(database)
         assert await database.scrub()
@@ -110,7 +109,7 @@ async def test_what_a_killed_process_left_goes_with_the_next_one(tmp_path: Path)
 async def test_a_large_store_is_not_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leftovers, "MAX_BYTES", 10_000)
+    monkeypatch.setattr("conversation_store.database.MAX_BYTES", 10_000)
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
         await write_and_delete(database)
         database.scrub_soon()
@@ -120,8 +119,8 @@ async def test_a_large_store_is_not_rewritten(
 async def test_what_the_disk_has_no_room_for_now_is_rewritten_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leftovers, "FIRST_SECONDS", 0.05)
-    monkeypatch.setattr(leftovers, "MAX_SHARE", 1.0)
+    monkeypatch.setattr("conversation_store.database.FIRST_SECONDS", 0.05)
+    monkeypatch.setattr("conversation_store.database.MAX_SHARE", 1.0)
     rewrite = connections.rewrite
     refused: list[str] = []
 
@@ -150,8 +149,8 @@ async def test_a_store_without_deletions_is_not_rewritten(
 async def test_what_is_kept_stays_and_may_be_read_and_written_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leftovers, "FIRST_SECONDS", 0.0)
-    monkeypatch.setattr(leftovers, "MAX_SHARE", 1.0)
+    monkeypatch.setattr("conversation_store.database.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("conversation_store.database.MAX_SHARE", 1.0)
     path = tmp_path / "store.db"
     async with open_database(path, "a key", prepare=prepare) as database:
         for number in range(100):

@@ -9,9 +9,8 @@ from threading import Event
 
 import pytest
 
-from conversation_store.connections import Session
+from conversation_store.connections import Session, StoreFailed
 from conversation_store.database import Database, open_database
-from conversation_store.errors import StoreFailed
 
 BOUND_SECONDS = 5.0
 

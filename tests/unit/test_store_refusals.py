@@ -11,9 +11,8 @@ import apsw
 import pytest
 
 from bot.signal.signal_daemon import DaemonTimeouts
-from conversation_store.connections import Session
+from conversation_store.connections import Session, StoreFailed, StoreRefused
 from conversation_store.database import MAX_RETRY_SECONDS, open_database
-from conversation_store.errors import StoreFailed, StoreRefused
 from conversation_store.store import open_store
 
 LIMIT_BYTES = 4096

@@ -19,8 +19,7 @@ from conversation_store.backup import (
     restore,
     upgrade_is_due,
 )
-from conversation_store.connections import Session
-from conversation_store.errors import StoreFailed, StoreUnreadable
+from conversation_store.connections import Session, StoreFailed, StoreUnreadable
 from conversation_store.pairings import open_pairing_book
 from conversation_store.schema import APPLICATION_ID, MIGRATIONS
 from conversation_store.store import ConversationStore, open_store
