@@ -19,8 +19,7 @@ from benchmarks.platform import BenchmarkFailed
 from benchmarks.report import Figure
 from tools.base import Caller, Decision, Outcome, ToolRequest, ToolResult
 from tools.catalog import CATALOG, open_tools
-from tools.executor import ToolExecutor
-from tools.rate_limits import RateLimits
+from tools.executor import RateLimits, ToolExecutor
 from tools.sandbox.policy import SandboxPolicy
 from tools.settings import CommandSettings, ToolsSettings, WorkspaceSettings
 from tools.workspace.workspaces import Workspaces

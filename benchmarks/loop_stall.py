@@ -56,9 +56,8 @@ from bot.signal.frames import (
     sanitize_quote,
 )
 from bot.signal.json_rpc import LineBuffer
-from bot.signal.markdown import MAX_MARKERS, stops_in
+from bot.signal.markdown import MAX_MARKERS, escaped_markup, stops_in
 from bot.signal.rest_requests import error_from_answer
-from bot.signal.styled import escaped_markup
 from conversation_store.models import (
     ChatId,
     Message,
@@ -74,7 +73,7 @@ from conversation_store.models import (
 )
 from tests.fakes.signal_frames import data_message, edit_frame, message_frame
 from tests.fakes.signal_side import ADA, BOT
-from tools import policy
+from tools import executor
 from tools.base import Heard, Tool, ToolFile
 from tools.calculator.arithmetic import MAX_CHARACTERS
 from tools.calculator.tool import conversion
@@ -387,20 +386,20 @@ def _parsed(parse: Callable[[Any], object], sent: object) -> None:
 def _questioned(text: str) -> Reads:
     messages = [
         SENDING.parse(json.dumps({"text": text[:most]}))
-        for most in (SIZE_BYTES, policy.MAX_QUESTION_BYTES, policy.MAX_QUESTION_BYTES // 4)
+        for most in (SIZE_BYTES, executor.MAX_QUESTION_BYTES, executor.MAX_QUESTION_BYTES // 4)
     ]
     address = OPENING.parse(json.dumps({"url": text[:2_000] or "a"}))
     heard = Heard(people=[text, text], results=[mark(text, "web_fetch", SIZE_BYTES), text])
     for message in messages:
-        yield partial(_parsed, partial(policy.question, SENDING), message)
-    yield partial(_parsed, partial(policy.question, OPENING), address)
-    yield partial(policy.needs_yes, OPENING, address, heard)
-    yield partial(policy.strangers_words, heard, but_of=("run_command",))
+        yield partial(_parsed, partial(executor.question, SENDING), message)
+    yield partial(_parsed, partial(executor.question, OPENING), address)
+    yield partial(executor.needs_yes, OPENING, address, heard)
+    yield partial(executor.strangers_words, heard, but_of=("run_command",))
     yield partial(consent_to, {"command": text[:MAX_COMMAND_CHARACTERS]}, "ask")
     yield partial(_parsed, in_utf_8, text[:MAX_COMMAND_CHARACTERS])
     yield partial(question_messages, "send", text, "Yes?")
-    yield partial(shown, text[: policy.MAX_QUESTION_BYTES])
-    yield partial(visible, text[: policy.MAX_QUESTION_BYTES])
+    yield partial(shown, text[: executor.MAX_QUESTION_BYTES])
+    yield partial(visible, text[: executor.MAX_QUESTION_BYTES])
 
 
 def _results(text: str) -> Reads:

@@ -23,8 +23,7 @@ from bot.foundation import Foundation
 from bot.language.languages import Languages
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmNotAttested
 from bot.llm.models import Model
-from tools.executor import ToolExecutor
-from tools.rate_limits import RateLimits
+from tools.executor import RateLimits, ToolExecutor
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,10 @@ from bot.attestation.errors import ModelNotVerified
 from bot.attestation.trust import REAL, Trust
 from bot.config.llm import DEFAULT, LlmSettings
 from bot.config.settings import Settings
-from bot.llm.client import LlmClient, api_of, endpoint_of, open_transport
+from bot.llm.client import LlmClient, RetryPolicy, api_of, endpoint_of, open_transport
 from bot.llm.errors import LlmNotAttested
 from bot.llm.learnt import Learnt
 from bot.llm.models import Model, Models
-from bot.llm.retry import RetryPolicy
 from bot.llm.transcription import Transcriber
 from conversation_store.store import ConversationStore
 

@@ -46,6 +46,12 @@ MAX_SHARE: Final = 0.01
 class Leftovers:
     """The copies that SQLite may have left in a database file.
 
+    `secure_delete` overwrites deleted rows. But SQLite also moves rows between pages, and the old
+    page keeps a copy in its unused part. Nothing overwrites that copy when the row is deleted. A
+    rewritten file (`VACUUM`) has no such copies. A rewrite takes about 10 ms and 1 MB of memory per
+    megabyte and delays every write. So one rewrite serves all deletions of a while, and another one
+    runs when the store is closed.
+
     Args:
         writer: the connection that writes; a rewrite occupies it.
         may_be_there: an earlier process did not close the store.

@@ -8,31 +8,250 @@ failing audit leave the executor.
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterator
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from difflib import get_close_matches
-from time import monotonic
+from itertools import chain
+from time import monotonic, monotonic_ns
 from typing import Any, Final
 
 import structlog
+from pydantic import BaseModel
 
-from tools import policy
-from tools.base import Caller, Consent, Decision, Outcome, Tool, ToolOutput, ToolRequest, ToolResult
-from tools.display import visible
+from tools.base import (
+    Caller,
+    Consent,
+    Decision,
+    Heard,
+    Outcome,
+    Tool,
+    ToolOutput,
+    ToolRequest,
+    ToolResult,
+    first_sentence,
+)
+from tools.display import shown, visible
 from tools.errors import (
     AwaitsPerson,
+    Declined,
+    Interrupted,
     InvalidArguments,
+    RateLimited,
     ToolError,
     ToolTimeout,
     ToolUnavailable,
+    Unanswered,
     UnknownTool,
 )
-from tools.rate_limits import RateLimits
 from tools.registry import Registry
-from tools.results import MIN_LIMIT_BYTES, mark, note_about, presentable, trim
+from tools.results import (
+    MIN_LIMIT_BYTES,
+    holds_marked,
+    mark,
+    marked_by,
+    note_about,
+    presentable,
+    trim,
+)
 from tools.sandbox.errors import WorkError, WorkTimeout, WorkUnavailable
 from tools.settings import MAX_RESULT_BYTES
+
+log = structlog.get_logger()
+
+MAX_QUESTION_BYTES: Final = 32_768
+"""About twenty pages."""
+
+_MAY_NAME: Final = frozenset({"web_search", "web_fetch"})
+"""Tools whose results name addresses that the model did not choose. A tool of an MCP server may
+only repeat words that the model has sent it."""
+
+_MAX_DESCRIPTION_CHARACTERS: Final = 200
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+_ADDRESS: Final = (
+    "May {tool} open this address? Nobody named it here: the model made it up after it read what"
+    " strangers wrote. It could carry away what was said in this chat."
+)
+_DECLINED: Final = (
+    "Not run: the person said no. Do not call it again unless the person asks for it; "
+    "tell the person that it was not done."
+)
+_SILENCE: Final = (
+    "Not run: the person was asked and did not answer in time. Do not call it again by yourself; "
+    "tell the person that it was not done and may be asked for again."
+)
+_NOT_ASKED: Final = (
+    "Not run: it needs a person's yes, and nobody could be asked. Do not call it again by "
+    "yourself; tell the person that it was not done."
+)
+_INTERRUPTED: Final = (
+    "It was begun before a restart; whether it took effect is unknown. Do not call it again by "
+    "yourself; tell the person."
+)
+
+
+def needs_yes(tool: Tool, arguments: Any, heard: Heard) -> bool:
+    """Tell whether a call needs a person's yes, by its parsed arguments and the words before it."""
+    if tool.side_effects:
+        return True
+    if tool.address is None and not tool.lasting:
+        return False
+    if not heard.strangers_before and not strangers_words(heard):
+        return False
+    if tool.address is None:
+        return True
+    pages = (result for result in heard.results if marked_by(result) in _MAY_NAME)
+    return not _is_named(tool.address(arguments), (*heard.people, *pages))
+
+
+def strangers_words(heard: Heard, *, but_of: Collection[str] = ()) -> bool:
+    """Tell whether the model was shown strangers' words, also in files that people handed on.
+
+    Results of the tools in `but_of` do not count.
+    """
+    results = (result for result in heard.results if marked_by(result) not in but_of)
+    return any(map(holds_marked, chain(results, heard.people)))
+
+
+def _is_named(address: str, texts: Iterable[str]) -> bool:
+    """Tell whether an address is in one of the texts, but for its fragment, slash and scheme."""
+    sent = address.partition("#")[0].rstrip("/")
+    without_scheme = sent.partition("://")[2] or sent
+    return any(without_scheme in text for text in texts)
+
+
+def require_yes(decision: Decision) -> None:
+    """Return if a person has allowed a call.
+
+    Raises:
+        Declined: a person said no.
+        Unanswered: there was no answer in time, or the question could not be sent.
+        Interrupted: it was allowed and begun before a restart.
+    """
+    match decision:
+        case Decision.YES:
+            return
+        case Decision.NO:
+            raise Declined(_DECLINED)
+        case Decision.INTERRUPTED:
+            raise Interrupted(_INTERRUPTED)
+        case Decision.SILENCE:
+            raise Unanswered(_SILENCE)
+        case Decision.NOT_ASKED:
+            raise Unanswered(_NOT_ASKED)
+
+
+def question(tool: Tool, arguments: Any, hints: Sequence[str] = ()) -> str:
+    """Return the question about a call, at most `MAX_QUESTION_BYTES` long.
+
+    A heading, then a line for each argument: its name and its whole value, as JSON. Two calls of a
+    tool with different arguments never read the same. Hints come last.
+
+    Raises:
+        InvalidArguments: it would be too long.
+        TypeError: the arguments have no names.
+    """
+    named = _named(arguments)
+    # Spelling out only makes it longer.
+    if _fits(json.dumps(named, ensure_ascii=False)):
+        listed = (f"{_name(name)}: {shown(value)}" for name, value in named.items())
+        careful = (f"⚠️ {'; '.join(map(visible, hints))}",) if hints else ()
+        text = "\n".join((_heading(tool, arguments), *listed, *careful))
+        if _fits(text):
+            return text
+    raise InvalidArguments(
+        f"Not run: the arguments of {tool.name} are too long to be shown to the person who has to "
+        "allow the call. Send less at once."
+    )
+
+
+def _heading(tool: Tool, arguments: Any) -> str:
+    if tool.address is not None and not tool.side_effects:
+        return _ADDRESS.format(tool=tool.name)
+    if tool.question is not None:
+        return visible(tool.question(arguments))
+    description = " ".join(first_sentence(tool.description).split())
+    if len(description) > _MAX_DESCRIPTION_CHARACTERS:
+        description = f"{description[:_MAX_DESCRIPTION_CHARACTERS]}…"
+    return f"Run {tool.name}? {visible(description)}"
+
+
+def _fits(text: str) -> bool:
+    return len(text.encode(errors="replace")) <= MAX_QUESTION_BYTES
+
+
+def _named(arguments: Any) -> Mapping[str, object]:
+    if isinstance(arguments, BaseModel):
+        return arguments.model_dump(mode="json")
+    if isinstance(arguments, Mapping):
+        return arguments
+    raise TypeError("arguments without names cannot be shown to a person")
+
+
+def _name(name: str) -> str:
+    """Return an argument's name, quoted if it could be mistaken for something else."""
+    return name if _PLAIN_NAME.fullmatch(name) else shown(name)
+
+
+_SECOND: Final = 1_000_000_000
+_MINUTE: Final = 60 * _SECOND
+
+
+class RateLimits:
+    """Counter of calls; it forgets each within a minute.
+
+    Args:
+        per_person: calls per minute for one person.
+        per_bot: calls per minute for all people together.
+        clock: monotonic, in nanoseconds.
+
+    Attributes:
+        per_person: may be changed at any time, like `per_bot`.
+    """
+
+    def __init__(
+        self, *, per_person: int, per_bot: int, clock: Callable[[], int] = monotonic_ns
+    ) -> None:
+        self.per_person = per_person
+        self.per_bot = per_bot
+        self._clock = clock
+        self._full_at: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return the number of stored buckets: those with calls in the last minute."""
+        return len(self._full_at)
+
+    def take(self, tool: Tool, caller: str) -> None:
+        """Take one call from the tool's, the person's and the bot's bucket, or from none.
+
+        Raises:
+            RateLimited: one of them is empty; the text says which, and until when.
+        """
+        now = self._clock()
+        # The first one has waited longest for a call.
+        while self._full_at and next(iter(self._full_at.values())) <= now:
+            self._full_at.popitem(last=False)
+        limits = (
+            (("tool", tool.name), tool.calls_per_minute, f"too many calls of {tool.name}"),
+            (("person", caller), self.per_person, "too many tool calls for this person"),
+            (("bot", ""), self.per_bot, "too many tool calls by everybody together"),
+        )
+        taken = {
+            key: max(self._full_at.get(key, now), now) + _MINUTE // per_minute
+            for key, per_minute, _ in limits
+        }
+        wait, reason = max((taken[key] - _MINUTE - now, message) for key, _, message in limits)
+        if wait > 0:
+            seconds = -(-wait // _SECOND)
+            after = "1 second" if seconds == 1 else f"{seconds} seconds"
+            raise RateLimited(f"Not run: {reason} right now; the next one can run in {after}.")
+        for key, full_at in taken.items():
+            self._full_at[key] = full_at
+            self._full_at.move_to_end(key)
+
 
 MAX_ARGUMENTS_BYTES: Final = 65_536
 MAX_SCHEMA_CHARACTERS: Final = 2_000
@@ -58,8 +277,6 @@ Starting = Callable[[ToolRequest], Awaitable[None]]
 
 Finished = Callable[[ToolResult], Awaitable[None]]
 """Stores the result of a call; after it returns, that survives a crash."""
-
-log = structlog.get_logger()
 
 
 class _Bug(ToolError):
@@ -120,7 +337,7 @@ class ToolExecutor:
                 self.limits.take(tool, request.caller.person)
             if _needs_yes(tool, arguments, request):
                 asking = replace(request, consent=_consent(tool, arguments))
-                policy.require_yes(await ask(asking, _question(tool, arguments, asking.consent)))
+                require_yes(await ask(asking, _question(tool, arguments, asking.consent)))
                 tool = self._find_again(tool, request)
                 await starting(request)
             started = monotonic()
@@ -271,7 +488,7 @@ def _without_unknown(tool: Tool, text: str) -> tuple[str, str]:
 def _needs_yes(tool: Tool, arguments: Any, request: ToolRequest) -> bool:
     with _bugs_told(tool.name):
         changes = tool.asks_if is not None and tool.asks_if(arguments, request.caller)
-        return changes or policy.needs_yes(tool, arguments, request.heard)
+        return changes or needs_yes(tool, arguments, request.heard)
 
 
 def _consent(tool: Tool, arguments: Any) -> Consent:
@@ -285,7 +502,7 @@ def _consent(tool: Tool, arguments: Any) -> Consent:
 
 def _question(tool: Tool, arguments: Any, consent: Consent) -> str:
     with _bugs_told(tool.name):
-        return policy.question(tool, arguments, consent.hints)
+        return question(tool, arguments, consent.hints)
 
 
 def _calling(request: ToolRequest) -> Caller:

@@ -58,8 +58,8 @@ from conversation_store.models import (
 from conversation_store.store import ConversationStore
 from tools.base import Caller, Decision, ToolRequest
 from tools.errors import AwaitsPerson, ToolError
+from tools.executor import strangers_words
 from tools.people import ASK_USER, Choice
-from tools.policy import strangers_words
 
 log = structlog.get_logger()
 

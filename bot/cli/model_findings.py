@@ -14,7 +14,7 @@ from bot.cli.finding import PART_SECONDS, Finding, failed, ok, warning
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError
 from bot.llm.answering import ToolCalling
-from bot.llm.client import LlmClient, open_client
+from bot.llm.client import LlmClient, RetryPolicy, open_client
 from bot.llm.errors import (
     LlmContextTooLong,
     LlmError,
@@ -24,7 +24,6 @@ from bot.llm.errors import (
 )
 from bot.llm.messages import BYTES_PER_TOKEN, ModelRequest
 from bot.llm.rearranged import with_tools_as_text
-from bot.llm.retry import RetryPolicy
 from bot.models import open_endpoint
 from conversation_store.models import Message, Role
 from tools.base import Tool

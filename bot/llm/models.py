@@ -11,7 +11,7 @@ import structlog
 
 from bot.config.llm import DEFAULT, ModelSettings
 from bot.llm.answering import Answering
-from bot.llm.client import LlmClient
+from bot.llm.client import Breaker, LlmClient, RetryPolicy
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -22,7 +22,6 @@ from bot.llm.errors import (
 )
 from bot.llm.learnt import MIN_CONTEXT_TOKENS, Learnt, Vision
 from bot.llm.messages import Completion, ModelRequest, estimated_usage
-from bot.llm.retry import Breaker, RetryPolicy
 from bot.observability.health import Health
 from bot.observability.metrics import LLM_ENDPOINT_UP, LLM_FAILOVERS
 from conversation_store.models import TokenSum

@@ -16,7 +16,7 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import Final
 
-from bot.signal.styled import Span, ranges_of, spans_of, well_formed
+from bot.signal.markdown import Span, ranges_of, spans_of, well_formed
 from conversation_store.models import StyledText, TextStyle
 
 MAX_PART_BYTES: Final = 2_000

@@ -68,6 +68,7 @@ from bot.signal.account import (
 )
 from bot.signal.events import Account
 from bot.signal.frames import take_frame
+from bot.signal.markdown import escaped_markup
 from bot.signal.messenger import (
     NOT_REGISTERED,
     STOP_DELIVERY_SECONDS,
@@ -86,7 +87,6 @@ from bot.signal.rest_requests import (
     RestTimeouts,
     error_from_answer,
 )
-from bot.signal.styled import escaped_markup
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 from tools.http import new_session, whole_body
 

@@ -11,7 +11,7 @@ import pytest
 
 from bot.llm.answering import CALL_SHORTER, Answering
 from bot.llm.api import Endpoint
-from bot.llm.client import LlmClient, open_transport
+from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -24,7 +24,6 @@ from bot.llm.errors import (
 from bot.llm.learnt import Learnt
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.rearranged import base64_of, with_tools_as_text
-from bot.llm.retry import RetryPolicy
 from conversation_store.models import Image, Message, Role, TokenSum, ToolCall
 from tests.contract.dialects.all_of_them import HARNESSES
 from tests.contract.dialects.harness import Arguments, Harness, StrictServer

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.llm.api import Endpoint
-from bot.llm.client import MAX_BROKEN_ANSWERS, LlmClient, open_transport
+from bot.llm.client import MAX_BROKEN_ANSWERS, LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -22,7 +22,6 @@ from bot.llm.errors import (
     LlmUnreachable,
 )
 from bot.llm.messages import Completion
-from bot.llm.retry import RetryPolicy
 from bot.observability.metrics import LLM_REQUESTS, LLM_RETRIES, LLM_TOKENS
 from conversation_store.models import Message, Role, TokenSum, ToolCall
 from tests.fakes import openai_server as fake

@@ -11,10 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.llm.api import Endpoint
-from bot.llm.client import LlmClient, open_transport
+from bot.llm.client import LlmClient, Reach, RetryPolicy, open_transport
 from bot.llm.errors import LlmError, LlmRejected, LlmUnauthorized, LlmUnavailable, LlmUnreachable
 from bot.llm.refusals import WEB_PAGE
-from bot.llm.retry import Reach, RetryPolicy
 from conversation_store.models import Message, Role
 from tests.fakes.accepting import close_listener
 from tests.fakes.certificates import Authority

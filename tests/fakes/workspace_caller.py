@@ -14,8 +14,7 @@ from tests.executing import run_call
 from tests.integration.test_sandbox import AskNobody, Ignore
 from tools.base import Caller, ToolRequest
 from tools.catalog import WORKSPACE, open_tools
-from tools.executor import ToolExecutor
-from tools.rate_limits import RateLimits
+from tools.executor import RateLimits, ToolExecutor
 from tools.sandbox.policy import SandboxPolicy
 from tools.settings import ToolsSettings, WorkspaceSettings
 from tools.workspace.workspaces import Workspaces

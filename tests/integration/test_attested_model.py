@@ -29,10 +29,9 @@ from bot.attestation.pinning import KeyNotAttested, pin
 from bot.attestation.statement import ModelPolicy
 from bot.backoff import Backoff
 from bot.llm.api import Endpoint
-from bot.llm.client import LlmClient
+from bot.llm.client import LlmClient, RetryPolicy
 from bot.llm.errors import LlmUnavailable
 from bot.llm.messages import Completion
-from bot.llm.retry import RetryPolicy
 from conversation_store.models import ExchangeState, Message, Role
 from tests.fakes.meddler import meddler
 from tests.fakes.near_ai import Body, NearAi, Signing, near_ai

@@ -11,8 +11,7 @@ from tests.integration.test_jail import NO_BUBBLEWRAP
 from tests.integration.test_sandbox import Ignore
 from tools.base import Caller, Decision, Outcome, ToolRequest
 from tools.commands import PAUSE_SECONDS, open_commands
-from tools.executor import ToolExecutor
-from tools.rate_limits import RateLimits
+from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
 from tools.sandbox.policy import SandboxPolicy
 from tools.settings import COMMANDS, CommandSettings, WorkspaceSettings

@@ -20,8 +20,7 @@ from tests.fakes.sandbox_caller import descendants
 from tests.processes import end_of
 from tools.base import Caller, Decision, Outcome, Tool, ToolRequest, ToolResult
 from tools.catalog import open_tools
-from tools.executor import ToolExecutor
-from tools.rate_limits import RateLimits
+from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
 from tools.sandbox.errors import SandboxBug, WorkError, WorkTimeout
 from tools.sandbox.limits import LIFE_CPU_SECONDS, MEMORY_BYTES

@@ -17,7 +17,7 @@ import structlog
 from tools.base import Caller, ToolRequest
 from tools.catalog import CATALOG, open_tools
 from tools.executor import ToolExecutor
-from tools.rate_limits import RateLimits
+from tools.executor import RateLimits
 from tools.settings import ToolsSettings, WorkspaceSettings
 from tools.workspace.workspaces import Workspaces
 from tools.sandbox.policy import SandboxPolicy

@@ -21,8 +21,7 @@ from tests.fakes.duckduckgo import DuckDuckGoPage, Page, duckduckgo_page
 from tools.base import Caller, Decision, Outcome, Tool, ToolRequest, ToolResult
 from tools.catalog import open_tools
 from tools.errors import ToolError
-from tools.executor import ToolExecutor
-from tools.rate_limits import RateLimits
+from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry, probe
 from tools.sandbox.pool import Sandbox
 from tools.schema import tool_from

@@ -11,8 +11,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from tests.executing import run_call
 from tools.base import Caller, Decision, ToolRequest, ToolResult
-from tools.executor import ToolExecutor
-from tools.rate_limits import RateLimits
+from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
 from tools.settings import MAX_RESULT_BYTES
 from tools.web.client import FetchBounds

@@ -27,8 +27,7 @@ from tools.base import (
     ToolResult,
 )
 from tools.errors import InvalidArguments, ToolError, ToolUnavailable
-from tools.executor import ToolExecutor
-from tools.rate_limits import RateLimits
+from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
 from tools.results import MAX_FILE_BYTES, holds_marked, mark
 from tools.schema import parse_object, tool_from

@@ -12,8 +12,7 @@ from bot.signal.formatting import (
     split,
     split_styled,
 )
-from bot.signal.markdown import render
-from bot.signal.styled import spans_of
+from bot.signal.markdown import render, spans_of
 from conversation_store.models import StyledText, StyleRange, TextStyle
 
 FUZZ: Final = settings(max_examples=300, derandomize=True, database=None, deadline=None)

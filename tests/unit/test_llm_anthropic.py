@@ -9,10 +9,9 @@ import pytest
 
 from bot.llm.anthropic import Anthropic
 from bot.llm.api import MAX_STATE_CHARACTERS, Asked, Endpoint, ListedModel, Parameter
-from bot.llm.client import LlmClient, open_transport
+from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmBroken, LlmContextTooLong, LlmError, LlmUnavailable
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
-from bot.llm.retry import RetryPolicy
 from conversation_store.models import Image, Message, ModelState, Role, ToolCall
 from tests.contract.dialects import anthropic as strict
 from tests.contract.dialects.anthropic import SIGNATURE

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from benchmarks.loop_stall import MAX_MS, stalls
 from bot.attestation.near_ai.encryption import EndToEndEncryption, RequestKeys
 from bot.llm.api import Endpoint
-from bot.llm.client import LlmClient, open_transport
+from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmBroken, LlmError, LlmNotAttested, LlmRejected, LlmUnavailable
 from bot.llm.messages import Completion
 from bot.llm.openai import OpenAi
-from bot.llm.retry import RetryPolicy
 from conversation_store.models import Message, NewExchange, Role, ToolCall
 from tests.fakes import openai_server as fake
 from tests.fakes.near_ai_encryption import EncryptedModel, seal_field

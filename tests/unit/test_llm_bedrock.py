@@ -10,7 +10,7 @@ import pytest
 
 from bot.llm.api import Asked, Endpoint, ListedModel, Parameter
 from bot.llm.bedrock import Bedrock, Credentials, signed
-from bot.llm.client import LlmClient, open_transport
+from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -20,7 +20,6 @@ from bot.llm.errors import (
     LlmUnavailable,
 )
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
-from bot.llm.retry import RetryPolicy
 from conversation_store.models import Image, Message, ModelState, Role, ToolCall
 from tests.contract.dialects import bedrock as strict
 from tests.contract.dialects.bedrock import API_KEY, CREDENTIALS, SIGNATURE

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from bot.llm.api import MAX_STATE_CHARACTERS, Endpoint
-from bot.llm.client import LlmClient, open_transport
+from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmBroken, LlmRejected
 from bot.llm.gemini import FOREIGN, Gemini
-from bot.llm.retry import RetryPolicy
 from conversation_store.models import Message, ModelState, Role, ToolCall
 from tests.contract.dialects.gemini import (
     SIGNATURE,

@@ -4,12 +4,11 @@ import pytest
 
 from bot.llm.answering import Answering
 from bot.llm.api import Endpoint
-from bot.llm.client import LlmClient, open_transport
+from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmBroken, LlmToolsRefused
 from bot.llm.learnt import Learnt
 from bot.llm.messages import Completion, ModelRequest
 from bot.llm.ollama import Ollama
-from bot.llm.retry import RetryPolicy
 from conversation_store.models import Message, Role
 from tests.contract.dialects.ollama import CONTEXT_TOKENS, answer, line, server, text
 from tests.fakes.openai_server import MODEL

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bot.llm.retry import RetryPolicy, retry_after_seconds
+from bot.llm.client import RetryPolicy, retry_after_seconds
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

@@ -8,8 +8,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bot.signal import markdown
-from bot.signal.markdown import GRID_COLUMNS, MAX_BRACKETS, MAX_CHARACTERS, MAX_MARKERS, render
-from bot.signal.styled import Span, ranges_of
+from bot.signal.markdown import (
+    GRID_COLUMNS,
+    MAX_BRACKETS,
+    MAX_CHARACTERS,
+    MAX_MARKERS,
+    Span,
+    ranges_of,
+    render,
+)
 from conversation_store.models import StyledText, StyleRange, TextStyle
 
 FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tools.base import Tool
 from tools.errors import RateLimited
-from tools.rate_limits import RateLimits
+from tools.executor import RateLimits
 from tools.schema import tool_from
 
 SECOND = 1_000_000_000

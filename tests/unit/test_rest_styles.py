@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.signal.markdown import render
-from bot.signal.styled import MAX_STYLES, Span, escaped_markup, merged, ranges_of, spans_of
+from bot.signal.markdown import (
+    MAX_STYLES,
+    Span,
+    escaped_markup,
+    merged,
+    ranges_of,
+    render,
+    spans_of,
+)
 from conversation_store.models import StyleRange, TextStyle
 from tests.fakes.rest_markup import served
 
