@@ -20,7 +20,7 @@ from benchmarks.report import Figure
 from tools.base import Caller, Decision, Outcome, ToolRequest, ToolResult
 from tools.catalog import CATALOG, open_tools
 from tools.executor import RateLimits, ToolExecutor
-from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import SandboxPolicy
 from tools.settings import CommandSettings, ToolsSettings, WorkspaceSettings
 from tools.workspace.workspaces import Workspaces
 

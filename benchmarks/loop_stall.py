@@ -74,22 +74,36 @@ from conversation_store.models import (
 from tests.fakes.signal_frames import data_message, edit_frame, message_frame
 from tests.fakes.signal_side import ADA, BOT
 from tools import executor
-from tools.base import Heard, Tool, ToolFile
+from tools.base import (
+    Heard,
+    Tool,
+    ToolError,
+    ToolFile,
+    holds_marked,
+    mark,
+    marked_by,
+    presentable,
+    trim,
+)
 from tools.calculator.arithmetic import MAX_CHARACTERS
 from tools.calculator.tool import conversion
-from tools.clock import MAX_ZONE_CHARACTERS, find_zone
 from tools.commands import MAX_COMMAND_CHARACTERS, consent_to, in_utf_8
-from tools.dates import MAX_CHANGE_CHARACTERS, MAX_DATE_CHARACTERS, answer, change
+from tools.dates import (
+    MAX_CHANGE_CHARACTERS,
+    MAX_DATE_CHARACTERS,
+    MAX_ZONE_CHARACTERS,
+    answer,
+    change,
+    find_zone,
+)
 from tools.display import shown, visible
-from tools.errors import ToolError
 from tools.mcp.listing import parsed
 from tools.mcp.results import output_of
 from tools.registry import Registry
-from tools.reminders.recurrence import MAX_RULE_CHARACTERS, parse_rule
-from tools.results import holds_marked, mark, marked_by, presentable, trim
+from tools.reminders import MAX_RULE_CHARACTERS, parse_rule
 from tools.schema import parameters_of, parse_object, plain, tool_from
 from tools.settings import MAX_RESULT_BYTES
-from tools.weather.places import MAX_PLACE_CHARACTERS, folded
+from tools.weather import MAX_PLACE_CHARACTERS, folded
 from tools.web.fetch import part_of
 from tools.web.guard import MAX_URL, checked
 from tools.web.search import SearchResult, numbered

@@ -37,8 +37,8 @@ from bot.chat.proofs import AnswerProofs
 from bot.chat.rendering.client import open_renderer
 from bot.chat.replies import Replies
 from bot.chat.upkeep import Expiry, FileCleanup, hold_while_refused
+from bot.commands.base import Parts, People
 from bot.commands.catalog import available
-from bot.commands.parts import Parts, People
 from bot.config.settings import Settings
 from bot.conversation import Speaking, open_conversation
 from bot.errors import MessagesLost

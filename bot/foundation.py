@@ -12,7 +12,7 @@ from bot import __version__, built_from
 from bot.attestation.trust import REAL, Trust
 from bot.chat.images.client import open_images
 from bot.chat.images.viewer import view
-from bot.commands.parts import Prover, Tools
+from bot.commands.base import Prover, Tools
 from bot.config.settings import Settings
 from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.models import Models
@@ -25,9 +25,9 @@ from bot.signal.spawned import SpawnedSignalCli
 from bot.signal.transport import make_messenger, signal_health, spawned_signal_cli
 from bot.store import folder_names, open_bot_store
 from conversation_store.store import ConversationStore
+from tools.base import MIN_LIMIT_BYTES
 from tools.catalog import open_tools
-from tools.results import MIN_LIMIT_BYTES
-from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import SandboxPolicy
 from tools.settings import MAX_RESULT_BYTES
 from tools.workspace.workspaces import Workspaces
 

@@ -8,18 +8,16 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from tools.base import Tool
+from tools.base import Tool, ToolUnavailable
 from tools.calculator.tool import open_calculator
 from tools.commands import open_commands
 from tools.dates import date_time
 from tools.documents.client import open_reader
-from tools.errors import ToolUnavailable
 from tools.registry import Registry
-from tools.sandbox.errors import WorkUnavailable
-from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import SandboxPolicy, WorkUnavailable
 from tools.schema import tool_from
 from tools.settings import COMMANDS, MAX_RESULT_BYTES, McpServer, ToolsSettings
-from tools.weather.tool import open_weather
+from tools.weather import open_weather
 from tools.web.fetch import open_web_fetch
 from tools.web.search import open_web_search
 from tools.workspace.tool import workspace_tools

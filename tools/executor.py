@@ -22,33 +22,27 @@ import structlog
 from pydantic import BaseModel
 
 from tools.base import (
+    MIN_LIMIT_BYTES,
+    AwaitsPerson,
     Caller,
     Consent,
     Decision,
+    Declined,
     Heard,
+    Interrupted,
+    InvalidArguments,
     Outcome,
+    RateLimited,
     Tool,
+    ToolError,
     ToolOutput,
     ToolRequest,
     ToolResult,
-    first_sentence,
-)
-from tools.display import shown, visible
-from tools.errors import (
-    AwaitsPerson,
-    Declined,
-    Interrupted,
-    InvalidArguments,
-    RateLimited,
-    ToolError,
     ToolTimeout,
     ToolUnavailable,
     Unanswered,
     UnknownTool,
-)
-from tools.registry import Registry
-from tools.results import (
-    MIN_LIMIT_BYTES,
+    first_sentence,
     holds_marked,
     mark,
     marked_by,
@@ -56,7 +50,9 @@ from tools.results import (
     presentable,
     trim,
 )
-from tools.sandbox.errors import WorkError, WorkTimeout, WorkUnavailable
+from tools.display import shown, visible
+from tools.registry import Registry
+from tools.sandbox.pool import WorkError, WorkTimeout, WorkUnavailable
 from tools.settings import MAX_RESULT_BYTES
 
 log = structlog.get_logger()

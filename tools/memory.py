@@ -13,8 +13,7 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
-from tools.base import Caller, Tool
-from tools.errors import InvalidArguments, ToolError
+from tools.base import Caller, InvalidArguments, Tool, ToolError
 from tools.schema import tool_from
 
 MAX_TEXT_CHARACTERS: Final = 1_000

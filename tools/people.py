@@ -6,9 +6,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from tools.base import Caller, Tool
+from tools.base import Caller, InvalidArguments, Tool
 from tools.display import one_line, plain
-from tools.errors import InvalidArguments
 from tools.schema import tool_from
 
 MAX_OPTIONS: Final = 10

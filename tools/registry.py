@@ -11,8 +11,7 @@ from typing import Final
 
 import structlog
 
-from tools.base import Caller, Tool
-from tools.errors import ToolError, ToolUnavailable
+from tools.base import Caller, Tool, ToolError, ToolUnavailable
 
 PROBE_SECONDS: Final = 15.0
 

@@ -1,9 +1,9 @@
 """Tools from functions, their declarations for the APIs of models, and the check of arguments.
 
-All of it works on the plain form of a JSON Schema. Anthropic and Gemini refuse a whole request if one schema has a reference, a strange name or a
-malformed keyword. The schemas of MCP servers are written by strangers. The plain form has
-references in place, no `allOf` or `oneOf`, and nothing malformed or nested too deep. It accepts
-every value that the original accepts, and sometimes more.
+All of it works on the plain form of a JSON Schema. Anthropic and Gemini refuse a whole request if
+one schema has a reference, a strange name or a malformed keyword. The schemas of MCP servers are
+written by strangers. The plain form has references in place, no `allOf` or `oneOf`, and nothing
+malformed or nested too deep. It accepts every value that the original accepts, and sometimes more.
 """
 
 import inspect
@@ -19,9 +19,8 @@ from urllib.parse import unquote
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails, from_json
 
-from tools.base import Caller, Consent, Tool, ToolOutput, ToolSpec
+from tools.base import Caller, Consent, InvalidArguments, Tool, ToolOutput, ToolSpec
 from tools.display import visible
-from tools.errors import InvalidArguments
 
 Plain = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from bot.attestation.checks import Check, Report, Verdict, is_closed, is_closed_if_published
 from bot.attestation.statement import Statement
-from bot.signal.safety_number import half, spaced
+from bot.signal.account import half, spaced
 
 if TYPE_CHECKING:
     # Only for its type: a bot without a TEE does not load the verification.

@@ -36,7 +36,7 @@ from bot.attestation.statement import ModelSeal, Statement, challenge_hash, stat
 from bot.attestation.strict_json import decode
 from bot.attestation.tdx_guest import CollateralFor, TdEvidence, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
-from bot.signal.safety_number import contains_half, half
+from bot.signal.account import contains_half, half
 
 MAX_MODEL_AGE_SECONDS: Final = 3600
 """Greatest age of the model's evidence in the proof of a bot that requires it."""

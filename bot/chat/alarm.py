@@ -26,9 +26,8 @@ from bot.signal.events import Reaction
 from bot.signal.messenger import Messenger
 from conversation_store.models import FurtherDate, StoredReminder
 from conversation_store.reminders import MAX_FAILURES, ReminderStore
-from tools.errors import InvalidArguments
-from tools.reminders.recurrence import NextDate, next_date, parse_rule
-from tools.reminders.times import from_ms, to_ms, zone_named
+from tools.base import InvalidArguments
+from tools.reminders import NextDate, from_ms, next_date, parse_rule, to_ms, zone_named
 
 log = structlog.get_logger()
 

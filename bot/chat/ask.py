@@ -56,8 +56,7 @@ from conversation_store.models import (
     StyledText,
 )
 from conversation_store.store import ConversationStore
-from tools.base import Caller, Decision, ToolRequest
-from tools.errors import AwaitsPerson, ToolError
+from tools.base import AwaitsPerson, Caller, Decision, ToolError, ToolRequest
 from tools.executor import strangers_words
 from tools.people import ASK_USER, Choice
 

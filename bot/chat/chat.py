@@ -31,8 +31,7 @@ from bot.chat.presence import Presence
 from bot.chat.replies import Replies
 from bot.chat.turn import MAX_RUNNING_TURNS, RunningTurn, Turn, TurnChanged, TurnStopped
 from bot.chat.upkeep import FileCleanup
-from bot.commands.base import Reply
-from bot.commands.parts import ChatTurns
+from bot.commands.base import ChatTurns, Reply
 from bot.commands.questions import stop
 from bot.observability import logs, metrics
 from bot.signal.events import Person

@@ -23,10 +23,9 @@ from bot.chat.outbox import Notices
 from bot.errors import SignalError, SignalRejected, SignalUnavailable
 from bot.observability import logs
 from bot.observability.logs import LogId
-from bot.signal.account import PeerIdentity, TrustLevel
+from bot.signal.account import PeerIdentity, TrustLevel, spaced
 from bot.signal.events import IncomingMessage, Person
 from bot.signal.messenger import Messenger
-from bot.signal.safety_number import spaced
 from conversation_store.models import (
     ChatId,
     PairedPerson,

@@ -26,7 +26,7 @@ from bot.signal.messenger import Messenger
 from conversation_store.heard import CatchUpStore
 from conversation_store.models import ChatId, OverheardMessage
 from conversation_store.store import ConversationStore
-from tools.errors import ToolError
+from tools.base import ToolError
 
 log = structlog.get_logger()
 

@@ -39,7 +39,7 @@ from conversation_store.models import (
 from conversation_store.reminders import ReminderStore
 from conversation_store.store import ConversationStore
 from tools.base import Caller
-from tools.reminders.times import from_ms, zone_named
+from tools.reminders import from_ms, zone_named
 
 log = structlog.get_logger()
 

@@ -22,10 +22,8 @@ from bot.llm.messages import estimated_so_far
 from bot.llm.models import Model
 from conversation_store.models import Role, StoredHelper, TokenSum
 from conversation_store.turns import TurnStore
-from tools.base import Caller, Heard, ToolOutput
-from tools.errors import InvalidArguments, ToolError
+from tools.base import Caller, Heard, InvalidArguments, ToolError, ToolOutput, holds_marked
 from tools.registry import Registry
-from tools.results import holds_marked
 
 HELPER_SECONDS: Final = 600.0
 """For all of a helper, with the time that people take to answer its questions."""

@@ -18,10 +18,9 @@ from bot.llm.errors import LlmError, LlmRejected
 from bot.llm.learnt import may_be_about_images
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.rearranged import without_images
-from tools.base import Heard, Outcome, ToolRequest, ToolResult
+from tools.base import UNTRUSTED, Heard, Outcome, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
 from tools.registry import Registry
-from tools.results import UNTRUSTED
 
 log = structlog.get_logger()
 

@@ -30,12 +30,11 @@ from bot.signal.events import Person
 from bot.signal.messenger import FileTooBig, Messenger
 from conversation_store.files import FileStore
 from conversation_store.models import ChatId, Image, ReceivedFile, ReceivedMessage, WorkspaceFile
+from tools.base import UNTRUSTED, mark, trim
 from tools.documents.client import Read, open_reader
 from tools.documents.document import Document, DocumentSource
 from tools.documents.kinds import kind_of, may_be_document
-from tools.results import UNTRUSTED, mark, trim
-from tools.sandbox.errors import SandboxBug, WorkError
-from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import SandboxBug, SandboxPolicy, WorkError
 from tools.workspace.tool import suffix_of
 from tools.workspace.workspaces import MAX_SENT_BYTES, Workspaces
 

@@ -21,15 +21,13 @@ from conversation_store.models import (
 )
 from conversation_store.models import Fact as StoredFact
 from conversation_store.reminders import ReminderStore
-from tools.base import Caller, Tool
+from tools.base import Caller, InvalidArguments, Tool, ToolError
 from tools.catch_up import Missed, catch_up_tool
-from tools.clock import find_zone
-from tools.errors import InvalidArguments, ToolError
+from tools.dates import find_zone
 from tools.memory import Fact, Memory, memory_tools
 from tools.people import Choose, Decide, ask_user_of, propose_plan_of
 from tools.registry import Registry
-from tools.reminders.times import instant, to_ms
-from tools.reminders.tool import Entry, NewEntry, Reminders, reminder_tools
+from tools.reminders import Entry, NewEntry, Reminders, instant, reminder_tools, to_ms
 from tools.schema import tool_from
 
 MEMORY: Final = "memory"

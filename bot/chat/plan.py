@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bot.chat.meaning import ACCEPTED
 from bot.chat.progress import DONE, fitted
 from conversation_store.models import Message, ReceivedKind, ReceivedMessage, ToolCall
-from tools.errors import InvalidArguments
+from tools.base import InvalidArguments
 from tools.people import PROPOSE_PLAN
 from tools.schema import parse_object
 

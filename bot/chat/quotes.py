@@ -12,7 +12,7 @@ from typing import Final
 from conversation_store.models import ReceivedMessage, ReceivedQuote
 from conversation_store.outbox import OutboxStore
 from conversation_store.reminders import ReminderStore
-from tools.results import UNTRUSTED, mark
+from tools.base import UNTRUSTED, mark
 
 MAX_CHARACTERS: Final = 300
 MAX_MARKED_BYTES: Final = 2_000

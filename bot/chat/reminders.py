@@ -32,12 +32,20 @@ from conversation_store.models import (
     StoredReminder,
 )
 from conversation_store.reminders import MAX_FAILURES, ReminderStore
-from tools.base import Caller
-from tools.clock import find_zone
-from tools.errors import InvalidArguments
-from tools.reminders.recurrence import NextDate, next_date, parse_rule
-from tools.reminders.times import from_ms, instant, to_ms, zone_named
-from tools.reminders.tool import Entry, NewEntry, Reminders
+from tools.base import Caller, InvalidArguments
+from tools.dates import find_zone
+from tools.reminders import (
+    Entry,
+    NewEntry,
+    NextDate,
+    Reminders,
+    from_ms,
+    instant,
+    next_date,
+    parse_rule,
+    to_ms,
+    zone_named,
+)
 
 log = structlog.get_logger()
 

@@ -7,9 +7,17 @@ from typing import Final
 
 from bot.chat.access import TokenBudget
 from bot.chat.door import author_of
-from bot.commands.base import UNKNOWN_COMMAND, Allowed, Command, CommandContext, Reply, never
+from bot.commands.base import (
+    UNKNOWN_COMMAND,
+    Allowed,
+    ChatTurns,
+    Command,
+    CommandContext,
+    Parts,
+    Reply,
+    never,
+)
 from bot.commands.models import retry
-from bot.commands.parts import ChatTurns, Parts
 from bot.commands.questions import plan
 from conversation_store.models import AcceptedMessage, ReceivedKind, ReceivedMessage
 

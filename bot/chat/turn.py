@@ -46,8 +46,7 @@ from conversation_store.models import (
     TurnStatus,
 )
 from conversation_store.store import ConversationStore
-from tools.base import Caller, Heard, Outcome, ToolRequest, ToolResult
-from tools.errors import ToolError
+from tools.base import Caller, Heard, Outcome, ToolError, ToolRequest, ToolResult
 from tools.settings import FILE_TOOLS
 
 log = structlog.get_logger()

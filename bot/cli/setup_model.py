@@ -18,7 +18,7 @@ from bot.errors import BotError, SettingsError
 from bot.llm.client import open_client
 from bot.llm.errors import LlmError, LlmTimeout, LlmUnavailable, LlmUnreachable
 from bot.llm.refusals import WEB_PAGE
-from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import SandboxPolicy
 
 LOOK_SECONDS: Final = 2.0
 LIST_SECONDS: Final = 20.0

@@ -33,7 +33,7 @@ from bot.attestation.verification import Asked, BundleReport, verify_bundle
 from bot.cli.exit_codes import FAILED, OK
 from bot.errors import SettingsError
 from bot.observability import logs
-from bot.signal.safety_number import is_safety_number
+from bot.signal.account import is_safety_number
 
 _Outside = tuple[CollateralFor, Sequence[NrasWord]]
 """Collateral and NVIDIA's word for the machines in a bundle."""

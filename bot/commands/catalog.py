@@ -3,11 +3,10 @@
 from typing import Final
 
 from bot.commands.access import grants, pair, trust
-from bot.commands.base import Allowed, Command, CommandContext, Reply, always, command
+from bot.commands.base import Allowed, Command, CommandContext, Parts, Reply, always, command
 from bot.commands.behaviour import catchup, instructions, language
 from bot.commands.memory import memory, reminders, timezone
 from bot.commands.models import list_models, model, retry, usage
-from bot.commands.parts import Parts
 from bot.commands.questions import clear, files, plan, stop, undo
 from bot.commands.status import show_status, show_tools
 from bot.commands.verify import verify

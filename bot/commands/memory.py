@@ -6,6 +6,7 @@ from typing import Final
 
 from bot.commands.base import (
     CommandContext,
+    Parts,
     Reply,
     command,
     day,
@@ -13,11 +14,10 @@ from bot.commands.base import (
     number_in,
     without_argument,
 )
-from bot.commands.parts import Parts
 from conversation_store.models import Attachment, ChatId, Fact, StoredReminder
+from tools.base import InvalidArguments
 from tools.display import visible
-from tools.errors import InvalidArguments
-from tools.reminders.times import from_ms, zone_named
+from tools.reminders import from_ms, zone_named
 
 LISTED_FACTS: Final = 30
 MINE: Final = "This is what you asked me to remember. I tell it in no other chat."

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from bot import __version__
-from bot.commands.base import CommandContext, Reply, always, command
-from bot.commands.parts import Parts
+from bot.commands.base import CommandContext, Parts, Reply, always, command
 from bot.observability.logs import Trouble, last_trouble
 from bot.process import duration, process_figures, size
 from tools.base import Caller, Tool, first_sentence

@@ -22,8 +22,8 @@ from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.traces import files_of
 from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, Group, Sent, SharedFile
+from tools.base import holds_marked
 from tools.registry import Registry
-from tools.results import holds_marked
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number=None, name="Ben")
 NAMELESS = Person(aci="0d1e2f30-0000-4000-8000-00000000000c")

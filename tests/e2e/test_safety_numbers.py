@@ -4,8 +4,7 @@ import asyncio
 import re
 
 from bot.commands.base import IN_PRIVATE, UNKNOWN_COMMAND
-from bot.signal.account import TrustLevel
-from bot.signal.safety_number import spaced
+from bot.signal.account import TrustLevel, spaced
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, question, with_notes
 from tests.e2e.test_conversation import BEN

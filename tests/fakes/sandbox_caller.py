@@ -16,9 +16,7 @@ from typing import Final
 from structlog.testing import capture_logs
 
 from tests.processes import end_of
-from tools.sandbox.errors import SandboxBug, WorkError
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import Limits, Sandbox
+from tools.sandbox.pool import Limits, Sandbox, SandboxBug, SandboxPolicy, WorkError
 
 FILE_BYTES: Final = 1_000_000
 

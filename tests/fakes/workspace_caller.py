@@ -15,7 +15,7 @@ from tests.integration.test_sandbox import AskNobody, Ignore
 from tools.base import Caller, ToolRequest
 from tools.catalog import WORKSPACE, open_tools
 from tools.executor import RateLimits, ToolExecutor
-from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import SandboxPolicy
 from tools.settings import ToolsSettings, WorkspaceSettings
 from tools.workspace.workspaces import Workspaces
 

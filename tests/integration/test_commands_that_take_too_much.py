@@ -13,7 +13,7 @@ from tools.base import Caller, Decision, Outcome, ToolRequest
 from tools.commands import PAUSE_SECONDS, open_commands
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
-from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import SandboxPolicy
 from tools.settings import COMMANDS, CommandSettings, WorkspaceSettings
 from tools.workspace.workspaces import Workspaces
 

@@ -17,7 +17,6 @@ import pytest
 
 from tests.e2e.disks import memory_disk, mounted
 from tests.integration.test_spawned import until
-from tools.sandbox.errors import WorkError, WorkUnavailable
 from tools.sandbox.jail import bubblewrap
 from tools.sandbox.jail.jail import Jail, Kind
 from tools.sandbox.jail.program import (
@@ -30,6 +29,7 @@ from tools.sandbox.jail.program import (
     this_machine,
 )
 from tools.sandbox.jail.watch import processes_of
+from tools.sandbox.pool import WorkError, WorkUnavailable
 
 NO_BUBBLEWRAP = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="bubblewrap is not installed"

@@ -19,14 +19,12 @@ from structlog.testing import capture_logs
 
 from tests.fakes.mcp_http import answering
 from tests.fakes.socket_activation import service_for_each_connection
-from tools.base import Caller, Tool, ToolOutput
+from tools.base import MAX_FILES, Caller, InvalidArguments, Tool, ToolError, ToolOutput, ToolTimeout
 from tools.catalog import open_tools
-from tools.errors import InvalidArguments, ToolError, ToolTimeout
 from tools.mcp.listing import parsed
 from tools.mcp.servers import open_mcp_servers
 from tools.mcp.transports import MAX_LAST_WORDS_BYTES, not_found
 from tools.registry import Registry
-from tools.results import MAX_FILES
 from tools.schema import parameters_of, plain, tool_from
 from tools.settings import McpServer, ToolsSettings
 

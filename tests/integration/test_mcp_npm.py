@@ -12,8 +12,7 @@ from typing import Final
 
 import pytest
 
-from tools.base import Caller, ToolOutput
-from tools.errors import ToolError
+from tools.base import Caller, ToolError, ToolOutput
 from tools.mcp.servers import open_mcp_servers
 from tools.registry import Registry
 from tools.settings import McpServer

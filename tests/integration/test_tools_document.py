@@ -20,7 +20,7 @@ from tools.executor import ToolExecutor
 from tools.executor import RateLimits
 from tools.settings import ToolsSettings, WorkspaceSettings
 from tools.workspace.workspaces import Workspaces
-from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import SandboxPolicy
 from pathlib import Path
 
 async def never(*_): raise AssertionError
@@ -67,7 +67,7 @@ def put_into(
     (folder / f"tools/{name}.py").write_text(tool)
     catalog = folder / "tools/catalog.py"
     text = catalog.read_text()
-    text = text.replace("from tools.errors import", f"{imported}from tools.errors import", 1)
+    text = text.replace("from tools.base import", f"{imported}from tools.base import", 1)
     text = re.sub(rf"(\n{table}: .*\{{\n)", lambda found: found[1] + entry, text, count=1)
     catalog.write_text(text)
 

@@ -21,11 +21,16 @@ from tests.fakes.open_meteo import (
     refusal,
     reply,
 )
-from tools.base import Caller, Tool
-from tools.errors import InvalidArguments, ToolError, ToolUnavailable
+from tools.base import Caller, InvalidArguments, Tool, ToolError, ToolUnavailable
 from tools.settings import WeatherSettings
-from tools.weather.open_meteo import FORECAST_SECONDS, PLACES_SECONDS
-from tools.weather.tool import CONDITIONS, compass_point, condition, open_weather
+from tools.weather import (
+    CONDITIONS,
+    FORECAST_SECONDS,
+    PLACES_SECONDS,
+    compass_point,
+    condition,
+    open_weather,
+)
 
 MAX_BYTES = 1_500
 SEARCH = "/v1/search"

@@ -13,8 +13,7 @@ from tests.fakes.web_server import answer, redirect, web_server
 from tests.integration.web_pages import Fetch, pdf, web_fetch
 from tests.processes import end_of
 from tools.base import Outcome
-from tools.sandbox.errors import WorkError
-from tools.sandbox.pool import Limits, Sandbox
+from tools.sandbox.pool import Limits, Sandbox, WorkError
 from tools.settings import MAX_RESULT_BYTES
 from tools.web.fetch import MAX_DOWNLOADED_BYTES
 

@@ -18,9 +18,8 @@ from tests.executing import run_call
 from tests.fakes import brave, duckduckgo
 from tests.fakes.brave import KEY, Answer, BraveApi, brave_api, error
 from tests.fakes.duckduckgo import DuckDuckGoPage, Page, duckduckgo_page
-from tools.base import Caller, Decision, Outcome, Tool, ToolRequest, ToolResult
+from tools.base import Caller, Decision, Outcome, Tool, ToolError, ToolRequest, ToolResult
 from tools.catalog import open_tools
-from tools.errors import ToolError
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry, probe
 from tools.sandbox.pool import Sandbox

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from bot.commands.parts import ChatTurns, Parts, People
+from bot.commands.base import ChatTurns, Parts, People
 
 
 async def _nothing(*_: object) -> int:

@@ -34,8 +34,7 @@ from conversation_store.models import (
     TurnStatus,
 )
 from conversation_store.store import ConversationStore, open_store
-from tools.base import Caller, Consent, Decision, Heard, ToolRequest
-from tools.results import mark
+from tools.base import Caller, Consent, Decision, Heard, ToolRequest, mark
 
 CHAT = ChatId.parse("direct:ada")
 REQUEST = ToolRequest("call_1", "write", '{"text": "milk"}', Caller("ada"))

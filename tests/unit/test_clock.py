@@ -5,10 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tools.base import Caller
-from tools.clock import time_in
-from tools.dates import date_time
-from tools.errors import InvalidArguments
+from tools.base import Caller, InvalidArguments
+from tools.dates import date_time, time_in
 from tools.schema import tool_from
 
 WINTER = datetime(2026, 11, 22, 13, 5, 33, tzinfo=UTC)

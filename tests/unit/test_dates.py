@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tools.base import InvalidArguments
 from tools.dates import answer
-from tools.errors import InvalidArguments
 
 NOW: Final = datetime(2026, 11, 22, 14, 30, 59, tzinfo=UTC)
 

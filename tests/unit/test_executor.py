@@ -15,21 +15,25 @@ from structlog.testing import capture_logs
 
 from tests.executing import run_call
 from tools.base import (
+    MAX_FILE_BYTES,
     Caller,
     Decision,
     Heard,
+    InvalidArguments,
     Outcome,
     Tool,
+    ToolError,
     ToolFile,
     ToolImage,
     ToolOutput,
     ToolRequest,
     ToolResult,
+    ToolUnavailable,
+    holds_marked,
+    mark,
 )
-from tools.errors import InvalidArguments, ToolError, ToolUnavailable
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
-from tools.results import MAX_FILE_BYTES, holds_marked, mark
 from tools.schema import parse_object, tool_from
 
 SECRET = "what a person wrote"

@@ -11,7 +11,7 @@ from conversation_store.models import ReceivedFile
 from tests.contract.harnesses import in_background
 from tests.fakes.partial_messenger import PartialMessenger
 from tests.unit.stores import accept, deletion_of, received, store_at
-from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import SandboxPolicy
 from tools.settings import WorkspaceSettings
 from tools.workspace.workspaces import Workspaces
 

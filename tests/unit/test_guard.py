@@ -8,7 +8,7 @@ from ipaddress import ip_address
 import pytest
 
 from tests.fakes.web_server import answer, web_server
-from tools.errors import ToolError
+from tools.base import ToolError
 from tools.web.client import FetchBounds, WebClient, new_web_client
 from tools.web.connection import MAX_ADDRESSES_TRIED
 from tools.web.guard import (

@@ -19,7 +19,7 @@ from bot.chat.images.client import (
 )
 from bot.chat.images.scaling import MAX_BYTES, MAX_SIDE
 from conversation_store.models import Image as Shown
-from tools.sandbox.errors import WorkError
+from tools.sandbox.pool import WorkError
 
 RED, BLUE = (254, 0, 0), (0, 0, 254)
 SECRET: Final = b"somewhere in Berlin"

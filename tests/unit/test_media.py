@@ -33,7 +33,7 @@ from tests.fakes.openai_server import (
 from tests.fakes.partial_messenger import PartialMessenger
 from tests.integration.web_pages import pdf
 from tests.skipped_waits import run_without_waiting
-from tools.results import UNTRUSTED
+from tools.base import UNTRUSTED
 
 JPEG: Final = ReceivedFile("a.jpg", "image/jpeg")
 VOICE: Final = ReceivedFile("b.m4a", "audio/mp4", voice_note=True)

@@ -25,8 +25,7 @@ from conversation_store.models import (
 from conversation_store.store import ConversationStore, open_store
 from tests.unit.stores import accept, deletion_of, edit_of, finish, mark, received
 from tests.unit.test_store_properties import trace_in_files, trace_in_tables
-from tools.base import Caller
-from tools.errors import ToolError
+from tools.base import Caller, ToolError
 from tools.memory import memory_tools
 
 CHATS = [

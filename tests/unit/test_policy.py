@@ -12,10 +12,19 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from tests.unit.test_display import json_values, nasty_texts, read_back
-from tools.base import Caller, Decision, Heard, Tool
-from tools.errors import Declined, Interrupted, InvalidArguments, ToolError, Unanswered
+from tools.base import (
+    Caller,
+    Decision,
+    Declined,
+    Heard,
+    Interrupted,
+    InvalidArguments,
+    Tool,
+    ToolError,
+    Unanswered,
+    mark,
+)
 from tools.executor import MAX_QUESTION_BYTES, needs_yes, question, require_yes
-from tools.results import mark
 from tools.schema import parse_object, tool_from
 
 

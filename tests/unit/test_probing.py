@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tools.errors import ToolError, ToolUnavailable
+from tools.base import ToolError, ToolUnavailable
 from tools.registry import Registry, probe
 from tools.schema import tool_from
 

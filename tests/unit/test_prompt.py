@@ -9,9 +9,8 @@ from bot.chat.prompt import ANSWER_SHARE, Notes, Prompt
 from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.models import ModelTraits
 from conversation_store.models import ChatId, Image, Message, ReceivedMessage, ReceivedQuote, Role
-from tools.base import Caller, Tool
+from tools.base import Caller, Tool, mark
 from tools.registry import Registry
-from tools.results import mark
 
 NOW = datetime(2026, 11, 21, 22, 19, tzinfo=UTC)
 TRAITS = ModelTraits(32_000)

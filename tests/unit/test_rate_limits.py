@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.base import Tool
-from tools.errors import RateLimited
+from tools.base import RateLimited, Tool
 from tools.executor import RateLimits
 from tools.schema import tool_from
 

@@ -10,16 +10,20 @@ from dateutil.rrule import rrulestr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.errors import InvalidArguments
-from tools.reminders.recurrence import (
+from tools.base import InvalidArguments
+from tools.reminders import (
     NextDate,
     Rule,
     first_date,
+    from_ms,
+    instant,
+    local_in,
     next_date,
+    parse_at,
     parse_rule,
     require_gaps,
+    to_ms,
 )
-from tools.reminders.times import from_ms, instant, local_in, parse_at, to_ms
 
 BERLIN = ZoneInfo("Europe/Berlin")
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe"]

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from bot.chat.own_tools import reminders_of
 from conversation_store.store import ConversationStore
 from tests.unit.stores import ADA, accept, received, store_at
-from tools.base import Caller
-from tools.errors import InvalidArguments, ToolError
-from tools.reminders.tool import (
+from tools.base import Caller, InvalidArguments, ToolError
+from tools.reminders import (
     Reminders,
     cancel_reminder,
     list_reminders,

@@ -18,7 +18,7 @@ from bot.chat.rendering.client import (
 from bot.chat.rendering.layout import plain, rendered
 from bot.signal.formatting import CUT_NOTICE, MAX_ANSWER_BYTES
 from conversation_store.models import StyledText
-from tools.sandbox.errors import SandboxBug, WorkError, WorkTimeout
+from tools.sandbox.pool import SandboxBug, WorkError, WorkTimeout
 
 QUICK: Final = range(1)
 WHITE_SPACE: Final = " \t\n"

@@ -5,7 +5,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.results import MIN_LIMIT_BYTES, mark, trim
+from tools.base import MIN_LIMIT_BYTES, mark, trim
 
 FRAMED = re.compile(
     r"\[Untrusted content from (?P<tool>\S+), begins here: (?P<token>[0-9a-f]{16})\. "

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.signal.safety_number import contains_half, half, is_safety_number, spaced
+from bot.signal.account import contains_half, half, is_safety_number, spaced
 
 ACI_A = "9d0652a3-dcc3-4d11-975f-74d61598733f"
 KEY_A = bytes.fromhex("0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868")

@@ -13,8 +13,7 @@ from bot.chat.rendering.client import Renderer
 from tools.documents.client import open_reader
 from tools.documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
 from tools.documents.kinds import DocumentKind
-from tools.sandbox.errors import WorkError
-from tools.sandbox.pool import Sandbox
+from tools.sandbox.pool import Sandbox, WorkError
 
 MAX_STALL_SECONDS: Final = 0.1
 PAGE: Final = DocumentSource(

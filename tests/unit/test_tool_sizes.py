@@ -11,7 +11,7 @@ from bot.config.loading import settings_of
 from bot.llm.messages import BYTES_PER_TOKEN
 from tools.base import Caller, Tool
 from tools.catalog import open_tools
-from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import SandboxPolicy
 from tools.schema import to_openai
 from tools.workspace.workspaces import Workspaces
 

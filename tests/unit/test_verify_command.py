@@ -16,12 +16,11 @@ from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Report
 from bot.attestation.proof import OwnProof
 from bot.attestation.statement import MAX_CHALLENGE_BYTES
-from bot.commands.base import CommandContext, Reply
-from bot.commands.parts import PROOFS_PER_MINUTE, Parts, Prover
+from bot.commands.base import PROOFS_PER_MINUTE, CommandContext, Parts, Prover, Reply
 from bot.commands.verify import NO_SIGNATURES, NOT_IN_TEE, verify
+from bot.signal.account import half
 from bot.signal.events import Person
 from bot.signal.formatting import MAX_PART_BYTES
-from bot.signal.safety_number import half
 from conversation_store.models import ChatId, ExchangeState, StoredExchange
 from tests.fakes.dstack_agent import abandoned_socket, says
 from tests.unit.commands import IDLE, parts

@@ -30,7 +30,7 @@ from tests.fakes.web_server import (
     silent,
     web_server,
 )
-from tools.errors import ToolError
+from tools.base import ToolError
 from tools.web.client import MAX_REDIRECTS, FetchBounds, WebClient, new_web_client
 from tools.web.connection import Lookup, Resolver
 from tools.web.guard import AddressRefused, IPAddress

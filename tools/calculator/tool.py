@@ -10,8 +10,7 @@ from pydantic import Field
 
 from tools.base import Tool
 from tools.calculator.arithmetic import MAX_CHARACTERS
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import Limits, Sandbox
+from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 from tools.schema import tool_from
 
 _CALLS_PER_MINUTE: Final = 6_000  # costs only this machine, so the limit per person decides

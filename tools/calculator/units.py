@@ -16,7 +16,7 @@ import pint
 from pint.util import UnitsContainer
 
 from tools.calculator.arithmetic import written
-from tools.sandbox.errors import WorkError
+from tools.sandbox.pool import WorkError
 
 MAX_UNIT_CHARACTERS: Final = 60
 MAX_DIGITS: Final = 40

@@ -5,9 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tools.documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
-from tools.sandbox.errors import WorkError
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import Limits, Sandbox
+from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy, WorkError
 
 READER_LIMITS: Final = Limits(
     memory_bytes=512 * 2**20,

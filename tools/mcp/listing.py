@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from mcp import types
 
-from tools.base import Tool, ToolOutput
+from tools.base import InvalidArguments, Tool, ToolOutput
 from tools.display import visible
-from tools.errors import InvalidArguments
 from tools.schema import Plain, parameters_of, parse_object, plain
 
 MAX_TOOLS: Final = 64

@@ -18,8 +18,7 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from tools.base import ToolFile, ToolOutput
-from tools.results import MAX_FILE_BYTES, MAX_FILES
+from tools.base import MAX_FILE_BYTES, MAX_FILES, ToolFile, ToolOutput
 
 MAX_TEXT_CHARACTERS: Final = 262_144
 """In one result, before the executor trims it further."""

@@ -23,13 +23,11 @@ from mcp.client import ClientSession, IncomingMessage
 from mcp.types import CallToolResult, InputRequiredResult
 from pydantic import TypeAdapter, ValidationError
 
-from tools.base import ToolOutput
-from tools.errors import ToolError, ToolTimeout
+from tools.base import ToolError, ToolOutput, ToolTimeout, mark
 from tools.mcp.listing import MAX_TOOLS, remark, usable_tools
 from tools.mcp.results import output_of, text_of
 from tools.mcp.transports import McpError, bounded, open_streams
 from tools.registry import Registry
-from tools.results import mark
 from tools.settings import McpServer
 
 CALLS_AT_ONCE: Final = 8

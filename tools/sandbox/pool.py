@@ -7,7 +7,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict
 from typing import Annotated, Final, Self
@@ -15,7 +15,6 @@ from typing import Annotated, Final, Self
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
-from tools.sandbox.errors import SandboxBug, WorkError, WorkTimeout, WorkUnavailable
 from tools.sandbox.limits import (
     CALL_SECONDS,
     ENVELOPE_BYTES,
@@ -25,8 +24,66 @@ from tools.sandbox.limits import (
     Limits,
     ReplyKind,
 )
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.walls import Wall
+from tools.sandbox.walls import AROUND_A_FOLDER, ESSENTIAL, Wall, lacking_here
+
+log = structlog.get_logger()
+
+
+class WorkError(Exception):
+    """An expected failure; its text is a sentence that a person or a model can use."""
+
+
+class WorkUnavailable(WorkError):
+    """This machine lacks a wall that the operator demands; the text says which."""
+
+
+class WorkTimeout(WorkError):
+    """The work was stopped because it took too long."""
+
+
+class SandboxBug(Exception):
+    """The code inside the sandbox has a bug; details are in the log."""
+
+
+_NO_FOLDER: Final = "This machine cannot wall off a folder:"
+
+
+class SandboxPolicy:
+    """Knows which walls are missing here, and whether that stops sandboxes."""
+
+    def __init__(self, *, required: bool = False) -> None:
+        self._required = required
+        self._missing: frozenset[Wall] = frozenset()
+        self.note(lacking_here())
+
+    @property
+    def missing(self) -> tuple[Wall, ...]:
+        """The walls that are known to be missing, in alphabetical order."""
+        return tuple(sorted(self._missing))
+
+    def note(self, missing: Iterable[Wall]) -> None:
+        """Remember missing walls, and log each once."""
+        if new := set(missing) - self._missing:
+            self._missing |= new
+            say = log.warning if ESSENTIAL & new else log.info
+            say("sandbox.wall_missing", kind=", ".join(sorted(new)))
+
+    def require_walls(self, *, around_folder: bool = False) -> None:
+        """Raise WorkUnavailable if a wall is missing that the operator, or a folder, demands."""
+        lacking = ", ".join(sorted(self._missing & ESSENTIAL))
+        if lacking and self._required:
+            raise WorkUnavailable(
+                "This needs a sandbox, and this machine cannot wall one off: it lacks"
+                f" {lacking} (SANDBOX=required)."
+            )
+        if lacking and around_folder:
+            raise WorkUnavailable(f"{_NO_FOLDER} it lacks {lacking}.")
+        if around_folder and self._missing >= AROUND_A_FOLDER:
+            raise WorkUnavailable(
+                f"{_NO_FOLDER} it allows neither Landlock (Linux 5.19 or later) nor user"
+                " namespaces."
+            )
+
 
 START_SECONDS: Final = 8.0
 STOP_SECONDS: Final = 2.0
@@ -44,8 +101,6 @@ _MAX_NAME_CHARACTERS: Final = 64
 _SMALL: Final = Limits()
 
 __all__ = ["CALL_SECONDS", "QUEUE_SECONDS", "Limits", "Sandbox", "survey"]
-
-log = structlog.get_logger()
 
 
 class WorkerDied(Exception):

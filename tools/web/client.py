@@ -19,7 +19,7 @@ import aiohttp
 import httpx2
 from yarl import URL
 
-from tools.errors import ToolError
+from tools.base import ToolError
 from tools.http import new_session, new_tls_context
 from tools.web.connection import MAX_HEAD_BYTES, Allowance, Lookup, Resolver, Way, too_slow
 from tools.web.guard import Origin, Permits, checked, may_be_asked, origin_of, redirected

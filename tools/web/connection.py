@@ -17,7 +17,7 @@ from typing import Any, Final
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from tools.errors import ToolError
+from tools.base import ToolError
 from tools.web.guard import AddressRefused, Permits
 
 Lookup = Callable[[str], Awaitable[Sequence[str]]]

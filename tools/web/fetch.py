@@ -10,12 +10,11 @@ from typing import Annotated, Final
 from cachetools import TTLCache
 from pydantic import AfterValidator, Field
 
-from tools.base import Tool
+from tools.base import Tool, ToolError
 from tools.documents.client import open_reader
 from tools.documents.document import Document, DocumentSource
 from tools.documents.kinds import DocumentKind, kind_of
-from tools.errors import ToolError
-from tools.sandbox.policy import SandboxPolicy
+from tools.sandbox.pool import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import MAX_RESULT_BYTES
 from tools.web.client import FetchBounds, WebAnswer, new_web_client

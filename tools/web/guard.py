@@ -11,7 +11,7 @@ from typing import Final
 
 import httpx2
 
-from tools.errors import ToolError
+from tools.base import ToolError
 
 MAX_URL: Final = 2_048
 MAX_HOST: Final = 253  # RFC 1035, 2.3.4

@@ -29,11 +29,9 @@ from urllib.parse import quote, urlsplit
 from cachetools import TTLCache
 from pydantic import BaseModel, FailFast, Field, TypeAdapter, ValidationError
 
-from tools.base import Tool
+from tools.base import InvalidArguments, Tool, ToolError, ToolUnavailable
 from tools.display import short_line
-from tools.errors import InvalidArguments, ToolError, ToolUnavailable
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import Limits, Sandbox
+from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import WebSearchSettings
 from tools.web.client import WebAnswer, WebClient, new_web_client

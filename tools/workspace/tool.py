@@ -11,13 +11,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from tools.base import Caller, Tool, ToolFile, ToolOutput
+from tools.base import MAX_FILES, Caller, Tool, ToolError, ToolFile, ToolOutput
 from tools.documents.client import Read
 from tools.documents.document import Document, DocumentSource
 from tools.documents.kinds import kind_of
-from tools.errors import ToolError
-from tools.results import MAX_FILES
-from tools.sandbox.errors import WorkError
+from tools.sandbox.pool import WorkError
 from tools.schema import tool_from
 from tools.workspace.inside.changing import delete_file, edit_file, edit_notebook, write_file
 from tools.workspace.inside.reading import list_files, search_files

@@ -6,9 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from conversation_store.models import Image
-from tools.sandbox.errors import WorkError
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import Limits, Sandbox
+from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy, WorkError
 
 MAX_FILE_BYTES: Final = 20 * 2**20
 IMAGE_LIMITS: Final = Limits(

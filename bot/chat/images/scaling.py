@@ -6,7 +6,7 @@ from typing import Final
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from tools.sandbox.errors import WorkError
+from tools.sandbox.pool import WorkError
 
 MAX_SIDE: Final = 1_568
 """Pixels. A larger image is scaled down by the endpoints themselves before a model sees it.

@@ -3,7 +3,7 @@
 from bot.chat.images.client import ImageReader
 from bot.llm.models import Models
 from tools.base import ToolImage
-from tools.sandbox.errors import SandboxBug, WorkError
+from tools.sandbox.pool import SandboxBug, WorkError
 
 
 async def view(models: Models, read: ImageReader, chat: str, data: bytes) -> ToolImage | None:

@@ -18,9 +18,7 @@ from pydantic import FailFast, TypeAdapter
 from bot.chat.rendering.layout import plain, rendered
 from bot.signal.markdown import stops_in
 from conversation_store.models import StyledText, StyleRange, TextStyle
-from tools.sandbox.errors import SandboxBug, WorkError
-from tools.sandbox.policy import SandboxPolicy
-from tools.sandbox.pool import Limits, Sandbox
+from tools.sandbox.pool import Limits, Sandbox, SandboxBug, SandboxPolicy, WorkError
 
 SHORT_CHARACTERS: Final = 2_048
 SHORT_STOPS: Final = 256

@@ -1,0 +1,515 @@
+"""Reminders and scheduled questions, at a person's local times.
+
+Daylight saving follows RFC 5545 (3.3.5). If the clocks skip a local time, it counts by the offset
+before the gap: 02:30 comes when the clocks show 03:30. If they show it twice, the first counts.
+
+A series is the local time of its next date and a rule for the further ones (RRULE, RFC 5545); when
+a date has passed, the next one takes its place. dateutil finds the dates, and searches up to the
+year 9999. To bound that search, dates are first moved towards that year: the calendar repeats
+itself every 400 years (146,097 days, whole weeks). A rule without dates then costs a quarter of a
+second. Run the functions that read a model's text on a thread (`asyncio.to_thread`).
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import MAXYEAR, UTC, datetime, timedelta
+from itertools import islice, pairwise
+from typing import Annotated, Final, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from dateutil.rrule import rrulestr
+from pydantic import Field
+
+from tools.base import Caller, InvalidArguments, Tool, ToolError
+from tools.schema import tool_from
+
+MAX_AHEAD: Final = timedelta(days=50 * 366)
+
+YEARS: Final = range(1970, 2300)
+"""In other years some zones have no time, or the calendar has no room for a rule."""
+
+_HOW: Final = "Send at as a date with a time in ISO 8601, such as 2026-12-24T09:00."
+
+
+def parse_at(text: str) -> datetime:
+    """Return the time that a model sends, to the second; without an offset it is a local time.
+
+    Raises:
+        InvalidArguments: it lacks a date or a time.
+    """
+    text = text.strip()
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArguments(f"This is no time. {_HOW}") from None
+    if at.year not in YEARS:
+        raise InvalidArguments(f"Nobody is reminded in the year {at.year}. {_HOW}")
+    if "T" not in text.upper() and ":" not in text:
+        raise InvalidArguments(f"The time of day is missing. {_HOW}")
+    return at.replace(microsecond=0)
+
+
+def zone_named(name: str | None) -> ZoneInfo:
+    """Return a time zone; UTC if it is not known, or no longer in the database."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")
+
+
+def instant(local: datetime, zone: ZoneInfo) -> datetime:
+    """Return the moment, in UTC, of a local time without an offset."""
+    return local.replace(tzinfo=zone, fold=0).astimezone(UTC)
+
+
+def local_in(moment: datetime, zone: ZoneInfo) -> datetime:
+    """Return the local time of a moment, without an offset."""
+    return moment.astimezone(zone).replace(tzinfo=None)
+
+
+def shown(moment: datetime, zone: str) -> str:
+    """Return a moment as people of a zone read it, with its weekday."""
+    local = moment.astimezone(zone_named(zone))
+    return f"{local:%A}, {local.day} {local:%B %Y}, {local:%H:%M} ({zone})"
+
+
+def to_ms(moment: datetime) -> int:
+    """Return a moment in ms since 1970."""
+    return round(moment.timestamp() * 1_000)
+
+
+def from_ms(at_ms: int) -> datetime:
+    """Return the moment, in UTC, of a time in ms since 1970."""
+    return datetime.fromtimestamp(at_ms / 1_000, UTC)
+
+
+def wait_until(moment: datetime, now: datetime) -> str:
+    """Return the time until a moment, as `2 days 3 h`, `4 h 5 min` or `6 min`."""
+    minutes = max(0, -(-int((moment - now).total_seconds()) // 60))
+    days, minutes = divmod(minutes, 24 * 60)
+    hours, minutes = divmod(minutes, 60)
+    if days:
+        return f"{days} days {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+MAX_RULE_CHARACTERS: Final = 200
+MAX_INTERVAL: Final = 1_000
+MAX_COUNT: Final = 10_000
+MAX_PASSED: Final = 200_000
+"""Dates that may have passed since the last look at a series: 22 years of hourly ones."""
+
+HORIZON: Final = timedelta(days=10 * 366)
+"""Dates beyond it do not count."""
+
+GAPS_COMPARED: Final = 200
+"""Dates whose distance is compared: all of a day, however dense, and of the next."""
+
+CALENDAR_YEARS: Final = 400
+HOW: Final = (
+    "repeat is an RRULE of RFC 5545, such as FREQ=DAILY, FREQ=WEEKLY;INTERVAL=2;BYDAY=TU,"
+    " FREQ=MONTHLY;BYMONTHDAY=-1 (the last day of the month) or FREQ=HOURLY;BYMINUTE=0,30. Leave it"
+    " out for something that comes once."
+)
+
+_UTC: Final = ZoneInfo("UTC")
+_FREQUENCIES: Final = frozenset({"HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"})
+_TIMES: Final = r"\d{1,2}(,\d{1,2}){0,59}"
+_PLACE: Final = r"[+-]?0?[1-9]\d{0,2}"
+_PLACES: Final = rf"{_PLACE}(,{_PLACE}){{0,59}}"
+_DAY: Final = r"([+-]?\d{1,2})?(MO|TU|WE|TH|FR|SA|SU)"
+_PARTS: Final = {
+    "INTERVAL": r"\d{1,4}",
+    "WKST": r"MO|SU",
+    "BYDAY": rf"{_DAY}(,{_DAY}){{0,20}}",
+    "BYMONTHDAY": _PLACES,
+    "BYMONTH": _PLACES,
+    "BYYEARDAY": _PLACES,
+    "BYWEEKNO": _PLACES,
+    "BYSETPOS": _PLACES,
+    "BYHOUR": _TIMES,
+    "BYMINUTE": _TIMES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A checked recurrence rule.
+
+    Attributes:
+        pattern: everything but its end, as RRULE.
+        count: its number of dates, the next one included; None: no end by number.
+        until: the last local time of a date; None: no end by time.
+    """
+
+    pattern: str
+    count: int | None = None
+    until: datetime | None = None
+
+    def __str__(self) -> str:
+        count = "" if self.count is None else f";COUNT={self.count}"
+        until = "" if self.until is None else f";UNTIL={self.until:%Y%m%dT%H%M%S}"
+        return self.pattern + count + until
+
+
+@dataclass(frozen=True, slots=True)
+class NextDate:
+    """The first date of a series after a moment.
+
+    Attributes:
+        local: the local time, even if the clocks skip it.
+        moment: the same in UTC.
+        rule: for the further dates.
+        passed: the number of dates before it.
+    """
+
+    local: datetime
+    moment: datetime
+    rule: Rule
+    passed: int
+
+
+def parse_rule(text: str, zone: ZoneInfo = _UTC) -> Rule:
+    """Return the rule in a text.
+
+    Args:
+        text: an RRULE, with or without that word before it.
+        zone: of the person; an end in UTC is understood there.
+
+    Raises:
+        InvalidArguments: it is not an allowed rule; the text names the allowed ones.
+    """
+    if len(text) > MAX_RULE_CHARACTERS:
+        raise InvalidArguments(f"This rule is too long. {HOW}")
+    body = "".join(text.upper().split()).removeprefix("RRULE:")
+    pairs = [part.partition("=") for part in body.split(";") if part]
+    parts = {name: value for name, _, value in pairs}
+    if len(parts) < len(pairs) or parts.get("FREQ") not in _FREQUENCIES:
+        raise InvalidArguments(f"FREQ is not one of HOURLY, DAILY, WEEKLY, MONTHLY, YEARLY. {HOW}")
+    frequency, count, until = parts.pop("FREQ"), parts.pop("COUNT", None), parts.pop("UNTIL", None)
+    for name, value in parts.items():
+        if name not in _PARTS or not re.fullmatch(_PARTS[name], value):
+            raise InvalidArguments(f"{name[:20]} has no place in a rule, or no such value. {HOW}")
+    if int(parts.get("INTERVAL", 1)) not in range(1, MAX_INTERVAL + 1):
+        raise InvalidArguments(f"INTERVAL is a number from 1 to {MAX_INTERVAL}.")
+    if "BYSETPOS" in parts and frequency in {"HOURLY", "DAILY"}:
+        raise InvalidArguments("BYSETPOS goes with WEEKLY, MONTHLY and YEARLY.")
+    pattern = ";".join(f"{name}={value}" for name, value in {"FREQ": frequency, **parts}.items())
+    return Rule(pattern, _count(count), _until(until, zone))
+
+
+def first_date(local: datetime, rule: Rule, zone: ZoneInfo, now: datetime) -> NextDate:
+    """Return the first future date of a new series.
+
+    Raises:
+        InvalidArguments: all dates have passed.
+    """
+    found = next_date(local, rule, zone, now)
+    if found is None:
+        raise InvalidArguments("This rule has no date that is still to come. " + HOW)
+    return found
+
+
+def next_date(local: datetime, rule: Rule, zone: ZoneInfo, after: datetime) -> NextDate | None:
+    """Return the first date of a series after a moment; None if the series has ended.
+
+    Args:
+        local: the local time of the series' next date.
+        rule: for the further dates.
+        zone: of the person.
+        after: the moment, in UTC.
+
+    Raises:
+        InvalidArguments: no date can follow this rule.
+    """
+    last = local_in(after, zone) + HORIZON
+    before: datetime | None = None
+    for passed, date in enumerate(islice(_dates(local, rule), MAX_PASSED)):
+        if date > last:
+            return None
+        moment = instant(date, zone)
+        # When the clocks go ahead, two local times of an hourly series are one moment.
+        if moment > after and moment != before:
+            rest = replace(rule, count=None if rule.count is None else rule.count - passed)
+            return NextDate(date, moment, rest, passed)
+        before = moment
+    return None
+
+
+def require_gaps(local: datetime, rule: Rule, at_least: timedelta) -> None:
+    """Refuse a series whose dates follow each other too closely.
+
+    Raises:
+        InvalidArguments: they do; the text names the least distance.
+    """
+    dates = islice(_dates(local, rule), GAPS_COMPARED)
+    if any(later - earlier < at_least for earlier, later in pairwise(dates)):
+        minutes = int(at_least.total_seconds()) // 60
+        raise InvalidArguments(f"It may repeat every {minutes} minutes at most.")
+
+
+def _dates(local: datetime, rule: Rule) -> Iterator[datetime]:
+    """Yield the local times of a series."""
+    moved = (MAXYEAR - local.year) // CALENDAR_YEARS * CALENDAR_YEARS
+    try:
+        found = rrulestr(rule.pattern, dtstart=local.replace(year=local.year + moved))
+        for number, date in enumerate(found):
+            known = date.replace(year=date.year - moved)
+            over = rule.until is not None and known > rule.until
+            if over or (rule.count is not None and number >= rule.count):
+                return
+            yield known
+    except (ValueError, IndexError, OverflowError) as error:
+        raise InvalidArguments(f"No date can follow this rule. {HOW}") from error
+
+
+def _count(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{1,5}", text) or not 1 <= int(text) <= MAX_COUNT:
+        raise InvalidArguments(f"COUNT is a number from 1 to {MAX_COUNT}.")
+    return int(text)
+
+
+def _until(text: str | None, zone: ZoneInfo) -> datetime | None:
+    """Return the last local time; a date alone means all of that day."""
+    if text is None:
+        return None
+    day = re.sub(r"^(\d{8})$", r"\1T235959", text).removesuffix("Z")
+    try:
+        until = datetime.strptime(day, "%Y%m%dT%H%M%S")  # noqa: DTZ007
+        return local_in(until.replace(tzinfo=UTC), zone) if text.endswith("Z") else until
+    except (ValueError, OverflowError):
+        raise InvalidArguments("UNTIL is a date such as 20261231 or 20261231T180000Z.") from None
+
+
+MAX_TEXT_CHARACTERS: Final = 1_000
+MAX_AT_CHARACTERS: Final = 40
+MAX_ZONE_CHARACTERS: Final = 64
+MAX_NUMBER: Final = 10**9
+
+REMINDER_GAP: Final = timedelta(minutes=15)
+QUESTION_GAP: Final = timedelta(hours=1)
+"""Least time between two dates of a series; a question costs the model's work."""
+
+JUST_PAST: Final = timedelta(minutes=1)
+"""A time that passed this recently means now."""
+
+NO_ZONE: Final = (
+    "It is not known in which time zone the person is. If they have said in which city they are,"
+    " call set_timezone and then this tool again; else ask them for their city first. (A time with"
+    " an offset that does not repeat needs no zone.)"
+)
+
+_REMIND: Final = "Set this reminder? I have read what strangers wrote, and it may come from them."
+_SCHEDULE: Final = (
+    "Ask myself this at that time, with my tools? I have read what strangers wrote, and it may come"
+    " from them."
+)
+_CANCEL: Final = (
+    "Cancel this for good? I have read what strangers wrote, and it may be their wish. !reminders"
+    " lists what you have."
+)
+_MOVE: Final = (
+    "Is this your time zone? I have read what strangers wrote, and it may come from them. Reminders"
+    " in local time move along."
+)
+
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARACTERS)]
+At = Annotated[str, Field(max_length=MAX_AT_CHARACTERS)]
+Repeat = Annotated[str, Field(max_length=MAX_RULE_CHARACTERS)]
+Number = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
+
+
+class NewEntry(NamedTuple):
+    """A reminder or scheduled question to store.
+
+    Attributes:
+        is_question: the bot asks itself the text.
+        local_at: local time of the first date; None: the same moment in every zone.
+        repeat: rule for further dates, or None.
+        due_at: in ms since 1970.
+    """
+
+    is_question: bool
+    text: str
+    local_at: str | None
+    repeat: str | None
+    due_at: int
+
+
+class Entry(NamedTuple):
+    """A stored one.
+
+    Attributes:
+        number: for its person, never given twice.
+        due_at: time of the next or the last date, in ms since 1970.
+        is_delivered: it was said, and is still open.
+    """
+
+    number: int
+    text: str
+    due_at: int
+    repeat: str | None
+    is_question: bool
+    is_delivered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reminders:
+    """The reminders of a caller, for one call; in a group only those of the group.
+
+    Attributes:
+        now: in UTC.
+        at_most: how many a person may have.
+        zone: returns the person's time zone.
+        move: stores a time zone by the name of a place, and returns its name.
+        add: stores an entry, once for each call; None if the person has `at_most`.
+        listed: returns the entries by time; they and the turn are deleted together.
+        cancel: deletes an entry by its number, once for each call; False if it is unknown.
+    """
+
+    now: datetime
+    at_most: int
+    zone: Callable[[], Awaitable[str | None]]
+    move: Callable[[str], Awaitable[str]]
+    add: Callable[[NewEntry], Awaitable[Entry | None]]
+    listed: Callable[[], Awaitable[Sequence[Entry]]]
+    cancel: Callable[[int], Awaitable[bool]]
+
+
+async def remind(reminders: Reminders, text: Text, at: At, repeat: Repeat = "") -> str:
+    """Remind the person at a time; again, if they reply to a reminder with a time.
+
+    Args:
+        text: In their language, such as "Call your mother".
+        at: ISO 8601 in their local time. For "in 10 minutes", add to the message's time, with
+            +00:00.
+        repeat: RRULE such as FREQ=WEEKLY;BYDAY=TU.
+    """
+    return await _set(reminders, text, at, repeat, is_question=False)
+
+
+async def schedule(reminders: Reminders, question: Text, at: At, repeat: Repeat = "") -> str:
+    """Answer a question at a time, with your tools, such as a morning brief.
+
+    Args:
+        question: Complete in itself.
+        at: As for remind.
+    """
+    return await _set(reminders, question, at, repeat, is_question=True)
+
+
+async def list_reminders(reminders: Reminders) -> str:
+    """List reminders and scheduled questions."""
+    zone = await reminders.zone() or "UTC"
+    listed = [_line(entry, zone) for entry in await reminders.listed()]
+    return "\n".join([_now(reminders, zone), *(listed or ["There are none."])])
+
+
+async def cancel_reminder(reminders: Reminders, number: Number) -> str:
+    """Cancel a reminder or scheduled question."""
+    if not await reminders.cancel(number):
+        raise ToolError(f"There is no number {number} (any more). list_reminders has them.")
+    return f"Number {number} is cancelled."
+
+
+async def set_timezone(
+    reminders: Reminders, zone: Annotated[str, Field(max_length=MAX_ZONE_CHARACTERS)]
+) -> str:
+    """Set the person's time zone if they say where they are; never guess.
+
+    Args:
+        zone: IANA name or its city.
+    """
+    return f"Remembered. {_now(reminders, await reminders.move(zone))}"
+
+
+def reminder_tools(reminders_of: Callable[[Caller], Reminders]) -> Sequence[Tool]:
+    """Return the tools, which work with the reminders of the caller."""
+    given = {"reminders": reminders_of}
+    return [
+        tool_from(remind, given=given, changes=True, lasting=True, question=_REMIND),
+        tool_from(schedule, given=given, changes=True, lasting=True, question=_SCHEDULE),
+        tool_from(list_reminders, given=given),
+        tool_from(cancel_reminder, given=given, changes=True, lasting=True, question=_CANCEL),
+        tool_from(set_timezone, given=given, changes=True, lasting=True, question=_MOVE),
+    ]
+
+
+async def _set(reminders: Reminders, text: str, at: str, repeat: str, *, is_question: bool) -> str:
+    """Add a reminder or a question, and say when it comes first."""
+    now = reminders.now
+    known = await reminders.zone()
+    wanted = parse_at(at)
+    if known is None and (wanted.tzinfo is None or repeat.strip()):
+        raise ToolError(NO_ZONE)
+    name = known or "UTC"
+    zone = ZoneInfo(name)
+    local: str | None
+    rule: str | None = None
+    if repeat.strip():
+        gap = QUESTION_GAP if is_question else REMINDER_GAP
+        moment, local, rule = await asyncio.to_thread(_series, wanted, repeat, zone, now, gap)
+    else:
+        moment, local = _only_date(wanted, zone, now, name)
+    entry = await reminders.add(NewEntry(is_question, text, local, rule, to_ms(moment)))
+    if entry is None:
+        raise ToolError(
+            f"The person has {reminders.at_most} reminders, which is all that one may have. Offer"
+            " to cancel some."
+        )
+    kind = "Scheduled question" if is_question else "Reminder"
+    due = from_ms(entry.due_at)
+    first = "comes first" if entry.repeat else "comes"
+    return (
+        f"{kind} {entry.number} is set. It {first} on {shown(due, name)}, in"
+        f" {wait_until(due, now)}. {_now(reminders, name)}"
+    )
+
+
+def _only_date(
+    at: datetime, zone: ZoneInfo, now: datetime, name: str
+) -> tuple[datetime, str | None]:
+    """Return the moment of an entry that comes once, and its local time if it has one."""
+    moment = at.astimezone(UTC) if at.tzinfo is not None else instant(at, zone)
+    if moment <= now - JUST_PAST:
+        raise InvalidArguments(
+            f"This time has passed: it is {shown(now, name)} now. Tell the person, or send a later"
+            " time."
+        )
+    _require_near(moment, now)
+    return moment, at.isoformat() if at.tzinfo is None else None
+
+
+def _series(
+    at: datetime, repeat: str, zone: ZoneInfo, now: datetime, gap: timedelta
+) -> tuple[datetime, str, str]:
+    """Return the moment of the first date of a series, its local time, and its rule."""
+    local = at if at.tzinfo is None else local_in(at, zone)
+    _require_near(instant(local, zone), now)
+    rule = parse_rule(repeat, zone)
+    require_gaps(local, rule, gap)
+    found = first_date(local, rule, zone, now)
+    return found.moment, found.local.isoformat(), str(found.rule)
+
+
+def _require_near(moment: datetime, now: datetime) -> None:
+    if moment > now + MAX_AHEAD:
+        raise InvalidArguments("This is more than 50 years away.")
+
+
+def _line(entry: Entry, zone: str) -> str:
+    kind = "question" if entry.is_question else "reminder"
+    when = shown(from_ms(entry.due_at), zone)
+    state = f"comes on {when}"
+    if entry.is_delivered:
+        state = f"was delivered, for {when}, and is not marked as done"
+    repeats = f", repeats by {entry.repeat}" if entry.repeat else ""
+    return f"{entry.number}. {kind} {state}{repeats}: {entry.text}"
+
+
+def _now(reminders: Reminders, zone: str) -> str:
+    return f"It is now {shown(reminders.now, zone)}."

@@ -1,1 +1,0 @@
-"""`get_weather`: a place is found by its name, then its weather is told, both by Open-Meteo."""
