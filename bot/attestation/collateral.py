@@ -1,21 +1,18 @@
-"""Source of Intel's collateral: a PCCS, with a cache until the documents expire.
+"""Source of Intel's collateral: a PCCS, with a cache in memory until the documents expire.
 
-A PCCS (or Intel's own PCS) answers four questions, all signed by Intel. So neither the service nor
-the cache on disk is trusted: the verification of a quote finds every error in them.
+A PCCS (or Intel's own PCS) answers four questions, all signed by Intel. So the service is not
+trusted: the verification of a quote finds every error in its answers.
 
 Protocol: Intel SGX and TDX Provisioning Certification Service, API version 4. dcap_qvl has a
 client as well, but without bounds on time and size, and it follows proxies in the environment.
 """
 
 import asyncio
-import hashlib
 import json
-import os
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -23,8 +20,7 @@ import structlog
 
 from bot.attestation.errors import EvidenceUnavailable, MalformedEvidence
 from bot.attestation.http import HttpAnswer, HttpService
-from bot.attestation.quote import MAX_COLLATERAL_CHARS, Collateral, TdQuote
-from bot.attestation.trust import MIN_TCB_EVALUATION
+from bot.attestation.quote import Collateral, TdQuote
 
 FETCH_SECONDS: Final = 20.0
 """For all four documents together."""
@@ -53,16 +49,14 @@ class _Platform:
 
 @dataclass(frozen=True, slots=True)
 class CollateralSource:
-    """Gets collateral for quotes: from memory, from disk, from the service.
+    """Gets collateral for quotes, from memory or from the service.
 
     Attributes:
         pccs_url: of a PCCS or of Intel's PCS, without a slash at its end.
-        cache: directory to keep collateral in; None keeps it only in memory.
     """
 
     http: HttpService
     pccs_url: str
-    cache: Path | None = None
     clock: Callable[[], float] = time.time
     _platforms: dict[tuple[bytes, str], _Platform] = field(default_factory=dict, init=False)
 
@@ -74,8 +68,6 @@ class CollateralSource:
         platform = self._platform(quote)
         async with platform.asking:
             now = self.clock()
-            if platform.collateral is None and self.cache is not None:
-                await asyncio.to_thread(_load, self.cache, quote, platform, now)
             current = platform.collateral
             if current is not None and now >= current.expires_at:
                 current = None
@@ -104,8 +96,6 @@ class CollateralSource:
             log.warning("collateral.unavailable", reason=str(error))
             raise
         platform.collateral, platform.fetched_at = fresh, now
-        if self.cache is not None:
-            await asyncio.to_thread(_save, self.cache, quote, fresh, now)
         return fresh
 
     async def _fetch(self, quote: TdQuote, now: float) -> Collateral:
@@ -188,37 +178,3 @@ def _hex(crl: bytes) -> str:
         return bytes.fromhex(crl.decode("ascii")).hex()
     except ValueError:
         return crl.hex()
-
-
-# The cache on disk: a file for each kind of platform; an unreadable file counts as absent
-
-
-def _path(cache: Path, quote: TdQuote) -> Path:
-    # With the number, so that files of an earlier version are not found: they may be too old.
-    about = f"{quote.fmspc.hex()} {quote.ca} {MIN_TCB_EVALUATION}"
-    return cache / f"{hashlib.sha256(about.encode()).hexdigest()}.json"
-
-
-def _load(cache: Path, quote: TdQuote, platform: _Platform, now: float) -> None:
-    try:
-        with _path(cache, quote).open(encoding="utf-8") as file:
-            fetched_at = os.fstat(file.fileno()).st_mtime
-            kept = Collateral.parse(file.read(MAX_COLLATERAL_CHARS + 1))
-    except (OSError, UnicodeDecodeError, MalformedEvidence):
-        return
-    if kept.fmspc == quote.fmspc and fetched_at <= now < kept.expires_at:
-        platform.collateral, platform.fetched_at = kept, fetched_at
-
-
-def _save(cache: Path, quote: TdQuote, collateral: Collateral, now: float) -> None:
-    path = _path(cache, quote)
-    fresh = path.with_suffix(f".{os.getpid()}.new")
-    try:
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh.unlink(missing_ok=True)
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(collateral.text)
-        os.utime(fresh, (now, now))
-        fresh.replace(path)
-    except OSError as error:
-        log.warning("collateral.not_kept", error=type(error).__name__)

@@ -10,13 +10,13 @@ different firmware registers is not measured either.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from bot.attestation.checks import Check, failed, not_checked, proven, proven_if
+from bot.attestation.checks import Check, failed, not_checked, proven
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.quote import TdQuote
 from bot.attestation.strict_json import StrictModel, canonical_json, decode, read
@@ -97,24 +97,30 @@ def replay(events: Iterable[Event]) -> tuple[bytes, bytes, bytes, bytes]:
 
 
 def log_checks(
-    quote: TdQuote, events: Sequence[Event]
+    quote: TdQuote, event_log: str | list[Any]
 ) -> tuple[tuple[Check, Check], BootClaims | None]:
     """Check a log against its quote: `rtmrs`, `boot_events`. Return claims if both hold."""
-    registers = enumerate(zip(replay(events), quote.rtmrs, strict=True))
-    wrong = [f"RTMR{index}" for index, (replayed, quoted) in registers if replayed != quoted]
-    rtmrs = proven_if(
-        not wrong,
-        "rtmrs",
-        "the event log is the one that the hardware measured",
-        f"the event log is not what the hardware measured: {', '.join(wrong)} differ",
-    )
-    if wrong:
-        return (rtmrs, not_checked("boot_events", "its log is not the real one", asked=True)), None
+    try:
+        events = _measured_events(quote, event_log)
+    except MalformedEvidence as error:
+        unknown = not_checked("boot_events", "its log is not the real one", asked=True)
+        return (failed("rtmrs", str(error)), unknown), None
+    rtmrs = proven("rtmrs", "the event log is the one that the hardware measured")
     try:
         claims = _boot_claims(events)
     except MalformedEvidence as error:
         return (rtmrs, failed("boot_events", str(error))), None
     return (rtmrs, proven("boot_events", "the machine booted in dstack's order, once")), claims
+
+
+def _measured_events(quote: TdQuote, event_log: str | list[Any]) -> tuple[Event, ...]:
+    events = parse_event_log(event_log)
+    registers = enumerate(zip(replay(events), quote.rtmrs, strict=True))
+    wrong = [f"RTMR{index}" for index, (replayed, quoted) in registers if replayed != quoted]
+    if wrong:
+        differ = f"{', '.join(wrong)} differ"
+        raise MalformedEvidence(f"the event log is not what the hardware measured: {differ}")
+    return events
 
 
 _BOOT: Final = (

@@ -220,9 +220,7 @@ def _release_check(findings: TdFindings, release: Release, app_compose: str) -> 
     return proven("release", f"what runs is {name}{chosen}, compose hash {compose_hash}")
 
 
-def _os_check(quote: TdQuote | None, release: Release) -> Check:
-    if quote is None:
-        return not_checked("os", "which system started cannot be read", asked=True)
+def _os_check(quote: TdQuote, release: Release) -> Check:
     for system in release.os:
         if system.matches(quote):
             return proven("os", f"the system below the code is a published one: {system.label}")

@@ -86,7 +86,10 @@ def verify_bundle(
         look_at_model: whether to verify the model's evidence, and not only its hash and age.
     """
     evidence = TdEvidence(bundle.quote, bundle.event_log, bundle.app_compose)
-    findings = verify_td(evidence, collateral, now=now, trust=trust)
+    try:
+        findings = verify_td(evidence, collateral, now=now, trust=trust)
+    except MalformedEvidence as error:
+        return BundleReport([failed("quote", str(error))], {})
     is_running = findings.compose_hash is not None
     try:
         statement = Statement.parse(bundle.statement)
@@ -137,76 +140,57 @@ def _half(statement: Statement) -> str:
 
 
 def _statement_checks(
-    bundle: Bundle, quote: TdQuote | None, statement: Statement | None, asked: Asked
+    bundle: Bundle, quote: TdQuote, statement: Statement | None, asked: Asked
 ) -> Iterator[Check]:
-    bound = _bound_check(quote, statement, bundle.statement)
-    yield bound
-    yield _challenge_check(quote, asked.challenge)
-    if statement is None or bound.verdict is not Verdict.PROVEN:
+    bound = compare_digest(quote.report_data[:32], statement_hash(bundle.statement))
+    yield proven_if(
+        bound and statement is not None,
+        "statement",
+        "the quote vouches for exactly this statement",
+        "the quote vouches for another statement, or this is not one that the bot makes",
+    )
+    yield proven_if(
+        compare_digest(quote.report_data[32:], challenge_hash(asked.challenge)),
+        "challenge",
+        "the quote was made for this challenge, so it is not an old one",
+        "the quote was not made for this challenge: it is an old one, or another person's",
+    )
+    if statement is None or not bound:
         why = "says nothing unless the quote vouches for the statement"
         names = "safety_number linked_devices key_origin policy code issued_at"
         yield from (not_checked(name, why, asked=True) for name in names.split())
         return
-    yield _safety_number_check(statement, asked.safety_number)
-    yield _linked_devices_check(statement)
-    yield _key_origin_check(statement)
+    if asked.safety_number is None:
+        yield not_checked("safety_number", "no safety number was given to compare with")
+    else:
+        yield proven_if(
+            contains_half(asked.safety_number, _half(statement)),
+            "safety_number",
+            "the account in your chat is the one that the statement names",
+            "the account in your chat is another one, which shows you this bot's proof as its own",
+        )
+    yield _claimed_if(
+        statement.linked_devices == 0,
+        "linked_devices",
+        "no other device is linked to the account",
+        f"devices outside are linked to the account ({statement.linked_devices}): they can read"
+        " what you write",
+    )
+    yield _claimed_if(
+        statement.key_origin == "generated-in-tee",
+        "key_origin",
+        "the account's key was made inside the enclave",
+        "the account's key was brought in from outside: its maker may hold a copy, so the account"
+        " need not live in the enclave alone",
+    )
     yield _policy_check(statement, bundle.policy)
     yield claimed("code", f"version {statement.code.version}, commit {statement.code.commit}")
     yield claimed("issued_at", f"{statement.issued_at}, by the clock of the machine")
     yield from _sealed_checks(statement.model, bundle)
 
 
-def _bound_check(quote: TdQuote | None, statement: Statement | None, text: str) -> Check:
-    if statement is None:
-        return failed("statement", "the statement is not one that this bot makes")
-    if quote is None:
-        return not_checked("statement", "the quote cannot be read", asked=True)
-    return proven_if(
-        compare_digest(quote.report_data[:32], statement_hash(text)),
-        "statement",
-        "the quote vouches for exactly this statement",
-        "the quote vouches for another statement than this one",
-    )
-
-
-def _challenge_check(quote: TdQuote | None, challenge: str) -> Check:
-    if quote is None:
-        return not_checked("challenge", "the quote cannot be read", asked=True)
-    return proven_if(
-        compare_digest(quote.report_data[32:], challenge_hash(challenge)),
-        "challenge",
-        "the quote was made for this challenge, so it is not an old one",
-        "the quote was not made for this challenge: it is an old one, or another person's",
-    )
-
-
-def _safety_number_check(statement: Statement, safety_number: str | None) -> Check:
-    if safety_number is None:
-        return not_checked("safety_number", "no safety number was given to compare with")
-    return proven_if(
-        contains_half(safety_number, _half(statement)),
-        "safety_number",
-        "the account in your chat is the one that the statement names",
-        "the account in your chat is another one, which shows you this bot's proof as its own",
-    )
-
-
-def _linked_devices_check(statement: Statement) -> Check:
-    if statement.linked_devices == 0:
-        return claimed("linked_devices", "no other device is linked to the account")
-    count = statement.linked_devices
-    message = f"devices outside are linked to the account ({count}): they can read what you write"
-    return failed("linked_devices", message)
-
-
-def _key_origin_check(statement: Statement) -> Check:
-    if statement.key_origin == "generated-in-tee":
-        return claimed("key_origin", "the account's key was made inside the enclave")
-    return failed(
-        "key_origin",
-        "the account's key was brought in from outside: its maker may hold a copy, so the account"
-        " need not live in the enclave alone",
-    )
+def _claimed_if(holds: bool, name: str, message: str, otherwise: str) -> Check:
+    return claimed(name, message) if holds else failed(name, otherwise)
 
 
 def _policy_check(statement: Statement, policy: str) -> Check:
@@ -236,57 +220,47 @@ def _shown(value: object) -> str:
 
 def _sealed_checks(seal: ModelSeal, bundle: Bundle) -> Iterator[Check]:
     """Compare the model's part of a bundle with the hashes in the statement."""
-    parts = (seal.evidence_sha256, bundle.model, seal.pins_sha256, bundle.model_pins)
-    if seal.policy == REQUIRE or any(part is not None for part in parts):
-        yield _model_evidence_check(seal, bundle)
-        yield _model_age_check(seal)
-        yield _model_pins_check(seal, bundle.model_pins)
-
-
-def _model_evidence_check(seal: ModelSeal, bundle: Bundle) -> Check:
-    sealed = seal.evidence_sha256
-    shown = bundle.model.sha256() if bundle.model else None
+    required = seal.policy == REQUIRE
+    sealed, shown = seal.evidence_sha256, bundle.model.sha256() if bundle.model else None
+    pins = bundle.model_pins
+    if not required and sealed is shown is seal.pins_sha256 is pins is None:
+        return
+    missing = failed if required else not_checked
     if sealed is None and shown is None:
-        if seal.policy == REQUIRE:
-            message = "the bot requires proof of its model, and has none to show"
-            return failed("model_evidence", message)
-        return not_checked("model_evidence", "the bot showed no evidence of a model")
-    if shown is None:
-        return failed("model_evidence", "the evidence of the model was left out")
-    return proven_if(
-        compare_digest(sealed or "", shown),
-        "model_evidence",
-        "the quote vouches for exactly this evidence of the model",
-        "the evidence of the model is not what the statement names",
+        yield missing("model_evidence", "the bot showed no evidence of a model")
+        yield not_checked("model_age", "there is no evidence of a model")
+    else:
+        yield proven_if(
+            compare_digest(sealed or "", shown or ""),
+            "model_evidence",
+            "the quote vouches for exactly this evidence of the model",
+            "the evidence of the model is left out, or not what the statement names",
+        )
+        age = seal.age_seconds
+        yield _claimed_if(
+            age is not None and (age <= MAX_MODEL_AGE_SECONDS or not required),
+            "model_age",
+            f"the model's evidence was {age} seconds old, by the clock of the machine",
+            "the statement does not say how old the model's evidence is, or it is older than an"
+            " hour, and proves nothing of now",
+        )
+    if pins is None and seal.pins_sha256 is None:
+        yield missing("model_pins", "the bot takes any machine for the model's: nothing is pinned")
+        return
+    yield _claimed_if(
+        pins is not None and pins_sha256(pins) == seal.pins_sha256 and _can_read(pins),
+        "model_pins",
+        f"the bot accepts only the machines of these pins: {seal.pins_sha256}",
+        "the pins are not those that the statement names, or cannot be read",
     )
 
 
-def _model_age_check(seal: ModelSeal) -> Check:
-    age = seal.age_seconds
-    if seal.evidence_sha256 is None:
-        return not_checked("model_age", "there is no evidence of a model")
-    if age is None:
-        return failed("model_age", "the statement does not say how old the model's evidence is")
-    message = f"the model's evidence was {age} seconds old, by the clock of the machine"
-    if age > MAX_MODEL_AGE_SECONDS and seal.policy == REQUIRE:
-        return failed("model_age", f"{message}: after an hour it proves nothing of now")
-    return claimed("model_age", message)
-
-
-def _model_pins_check(seal: ModelSeal, pins: str | None) -> Check:
-    shown = pins_sha256(pins) if pins is not None else None
-    if shown != seal.pins_sha256:
-        return failed("model_pins", "the pins are not those that the statement names")
-    if pins is None:
-        if seal.policy == REQUIRE:
-            message = "the bot requires proof of its model, but from any machine: nothing is pinned"
-            return failed("model_pins", message)
-        return not_checked("model_pins", "the bot takes any machine for the model's")
+def _can_read(pins: str) -> bool:
     try:
         ModelPins.parse(pins)
-    except MalformedEvidence as error:
-        return failed("model_pins", str(error))
-    return claimed("model_pins", f"the bot accepts only the machines of these pins: {shown}")
+    except MalformedEvidence:
+        return False
+    return True
 
 
 # The model

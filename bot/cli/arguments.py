@@ -326,6 +326,9 @@ def _add_verify_arguments(verify: argparse.ArgumentParser) -> None:
         help="what Intel says about a platform, a file for each; then nothing is fetched",
     )
     verify.add_argument(
+        "--keep-collateral", type=Path, metavar="FOLDER", help="for files that --collateral takes"
+    )
+    verify.add_argument(
         "--pccs", default=PCCS_URL, metavar="URL", help="where to fetch that otherwise"
     )
     verify.add_argument("--json", action="store_true", help="the checks as JSON, for programs")

@@ -6,7 +6,6 @@ without them Intel's collateral comes from a PCCS and NVIDIA is asked about the 
 
 import asyncio
 import json
-import os
 import shutil
 import sys
 import textwrap
@@ -35,9 +34,6 @@ from bot.errors import SettingsError
 from bot.observability import logs
 from bot.signal.account import is_safety_number
 
-_Outside = tuple[CollateralFor, Sequence[NrasWord]]
-"""Collateral and NVIDIA's word for the machines in a bundle."""
-
 
 def run(arguments: Namespace) -> int:
     """Check a proof; return the exit code."""
@@ -58,10 +54,17 @@ async def verify(
     release = (
         Release.parse(_content(request.release, MAX_RELEASE_BYTES)) if request.release else None
     )
+    nras: Sequence[NrasWord] = ()
     if request.collateral:
-        collateral, nras = _from_files(request.collateral)
+        collateral = _from_files(request.collateral)
     else:
-        collateral, nras = await _from_services(bundle, request.pccs, trust, clock)
+        found, nras = await _from_services(bundle, request.pccs, trust, clock)
+        if request.keep_collateral:
+            _keep(request.keep_collateral, found.values())
+
+        def collateral(quote: TdQuote) -> Collateral | str:
+            return found.get(quote.raw, "the collateral service took too long")
+
     report = verify_bundle(
         bundle,
         Asked(request.challenge, safety_number=request.safety_number, release=release),
@@ -111,14 +114,14 @@ def _content(file: Path, limit: int) -> bytes:
         raise SettingsError(f"{file}: {error.strerror}") from None
 
 
-def _from_files(files: Iterable[Path]) -> _Outside:
+def _from_files(files: Iterable[Path]) -> CollateralFor:
     by_platform = {known.fmspc: known for known in map(_collateral, files)}
 
     def find(quote: TdQuote) -> Collateral | str:
         why = f"no collateral file is about this platform (FMSPC {quote.fmspc.hex().upper()})"
         return by_platform.get(quote.fmspc, why)
 
-    return find, ()
+    return find
 
 
 def _collateral(file: Path) -> Collateral:
@@ -132,21 +135,28 @@ def _collateral(file: Path) -> Collateral:
 
 async def _from_services(
     bundle: Bundle, pccs_url: str, trust: Trust, clock: Callable[[], float]
-) -> _Outside:
+) -> tuple[dict[bytes, Collateral | str], Sequence[NrasWord]]:
+    """Ask about the quotes in a bundle; return collateral by quote, and NVIDIA's word."""
     async with open_http(tls=trust.tls) as http:
-        source = CollateralSource(http, pccs_url.rstrip("/"), cache=_cache(), clock=clock)
-        own = await _own_collateral(source, bundle.quote)
+        source = CollateralSource(http, pccs_url.rstrip("/"), clock=clock)
+        found = {bundle.quote: await _own_collateral(source, bundle.quote)}
         if bundle.model is None:
-            return (lambda _: own), ()
+            return found, ()
         try:
             model = await look_up(bundle.model, http, source, nras_url=trust.nras_url)
         except EvidenceUnavailable:
-            return (lambda _: own), ()  # no report, so nothing to ask about
+            return found, ()  # no report, so nothing to ask about
+        return {**model.collateral, **found}, model.nras
 
-    def find(quote: TdQuote) -> Collateral | str:
-        return own if quote.raw == bundle.quote else model.collateral_for(quote)
 
-    return find, model.nras
+def _keep(folder: Path, found: Iterable[Collateral | str]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in found:
+            if isinstance(one, Collateral):
+                (folder / f"{one.fmspc.hex()}.json").write_text(one.text)
+    except OSError as error:
+        raise SettingsError(f"--keep-collateral: {error.filename}: {error.strerror}") from None
 
 
 async def _own_collateral(source: CollateralSource, quote: bytes) -> Collateral | str:
@@ -158,24 +168,13 @@ async def _own_collateral(source: CollateralSource, quote: bytes) -> Collateral 
         return str(error)
 
 
-def _cache() -> Path | None:
-    """Return the folder for fetched collateral (XDG Base Directory); None without a home."""
-    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if chosen.is_absolute():
-        return chosen / "signal-tee-bot"
-    try:
-        return Path.home() / ".cache" / "signal-tee-bot"
-    except RuntimeError:
-        return None
-
-
 def _as_text(report: BundleReport, request: Namespace) -> str:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
     result = conclusion(report)
     wrapped = textwrap.fill(result, width) if width is not None else result
     parts = [table(report, width=width, colours=terminal), LEGEND, wrapped]
-    half = report.facts["safety_number_half"]
+    half = report.facts.get("safety_number_half")
     if report.passed and request.safety_number is None and half is not None:
         parts.append(how_to_compare(half))
     return "\n\n".join(parts)

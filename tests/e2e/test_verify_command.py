@@ -51,9 +51,8 @@ ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path) -> Path:
     """A laptop's folder with everything that a good verification needs."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "bundle.json").write_bytes(BUNDLE.to_json())
     (tmp_path / "release.json").write_text(json.dumps(soft_release(AGENT)))
     (tmp_path / "collateral.json").write_text(PLATFORM.collateral)
@@ -67,6 +66,7 @@ def request(folder: Path, **changes: Any) -> Namespace:
         safety_number=SAFETY_NUMBER,
         release=folder / "release.json",
         collateral=[folder / "collateral.json"],
+        keep_collateral=None,
         pccs=NOBODY,
         json=False,
     )
@@ -91,12 +91,8 @@ def verdicts(table: str) -> dict[str, str]:
 async def run(
     *arguments: str | Path, folder: Path, environment: Mapping[str, str] | None = None
 ) -> tuple[str, str, int | None]:
-    """Run the command with a cache of its own."""
     program = Path(sys.executable).with_name("signal-tee-bot")
-    cache = {"XDG_CACHE_HOME": str(folder / "cache")}
-    return await run_process(
-        program, "verify", *arguments, folder=folder, environment=cache | dict(environment or {})
-    )
+    return await run_process(program, "verify", *arguments, folder=folder, environment=environment)
 
 
 # What a good bundle comes to
@@ -182,12 +178,14 @@ async def test_what_strangers_wrote_cannot_draw_on_the_terminal(
 # Collateral
 
 
-async def test_collateral_is_fetched_once_and_then_kept_while_it_is_valid(folder: Path) -> None:
+async def test_kept_collateral_serves_without_the_service_while_it_is_valid(folder: Path) -> None:
+    kept = folder / "kept"
     async with pccs(PLATFORM.collateral) as service:
-        online = request(folder, collateral=(), pccs=service.url("/"))
+        online = request(folder, collateral=(), pccs=service.url("/"), keep_collateral=kept)
         assert await verified(online)
-    assert await verified(request(folder, collateral=()))
-    assert not await verified(request(folder, collateral=()), clock=lambda: CLOCK + 30 * DAY)
+    offline = request(folder, collateral=list(kept.iterdir()))
+    assert await verified(offline)
+    assert not await verified(offline, clock=lambda: CLOCK + 30 * DAY)
 
 
 async def test_a_service_without_an_answer_proves_nothing_and_is_named(

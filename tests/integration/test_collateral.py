@@ -1,11 +1,9 @@
 """Collateral from a PCCS: bounded, kept, refreshed, and never beyond its expiry."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -63,18 +61,11 @@ class Service:
 
 
 @asynccontextmanager
-async def service(
-    machine: SoftTdx = SOFT, *, cache: Path | None = None, der: bool = False
-) -> AsyncIterator[Service]:
+async def service(machine: SoftTdx = SOFT, *, der: bool = False) -> AsyncIterator[Service]:
     async with pccs(machine.collateral, der=der) as server, open_http() as http:
-        source = CollateralSource(http, server.url(""), cache=cache, clock=lambda: running.now)
+        source = CollateralSource(http, server.url(""), clock=lambda: running.now)
         running = Service(server, source)
         yield running
-
-
-def only_file(directory: Path) -> Path:
-    (file,) = directory.iterdir()
-    return file
 
 
 @pytest.mark.parametrize("der", [False, True], ids=["hex", "der"])
@@ -243,70 +234,6 @@ async def test_nobody_listening_is_unavailable() -> None:
         source = CollateralSource(http, running.server.url(""))
         with pytest.raises(EvidenceUnavailable):
             await source.get(quote)
-
-
-async def test_after_a_restart_the_disk_answers_without_the_service(tmp_path: Path) -> None:
-    cache = tmp_path / "collateral"
-    async with service(cache=cache) as running:
-        fetched = await running.source.get(quote_of(SOFT))
-    file = only_file(cache)
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert SOFT.fmspc.hex() not in file.name.lower()
-    async with service(cache=cache) as restarted:
-        restarted.answer_everything(answer(b"", status=503))
-        assert await restarted.source.get(quote_of(SOFT)) == fetched
-        assert restarted.asked == []
-
-
-async def test_an_old_file_is_refreshed_and_replaced(tmp_path: Path) -> None:
-    async with service(cache=tmp_path) as running:
-        await running.source.get(quote_of(SOFT))
-    async with service(cache=tmp_path) as restarted:
-        restarted.now += REFRESH_SECONDS
-        await restarted.source.get(quote_of(SOFT))
-        assert len(restarted.asked) == 4
-    async with service(cache=tmp_path) as again:
-        again.now += 2 * REFRESH_SECONDS - 1
-        await again.source.get(quote_of(SOFT))
-        assert again.asked == []
-
-
-async def test_a_file_of_tomorrow_is_not_believed_to_be_new(tmp_path: Path) -> None:
-    async with service(cache=tmp_path) as running:
-        await running.source.get(quote_of(SOFT))
-    os.utime(only_file(tmp_path), (NOON + 1, NOON + 1))
-    async with service(cache=tmp_path) as restarted:
-        await restarted.source.get(quote_of(SOFT))
-        assert len(restarted.asked) == 4
-
-
-GARBAGE: Final = {
-    "nothing": b"",
-    "no JSON": b"\x00\xff garbage",
-    "half of it": SOFT.collateral[:4000].encode(),
-    "too much": b" " * 3_000_000,
-    "another platform's": SoftTdx(now=NOON, fmspc=bytes(6)).collateral.encode(),
-    "an expired one": SoftTdx(now=NOON - EXPIRES_AFTER).collateral.encode(),
-}
-
-
-@pytest.mark.parametrize("name", GARBAGE)
-async def test_garbage_on_disk_is_as_good_as_nothing(tmp_path: Path, name: str) -> None:
-    async with service(cache=tmp_path) as running:
-        fetched = await running.source.get(quote_of(SOFT))
-    file = only_file(tmp_path)
-    file.write_bytes(GARBAGE[name])
-    os.utime(file, (NOON, NOON))
-    async with service(cache=tmp_path) as restarted:
-        assert await restarted.source.get(quote_of(SOFT)) == fetched
-        assert len(restarted.asked) == 4
-
-
-async def test_a_directory_that_cannot_be_written_costs_the_cache_alone(tmp_path: Path) -> None:
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("")
-    async with service(cache=in_the_way / "cache") as running:
-        assert (await running.source.get(quote_of(SOFT))).fmspc == SOFT.fmspc
 
 
 async def test_memory_holds_a_bounded_number_of_platforms() -> None:

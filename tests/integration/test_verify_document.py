@@ -78,6 +78,9 @@ def request(arguments: list[str], folder: Path, pccs_url: str) -> Namespace:
         safety_number=options.get("--safety-number"),
         release=folder / options["--release"] if "--release" in options else None,
         collateral=[folder / options["--collateral"]] if "--collateral" in options else [],
+        keep_collateral=Path(options["--keep-collateral"])
+        if "--keep-collateral" in options
+        else None,
         pccs=pccs_url,
         json="--json" in arguments,
     )
@@ -107,8 +110,7 @@ class Laptop:
 
 
 @pytest.fixture
-def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laptop:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def laptop(tmp_path: Path) -> Laptop:
     return Laptop(tmp_path)
 
 
@@ -131,9 +133,9 @@ async def test_the_table_looks_as_the_document_shows_it(
     assert [line for line in printed if line in shown.splitlines()] == shown.splitlines()
 
 
-async def test_what_was_fetched_once_is_the_file_to_carry_away(laptop: Laptop) -> None:
-    assert await laptop.run(commands()[0])
-    [kept] = (laptop.folder / "cache" / PROGRAM).iterdir()
+async def test_kept_collateral_is_the_file_to_carry_away(laptop: Laptop) -> None:
+    assert await laptop.run([*commands()[0], "--keep-collateral", str(laptop.folder / "kept")])
+    [kept] = (laptop.folder / "kept").iterdir()
     kept.replace(laptop.folder / "collateral.json")
     [offline] = [one for one in commands() if "--collateral" in one and "--json" not in one]
     assert await laptop.run(offline)
@@ -201,8 +203,7 @@ async def test_what_is_no_proof_and_what_is_not_there_have_their_exit_codes(
 
 async def run(*arguments: str, folder: Path) -> tuple[str, str, int | None]:
     program = Path(sys.executable).with_name(PROGRAM)
-    cache = {"XDG_CACHE_HOME": str(folder / "cache")}
-    return await run_process(program, *arguments, folder=folder, environment=cache)
+    return await run_process(program, *arguments, folder=folder)
 
 
 # A release

@@ -95,7 +95,7 @@ QUOTE: Final = quote_with(replay(parse_event_log(booted())))
 
 
 def verified(log: str | Log, quote: TdQuote = QUOTE) -> tuple[str, str, BootClaims | None]:
-    (rtmrs, boot_events), claims = log_checks(quote, parse_event_log(log))
+    (rtmrs, boot_events), claims = log_checks(quote, log)
     return rtmrs.verdict.value, boot_events.verdict.value, claims
 
 
@@ -160,7 +160,7 @@ def test_a_local_key_provider_needs_no_image_hash_and_events_may_follow_the_boot
 def test_a_log_of_another_machine_is_named_register_by_register() -> None:
     td = recorded_getquote("quote-report")
     quote = parse_quote(recorded_simulator_quote())
-    (rtmrs, boot_events), claims = log_checks(quote, parse_event_log(td.event_log))
+    (rtmrs, boot_events), claims = log_checks(quote, td.event_log)
     assert rtmrs.verdict is Verdict.FAILED
     assert rtmrs.message.endswith("RTMR0, RTMR1, RTMR2, RTMR3 differ")
     assert (boot_events.verdict, boot_events.asked, claims) == (Verdict.NOT_CHECKED, True, None)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.attestation.checks import Verdict
+from bot.attestation.errors import MalformedEvidence
 from bot.attestation.quote import Collateral
 from bot.attestation.tdx_guest import TdEvidence, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
@@ -137,8 +138,6 @@ ATTACKS: Final[dict[str, tuple[Attack, str]]] = {
     "a feature that nobody knows": (on(PLATFORM, xfam=XFAM | 1 << 63), "attributes"),
     "an owner": (on(PLATFORM, mr_owner=bytes(47) + b"\1"), "attributes"),
     "an owner's configuration": (on(PLATFORM, mr_owner_config=b"\1" * 48), "attributes"),
-    "no quote": (quoted(lambda quote: b""), "quote"),
-    "half a quote": (quoted(lambda quote: quote[:2000]), "quote"),
     "changed report data": (
         quoted(lambda quote: quote[:568] + b"\1" * 64 + quote[632:]),
         "quote",
@@ -221,18 +220,9 @@ def test_an_attack_is_refused_by_its_check_and_by_no_other(name: str) -> None:
     assert [check.name for check in findings.report] == list(CHECKS)
     refusals = [c.name for c in findings.report if c.verdict is Verdict.FAILED]
     assert refusals == [by]
-
-
-@pytest.mark.parametrize("name", ATTACKS)
-def test_nothing_asked_for_is_left_out_quietly(name: str) -> None:
-    for check in ATTACKS[name][0].findings().report:
+    for check in findings.report:
         assert check.verdict is not Verdict.NOT_CHECKED or check.asked
         assert check.message
-
-
-@pytest.mark.parametrize("name", ATTACKS)
-def test_a_compose_hash_is_found_only_where_all_places_agree(name: str) -> None:
-    findings = ATTACKS[name][0].findings()
     agreed = findings.report["compose"].verdict is Verdict.PROVEN
     assert (findings.compose_hash is not None) is agreed
     assert findings.compose_hash in {
@@ -242,6 +232,12 @@ def test_a_compose_hash_is_found_only_where_all_places_agree(name: str) -> None:
     }
 
 
+@pytest.mark.parametrize("quote", [b"", GOOD.quote[:2000]])
+def test_half_a_quote_is_malformed(quote: bytes) -> None:
+    with pytest.raises(MalformedEvidence):
+        Attack(replace(GOOD, quote=quote)).findings()
+
+
 @pytest.mark.parametrize("attributes", [0, SEPT_VE_DISABLE | 1 << 29])
 def test_a_machine_that_intel_s_verifier_refuses_as_well_is_named_by_its_attributes(
     attributes: int,
@@ -249,14 +245,6 @@ def test_a_machine_that_intel_s_verifier_refuses_as_well_is_named_by_its_attribu
     report = on(PLATFORM, td_attributes=attributes).findings().report
     assert report["quote"].verdict is Verdict.FAILED
     assert report["attributes"].verdict is Verdict.FAILED
-
-
-def test_a_failed_start_names_what_is_unusual() -> None:
-    odd = on(PLATFORM, td_attributes=SEPT_VE_DISABLE | 1 << 30 | 1 << 63, xfam=XFAM | 1 << 15)
-    assert odd.findings().report["attributes"].message == (
-        "the machine was started in an unusual way: with PKS, with PERFMON, with processor"
-        " feature 15"
-    )
 
 
 def test_a_machine_with_fewer_processor_features_is_a_usual_one() -> None:
@@ -308,7 +296,10 @@ def test_recorded_machines_whose_application_was_not_kept_fail_on_that_alone(nam
 
 
 def passes(evidence: TdEvidence) -> bool:
-    return Attack(evidence).findings().report.passed
+    try:
+        return Attack(evidence).findings().report.passed
+    except MalformedEvidence:
+        return False
 
 
 @settings(max_examples=200, deadline=None)
@@ -328,9 +319,7 @@ def test_no_character_of_the_application_can_be_changed(at: int, character: str)
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=800), st.text(max_size=200), st.text(max_size=200))
-def test_whatever_it_is_shown_it_answers_with_a_report(
-    tail: bytes, event_log: str, app_compose: str
-) -> None:
+def test_garbage_never_passes(tail: bytes, event_log: str, app_compose: str) -> None:
     for quote in (tail, GOOD.quote[:600] + tail, GOOD.quote[: -len(tail) or None] + tail):
         evidence = TdEvidence(quote, event_log, app_compose)
         assert not passes(evidence)

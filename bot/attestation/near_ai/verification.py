@@ -17,7 +17,7 @@ other hash there, such as the compose manager's, could pass for a key.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hmac import compare_digest
@@ -52,7 +52,6 @@ from bot.attestation.near_ai.nvidia import (
 )
 from bot.attestation.near_ai.pins import ModelPins, Part, pin_checks
 from bot.attestation.near_ai.report import (
-    ComposeManager,
     Machine,
     ModelEvidence,
     ModelMachine,
@@ -202,25 +201,28 @@ class _Verification:
     machines: list[tuple[Part, TdFindings]] = field(default_factory=list)
 
     def gateway(self, machine: Machine) -> None:
-        td = self._td(machine.intel_quote, machine.event_log, machine)
-        self.machines.append(("gateway", td))
-        keys = self._key_checks(machine, td.quote, address_is_enough=True)
-        self._add("gateway", td, *keys, *pin_checks("gateway", td, self.pins))
+        td = self._td("gateway", machine, machine.intel_quote, machine.event_log)
+        if td is not None:
+            self.machines.append(("gateway", td))
+            keys = _key_checks(machine, td.quote, self.evidence.nonce)
+            self._add("gateway", td, *keys, *pin_checks("gateway", td, self.pins))
 
     def model(self, machine: ModelMachine, number: int, nras: NrasWord) -> None:
         suffix = "" if number == 1 else f"_{number}"
-        td = self._td(machine.intel_quote, machine.event_log, machine)
+        td = self._td(f"model{suffix}", machine, machine.intel_quote, machine.event_log)
+        if td is None:
+            return
         self.machines.append(("model", td))
         self._add(
             f"model{suffix}",
             td,
-            *self._key_checks(machine, td.quote, address_is_enough=False),
+            *_key_checks(machine, td.quote, self.evidence.nonce),
             self._name_check(machine.model_name),
             *self._gpu_checks(machine.nvidia_payload, nras),
             *pin_checks("model", td, self.pins),
             not_checked("weights", "no measurement covers the weights of the model"),
         )
-        self._add_manager(f"compose_manager{suffix}", machine, td)
+        self._manager(f"compose_manager{suffix}", machine, td.quote)
 
     def findings(self) -> ModelFindings:
         report, checks = self.report, Report(self.checks)
@@ -238,9 +240,16 @@ class _Verification:
             machines=tuple(self.machines),
         )
 
-    def _td(self, quote: bytes, event_log: str | list[Any], machine: Machine) -> TdFindings:
+    def _td(
+        self, part: str, machine: Machine, quote: bytes, event_log: str | list[Any]
+    ) -> TdFindings | None:
+        """Verify a quote; record a failed check and return None if it cannot be read."""
         evidence = TdEvidence(quote, event_log, machine.info.tcb_info.app_compose)
-        found = verify_td(evidence, self.collateral, now=self.now, trust=self.trust)
+        try:
+            found = verify_td(evidence, self.collateral, now=self.now, trust=self.trust)
+        except MalformedEvidence as error:
+            self.checks.append(failed(f"{part}.quote", str(error)))
+            return None
         if found.expires_at is not None:
             self.ends.append(found.expires_at)
         return found
@@ -251,15 +260,6 @@ class _Verification:
         if self.pins is None:
             of_td = [_by_an_unknown_system(check) for check in of_td]
         self.checks.extend(Report(as_good_as(td.report["quote"], (*of_td, *checks))).under(part))
-
-    def _key_checks(
-        self, machine: Machine, quote: TdQuote | None, *, address_is_enough: bool
-    ) -> tuple[Check, ...]:
-        return (
-            _nonce_check(quote, machine.request_nonce, self.evidence.nonce),
-            _report_data_check(quote, machine),
-            _signing_key_check(machine, address_is_enough=address_is_enough),
-        )
 
     def _name_check(self, name: str | None) -> Check:
         if name is None and self.report.gateway is None:
@@ -307,19 +307,31 @@ class _Verification:
             asked=self.firmware.required,
         )
 
-    def _add_manager(self, part: str, machine: ModelMachine, model: TdFindings) -> None:
+    def _manager(self, part: str, machine: ModelMachine, model: TdQuote) -> None:
         manager = machine.compose_manager_attestation
         if manager is None:
             why = "the report does not say what was started after the machine's boot"
-            self.checks.extend(Report([failed("quote", why)]).under(part))
+            self.checks.append(failed(f"{part}.quote", why))
             return
-        td = self._td(manager.quote, manager.event_log, machine)
+        td = self._td(part, machine, manager.quote, manager.event_log)
+        if td is None:
+            return
         self._add(
             part,
             td,
             _nonce_check(td.quote, manager.nonce, self.evidence.nonce),
-            _same_machine_check(td.quote, model.quote),
-            _actions_check(td.quote, manager),
+            proven_if(
+                _identity(td.quote) == _identity(model),
+                "machine",
+                "this quote is of the very machine that runs the model",
+                "this quote is of another machine than the model's",
+            ),
+            proven_if(
+                compare_digest(td.quote.report_data[:32], _hash_of(manager.actions)),
+                "actions",
+                "the quote vouches for the whole log of actions",
+                "the quote vouches for another log of actions",
+            ),
             claimed("started", "only that log says which images run the model"),
             leaving_out="images",  # one compose file starts the model's machine and its manager
         )
@@ -350,59 +362,40 @@ def ethereum_address(public_key: bytes) -> bytes:
     return keccak256(public_key)[-ADDRESS_BYTES:]
 
 
-def _quote_check(
-    name: str, quote: TdQuote | None, holds: Callable[[TdQuote], bool], *, good: str, bad: str
-) -> Check:
-    if quote is None:
-        return not_checked(name, "the quote cannot be read", asked=True)
-    return proven_if(holds(quote), name, good, bad)
+def _key_checks(machine: Machine, quote: TdQuote, nonce: bytes) -> tuple[Check, ...]:
+    tls_key = machine.tls_cert_fingerprint
+    keys = hashlib.sha256(machine.signing_address + (tls_key or b"")).digest()
+    return (
+        _nonce_check(quote, machine.request_nonce, nonce),
+        proven_if(
+            tls_key is not None and compare_digest(quote.report_data[:32], keys),
+            "report_data",
+            "the quote vouches for the keys that the report names",
+            "the quote vouches for other keys than the report names, or for no TLS key",
+        ),
+        proven_if(
+            _key_fits(machine),
+            "signing_key",
+            f"the {machine.signing_algo} signing key belongs to the address in the quote",
+            "the report's signing key does not belong to the address in the quote",
+        ),
+    )
 
 
-def _nonce_check(quote: TdQuote | None, stated: bytes, nonce: bytes) -> Check:
-    return _quote_check(
+def _nonce_check(quote: TdQuote, stated: bytes, nonce: bytes) -> Check:
+    return proven_if(
+        compare_digest(quote.report_data[32:], nonce) and compare_digest(stated, nonce),
         "nonce",
-        quote,
-        lambda q: compare_digest(q.report_data[32:], nonce) and compare_digest(stated, nonce),
-        good="the quote was made for this request",
-        bad="the quote was made for another request",
+        "the quote was made for this request",
+        "the quote was made for another request",
     )
 
 
-def _report_data_check(quote: TdQuote | None, machine: Machine) -> Check:
-    if quote is not None and machine.tls_cert_fingerprint is None:
-        return failed("report_data", "the report names no TLS key for the quote to vouch for")
-    keys = hashlib.sha256(machine.signing_address + (machine.tls_cert_fingerprint or b"")).digest()
-    return _quote_check(
-        "report_data",
-        quote,
-        lambda q: compare_digest(q.report_data[:32], keys),
-        good="the quote vouches for the keys that the report names",
-        bad="the quote vouches for other keys than the report names",
-    )
-
-
-def _actions_check(quote: TdQuote | None, manager: ComposeManager) -> Check:
+def _hash_of(actions: object) -> bytes:
     try:
-        actions = hashlib.sha256(canonical_json(manager.actions).encode()).digest()
+        return hashlib.sha256(canonical_json(actions).encode()).digest()
     except (RecursionError, UnicodeEncodeError):
-        actions = b""  # no machine can have hashed these
-    return _quote_check(
-        "actions",
-        quote,
-        lambda q: compare_digest(q.report_data[:32], actions),
-        good="the quote vouches for the whole log of actions",
-        bad="the quote vouches for another log of actions",
-    )
-
-
-def _same_machine_check(quote: TdQuote | None, other: TdQuote | None) -> Check:
-    return _quote_check(
-        "machine",
-        quote if other is not None else None,
-        lambda q: other is not None and _identity(q) == _identity(other),
-        good="this quote is of the very machine that runs the model",
-        bad="this quote is of another machine than the model's",
-    )
+        return b""  # no machine can have hashed these
 
 
 def _identity(quote: TdQuote) -> tuple[object, ...]:
@@ -418,21 +411,14 @@ def _public_key_of(machine: Machine) -> bytes | None:
     return machine.signing_public_key
 
 
-def _signing_key_check(machine: Machine, *, address_is_enough: bool) -> Check:
-    """Check a signing key; the gateway's report may leave out an ecdsa key."""
+def _key_fits(machine: Machine) -> bool:
+    """Whether address and public key fit; the gateway's report may leave out an ecdsa key."""
     key, address = _public_key_of(machine), machine.signing_address
     if key is None:
-        fits = address_is_enough and len(address) == ADDRESS_BYTES
-    elif machine.signing_algo == "ed25519":
-        fits = len(key) == 32 and compare_digest(key, address)
-    else:
-        fits = len(key) == 64 and compare_digest(ethereum_address(key), address)
-    return proven_if(
-        fits,
-        "signing_key",
-        f"the {machine.signing_algo} signing key belongs to the address in the quote",
-        "the report's signing key does not belong to the address in the quote",
-    )
+        return not isinstance(machine, ModelMachine) and len(address) == ADDRESS_BYTES
+    if machine.signing_algo == "ed25519":
+        return len(key) == 32 and compare_digest(key, address)
+    return len(key) == 64 and compare_digest(ethereum_address(key), address)
 
 
 def _tls_key_check(report: ModelReport, peer_key_sha256: bytes | None) -> Check:
