@@ -19,8 +19,7 @@ from bot.llm.transcription import Transcriber
 from conversation_store.store import ConversationStore
 
 if TYPE_CHECKING:
-    from bot.attestation.near_ai.endpoint import AttestedEndpoint
-    from bot.attestation.near_ai.model import AttestedModel
+    from bot.attestation.near_ai.model import AttestedEndpoint, AttestedModel
     from bot.attestation.near_ai.signatures import AnswerSignatures
 
 OPERATORS_PATIENCE: Final = RetryPolicy(bound_seconds=15.0, silent_seconds=3.0)
@@ -159,7 +158,7 @@ async def open_endpoint(
         attested: AttestedEndpoint | None = None
         if settings.model_has_to_prove:
             # Imported here: a bot that asks for no proof saves 13 MB of cryptography.
-            from bot.attestation.near_ai.endpoint import open_attested  # noqa: PLC0415
+            from bot.attestation.near_ai.model import open_attested  # noqa: PLC0415
 
             attested = await stack.enter_async_context(open_attested(settings, trust, clock))
         transport = await stack.enter_async_context(

@@ -153,18 +153,7 @@ class DstackAgent:
 # The store's key
 
 STORE_KEY_PATH: Final = "signal-bot/db/v1"
-LOST: Final[Mapping[str, str]] = {
-    "none": "this machine's keys are gone at its next boot, and with them every conversation",
-    "local": "this machine's keys change with the next upgrade and with the hardware, and every"
-    " conversation is lost then",
-    "tpm": "this machine's keys end with this instance, and every conversation is lost when it"
-    " is replaced",
-}
-"""Fate of the conversations by key provider; only `kms` keeps its keys."""
-LOST_PERHAPS: Final = (
-    "this machine does not say where its keys come from, so every conversation may be lost at the"
-    " next boot"
-)
+MAX_NAME_CHARS: Final = 32
 
 
 class _KeyProviderInfo(BaseModel):
@@ -199,10 +188,10 @@ def _require_key_service(key_provider_info: str) -> None:
     try:
         name = _KeyProviderInfo.model_validate_json(key_provider_info).name
     except ValidationError:
-        name = ""
-    kind = "local" if name.startswith("local") else name  # dstack adds the hardware: local-sgx
-    if kind != "kms":
+        name = "unknown"
+    if name != "kms":
         raise SettingsError(
-            f"STORE__KEY_SOURCE: dstack would not keep the key: {LOST.get(kind, LOST_PERHAPS)}."
-            " Run it with a key provider of the kind kms, or set STORE__KEY_MAY_BE_LOST=true."
+            "STORE__KEY_SOURCE: dstack would not keep the key, and every conversation could be lost"
+            f" at a restart or an upgrade: its key provider is {name[:MAX_NAME_CHARS]!a}. Run it"
+            " with a key provider of the kind kms, or set STORE__KEY_MAY_BE_LOST=true."
         )

@@ -47,10 +47,12 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HttpService:
-    """Asks services over its own connections. Made by `open_http`."""
+    """Asks services, each request over a new connection. Made by `open_http`.
 
-    pooled: aiohttp.ClientSession
-    unpooled: aiohttp.ClientSession
+    The machine behind a name, and its TLS key, may change between two requests.
+    """
+
+    session: aiohttp.ClientSession
 
     async def ask(
         self,
@@ -61,21 +63,17 @@ class HttpService:
         max_bytes: int,
         api_key: str | None = None,
         json: object = None,
-        own_connection: bool = False,
     ) -> HttpAnswer:
         """Send one request and return its answer, of any status.
 
         Args:
             seconds: from the connection to the last byte.
-            own_connection: open a new connection; the machine behind a name, and its TLS key, may
-                have changed since another request.
         """
-        session = self.unpooled if own_connection else self.pooled
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             async with (
                 asyncio.timeout(seconds),
-                session.request(
+                self.session.request(
                     method,
                     URL(url, encoded=True),
                     headers=headers,
@@ -105,20 +103,13 @@ async def open_http(
         tls: context with trusted certificates; None: the usual certificate authorities.
         socket: Unix socket for every request, for any host in its address.
     """
-    async with _session(tls, socket, True) as pooled, _session(tls, socket, False) as unpooled:
-        yield HttpService(pooled, unpooled)
-
-
-def _session(
-    tls: ssl.SSLContext | None, socket: Path | None, keep_open: bool
-) -> aiohttp.ClientSession:
     connector: aiohttp.BaseConnector
     if socket is not None:
-        connector = aiohttp.UnixConnector(str(socket), force_close=not keep_open)
+        connector = aiohttp.UnixConnector(str(socket), force_close=True)
     else:
         tls = tls if tls is not None else new_tls_context()
-        connector = aiohttp.TCPConnector(ssl=tls, limit=MAX_CONNECTIONS, force_close=not keep_open)
-    return new_session(
+        connector = aiohttp.TCPConnector(ssl=tls, limit=MAX_CONNECTIONS, force_close=True)
+    async with new_session(
         aiohttp.ClientTimeout(total=None),
         connector=connector,
         response_class=_Response,
@@ -126,7 +117,8 @@ def _session(
         auto_decompress=False,
         max_line_size=MAX_HEADER_BYTES,
         max_field_size=MAX_HEADER_BYTES,
-    )
+    ) as session:
+        yield HttpService(session)
 
 
 class _Response(aiohttp.ClientResponse):

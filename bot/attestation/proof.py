@@ -17,7 +17,15 @@ from pydantic import ValidationError
 
 from bot import __version__, built_from
 from bot.attestation.app_compose import configuration_problems, read_app_compose
-from bot.attestation.bundle import MAX_BUNDLE_BYTES, Bundle
+from bot.attestation.bundle import (
+    ISSUED_AT_FORMAT,
+    MAX_BUNDLE_BYTES,
+    Bundle,
+    Code,
+    ModelSeal,
+    Statement,
+    report_data,
+)
 from bot.attestation.checks import Report, Verdict
 from bot.attestation.collateral import CollateralSource
 from bot.attestation.dstack import REPORT_DATA_BYTES, AgentQuote, DstackAgent
@@ -32,13 +40,6 @@ from bot.attestation.quote import (
     low_s,
     parse_quote,
     quote_checks,
-)
-from bot.attestation.statement import (
-    ISSUED_AT_FORMAT,
-    Code,
-    ModelSeal,
-    Statement,
-    report_data,
 )
 from bot.attestation.strict_json import canonical_json
 from bot.attestation.tdx_guest import td_settings_checks

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from bot.attestation.bundle import Statement
 from bot.attestation.checks import Check, Report, Verdict, is_closed, is_closed_if_published
-from bot.attestation.statement import Statement
 from bot.signal.account import half, spaced
 
 if TYPE_CHECKING:

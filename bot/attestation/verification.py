@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from hmac import compare_digest
 from typing import Final
 
-from bot.attestation.bundle import Bundle
+from bot.attestation.bundle import Bundle, ModelSeal, Statement, challenge_hash, statement_hash
 from bot.attestation.checks import (
     Check,
     Report,
@@ -32,7 +32,6 @@ from bot.attestation.near_ai.pins import ModelPins, pins_sha256
 from bot.attestation.near_ai.verification import FirmwareRule, verify_model
 from bot.attestation.quote import TdQuote, low_s
 from bot.attestation.release import Release, environment_check, release_checks
-from bot.attestation.statement import ModelSeal, Statement, challenge_hash, statement_hash
 from bot.attestation.strict_json import decode
 from bot.attestation.tdx_guest import CollateralFor, TdEvidence, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust

@@ -17,7 +17,7 @@ from typing import Final
 from bot.attestation.errors import EvidenceUnavailable
 from bot.attestation.event_log import KEY_SERVICE, BootClaims
 from bot.attestation.http import open_http
-from bot.attestation.near_ai.endpoint import evidence_client
+from bot.attestation.near_ai.model import evidence_client
 from bot.attestation.near_ai.pins import (
     KNOWN,
     Application,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bot.attestation.bundle import MAX_BUNDLE_BYTES, Bundle
+from bot.attestation.bundle import MAX_BUNDLE_BYTES, MAX_CHALLENGE_BYTES, Bundle
 from bot.attestation.collateral import CollateralSource
 from bot.attestation.errors import EvidenceUnavailable, MalformedEvidence
 from bot.attestation.http import open_http
@@ -24,7 +24,6 @@ from bot.attestation.near_ai.nvidia import NrasWord
 from bot.attestation.quote import MAX_COLLATERAL_CHARS, Collateral, TdQuote, parse_quote
 from bot.attestation.release import MAX_RELEASE_BYTES, Release
 from bot.attestation.report import LEGEND, conclusion, how_to_compare, table
-from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.attestation.strict_json import decode
 from bot.attestation.tdx_guest import CollateralFor
 from bot.attestation.trust import REAL, Trust

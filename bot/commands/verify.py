@@ -7,9 +7,9 @@ from typing import Final
 
 import structlog
 
+from bot.attestation.bundle import MAX_CHALLENGE_BYTES
 from bot.attestation.errors import AttestationError
 from bot.attestation.report import FILE_NAME, chat_report
-from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.commands.base import CommandContext, Prover, Reply, command
 from bot.errors import SignalError
 from conversation_store.models import Attachment, ExchangeState, StoredExchange

@@ -13,11 +13,10 @@ import json
 from dataclasses import replace
 from typing import Any, Final
 
-from bot.attestation.bundle import Bundle
+from bot.attestation.bundle import Bundle, Code, ModelSeal, Statement, report_data
 from bot.attestation.near_ai.pins import pins_sha256
 from bot.attestation.near_ai.report import ModelEvidence
 from bot.attestation.quote import low_s
-from bot.attestation.statement import Code, ModelSeal, Statement, report_data
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from structlog.testing import capture_logs
 
+from bot.attestation.bundle import ModelPolicy
 from bot.attestation.collateral import CollateralSource
 from bot.attestation.errors import ModelNotVerified
 from bot.attestation.http import open_http
@@ -26,7 +27,6 @@ from bot.attestation.near_ai.model import (
 )
 from bot.attestation.near_ai.signatures import AnswerSignatures
 from bot.attestation.pinning import KeyNotAttested, pin
-from bot.attestation.statement import ModelPolicy
 from bot.backoff import Backoff
 from bot.llm.api import Endpoint
 from bot.llm.client import LlmClient, RetryPolicy

@@ -23,9 +23,8 @@ async def passes(count: int) -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("own_connection", [False, True])
 async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_connection_behind(
-    own_connection: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     left_behind: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", left_behind.append)
@@ -44,7 +43,6 @@ async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_connection_be
                     f"{server.base_url}/models",
                     seconds=5.0,
                     max_bytes=10_000,
-                    own_connection=own_connection,
                 )
                 asking = tasks.create_task(_ignoring_trouble(question))
                 await passes(count)

@@ -12,13 +12,12 @@ import pytest
 from aiohttp import web
 
 from bot import __version__, built_from
-from bot.attestation.bundle import Bundle
+from bot.attestation.bundle import Bundle, Statement, report_data
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import AgentError, MalformedEvidence
 from bot.attestation.near_ai.report import MAX_REPORT_BYTES, ModelEvidence
 from bot.attestation.proof import policy_of
 from bot.attestation.quote import Collateral, TdQuote, low_s
-from bot.attestation.statement import Statement, report_data
 from bot.attestation.trust import REAL
 from bot.errors import SignalUnavailable
 from tests.fakes.dstack_agent import COMPOSE, silent

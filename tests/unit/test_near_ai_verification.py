@@ -764,9 +764,8 @@ def test_nvidias_last_word_counts_for_the_same_gpus_alone_and_for_its_time_alone
     assert vouched.expires_at == until
     assert vouched.vouched == ()  # nothing new was said, so it counts no longer than before
     assert "vouched for these very GPUs" in vouched.report["model.gpu_firmware"].message
-    fewer = replace(devices, chains=frozenset(list(devices.chains)[1:]))
+    fewer = frozenset(list(devices)[1:])
     assert failures(silent(fewer)) == {"model.gpu_firmware"}
-    assert failures(silent(replace(devices, architecture="BLACKWELL"))) == {"model.gpu_firmware"}
     until = capture.now
     assert failures(silent(devices)) == {"model.gpu_firmware"}
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.attestation.errors import MalformedEvidence
-from bot.attestation.statement import (
+from bot.attestation.bundle import (
     MAX_STATEMENT_BYTES,
     Code,
     ModelSeal,
@@ -19,6 +18,7 @@ from bot.attestation.statement import (
     report_data,
     statement_hash,
 )
+from bot.attestation.errors import MalformedEvidence
 
 STATEMENT = Statement(
     aci="9d0652a3-dcc3-4d11-975f-74d61598733f",

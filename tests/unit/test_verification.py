@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.attestation.bundle import Bundle
+from bot.attestation.bundle import Bundle, ModelSeal
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.event_log import parse_event_log
@@ -17,7 +17,6 @@ from bot.attestation.near_ai.pins import pins_sha256
 from bot.attestation.near_ai.report import ModelEvidence
 from bot.attestation.quote import Collateral
 from bot.attestation.release import Release
-from bot.attestation.statement import ModelSeal
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import Asked, BundleReport, verify_bundle
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent

@@ -12,10 +12,9 @@ from typing import Final
 
 import pytest
 
-from bot.attestation.bundle import Bundle
+from bot.attestation.bundle import MAX_CHALLENGE_BYTES, Bundle
 from bot.attestation.checks import Report
 from bot.attestation.proof import OwnProof
-from bot.attestation.statement import MAX_CHALLENGE_BYTES
 from bot.commands.base import PROOFS_PER_MINUTE, CommandContext, Parts, Prover, Reply
 from bot.commands.verify import NO_SIGNATURES, NOT_IN_TEE, verify
 from bot.signal.account import half

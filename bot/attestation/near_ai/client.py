@@ -90,7 +90,6 @@ class NearAiClient:
             seconds=REPORT_SECONDS,
             max_bytes=MAX_REPORT_BYTES,
             api_key=self.api_key,
-            own_connection=True,
         )
         _require_report(answer)
         now = int(self.clock())

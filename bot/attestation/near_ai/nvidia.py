@@ -13,7 +13,7 @@ key set (RFC 7517), which is fetched over TLS. Certificates in that set are not 
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -58,23 +58,11 @@ _UNREADABLE: Final = (
 """Errors of reading or using an odd certificate."""
 
 
-class _Refused(Exception):
-    """A GPU or token does not hold; the message is part of a sentence."""
-
-
 # The GPUs
 
 
-@dataclass(frozen=True, slots=True)
-class Devices:
-    """GPUs of a machine, told apart by their certificates.
-
-    Attributes:
-        chains: SHA-256 of the DER certificates of each GPU.
-    """
-
-    architecture: Architecture
-    chains: frozenset[bytes]
+Devices = frozenset[bytes]
+"""SHA-256 of the certificate chain of each GPU in a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +127,11 @@ def verify_gpus(
         chains = failed("gpu_chain", "another machine shows the same GPUs")
     else:
         moment, root = datetime.fromtimestamp(now, UTC), trust.nvidia_root_sha256
-        certified = "the GPUs' keys are certified by NVIDIA's Device Identity CA"
-        chains = _each(
-            gpus, "gpu_chain", lambda gpu: _verify_chain(gpu.chain, moment, root), certified
+        chains = proven_if(
+            all(_chain_holds(gpu.chain, moment, root) for gpu in gpus),
+            "gpu_chain",
+            "the GPUs' keys are certified by NVIDIA's Device Identity CA",
+            "a GPU's certificates do not lead to NVIDIA's Device Identity CA, or are not valid now",
         )
     stated = (evidence.nonce, *(one.nonce for one in evidence.evidence_list if one.nonce))
     nonces = proven_if(
@@ -150,13 +140,14 @@ def verify_gpus(
         "the GPUs answered this request and no earlier one",
         "a GPU answered another request",
     )
-    signed = _each(gpus, "gpus", _verify_signature, f"{len(gpus)} NVIDIA GPUs signed their state")
-    return GpuFindings(
-        checks=(chains, nonces, signed),
-        serials=serials,
-        devices=Devices(evidence.arch, frozenset(gpu.fingerprint() for gpu in gpus)),
-        own_keys=frozenset(keys),
+    signed = proven_if(
+        all(map(_signature_holds, gpus)),
+        "gpus",
+        f"{len(gpus)} NVIDIA GPUs signed their state",
+        "the signature of a GPU does not hold",
     )
+    devices = frozenset(gpu.fingerprint() for gpu in gpus)
+    return GpuFindings((chains, nonces, signed), serials, devices, frozenset(keys))
 
 
 def _bytes_of_base64(value: object) -> object:
@@ -237,41 +228,34 @@ def _base64(data: bytes) -> str:
     return b64encode(data).decode()
 
 
-def _each(gpus: tuple[_Gpu, ...], name: str, verify: Callable[[_Gpu], None], message: str) -> Check:
-    for number, gpu in enumerate(gpus):
-        try:
-            verify(gpu)
-        except _Refused as refused:
-            return failed(name, f"GPU {number}: {refused}")
-    return proven(name, message)
-
-
-def _verify_chain(chain: tuple[x509.Certificate, ...], moment: datetime, root: bytes) -> None:
+def _chain_holds(chain: tuple[x509.Certificate, ...], moment: datetime, root: bytes) -> bool:
+    """Whether the certificates lead to the root, and all of them are valid at that moment."""
     if len(chain) > MAX_CHAIN:
-        raise _Refused("its certificate chain is longer than any of NVIDIA's")
-    if hashlib.sha256(chain[-1].public_bytes(Encoding.DER)).digest() != root:
-        raise _Refused("its certificate chain ends in another authority than NVIDIA's")
-    # The count of unused bits in a signature is signed by no one, so it must be zero.
-    if not all(c.public_bytes(Encoding.DER).endswith(b"\0" + c.signature) for c in chain):
-        raise _Refused("a certificate of its chain is not as NVIDIA writes them")
-    if not all(c.not_valid_before_utc <= moment <= c.not_valid_after_utc for c in chain):
-        raise _Refused("a certificate of its chain is not valid at this time")
+        return False
     try:
         for certificate, issuer in pairwise(chain):
-            if not issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
-                raise _Refused("a certificate of its chain is signed by one that may not")
             certificate.verify_directly_issued_by(issuer)
+            if not issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+                return False
     except (*_UNREADABLE, InvalidSignature):
-        raise _Refused("a certificate of its chain is not signed by the next") from None
+        return False
+    ders = [certificate.public_bytes(Encoding.DER) for certificate in chain]
+    return (
+        hashlib.sha256(ders[-1]).digest() == root
+        # The count of unused bits in a signature is signed by no one, so it must be zero.
+        and all(d.endswith(b"\0" + c.signature) for c, d in zip(chain, ders, strict=True))
+        and all(c.not_valid_before_utc <= moment <= c.not_valid_after_utc for c in chain)
+    )
 
 
-def _verify_signature(gpu: _Gpu) -> None:
+def _signature_holds(gpu: _Gpu) -> bool:
     half = _SIGNATURE_BYTES // 2
     r, s = (int.from_bytes(part) for part in (gpu.signature[:half], gpu.signature[half:]))
     try:
         gpu.key.verify(encode_dss_signature(r, s), gpu.signed, ec.ECDSA(hashes.SHA384()))
     except InvalidSignature:
-        raise _Refused("its signature does not hold") from None
+        return False
+    return True
 
 
 # NVIDIA's service
@@ -281,6 +265,10 @@ MAX_ANSWER_BYTES: Final = 1024 * 1024
 LEEWAY_SECONDS: Final = 60
 """How far NVIDIA's clock may be ahead of ours. Expiry has no leeway."""
 _ALGORITHM: Final = "ES384"
+
+
+class _Refused(Exception):
+    """A token does not hold; the message is part of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +317,8 @@ def verify_nras(
         overall, gpus = _genuine(answer, trust.nras_url)
         for claims in (overall, *gpus):
             _require_expected(claims, nonce.hex(), now)
-        _require_same_gpus(gpus, serials)
+        if sorted(gpu.ueid or "" for gpu in gpus) != sorted(map(str, serials)):
+            raise _Refused("they are about other GPUs than the report")  # noqa: TRY301
     except _Refused as refused:
         tokens = failed("gpu_tokens", f"NVIDIA's tokens do not hold: {refused}")
         unknown = "without valid tokens NVIDIA's word on the firmware is unknown"
@@ -441,11 +430,6 @@ def _claims(token: str, keys: Mapping[str, _Key], issuer: str) -> dict[str, Any]
         raise _Refused("one is from another issuer") from None
     except jwt.PyJWTError:
         raise _Refused("the signature of one does not hold") from None
-
-
-def _require_same_gpus(gpus: Iterable[_GpuClaims], serials: Iterable[int]) -> None:
-    if sorted(gpu.ueid or "" for gpu in gpus) != sorted(map(str, serials)):
-        raise _Refused("they are about other GPUs than the report")
 
 
 def _require_expected(claims: _Claims, nonce: str, now: int) -> None:
