@@ -15,11 +15,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 
-from bot.attestation.bundle import ModelPolicy
 from bot.attestation.checks import Report, Verdict
 from bot.attestation.collateral import CollateralSource
 from bot.attestation.errors import AttestationNotOffered, EvidenceUnavailable, ModelNotVerified
@@ -109,7 +108,7 @@ class AttestedModel:
 
     client: NearAiClient
     _: KW_ONLY
-    policy: ModelPolicy
+    policy: Literal["off", "warn", "require"]
     pins: ModelPins | None = None
     trust: Trust = REAL
     clock: Callable[[], float] = time.time
