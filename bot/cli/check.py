@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import Final
 
 from bot.attestation.trust import REAL, Trust
-from bot.cli import machine, model_findings, tool_findings
+from bot.cli import model_findings, tool_findings
 from bot.cli.account_setup import signal_cli_at
 from bot.cli.console import wrapped
 from bot.cli.exit_codes import FAILED, OK
@@ -26,14 +26,20 @@ from bot.cli.finding import (
     PART_SECONDS,
     Finding,
     Severity,
-    Waits,
     access,
     attachments,
+    descriptors,
+    disk,
+    encryption,
     failed,
+    file_rights,
     group_admins,
+    health_address,
+    new_store,
     ok,
     profile,
     safety_numbers,
+    version,
     warning,
 )
 from bot.cli.store_errors import said
@@ -61,9 +67,6 @@ CONNECTED_POLL_SECONDS: Final = 0.05
 ASKED: Final = frozenset({"llm", "model"})
 """Parts without which the model is not asked a question with tools."""
 ANSWER_SECONDS: Final = PART_SECONDS + model_findings.ONE_WORD_SECONDS
-
-PATIENCE_SECONDS: Final = 3.0
-"""How long a part may take until it is said what is waited for."""
 
 VERDICT_COLUMNS: Final = 8
 PART_COLUMNS: Final = 16
@@ -96,9 +99,7 @@ async def check(settings: Settings, *, as_json: bool = False) -> bool:
     logs.configure(level="error", log_format="console")
     logging.disable()  # the libraries' logs: the report has what matters
     found = []
-    waits = Waits()
-    parts = findings(settings, waits=waits)
-    while (finding := await _next(parts, waits, silent=as_json)) is not None:
+    async for finding in findings(settings):
         found.append(finding)
         if not as_json:
             print(_line(finding), flush=True)
@@ -146,33 +147,17 @@ def _line(finding: Finding) -> str:
     return verdict + shown.removeprefix(finding.verdict)
 
 
-async def _next(parts: AsyncIterator[Finding], waits: Waits, *, silent: bool) -> Finding | None:
-    """Return the next finding, None at the end; after a while, print the reason for the wait."""
-    step = asyncio.ensure_future(anext(parts, None))
-    try:
-        done, _ = await asyncio.wait({step}, timeout=PATIENCE_SECONDS)
-        if not done and not silent and sys.stderr.isatty():
-            print(f"Waiting for {waits.words}…", file=sys.stderr, flush=True)
-        return await step
-    finally:
-        step.cancel()
+def _announce(part: str, seconds: float) -> None:
+    """Tell a person at a terminal what is waited for."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"Asking {part} (up to {seconds:g} s)…", file=sys.stderr, flush=True)
 
 
-async def findings(
-    settings: Settings,
-    *,
-    trust: Trust = REAL,
-    waits: Waits | None = None,
-) -> AsyncIterator[Finding]:
-    """Check one part after the other.
-
-    Args:
-        waits: names the part that is being checked.
-    """
-    waits = waits or Waits()
-    yield machine.version()
+async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[Finding]:
+    """Check one part after the other."""
+    yield version()
     yield ok("settings", "Every setting is understood.")
-    yield machine.file_rights(settings)
+    yield file_rights(settings)
     yield access(settings)
     paired = await _paired_admins(settings)
     for finding in group_admins(settings, admins=len(settings.access.admins | paired)):
@@ -180,28 +165,28 @@ async def findings(
     for finding in safety_numbers(settings, has_admins=bool(paired)):
         yield finding
     yield await _store(settings)
-    for finding in machine.disk(settings):
+    for finding in disk(settings):
         yield finding
-    waits.words = f"signal-cli (SIGNAL__URL), up to {PART_SECONDS:g} s"
+    _announce("signal-cli, SIGNAL__URL", PART_SECONDS)
     async for finding in _signal(settings):
         yield finding
     for finding in (*attachments(settings), *profile(settings)):
         yield finding
-    waits.words = f"the model's endpoint (LLM__BASE_URL), up to {2 * PART_SECONDS:g} s"
+    _announce("the model's endpoint, LLM__BASE_URL", 2 * PART_SECONDS)
     answers = True
     async for finding in model_findings.model(settings):
         answers = answers and (finding.part not in ASKED or finding.verdict is Severity.OK)
         yield finding
     for finding in await model_findings.further_models(settings):
         yield finding
-    waits.words = f"tools, MCP servers, and an answer with tools, up to {ANSWER_SECONDS:g} s"
+    _announce("tools and MCP servers, and the model with them", ANSWER_SECONDS)
     async for finding in tool_findings.tools(settings, asks=answers):
         yield finding
-    waits.words = "evidence, and what it is checked with, up to 60 s"
+    _announce("for evidence, and for what it is checked with", model_findings.MODEL_PROOF_SECONDS)
     yield await model_findings.attestation(settings, trust)
     yield await model_findings.model_proof(settings, trust)
-    yield await machine.health_address(settings)
-    yield machine.descriptors(settings)
+    yield await health_address(settings)
+    yield descriptors(settings)
 
 
 async def _paired_admins(settings: Settings) -> frozenset[str]:
@@ -222,7 +207,7 @@ async def _store(settings: Settings) -> Finding:
         return failed("store", str(error))
     try:
         if not is_there(settings.store.path):
-            return machine.new_store(settings, encrypted=key is not None)
+            return new_store(settings, encrypted=key is not None)
         return await _present_store(settings, key)
     except StoreLocked:
         return ok("store", "In use by the running bot.")
@@ -238,19 +223,7 @@ async def _present_store(settings: Settings, key: str | None) -> Finding:
         )
     async with open_store(settings.store.path, key=key):
         pass  # Opening it reads, writes and commits.
-    if key is None:
-        return warning(
-            "store",
-            "Works, but is not encrypted. Stop the bot and run signal-tee-bot encrypt, which makes"
-            " a STORE__KEY.",
-        )
-    if machine.is_guessable(settings):
-        return warning(
-            "store",
-            "Works, encrypted, but STORE__KEY can be guessed. Stop the bot, put a longer one into"
-            " .env (openssl rand -hex 32 makes one), and run signal-tee-bot encrypt.",
-        )
-    return ok("store", "Works, encrypted at rest.")
+    return encryption(settings, "Works", encrypted=key is not None)
 
 
 async def _signal(settings: Settings) -> AsyncIterator[Finding]:

@@ -1,20 +1,41 @@
-"""Findings of `check`, and those that need only the settings."""
+"""Findings of `check`, and those about the settings and the machine."""
 
+import asyncio
+import os
+import platform
+import resource
+import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
+from bot import __version__, built_from
 from bot.chat.profile import wanted_profile
+from bot.config.loading import settings_files
 from bot.config.settings import Settings
-from bot.errors import SettingsError
+from bot.errors import BotError, SettingsError
+from bot.observability.health import health_server
+from bot.observability.health_client import ask, host_and_port
+from bot.observability.metrics import measured
+from bot.process import DESCRIPTORS_WITHOUT_MODEL, size
 from bot.signal.account import Profile
 from bot.signal.signal_daemon import can_discard
 from bot.signal.transport import spawned_signal_cli
 
 PART_SECONDS: Final = 20.0
 """The longest check of one part."""
+MIN_FREE_BYTES: Final = 512 * 2**20
+"""Enough for a write-ahead log after a long backup, and for a busy day."""
+
+MIN_KEY_CHARACTERS: Final = 16
+HEALTH_SECONDS: Final = 5.0
+CLOCK_SECONDS: Final = 60.0
+"""Evidence and certificates tolerate far more; slow answers and rounding cause far less."""
 
 
 class Severity(StrEnum):
@@ -34,13 +55,6 @@ class Finding:
     words: str
 
 
-@dataclass(slots=True)
-class Waits:
-    """The part that `check` waits for, in a few words, with the setting and the bound."""
-
-    words: str = "this machine"
-
-
 def ok(part: str, words: str) -> Finding:
     """Return the finding that a part works."""
     return Finding(part, Severity.OK, words)
@@ -58,17 +72,15 @@ def failed(part: str, words: str) -> Finding:
 
 def access(settings: Settings) -> Finding:
     """Say who is answered."""
-    wanted = settings.access
+    wanted, part = settings.access, "access"
     if wanted.note_to_self:
-        return ok(
-            "access", "Only the note to self of the account is answered (ACCESS__NOTE_TO_SELF)."
-        )
+        return ok(part, "Only the note to self of the account is answered (ACCESS__NOTE_TO_SELF).")
     if wanted.policy == "open":
-        return warning("access", "Everybody is answered (ACCESS__POLICY=open).")
+        return warning(part, "Everybody is answered (ACCESS__POLICY=open).")
     people = wanted.allowed | wanted.admins
     if wanted.policy == "allowlist" and not people:
         return warning(
-            "access",
+            part,
             "Nobody is answered: the allowlist is empty. Set ACCESS__ALLOWED to numbers or ACIs,"
             " or ACCESS__POLICY=pairing.",
         )
@@ -83,16 +95,15 @@ def access(settings: Settings) -> Finding:
     if any(person.startswith("+") for person in people):
         # Signal's default: people hide their number and are known by ACI alone.
         said.append("A number fits only people who show theirs to the bot; an ACI always.")
-        return warning("access", " ".join(said))
-    return ok("access", " ".join(said))
+        return warning(part, " ".join(said))
+    return ok(part, " ".join(said))
 
 
 def group_admins(settings: Settings, *, admins: int) -> Iterator[Finding]:
     """Warn if groups have commands but the bot has no admin to allow them."""
     wanted = settings.access
-    if wanted.groups == "off" or wanted.note_to_self or admins:
-        return
-    if settings.tools.workspace.for_ == "everyone":
+    in_groups = wanted.groups != "off" and not wanted.note_to_self
+    if in_groups and not admins and settings.tools.workspace.for_ == "everyone":
         yield warning(
             "admins",
             "In a group, commands need an admin's yes, and no admin is known: nobody can allow"
@@ -168,3 +179,182 @@ def profile(settings: Settings) -> Iterator[Finding]:
             "signal-cli-rest-api would remove what is not sent along, so it is not set without"
             " both BOT__PROFILE_NAME and BOT__PROFILE_PICTURE.",
         )
+
+
+# The machine
+
+
+def version() -> Finding:
+    """Name what runs here, ready for a bug report."""
+    python = platform.python_version()
+    return ok("version", f"signal-tee-bot {__version__}, commit {built_from()}, Python {python}.")
+
+
+def file_rights(settings: Settings) -> Finding:
+    """Say which files with secrets every user of the machine may read."""
+    files = [*settings_files(), *_with_companions(settings.store.path)]
+    open_ones = [str(file) for file in files if _is_open_to_all(file)]
+    if not open_ones:
+        return ok("file rights", "Settings, secrets and the store cannot be read by other users.")
+    return warning(
+        "file rights", f"Every user of this machine may read {', '.join(open_ones)}: chmod o-r."
+    )
+
+
+def new_store(settings: Settings, *, encrypted: bool) -> Finding:
+    """Say what becomes of a store that is not there yet; nothing is made."""
+    folder = _nearest_folder(settings.store.path)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return failed("store", f"STORE__PATH: the bot may not write in {folder}.")
+    if (in_the_way := _in_the_way(settings.store.path)) is not None:
+        return failed("store", f"STORE__PATH: {in_the_way} is a file, where a folder is needed.")
+    return encryption(settings, "The first start makes it", encrypted=encrypted)
+
+
+def encryption(settings: Settings, words: str, *, encrypted: bool) -> Finding:
+    """Say whether the store is encrypted, after some words about it."""
+    if not encrypted:
+        return warning(
+            "store",
+            f"{words}, but is not encrypted. Stop the bot and run signal-tee-bot encrypt, which"
+            " makes a STORE__KEY.",
+        )
+    if is_guessable(settings):
+        return warning(
+            "store",
+            f"{words}, encrypted, but STORE__KEY can be guessed. Stop the bot, put a longer one"
+            " into .env (openssl rand -hex 32 makes one), and run signal-tee-bot encrypt.",
+        )
+    return ok("store", f"{words}, encrypted at rest.")
+
+
+def is_guessable(settings: Settings) -> bool:
+    """Whether the key of the store is short enough to be found by trying."""
+    key = settings.store.key
+    return key is not None and len(key.get_secret_value()) < MIN_KEY_CHARACTERS
+
+
+def disk(settings: Settings) -> Iterator[Finding]:
+    """Report the free space on the disk, and copies next to the store."""
+    path = settings.store.path
+    folder = _nearest_folder(path)
+    free = shutil.disk_usage(folder).free
+    taken = sum(file.stat().st_size for file in _with_companions(path))
+    words = f"{size(free)} free; the store takes {size(taken)}."
+    if free < max(MIN_FREE_BYTES, taken):
+        words += (
+            " An upgrade copies the store first, and a full disk holds every message back: make"
+            " room, or move STORE__PATH."
+        )
+        yield warning("disk", words)
+    else:
+        yield ok("disk", words)
+    beside = path.parent.glob(f"{path.name}.*") if stat.S_ISDIR(_mode(path.parent)) else ()
+    copies = sorted(set(beside) - {Path(f"{path}.lock")})
+    if copies:
+        yield warning(
+            "copies",
+            f"{', '.join(file.name for file in copies)} beside the store: what people delete stays"
+            " in there. That of an upgrade goes by itself after a day; delete others when you need"
+            " them no more.",
+        )
+
+
+async def health_address(settings: Settings) -> Finding:
+    """Report whether the address of health is free, and whether other machines reach it."""
+    listen = settings.health.listen
+    if not listen:
+        return ok("health", "Not served: HEALTH__LISTEN is empty.")
+    try:
+        async with health_server(listen=listen, checks={}, metrics=measured):
+            words = f"HEALTH__LISTEN is free: {listen}."
+    except BotError as error:
+        if not await _is_the_bot(listen):
+            return failed("health", f"{error}. Give another one, or end the program that has it.")
+        words = f"Answered by the running bot at {listen}."
+    if _is_loopback(listen):
+        return ok("health", words)
+    words += (
+        " Other machines may reach it and see how busy the bot is: keep it behind a firewall or"
+        " on a private network, or set HEALTH__LISTEN=127.0.0.1:8081."
+    )
+    return warning("health", words)
+
+
+def descriptors(settings: Settings) -> Finding:
+    """Say whether enough files and connections may be open at once."""
+    needed = DESCRIPTORS_WITHOUT_MODEL + settings.llm.max_concurrency
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY or most >= needed:
+        return ok(
+            "descriptors", f"As many files and connections as are needed may be open: {needed:,}."
+        )
+    return warning(
+        "descriptors",
+        f"Only {most:,} files and connections may be open at once here, and {needed:,} may be"
+        " needed: raise LimitNOFILE= of the service, or ulimit -Hn; or lower LLM__MAX_CONCURRENCY.",
+    )
+
+
+def clock(there: datetime | None, here: datetime | None = None) -> Iterator[Finding]:
+    """Compare the clock with that of the model's endpoint, if it tells its time."""
+    if there is None:
+        return
+    ahead = ((here or datetime.now(UTC)) - there).total_seconds()
+    if abs(ahead) <= CLOCK_SECONDS:
+        yield ok("clock", "Agrees with that of the model's endpoint.")
+        return
+    direction = "ahead of" if ahead > 0 else "behind"
+    yield warning(
+        "clock",
+        f"{abs(ahead):,.0f} seconds {direction} that of the model's endpoint: proofs, disappearing"
+        " messages and retention go by it. See timedatectl.",
+    )
+
+
+def _with_companions(store: Path) -> list[Path]:
+    """Return those files of a store that exist."""
+    names = (store, Path(f"{store}-wal"), Path(f"{store}-shm"))
+    return [file for file in names if stat.S_ISREG(_mode(file))]
+
+
+def _is_open_to_all(file: Path) -> bool:
+    """Whether other users may read a file, and enter every folder on the way to it."""
+    ways = (_mode(parent) & stat.S_IXOTH for parent in file.absolute().parents)
+    return bool(_mode(file) & stat.S_IROTH) and all(ways)
+
+
+def _nearest_folder(path: Path) -> Path:
+    """Return the folder of the store, or its nearest existing parent."""
+    return next(parent for parent in path.absolute().parents if stat.S_ISDIR(_mode(parent)))
+
+
+def _in_the_way(path: Path) -> Path | None:
+    """Return a file that stands where the store's folder would be made."""
+    parents = ((parent, _mode(parent)) for parent in path.absolute().parents)
+    return next((parent for parent, mode in parents if mode and not stat.S_ISDIR(mode)), None)
+
+
+def _mode(path: Path) -> int:
+    """Return a file's type and permissions; 0 if they cannot be read."""
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0
+
+
+def _is_loopback(listen: str) -> bool:
+    host, _ = host_and_port(listen)
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _is_the_bot(listen: str) -> bool:
+    """Whether a bot's health answers there."""
+    try:
+        async with asyncio.timeout(HEALTH_SECONDS):
+            return await ask(listen, "/healthz") == b"ok\n"
+    except OSError:  # TimeoutError is one
+        return False

@@ -9,8 +9,7 @@ from typing import Final
 
 from bot.attestation.trust import Trust
 from bot.chat.prompt import fitting
-from bot.cli import machine
-from bot.cli.finding import PART_SECONDS, Finding, failed, ok, warning
+from bot.cli.finding import PART_SECONDS, Finding, clock, failed, ok, warning
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError
 from bot.llm.answering import ToolCalling
@@ -56,7 +55,7 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
             yield await _unlisted("model", settings.llm.model, client)
     yield _images(settings, listed=sees)
     yield _voice_notes(settings, names)
-    for finding in machine.clock(time):
+    for finding in clock(time):
         yield finding
 
 

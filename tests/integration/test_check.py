@@ -17,10 +17,8 @@ from typing import Final
 import pytest
 
 from bot import __version__
-from bot.cli import machine
 from bot.cli.check import findings
-from bot.cli.finding import Finding, Severity
-from bot.cli.machine import MIN_FREE_BYTES
+from bot.cli.finding import MIN_FREE_BYTES, Finding, Severity, file_rights
 from bot.config.loading import load_settings, setting_names
 from bot.config.settings import Settings
 from tests.e2e.proving_world import proving_world
@@ -128,7 +126,7 @@ def test_check_warns_where_other_users_may_read_secrets(monkeypatch: pytest.Monk
                 file.chmod(mode)
             folder.chmod(outer)
             secrets.chmod(inner)
-            said.append(machine.file_rights(settings))
+            said.append(file_rights(settings))
     readable, closed, out_of_reach = said
     words = f"Every user of this machine may read .env, {secrets / 'llm__api_key'}: chmod o-r."
     assert readable == Finding("file rights", Severity.WARNING, words)

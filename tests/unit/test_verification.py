@@ -106,13 +106,6 @@ def on_platform(platform: SoftTdx, **changes: Any) -> Verification:
     )
 
 
-def edit_payload(log: list[dict[str, Any]]) -> None:
-    """Change what an event says, and its digest so that it fits."""
-    other = SoftAgent(PLATFORM)
-    other.emit("app-id", b"another")
-    log[4] = other.event_log[-1]
-
-
 NAMES_OF_A_GOOD_BUNDLE: Final = (
     "debug", "quote", "tcb", "attributes", "tdx_module", "rtmrs", "boot_events", "compose",
     "images", "environment", "statement", "challenge", "safety_number", "linked_devices",
@@ -138,10 +131,6 @@ ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {
     "statement written another way": (
         lambda: Verification(replace(BUNDLE, statement=STATEMENT.text() + " ")),
         "statement",
-    ),
-    "edited app_compose": (
-        lambda: Verification(replace(BUNDLE, app_compose=COMPOSE.replace("bot", "not"))),
-        "compose",
     ),
     "app_compose with other white space": (
         lambda: Verification(replace(BUNDLE, app_compose=COMPOSE + "\n")),
@@ -174,35 +163,9 @@ ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {
         "key_provider",
     ),
     "test root in production": (lambda: Verification(trust=REAL), "quote"),
-    "another test root": (lambda: Verification(trust=SoftTdx(now=NOW).trust), "quote"),
-    "expired collateral": (lambda: Verification(now=NOW + 30 * DAY), "quote"),
-    "collateral of the future": (lambda: Verification(now=NOW - 2 * DAY), "quote"),
-    "foreign collateral": (
-        lambda: Verification(
-            collateral=SoftTdx(now=NOW, fmspc=bytes.fromhex("f00000000002")).collateral
-        ),
-        "quote",
-    ),
     "edited payload": (
         lambda: with_log(lambda log: log[4].update(event_payload="ab" * 20)),
         "rtmrs",
-    ),
-    "edited payload and digest": (lambda: with_log(edit_payload), "rtmrs"),
-    "reordered events": (lambda: with_log(lambda log: log.insert(3, log.pop(5))), "rtmrs"),
-    "repeated event": (lambda: with_log(lambda log: log.append(log[-1])), "rtmrs"),
-    "missing event": (lambda: with_log(lambda log: log.pop(5)), "rtmrs"),
-    "log of garbage": (lambda: Verification(replace(BUNDLE, event_log="[[[")), "rtmrs"),
-    "booted in another order": (
-        lambda: after(lambda agent: agent.event_log.insert(3, agent.event_log.pop(5))),
-        "boot_events",
-    ),
-    "booted with an event twice": (
-        lambda: after(lambda agent: agent.event_log.insert(5, agent.event_log[5])),
-        "boot_events",
-    ),
-    "booted without an event": (
-        lambda: after(lambda agent: agent.event_log.pop(5)),
-        "boot_events",
     ),
     "second compose hash at run time": (
         lambda: after(lambda agent: agent.emit("compose-hash", b"\xab" * 32)),
@@ -216,13 +179,7 @@ ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {
     ),
     "debug TD": (lambda: Verification(soft_bundle(PLATFORM, AGENT, debug=True)), "debug"),
     "out of date": (lambda: on_platform(SoftTdx("OutOfDate", now=NOW)), "tcb"),
-    "revoked TCB": (lambda: on_platform(SoftTdx("Revoked", now=NOW)), "tcb"),
-    "revoked machine": (lambda: on_platform(SoftTdx(now=NOW, revoked=True)), "quote"),
     "quote of garbage": (lambda: Verification(replace(BUNDLE, quote=b"\x04" * 5000)), "quote"),
-    "quote of another machine": (
-        lambda: Verification(replace(BUNDLE, quote=soft_bundle(SoftTdx(now=NOW), AGENT).quote)),
-        "quote",
-    ),
 }
 
 
@@ -243,14 +200,6 @@ def test_a_genuine_bundle_passes_and_every_check_is_made_in_order() -> None:
     assert unchecked == {"model"}
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attack_is_refused_by_the_check_that_is_meant_to(attack: str) -> None:
-    make, name = ATTACKS[attack]
-    report = make().report()
-    assert report[name].verdict is Verdict.FAILED
-    assert not report.passed
-
-
 SIDE_EFFECTS: Final = {
     # What cannot be told any more once the named check has failed; everything else stays as it is.
     "statement": {
@@ -269,9 +218,11 @@ SIDE_EFFECTS: Final = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attack_leaves_the_other_checks_as_they_are(attack: str) -> None:
+def test_an_attack_fails_its_check_and_leaves_the_others_as_they_are(attack: str) -> None:
     make, name = ATTACKS[attack]
     attacked = make().report()
+    assert attacked[name].verdict is Verdict.FAILED
+    assert not attacked.passed
     if attacked["quote"].verdict is Verdict.PROVEN:
         before, after_attack = verdicts(Verification().report()), verdicts(attacked)
         changed = {n for n in before if before[n] is not after_attack[n]} - {name}
