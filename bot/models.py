@@ -14,7 +14,7 @@ from bot.config.settings import Settings
 from bot.llm.client import LlmClient, RetryPolicy, api_of, endpoint_of, open_transport
 from bot.llm.errors import LlmNotAttested
 from bot.llm.learnt import Learnt
-from bot.llm.models import Model, Models
+from bot.llm.models import Model, Models, NothingProven
 from bot.llm.transcription import Transcriber
 from conversation_store.store import ConversationStore
 
@@ -35,31 +35,6 @@ OTHER_DIALECT: Final = (
 )
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class NothingProven:
-    """A model that is not asked for proof, with the same methods as `AttestedModel`."""
-
-    why: str
-
-    @property
-    def proven(self) -> bool:
-        """Never."""
-        return False
-
-    def summary(self) -> str:
-        """Return why."""
-        return self.why
-
-    def evidence(self) -> None:
-        """Return nothing."""
-
-    async def settled(self) -> None:
-        """Return at once."""
-
-    async def keep_verified(self) -> None:
-        """Return at once."""
 
 
 @dataclass(frozen=True, slots=True)

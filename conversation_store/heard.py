@@ -147,7 +147,7 @@ def add(db: Session, message: ReceivedMessage, row: int) -> None:
 
 def keep(db: Session, message: ReceivedMessage, row: int) -> None:
     """Keep the beginning of a message for catch-up, if its group has opted in."""
-    if message.chat.is_group and message.text.strip() and _is_on(db, message.chat):
+    if message.text.strip() and _is_on(db, message.chat):
         _add(db, "kept_words", message, row, _cut(message.text, MAX_MESSAGE_BYTES))
         db.run(TRIM_KEPT, message.chat, MAX_MESSAGES, MAX_BYTES)
 

@@ -5,7 +5,7 @@ Turns that are told a fact read something of that turn.
 """
 
 import json
-from typing import Final
+from typing import Final, NamedTuple
 
 from conversation_store import deletion, full_text
 from conversation_store.connections import Session
@@ -36,6 +36,21 @@ SAID_SQL: Final = """
         (SELECT source_id FROM sources WHERE turn_id = ?1 AND via NOT IN ('turn', 'fact'))
 """
 """When people wrote the first of the messages that a turn has read."""
+
+
+class Noted(NamedTuple):
+    """What a chat adds to the prompt.
+
+    Attributes:
+        instructions: the wishes of its people.
+        version: differs after each change of the chat's facts; None if it uses none. A fact that
+            disappears changes it only when it is deleted; see `ShownFacts.until`.
+        has_catch_up: its group, or for a private chat any group, has opted in to catch-up.
+    """
+
+    instructions: str | None
+    version: int | None
+    has_catch_up: bool
 
 
 class MemoryStore(Aggregate):
@@ -128,15 +143,12 @@ class MemoryStore(Aggregate):
         return tuple(Fact(*row[:4]) for row in told)
 
     @reads_ended
-    def version(self, db: Session, chat: ChatId) -> int | None:
-        """Return a number that differs after each change of a chat's facts; None if it uses none.
-
-        A fact that disappears changes it only when it is deleted; see `ShownFacts.until`.
-        """
-        found: int | None = db.value(
-            "SELECT version FROM memories WHERE chat = ? AND NOT is_off", chat
-        )
-        return found
+    def noted(self, db: Session, chat: ChatId) -> Noted:
+        """Return what a chat adds to the prompt, in one read."""
+        wishes = db.value(f"SELECT text FROM instructions WHERE {OF_CHAT}", chat, self._now_ms())
+        version = db.value("SELECT version FROM memories WHERE chat = ? AND NOT is_off", chat)
+        groups = "SELECT 1 FROM catch_up_groups WHERE ? OR chat = ? LIMIT 1"
+        return Noted(wishes, version, bool(db.run(groups, not chat.is_group, chat)))
 
     @reads_ended
     def shown(self, db: Session, chat: ChatId) -> ShownFacts:

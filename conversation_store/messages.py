@@ -88,7 +88,7 @@ class MessageStore(Aggregate):
                 continue
             if message.kind is ReceivedKind.EDIT:
                 heard.change_kept(db, message.text, version_ids(db, message))
-            elif message.kind is ReceivedKind.MESSAGE and one is not None:
+            elif message.kind is ReceivedKind.MESSAGE and message.chat.is_group and one is not None:
                 heard.keep(db, message, one.id)
         return accepted
 

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from bot.signal.events import Account, Deletion, Edit, IncomingMessage, Person, Reaction
+from bot.signal.events import Deletion, Edit, IncomingMessage, Person, Reaction
+from bot.signal.frames import Account
 from conversation_store.models import ChatId, ReceivedFile, ReceivedQuote
 
 FRAMES: Final[dict[str, dict[str, Any]]] = json.loads(

@@ -168,7 +168,9 @@ class Chat:
 
     def _clean(self, accepted: Iterable[AcceptedMessage]) -> None:
         """Delete the files of messages on the Signal side."""
-        self.chats.file_cleanup.files_of(*(one for each in accepted for one in each.messages))
+        messages = [one for each in accepted for one in each.messages if one.files]
+        if messages:
+            self.chats.file_cleanup.files_of(*messages)
 
     # Answering
 

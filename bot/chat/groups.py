@@ -100,13 +100,11 @@ class GroupPermissions:
         self._known = TTLCache(MAX_GROUPS, GROUP_SECONDS, timer=self.clock)
 
     async def may_write(self, chat: ChatId) -> bool:
-        """Whether the bot may write in a chat, by the rights of its group.
+        """Whether the bot may write in a group.
 
         A message addressed the bot there, so from now on the group counts as a home. If the Signal
         side does not know, the bot tries: Signal refuses forbidden messages.
         """
-        if not chat.is_group:
-            return True
         await self._feel_at_home(chat)
         group = await self._soon(chat)
         return group is None or not group.only_admins_write or self.number in group.admins

@@ -13,13 +13,13 @@ from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_comman
 from bot.chat.prompt import ChatNotes, HistoryWindow, Prompts
 from bot.chat.quotes import BELL
 from bot.chat.rendering.client import Renderer
-from bot.chat.rendering.layout import plain
 from bot.chat.turn import AllowanceUsedUp, Turn, TurnParts, checked_messages
 from bot.language.languages import Languages
 from bot.llm.errors import LlmError
 from bot.llm.models import Model, Models
 from bot.observability import metrics
 from bot.signal.events import Person
+from bot.signal.formatting import plain
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,

@@ -225,7 +225,7 @@ class Presence:
         self._in_flight += 1
         try:
             async with asyncio.timeout(SIGN_SECONDS):
-                if chat is None or await self.may_write(chat):
+                if chat is None or not chat.is_group or await self.may_write(chat):
                     await sign()
         except (SignalError, TimeoutError) as error:
             log.info("presence.not_shown", reason=type(error).__name__)

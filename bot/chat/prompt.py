@@ -91,21 +91,19 @@ class ChatNotes:
 
     async def of(self, chat: ChatId) -> Notes:
         """Return the notes about a chat; their text is the same until something changes."""
-        instructions = await self.store.instructions.of_chat(chat)
+        noted = await self.store.memory.noted(chat)
         parts, useless = [], set(OF_FACTS)
-        if instructions is not None:
-            lines = (f"> {one_line(line)}" for line in instructions.text.splitlines())
+        if noted.instructions is not None:
+            lines = (f"> {one_line(line)}" for line in noted.instructions.splitlines())
             parts.append("\n".join((INSTRUCTIONS, *lines)))
-        if self.uses_memory and (facts := await self._facts(chat)):
+        if self.uses_memory and (facts := await self._facts(chat, noted.version)):
             parts.append(facts)
             useless.clear()
-        catch_up = self.store.catch_up
-        if not await (catch_up.is_on(chat) if chat.is_group else catch_up.groups()):
+        if not noted.has_catch_up:
             useless.add("catch_up")
         return Notes("\n\n".join(parts), frozenset(useless))
 
-    async def _facts(self, chat: ChatId) -> str:
-        version = await self.store.memory.version(chat)
+    async def _facts(self, chat: ChatId, version: int | None) -> str:
         if version is None:
             self._rendered.pop(chat, None)
             return ""

@@ -509,7 +509,10 @@ async def checked_messages(
     store: ConversationStore, pieces: Sequence[AcceptedMessage]
 ) -> list[ReceivedMessage]:
     """Return messages with what is true of what they quote."""
-    return [await checked(piece.message, store.outbox, store.reminders) for piece in pieces]
+    messages = [piece.message for piece in pieces]
+    return [
+        await checked(one, store.outbox, store.reminders) if one.quote else one for one in messages
+    ]
 
 
 def heard_in(told: Sequence[Message]) -> Heard:

@@ -64,6 +64,31 @@ class ModelProof(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class NothingProven:
+    """A model that is not asked for proof, with the same methods as `AttestedModel`."""
+
+    why: str
+
+    @property
+    def proven(self) -> bool:
+        """Never."""
+        return False
+
+    def summary(self) -> str:
+        """Return why."""
+        return self.why
+
+    def evidence(self) -> None:
+        """Return nothing."""
+
+    async def settled(self) -> None:
+        """Return at once."""
+
+    async def keep_verified(self) -> None:
+        """Return at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelTraits:
     """Facts about a model for its prompt.
 

@@ -16,32 +16,6 @@ class Person:
     name: str | None = None
 
 
-@dataclass(slots=True)
-class Account:
-    """The bot's own account.
-
-    Attributes:
-        number: as it is registered, E.164.
-        aci: lower case; None until the Signal side has told it.
-        note_to_self: the account is a person's own, and the bot lives in its note to self alone.
-    """
-
-    number: str
-    aci: str | None = None
-    note_to_self: bool = False
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Number and, once known, ACI: other people use either."""
-        return frozenset(filter(None, (self.aci, self.number)))
-
-    def is_me(self, *, aci: str | None, number: str | None) -> bool:
-        """Whether an ACI, or for want of one a number, names this account."""
-        if aci is not None and self.aci is not None:
-            return aci == self.aci
-        return number is not None and number == self.number
-
-
 class FrameKind(StrEnum):
     """Kind of a frame, for the metrics."""
 

@@ -10,13 +10,13 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from operator import attrgetter
 from typing import Final
 
-from bot.signal.markdown import Span, ranges_of, spans_of, well_formed
+from bot.signal.markdown import Span, ranges_of, render, spans_of, well_formed
 from conversation_store.models import StyledText, TextStyle
 
 MAX_PART_BYTES: Final = 2_000
@@ -231,3 +231,28 @@ def _extends(character: str) -> bool:
 
 def _is_regional(character: str) -> bool:
     return character in _REGIONAL
+
+
+def rendered(answer: str, notices: Sequence[str]) -> tuple[StyledText, ...]:
+    """Return the messages of an answer whose Markdown is shown as Signal's styles.
+
+    Args:
+        answer: what the model wrote.
+        notices: plain lines above it.
+    """
+    return split_styled(_below(notices, render(answer)))
+
+
+def plain(answer: str, notices: Sequence[str]) -> tuple[StyledText, ...]:
+    """Return the messages of an answer that is shown as it was typed."""
+    return tuple(map(StyledText, split("\n\n".join(filter(None, ("\n".join(notices), answer))))))
+
+
+def _below(notices: Sequence[str], styled: StyledText) -> StyledText:
+    """Put plain lines above a text; its styles move with it, counted in UTF-16 units."""
+    if not notices:
+        return styled
+    opening = "\n".join(notices) + "\n\n"
+    moved = len(opening.encode("utf-16-le", "replace")) // 2
+    styles = (replace(style, start=style.start + moved) for style in styled.styles)
+    return StyledText(opening + styled.text, tuple(styles))

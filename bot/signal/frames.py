@@ -11,11 +11,11 @@ arrives as a message that another device of the account sent to the account.
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from bot.observability.metrics import FRAMES
 from bot.signal.events import (
-    Account,
     Deletion,
     Edit,
     Evidence,
@@ -33,6 +33,33 @@ from bot.signal.events import (
     SentElsewhere,
 )
 from conversation_store.models import ChatId, ReceivedFile, ReceivedQuote
+
+
+@dataclass(slots=True)
+class Account:
+    """The bot's own account.
+
+    Attributes:
+        number: as it is registered, E.164.
+        aci: lower case; None until the Signal side has told it.
+        note_to_self: the account is a person's own, and the bot lives in its note to self alone.
+    """
+
+    number: str
+    aci: str | None = None
+    note_to_self: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Number and, once known, ACI: other people use either."""
+        return frozenset(filter(None, (self.aci, self.number)))
+
+    def is_me(self, *, aci: str | None, number: str | None) -> bool:
+        """Whether an ACI, or for want of one a number, names this account."""
+        if aci is not None and self.aci is not None:
+            return aci == self.aci
+        return number is not None and number == self.number
+
 
 MAX_TEXT_BYTES: Final = 64 * 1024
 """Official apps accept as much as one text; the rest is cut."""

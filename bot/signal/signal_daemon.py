@@ -51,8 +51,8 @@ from bot.signal.account import (
     own_rows,
     peer_identity,
 )
-from bot.signal.events import Account, FrameKind
-from bot.signal.frames import take_frame
+from bot.signal.events import FrameKind
+from bot.signal.frames import Account, take_frame
 from bot.signal.json_rpc import (
     INTERNAL_ERROR,
     LOOK_SECONDS,

@@ -66,8 +66,7 @@ from bot.signal.account import (
     own_identity,
     peer_identity,
 )
-from bot.signal.events import Account
-from bot.signal.frames import take_frame
+from bot.signal.frames import Account, take_frame
 from bot.signal.markdown import escaped_markup
 from bot.signal.messenger import (
     NOT_REGISTERED,

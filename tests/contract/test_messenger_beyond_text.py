@@ -18,15 +18,8 @@ from bot.errors import (
 )
 from bot.signal import account
 from bot.signal.account import Profile, TrustLevel
-from bot.signal.events import (
-    Account,
-    Deletion,
-    Edit,
-    GroupChanged,
-    IdentityChanged,
-    Person,
-    PollVote,
-)
+from bot.signal.events import Deletion, Edit, GroupChanged, IdentityChanged, Person, PollVote
+from bot.signal.frames import Account
 from bot.signal.messenger import FileTooBig, Messenger, Poll
 from conversation_store.models import (
     ChatId,

@@ -12,7 +12,7 @@ from bot.chat.turn import MAX_HELPERS_AT_ONCE
 from bot.cli.finding import Severity
 from bot.cli.tool_findings import tools as findings
 from bot.observability import metrics
-from bot.signal.events import Account
+from bot.signal.frames import Account
 from tests.e2e.minds import Minds, delegating, is_of_helper, results_in, task_of
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes

@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from bot.signal.events import Account, Person
+from bot.signal.events import Person
+from bot.signal.frames import Account
 from conversation_store.store import open_store
 from tests.contract.test_stuck_gateway import MAX_AT_ONCE
 from tests.e2e import scraped

@@ -8,7 +8,7 @@ import pytest
 from bot.chat.plan import MAX_FREE_CALLS
 from bot.cli.finding import Severity
 from bot.cli.tool_findings import tools as findings
-from bot.signal.events import Account
+from bot.signal.frames import Account
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import CALCULATE
 from tests.e2e.test_tools import offered, told

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from bot.signal.events import Account
+from bot.signal.frames import Account
 from tests.fakes.json_rpc_server import MAX_LINE_BYTES, Client, Json, LostReply, Refusal
 from tests.fakes.signal_side import SignalSide
 

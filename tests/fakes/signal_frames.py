@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from bot.signal.events import Account, Person
+from bot.signal.events import Person
+from bot.signal.frames import Account
 from tests.fakes.json_rpc_server import Json
 
 MENTION: Final = "\ufffc"

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bot.signal.account import Profile, TrustLevel
-from bot.signal.events import Account, Person
+from bot.signal.events import Person
+from bot.signal.frames import Account
 from conversation_store.models import ChatId, Quote
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_frames import (

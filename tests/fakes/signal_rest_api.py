@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from bot.signal.account import Profile
-from bot.signal.events import Account
+from bot.signal.frames import Account
 from bot.signal.messenger import Poll
 from conversation_store.models import Attachment, ChatId, Quote
 from tests.fakes.json_rpc_server import Json

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from bot.signal.account import PRIMARY_DEVICE
-from bot.signal.events import Account
+from bot.signal.frames import Account
 from bot.signal.messenger import Poll
 from conversation_store.models import Attachment, ChatId, Quote, StyleRange
 from tests.fakes.json_rpc_server import (

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.signal.events import (
-    Account,
     Deletion,
     Edit,
     FrameKind,
@@ -33,6 +32,7 @@ from bot.signal.frames import (
     MAX_QUOTE,
     MAX_RECEIPT,
     MAX_TEXT_BYTES,
+    Account,
     parse_frame,
 )
 from conversation_store.models import ReceivedFile, ReceivedQuote

@@ -15,8 +15,7 @@ from bot.chat.rendering.client import (
     Renderer,
     open_renderer,
 )
-from bot.chat.rendering.layout import plain, rendered
-from bot.signal.formatting import CUT_NOTICE, MAX_ANSWER_BYTES
+from bot.signal.formatting import CUT_NOTICE, MAX_ANSWER_BYTES, plain, rendered
 from conversation_store.models import StyledText
 from tools.sandbox.pool import SandboxBug, WorkError, WorkTimeout
 

@@ -7,7 +7,7 @@ text and a list of its styles, each a start, a length and a name.
 import json
 from typing import Final
 
-from bot.chat.rendering.layout import rendered
+from bot.signal.formatting import rendered
 from tools.sandbox.child import serve
 
 SAMPLE: Final = (
