@@ -1,6 +1,7 @@
 """How far is the way of a message through the code: files, functions, switches between files?
 
 Turns in a chat that has had some. The bot's process is recorded, without its helper processes.
+What the bot also calls when nobody writes (a look at the clock, at paired people) does not count.
 """
 
 import asyncio
@@ -9,7 +10,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from benchmarks.platform import running_bot, sides
@@ -18,6 +18,8 @@ from benchmarks.report import Figure
 WARM_UP_TURNS: Final = 5
 QUICK_WARM_UP_TURNS: Final = 2
 TURNS: Final = 2
+IDLE_SECONDS: Final = 6.0
+"""Longer than the pauses between the looks that the bot takes when nobody writes."""
 SETTLED_SECONDS: Final = 1.0
 """After an answer, until its receipts and marks are stored."""
 
@@ -44,6 +46,17 @@ async def measure(*, quick: bool) -> Sequence[Figure]:
 
 async def _way(warm_up_turns: int, *, calculate: bool) -> list[str]:
     """Return the calls of the turns in their order."""
+    turns, idle = [
+        await _recorded(warm_up_turns, recorded, calculate=calculate) for recorded in (TURNS, 0)
+    ]
+    only_idle = {call.partition("\t")[0] for call in idle} - {
+        call.partition("\t")[0] for call in turns if call not in idle
+    }
+    return [call for call in turns if call.partition("\t")[0] not in only_idle]
+
+
+async def _recorded(warm_up_turns: int, turns: int, *, calculate: bool) -> list[str]:
+    """Return the calls during some turns, or during a while without any, in their order."""
     load = {"chats": 1, "in_flight": 1, "pause_seconds": 0.0}
     async with sides(calculate=calculate) as world:
         record = world.folder / "way"
@@ -51,11 +64,8 @@ async def _way(warm_up_turns: int, *, calculate: bool) -> list[str]:
             await world.signal.ask(turns=warm_up_turns, **load)
             await asyncio.sleep(SETTLED_SECONDS)
             os.kill(bot.pid, signal.SIGUSR1)
-            await world.signal.ask(turns=TURNS, **load)
-            await asyncio.sleep(SETTLED_SECONDS)
+            if turns:
+                await world.signal.ask(turns=turns, **load)
+            await asyncio.sleep(SETTLED_SECONDS if turns else IDLE_SECONDS)
             os.kill(bot.pid, signal.SIGUSR1)
-        return _calls(record)
-
-
-def _calls(record: Path) -> list[str]:
-    return record.read_text().splitlines()
+        return record.read_text().splitlines()

@@ -121,10 +121,12 @@ class TurnStore(Aggregate):
             *(turn.id, chat, now, _earliest(expiry)),
             json.dumps(turn.notices, ensure_ascii=False) if turn.notices else None,
         )
-        heard.take(db, told, turn.id)
+        if told:
+            heard.take(db, told, turn.id)
         for piece in pieces[1:]:
             messages.join(db, piece.id, turn.id)
-        reminders.tell_quoted(db, pieces, turn.id, now)
+        if any(piece.message.quote for piece in pieces):
+            reminders.tell_quoted(db, pieces, turn.id, now)
         _add_message(db, turn.id, turn.messages[0], now)
         for image in turn.messages[0].images:
             _add_image(db, turn.id, None, image)
@@ -146,7 +148,8 @@ class TurnStore(Aggregate):
         db.run("UPDATE turns SET expires_at = ? WHERE id = ?", expires_at, turn_id)
         for piece in pieces:
             messages.join(db, piece.id, turn_id)
-        reminders.tell_quoted(db, pieces, turn_id, self._now_ms())
+        if any(piece.message.quote for piece in pieces):
+            reminders.tell_quoted(db, pieces, turn_id, self._now_ms())
         _add_message(db, turn_id, Message(Role.USER, content), self._now_ms())
         return True
 
@@ -345,8 +348,9 @@ class TurnStore(Aggregate):
         )
         to_send = outbox.add_answer(db, answer, now)
         messages.close(db, turn.id, ended.state if ended.retried is None else messages.RETRIED)
-        failed = ended.state is not TurnStatus.ANSWERED
-        reminders.count_run(db, turn.id, has_failed=failed, now_ms=now)
+        if ended.was_scheduled:
+            failed = ended.state is not TurnStatus.ANSWERED
+            reminders.count_run(db, turn.id, has_failed=failed, now_ms=now)
         messages.close_joined(db, turn.id)
         expired = expires_at is not None and expires_at <= now
         if expired:
@@ -529,15 +533,17 @@ def _end(db: Session, turn_id: int, ended: TurnEnd, now_ms: int) -> list[Row]:
         " RETURNING chat, expires_at",
         *(ended.state, turn_id),
     )
-    if rows:
+    if rows and ended.has_called:
         db.run(
             "UPDATE messages SET content = ?"
             " WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
             *(INTERRUPTED, turn_id),
         )
         questions.end(db, turn_id)
+    if rows:
         _add_message(db, turn_id, Message(Role.ASSISTANT, ended.answer), now_ms)
-        heard.forget_told(db, turn_id)
+        if ChatId.parse(rows[0][0]).is_group:
+            heard.forget_told(db, turn_id)
     return rows
 
 

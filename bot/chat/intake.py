@@ -187,7 +187,8 @@ class Intake:
         admitted: list[ReceivedMessage],
         overheard: list[ReceivedMessage],
     ) -> None:
-        self.chats.file_cleanup.add(message.unread)
+        if message.unread:
+            self.chats.file_cleanup.add(message.unread)
         if not self.chats.door.access.may_talk(message.author):
             metrics.INTAKE.labels("not_admitted").inc()
             log.debug("intake.not_admitted", person=logs.person_id(message.author.aci))

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import httpx2
 
 from bot.llm import api
+from bot.llm.blocks import BlockApi, Turns, declared
 from bot.llm.rearranged import base64_of, system_text
 from bot.llm.refusals import error_inside_answer
 from conversation_store.models import Image, Message, ToolCall
@@ -29,7 +30,7 @@ _KINDS: Final = frozenset({"text", "tool_use", "thinking", "redacted_thinking"})
 _COUNTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-class Anthropic(api.BlockApi):
+class Anthropic(BlockApi):
     """Speaks Anthropic's API; the endpoint's address may end with `/v1`."""
 
     own_headers = MappingProxyType({"anthropic-version": VERSION})
@@ -46,13 +47,13 @@ class Anthropic(api.BlockApi):
     def put(self, asked: api.Asked) -> httpx2.Request:
         request, messages = asked.request, asked.messages
         body: api.Block = {"model": self.model, "max_tokens": MAX_TOKENS}
-        if tools := api.declared(request.tools, messages):
+        if tools := declared(request.tools, messages):
             body["tools"] = list(self._declarations.of(tools))
             if not (request.may_call and request.tools):
                 body["tool_choice"] = {"type": "none"}
         if text := system_text(messages):
             body["system"] = [self.text(text)]
-        body["messages"] = api.Turns(self).of(messages)
+        body["messages"] = Turns(self).of(messages)
         body["stream"] = True
         if api.Parameter.CACHING not in asked.omitted:
             for blocks in (body.get("tools"), body.get("system"), body["messages"][-1]["content"]):

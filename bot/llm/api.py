@@ -5,12 +5,11 @@ an answer. The API's own blocks of an answer are kept as its state, because some
 reasoning back exactly as they sent it.
 """
 
-import hashlib
 import json
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,11 +22,96 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from bot import __version__
 from bot.llm.errors import LlmBroken
-from bot.llm.framing import Framing, ServerSentEvents
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
-from bot.llm.rearranged import arguments_object, latest_images, without_system_role
-from conversation_store.models import Image, Message, ModelState, Role, TokenSum, ToolCall
-from tools.base import ToolSpec
+from bot.llm.rearranged import latest_images, without_system_role
+from conversation_store.models import Message, ModelState, Role, TokenSum, ToolCall
+
+MAX_LINE_BYTES: Final = 1024 * 1024
+MAX_STREAM_BYTES: Final = 32 * 1024 * 1024
+MAX_DOCUMENT_BYTES: Final = 4 * 1024 * 1024
+
+TOO_LONG: Final = "The endpoint's answer is longer than this program reads."
+
+Event = bytes | bytearray
+
+
+class Framing:
+    """Cuts bytes into events; by itself, it takes all bytes as one document."""
+
+    max_bytes = MAX_DOCUMENT_BYTES
+
+    def __init__(self) -> None:
+        self.rest = bytearray()
+        self.size = 0
+
+    def feed(self, data: bytes) -> Sequence[Event]:
+        """Return the events that the next bytes complete; LlmBroken beyond the bounds."""
+        self.size += len(data)
+        if self.size > self.max_bytes:
+            raise LlmBroken(TOO_LONG)
+        self.rest += data
+        return self.events(data)
+
+    def events(self, data: bytes) -> Sequence[Event]:
+        """Take whole events off `rest`, which ends with the new data."""
+        del data
+        return ()
+
+    def end(self) -> Sequence[Event]:
+        """Return the last event, if the end of the bytes completes it."""
+        return [self.rest]
+
+
+class Lines(Framing):
+    """Cuts bytes into lines, as in newline-delimited JSON."""
+
+    max_bytes = MAX_STREAM_BYTES
+
+    def events(self, data: bytes) -> Sequence[Event]:
+        """Return the lines that are whole now."""
+        return [line for line in self.lines(data) if line]
+
+    def lines(self, data: bytes) -> list[bytearray]:
+        """Return the lines that are whole now, empty ones too."""
+        lines: list[bytearray] = []
+        if b"\n" in data:
+            *lines, self.rest = self.rest.split(b"\n")
+        if len(self.rest) > MAX_LINE_BYTES:
+            raise LlmBroken(TOO_LONG)
+        return [line.removesuffix(b"\r") for line in lines]
+
+    def end(self) -> Sequence[Event]:
+        """Return a last line without an end."""
+        return self.feed(b"\n")
+
+
+class ServerSentEvents(Lines):
+    """The data of server-sent events, without their names and ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._data: list[Event] = []
+        self._data_bytes = 0
+
+    def events(self, data: bytes) -> Sequence[Event]:
+        """Return the data of the events that are whole now; LlmBroken for a huge event."""
+        events: list[Event] = []
+        for line in self.lines(data):
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" "))
+                self._data_bytes += len(line)
+                if self._data_bytes > MAX_LINE_BYTES:  # to parse more would block the event loop
+                    raise LlmBroken(TOO_LONG)
+            elif not line and self._data:
+                events.append(b"\n".join(self._data))
+                self._data.clear()
+                self._data_bytes = 0
+        return events
+
+    def end(self) -> Sequence[Event]:
+        """Return an event without an empty line after it."""
+        return self.feed(b"\n\n")
+
 
 MAX_ANSWER_CHARACTERS: Final = 256 * 1024
 """Bound of the words and calls of an answer together."""
@@ -43,11 +127,9 @@ MAX_NAME_CHARACTERS: Final = 64
 
 NOTHING_SAID: Final = "(no words)"
 """Stands for blank words of a person."""
-NO_LONGER_OFFERED: Final = "Not available any more."
 END_OF_STREAM: Final = b"[DONE]"
 UNREADABLE: Final = "The endpoint's answer could not be understood."
 
-_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NOT_OF_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 FINISH_REASONS: Final[Mapping[str, str]] = MappingProxyType(
@@ -267,34 +349,6 @@ class Api(ABC):
         return http(f"{self.base_url}{path}", self.headers)
 
 
-class BlockApi(Api):
-    """An API in which person and model take turns, and messages consist of blocks.
-
-    Attributes:
-        model_role: the API's name for the model's role.
-        content: the member of a message that holds its blocks.
-    """
-
-    model_role = "assistant"
-    content = "content"
-
-    @abstractmethod
-    def text(self, text: str) -> Block:
-        """Return words."""
-
-    @abstractmethod
-    def image(self, image: Image) -> Block:
-        """Return an image."""
-
-    @abstractmethod
-    def call(self, id_: str, name: str, arguments: Block, *, is_first: bool) -> Block:
-        """Return a call; `is_first` of the calls that another model made at once."""
-
-    @abstractmethod
-    def result(self, id_: str, name: str, message: Message) -> Block:
-        """Return the result of a call."""
-
-
 class Pieces(list[str]):
     """A text of which pieces have come."""
 
@@ -456,111 +510,9 @@ def _with_own_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
     return tuple(result)
 
 
-class Turns:
-    """Builds one conversation in which person and model take turns, the person first.
-
-    Anthropic and Bedrock refuse two messages of one role in a row, blank words, two calls with one
-    id, and characters other than letters, digits, hyphens and underscores in ids and names. Some
-    models use the same ids in every answer.
-    """
-
-    def __init__(self, api: BlockApi) -> None:
-        self._api = api
-        self._ids: dict[str, str] = {}
-        self._names: dict[str, str] = {}
-        self._taken: set[str] = set()
-
-    def of(self, messages: Sequence[Message]) -> list[Block]:
-        """Return the messages in the API's words."""
-        api, found = self._api, list[Block]()
-        for message in messages:
-            if message.role is Role.SYSTEM:
-                continue
-            role = api.model_role if message.role is Role.ASSISTANT else "user"
-            blocks = list(self._blocks(message))
-            if found and found[-1]["role"] == role:
-                found[-1][api.content] += blocks
-            elif blocks:
-                found.append({"role": role, api.content: blocks})
-        if not found or found[0]["role"] != "user":
-            found.insert(0, {"role": "user", api.content: [api.text(NOTHING_SAID)]})
-        return found
-
-    def _blocks(self, message: Message) -> Iterator[Block]:
-        api, words = self._api, message.content or ""
-        if message.role is Role.ASSISTANT:
-            yield from self._answered(message)
-        elif message.role is Role.TOOL:
-            id_ = message.tool_call_id or ""
-            yield api.result(self._ids.get(id_, id_), self._names.get(id_, "unknown"), message)
-        else:
-            if words.strip() or not message.images:
-                yield api.text(words if words.strip() else NOTHING_SAID)
-            yield from map(api.image, message.images)
-
-    def _answered(self, message: Message) -> Iterator[Block]:
-        api, words, calls = self._api, message.content or "", iter(message.tool_calls)
-        kept = _kept(message, api)
-        called = sum(api.called(block) is not None for block in kept)
-        if "".join(map(api.said, kept)) != words or called != len(message.tool_calls):
-            # Cleaning has changed the words or the calls: only the reasoning is still right.
-            yield from (one for one in kept if not api.said(one) and api.called(one) is None)
-            kept = []
-            if words.strip():
-                yield api.text(words)
-        for block in kept:
-            signature = {key: block[key] for key in ("thoughtSignature",) if key in block}
-            if said := api.said(block):
-                yield from [{**api.text(said), **signature}] if said.strip() else []
-            elif api.called(block) is not None:
-                yield {**self._call(next(calls), is_first=False), **signature}
-            else:
-                yield block
-        for number, call in enumerate(calls):
-            yield self._call(call, is_first=not number)
-
-    def _call(self, call: ToolCall, *, is_first: bool) -> Block:
-        id_ = call.id if _ID.fullmatch(call.id) else _hashed(call.id)
-        while id_ in self._taken:
-            id_ = _hashed(id_)
-        self._taken.add(id_)
-        self._ids[call.id], self._names[call.id] = id_, safe_name(call.name)
-        arguments = arguments_object(call.arguments)
-        return self._api.call(id_, safe_name(call.name), arguments, is_first=is_first)
-
-
-def _kept(message: Message, api: BlockApi) -> list[Block]:
-    """Return the kept blocks of an answer of this very model; none if they make no sense."""
-    state = message.state
-    if state is None or state.of != api.of or len(state.data) > MAX_STATE_CHARACTERS:
-        return []
-    try:
-        blocks: list[Block] = list(from_json(state.data))
-        for read in (api.said, api.called):
-            list(map(read, blocks))
-    except (ValueError, TypeError, LookupError, AttributeError):
-        return []
-    return blocks
-
-
-def declared(tools: Sequence[ToolSpec], messages: Sequence[Message]) -> Sequence[ToolSpec]:
-    """Return the tools to declare: the offered ones, or else those of earlier calls.
-
-    Conversations with calls are refused unless a tool is declared.
-    """
-    if tools:
-        return tools
-    names = {safe_name(call.name): None for message in messages for call in message.tool_calls}
-    return [ToolSpec(name, NO_LONGER_OFFERED, {"type": "object"}) for name in names]
-
-
 def safe_name(name: str) -> str:
     """Return a tool's name, which may be any text of a model, as APIs accept it."""
     return _NOT_OF_A_NAME.sub("_", name)[:MAX_NAME_CHARACTERS]
-
-
-def _hashed(id_: str) -> str:
-    return f"call_{hashlib.sha256(id_.encode(errors='replace')).hexdigest()[:24]}"
 
 
 def label(text: object) -> str:

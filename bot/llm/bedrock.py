@@ -23,8 +23,9 @@ from urllib.parse import quote, urlsplit
 import httpx2
 
 from bot.llm import api
+from bot.llm.api import MAX_LINE_BYTES, MAX_STREAM_BYTES, TOO_LONG, Event, Framing
+from bot.llm.blocks import BlockApi, Turns, declared
 from bot.llm.errors import LlmBroken
-from bot.llm.framing import MAX_LINE_BYTES, MAX_STREAM_BYTES, TOO_LONG, Event, Framing
 from bot.llm.rearranged import base64_of, system_text
 from bot.llm.refusals import error_inside_answer
 from conversation_store.models import Image, Message, ToolCall
@@ -61,7 +62,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class Bedrock(api.BlockApi):
+class Bedrock(BlockApi):
     """Speaks with Bedrock.
 
     Args:
@@ -102,12 +103,12 @@ class Bedrock(api.BlockApi):
         declared.
         """
         request, messages = asked.request, asked.messages
-        body: api.Block = {"messages": api.Turns(self).of(messages)}
+        body: api.Block = {"messages": Turns(self).of(messages)}
         cached = [body["messages"][-1]["content"]]
         if text := system_text(messages):
             body["system"] = [{"text": text}]
             cached.append(body["system"])
-        if tools := api.declared(request.tools if request.may_call else (), messages):
+        if tools := declared(request.tools if request.may_call else (), messages):
             body["toolConfig"] = {"tools": list(self._declarations.of(tools))}
             if "claude" in self.model:  # Nova refuses the mark here
                 cached.append(body["toolConfig"]["tools"])

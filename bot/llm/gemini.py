@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx2
 
 from bot.llm import api
+from bot.llm.blocks import BlockApi, Turns
 from bot.llm.rearranged import base64_of, images_after_results, system_text
 from bot.llm.refusals import error_inside_answer
 from conversation_store.models import Image, Message, ToolCall
@@ -29,7 +30,7 @@ _VERSIONED: Final = re.compile(r"/v\d+(alpha|beta)?$")
 _FAMILY: Final = "models/"
 
 
-class Gemini(api.BlockApi):
+class Gemini(BlockApi):
     """Speaks Gemini's API; the endpoint's address may end with `/v1beta`."""
 
     omittable = frozenset({api.Parameter.FOREIGN_SIGNATURE})
@@ -53,7 +54,7 @@ class Gemini(api.BlockApi):
         body: api.Block = {}
         if text := system_text(messages):
             body["systemInstruction"] = {"parts": [{"text": text}]}
-        body["contents"] = api.Turns(self).of(images_after_results(messages))
+        body["contents"] = Turns(self).of(images_after_results(messages))
         if api.Parameter.FOREIGN_SIGNATURE in asked.omitted:
             for part in (part for content in body["contents"] for part in content["parts"]):
                 if part.get("thoughtSignature") == FOREIGN:

@@ -11,8 +11,8 @@ from typing import Final
 import httpx2
 
 from bot.llm import api
+from bot.llm.api import Framing, Lines
 from bot.llm.errors import LlmBroken
-from bot.llm.framing import Framing, Lines
 from bot.llm.rearranged import arguments_object, base64_of, images_after_results
 from bot.llm.refusals import error_inside_answer
 from conversation_store.models import Message, Role
