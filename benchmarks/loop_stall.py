@@ -39,7 +39,7 @@ from bot.llm.answering import joined, to_last_word
 from bot.llm.anthropic import Anthropic
 from bot.llm.api import Answer, Api, Asked, Endpoint
 from bot.llm.bedrock import Bedrock
-from bot.llm.cleanup import cleaned, is_odd, without_code, without_reasoning
+from bot.llm.cleanup import ODD, cleaned, without_code, without_reasoning
 from bot.llm.client import FED_AT_ONCE_BYTES
 from bot.llm.errors import LlmError
 from bot.llm.gemini import Gemini
@@ -304,7 +304,7 @@ def _quoted(text: str) -> Reads:
 
 def _cleaned(text: str) -> Reads:
     """Remove reasoning and markup from an answer, and join its continuation to it."""
-    for read in (is_odd, without_reasoning, without_code, to_last_word):
+    for read in (ODD.search, without_reasoning, without_code, to_last_word):
         yield partial(read, text)
     for is_prompted in (False, True):
         for before in ("", "<think>", '<tool_call>{"name": "open", "arguments": {'):

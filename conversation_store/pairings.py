@@ -17,6 +17,9 @@ from conversation_store.schema import require_current
 
 T = TypeVar("T")
 
+VERSION: Final = "people_version"
+"""Name of the metadata by which the bot notices changes of another process."""
+
 PEOPLE: Final = "SELECT person, since, greeted, number, name, admin FROM people"
 
 
@@ -25,8 +28,8 @@ class Pairings(Aggregate):
 
     @reads
     def version(self, db: Session) -> int:
-        """Return a number that changes with every write of another process or task."""
-        return int(db.value("PRAGMA data_version"))
+        """Return a number that changes when people are let in, made admins or revoked."""
+        return int(db.value("SELECT value FROM metadata WHERE name = ?", VERSION) or 0)
 
     @reads
     def waiting(self, db: Session) -> tuple[PairingRequest, ...]:
@@ -95,10 +98,7 @@ class Pairings(Aggregate):
 
 
 class PairingBook:
-    """Codes and people for the command line, next to a running bot. Every call is a transaction.
-
-    The bot notices changes by `PRAGMA data_version`.
-    """
+    """Codes and people for the command line, next to a running bot. Every call is a transaction."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -147,6 +147,7 @@ class PairingBook:
             meant = tuple(map(_person, rows))
             if len(meant) == 1:
                 db.run(sql, meant[0].person)
+                _note_change(db)
             return meant
 
         return self._run(change)
@@ -181,8 +182,17 @@ def _approve(db: Session, code: str, now_ms: int, *, admin: bool = False) -> Pai
     for person, number, name, note in db.run(sql, typed):
         db.run("DELETE FROM outbox WHERE id = ?", note)
         db.insert("people", person=person, number=number, name=name, since=now_ms, admin=admin)
+        _note_change(db)
         return PairedPerson(person, now_ms, greeted=False, number=number, name=name, admin=admin)
     return None
+
+
+def _note_change(db: Session) -> None:
+    db.run(
+        "INSERT INTO metadata (name, value) VALUES (?, 1) ON CONFLICT DO UPDATE SET"
+        " value = CAST(value AS INTEGER) + 1",
+        VERSION,
+    )
 
 
 def _forget_expired(db: Session, now_ms: int) -> None:

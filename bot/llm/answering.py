@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import structlog
 
-from bot.llm.cleanup import cleaned, fence_after, is_odd, without_reasoning
+from bot.llm.cleanup import ODD, cleaned, fence_after, without_reasoning
 from bot.llm.errors import LlmError, LlmToolsRefused
 from bot.llm.learnt import Learnt
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
@@ -156,7 +156,7 @@ def _read(
     """Return an answer with its clean words and whole calls, and whether a call was broken."""
     words, calls = answer.message.content or "", answer.message.tool_calls
     is_cut = answer.finish_reason == CUT_OFF
-    if not is_cut and not is_odd(words):
+    if not is_cut and not ODD.search(words):
         return answer, False
     found = cleaned(words, offered, prompted=prompted)
     if calls:

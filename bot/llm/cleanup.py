@@ -34,8 +34,8 @@ MAX_PYTHON_CHARACTERS: Final = 8_000
 MAX_PYTHON_BRACKETS: Final = 200
 CODE_BLANK: Final = " "
 
-_ODD: Final = re.compile(r"[<{\[]")
-"""Occurs in every text that holds reasoning, marks or calls."""
+ODD: Final = re.compile(r"[<{\[]")
+"""Occurs in every text that holds reasoning, marks or calls, which people are not meant to see."""
 
 _FENCE: Final = re.compile(
     r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*+(?P<fence>`{3,}+|~{3,}+)(?P<info>[^`\n]*+)$"
@@ -101,11 +101,6 @@ class Cleaned:
     words: str
     calls: Sequence[ToolCall] = ()
     is_broken: bool = False
-
-
-def is_odd(text: str) -> bool:
-    """Whether a text may hold anything that people are not meant to see."""
-    return _ODD.search(text) is not None
 
 
 def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False) -> Cleaned:
@@ -258,7 +253,7 @@ def _calls_at(
         return calls, closing.end() if closing else begin + read_to
     if kind == "xml" and known_name(opening["function"], offered) not in offered:
         return None
-    if closing is not None and inside.strip() and not is_odd(inside):
+    if closing is not None and inside.strip() and not ODD.search(inside):
         return None
     return [], closing.end() if closing else len(text)
 

@@ -14,7 +14,7 @@ from bot.llm.cleanup import Cleaned, without_reasoning
 
 def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False) -> Cleaned:
     """Clean an answer as the bot does: only if it may hold markup at all."""
-    if not cleanup.is_odd(text):
+    if not cleanup.ODD.search(text):
         return Cleaned(text)
     return cleanup.cleaned(text, offered, prompted=prompted)
 
@@ -302,7 +302,7 @@ def test_a_cut_answer_and_its_rest_are_joined_without_a_seam(
     ],
 )  # fmt: skip
 def test_further_ways_to_write_a_call(text: str, place: str) -> None:
-    assert cleanup.is_odd(text)
+    assert cleanup.ODD.search(text)
     [call] = cleaned(text, OFFERED).calls
     assert (call.name, json.loads(call.arguments)["place"]) == ("get_weather", place)
 
