@@ -21,6 +21,9 @@ from conversation_store.models import ChatId
 
 log = structlog.get_logger()
 
+TYPING_AFTER_SECONDS: Final = 0.3
+"""An answer that comes sooner is its own sign of life."""
+
 TYPING_REFRESH_SECONDS: Final = 10.0
 """Phones show typing for 15 seconds."""
 
@@ -184,7 +187,8 @@ class Presence:
         """Show typing as long as turns want it; without any, phones forget it by themselves."""
         clock = asyncio.get_running_loop().time
         try:
-            while True:
+            await _until(typing.gone, TYPING_AFTER_SECONDS)
+            while not typing.gone.is_set():
                 show = self.messenger.show_typing
                 typing.visible = await self._give(chat, partial(show, chat))
                 if typing.visible:

@@ -193,11 +193,13 @@ async def test_a_picture_that_a_tool_makes_comes_with_the_answer() -> None:
 
 async def test_typing_is_shown_until_the_answer_and_signs_are_given_where_they_are_wanted() -> None:
     signs = {"ack_reaction": "true", "read_receipts": True}
-    async with world() as here, guest(here, bot={**signs}) as bot:
+    release = asyncio.Event()
+    async with world(held(release, text("Done."))) as here, guest(here, bot={**signs}) as bot:
         asked = await bot.api.say("hello")
+        await bot.api.until(lambda: (ADA_CHAT, True) in bot.api.typing)
+        release.set()
         await bot.answer(1)
         await bot.api.until(lambda: bool(bot.api.reactions and bot.api.receipts))
-        assert (ADA_CHAT, True) in bot.api.typing
     assert bot.api.reactions == [Reacted(ADA_CHAT, "👀", ADA.aci, asked)]
     assert bot.api.receipts == [(ADA.aci, (asked,))]
 

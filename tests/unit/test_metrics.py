@@ -123,7 +123,9 @@ async def presence_on(
         )
 
 
-def test_the_first_sign_is_there_when_signal_took_it() -> None:
+def test_the_first_sign_is_there_when_signal_took_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bot.chat.presence.TYPING_AFTER_SECONDS", 0.0)
+
     async def scenario() -> None:
         phones, signs = Phones(), Signs()
         phones.takes_seconds = 2
@@ -137,7 +139,9 @@ def test_the_first_sign_is_there_when_signal_took_it() -> None:
     run_without_waiting(scenario())
 
 
-def test_a_reaction_is_a_sign_as_well() -> None:
+def test_a_reaction_is_a_sign_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bot.chat.presence.TYPING_AFTER_SECONDS", 0.0)
+
     async def scenario() -> None:
         phones, signs = Phones(), Signs()
         phones.takes_seconds = 2

@@ -13,6 +13,7 @@ from bot.chat.presence import (
     MAX_CHATS,
     MAX_IN_FLIGHT,
     SIGN_SECONDS,
+    TYPING_AFTER_SECONDS,
     TYPING_AGAIN_SECONDS,
     TYPING_REFRESH_SECONDS,
     Presence,
@@ -87,6 +88,43 @@ async def presence_on(
         )
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show typing as soon as a turn begins."""
+    monkeypatch.setattr("bot.chat.presence.TYPING_AFTER_SECONDS", 0.0)
+
+
+@pytest.fixture
+def after_a_moment(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show typing once a turn takes longer than a moment."""
+    monkeypatch.setattr("bot.chat.presence.TYPING_AFTER_SECONDS", TYPING_AFTER_SECONDS)
+
+
+@pytest.mark.usefixtures("after_a_moment")
+def test_quick_answer_comes_without_typing() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(phones) as presence, presence.typing(CHAT) as turn:
+            await asyncio.sleep(TYPING_AFTER_SECONDS / 2)
+            turn.answered = True
+        assert phones.given == []
+
+    run_without_waiting(scenario())
+
+
+@pytest.mark.usefixtures("after_a_moment")
+def test_typing_is_shown_when_an_answer_takes_a_moment() -> None:
+    async def scenario() -> None:
+        phones = Phones()
+        async with presence_on(phones) as presence:
+            async with presence.typing(CHAT) as turn:
+                await asyncio.sleep(2 + TYPING_AFTER_SECONDS)
+                turn.answered = True
+        assert phones.given == [(TYPING_AFTER_SECONDS, ("typing", CHAT))]
+
+    run_without_waiting(scenario())
+
+
 def test_only_the_author_sees_a_sign_in_a_group_where_the_bot_may_not_write() -> None:
     async def scenario() -> None:
         phones = Phones()
@@ -158,9 +196,9 @@ def test_a_message_is_noticed_before_its_turn_begins() -> None:
                 await asyncio.sleep(10)
                 turn.answered = True
         assert phones.given == [
-            (0, ("typing", GROUP)),
             (0, ("👀", GROUP, ADA, TIMESTAMP)),
             (0, ("read", ADA, TIMESTAMP)),
+            (0, ("typing", GROUP)),
             (TYPING_REFRESH_SECONDS, ("typing", GROUP)),
         ]
 
