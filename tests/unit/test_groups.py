@@ -129,13 +129,6 @@ async def test_in_an_announcement_group_only_admins_write(
         assert await here.may_write(TEAM) is may
 
 
-async def test_a_private_chat_is_nobodys_group(tmp_path: Path) -> None:
-    directory = Directory(ANNOUNCEMENTS)
-    async with group_permissions(tmp_path, directory) as here:
-        assert await here.may_write(ChatId.parse("direct:ada"))
-    assert directory.asked == 0
-
-
 @pytest.mark.parametrize("trouble", [SignalRejected("x"), SignalUnavailable("x")])
 async def test_where_the_signal_side_does_not_tell_a_message_is_tried(
     tmp_path: Path, trouble: SignalError
