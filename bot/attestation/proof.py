@@ -42,7 +42,7 @@ from bot.attestation.quote import (
     quote_checks,
 )
 from bot.attestation.strict_json import canonical_json
-from bot.attestation.tdx_guest import td_settings_checks
+from bot.attestation.tdx_guest import attributes_check
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import Asked, verify_bundle
 from bot.config.settings import Settings
@@ -303,7 +303,7 @@ async def can_quote(settings: Settings, *, trust: Trust = REAL) -> bool:
         return False
     quote = parse_quote(made.quote)
     hardware = quote_checks(quote, "none is asked for", now=int(time.time()), trust=trust)
-    checks = (*hardware, *td_settings_checks(quote))
+    checks = (*hardware, attributes_check(quote))
     refused = [check for check in checks if check.verdict is Verdict.FAILED]
     if refused:
         log.error("attestation.no_quote", reason=refused[0].message)

@@ -8,10 +8,10 @@ can be changed, except that each ECDSA signature has two forms (see `low_s`).
 Layout of a version 4 quote: Intel TDX DCAP Quoting Library API, appendix 3.
 """
 
-import base64
-import binascii
 import hashlib
 import re
+import ssl
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +35,8 @@ MAX_COLLATERAL_CHARS: Final = 1024 * 1024
 MAX_REASON_CHARS: Final = 160
 
 _SIGNED_BYTES: Final = 48 + 584  # header, TD report
+_CERTIFICATION_AT: Final = _SIGNED_BYTES + 4 + 64 + 64  # after length, signature and public key
+_QE_AUTH_AT: Final = _CERTIFICATION_AT + 6 + 384 + 64  # after the enclave's report and signature
 _ECDSA_P256: Final = 2
 _TDX: Final = 0x81
 _QE_REPORT_CERTIFICATION: Final = 6
@@ -43,7 +45,6 @@ _CHAIN_LENGTH: Final = 3  # machine, intermediate CA, root
 _P256_ORDER: Final = 0xFFFFFFFF_00000000_FFFFFFFF_FFFFFFFF_BCE6FAAD_A7179E84_F3B9CAC2_FC632551
 _SIGNATURES_AT: Final = (636, 636 + 64 + 64 + 6 + 384)
 """Start of the quote's signature and of the quoting enclave's; each is r, then s."""
-_PEM_HEADER: Final = b"-----BEGIN CERTIFICATE-----\n"
 _PEM_FOOTER: Final = b"-----END CERTIFICATE-----\n"
 
 
@@ -54,7 +55,6 @@ class TdQuote:
     Attributes:
         fmspc: kind of platform, six bytes, from its certificate.
         ca: which of Intel's CAs certified the platform: `platform` or `processor`.
-        mr_seam: measurement of the TDX module.
         mr_signer_seam: signer of the TDX module; zero is Intel.
         td_attributes, xfam: features that the host started the TD with, eight bytes each.
         mr_td: measurement of the virtual firmware.
@@ -67,7 +67,6 @@ class TdQuote:
     raw: bytes
     fmspc: bytes
     ca: str
-    mr_seam: bytes
     mr_signer_seam: bytes
     td_attributes: bytes
     xfam: bytes
@@ -104,7 +103,6 @@ def parse_quote(raw: bytes) -> TdQuote:
         raw=raw,
         fmspc=fmspc,
         ca=ca,
-        mr_seam=raw[64:112],
         mr_signer_seam=raw[112:160],
         td_attributes=raw[168:176],
         xfam=raw[176:184],
@@ -369,61 +367,35 @@ def _date(moment: int) -> str:
 
 
 def _pck_chain(raw: bytes) -> tuple[bytes, ...]:
-    reader = _Reader(raw)
-    version, key_type, tee = reader.number(2), reader.number(2), reader.number(4)
-    if (version, key_type, tee) != (4, _ECDSA_P256, _TDX):
+    """Return the certificates at the end of a quote, whose lengths and kinds must fit together."""
+    if raw[:8] != struct.pack("<HHI", 4, _ECDSA_P256, _TDX):
         raise MalformedEvidence("this is not a TDX quote of version 4")
-    reader.take(_SIGNED_BYTES - 8)
-    signature = _Reader(reader.take(reader.number(4)))
-    if any(reader.rest()):
-        raise MalformedEvidence("something follows the quote")
-    signature.take(64 + 64)  # signature of the quote, public key
-    certification = signature.section(_QE_REPORT_CERTIFICATION)
-    certification.take(384 + 64)  # report of the quoting enclave, signature
-    certification.take(certification.number(2))
-    chain = certification.section(_PCK_CHAIN)
-    if signature.rest() or certification.rest():
-        raise MalformedEvidence("lengths in the quote do not fit together")
-    blocks = chain.rest().rstrip(b"\0").split(_PEM_FOOTER)
-    certificates = tuple(_der(block) for block in blocks[:-1])
-    if blocks[-1] or len(certificates) != _CHAIN_LENGTH:
-        raise MalformedEvidence("the quote's certificate chain is not as Intel writes it")
-    return certificates
-
-
-class _Reader:
-    """Takes bytes from the front; missing bytes are malformed."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, count: int) -> bytes:
-        piece = self._data[self._at : self._at + count]
-        if len(piece) < count:
-            raise MalformedEvidence("the quote is cut off")
-        self._at += count
-        return piece
-
-    def number(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "little")
-
-    def section(self, kind: int) -> "_Reader":
-        if self.number(2) != kind:
-            raise MalformedEvidence("the quote is certified in a way that this program cannot read")
-        return _Reader(self.take(self.number(4)))
-
-    def rest(self) -> bytes:
-        return self._data[self._at :]
-
-
-def _der(block: bytes) -> bytes:
     try:
-        der = base64.b64decode(block.removeprefix(_PEM_HEADER))
-    except binascii.Error:
+        (signed,) = struct.unpack_from("<I", raw, _SIGNED_BYTES)
+        certified = struct.unpack_from("<HI", raw, _CERTIFICATION_AT)
+        (authenticated,) = struct.unpack_from("<H", raw, _QE_AUTH_AT)
+        chain_at = _QE_AUTH_AT + 2 + authenticated
+        chain = struct.unpack_from("<HI", raw, chain_at)
+    except struct.error:
+        raise MalformedEvidence("the quote is cut off") from None
+    end = _SIGNED_BYTES + 4 + signed
+    kinds_and_sizes = (
+        (_QE_REPORT_CERTIFICATION, end - _CERTIFICATION_AT - 6),
+        (_PCK_CHAIN, end - chain_at - 6),
+    )
+    if (certified, chain) != kinds_and_sizes or len(raw) < end or any(raw[end:]):
+        raise MalformedEvidence("lengths in the quote do not fit together")
+    blocks = raw[chain_at + 6 : end].rstrip(b"\0").split(_PEM_FOOTER)
+    if blocks[-1] or len(blocks) != _CHAIN_LENGTH + 1:
+        raise MalformedEvidence("the quote's certificate chain is not as Intel writes it")
+    return tuple(_der(block + _PEM_FOOTER) for block in blocks[:-1])
+
+
+def _der(pem: bytes) -> bytes:
+    try:
+        der = ssl.PEM_cert_to_DER_cert(pem.decode("ascii"))
+    except ValueError:
         der = b""
-    body = base64.b64encode(der)
-    lines = b"".join(body[at : at + 64] + b"\n" for at in range(0, len(body), 64))
-    if _PEM_HEADER + lines != block:
+    if ssl.DER_cert_to_PEM_cert(der).encode() != pem:
         raise MalformedEvidence("a certificate in the quote is not as Intel writes it")
     return der

@@ -19,7 +19,6 @@ LABELS: Final = {
     "quote": "genuine Intel TDX hardware",
     "tcb": "hardware is up to date",
     "attributes": "started without side doors",
-    "tdx_module": "a published TDX module",
     "rtmrs": "start-up log is complete",
     "boot_events": "start-up in order",
     "compose": "configuration is the shown one",

@@ -18,9 +18,6 @@ from pydantic import (
 
 from bot.attestation.errors import MalformedEvidence
 
-NAMED_FIELDS: Final = 3
-"""Fields that an error names; it counts the others."""
-
 
 def _with_utf8(value: str) -> str:
     value.encode()
@@ -86,7 +83,7 @@ def read(shape: type[_Shape], text: str | bytes, what: str) -> _Shape:
     """Decode JSON as a model or a pydantic dataclass; see `decode`.
 
     Raises:
-        MalformedEvidence: it is not JSON, or has another shape; names fields, never values.
+        MalformedEvidence: it is not JSON, or has another shape; names a field, never a value.
     """
     decoded = decode(text, what)
     wrong = f"{what} is not of the expected shape"
@@ -98,7 +95,7 @@ def read(shape: type[_Shape], text: str | bytes, what: str) -> _Shape:
         # From the text, because the strict mode takes no decoded objects for dataclasses.
         return TypeAdapter(shape).validate_json(text)
     except ValidationError as error:
-        raise MalformedEvidence(f"{wrong}: {_fields(error)}") from None
+        raise MalformedEvidence(f"{wrong}: {_field(error)}") from None
 
 
 def plain(value: object) -> Any:
@@ -126,14 +123,9 @@ def _no_such_number(_: str) -> NoReturn:
     raise ValueError("JSON has no such number")
 
 
-def _fields(error: ValidationError) -> str:
-    """Name the first wrong fields; an unexpected key may be anyone's words."""
-    details = error.errors(include_url=False, include_context=False, include_input=False)
-    names = [
-        "an unexpected field"
-        if detail["type"] in {"extra_forbidden", "unexpected_keyword_argument"}
-        else f"`{'.'.join(map(str, detail['loc'])) or 'all of it'}`"
-        for detail in details
-    ]
-    more = len(names) - NAMED_FIELDS
-    return ", ".join(names[:NAMED_FIELDS]) + (f" and {more} more" if more > 0 else "")
+def _field(error: ValidationError) -> str:
+    """Name the first wrong field; an unexpected key may be anyone's words."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        return "an unexpected field"
+    return f"`{'.'.join(map(str, first['loc'])) or 'all of it'}`"

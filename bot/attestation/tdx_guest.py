@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bot.attestation.app_compose import compose_checks
-from bot.attestation.checks import Check, Report, Verdict, not_checked, proven, proven_if
+from bot.attestation.checks import Check, Report, Verdict, proven_if
 from bot.attestation.event_log import BootClaims, log_checks
 from bot.attestation.quote import Collateral, TdQuote, parse_quote, quote_checks
-from bot.attestation.trust import REAL, TDX_MODULES, Trust
+from bot.attestation.trust import REAL, Trust
 
 CollateralFor = Callable[[TdQuote], Collateral | str]
 """Returns the collateral of a quote's platform, or the reason why there is none."""
@@ -39,7 +39,7 @@ class TdFindings:
     """Result of a verification; only the report tells what is proven.
 
     Attributes:
-        report: checks `debug`, `quote`, `tcb`, `attributes`, `tdx_module`, `rtmrs`, `boot_events`,
+        report: checks `debug`, `quote`, `tcb`, `attributes`, `rtmrs`, `boot_events`,
             `compose`, `images`.
         boot: None if the boot events are not in order.
         expires_at: Unix seconds at which the collateral ends; None without collateral.
@@ -70,7 +70,7 @@ def verify_td(
     log, boot = log_checks(quote, evidence.event_log)
     checks = (
         *quote_checks(quote, collateral, now=now, trust=trust),
-        *td_settings_checks(quote),
+        attributes_check(quote),
         *log,
         *compose_checks(quote, boot, evidence.app_compose),
     )
@@ -87,11 +87,11 @@ _FEATURES: Final = 0x0006_1AE7
 and records of branches are left out."""
 
 
-def td_settings_checks(quote: TdQuote) -> tuple[Check, Check]:
-    """Check the host's choices for a TD: `attributes`, `tdx_module`."""
+def attributes_check(quote: TdQuote) -> Check:
+    """Check the host's choices for a TD: `attributes`."""
     set_bits = int.from_bytes(quote.td_attributes, "little") & ~_DEBUG_BITS
     features = int.from_bytes(quote.xfam, "little")
-    attributes = proven_if(
+    return proven_if(
         set_bits == _ATTRIBUTES
         and not features & ~_FEATURES
         and not any(quote.mr_owner + quote.mr_owner_config),
@@ -100,11 +100,3 @@ def td_settings_checks(quote: TdQuote) -> tuple[Check, Check]:
         "the machine was started in an unusual way: attributes"
         f" {quote.td_attributes.hex()}, features {quote.xfam.hex()}, or for an owner",
     )
-    version = TDX_MODULES.get(quote.mr_seam.hex())
-    if version is not None:
-        known = f"Intel's TDX module {version}, whose MRSEAM Intel has published"
-        return attributes, proven("tdx_module", known)
-    # Intel publishes new modules, so an unknown one is no failure: `quote` shows that Intel signed
-    # it, and `tcb` what Intel thinks of its version.
-    why = "Intel's module is not a published one that this program knows"
-    return attributes, not_checked("tdx_module", f"{why}: MRSEAM {quote.mr_seam.hex()}")

@@ -99,6 +99,4 @@ def test_a_key_that_stands_twice_is_refused_wherever_it_stands() -> None:
 def test_the_quote_of_a_bundle_is_not_in_its_error() -> None:
     with pytest.raises(MalformedEvidence) as caught:
         Bundle.parse(encoded(WIRE | {"statement": 1, "policy": 2, "meet me": 3, "v": 5}))
-    assert str(caught.value) == (
-        "the bundle is not of the expected shape: `statement`, `policy`, `v` and 1 more"
-    )
+    assert str(caught.value) == "the bundle is not of the expected shape: `statement`"

@@ -198,7 +198,6 @@ def test_a_quote_is_read_field_by_field() -> None:
         report_data=bytes(range(64)),
         td_attributes=bytes([0, 0, 0, 0x10, 0, 0, 0, 0]),
         xfam=bytes.fromhex("e702060000000000"),
-        mr_seam=SOFT_QUOTE[64:112],
         mr_signer_seam=bytes(48),
         pck_chain=parse_quote(SOFT_QUOTE).pck_chain,
     )

@@ -141,9 +141,7 @@ def test_a_statement_written_in_another_way_is_refused(text: str) -> None:
 def test_what_a_stranger_wrote_is_not_in_the_error() -> None:
     with pytest.raises(MalformedEvidence) as caught:
         Statement.parse(canonical(WIRE | {"meet me at nine": "or ten", "aci": "or eleven"}))
-    assert str(caught.value) == (
-        "the statement is not of the expected shape: `aci`, an unexpected field"
-    )
+    assert str(caught.value) == "the statement is not of the expected shape: `aci`"
 
 
 @given(

@@ -107,7 +107,7 @@ def on_platform(platform: SoftTdx, **changes: Any) -> Verification:
 
 
 NAMES_OF_A_GOOD_BUNDLE: Final = (
-    "debug", "quote", "tcb", "attributes", "tdx_module", "rtmrs", "boot_events", "compose",
+    "debug", "quote", "tcb", "attributes", "rtmrs", "boot_events", "compose",
     "images", "environment", "statement", "challenge", "safety_number", "linked_devices",
     "key_origin", "policy", "code", "issued_at", "release", "os", "key_provider", "model",
 )  # fmt: skip
