@@ -45,8 +45,8 @@ from bot.errors import MessagesLost
 from bot.foundation import Foundation, Start, open_foundation
 from bot.language.languages import Languages
 from bot.observability import logs, metrics
+from bot.observability.process import calm_collector, hangups, prepare_descriptors
 from bot.observability.systemd import ServiceManager, service_manager
-from bot.process import calm_collector, hangups, prepare_descriptors
 from conversation_store.store import ConversationStore
 from tools.registry import probe
 

@@ -12,7 +12,7 @@ from typing import Final, TextIO
 
 from bot.chat.meaning import Meaning, meaning_of
 from bot.errors import BotError
-from bot.process import read_some
+from bot.observability.process import read_some
 
 MAX_LINE_BYTES: Final = 65_536
 TERMINAL_LINE_BYTES: Final = 4_095

@@ -22,7 +22,7 @@ from bot.errors import BotError, SettingsError
 from bot.observability.health import health_server
 from bot.observability.health_client import ask, host_and_port
 from bot.observability.metrics import measured
-from bot.process import DESCRIPTORS_WITHOUT_MODEL, size
+from bot.observability.process import DESCRIPTORS_WITHOUT_MODEL, size
 from bot.signal.account import Profile
 from bot.signal.signal_daemon import can_discard
 from bot.signal.transport import spawned_signal_cli

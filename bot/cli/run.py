@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bot.cli.exit_codes import FAILED, OK, WRONG_SETTINGS
 from bot.errors import BotError, SettingsError
-from bot.process import ignore_early_hangups
+from bot.observability.process import ignore_early_hangups
 
 if TYPE_CHECKING:
     from bot.config.settings import Settings

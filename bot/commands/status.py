@@ -7,7 +7,7 @@ from typing import Final
 from bot import __version__
 from bot.commands.base import CommandContext, Parts, Reply, always, command
 from bot.observability.logs import Trouble, last_trouble
-from bot.process import duration, process_figures, size
+from bot.observability.process import duration, process_figures, size
 from tools.base import Caller, Tool, first_sentence
 
 ABILITIES: Final = {

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, TextIO
 
-from bot.process import read_some
+from bot.observability.process import read_some
 from bot.signal.markdown import spans_of
 from conversation_store.models import Attachment, StyleRange, TextStyle
 

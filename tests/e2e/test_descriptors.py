@@ -132,7 +132,7 @@ async def test_whoever_opens_connections_to_health_leaves_some_for_signal_and_th
 
 def test_the_limit_is_raised_to_what_the_system_gives_and_too_little_is_said() -> None:
     program = (
-        "import resource; from bot.process import prepare_descriptors;"
+        "import resource; from bot.observability.process import prepare_descriptors;"
         "prepare_descriptors(model_connections=32);"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.process import duration, process_figures, size
+from bot.observability.process import duration, process_figures, size
 
 
 @pytest.mark.parametrize(
