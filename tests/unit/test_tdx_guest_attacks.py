@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import MalformedEvidence
@@ -91,37 +89,16 @@ def quoted(change: Callable[[bytes], bytes]) -> Attack:
     return Attack(replace(GOOD, quote=change(GOOD.quote)))
 
 
-def swap(log: list[Any], first: int, second: int) -> None:
-    log[first], log[second] = log[second], log[first]
-
-
-def interrupted_boot(agent: SoftAgent) -> None:
-    agent.emit("x", b"")
-    agent.event_log.insert(at("instance-id"), agent.event_log.pop())
-
-
 def at(name: str) -> int:
     return [event["event"] for event in AGENT.event_log].index(name)
 
 
-SIGNED_BY_ANOTHER_ROOT: Final = SoftTdx(now=CLOCK)
-
 ATTACKS: Final[dict[str, tuple[Attack, str]]] = {
     "a test machine shown as a real one": (Attack(trust=REAL), "quote"),
-    "another root": (Attack(trust=SIGNED_BY_ANOTHER_ROOT.trust), "quote"),
-    "another root's collateral": (Attack(collateral=SIGNED_BY_ANOTHER_ROOT.collateral), "quote"),
-    "collateral of another platform": (
-        Attack(collateral=SoftTdx(now=CLOCK, fmspc=bytes(6)).collateral),
-        "quote",
-    ),
     "expired collateral": (Attack(now=CLOCK + 29 * DAY), "quote"),
-    "collateral of the future": (Attack(now=CLOCK - 2 * DAY), "quote"),
     "a platform that is out of date": (on(SoftTdx("OutOfDate", now=CLOCK)), "tcb"),
-    "a platform that is misconfigured": (on(SoftTdx("ConfigurationNeeded", now=CLOCK)), "tcb"),
     "a revoked platform": (on(SoftTdx("Revoked", now=CLOCK)), "tcb"),
-    "a revoked certificate": (on(SoftTdx(now=CLOCK, revoked=True)), "quote"),
     "a debug machine": (on(PLATFORM, debug=True), "debug"),
-    "a foreign TDX module": (on(PLATFORM, mr_signer_seam=b"\1" * 48), "quote"),
     **{
         f"a machine started with {name}": (
             on(PLATFORM, td_attributes=SEPT_VE_DISABLE | 1 << bit),
@@ -141,28 +118,9 @@ ATTACKS: Final[dict[str, tuple[Attack, str]]] = {
         quoted(lambda quote: quote[:568] + b"\1" * 64 + quote[632:]),
         "quote",
     ),
-    "a signature of zeros": (quoted(lambda quote: quote[:636] + bytes(64) + quote[700:]), "quote"),
     "a log that is none": (Attack(replace(GOOD, event_log="[")), "rtmrs"),
-    "an empty log": (Attack(replace(GOOD, event_log=[])), "rtmrs"),
     "an edited payload": (
         logged(lambda log: log[at("compose-hash")].update(event_payload="ab" * 32)),
-        "rtmrs",
-    ),
-    "an edited payload without its digest": (
-        logged(lambda log: log[at("app-id")].update(event_payload="ab" * 20, digest="")),
-        "rtmrs",
-    ),
-    "a renamed event": (logged(lambda log: log[at("storage-fs")].update(event="x")), "rtmrs"),
-    "events in another order": (logged(lambda log: swap(log, 4, 5)), "rtmrs"),
-    "a firmware event after the boot": (logged(lambda log: log.append(log.pop(0))), "rtmrs"),
-    "an event left out": (logged(lambda log: log.pop(at("storage-fs"))), "rtmrs"),
-    "an event twice": (logged(lambda log: log.append(log[-1])), "rtmrs"),
-    "an event moved to another register": (
-        logged(lambda log: log[at("app-id")].update(imr=2)),
-        "rtmrs",
-    ),
-    "an event hidden behind its digest": (
-        logged(lambda log: log[at("compose-hash")].update(event_type=4, event="")),
         "rtmrs",
     ),
     "another boot's log": (
@@ -173,28 +131,13 @@ ATTACKS: Final[dict[str, tuple[Attack, str]]] = {
         ran(lambda agent: agent.emit("compose-hash", b"\1" * 32)),
         "boot_events",
     ),
-    "a second boot at run time": (
-        ran(lambda agent: agent.event_log.extend(agent.event_log[3:])),
-        "boot_events",
-    ),
-    "a boot in another order": (ran(lambda agent: swap(agent.event_log, 4, 5)), "boot_events"),
-    "a boot without its end": (ran(lambda agent: agent.event_log.pop()), "boot_events"),
-    "an event of somebody during the boot": (
-        ran(interrupted_boot),
-        "boot_events",
-    ),
     "an edited application": (
         Attack(replace(GOOD, app_compose=COMPOSE.replace("signal-tee-bot", "signal-tee-b0t"))),
         "compose",
     ),
     "another application": (Attack(replace(GOOD, app_compose=LOOSE)), "compose"),
-    "no application": (Attack(replace(GOOD, app_compose="")), "compose"),
     "a machine started for another application": (
         Attack(evidence_of(mr_config_id=b"\1" + b"\2" * 32 + bytes(15))),
-        "compose",
-    ),
-    "a config id that nobody can check": (
-        Attack(evidence_of(mr_config_id=b"\3" + b"\2" * 32 + bytes(15))),
         "compose",
     ),
     "an image that is not pinned": (Attack(evidence_of(SoftAgent(PLATFORM, LOOSE))), "images"),
@@ -280,36 +223,3 @@ def test_recorded_machines_whose_application_was_not_kept_fail_on_that_alone(nam
     )
     findings = verify_td(recorded_getquote(name), lambda _: collateral, now=CLOCK)
     assert [check.name for check in findings.report.failures] == ["compose", "images"]
-
-
-# No byte can be another one
-
-
-def passes(evidence: TdEvidence) -> bool:
-    try:
-        return Attack(evidence).findings().report.passed
-    except MalformedEvidence:
-        return False
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, len(GOOD.quote) - 1), st.integers(1, 255))
-def test_no_byte_of_the_quote_can_be_changed(at: int, mask: int) -> None:
-    changed = bytearray(GOOD.quote)
-    changed[at] ^= mask
-    assert not passes(replace(GOOD, quote=bytes(changed)))
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, len(COMPOSE) - 1), st.characters())
-def test_no_character_of_the_application_can_be_changed(at: int, character: str) -> None:
-    changed = COMPOSE[:at] + character + COMPOSE[at + 1 :]
-    assert passes(replace(GOOD, app_compose=changed)) is (changed == COMPOSE)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=800), st.text(max_size=200), st.text(max_size=200))
-def test_garbage_never_passes(tail: bytes, event_log: str, app_compose: str) -> None:
-    for quote in (tail, GOOD.quote[:600] + tail, GOOD.quote[: -len(tail) or None] + tail):
-        evidence = TdEvidence(quote, event_log, app_compose)
-        assert not passes(evidence)
