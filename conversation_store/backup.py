@@ -1,4 +1,4 @@
-"""Copies of a store: to keep, to go back to, before an upgrade, and under another key.
+"""Copies of a store: to keep, to go back to, and under another key.
 
 `VACUUM INTO` makes a copy in one read transaction: the copy is consistent and has no empty pages,
 and the bot can write in the meantime. (SQLite's backup interface starts again after each write of
@@ -40,12 +40,6 @@ from conversation_store.schema import (
     version_of,
 )
 
-BEFORE_UPGRADE: Final = "before-v"
-"""Suffix of a store from before an upgrade; the number of the new schema follows."""
-
-BEFORE_UPGRADE_KEPT_HOURS: Final = 24
-"""Hours for which that store is kept. It also holds things that people have deleted since."""
-
 BEFORE_ENCRYPTION: Final = "before-encryption"
 """Suffix of a store that an encrypted copy replaces, until it is deleted."""
 
@@ -86,31 +80,16 @@ def backup(path: Path, key: str | None, target: Path) -> None:
                 partial.unlink(missing_ok=True)
 
 
-def upgrade(path: Path, key: str | None, migrations: Migrations = MIGRATIONS) -> None:
-    """Bring a store, which is `locked`, to this version's schema.
-
-    The upgrade changes a copy, which then replaces the store. So a crash leaves the store either
-    unchanged or upgraded. The old store is kept next to it for a while.
+def make_ready(path: Path, key: str | None, migrations: Migrations = MIGRATIONS) -> None:
+    """Finish what a crash interrupted in a `locked` store, and refuse a file of another program.
 
     Raises:
-        StoreUnreadable: the key does not fit, or the file was not of a version that this one knows.
-        StoreFailed: the disk refuses, or has no room.
+        StoreUnreadable: see `upgrade_is_due`; the file is as it was.
     """
     with _told("the store cannot be opened"):
         finish(path)
-        _delete(beside(path, f".{BEFORE_ENCRYPTION}"))  # left by a crash
-        if not upgrade_is_due(path, key, migrations):
-            return
-    with _told("the store cannot be brought up to date"), draft(path) as new:
-        with open_shared(path, key, check=require_known) as store:
-            _require_room(path, read(store, _used_bytes))
-            _write_copy(store, new)
-        with open_shared(new, key, check=require_known) as store:
-            transact(store, [partial(migrate, migrations=migrations)])
-            read(store, _fold_log)
-        name = f"{BEFORE_UPGRADE}{len(migrations)}"
-        _delete(beside(path, f".{name}"))  # of an upgrade that was taken back
-        replace(path, new, aside=name)
+        _delete(beside(path, f".{BEFORE_ENCRYPTION}"))
+    upgrade_is_due(path, key, migrations)
 
 
 def upgrade_is_due(path: Path, key: str | None, migrations: Migrations = MIGRATIONS) -> bool:
@@ -214,21 +193,6 @@ def key_fits(path: Path, key: str) -> bool:
             return True
     except WrongKey:
         return False
-
-
-def forget_before_upgrade(path: Path, now_ms: int) -> int:
-    """Delete stores from before upgrades after a day; return how many."""
-    now, kept_seconds = now_ms / 1_000, BEFORE_UPGRADE_KEPT_HOURS * 3_600
-    prefix = f"{path.name}.{BEFORE_UPGRADE}"
-    with _told("the copy from before the upgrade cannot be deleted"):
-        past = [
-            kept
-            for kept in path.parent.iterdir()
-            if kept.name.startswith(prefix) and abs(now - kept.stat().st_mtime) >= kept_seconds
-        ]
-        for kept in past:
-            kept.unlink()
-    return len([kept for kept in past if not kept.name.endswith(LOG)])
 
 
 def _require_copy(source: Path, path: Path) -> None:

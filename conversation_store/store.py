@@ -50,8 +50,6 @@ async def open_store(
 ) -> AsyncIterator["ConversationStore"]:
     """Open or create the store, bring its schema up to date and keep its writer running.
 
-    A store that is upgraded is kept as it was for a day; see `backup.upgrade`.
-
     Args:
         path: the database file; a missing folder is made.
         key: encrypts it at rest; None leaves it plain.
@@ -63,7 +61,7 @@ async def open_store(
         StoreError: see `conversation_store.connections`.
     """
     with locked(path) as real:
-        backup.upgrade(real, key, migrations)  # blocks: nothing may happen before it has ended
+        backup.make_ready(real, key, migrations)  # blocks: nothing may happen before it has ended
         prepare = partial(migrate, migrations=migrations)
         async with open_database(real, key, prepare=prepare, committed=committed) as database:
             yield ConversationStore(StoreContext(database, real, clock, retention_days))

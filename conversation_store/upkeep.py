@@ -1,6 +1,5 @@
 """Keeps the store small, deletes what has disappeared, and reports sizes."""
 
-import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from conversation_store import (
-    backup,
     deletion,
     files,
     heard,
@@ -142,10 +140,6 @@ class StoreUpkeep(Aggregate):
         if log_bytes > MAX_LOG_BYTES:
             await self._database.scrub()
         return given_back
-
-    async def forget_before_upgrade(self, now_ms: int) -> int:
-        """Delete stores as they were before upgrades, after a day; return how many."""
-        return await asyncio.to_thread(backup.forget_before_upgrade, self._context.path, now_ms)
 
     @reads_aside
     def sizes(self, db: Session) -> StoreSizes:

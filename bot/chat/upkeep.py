@@ -18,7 +18,6 @@ from bot.errors import SignalError
 from bot.observability import metrics
 from bot.signal.events import IncomingMessage
 from bot.signal.messenger import Messenger
-from conversation_store.connections import StoreFailed
 from conversation_store.files import FileStore
 from conversation_store.models import AcceptedMessage, ReceivedFile, ReceivedMessage
 from conversation_store.store import ConversationStore
@@ -196,8 +195,3 @@ async def _tend_once(store: StoreUpkeep, now_ms: int) -> None:
         log.info("store.purged", deleted=deleted)
     if given_back := await store.give_back():
         log.info("store.shrunk", bytes=given_back)
-    try:
-        if forgotten := await store.forget_before_upgrade(now_ms):
-            log.info("store.copy_deleted", count=forgotten)
-    except StoreFailed as error:
-        log.warning("store.copy_stays", reason=str(error))  # until the next hour

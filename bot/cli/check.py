@@ -217,10 +217,7 @@ async def _store(settings: Settings) -> Finding:
 
 async def _present_store(settings: Settings, key: str | None) -> Finding:
     if upgrade_is_due(settings.store.path, key):
-        return ok(
-            "store",
-            "From an earlier version. The next start upgrades it and keeps a copy for a day.",
-        )
+        return ok("store", "From an earlier version. The next start upgrades it.")
     async with open_store(settings.store.path, key=key):
         pass  # Opening it reads, writes and commits.
     return encryption(settings, "Works", encrypted=key is not None)

@@ -242,10 +242,7 @@ def disk(settings: Settings) -> Iterator[Finding]:
     taken = sum(file.stat().st_size for file in _with_companions(path))
     words = f"{size(free)} free; the store takes {size(taken)}."
     if free < max(MIN_FREE_BYTES, taken):
-        words += (
-            " An upgrade copies the store first, and a full disk holds every message back: make"
-            " room, or move STORE__PATH."
-        )
+        words += " A full disk holds every message back: make room, or move STORE__PATH."
         yield warning("disk", words)
     else:
         yield ok("disk", words)
@@ -255,8 +252,7 @@ def disk(settings: Settings) -> Iterator[Finding]:
         yield warning(
             "copies",
             f"{', '.join(file.name for file in copies)} beside the store: what people delete stays"
-            " in there. That of an upgrade goes by itself after a day; delete others when you need"
-            " them no more.",
+            " in there. Delete them when you need them no more.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Copies of a running bot's store, going back to one, upgrades, and kills in between."""
+"""Copies of a running bot's store, going back to one, and kills in between."""
 
 import asyncio
 import signal
@@ -10,8 +10,6 @@ from typing import Final
 
 import pytest
 
-from bot.chat import upkeep
-from conversation_store.backup import BEFORE_UPGRADE
 from conversation_store.models import ChatId
 from conversation_store.store import open_store
 from tests.e2e.daemon_process import Daemon, daemon, environment, run_command
@@ -123,16 +121,3 @@ async def test_a_copy_without_room_leaves_nothing_behind() -> None:
                 assert [path.name for path in folder.iterdir()] == ["filler"]
         except CannotMount as reason:
             pytest.skip(str(reason))
-
-
-async def test_bot_deletes_the_copy_from_before_an_upgrade_a_day_later() -> None:
-    async with world() as here:
-        kept = here.folder / f"store.db.{BEFORE_UPGRADE}2"
-        async with open_store(here.folder / "store.db") as store:
-            kept.touch()
-            later = kept.stat().st_mtime + 86_400 + 1
-            async with asyncio.TaskGroup() as tasks, asyncio.timeout(5):
-                tending = tasks.create_task(upkeep.tend(store.upkeep, lambda: later))
-                while kept.exists():
-                    await store.upkeep.ping()
-                tending.cancel()

@@ -233,10 +233,10 @@ def test_folders_that_are_closed_are_findings_and_the_others_follow(
 async def test_check_warns_of_copies_beside_the_store_which_keep_what_people_delete() -> None:
     async with world() as here:
         assert "copies" not in await report(without_tools(here))
-        (here.folder / "store.db.before-v5").touch()
+        (here.folder / "store.db.replaced-1").touch()
         found = await report(without_tools(here))
     assert found["copies"].verdict is Severity.WARNING
-    assert found["copies"].words.startswith("store.db.before-v5 beside the store")
+    assert found["copies"].words.startswith("store.db.replaced-1 beside the store")
 
 
 async def test_check_warns_of_a_disk_with_less_room_than_a_copy_of_the_store_takes() -> None:

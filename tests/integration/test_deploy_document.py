@@ -17,7 +17,6 @@ from bot.cli.main import main
 from bot.config.loading import setting_names
 from bot.config.settings import Settings
 from bot.reload import LIVE
-from conversation_store.backup import BEFORE_UPGRADE, BEFORE_UPGRADE_KEPT_HOURS
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import world
 from tests.fakes.notify_socket import notify_socket
@@ -182,8 +181,6 @@ def test_times_and_codes_are_those_of_the_program_and_its_unit() -> None:
     assert f"hangs for {watchdog} seconds" in WORDS
     assert f"(exit {WRONG_SETTINGS})" in WORDS
     assert f"\nRestartPreventExitStatus={WRONG_SETTINGS}\n" in unit
-    assert f"(`….{BEFORE_UPGRADE}…`), which is deleted after a day" in WORDS
-    assert BEFORE_UPGRADE_KEPT_HOURS == 24
     assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text()
     assert Settings.model_fields["health"].default.listen in DOCUMENT
 

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import apsw
 import pytest
-from structlog.testing import capture_logs
 
 from bot.chat import upkeep
 from conversation_store import deletion, outbox, schema
-from conversation_store.backup import BEFORE_UPGRADE
 from conversation_store.connections import Row, Session, Value
 from conversation_store.models import ExchangeState, NewExchange, ReceivedMessage
 from conversation_store.upkeep import (
@@ -160,22 +158,6 @@ async def test_what_is_done_every_hour_makes_what_is_old_go_and_the_file_small(
                 await store.upkeep.ping()
             tending.cancel()
         assert await questions(store) == []
-
-
-async def test_what_cannot_be_deleted_stays_for_another_hour_and_ends_nothing(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / f"store.db.{BEFORE_UPGRADE}1").mkdir()
-    async with store_at(tmp_path) as store:
-        with capture_logs() as logged:
-            async with asyncio.TaskGroup() as tasks:
-                later = now_ms() / 1_000 + 2 * 86_400
-                tending = tasks.create_task(upkeep.tend(store.upkeep, lambda: later))
-                while not logged:
-                    await store.upkeep.ping()
-                assert not tending.done()
-                tending.cancel()
-    assert [one["event"] for one in logged] == ["store.copy_stays"]
 
 
 class RecordingSession(Session):
