@@ -81,7 +81,6 @@ _COLOURS: Final = {
 }
 _VERDICT_WIDTH: Final = max(len(verdict) for verdict in Verdict)
 _GAP: Final = "  "
-_MIN_WORDS_WIDTH: Final = 30
 _NARROW_INDENT: Final = 4
 
 
@@ -101,7 +100,7 @@ def table(report: Report, *, width: int | None = None, colours: bool = False) ->
     labels = [_harmless(label(check.name)) for check in report]
     label_width = max(map(len, labels), default=0)
     indent = _VERDICT_WIDTH + label_width + 2 * len(_GAP)
-    narrow = width is not None and width - indent < _MIN_WORDS_WIDTH
+    margin = " " * (indent if width is None or width > 1.5 * indent else _NARROW_INDENT)
     lines: list[str] = []
     part = ""
     for check, what in zip(report, labels, strict=True):
@@ -109,24 +108,13 @@ def table(report: Report, *, width: int | None = None, colours: bool = False) ->
             part = now
             lines += ["", f"{_harmless(PARTS.get(part, part))}:"]
         verdict = f"{check.verdict:<{_VERDICT_WIDTH}}"
+        line = f"{verdict}{_GAP}{what:<{label_width}}{_GAP}{_harmless(check.message)}"
+        if width is not None:
+            line = textwrap.fill(line, width, subsequent_indent=margin)
         if colours:
-            verdict = f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m"
-        words = _wrapped(_harmless(check.message), width, _NARROW_INDENT if narrow else indent)
-        if narrow:  # the words stand below
-            lines += [f"{verdict}{_GAP}{what}", *words]
-        else:
-            first = f"{verdict}{_GAP}{what:<{label_width}}{_GAP}{words[0].lstrip()}"
-            lines += [first, *words[1:]]
+            line = line.replace(verdict, f"\033[{_COLOURS[check.verdict]}m{verdict}\033[0m", 1)
+        lines.append(line)
     return "\n".join(lines)
-
-
-def _wrapped(message: str, width: int | None, indent: int) -> list[str]:
-    margin = " " * indent
-    if width is None:
-        return [margin + message]
-    return textwrap.wrap(message, width, initial_indent=margin, subsequent_indent=margin) or [
-        margin
-    ]
 
 
 def conclusion(report: Report) -> str:

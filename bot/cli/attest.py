@@ -8,8 +8,7 @@ import asyncio
 import os
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -48,13 +47,8 @@ have made new pins. To leave it to the key service which versions may run, write
 id in its place: {{"app_id": "…"}} for {{"compose_hash": "…"}}."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """A machine whose quote and log could be read."""
-
-    part: Part
-    quote: TdQuote
-    boot: BootClaims
+_Seen = tuple[Part, TdQuote, BootClaims]
+"""A machine whose quote and log could be read."""
 
 
 def run(arguments: Namespace) -> int:
@@ -85,7 +79,7 @@ async def attest_model(
         raise SettingsError(f"{output}: {IS_THERE}")
     findings = await _findings(settings, trust, clock)
     machines = [
-        _Seen(part, found.quote, found.boot)
+        (part, found.quote, found.boot)
         for part, found in findings.machines
         if found.boot is not None
     ]
@@ -94,7 +88,7 @@ async def attest_model(
         named = ", ".join(check.name for check in findings.report.failures)
         print(f"\nNo pins are made of this evidence: {named} did not hold.")
         return False
-    if any(one.boot.key_provider != KEY_SERVICE for one in machines):
+    if any(boot.key_provider != KEY_SERVICE for _, _, boot in machines):
         print("\nNo pins are made of this evidence: no key service vouches for a machine.")
         return False
     pins = _pins(machines, datetime.fromtimestamp(clock(), UTC).date().isoformat())
@@ -123,7 +117,7 @@ async def _findings(settings: Settings, trust: Trust, clock: Callable[[], float]
 
 def _described(machine: _Seen) -> str:
     """Return the measurements of a machine, with words for known ones."""
-    quote, boot = machine.quote, machine.boot
+    part, quote, boot = machine
     measured = [
         ("MRTD", quote.mr_td.hex()),
         *((f"RTMR{number}", rtmr.hex()) for number, rtmr in enumerate(quote.rtmrs[:3])),
@@ -134,29 +128,27 @@ def _described(machine: _Seen) -> str:
         measured.append(("image hash", boot.os_image_hash.hex()))
     measured.append((boot.key_provider, boot.key_provider_id))
     lines = (f"{name:<13} {value}\n  {KNOWN.get(value, NEVER_SEEN)}" for name, value in measured)
-    return "\n".join((f"Machine of the {machine.part}:", *lines))
+    return "\n".join((f"Machine of the {part}:", *lines))
 
 
-def _pins(machines: Iterable[_Seen], day: str) -> ModelPins:
-    seen = list(machines)
-    kms_ids = dict.fromkeys(one.boot.key_provider_id for one in seen)
-    of_gateway = [one for one in seen if one.part == "gateway"]
+def _pins(machines: Sequence[_Seen], day: str) -> ModelPins:
     return ModelPins(
         type="signal-bot-model-pins",
         v=1,
-        gateway=_pinned(of_gateway, day) if of_gateway else None,
-        model=_pinned([one for one in seen if one.part == "model"], day),
-        kms_ids=list(kms_ids),
+        gateway=_pinned(machines, "gateway", day) if machines[0][0] == "gateway" else None,
+        model=_pinned(machines, "model", day),
+        kms_ids=list(dict.fromkeys(boot.key_provider_id for _, _, boot in machines)),
     )
 
 
-def _pinned(machines: Iterable[_Seen], day: str) -> PinnedPart:
+def _pinned(machines: Sequence[_Seen], part: Part, day: str) -> PinnedPart:
     systems: list[OsMeasurement] = []
     hashes: list[str] = []
-    for one in machines:
-        system = OsMeasurement.of(one.quote, f"{one.part}, seen on {day}")
-        systems += [system] if system not in systems else []
-        hashes.append(one.boot.compose_hash.hex())
+    for of, quote, boot in machines:
+        system = OsMeasurement.of(quote, f"{part}, seen on {day}")
+        if of == part:
+            systems += [system] if system not in systems else []
+            hashes.append(boot.compose_hash.hex())
     applications = [Application(compose_hash=each) for each in dict.fromkeys(hashes)]
     return PinnedPart(systems=systems, applications=applications)
 

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -77,31 +77,29 @@ async def verify(
 
 
 def _require_sense(request: Namespace) -> None:
-    problems = [*_challenge_problems(request.challenge), *_pccs_problems(request.pccs)]
+    problems = []
+    try:
+        length = len(request.challenge.encode())
+    except UnicodeEncodeError:
+        length = 0
+    if not 0 < length <= MAX_CHALLENGE_BYTES:
+        limit = f"1 to {MAX_CHALLENGE_BYTES} bytes"
+        problems.append(f"--challenge: {limit} of UTF-8, exactly as sent to the bot")
+    if not _is_address(request.pccs):
+        problems.append("--pccs: an address as in https://pccs.example.org")
     if request.safety_number is not None and not is_safety_number(request.safety_number):
         problems.append("--safety-number: 60 digits, as Signal shows them; spaces do not matter")
     if problems:
         raise SettingsError(*problems)
 
 
-def _challenge_problems(challenge: str) -> Iterator[str]:
-    try:
-        length = len(challenge.encode())
-    except UnicodeEncodeError:
-        yield "--challenge: this is no text"
-        return
-    if not 0 < length <= MAX_CHALLENGE_BYTES:
-        yield f"--challenge: 1 to {MAX_CHALLENGE_BYTES} bytes, exactly as sent to the bot"
-
-
-def _pccs_problems(url: str) -> Iterator[str]:
+def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        whole = False
-    if not whole or not url.isprintable() or not url.isascii():
-        yield "--pccs: an address as in https://pccs.example.org"
+        return False
+    return whole and url.isprintable() and url.isascii()
 
 
 def _content(file: Path, limit: int) -> bytes:

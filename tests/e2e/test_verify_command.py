@@ -435,7 +435,7 @@ def _until_closed(terminal: int) -> bytes:
     [
         ({"challenge": ""}, "--challenge: 1 to 256 bytes"),
         ({"challenge": "é" * 129}, "--challenge: 1 to 256 bytes"),
-        ({"challenge": "\udcff"}, "--challenge: this is no text"),
+        ({"challenge": "\udcff"}, "--challenge: 1 to 256 bytes"),
         ({"safety_number": "12345"}, "--safety-number: 60 digits"),
         ({"safety_number": ""}, "--safety-number: 60 digits"),
         ({"pccs": "ftp://example.org"}, "--pccs: an address"),
