@@ -30,7 +30,7 @@ from bot.chat.plan import without_command
 from bot.chat.prompt import Prompt
 from bot.chat.question_messages import question_messages
 from bot.chat.quotes import reply, without_bots_words
-from bot.chat.rendering.client import SHORT_CHARACTERS, SHORT_STOPS, Renderer, open_renderer
+from bot.chat.rendering import SHORT_CHARACTERS, SHORT_STOPS, Renderer, open_renderer
 from bot.chat.replies import parse_command
 from bot.commands.questions import plan
 from bot.language.catalogs import NAMES, translated

@@ -34,7 +34,7 @@ from bot.chat.own_tools import move_to, uses_memory
 from bot.chat.presence import Presence
 from bot.chat.profile import keep_profile, wanted_profile
 from bot.chat.proofs import AnswerProofs
-from bot.chat.rendering.client import open_renderer
+from bot.chat.rendering import open_renderer
 from bot.chat.replies import Replies
 from bot.chat.upkeep import Expiry, FileCleanup, hold_while_refused
 from bot.commands.base import Parts, People

@@ -16,7 +16,7 @@ from bot.chat.outbox import NotedSends
 from bot.chat.own_tools import PartsOfTools, memory_of, offer_own_tools, reminders_of, uses_memory
 from bot.chat.presence import Presence
 from bot.chat.prompt import ChatNotes, Prompts
-from bot.chat.rendering.client import Renderer
+from bot.chat.rendering import Renderer
 from bot.chat.turn import Turn, TurnParts, running_turn
 from bot.config.settings import Settings
 from bot.foundation import Foundation

@@ -10,8 +10,7 @@ import structlog
 
 from bot import __version__, built_from
 from bot.attestation.trust import REAL, Trust
-from bot.chat.images.client import open_images
-from bot.chat.images.viewer import view
+from bot.chat.images import open_images, view
 from bot.commands.base import Prover, Tools
 from bot.config.settings import Settings
 from bot.llm.messages import BYTES_PER_TOKEN

@@ -12,7 +12,7 @@ from bot.chat.media import Media, Prepared
 from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
 from bot.chat.prompt import ChatNotes, HistoryWindow, Prompts
 from bot.chat.quotes import BELL
-from bot.chat.rendering.client import Renderer
+from bot.chat.rendering import Renderer
 from bot.chat.turn import AllowanceUsedUp, Turn, TurnParts, checked_messages
 from bot.language.languages import Languages
 from bot.llm.errors import LlmError

@@ -19,8 +19,8 @@ from typing import Final
 import structlog
 
 from bot.backoff import Backoff
-from bot.chat.images.client import MAX_FILE_BYTES as MAX_IMAGE_BYTES
-from bot.chat.images.client import ImageReader, open_images
+from bot.chat.images import MAX_FILE_BYTES as MAX_IMAGE_BYTES
+from bot.chat.images import ImageReader, open_images
 from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
 from bot.llm.learnt import Vision

@@ -11,13 +11,13 @@ from typing import Any, Final
 import pytest
 from PIL import Image, PngImagePlugin
 
-from bot.chat.images.client import (
+from bot.chat.image_worker import MAX_BYTES, MAX_SIDE
+from bot.chat.images import (
     IMAGE_LIMITS,
     MAX_FILE_BYTES,
     ImageReader,
     open_images,
 )
-from bot.chat.images.scaling import MAX_BYTES, MAX_SIDE
 from conversation_store.models import Image as Shown
 from tools.sandbox.pool import WorkError
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.loop_stall import MAX_MS, READERS, longest_stalls, short, stalls, texts
 from benchmarks.rough_texts import SIZE_BYTES, rough_text
-from bot.chat.rendering.client import (
+from bot.chat.rendering import (
     SHORT_CHARACTERS,
     SHORT_STOPS,
     Ask,

@@ -6,10 +6,10 @@ from typing import Final
 import pytest
 
 from benchmarks.loop_stall import stalls
-from bot.chat.images.client import MAX_SHOWN_BYTES, open_images
-from bot.chat.images.scaling import MAX_BYTES
-from bot.chat.rendering.client import LIMITS as ANSWERS
-from bot.chat.rendering.client import Renderer
+from bot.chat.image_worker import MAX_BYTES
+from bot.chat.images import MAX_SHOWN_BYTES, open_images
+from bot.chat.rendering import LIMITS as ANSWERS
+from bot.chat.rendering import Renderer
 from tools.documents.client import open_reader
 from tools.documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
 from tools.documents.kinds import DocumentKind

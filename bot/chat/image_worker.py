@@ -1,12 +1,20 @@
-"""An image of a person as a model is shown it. Runs inside the sandbox."""
+"""Scale images for a model. Runs inside the sandbox: `python -I -m bot.chat.image_worker`.
 
+A request is an image as Base64, the reply a MIME type, a space, and the scaled image as Base64.
+"""
+
+import base64
 from collections.abc import Iterator
 from io import BytesIO
 from typing import Final
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, MpoImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
+from tools.sandbox.child import serve
 from tools.sandbox.pool import WorkError
+
+LOADED_LATER = (MpoImagePlugin, TiffImagePlugin)
+"""Pillow imports these late, for some JPEG files and for Exif, when no file may be opened."""
 
 MAX_SIDE: Final = 1_568
 """Pixels. A larger image is scaled down by the endpoints themselves before a model sees it.
@@ -25,13 +33,13 @@ Encoded = tuple[str, bytes]
 
 
 def scaled(data: bytes) -> Encoded:
-    """Return an image upright, scaled down, and with nothing in it but what it shows.
+    """Return an image upright, scaled down and without metadata.
 
-    Of what moves it is the first picture. It is a PNG where parts of it are transparent and that is
-    small enough, else a JPEG.
+    An animation becomes its first picture. The result is a PNG if parts are transparent and the
+    PNG is small enough, otherwise a JPEG.
 
     Raises:
-        WorkError: it is no image that can be read; the text says why.
+        WorkError: the file cannot be read as an image; the text says why.
     """
     image = _opened(data)
     if image.width * image.height > MAX_PIXELS:
@@ -46,7 +54,7 @@ def scaled(data: bytes) -> Encoded:
 
 
 def _opened(data: bytes) -> Image.Image:
-    """Open an image; it is decoded later, and a JPEG then at the smallest size that is enough."""
+    """Open an image without decoding it; JPEG will decode at the smallest sufficient size."""
     try:
         image = Image.open(BytesIO(data), formats=FORMATS)
         image.draft(None, (2 * MAX_SIDE, 2 * MAX_SIDE))
@@ -62,7 +70,7 @@ def _opened(data: bytes) -> Image.Image:
 
 
 def _picture(image: Image.Image) -> Image.Image:
-    """Decode an image, scale it, turn it upright, and copy its pixels away from all else."""
+    """Decode an image, scale it, turn it upright, and copy only its pixels."""
     mode = "RGBA" if image.has_transparency_data else "RGB"
     picture = image if image.mode == mode else image.convert(mode)
     picture.thumbnail((MAX_SIDE, MAX_SIDE))
@@ -89,3 +97,25 @@ def _saved(picture: Image.Image, form: str, **how: int) -> bytes:
     file = BytesIO()
     picture.save(file, form, **how)
     return file.getvalue()
+
+
+def answer(request: str) -> str:
+    """Return an image as a model is shown it; raise WorkError if it cannot be read."""
+    content_type, data = scaled(base64.b64decode(request))
+    return f"{content_type} {base64.b64encode(data).decode('ascii')}"
+
+
+def load_everything() -> None:
+    """Read a small image of each format, so that every part of the library is loaded from disk."""
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the orientation
+    for form in FORMATS:
+        sample = BytesIO()
+        Image.new("RGBA" if form == "PNG" else "RGB", (2, 2)).save(sample, form, exif=exif)
+        scaled(sample.getvalue())
+
+
+if __name__ == "__main__":
+    Image.MAX_IMAGE_PIXELS = None  # `scaled` has a bound of its own, for what is really decoded
+    load_everything()
+    serve(answer)

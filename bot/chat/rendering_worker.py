@@ -1,4 +1,4 @@
-"""The program of the answers' sandbox: `python -I -m bot.chat.rendering.worker`.
+"""The program of the answers' sandbox: `python -I -m bot.chat.rendering_worker`.
 
 A request is JSON with the answer and the notices above it, the reply a JSON list of messages: the
 text and a list of its styles, each a start, a length and a name.

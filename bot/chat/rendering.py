@@ -90,5 +90,5 @@ def _messages(reply: str) -> tuple[StyledText, ...]:
 @asynccontextmanager
 async def open_renderer(sandboxes: SandboxPolicy | None = None) -> AsyncIterator[Renderer]:
     """Provide what renders answers; its processes start with the first long one, end when idle."""
-    async with Sandbox("bot.chat.rendering.worker", LIMITS, policy=sandboxes) as sandbox:
+    async with Sandbox("bot.chat.rendering_worker", LIMITS, policy=sandboxes) as sandbox:
         yield Renderer(sandbox.call)

@@ -1,12 +1,17 @@
-"""The scaling of images seen from the daemon."""
+"""Images for the model, decoded and scaled in a sandboxed process.
+
+Pillow is loaded only there (`bot/chat/image_worker.py`).
+"""
 
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
+from bot.llm.models import Models
 from conversation_store.models import Image
-from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy, WorkError
+from tools.base import ToolImage
+from tools.sandbox.pool import Limits, Sandbox, SandboxBug, SandboxPolicy, WorkError
 
 MAX_FILE_BYTES: Final = 20 * 2**20
 IMAGE_LIMITS: Final = Limits(
@@ -17,11 +22,11 @@ IMAGE_LIMITS: Final = Limits(
     idle_seconds=180.0,
 )
 MAX_SHOWN_BYTES: Final = 2**20
-"""As much as `scaling.MAX_BYTES`, which is out of reach: Pillow is not loaded here."""
+"""Equal to `image_worker.MAX_BYTES`, which cannot be imported without Pillow."""
 _TYPES: Final = frozenset({"image/jpeg", "image/png"})
 
 ImageReader = Callable[[bytes], Awaitable[Image]]
-"""Makes of an image's file what a model is shown; raises WorkError where it cannot be read."""
+"""Scales an image file for a model; raises WorkError if it cannot be read."""
 
 
 @asynccontextmanager
@@ -29,7 +34,7 @@ async def open_images(
     limits: Limits = IMAGE_LIMITS, sandboxes: SandboxPolicy | None = None
 ) -> AsyncIterator[ImageReader]:
     """Provide a reader; its processes start with the first image and end when idle."""
-    async with Sandbox("bot.chat.images.worker", limits, policy=sandboxes) as sandbox:
+    async with Sandbox("bot.chat.image_worker", limits, policy=sandboxes) as sandbox:
 
         async def read(data: bytes) -> Image:
             reply = await sandbox.call(base64.b64encode(data).decode("ascii"))
@@ -39,7 +44,7 @@ async def open_images(
 
 
 def _image(reply: str) -> Image:
-    """Read a reply of a process that a hostile image may have made its own."""
+    """Read the reply of a process that a hostile image may have taken over."""
     content_type, _, data = reply.partition(" ")
     try:
         image = Image(content_type, base64.b64decode(data, validate=True))
@@ -48,3 +53,18 @@ def _image(reply: str) -> Image:
     if image.content_type not in _TYPES or not 0 < len(image.data) <= MAX_SHOWN_BYTES:
         raise WorkError("This image cannot be read.")
     return image
+
+
+async def view(models: Models, read: ImageReader, chat: str, data: bytes) -> ToolImage | None:
+    """Return an image of a workspace for the chat's model; None if that model sees no images.
+
+    Raises:
+        WorkError: the image cannot be read.
+    """
+    if not await models.route(chat).model.vision.can_see():
+        return None
+    try:
+        image = await read(data)
+    except SandboxBug:
+        raise WorkError("This image cannot be read.") from None
+    return ToolImage(image.content_type, image.data)
