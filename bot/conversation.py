@@ -15,7 +15,7 @@ from bot.chat.media import Inbox, open_media, words_limit
 from bot.chat.outbox import NotedSends
 from bot.chat.own_tools import PartsOfTools, memory_of, offer_own_tools, reminders_of, uses_memory
 from bot.chat.presence import Presence
-from bot.chat.prompt import ChatNotes, Prompts
+from bot.chat.prompt import Prompts
 from bot.chat.rendering import Renderer
 from bot.chat.turn import Turn, TurnParts, running_turn
 from bot.config.settings import Settings
@@ -117,7 +117,7 @@ async def open_conversation(
                 clock=clock,
             ),
             prompts=prompts,
-            notes=ChatNotes(store, uses_memory=uses_memory(settings), clock=clock),
+            uses_memory=uses_memory(settings),
             is_admin=access.is_admin,
             store=store,
             media=media,

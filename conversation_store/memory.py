@@ -43,13 +43,12 @@ class Noted(NamedTuple):
 
     Attributes:
         instructions: the wishes of its people.
-        version: differs after each change of the chat's facts; None if it uses none. A fact that
-            disappears changes it only when it is deleted; see `ShownFacts.until`.
+        facts: those that the model always sees; none if the chat's memory is off.
         has_catch_up: its group, or for a private chat any group, has opted in to catch-up.
     """
 
     instructions: str | None
-    version: int | None
+    facts: ShownFacts
     has_catch_up: bool
 
 
@@ -145,26 +144,11 @@ class MemoryStore(Aggregate):
     @reads_ended
     def noted(self, db: Session, chat: ChatId) -> Noted:
         """Return what a chat adds to the prompt, in one read."""
-        wishes = db.value(f"SELECT text FROM instructions WHERE {OF_CHAT}", chat, self._now_ms())
-        version = db.value("SELECT version FROM memories WHERE chat = ? AND NOT is_off", chat)
+        now = self._now_ms()
+        wishes = db.value(f"SELECT text FROM instructions WHERE {OF_CHAT}", chat, now)
         groups = "SELECT 1 FROM catch_up_groups WHERE ? OR chat = ? LIMIT 1"
-        return Noted(wishes, version, bool(db.run(groups, not chat.is_group, chat)))
-
-    @reads_ended
-    def shown(self, db: Session, chat: ChatId) -> ShownFacts:
-        """Return the facts that the model always sees in a chat: the newest short ones."""
-        if _is_off(db, chat):
-            return ShownFacts()
-        known = _of_chat(db, chat, self._now_ms())
-        facts: list[Fact] = []
-        room = SHOWN_BYTES
-        for fact in reversed(known):
-            size = len(fact.text.encode())
-            if len(facts) < SHOWN_FACTS and size <= min(SHOWN_FACT_BYTES, room):
-                facts.insert(0, Fact(fact.number, fact.text, fact.said_at))
-                room -= size
-        expiry = (fact.expires_at for fact in known if fact.expires_at is not None)
-        return ShownFacts(tuple(facts), len(known) - len(facts), min(expiry, default=None))
+        has_catch_up = bool(db.run(groups, not chat.is_group, chat))
+        return Noted(wishes, _shown(db, chat, now), has_catch_up)
 
     @reads
     def of_chat(self, db: Session, chat: ChatId) -> tuple[Fact, ...]:
@@ -274,6 +258,26 @@ def _of_chat(db: Session, chat: ChatId, now_ms: int) -> tuple[Fact, ...]:
         *(chat, now_ms),
     )
     return tuple(Fact(*row) for row in rows)
+
+
+def _shown(db: Session, chat: ChatId, now_ms: int) -> ShownFacts:
+    """Return the newest short facts, and the number of all others."""
+    if _is_off(db, chat):
+        return ShownFacts()
+    rows = db.run(
+        f"SELECT number, text, said_at FROM facts WHERE {OF_CHAT} AND octet_length(text) <= ?3"
+        " ORDER BY number DESC LIMIT ?4",
+        *(chat, now_ms, SHOWN_FACT_BYTES, SHOWN_FACTS),
+    )
+    facts: list[Fact] = []
+    room = SHOWN_BYTES
+    for row in rows:
+        fact = Fact(*row)
+        if (size := len(fact.text.encode())) <= room:
+            facts.insert(0, fact)
+            room -= size
+    known = db.value(f"SELECT count(*) FROM facts WHERE {OF_CHAT}", chat, now_ms)
+    return ShownFacts(tuple(facts), known - len(facts))
 
 
 def _is_off(db: Session, chat: ChatId) -> bool:

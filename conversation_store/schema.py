@@ -288,12 +288,11 @@ CREATE TABLE facts (
 ) STRICT;
 CREATE INDEX facts_age ON facts (said_at);
 CREATE INDEX facts_expiry ON facts (expires_at) WHERE expires_at IS NOT NULL;
--- Numbers are never reused in a chat. The version changes with every change of its facts.
+-- Numbers are never reused in a chat.
 CREATE TABLE memories (
     chat TEXT PRIMARY KEY,
     last_number INTEGER NOT NULL DEFAULT 0,
-    is_off INTEGER NOT NULL DEFAULT 0,
-    version INTEGER NOT NULL DEFAULT 0
+    is_off INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE instructions (
     chat TEXT PRIMARY KEY,
@@ -375,22 +374,10 @@ CREATE TABLE token_usage (
 CREATE TABLE metadata (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 """
 
-TRIGGERS: Final = tuple(
-    f"CREATE TRIGGER facts_{name} AFTER {event} ON facts BEGIN"
-    f" UPDATE memories SET version = version + 1 WHERE chat = {row}.chat; END"
-    for name, event, row in (
-        ("added", "INSERT", "new"),
-        ("changed", "UPDATE", "new"),
-        ("deleted", "DELETE", "old"),
-    )
-)
-
 
 def create(db: Session) -> None:
     """Create version 1 in an empty file."""
     db.run(TABLES)
-    for trigger in TRIGGERS:
-        db.run(trigger)
     db.run(f"PRAGMA application_id = {APPLICATION_ID}")
 
 

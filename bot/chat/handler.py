@@ -10,7 +10,7 @@ from bot.chat.joining import Joining
 from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
 from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
-from bot.chat.prompt import ChatNotes, HistoryWindow, Prompts
+from bot.chat.prompt import HistoryWindow, Prompts, notes_of
 from bot.chat.quotes import BELL
 from bot.chat.rendering import Renderer
 from bot.chat.turn import AllowanceUsedUp, Turn, TurnParts, checked_messages
@@ -92,6 +92,7 @@ class ChatHandler:
     Attributes:
         answered: called when an answer is stored.
         running: the turns that run, by id.
+        uses_memory: whether the model is shown the facts of a chat.
         words_for: returns the text for a person whose model cannot answer.
     """
 
@@ -99,7 +100,7 @@ class ChatHandler:
     running: dict[int, Turn]
     parts: TurnParts
     prompts: Prompts
-    notes: ChatNotes
+    uses_memory: bool
     is_admin: Callable[[Person], bool]
     store: ConversationStore
     media: Media
@@ -222,7 +223,7 @@ class ChatHandler:
         accepted = pieces[-1]
         chat = accepted.message.chat
         caller = self._caller(accepted.message, retry)
-        notes = await self.notes.of(chat)
+        notes = await notes_of(self.store, chat, uses_memory=self.uses_memory)
         turn = Turn(
             self.parts,
             stored,

@@ -30,12 +30,10 @@ class ShownFacts:
 
     Attributes:
         others: how many further facts there are.
-        until: when the first of all facts disappears; None for never.
     """
 
     facts: tuple[Fact, ...] = ()
     others: int = 0
-    until: int | None = None
 
 
 class NotRemembered(StrEnum):

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bot.chat.own_tools import memory_of
-from bot.chat.prompt import ChatNotes
+from bot.chat.prompt import notes_of
 from conversation_store.models import (
     AcceptedMessage,
     AuditEntry,
@@ -81,7 +81,6 @@ class Life:
 
     def use(self, store: ConversationStore) -> None:
         self.store = store
-        self.notes = ChatNotes(store, uses_memory=True, clock=self.seconds)
         self.tools = {tool.name: tool for tool in memory_tools(partial(memory_of, store.memory))}
 
     def seconds(self) -> float:
@@ -180,7 +179,7 @@ class Life:
     async def look(self) -> None:
         """Hold what a request of each chat would show against what it may, and has to."""
         for chat in CHATS:
-            text = (await self.notes.of(chat)).text
+            text = (await notes_of(self.store, chat, uses_memory=True)).text
             self.holds_only_own(chat, text)
             listed = {fact.text.split()[0] for fact in await self.store.memory.of_chat(chat)}
             assert listed == {fact.word for fact in self.living(chat)}
