@@ -136,7 +136,7 @@ async def test_the_code_comes_last_and_fits_the_screen_with_a_light_edge(
     assert (len(modules) / 2, len(modules[0])) <= (rows, COLUMNS)
 
 
-def test_what_to_do_stands_beside_the_code_where_there_is_room() -> None:
+def test_instructions_stand_next_to_the_code_if_there_is_room() -> None:
     beside = " ".join(row.rpartition(RESET)[2].strip() for row in drawn(LINK_URI, COLUMNS, ROWS))
     assert "Settings → Linked devices → Link new device." in beside
     assert all(row.endswith(RESET) for row in drawn(LINK_URI, 60, ROWS))
@@ -197,7 +197,7 @@ async def test_a_code_that_expired_is_followed_by_a_new_one(folder: Path) -> Non
             assert await terminal.exit_code() == 0
 
 
-async def test_codes_that_nobody_scans_come_to_an_end(folder: Path) -> None:
+async def test_linking_ends_after_five_unscanned_codes(folder: Path) -> None:
     async with RegisteringSignalCli.open(folder / "socket") as side:
         side.registrar.expiring = 1_000
         async with at_a_terminal("link", url=side.url, folder=folder) as terminal:
@@ -206,7 +206,7 @@ async def test_codes_that_nobody_scans_come_to_an_end(folder: Path) -> None:
         assert side.registrar.shown == 5
 
 
-async def test_over_rest_a_code_that_nobody_scans_expires_too(folder: Path) -> None:
+async def test_unscanned_code_expires_over_rest_too(folder: Path) -> None:
     async with (
         RegisteringRestApi.open(folder) as side,
         RestSetup.connect(side.url, link_seconds=0.05) as setup,
@@ -264,7 +264,7 @@ async def test_a_signal_cli_that_ends_at_once_is_no_riddle(folder: Path) -> None
         pytest.param(("register", BOT.number), "tcp://127.0.0.1:9", marks=pytest.mark.full),
     ],
 )
-async def test_nobody_at_the_address_is_said_in_a_line(
+async def test_missing_server_is_reported_in_one_line(
     command: tuple[str, ...], url: str, folder: Path
 ) -> None:
     async with at_a_terminal(*command, url=url, folder=folder) as terminal:
@@ -326,7 +326,7 @@ async def test_the_number_is_asked_for_where_it_is_not_given(folder: Path) -> No
         assert side.registrar.asked[0] == ("register", {"voice": True})
 
 
-async def test_what_is_no_number_is_a_wrong_setting(folder: Path) -> None:
+async def test_invalid_number_is_a_wrong_setting(folder: Path) -> None:
     async with at_a_terminal(
         "register", "0151 12345", url="unix:/nowhere", folder=folder
     ) as terminal:
@@ -335,7 +335,7 @@ async def test_what_is_no_number_is_a_wrong_setting(folder: Path) -> None:
 
 
 @both_ways
-async def test_what_was_mistyped_is_asked_again(open_side: Open, folder: Path) -> None:
+async def test_mistyped_answer_is_asked_again(open_side: Open, folder: Path) -> None:
     async with open_side(folder / "socket") as side:
         side.registrar.wants_captcha = side.registrar.wants_pin = True
         async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
@@ -379,7 +379,7 @@ async def test_three_wrong_codes_are_enough(folder: Path) -> None:
         (IO_ERROR, "Failed to register: [403] Authorization failed!", Reason.REFUSED),
     ],
 )
-async def test_what_signal_refuses_is_said_in_plain_words(
+async def test_refusals_of_signal_are_explained(
     code: int, words: str, said: str, folder: Path
 ) -> None:
     async with RegisteringSignalCli.open(folder / "socket") as side:
@@ -454,7 +454,7 @@ async def test_a_code_that_was_sent_before_can_be_an_argument(folder: Path) -> N
         assert side.registrar.asked == [("verify", {"code": CODE, "pin": None})]
 
 
-async def test_with_nobody_there_it_is_done_in_two_starts_and_later_ones_change_nothing(
+async def test_unattended_register_takes_two_starts(
     folder: Path,
 ) -> None:
     """As the service `register` of deploy/dstack-compose.yaml is started: unset is empty."""
@@ -484,7 +484,7 @@ async def test_with_nobody_there_it_is_done_in_two_starts_and_later_ones_change_
         assert len(side.registrar.asked) == asked + 1
 
 
-def test_with_nobody_there_a_signal_cli_that_starts_at_the_same_moment_gets_a_minute(
+def test_unattended_register_waits_a_minute_for_signal_cli(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIGNAL__URL", f"unix:{folder}/socket")

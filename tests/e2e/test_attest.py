@@ -109,7 +109,7 @@ async def test_a_models_own_endpoint_is_pinned_without_a_gateway(tmp_path: Path)
     assert json.loads(file.read_text()).keys() == {"type", "v", "model", "kms_ids"}
 
 
-def test_what_is_known_was_measured_on_recorded_machines() -> None:
+def test_known_measurements_come_from_recorded_machines() -> None:
     for _, found in recorded_capture(CLOUD).verify().machines:
         assert found.quote is not None
         assert found.boot is not None

@@ -76,7 +76,7 @@ async def test_check_says_that_the_signal_side_is_stuck(over: str) -> None:
         assert "stuck. Restart it." in found["signal"].words
 
 
-async def test_check_says_what_is_wrong_and_how_to_mend_it() -> None:
+async def test_check_names_problems_and_remedies() -> None:
     async with world() as here:
         await here.signal.go_away()
         here.model.models_handler = status(401, {"error": {"message": "bad key"}})
@@ -92,7 +92,7 @@ async def test_check_says_what_is_wrong_and_how_to_mend_it() -> None:
     assert found["tools"].verdict is Severity.WARNING
 
 
-async def test_check_says_what_the_bot_and_its_model_can_prove() -> None:
+async def test_check_reports_the_proofs_of_bot_and_model() -> None:
     async with proving_world() as proving:
         settings = proving.settings("require", store={"key_source": "dstack"})
         well = await report(settings, proving.trust)
@@ -111,7 +111,7 @@ async def test_check_says_what_the_bot_and_its_model_can_prove() -> None:
     assert wrong["store"].words.startswith("STORE__KEY_SOURCE: ")
 
 
-async def test_check_names_what_the_configuration_leaves_to_the_operator(tmp_path: Path) -> None:
+async def test_check_names_settings_left_to_the_operator(tmp_path: Path) -> None:
     app = json.loads(COMPOSE)
     app["pre_launch_script"] = "id"
     async with proving_world() as proving:
@@ -238,14 +238,14 @@ async def test_demo_at_a_terminal_shows_bubbles_and_takes_pasted_lines(tmp_path:
 
 
 @pytest.mark.full
-def test_the_demo_sends_what_every_say_says(tmp_path: Path) -> None:
+def test_demo_sends_the_texts_of_every_say(tmp_path: Path) -> None:
     done = run_cli("demo", "--say", "1+1", "2+2", "--say", "3+3", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [total for total in ("= 2", "= 4", "= 6") if total not in done.stdout] == []
 
 
 @pytest.mark.full
-def test_the_demo_needs_no_proof_and_no_enclave_whatever_an_operator_has_set(
+def test_demo_ignores_settings_about_proofs(
     tmp_path: Path,
 ) -> None:
     operators = {
@@ -271,15 +271,13 @@ def test_the_demo_needs_no_proof_and_no_enclave_whatever_an_operator_has_set(
     ],
     ids=["note to self", "strangers", "files", "voice notes"],
 )
-def test_the_demo_answers_whatever_an_operator_has_set_about_guests(
-    operators: dict[str, str], tmp_path: Path
-) -> None:
+def test_demo_ignores_settings_about_guests(operators: dict[str, str], tmp_path: Path) -> None:
     done = run_cli("demo", "--say", "1+1", folder=tmp_path, **operators)
     assert (done.returncode, done.stderr) == (0, "")
     assert "= 2" in done.stdout
 
 
-def test_the_demo_answers_whatever_it_took(tmp_path: Path) -> None:
+def test_demo_ignores_the_token_budget(tmp_path: Path) -> None:
     said = ["1+1", "2+2", "3+3"]
     done = run_cli("demo", "--say", *said, folder=tmp_path, ACCESS__TOKENS_PER_DAY="1")
     assert done.returncode == 0, done.stderr
@@ -320,7 +318,7 @@ async def test_a_demo_that_is_ended_from_outside_leaves_nothing_behind(
     assert files_in(tmp_path) == []
 
 
-async def test_the_demo_talks_to_an_endpoint_that_is_set_and_says_which() -> None:
+async def test_demo_names_the_configured_endpoint() -> None:
     async with world() as here:
         done = await asyncio.to_thread(
             run_cli, "demo", "--say", "hello", folder=here.folder, LLM__BASE_URL=here.model.base_url
@@ -356,9 +354,7 @@ def test_a_reader_that_has_seen_enough_of_check_gets_no_traceback(tmp_path: Path
 @pytest.mark.parametrize(
     ("who", "verdict"), [(ADA.aci, Severity.OK), (ADA.number, Severity.WARNING)]
 )
-async def test_check_says_that_a_number_does_not_fit_who_hides_it(
-    who: str, verdict: Severity
-) -> None:
+async def test_check_warns_that_people_may_hide_their_number(who: str, verdict: Severity) -> None:
     async with world() as here:
         found = await report(here.settings(access={"policy": "allowlist", "allowed": who}))
     assert found["access"].verdict is verdict
@@ -379,7 +375,7 @@ OTHER = "0d1e2f30-0000-4000-8000-00000000000c"
         ({"note_to_self": True}, Severity.OK, "Only the note to self"),
     ],
 )
-async def test_check_says_who_may_talk(
+async def test_check_names_the_access_policy(
     settings: dict[str, object], verdict: Severity, words: str
 ) -> None:
     async with world() as here:
@@ -418,7 +414,7 @@ async def test_check_warns_if_no_admin_can_allow_commands_in_groups(
         ("always", OWNER, Severity.WARNING, "trusted at once"),
     ],
 )
-async def test_check_says_what_becomes_of_people_with_a_new_safety_number(
+async def test_check_explains_new_safety_numbers(
     trust: str, admins: str, verdict: Severity, words: str
 ) -> None:
     async with world() as here:
@@ -542,7 +538,7 @@ async def test_check_describes_the_tools_to_an_endpoint_that_takes_none() -> Non
         ("whisper-9", Severity.WARNING, "See LLM__TRANSCRIPTION_MODEL"),
     ],
 )
-async def test_check_says_who_listens_to_voice_notes(
+async def test_check_names_the_model_for_voice_notes(
     model: str | None, verdict: Severity, words: str
 ) -> None:
     async with world() as here:
@@ -552,7 +548,7 @@ async def test_check_says_who_listens_to_voice_notes(
     assert words in found["voice notes"].words
 
 
-async def test_check_says_what_of_the_profile_cannot_be_set() -> None:
+async def test_check_names_problems_of_the_profile() -> None:
     picture = ROOT / "pyproject.toml"
     async with world() as here:
         unset = await report(here.settings())
@@ -583,7 +579,7 @@ async def test_check_asks_every_further_model_and_names_its_settings() -> None:
     assert "fallback" not in found
 
 
-async def test_check_says_which_fallback_is_never_asked_because_it_proves_nothing() -> None:
+async def test_check_names_fallbacks_without_proof() -> None:
     async with proving_world() as proving:
         local = {"dialect": "ollama", "base_url": "http://127.0.0.1:9", "model": "x"}
         settings = proving.settings(

@@ -134,7 +134,7 @@ async def test_a_number_of_its_own_is_registered() -> None:
         assert at.settings()["ACCESS__ADMINS"] == "+15550100001"
 
 
-async def test_whoever_breaks_off_goes_on_where_it_was() -> None:
+async def test_interrupted_setup_continues() -> None:
     async with place() as at:
         at.signal.registrar.registered = True
         arguments = ("setup", "--signal", at.signal.url, "--admin", "+15550100001")
@@ -204,7 +204,7 @@ async def test_scripts_get_an_env_that_was_tried() -> None:
         assert at.settings()["STORE__KEY"] == kept["STORE__KEY"]
 
 
-async def test_scripts_are_told_which_options_are_missing(tmp_path: Path) -> None:
+async def test_missing_options_are_named_for_scripts(tmp_path: Path) -> None:
     code, out, err = await run_command(["setup", "--yes"], {}, folder=tmp_path)
     named = [line.split(":")[0] for line in err.splitlines()]
     assert (code, out, named) == (2, "", ["--model-url", "--model", "--number"])
@@ -214,7 +214,7 @@ async def test_scripts_are_told_which_options_are_missing(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "broken", ["key", *(pytest.param(one, marks=pytest.mark.full) for one in ("account", "model"))]
 )
-async def test_what_fails_when_it_is_tried_is_said_and_no_env_is_written(broken: str) -> None:
+async def test_failed_trial_is_reported_and_no_env_is_written(broken: str) -> None:
     async with place() as at:
         at.signal.registrar.registered = broken != "account"
         at.here.model.handler = {"key": status(401), "model": status(404)}.get(

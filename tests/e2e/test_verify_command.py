@@ -162,7 +162,7 @@ async def test_programs_get_one_object(folder: Path, capsys: pytest.CaptureFixtu
     assert printed["facts"]["aci"] == STATEMENT.aci
 
 
-async def test_what_strangers_wrote_cannot_draw_on_the_terminal(
+async def test_words_of_strangers_cannot_draw_on_the_terminal(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy = '{"model":"\\u001b[2J\\u202egood\\nproven  all of it"}'
@@ -219,7 +219,7 @@ async def test_collateral_of_another_platform_is_not_taken_for_this_one(
     assert await verified(request(folder, collateral=both))
 
 
-async def test_a_test_root_is_believed_by_nobody_but_a_test(folder: Path) -> None:
+async def test_program_does_not_trust_a_test_root(folder: Path) -> None:
     assert not await verified(request(folder), trust=REAL)
     everything = (
         "bundle.json", "--challenge", CHALLENGE, "--safety-number", SAFETY_NUMBER,
@@ -235,7 +235,7 @@ async def test_a_test_root_is_believed_by_nobody_but_a_test(folder: Path) -> Non
 # A model behind the bot
 
 
-async def test_the_model_s_machines_are_verified_with_what_intel_and_nvidia_say(
+async def test_machines_of_the_model_are_verified(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capture = recorded_capture(CLOUD)
@@ -256,7 +256,7 @@ async def test_the_model_s_machines_are_verified_with_what_intel_and_nvidia_say(
     assert found["model.tls_key"] == "claimed"
 
 
-async def test_what_a_bot_hands_out_is_verified_with_intel_and_nvidia_asked_anew(
+async def test_bundle_of_a_bot_is_verified_with_fresh_words_of_intel_and_nvidia(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with proving_world() as proving:
@@ -345,7 +345,7 @@ async def test_a_recorded_quote_is_genuine_and_says_that_it_was_made_for_somethi
     }
 
 
-async def test_a_machine_of_others_fails_by_nothing_but_what_makes_it_this_bot(
+async def test_machine_of_others_fails_only_the_checks_of_this_bot(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, evidence = next(recorded_tds(CLOUD))
@@ -474,7 +474,7 @@ async def test_wrong_arguments_and_files_that_cannot_be_opened_are_settings_erro
         ("collateral.json", b"x" * 2_000_000),
     ],
 )
-async def test_a_file_that_is_not_what_it_should_be_is_said_in_a_line(
+async def test_invalid_file_is_reported_in_one_line(
     folder: Path, file: str, content: bytes
 ) -> None:
     (folder / file).write_bytes(content)

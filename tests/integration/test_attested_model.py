@@ -18,21 +18,18 @@ from bot.attestation.collateral import CollateralSource
 from bot.attestation.errors import ModelNotVerified
 from bot.attestation.http import open_http
 from bot.attestation.near_ai.client import NearAiClient
-from bot.attestation.near_ai.encryption import EndToEndEncryption
 from bot.attestation.near_ai.model import (
     FIRMWARE_GRACE_SECONDS,
     MAX_EVIDENCE_SECONDS,
     AttestedModel,
     ModelState,
 )
-from bot.attestation.near_ai.signatures import AnswerSignatures
 from bot.attestation.pinning import KeyNotAttested, pin
 from bot.backoff import Backoff
 from bot.llm.api import Endpoint
 from bot.llm.client import LlmClient, RetryPolicy
 from bot.llm.errors import LlmUnavailable
-from bot.llm.messages import Completion
-from conversation_store.models import ExchangeState, Message, Role
+from conversation_store.models import Message, Role
 from tests.fakes.meddler import meddler
 from tests.fakes.near_ai import Body, NearAi, Signing, near_ai
 from tests.fakes.openai_server import Step, cut, held, raw_body, status
@@ -95,20 +92,13 @@ class World:
             task.cancel()
 
     @contextlib.asynccontextmanager
-    async def chat(
-        self, *, encrypted: bool = False, retry: RetryPolicy = NO_RETRY
-    ) -> AsyncIterator[LlmClient]:
+    async def chat(self, *, retry: RetryPolicy = NO_RETRY) -> AsyncIterator[LlmClient]:
         """A client whose connections carry nothing to a key that is not attested."""
         context = pin(self.cloud.authority.client_context(), self.model.keys)
         transport = AiohttpTransport(max_connections=2, silence_seconds=5.0, tls=context)
         endpoint = Endpoint(base_url=self.cloud.base_url, model=self.cloud.model, api_key=API_KEY)
         try:
-            yield LlmClient(
-                transport,
-                endpoint,
-                retry=retry,
-                seal=EndToEndEncryption(self.model.encryption_key).begin if encrypted else None,
-            )
+            yield LlmClient(transport, endpoint, retry=retry)
         finally:
             await transport.aclose()
 
@@ -142,19 +132,15 @@ async def world(
         yield World(cloud, collateral, model, clock)
 
 
-async def ask(client: LlmClient) -> Completion:
-    return await client.complete([Message(Role.USER, "hello")])
-
-
 async def said(client: LlmClient) -> str | None:
-    return (await ask(client)).message.content
+    return (await client.complete([Message(Role.USER, "hello")])).message.content
 
 
 # Verified
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["gateway", "direct"])
-async def test_a_model_whose_evidence_holds_is_verified_and_answers(direct: bool) -> None:
+async def test_model_with_valid_evidence_is_verified_and_answers(direct: bool) -> None:
     async with world(direct=direct) as here, here.chat() as client:
         verdict = await here.model.verify()
         assert verdict.state is ModelState.VERIFIED, verdict.reason
@@ -185,7 +171,7 @@ async def test_a_signature_counts_until_the_latest_evidence_for_its_key_expires(
         assert len(here.model.signers("gateway", "ed25519")) == 1
 
 
-async def test_the_keys_of_a_verified_model_are_known_by_who_holds_them() -> None:
+async def test_keys_of_a_verified_model_are_known_by_holder() -> None:
     async with world() as here:
         await here.model.verify()
         model, gateway = here.cloud.model_signing, here.cloud.gateway_signing
@@ -227,35 +213,6 @@ async def test_a_message_waits_for_the_first_verification_to_end() -> None:
 async def test_a_message_does_not_wait_for_the_first_verification_for_ever() -> None:
     async with world(pace={"ADMIT_SECONDS": 0.01}) as here:
         assert "still being checked" in await here.refusal()
-
-
-async def test_an_answer_is_signed_by_the_attested_machine_and_by_the_gateway() -> None:
-    async with world() as here, here.chat() as client, open_http(tls=here.cloud.trust.tls) as http:
-        await here.model.verify()
-        signatures = AnswerSignatures(
-            http, here.cloud.base_url, API_KEY, here.cloud.model, here.model.signers
-        )
-        for kind in ("provider_tee", "gateway"):
-            here.cloud.signature_kind = kind
-            exchange = (await ask(client)).exchange
-            assert exchange is not None
-            verdict = await signatures.check(
-                exchange.completion_id, exchange.request_sha256, exchange.response_sha256
-            )
-            assert verdict.state is ExchangeState.PROVEN, verdict.message
-            assert verdict.kind == kind
-
-
-async def test_a_message_is_encrypted_to_the_attested_machine_alone() -> None:
-    async with world() as here, here.chat(encrypted=True) as client:
-        with pytest.raises(ModelNotVerified):
-            await said(client)
-        await here.model.verify()
-        assert await said(client) == "answer to: hello"
-        assert here.cloud.encryption.read[0]["messages"][0]["content"] == "hello"
-        assert len(here.cloud.exchanges) == 1
-        assert b"hello" not in here.cloud.exchanges[0].request
-        assert b"hello" not in here.cloud.exchanges[0].response
 
 
 # Not verified
@@ -532,7 +489,7 @@ async def test_it_recovers_by_itself_from_evidence_that_was_wrong() -> None:
             await here.model.admit()
 
 
-async def test_what_is_verified_stays_so_in_trouble_until_its_evidence_expires() -> None:
+async def test_verified_model_stays_so_in_trouble_until_its_evidence_expires() -> None:
     async with world() as here:
         await here.model.verify()
         key = here.cloud.identity.key_sha256
@@ -550,7 +507,7 @@ async def test_what_is_verified_stays_so_in_trouble_until_its_evidence_expires()
         assert not here.model.keys.attested(key)
 
 
-async def test_evidence_that_is_wrong_ends_what_was_verified_at_once() -> None:
+async def test_wrong_evidence_ends_an_earlier_verification() -> None:
     async with world() as here, here.chat() as client:
         await here.model.verify()
         await said(client)
@@ -605,7 +562,7 @@ async def test_a_new_tls_key_is_used_only_after_it_is_attested() -> None:
         assert here.cloud.reports == 2
 
 
-async def test_a_change_of_the_tls_key_goes_unnoticed_by_who_waits_for_an_answer() -> None:
+async def test_change_of_the_tls_key_does_not_disturb_an_answer() -> None:
     patient = RetryPolicy(bound_seconds=WAIT_SECONDS, first_seconds=0.01)
     async with world() as here, here.kept_verified(), here.chat(retry=patient) as client:
         await here.model.admit()

@@ -101,7 +101,7 @@ def run_program(
 # The machine
 
 
-async def test_check_says_what_runs_how_much_room_there_is_and_how_many_files_may_be_open() -> None:
+async def test_check_names_version_free_space_and_open_files() -> None:
     async with world() as here:
         found = await report(without_tools(here))
     assert found["version"].words.startswith(f"signal-tee-bot {__version__}, commit ")
@@ -148,7 +148,7 @@ REFUSED = "This needs a sandbox, and this machine cannot wall one off: it lacks 
         ("seccomp", "required", "failed", REFUSED),
     ],
 )
-def test_check_says_which_walls_a_machine_lacks(
+def test_check_names_missing_walls(
     lacking: str, demand: str, verdict: str, words: str, tmp_path: Path
 ) -> None:
     through = (sys.executable, "-m", "tests.fakes.lacking_machine", lacking) if lacking else ()
@@ -164,7 +164,7 @@ ONLY_COMMANDS: Final = {"disabled": "calculate,date_time,get_weather,web_search,
 
 
 @NO_BUBBLEWRAP
-async def test_check_says_what_walls_commands_off() -> None:
+async def test_check_names_the_jail_of_commands() -> None:
     async with world() as here:
         found = (await report(here.settings(tools=ONLY_COMMANDS)))["commands"]
     assert found.verdict == "ok"
@@ -230,7 +230,7 @@ def test_folders_that_are_closed_are_findings_and_the_others_follow(
     assert {"signal", "disk", "health", "descriptors"} <= found.keys()
 
 
-async def test_check_warns_of_copies_beside_the_store_which_keep_what_people_delete() -> None:
+async def test_check_warns_of_copies_next_to_the_store() -> None:
     async with world() as here:
         assert "copies" not in await report(without_tools(here))
         (here.folder / "store.db.replaced-1").touch()
@@ -320,7 +320,7 @@ async def test_check_compares_the_clock_with_that_of_the_models_endpoint(
 
 
 @pytest.mark.parametrize("date", ["", "yesterday"])
-async def test_check_is_silent_about_the_clock_where_nobody_tells_the_time(date: str) -> None:
+async def test_check_is_silent_about_the_clock_if_the_endpoint_tells_no_time(date: str) -> None:
     async with world() as here:
         here.model.models_handler = status(200, {"data": [{"id": "fake"}]}, {"Date": date})
         found = await report(without_tools(here))
@@ -331,7 +331,7 @@ async def test_check_is_silent_about_the_clock_where_nobody_tells_the_time(date:
 # The account
 
 
-async def test_check_says_who_else_has_the_accounts_key() -> None:
+async def test_check_counts_linked_devices() -> None:
     async with world() as here:
         alone = (await report(without_tools(here)))["linked devices"]
         here.signal.device_ids = [1, 2, 3]

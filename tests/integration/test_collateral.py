@@ -133,7 +133,7 @@ async def test_it_is_asked_for_again_after_a_day() -> None:
         assert len(running.asked) == 8
 
 
-async def test_what_is_kept_serves_while_the_service_is_down_and_not_a_second_too_long() -> None:
+async def test_kept_collateral_serves_until_it_expires() -> None:
     async with service() as running:
         quote = quote_of(SOFT)
         kept = await running.source.get(quote)
@@ -218,7 +218,7 @@ async def test_a_slow_service_is_given_up(
             await source.get(quote_of(SOFT))
 
 
-async def test_a_service_does_not_know_by_a_cookie_who_asks_again() -> None:
+async def test_cookies_of_a_service_are_not_sent_back() -> None:
     async with service() as running:
         running.answer_everything(answer(b"{}", headers={"Set-Cookie": "who=you; Path=/"}))
         with pytest.raises(EvidenceUnavailable):
@@ -227,7 +227,7 @@ async def test_a_service_does_not_know_by_a_cookie_who_asks_again() -> None:
         assert not any("cookie" in request.headers for request in running.server.asked)
 
 
-async def test_nobody_listening_is_unavailable() -> None:
+async def test_service_that_does_not_listen_is_unavailable() -> None:
     async with service() as running:
         quote = quote_of(SOFT)
     async with open_http() as http:

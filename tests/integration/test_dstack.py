@@ -56,7 +56,7 @@ async def ask_all(agent: DstackAgent) -> list[str]:
     return sentences
 
 
-async def test_a_quote_is_over_exactly_what_was_asked(tmp_path: Path) -> None:
+async def test_quote_holds_exactly_the_given_report_data(tmp_path: Path) -> None:
     async with soft_agent(tmp_path) as soft:
         answer = await DstackAgent(tmp_path / "dstack.sock").quote(REPORT_DATA)
     quote = parse_quote(answer.quote)
@@ -152,7 +152,7 @@ async def test_nonsense_is_refused_in_plain_words(tmp_path: Path, body: bytes) -
     assert set(sentences) == {"The dstack guest agent answers nonsense."}
 
 
-async def test_a_quote_made_for_somebody_else_is_refused_whatever_the_agent_calls_it(
+async def test_quote_over_other_report_data_is_refused(
     tmp_path: Path,
 ) -> None:
     soft = SoftAgent(SoftTdx())

@@ -82,7 +82,7 @@ def released(folder: Path, **changes: Any) -> dict[str, str]:
 # What is made
 
 
-def test_what_is_deployed_holds_the_compose_file_with_its_images_and_what_comes_from_outside(
+def test_deployed_file_holds_compose_file_images_and_variables(
     folder: Path,
 ) -> None:
     files = released(folder)
@@ -118,7 +118,7 @@ def test_the_pins_of_the_model_are_measured_themselves_as_the_bot_will_read_them
     assert ModelPins.parse(written) == PINS
 
 
-def test_what_is_published_names_the_hash_of_exactly_those_bytes_and_everything_below(
+def test_release_names_hash_system_and_key_service(
     folder: Path,
 ) -> None:
     files = released(folder)
@@ -251,7 +251,7 @@ def made_elsewhere(folder: Path, **changes: Any) -> Path:
     return file
 
 
-async def test_what_another_tool_made_of_the_compose_file_is_released_byte_for_byte(
+async def test_app_compose_of_another_tool_is_released_byte_for_byte(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     theirs = made_elsewhere(folder, pre_launch_script="", key_provider="kms")
@@ -276,7 +276,7 @@ async def test_what_another_tool_made_of_the_compose_file_is_released_byte_for_b
         ({"key_provider": "local"}, "without a key service"),
     ],
 )
-def test_what_another_tool_made_otherwise_is_refused(
+def test_app_compose_with_other_contents_is_refused(
     folder: Path, changes: dict[str, Any], words: str
 ) -> None:
     theirs = made_elsewhere(folder, **changes)
@@ -384,7 +384,7 @@ def test_a_wrong_argument_is_named(folder: Path, changes: dict[str, Any], words:
         ("compose.yaml", b" " * 200_000, "compose.yaml: has more than 131072 bytes"),
     ],
 )
-def test_a_file_that_is_not_what_it_should_be_is_said_in_a_line(
+def test_invalid_file_is_reported_in_one_line(
     folder: Path, file: str, content: bytes, words: str
 ) -> None:
     (folder / file).write_bytes(content)
@@ -404,7 +404,7 @@ def test_a_folder_that_cannot_be_made_is_named(folder: Path) -> None:
 
 
 @pytest.mark.full
-async def test_the_program_says_the_hash_and_what_to_do_and_its_exit_codes_tell_why_not(
+async def test_release_program_prints_hash_and_next_step(
     folder: Path,
 ) -> None:
     ordered = order(folder)

@@ -191,7 +191,7 @@ async def test_the_commands_run_as_they_stand_also_where_nothing_can_be_fetched(
 
 
 @pytest.mark.full
-async def test_what_is_no_proof_and_what_is_not_there_have_their_exit_codes(
+async def test_invalid_and_missing_proofs_have_their_exit_codes(
     laptop: Laptop,
 ) -> None:
     proof = laptop.folder / BUNDLE

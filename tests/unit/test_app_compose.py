@@ -227,7 +227,7 @@ UNREADABLE: Final = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_what_may_hide_an_image_is_not_read(name: str) -> None:
+def test_compose_file_that_may_hide_an_image_is_refused(name: str) -> None:
     with pytest.raises(MalformedEvidence):
         images_of(app(UNREADABLE[name]))
     _, images = checked(app(UNREADABLE[name]), booted(app(UNREADABLE[name])))

@@ -40,7 +40,7 @@ def test_what_is_written_is_read_again(model: ModelEvidence | None) -> None:
     assert Bundle.parse(bundle.to_json()) == bundle
 
 
-def test_the_file_says_what_it_is() -> None:
+def test_file_names_its_type_and_version() -> None:
     assert (WIRE["type"], WIRE["v"], WIRE["quote"]) == ("signal-bot-bundle", 2, "040002")
 
 
@@ -80,12 +80,12 @@ def test_a_quote_that_is_not_strictly_hex_is_refused(quote: str) -> None:
         encoded(WIRE) + b" " * MAX_BUNDLE_BYTES,
     ],
 )
-def test_a_file_that_is_no_bundle_is_refused(file: bytes) -> None:
+def test_invalid_bundle_is_refused(file: bytes) -> None:
     with pytest.raises(MalformedEvidence, match="bundle"):
         Bundle.parse(file)
 
 
-def test_a_field_that_nobody_expects_is_refused_in_the_model_s_part_as_well() -> None:
+def test_unexpected_field_in_the_model_s_part_is_refused() -> None:
     with pytest.raises(MalformedEvidence, match="an unexpected field"):
         Bundle.parse(encoded(WIRE | {"model": WIRE["model"] | {"extra": 1}}))
 

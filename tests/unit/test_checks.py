@@ -17,5 +17,5 @@ def test_a_report_passes_when_nothing_failed_and_all_that_was_asked_for_was_chec
     assert not Report([PROVEN, ASKED]).passed
 
 
-def test_the_failures_are_what_keeps_a_report_from_passing() -> None:
+def test_failures_are_failed_checks_and_missing_asked_ones() -> None:
     assert Report([PROVEN, FAILED, NOT_ASKED, ASKED]).failures == (FAILED, ASKED)

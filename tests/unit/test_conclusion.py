@@ -56,7 +56,7 @@ def test_a_machine_with_nothing_left_to_its_operator_is_called_closed() -> None:
     assert claims_closed(said)
 
 
-def test_a_machine_whose_system_nobody_has_looked_at_is_not_called_closed() -> None:
+def test_machine_with_an_unknown_system_is_not_called_closed() -> None:
     # Whoever operates it may have started a system of his own, which says whatever he likes.
     report, said = verified(COMPOSE, with_release=False)
     assert report.passed

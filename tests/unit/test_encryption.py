@@ -63,12 +63,12 @@ def test_the_official_vector_opens() -> None:
 
 
 @given(st.text())
-def test_the_model_reads_what_is_sealed_to_it(text: str) -> None:
+def test_model_reads_fields_sealed_to_it(text: str) -> None:
     assert open_field(MODEL, RequestKeys(MODEL_KEY).seal(text)) == text
 
 
 @given(st.text())
-def test_what_the_model_seals_to_the_request_is_read(text: str) -> None:
+def test_fields_sealed_to_the_request_are_read(text: str) -> None:
     keys = RequestKeys(MODEL_KEY)
 
     assert keys.open(seal_field(client_key(keys), text)) == text
@@ -122,7 +122,7 @@ def test_a_field_has_one_spelling(spelled: str) -> None:
 
 
 @given(st.text(min_size=1) | st.binary(min_size=1, max_size=200).map(bytes.hex))
-def test_what_is_not_encrypted_is_refused(text: str) -> None:
+def test_plain_field_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=NOT_OURS):
         RequestKeys(MODEL_KEY).open(text)
 
@@ -134,7 +134,7 @@ def test_an_answer_to_another_request_is_refused() -> None:
         ours.open(seal_field(client_key(theirs), "not for us"))
 
 
-def test_what_is_sealed_is_not_read_back() -> None:
+def test_sender_cannot_read_its_sealed_fields() -> None:
     keys = RequestKeys(MODEL_KEY)
 
     with pytest.raises(ValueError, match=NOT_OURS):
@@ -164,7 +164,7 @@ def test_a_key_of_order_eight_is_refused(key: str) -> None:
         (FIELD_PRIME + 3).to_bytes(32, "little"),  # y = 3 in a second spelling
     ],
 )
-def test_what_is_no_key_is_refused(key: bytes) -> None:
+def test_invalid_key_is_refused(key: bytes) -> None:
     with pytest.raises(ValueError, match="not an Ed25519 public key"):
         RequestKeys(key)
 

@@ -251,7 +251,7 @@ RIGHT_BOOTS: Final[dict[str, Log]] = {
 
 
 @pytest.mark.parametrize("name", RIGHT_BOOTS)
-def test_what_dstack_may_leave_out_or_add_is_in_order(name: str) -> None:
+def test_optional_events_of_dstack_are_in_order(name: str) -> None:
     rtmrs, boot_events, claims = measured(RIGHT_BOOTS[name])
     assert (rtmrs, boot_events) == (Verdict.PROVEN, Verdict.PROVEN)
     assert claims is not None
@@ -300,7 +300,7 @@ MALFORMED: Final[dict[str, str | Log]] = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_no_event_log_is_malformed(name: str) -> None:
+def test_invalid_event_log_is_malformed(name: str) -> None:
     with pytest.raises(MalformedEvidence):
         parse_event_log(MALFORMED[name])
 
@@ -344,6 +344,6 @@ def test_any_text_is_read_or_malformed(text: str) -> None:
     assert outcome(text, QUOTE) != GOOD
 
 
-def test_what_the_firmware_logged_beside_its_digests_is_not_even_read() -> None:
+def test_names_and_payloads_of_firmware_events_are_not_read() -> None:
     for parsed in parse_event_log(booted())[: len(FIRMWARE)]:
         assert (parsed.name, parsed.payload) == ("", b"")

@@ -33,7 +33,7 @@ MODEL: Final = ModelEvidence(
 )
 
 
-async def test_what_is_collected_verifies_for_its_challenge_and_for_no_other(
+async def test_bundle_verifies_only_for_its_challenge(
     tmp_path: Path,
 ) -> None:
     async with machine(tmp_path) as running:
@@ -59,7 +59,7 @@ async def test_the_statement_names_the_account_the_code_and_the_policy(tmp_path:
     assert _unix(statement.issued_at) == now
 
 
-async def test_the_policy_says_what_happens_to_what_people_write() -> None:
+async def test_policy_states_the_handling_of_messages() -> None:
     assert json.loads(policy_of(SETTINGS, None)) == {
         "accepted_tcb": ["SWHardeningNeeded", "UpToDate"],
         "commands": "ask",
@@ -148,7 +148,7 @@ async def test_one_quote_is_made_at_a_time(tmp_path: Path) -> None:
     assert sum(method == "GetQuote" for method, _ in running.agent.requests) == 5
 
 
-async def test_who_waits_too_long_for_those_before_is_told(
+async def test_long_wait_for_a_quote_ends_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = asyncio.Event()
@@ -211,15 +211,13 @@ async def test_the_own_check_passes_on_a_sound_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", ["OutOfDate", "ConfigurationNeeded", "Revoked"])
-async def test_the_own_check_says_what_intel_says_of_the_machine(
-    tmp_path: Path, status: str
-) -> None:
+async def test_own_check_reports_intels_verdict_on_the_machine(tmp_path: Path, status: str) -> None:
     async with machine(tmp_path, tcb_status=status) as running:
         report = (await running.prover().make(CHALLENGE)).report
     assert report["tcb"].verdict is Verdict.FAILED
 
 
-async def test_the_own_check_sees_what_a_container_adds_to_the_log_after_boot(
+async def test_own_check_sees_events_that_a_container_adds_after_boot(
     tmp_path: Path,
 ) -> None:
     async with machine(tmp_path) as running:
@@ -282,9 +280,7 @@ async def test_the_bot_hands_out_its_quotes_in_the_lower_form_of_their_signature
 
 
 @pytest.mark.parametrize("at", [636, 1154])
-async def test_a_quote_whose_signature_somebody_has_rewritten_is_refused(
-    tmp_path: Path, at: int
-) -> None:
+async def test_quote_with_a_rewritten_signature_is_refused(tmp_path: Path, at: int) -> None:
     order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
     async with machine(tmp_path) as running:
         bundle = await running.evidence.collect(CHALLENGE)
@@ -299,11 +295,11 @@ async def test_a_quote_whose_signature_somebody_has_rewritten_is_refused(
 
 
 @pytest.mark.parametrize("length", [0, 10, 660, 690, 1170, 1200])
-def test_half_a_quote_has_no_form(length: int) -> None:
+def test_half_a_quote_is_left_as_it_is(length: int) -> None:
     assert low_s(b"\xff" * length) == b"\xff" * length
 
 
-async def test_account_that_no_verifier_would_read_is_refused(tmp_path: Path) -> None:
+async def test_account_in_an_unreadable_form_is_refused(tmp_path: Path) -> None:
     async with machine(tmp_path) as running:
         running.account.identity = replace(IDENTITY, aci="not an ACI")
         with pytest.raises(MalformedEvidence, match="not of the expected shape"):

@@ -226,7 +226,7 @@ def test_an_attack_on_the_gpus_fails_its_check(attack: str) -> None:
     [{"request": bytes.fromhex("118301ff")}, {"response": bytes.fromhex("1103") + bytes(200)}],
     ids=["another request", "another response"],
 )
-def test_what_a_gpu_signed_for_another_purpose_is_no_evidence(other: dict[str, bytes]) -> None:
+def test_signature_of_a_gpu_for_another_purpose_is_refused(other: dict[str, bytes]) -> None:
     signed = signed_measurements(GPUS.key(0), NONCE, **other)
     assert failures(verified(edited(with_spdm(signed))).checks) == {"gpus"}
     same = signed_measurements(GPUS.key(0), NONCE)
@@ -254,7 +254,7 @@ def test_test_gpus_are_not_nvidias() -> None:
     assert failures(findings.checks) == {"gpu_chain"}
 
 
-def test_the_unsigned_count_of_unused_bits_in_a_signature_is_no_place_to_write() -> None:
+def test_unsigned_count_of_unused_bits_in_a_signature_must_be_zero() -> None:
     gpus = next(one for one in (SoftGpus(1, now=NOW) for _ in range(100)) if has_even_end(one))
     ders = [ssl.PEM_cert_to_DER_cert(pem.decode()) for pem in chain_of(gpus, 0)[:-1]]
     which = next(at for at, der in enumerate(ders) if der[-1] % 2 == 0)
@@ -277,7 +277,7 @@ def has_even_end(gpus: SoftGpus) -> bool:
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_no_bit_of_what_a_gpu_signed_can_be_flipped(data: st.DataObject) -> None:
+def test_no_bit_signed_by_a_gpu_can_be_flipped(data: st.DataObject) -> None:
     payload = json.loads(ONE_GPU.payload(NONCE))
     spdm = bytearray(base64.b64decode(payload["evidence_list"][0]["evidence"]))
     spdm[data.draw(st.integers(0, len(spdm) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -392,7 +392,7 @@ DOUBTS: Final[list[dict[str, Mapping[str, Any]]]] = [
 
 
 @pytest.mark.parametrize("changes", DOUBTS, ids=str)
-def test_what_nvidia_doubts_is_refused(changes: dict[str, Mapping[str, Any]]) -> None:
+def test_doubts_of_nvidia_fail_the_firmware(changes: dict[str, Mapping[str, Any]]) -> None:
     findings = tokens_verified(tokens(**changes))
     assert failures(findings.checks) == {"gpu_firmware"}
 
@@ -505,7 +505,7 @@ def test_a_key_of_another_curve_in_the_set_signs_nothing() -> None:
     assert_refused(tokens_verified(tokens(), keys=keys), "key set")
 
 
-def test_a_key_set_that_is_none_vouches_for_nothing() -> None:
+def test_unreadable_key_set_fails() -> None:
     assert_refused(tokens_verified(tokens(), keys=b"<html>"), "cannot be read")
 
 

@@ -292,7 +292,7 @@ TOOL: Final = ToolSpec(
 )
 
 
-async def test_the_model_reads_the_same_conversation_that_nobody_else_can() -> None:
+async def test_only_the_model_can_read_the_conversation() -> None:
     model = EncryptedModel()
     async with openai_server() as plain, client_of(plain) as client:
         await client.complete(CONVERSATION, [TOOL])
@@ -308,7 +308,7 @@ async def test_the_model_reads_the_same_conversation_that_nobody_else_can() -> N
     assert server.received[0].raw.count(b"secret") == 0
 
 
-async def test_the_hashes_are_those_of_what_went_and_came_encrypted() -> None:
+async def test_hashes_cover_the_encrypted_bytes() -> None:
     model = EncryptedModel()
     async with (
         openai_server(model.reads(fake.text("Hi."))) as server,
@@ -524,7 +524,7 @@ class OneGo(httpx2.AsyncByteStream):
         yield self._body
 
 
-async def test_thousands_of_encrypted_messages_and_pieces_keep_the_loop_from_nobody() -> None:
+async def test_thousands_of_encrypted_messages_do_not_block_the_loop() -> None:
     model = EncryptedModel()
     endpoint = Endpoint(base_url="http://model", model="m", api_key=None)
     client = LlmClient(AtOnce(model), endpoint, seal=EndToEndEncryption(model.encryption_key).begin)

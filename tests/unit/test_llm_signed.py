@@ -66,7 +66,7 @@ async def using(cloud: NearAi, *, encrypted: bool = False) -> AsyncIterator[Clou
 
 @pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("kind", ["provider_tee", "gateway"])
-async def test_what_the_client_hashed_is_what_the_cloud_signed(kind: str, encrypted: bool) -> None:
+async def test_client_and_cloud_hash_the_same_bytes(kind: str, encrypted: bool) -> None:
     async with near_ai(text("Good day to you.")) as cloud, using(cloud, encrypted=encrypted) as use:
         cloud.signature_kind = kind
         completion = await use.client.complete(HELLO)
@@ -85,7 +85,7 @@ async def test_a_signature_that_is_late_is_waited_for() -> None:
     assert cloud.signatures_late == 0
 
 
-async def test_a_signature_of_the_same_words_to_somebody_else_is_wrong() -> None:
+async def test_signature_of_another_exchange_is_wrong() -> None:
     async with near_ai() as cloud, using(cloud) as use:
         await use.client.complete([Message(Role.USER, "hello!")])
         theirs = cloud.exchanges[0]

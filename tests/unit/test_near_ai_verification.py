@@ -73,14 +73,14 @@ def test_the_recorded_keys_are_those_of_the_report() -> None:
     assert direct.models == findings.models
 
 
-def test_a_report_from_a_platform_behind_on_updates_fails_exactly_there() -> None:
+def test_report_from_an_outdated_platform_fails_exactly_there() -> None:
     findings = recorded_capture(OUT_OF_DATE).verify()
     # The live TLS key was not recorded then, and the actions' hash is of another order of keys.
     assert failures(findings) == {"gateway.tcb", "tls_key", "compose_manager.actions"}
     assert "OutOfDate" in findings.report["gateway.tcb"].message
 
 
-def test_what_nothing_proves_is_said() -> None:
+def test_report_names_unproven_parts() -> None:
     findings = recorded_capture(CLOUD).verify()
     assert verdicts(findings, Verdict.NOT_CHECKED) == ["model.gpu_binding", "model.weights"]
     what_a_system_says = ["boot_events", "compose", "images"]
@@ -92,7 +92,7 @@ def test_what_nothing_proves_is_said() -> None:
     ]
 
 
-def test_with_pins_it_is_proven_which_machines_answer() -> None:
+def test_pins_prove_the_answering_machines() -> None:
     capture = recorded_capture(CLOUD)
     findings = capture.verify(pins=pins_of(capture.verify()))
     assert failures(findings) == set()
@@ -378,7 +378,7 @@ def test_an_attack_on_a_report_fails_its_check(attack: str) -> None:
     assert findings.expires_at is None
 
 
-def test_an_earlier_report_that_says_our_nonce_fails_by_what_was_signed() -> None:
+def test_earlier_report_relabelled_with_our_nonce_fails() -> None:
     def edit(report: Json) -> None:
         for part in (gateway(report), model(report)):
             part["request_nonce"] = OTHER_KEY
@@ -425,9 +425,7 @@ def test_the_log_of_actions_of_another_machine_of_the_same_kind_is_refused() -> 
     ],
     ids=["another nonce", "another TLS key", "no TLS", "another model"],
 )
-def test_a_report_that_does_not_answer_what_was_asked_is_refused(
-    changes: dict[str, Any], expected: set[str]
-) -> None:
+def test_report_for_another_request_is_refused(changes: dict[str, Any], expected: set[str]) -> None:
     assert failed(recorded_capture(CLOUD).verify(**changes)) == expected
 
 
@@ -558,7 +556,7 @@ def test_an_address_of_another_length_is_no_key() -> None:
 
 
 @pytest.mark.parametrize("part", [gateway, model], ids=["gateway", "model"])
-def test_a_quote_that_names_no_tls_key_vouches_for_no_key_at_all(
+def test_quote_without_a_tls_key_fails(
     part: Callable[[Json], Json],
 ) -> None:
     cloud = soft()
@@ -640,7 +638,7 @@ def test_a_further_machine_of_a_direct_report_is_verified_like_the_first() -> No
 
 
 @pytest.mark.parametrize("missing", ["nvidia_payload", "compose_manager_attestation"])
-def test_a_further_machine_without_all_of_its_evidence_vouches_for_no_key(missing: str) -> None:
+def test_keys_of_a_further_machine_with_incomplete_evidence_do_not_count(missing: str) -> None:
     cloud = soft(direct=True)
     report = cloud.report()
     first = cloud.cloud.model_signing
@@ -709,7 +707,7 @@ WRONG_PINS: Final[dict[str, tuple[Callable[[Json], object], set[str]]]] = {
 
 
 @pytest.mark.parametrize("name", WRONG_PINS)
-def test_a_machine_that_is_not_pinned_fails_and_none_of_its_keys_counts(name: str) -> None:
+def test_unpinned_machine_fails_and_its_keys_do_not_count(name: str) -> None:
     change, expected = WRONG_PINS[name]
     cloud = soft()
     plain = json.loads(cloud.cloud.pins.text())
@@ -770,7 +768,7 @@ def test_nvidias_last_word_counts_for_the_same_gpus_alone_and_for_its_time_alone
     assert failures(silent(devices)) == {"model.gpu_firmware"}
 
 
-def test_nvidia_is_sent_nothing_of_a_report_but_what_was_read_of_its_gpus() -> None:
+def test_nvidia_gets_only_the_parsed_evidence_of_the_gpus() -> None:
     cloud = soft()
     report = cloud.report()
     payload = json.loads(model(report)["nvidia_payload"])
@@ -797,7 +795,7 @@ def test_a_debug_machine_is_refused() -> None:
     assert failed(cloud.verify(cloud.report())) >= {"model.debug", "compose_manager.debug"}
 
 
-def test_test_evidence_is_refused_by_whoever_trusts_intel_and_nvidia() -> None:
+def test_evidence_under_test_roots_is_refused_with_the_real_roots() -> None:
     cloud = soft()
     report = json.dumps(cloud.report()).encode()
     platform = cloud.cloud.platform
@@ -837,7 +835,7 @@ def test_tcb_info_may_be_json_in_a_text() -> None:
     ],
     ids=["nothing", "null", "list", "page", "not UTF-8", "deep", "key twice", "too long"],
 )
-def test_what_is_no_report_is_refused_whole(report: bytes) -> None:
+def test_invalid_report_is_refused_whole(report: bytes) -> None:
     cloud = soft()
     findings = verify_model(
         ModelEvidence(report, NONCE, cloud.cloud.model, None, 0),

@@ -162,7 +162,7 @@ def test_keys_add_up_until_each_expires() -> None:
     assert keys.attested(OTHER)
 
 
-def test_what_vouches_for_less_long_does_not_shorten_what_is_vouched_for() -> None:
+def test_later_evidence_with_an_earlier_end_shortens_nothing() -> None:
     clock = Clock()
     keys = AttestedKeys(enforcing=True, clock=clock)
     keys.vouch({KEY}, expires_at=NOW + 20)

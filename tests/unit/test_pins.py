@@ -19,7 +19,7 @@ def changed(change: Callable[[Json], object]) -> str:
     return json.dumps(pins)
 
 
-def test_pins_are_named_by_what_they_say_and_not_by_how_they_are_written() -> None:
+def test_hash_of_pins_does_not_depend_on_their_layout() -> None:
     spread_out = json.dumps(SOME_PINS, indent=4, sort_keys=True)
     one, other = ModelPins.parse(SOME_PINS_TEXT), ModelPins.parse(spread_out.encode())
     assert pins_sha256(one.text()) == pins_sha256(other.text())
@@ -68,6 +68,6 @@ WRONG: Final[dict[str, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_not_strictly_a_file_of_pins_is_refused(name: str) -> None:
+def test_invalid_pins_are_refused(name: str) -> None:
     with pytest.raises(MalformedEvidence):
         ModelPins.parse(WRONG[name])

@@ -215,7 +215,7 @@ def test_sgx_and_version_5_are_not_read(path: str) -> None:
     [b"", b"\x04", bytes(5000), SOFT_QUOTE[:-1], SOFT_QUOTE + b"\x01", bytes(MAX_QUOTE_BYTES + 1)],
     ids=["nothing", "a byte", "zeros", "a byte less", "a byte more", "too long"],
 )
-def test_what_is_no_quote_is_malformed(raw: bytes) -> None:
+def test_invalid_quote_is_malformed(raw: bytes) -> None:
     with pytest.raises(MalformedEvidence):
         parse_quote(raw)
 
@@ -243,7 +243,7 @@ LONGER: Final = {
 
 
 @pytest.mark.parametrize("where", LONGER)
-def test_nothing_fits_into_a_quote_that_nobody_signed(where: str) -> None:
+def test_unsigned_bytes_in_a_quote_are_refused(where: str) -> None:
     with pytest.raises(MalformedEvidence):
         parse_quote(LONGER[where])
 
@@ -299,7 +299,7 @@ def test_a_module_that_intel_did_not_sign_is_refused() -> None:
     )
 
 
-def test_a_machine_whose_certificate_was_revoked_is_refused() -> None:
+def test_machine_with_a_revoked_certificate_is_refused() -> None:
     check = soft(SoftTdx(revoked=True))["quote"]
     assert check.verdict is Verdict.FAILED
     assert "CertRevoked" in check.message
@@ -348,7 +348,7 @@ def test_a_panic_of_the_verifier_is_a_refusal_and_an_interrupt_is_none() -> None
 
 
 @pytest.mark.parametrize("member", ["tcbType", "tcbLevels", "tdxModule"])
-def test_what_a_document_says_is_not_repeated_to_people(member: str) -> None:
+def test_error_does_not_repeat_words_of_a_document(member: str) -> None:
     fields = json.loads(SOFT.collateral)
     document = json.loads(fields["tcb_info"]) | {member: "All is well: visit evil.example"}
     given = Collateral.parse(json.dumps(fields | {"tcb_info": json.dumps(document)}))
@@ -440,6 +440,6 @@ def test_collateral_expires_with_the_first_of_its_documents() -> None:
         json.dumps({name: text for name, text in FIELDS.items() if name != "tcb_info_signature"}),
     ],
 )  # fmt: skip
-def test_what_is_no_collateral_is_malformed(text: str) -> None:
+def test_invalid_collateral_is_malformed(text: str) -> None:
     with pytest.raises(MalformedEvidence):
         Collateral.parse(text)

@@ -68,7 +68,7 @@ async def test_a_bot_that_is_well_is_ready(capsys: pytest.CaptureFixture[str]) -
     ]
 
 
-async def test_a_bot_with_a_part_that_is_down_is_not_ready_and_says_which(
+async def test_bot_with_a_broken_part_is_not_ready_and_names_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with bot(signal=down) as listen:
@@ -82,7 +82,7 @@ async def test_a_bot_that_listens_everywhere_is_asked_on_this_machine(host: str)
         assert await ready(listen)
 
 
-async def test_where_nobody_listens_nobody_is_ready() -> None:
+async def test_bot_that_does_not_listen_is_not_ready() -> None:
     async with bot() as listen:
         pass
     with pytest.raises(BotError, match="Nobody answers at HEALTH__LISTEN"):
@@ -117,6 +117,6 @@ async def test_an_answer_without_an_end_is_not_read_to_its_end() -> None:
             await ready(listen)
 
 
-async def test_without_health_nobody_can_be_asked() -> None:
+async def test_ready_needs_a_health_address() -> None:
     with pytest.raises(SettingsError, match="HEALTH__LISTEN"):
         await ready("")

@@ -42,7 +42,7 @@ def settings() -> Settings:
 
 
 @every_service
-def test_nothing_starts_before_a_release_has_named_its_images_by_their_content(
+def test_images_are_placeholders_until_a_release_names_them(
     service: dict[str, Any],
 ) -> None:
     image = service["image"]
@@ -70,7 +70,7 @@ def test_every_service_has_few_rights_and_a_root_that_it_cannot_write(
     assert service["mem_limit"] in {"1g", "2g"}
 
 
-def test_the_logs_are_bounded_and_what_signal_cli_prints_is_kept_nowhere() -> None:
+def test_logs_are_bounded_and_output_of_signal_cli_is_dropped() -> None:
     assert SERVICES["signal-cli"]["logging"] == {"driver": "none"}
     for name in ("register", "bot"):
         assert SERVICES[name]["logging"]["options"].keys() == {"max-size", "max-file"}
@@ -200,7 +200,7 @@ def test_the_socket_and_the_files_of_signal_cli_are_where_the_bot_looks_for_them
     assert SERVICES["register"]["environment"]["SIGNAL__URL"] == chosen.signal.url
 
 
-def test_the_bot_waits_for_an_account_that_is_registered_inside_with_nobody_there(
+def test_bot_waits_for_the_unattended_registration(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     register = SERVICES["register"]

@@ -141,7 +141,7 @@ def test_the_recorded_exchange_is_proven() -> None:
 
 @pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
 @pytest.mark.parametrize("kind", ["provider_tee", None])
-def test_what_the_models_machine_signed_is_proven(signed: Any, kind: str | None) -> None:
+def test_signature_of_the_models_machine_is_proven(signed: Any, kind: str | None) -> None:
     verdict = checked(signed(TEXT, kind))
 
     assert (verdict.state, verdict.kind) == (ExchangeState.PROVEN, SignatureKind.PROVIDER_TEE)
@@ -149,7 +149,7 @@ def test_what_the_models_machine_signed_is_proven(signed: Any, kind: str | None)
 
 @pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
 @pytest.mark.parametrize("kind", ["gateway", None])
-def test_what_the_gateway_signed_is_proven_and_does_not_name_the_model(
+def test_signature_of_the_gateway_is_proven_without_the_model(
     signed: Any, kind: str | None
 ) -> None:
     verdict = checked(signed(HASHES, kind))
@@ -172,7 +172,7 @@ def test_hexadecimal_may_be_written_in_capitals_and_with_its_prefix() -> None:
 # What does not ----------------------------------------------------------------------------------
 
 
-def test_without_a_verified_report_nobody_vouches_for_a_signature() -> None:
+def test_signature_is_unattested_without_a_verified_report() -> None:
     assert checked(ed25519_signed(TEXT), Attested({})).state is ExchangeState.UNATTESTED
 
 
@@ -220,7 +220,7 @@ def test_a_key_that_is_attested_for_the_other_kind_does_not_count(text: str, oth
     assert checked(ed25519_signed(text), both).state is ExchangeState.WRONG
 
 
-def test_an_algorithm_nobody_knows_is_wrong() -> None:
+def test_unknown_algorithm_is_wrong() -> None:
     assert checked(changed(ed25519_signed(TEXT), signing_algo="none")).state is ExchangeState.WRONG
 
 

@@ -96,7 +96,7 @@ def test_a_statement_cannot_be_sent_in_as_a_challenge() -> None:
         ("code", "0.3.0"),
     ],
 )
-def test_a_field_that_is_none_of_a_statement_is_refused(name: str, value: object) -> None:
+def test_statement_with_an_invalid_field_is_refused(name: str, value: object) -> None:
     with pytest.raises(MalformedEvidence, match="statement"):
         Statement.parse(canonical(WIRE | {name: value}))
 
@@ -138,7 +138,7 @@ def test_a_statement_written_in_another_way_is_refused(text: str) -> None:
         Statement.parse(text)
 
 
-def test_what_a_stranger_wrote_is_not_in_the_error() -> None:
+def test_error_does_not_repeat_a_strangers_words() -> None:
     with pytest.raises(MalformedEvidence) as caught:
         Statement.parse(canonical(WIRE | {"meet me at nine": "or ten", "aci": "or eleven"}))
     assert str(caught.value) == "the statement is not of the expected shape: `aci`"

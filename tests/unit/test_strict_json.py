@@ -29,7 +29,7 @@ from bot.attestation.strict_json import decode
         "BOM",
     ],
 )
-def test_what_has_no_one_meaning_is_malformed(text: str | bytes) -> None:
+def test_ambiguous_json_is_malformed(text: str | bytes) -> None:
     with pytest.raises(MalformedEvidence, match="the file is not readable"):
         decode(text, "the file")
 

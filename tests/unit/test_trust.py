@@ -61,7 +61,7 @@ def test_without_an_argument_it_is_the_real_one() -> None:
     assert set(defaults) == {"REAL"}
 
 
-def test_no_setting_names_a_root_or_whom_to_trust() -> None:
+def test_no_setting_names_a_root_or_a_trusted_service() -> None:
     words = ("ROOT", "TRUST", "CERT", "NRAS", "NVIDIA", "INTEL", "__CA_", "INSECURE", "SKIP")
     # SIGNAL__TRUST is about the keys of people; no part of the proof knows of it.
     names = [name for name in setting_names() if name != "SIGNAL__TRUST"]

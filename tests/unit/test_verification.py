@@ -231,7 +231,7 @@ def test_an_attack_fails_its_check_and_leaves_the_others_as_they_are(attack: str
         assert not {Verdict.PROVEN, Verdict.CLAIMED} & set(verdicts(attacked).values())
 
 
-def test_what_nobody_asked_for_may_stay_unchecked_and_says_so() -> None:
+def test_checks_without_input_may_stay_unchecked() -> None:
     report = Verification(safety_number=None, release=None).report()
     assert report.passed
     for name in ("safety_number", "environment", "release", "os", "key_provider"):
@@ -247,7 +247,7 @@ def test_without_collateral_a_bundle_does_not_pass_and_says_why() -> None:
 
 
 @pytest.mark.parametrize("provider", ["none", "tpm", "local-sgx", "local-tpm", "somebody"])
-def test_keys_without_a_key_service_are_a_warning_where_no_release_wants_one(provider: str) -> None:
+def test_keys_without_a_key_service_are_a_warning_without_a_release(provider: str) -> None:
     agent = without_kms(SoftAgent(PLATFORM, key_provider=provider))
     report = Verification(soft_bundle(PLATFORM, agent), release=None).report()
     assert report["key_provider"].verdict is Verdict.CLAIMED
@@ -283,7 +283,7 @@ def test_a_release_that_is_not_strictly_one_is_refused(changes: dict[str, Any]) 
         releasing(**changes)
 
 
-def test_the_facts_say_whom_and_what_a_bundle_is_about() -> None:
+def test_facts_name_account_and_code() -> None:
     facts = Verification().report().facts
     assert facts["compose_hash"] == AGENT.compose_hash.hex()
     assert facts["app_id"] == AGENT.app_id.hex()
@@ -394,7 +394,7 @@ def test_a_statement_that_says_otherwise_of_the_model_is_none(text: str) -> None
     assert report["statement"].verdict is Verdict.FAILED
 
 
-def test_a_policy_that_nobody_vouches_for_does_not_say_which_model_answers() -> None:
+def test_model_is_unknown_if_the_policy_does_not_hold() -> None:
     evidence = ModelEvidence(b"{}", bytes(32), "evil", None, 0)
     bundle = replace(BUNDLE, policy=POLICY.replace("qwen", "evil"), model=evidence)
     report = Verification(bundle).report()
@@ -402,7 +402,7 @@ def test_a_policy_that_nobody_vouches_for_does_not_say_which_model_answers() -> 
     assert report["model"].verdict is Verdict.NOT_CHECKED
 
 
-def test_what_measured_code_says_of_its_policy_is_shown_as_claimed() -> None:
+def test_policy_is_shown_as_claimed() -> None:
     assert Verification().report()["policy"].message == "e2ee: yes, model: qwen, retention_days: 30"
 
 
@@ -444,7 +444,7 @@ def test_no_field_of_a_bundle_can_be_changed(name: str, data: st.DataObject) -> 
 
 @settings(deadline=None)
 @given(st.data())
-def test_an_event_log_that_passes_says_what_it_said(data: st.DataObject) -> None:
+def test_event_log_that_passes_has_unchanged_events(data: st.DataObject) -> None:
     """White space and what the firmware calls its events are free; nothing reads them."""
     changed = str(edited(BUNDLE.event_log, data))
     report = Verification(replace(BUNDLE, event_log=changed)).report()

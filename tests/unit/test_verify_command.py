@@ -115,7 +115,7 @@ async def test_the_file_passes_with_the_command_that_the_answer_shows(
     assert reply.text.startswith("Proof of what answers you here.")
 
 
-async def test_the_answer_shows_what_a_person_compares(tmp_path: Path) -> None:
+async def test_answer_shows_the_values_to_compare(tmp_path: Path) -> None:
     async with bot(tmp_path) as asked:
         assert asked.machine is not None
         reply = await asked.ask("blue giraffe 42")
@@ -197,7 +197,7 @@ async def test_a_proof_that_fails_the_bots_own_check_says_so_first(
     assert "THE FILE PROVES" not in reply.text
 
 
-async def test_what_could_not_be_checked_here_is_said_and_the_file_sent_all_the_same(
+async def test_incomplete_own_check_is_explained_and_the_file_is_sent(
     tmp_path: Path,
 ) -> None:
     async with bot(tmp_path, collateral=False) as asked:
@@ -329,7 +329,7 @@ WRONG: Final = signed(ExchangeState.WRONG, "gateway", "The signature is of anoth
         ),
     ],
 )
-async def test_last_says_of_each_signature_what_it_is_worth(
+async def test_last_explains_each_signature(
     exchanges: list[StoredExchange], paragraphs: list[str]
 ) -> None:
     asked = bot_with(None, {str(PRIVATE): exchanges})
