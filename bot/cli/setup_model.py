@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from bot.cli.check import listed_tools
 from bot.cli.console import Console, choose
 from bot.cli.env import Draft
 from bot.cli.finding import Severity
 from bot.cli.model_findings import ONE_WORD_SECONDS, with_tools
-from bot.cli.tool_findings import listed_tools
 from bot.config.llm import BASE_URLS, NEAR_AI
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError

@@ -9,8 +9,8 @@ import pytest
 from bot.chat import helpers
 from bot.chat.helpers import NOT_FOR_HELPERS
 from bot.chat.turn import MAX_HELPERS_AT_ONCE
+from bot.cli.check import tools as findings
 from bot.cli.finding import Severity
-from bot.cli.tool_findings import tools as findings
 from bot.observability import metrics
 from bot.signal.frames import Account
 from tests.e2e.minds import Minds, delegating, is_of_helper, results_in, task_of

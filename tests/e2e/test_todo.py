@@ -6,8 +6,8 @@ from typing import Any, Final
 import pytest
 
 from bot.chat.plan import MAX_FREE_CALLS
+from bot.cli.check import tools as findings
 from bot.cli.finding import Severity
-from bot.cli.tool_findings import tools as findings
 from bot.signal.frames import Account
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import CALCULATE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.cli.tool_findings import MAX_LAST_LINE_CHARACTERS, last_line
+from bot.cli.check import MAX_LAST_LINE_CHARACTERS, last_line
 
 PYTHON = """\
 Traceback (most recent call last):

@@ -340,8 +340,8 @@ async def test_the_wait_that_the_endpoint_asks_for_is_kept() -> None:
     ("trouble", "said"),
     [
         (status(404), "no signature for this answer, or not yet"),
-        (status(429, headers={"retry-after": "9" * 999}), "too busy"),
-        (status(429, headers={"retry-after": "²"}), "too busy"),
+        (status(429, headers={"retry-after": "9" * 999}), "in trouble"),
+        (status(429, headers={"retry-after": "²"}), "in trouble"),
         (status(503), "in trouble"),
         (cut, "did not answer"),
         (held(asyncio.Event()), "did not answer"),

@@ -71,10 +71,6 @@ class NearAiClient:
     trust: Trust = REAL
     clock: Callable[[], float] = time.time
 
-    def use_key(self, api_key: str | None) -> None:
-        """Use another bearer token from the next request on."""
-        self.api_key = api_key
-
     async def gather(self) -> Gathered:
         """Fetch a report with a fresh nonce, and everything needed to verify it."""
         nonce = secrets.token_bytes(NONCE_BYTES)

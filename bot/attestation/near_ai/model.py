@@ -430,8 +430,7 @@ class AttestedEndpoint:
 
     def use_key(self, api_key: str | None) -> None:
         """Use another bearer token from the next request on."""
-        self.model.client.use_key(api_key)
-        self.signatures.use_key(api_key)
+        self.model.client.api_key = self.signatures.api_key = api_key
 
 
 @contextlib.asynccontextmanager

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode
 from coincurve import PublicKey
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from bot.attestation.errors import EvidenceUnavailable
 from bot.attestation.http import HttpService
@@ -85,17 +85,6 @@ class SignatureAnswer(BaseModel, frozen=True):
     signature_kind: str | None = None
 
 
-class _ErrorAnswer(BaseModel):
-    """The endpoint's answer without a signature, which is final."""
-
-    error_code: str
-
-
-_HandedOut: Final[TypeAdapter[SignatureAnswer | _ErrorAnswer]] = TypeAdapter(
-    SignatureAnswer | _ErrorAnswer
-)
-
-
 @dataclass(frozen=True, slots=True)
 class _NoSignature:
     """Why there is no signature; with `retry_seconds` there may be one later."""
@@ -117,10 +106,6 @@ class AnswerSignatures:
     api_key: str | None = field(repr=False)
     model: str
     signers: AttestedSigners
-
-    def use_key(self, api_key: str | None) -> None:
-        """Use another bearer token from the next request on."""
-        self.api_key = api_key
 
     async def check(
         self, exchange_id: str, request_sha256: str, response_sha256: str
@@ -163,17 +148,12 @@ class AnswerSignatures:
         except EvidenceUnavailable:
             return _NoSignature(_SILENT, 0.0)
         if answer.status in (404, 408, 429) or answer.status >= 500:
-            message = _NOT_STORED if answer.status == 404 else _IN_TROUBLE
+            message = _NOT_STORED if answer.status == 404 else _SILENT
             return _NoSignature(message, min(answer.retry_after_seconds or 0.0, TOTAL_SECONDS))
-        if answer.status != 200:
-            return _NoSignature("The endpoint refuses to give its signature.")
         try:
-            handed_out = _HandedOut.validate_json(answer.body)
+            return SignatureAnswer.model_validate_json(answer.body if answer.status == 200 else b"")
         except ValidationError:
-            return _NoSignature("The endpoint gave something else as its signature.")
-        if isinstance(handed_out, _ErrorAnswer):
-            return _NoSignature("The endpoint says that it has no signature for this answer.")
-        return handed_out
+            return _NoSignature("The endpoint refuses to give a signature for this answer.")
 
 
 def check_signature(
@@ -258,9 +238,8 @@ def _wrong(kind: SignatureKind, why: str) -> SignatureVerdict:
     return SignatureVerdict(ExchangeState.WRONG, kind, f"The answer's signature is wrong: {why}.")
 
 
-_SILENT: Final = "The endpoint did not answer the question for its signature."
+_SILENT: Final = "The endpoint is in trouble, or did not answer the question for its signature."
 _NOT_STORED: Final = "The endpoint has no signature for this answer, or not yet."
-_IN_TROUBLE: Final = "The endpoint was in trouble or too busy to give its signature."
 _NO_KEY: Final = (
     "The model was not verified, so there is no key that a signature could be checked with."
 )
