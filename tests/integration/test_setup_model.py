@@ -10,7 +10,7 @@ import pytest
 
 from bot.cli.console import Console
 from bot.cli.env import Draft
-from bot.cli.setup_model import ON_THIS_MACHINE, ask_for_model
+from bot.cli.setup import ON_THIS_MACHINE, ask_for_model
 from tests.contract.dialects.anthropic import HARNESS as CLAUDE
 from tests.contract.dialects.anthropic import server as claude_server
 from tests.contract.dialects.ollama import server, text
@@ -55,9 +55,9 @@ async def test_a_service_is_asked_in_its_own_api_with_a_key(
     async with claude_server() as running:
         running.handler = CLAUDE.text("Hi.")
         monkeypatch.setattr(
-            "bot.cli.setup_model.BASE_URLS", {"anthropic": running.base_url, "gemini": "http://x"}
+            "bot.cli.setup.BASE_URLS", {"anthropic": running.base_url, "gemini": "http://x"}
         )
-        monkeypatch.setattr("bot.cli.setup_model.ON_THIS_MACHINE", {})
+        monkeypatch.setattr("bot.cli.setup.ON_THIS_MACHINE", {})
         draft = Draft({})
         with typing("3\nsecret-key\n") as (console, screen):
             await ask_for_model(console, draft)
