@@ -12,13 +12,13 @@ from bot import __version__, built_from
 from bot.attestation.trust import REAL, Trust
 from bot.chat.images import open_images, view
 from bot.commands.base import Prover, Tools
+from bot.config.reload import Reload
 from bot.config.settings import Settings
 from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.models import Models
 from bot.models import OpenEndpoint, OpenModels, open_models
 from bot.observability import metrics
 from bot.observability.health import Check, health_server, store_health
-from bot.reload import Reload
 from bot.signal.messenger import Messenger
 from bot.signal.spawned import SpawnedSignalCli
 from bot.signal.transport import make_messenger, signal_health, spawned_signal_cli

@@ -19,10 +19,10 @@ from bot import app
 from bot.chat.door import WELCOME
 from bot.commands.questions import HOW_TO_PLAN
 from bot.config.loading import ANY_NAME, load_settings, setting_names
+from bot.config.reload import LIVE, Reload
 from bot.config.settings import AccessSettings
 from bot.foundation import Start
 from bot.observability import logs
-from bot.reload import LIVE, Reload
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store

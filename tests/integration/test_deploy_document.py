@@ -15,8 +15,8 @@ from bot import app
 from bot.cli.exit_codes import WRONG_SETTINGS
 from bot.cli.main import main
 from bot.config.loading import setting_names
+from bot.config.reload import LIVE
 from bot.config.settings import Settings
-from bot.reload import LIVE
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import world
 from tests.fakes.notify_socket import notify_socket
