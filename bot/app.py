@@ -27,27 +27,42 @@ from bot.chat.alarm import Alarm
 from bot.chat.ask import Questions
 from bot.chat.chat import Chats
 from bot.chat.door import Door, Identities, MessageRequests, Pairing
-from bot.chat.groups import GroupPermissions
+from bot.chat.groups import GroupPermissions, GroupTalk
+from bot.chat.handler import ChatHandler
+from bot.chat.helpers import Helpers
 from bot.chat.intake import Intake
+from bot.chat.loop import ToolLoop
+from bot.chat.media import Inbox, open_media, words_limit
 from bot.chat.outbox import NotedSends, Notices, Outbox
-from bot.chat.own_tools import move_to, uses_memory
+from bot.chat.own_tools import (
+    PartsOfTools,
+    memory_of,
+    move_to,
+    offer_own_tools,
+    reminders_of,
+    uses_memory,
+)
 from bot.chat.presence import Presence
 from bot.chat.profile import keep_profile, wanted_profile
+from bot.chat.prompt import Prompts
 from bot.chat.proofs import AnswerProofs
-from bot.chat.rendering import open_renderer
+from bot.chat.rendering import Renderer, open_renderer
 from bot.chat.replies import Replies
+from bot.chat.turn import Turn, TurnParts, running_turn
 from bot.chat.upkeep import Expiry, FileCleanup, hold_while_refused
 from bot.commands.base import Parts, People
 from bot.commands.catalog import available
 from bot.config.settings import Settings
-from bot.conversation import Speaking, open_conversation
 from bot.errors import MessagesLost
 from bot.foundation import Foundation, Start, open_foundation
 from bot.language.languages import Languages
+from bot.llm.errors import LlmContextTooLong, LlmError, LlmNotAttested
+from bot.llm.models import Model
 from bot.observability import logs, metrics
 from bot.observability.process import calm_collector, hangups, prepare_descriptors
 from bot.observability.systemd import ServiceManager, service_manager
 from conversation_store.store import ConversationStore
+from tools.executor import RateLimits, ToolExecutor
 from tools.registry import probe
 
 log = structlog.get_logger()
@@ -114,6 +129,16 @@ class Bot:
         return f"{connected} to Signal; answers in progress: {self.chats.running}."
 
 
+@dataclass(frozen=True, slots=True)
+class _Speaking:
+    """The parts that write to people."""
+
+    presence: Presence
+    noted_sends: NotedSends
+    renderer: Renderer
+    languages: Languages
+
+
 @asynccontextmanager
 async def build(start: Start) -> AsyncIterator[Bot]:
     """Open and connect every part; close them in reverse.
@@ -170,11 +195,11 @@ async def build(start: Start) -> AsyncIterator[Bot]:
             clock=clock,
         )
         conversation = await stack.enter_async_context(
-            open_conversation(
+            _open_conversation(
                 base,
                 access=access,
                 budget=budget,
-                speaking=Speaking(presence, noted_sends, renderer, languages),
+                speaking=_Speaking(presence, noted_sends, renderer, languages),
                 questions=questions,
                 answered=proofs.wake if proofs is not None else lambda: None,
                 reminders_changed=reminders_changed.set,
@@ -247,6 +272,110 @@ async def build(start: Start) -> AsyncIterator[Bot]:
                 *((partial(_check_signatures, base, proofs),) if proofs is not None else ()),
             ),
         )
+
+
+@asynccontextmanager
+async def _open_conversation(
+    base: Foundation,
+    *,
+    access: Access,
+    budget: TokenBudget,
+    speaking: _Speaking,
+    questions: Questions,
+    answered: Callable[[], None],
+    reminders_changed: Callable[[], None],
+) -> AsyncIterator[ChatHandler]:
+    """Provide the part that answers with the model's help: prompt, tool loop, files."""
+    settings, clock, store, models = base.start.settings, base.start.clock, base.store, base.models
+    registry, workspaces = base.tools.registry, base.tools.workspaces
+    prompts = Prompts(registry, system_prompt=settings.bot.system_prompt, in_tee=base.in_tee)
+    limits = RateLimits(
+        per_person=settings.tools.calls_per_minute,
+        per_bot=settings.tools.calls_per_minute_total,
+    )
+    executor = ToolExecutor(
+        registry,
+        limits=limits,
+        timeout_seconds=settings.tools.timeout_seconds,
+        result_limit_bytes=base.result_limit_bytes,
+    )
+    running: dict[int, Turn] = {}
+    turn_of = partial(running_turn, running)
+    loop = ToolLoop(
+        registry=registry,
+        executor=executor,
+        max_tool_calls=settings.tools.max_tool_calls,
+    )
+    helpers = Helpers(
+        loop=loop,
+        store=store.turns,
+        registry=registry,
+        prompts=prompts,
+        turn_of=turn_of,
+    )
+    parts_of_tools = PartsOfTools(
+        turn_of=turn_of,
+        helpers_of=helpers.of,
+        reminders_of=partial(reminders_of, store.reminders, reminders_changed, clock),
+        memory_of=partial(memory_of, store.memory),
+        missed=GroupTalk(store.catch_up, base.messenger).missed,
+        choose=questions.choose,
+        decide=questions.decide,
+    )
+    offer_own_tools(settings, registry, parts_of_tools)
+
+    def apply(changed: Settings) -> None:
+        prompts.begin_with(changed.bot.system_prompt)
+        limits.per_person = changed.tools.calls_per_minute
+        limits.per_bot = changed.tools.calls_per_minute_total
+        executor.timeout_seconds = changed.tools.timeout_seconds
+        loop.max_tool_calls = changed.tools.max_tool_calls
+        offer_own_tools(changed, registry, parts_of_tools)
+
+    base.reload.register(apply)
+    inbox = Inbox(workspaces, access.is_admin, store.files) if workspaces is not None else None
+    async with (
+        open_media(
+            base.messenger,
+            transcriber=models.default.transcriber,
+            words_bytes=words_limit(settings.llm.context_tokens),
+            sandboxes=base.tools.sandboxes,
+            inbox=inbox,
+        ) as media,
+    ):
+        yield ChatHandler(
+            loop=loop,
+            running=running,
+            parts=TurnParts(
+                store,
+                questions,
+                speaking.noted_sends,
+                progress_shown=speaking.presence.message_sent,
+                stops=budget.stops,
+                clock=clock,
+            ),
+            prompts=prompts,
+            uses_memory=uses_memory(settings),
+            is_admin=access.is_admin,
+            store=store,
+            media=media,
+            renderer=speaking.renderer,
+            answered=answered,
+            languages=speaking.languages,
+            models=models.models,
+            words_for=_explained if base.start.to_operator else _sentence,
+        )
+
+
+def _sentence(error: LlmError, _: Model) -> str:
+    return error.sentence
+
+
+def _explained(error: LlmError, model: Model) -> str:
+    """Return the reason of a model's failure for the operator."""
+    if isinstance(error, LlmContextTooLong | LlmNotAttested):
+        return error.sentence  # says all there is to say
+    return f"The model gave no answer. {model.client.reach.explained(error)}"
 
 
 def _acknowledgements(settings: Settings) -> tuple[str | None, bool]:
