@@ -240,7 +240,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
             reminders_changed=reminders_changed,
         )
         expiry = Expiry(store, clock=clock)
-        alarm = Alarm(store.reminders, chats, messenger, disappears=expiry.at, clock=clock)
+        alarm = Alarm(store.reminders, chats, messenger, disappears=expiry.timer.at, clock=clock)
         intake = Intake(
             chats=chats,
             pairing=pairing,

@@ -1,14 +1,23 @@
-"""How long to wait before trying again, and the one loop that does."""
+"""Waits: for an event within a time, and between attempts, with the one loop that repeats them."""
 
 import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
+
+
+async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait for an event, but not longer than some seconds; return whether it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 def _asks_nothing(_: Exception) -> float | None:

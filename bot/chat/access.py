@@ -87,7 +87,7 @@ class Access:
         return (
             self.settings.policy == "open"
             or self.settings.note_to_self
-            or _is_one_of(person, self.settings.allowed)
+            or person.is_in(self.settings.allowed)
             or self.is_admin(person)
             or (self.pairing and person.aci in self.paired)
         )
@@ -107,7 +107,7 @@ class Access:
 
     def is_admin(self, person: Person) -> bool:
         """Whether this person administers the bot."""
-        return _is_one_of(person, self.admins) or (
+        return person.is_in(self.admins) or (
             self.settings.note_to_self and person.number == self.account
         )
 
@@ -120,10 +120,6 @@ class Access:
         """Count one message of a person (by ACI), and return how far the rate is exceeded."""
         sent = next(self._counts.setdefault(person, count(1)))
         return max(0, sent - self.settings.messages_per_minute)
-
-
-def _is_one_of(person: Person, people: frozenset[str]) -> bool:
-    return person.aci in people or (person.number is not None and person.number in people)
 
 
 @dataclass(eq=False, repr=False, slots=True)

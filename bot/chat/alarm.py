@@ -9,7 +9,6 @@ say so, and a series comes once. A restart finds due reminders in the store.
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from functools import partial
@@ -21,6 +20,7 @@ from bot.chat.chat import Chats
 from bot.chat.handler import LATE_MS, late_line
 from bot.chat.meaning import Meaning, meaning_of
 from bot.chat.quotes import BELL
+from bot.chat.upkeep import Timer
 from bot.observability import metrics
 from bot.signal.events import Reaction
 from bot.signal.messenger import Messenger
@@ -30,12 +30,6 @@ from tools.base import InvalidArguments
 from tools.reminders import NextDate, from_ms, next_date, parse_rule, to_ms, zone_named
 
 log = structlog.get_logger()
-
-CLOCK_SECONDS: Final = 1.0
-"""Longest delay until the bot notices that the clock was set or the machine slept."""
-
-LOOK_SECONDS: Final = 60.0
-"""Interval of looks into the store without a reason."""
 
 POLL_SECONDS: Final = 0.25
 """Interval of checks for a connection."""
@@ -67,7 +61,10 @@ class Alarm:
     disappears: Callable[[int], None]
     clock: Callable[[], float] = time.time
     _queued: set[int] = field(default_factory=set, init=False)
-    _next_at: int | None = field(default=None, init=False)
+    _timer: Timer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._timer = Timer(self.clock, self.chats.reminders_changed)
 
     async def react(self, reaction: Reaction) -> None:
         """Mark a reminder as done if a person reacts with 👍."""
@@ -81,8 +78,8 @@ class Alarm:
                 await asyncio.sleep(POLL_SECONDS)
                 continue
             self.chats.reminders_changed.clear()
-            self._next_at = await self._queue_due()
-            await self._until(self._next_at)
+            self._timer.next_at = await self._queue_due()
+            await self._timer.wait()
 
     async def _queue_due(self) -> int | None:
         """Queue due reminders and return the time of the next one."""
@@ -96,24 +93,6 @@ class Alarm:
                         chat.add_urgent(partial(self._ring, one.id))
             last = found[-1].due_at, found[-1].id
         return await self.reminders.next_due(now_ms)
-
-    async def _until(self, next_at: int | None) -> None:
-        """Wait until a time (ms) by a clock that may be set, or until reminders change."""
-        looks_at = time.monotonic() + LOOK_SECONDS
-        while not self.chats.reminders_changed.is_set():
-            left = looks_at - time.monotonic()
-            if next_at is not None:
-                left = min(left, next_at / 1_000 - self.clock())
-            if left <= 0:
-                return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(left, CLOCK_SECONDS)):
-                    await self.chats.reminders_changed.wait()
-
-    def _expect(self, further: FurtherDate | None) -> None:
-        """Look again in time for the next date of a series."""
-        if further is not None and (self._next_at is None or further.due_at < self._next_at):
-            self.chats.reminders_changed.set()
 
     async def _ring(self, reminder_id: int) -> None:
         if self.chats.winding_down:
@@ -146,8 +125,8 @@ class Alarm:
             is_said = await self._ask(reminder, further, now_ms)
         else:
             is_said = await self._stop_asking(reminder, now_ms)
-        if is_said:
-            self._expect(further)
+        if is_said and further is not None:
+            self._timer.at(further.due_at)
         return is_said
 
     async def _remind(

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from bot.backoff import Backoff
+from bot.backoff import Backoff, set_within
 from bot.chat.meaning import NOBODY, NOBODY_DECIDED, Meaning, answer_of, chose, chosen, meaning_of
 from bot.chat.question_messages import (
     GRANT_DAYS,
@@ -560,7 +560,7 @@ class Questions:
                 catching_up = self._silence_from - loop.time()
                 seconds = max(min(left) / 1_000 - self.clock(), catching_up, 0.0)
                 seconds = min(seconds, MAX_LOOK_SECONDS)
-            await _set_within(self._changed, seconds)
+            await set_within(self._changed, seconds)
 
     def _open(self) -> list[OpenQuestion]:
         return [question for questions in self._of_turns.values() for question in questions]
@@ -580,7 +580,7 @@ class Questions:
                 seconds = PAUSE_SECONDS
             elif any(one.is_asked and not self._find(one.chat, one.timestamp) for one in polls):
                 seconds = SETTLE_SECONDS
-            await _set_within(self._poll_over, seconds)
+            await set_within(self._poll_over, seconds)
 
     async def _end_poll(self, poll: OpenPoll) -> bool:
         """End a poll; return whether nothing is left to be done about it."""
@@ -679,12 +679,3 @@ def _remove(lists: dict[Any, list[OpenQuestion]], key: object, question: OpenQue
         lists[key] = here
     else:
         lists.pop(key, None)
-
-
-async def _set_within(event: asyncio.Event, seconds: float | None) -> None:
-    """Wait for an event, but not longer than some seconds."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return

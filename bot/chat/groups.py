@@ -112,12 +112,12 @@ class GroupPermissions:
     async def has_member(self, chat: ChatId, person: Person) -> bool:
         """Whether a person is in a group; yes if the Signal side does not know."""
         group = await self._soon(chat)
-        return group is None or bool(group.members & {person.aci, person.number})
+        return group is None or person.is_in(group.members)
 
     async def is_group_admin(self, chat: ChatId, person: Person) -> bool:
         """Whether a person administers a group; no if the Signal side does not know."""
         group = await self._try("group.unknown", partial(self._group, chat))
-        return group is not None and bool(group.admins & {person.aci, person.number})
+        return group is not None and person.is_in(group.admins)
 
     async def changed(self, event: GroupChanged) -> None:
         """Ask about a changed group: accept an admin's invitation, or leave a group of strangers.
@@ -314,13 +314,9 @@ class GroupTalk:
     async def _place(self, person: Person, chat: ChatId) -> _Place | None:
         """Return a group that the bot and somebody are in now."""
         group = await self.messenger.group(chat)
-        if group is None or not group.is_member or not _is_in(person, group.members):
+        if group is None or not group.is_member or not person.is_in(group.members):
             return None
         return _Place(chat, " ".join(group.name.split()))
-
-
-def _is_in(person: Person, members: frozenset[str]) -> bool:
-    return person.aci in members or (person.number is not None and person.number in members)
 
 
 def _newest(messages: Sequence[OverheardMessage]) -> Sequence[OverheardMessage]:

@@ -333,7 +333,7 @@ class Intake:
 
     def _watch_timer(self, message: ReceivedMessage) -> None:
         if message.expires_at is not None:
-            self.expiry.at(message.expires_at)
+            self.expiry.timer.at(message.expires_at)
 
     async def _remind_of_question(self, message: ReceivedMessage, chat: Chat) -> None:
         question = self.chats.questions.overlooked_by(message)

@@ -7,13 +7,14 @@ above the bound are dropped. One task gives the signs of typing in a chat, so th
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import structlog
 
+from bot.backoff import set_within
 from bot.errors import SignalError
 from bot.observability.metrics import FIRST_SIGN_SECONDS
 from bot.signal.messenger import Messenger
@@ -94,10 +95,9 @@ class _Typing:
 
     async def next_sign(self) -> None:
         """Wait until typing is to be shown again, or the last turn has left."""
-        await _until(self.news, TYPING_REFRESH_SECONDS)
-        if self.news.is_set():
+        if await set_within(self.news, TYPING_REFRESH_SECONDS):
             self.news.clear()
-            await _until(self.gone, TYPING_AGAIN_SECONDS)
+            await set_within(self.gone, TYPING_AGAIN_SECONDS)
 
     def is_to_be_taken_back(self, shown_at: float) -> bool:
         """Whether phones may go on showing what they were shown last."""
@@ -187,7 +187,7 @@ class Presence:
         """Show typing as long as turns want it; without any, phones forget it by themselves."""
         clock = asyncio.get_running_loop().time
         try:
-            await _until(typing.gone, TYPING_AFTER_SECONDS)
+            await set_within(typing.gone, TYPING_AFTER_SECONDS)
             while not typing.gone.is_set():
                 show = self.messenger.show_typing
                 typing.visible = await self._give(chat, partial(show, chat))
@@ -237,9 +237,3 @@ class Presence:
         finally:
             self._in_flight -= 1
         return True
-
-
-async def _until(news: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await news.wait()

@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from bot.backoff import set_within
 from bot.chat.media import delete_from
 from bot.errors import SignalError
 from bot.observability import metrics
@@ -26,11 +27,14 @@ from tools.workspace.workspaces import Workspaces
 
 log = structlog.get_logger()
 
-MAX_WAIT_SECONDS: Final = 60.0
+CLOCK_SECONDS: Final = 1.0
 """Longest delay until the bot notices that the clock was set or the machine slept."""
 
-MIN_WAIT_SECONDS: Final = 0.5
-"""Shortest pause between two looks."""
+LOOK_SECONDS: Final = 60.0
+"""Interval of looks into the store without a reason."""
+
+EXPIRY_PAUSE_SECONDS: Final = 0.5
+"""Shortest pause between two looks for expired messages."""
 
 DISCARD_SECONDS: Final = 10.0
 
@@ -62,6 +66,37 @@ async def hold_while_refused(
 
 
 @dataclass(eq=False, repr=False, slots=True)
+class Timer:
+    """Wakes a task at a time of a clock that may be set, or sooner if something changes.
+
+    Attributes:
+        next_at: that time (ms since 1970), if there is any.
+        changed: set to wake the task at once.
+    """
+
+    clock: Callable[[], float]
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    next_at: int | None = field(default=None, init=False)
+
+    def at(self, when_ms: int) -> None:
+        """Wake the task at that time, if not before."""
+        if self.next_at is None or when_ms < self.next_at:
+            self.next_at = when_ms
+            self.changed.set()
+
+    async def wait(self) -> None:
+        """Return at `next_at`, at a change, or after `LOOK_SECONDS`."""
+        looks_at = time.monotonic() + LOOK_SECONDS
+        while not self.changed.is_set():
+            left = looks_at - time.monotonic()
+            if self.next_at is not None:
+                left = min(left, self.next_at / 1_000 - self.clock())
+            if left <= 0:
+                return
+            await set_within(self.changed, min(left, CLOCK_SECONDS))
+
+
+@dataclass(eq=False, repr=False, slots=True)
 class Expiry:
     """Deletes expired messages at their time.
 
@@ -72,14 +107,10 @@ class Expiry:
     store: ConversationStore
     _: KW_ONLY
     clock: Callable[[], float] = time.time
-    _next_at: int | None = field(default=None, init=False)
-    _sooner: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    timer: Timer = field(init=False)
 
-    def at(self, when_ms: int) -> None:
-        """Look again at that time, if not before."""
-        if self._next_at is None or when_ms < self._next_at:
-            self._next_at = when_ms
-            self._sooner.set()
+    def __post_init__(self) -> None:
+        self.timer = Timer(self.clock)
 
     async def run(self, ended: Callable[[AcceptedMessage], None]) -> None:
         """Delete expired messages until cancelled; raises StoreError.
@@ -88,30 +119,16 @@ class Expiry:
             ended: called with expired messages whose turn waited for a person.
         """
         while True:
-            self._sooner.clear()
-            self._next_at = None
+            self.timer.changed.clear()
+            self.timer.next_at = None
             expired = await self.store.upkeep.expire(int(self.clock() * 1_000))
             for accepted in expired.ended:
                 ended(accepted)
             if expired.next_at is not None:
-                self.at(expired.next_at)
-            self._sooner.clear()
-            await self._until_due()
-
-    async def _until_due(self) -> None:
-        await asyncio.sleep(MIN_WAIT_SECONDS)
-        while (left := self._seconds_left()) > 0:
-            try:
-                async with asyncio.timeout(left):
-                    await self._sooner.wait()
-            except TimeoutError:
-                return
-            self._sooner.clear()
-
-    def _seconds_left(self) -> float:
-        if self._next_at is None:
-            return MAX_WAIT_SECONDS
-        return min(self._next_at / 1_000 - self.clock(), MAX_WAIT_SECONDS)
+                self.timer.at(expired.next_at)
+            self.timer.changed.clear()
+            await asyncio.sleep(EXPIRY_PAUSE_SECONDS)
+            await self.timer.wait()
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -272,7 +272,7 @@ async def group_refusal(context: CommandContext) -> str | None:
         group = await context.parts.messenger.group(context.chat)
     except SignalError:
         return CANNOT_TELL
-    if group is None or not group.admins & {context.author.aci, context.author.number}:
+    if group is None or not context.author.is_in(group.admins):
         return ONLY_ADMINS
     return None
 

@@ -1,5 +1,6 @@
 """Events from the Signal side: frozen values without traces of the wire."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -14,6 +15,10 @@ class Person:
     aci: str
     number: str | None = None
     name: str | None = None
+
+    def is_in(self, people: Collection[str]) -> bool:
+        """Whether the ACI or the number is among these."""
+        return self.aci in people or (self.number is not None and self.number in people)
 
 
 class FrameKind(StrEnum):
