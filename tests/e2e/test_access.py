@@ -46,10 +46,12 @@ async def test_in_a_group_only_what_addresses_the_bot_is_answered() -> None:
     assert str(first.chat) == f"group:{GROUP}"
 
 
-@pytest.mark.parametrize(("policy", "answers"), [("always", 1), ("off", 0)])
-async def test_groups_can_be_answered_always_or_never(policy: str, answers: int) -> None:
+@pytest.mark.parametrize(("policy", "mention", "answers"), [("always", False, 1), ("off", True, 0)])
+async def test_groups_can_be_answered_always_or_never(
+    policy: str, mention: bool, answers: int
+) -> None:
     async with world() as here, running_bot(here.settings(access={"groups": policy})):
-        await here.signal.say("hi all", group=GROUP)
+        await here.signal.say("hi all", group=GROUP, mention=mention)
         await here.signal.say("private")
         await here.signal.wait_for(lambda sent: sent.text.endswith("private"))
     assert len(here.signal.sent) == answers + 1

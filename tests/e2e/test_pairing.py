@@ -159,6 +159,8 @@ async def test_an_admin_lets_somebody_in_from_the_chat_and_nobody_else_can() -> 
             assert await sent_to(here, ADA, 2) == WELCOME
             await here.signal.say("!pair AAAAAA", author=BEN)
             assert "no such code" in await sent_to(here, BEN, 2)
+            await here.signal.say("!pair", author=BEN)
+            assert "such as !pair" in await sent_to(here, BEN, 3)
 
 
 async def test_somebody_becomes_an_admin_by_a_code_or_later_and_can_let_others_in() -> None:

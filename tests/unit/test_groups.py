@@ -196,17 +196,6 @@ async def test_what_is_known_of_groups_is_bounded(tmp_path: Path) -> None:
         assert directory.asked == MAX_GROUPS + 2
 
 
-@pytest.mark.parametrize(("author", "joined"), [(ADMIN, [TEAM]), (EVE, [])])
-async def test_only_an_admins_invitation_is_accepted(
-    tmp_path: Path, author: Person, joined: list[ChatId]
-) -> None:
-    directory = Directory(INVITED)
-    async with group_permissions(tmp_path, directory) as here:
-        await here.changed(changed_by(author))
-    assert directory.joined == joined
-    assert directory.left == []
-
-
 async def test_an_admin_is_known_by_number_as_well(tmp_path: Path) -> None:
     directory = Directory(INVITED)
     async with open_store(tmp_path / "store.db") as store:
@@ -232,34 +221,10 @@ async def test_what_signal_refuses_harms_nothing(tmp_path: Path) -> None:
     assert directory.joined == [TEAM]
 
 
-async def test_the_bot_leaves_where_strangers_have_put_it(tmp_path: Path) -> None:
-    directory = Directory()
-    async with group_permissions(tmp_path, directory) as here:
-        await here.changed(changed_by(EVE))
-    assert directory.left == [TEAM]
-
-
 async def test_without_an_admin_to_ask_the_bot_stays(tmp_path: Path) -> None:
     directory = Directory()
     async with open_store(tmp_path / "store.db") as store:
         await rooms_of(directory, store, admins=frozenset()).changed(changed_by(EVE))
-    assert directory.left == []
-
-
-async def test_the_bot_stays_where_one_of_its_admins_is(tmp_path: Path) -> None:
-    directory = Directory(replace(ROOM, members=frozenset({"eve", "boss"})))
-    async with group_permissions(tmp_path, directory) as here:
-        await here.changed(changed_by(EVE))
-    assert directory.left == []
-
-
-async def test_the_bot_stays_where_it_was_spoken_to_also_after_a_restart(tmp_path: Path) -> None:
-    directory = Directory()
-    async with group_permissions(tmp_path, directory) as here:
-        await here.may_write(TEAM)
-        await here.changed(changed_by(EVE))
-    async with group_permissions(tmp_path, directory) as here:
-        await here.changed(changed_by(EVE))
     assert directory.left == []
 
 

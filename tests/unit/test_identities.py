@@ -20,7 +20,6 @@ from bot.chat.door import (
     ONLY_VERIFIED,
     OPERATOR_KNOWS,
     TOLD_AGAIN_SECONDS,
-    VERIFIED_NOW,
     VERIFIED_SECONDS,
     WAITING_SECONDS,
     Identities,
@@ -377,16 +376,6 @@ async def test_without_admins_an_unverified_person_is_not_told_that_they_know(
         here.keys.set(ADA, TrustLevel.UNVERIFIED)
         assert not await here.identities.may_talk(ADA)
         assert await here.told(ADAS_CHAT) == [ONLY_VERIFIED]
-
-
-async def test_the_compared_number_lets_a_person_talk_who_is_told_so(tmp_path: Path) -> None:
-    async with house(tmp_path, "verified") as here:
-        here.keys.set(ADA, TrustLevel.UNVERIFIED)
-        assert not await here.identities.may_talk(ADA)
-        assert await here.identities.trust(FIRST) == "Ada (+15550100001)"
-        assert await here.identities.may_talk(ADA)
-        assert (await here.told(ADAS_CHAT))[-1] == VERIFIED_NOW
-    assert here.keys.trusted == [(ADA.aci, FIRST)]
 
 
 async def test_where_keys_are_verified_no_code_takes_the_place_of_comparing(

@@ -13,11 +13,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.chat.access import Access
-from bot.chat.door import ALPHABET, CODE_MS, MAX_CODES, WELCOME, Pairing
+from bot.chat.door import CODE_MS, MAX_CODES, WELCOME, Pairing
 from bot.chat.outbox import Notices, Outbox
 from bot.cli.pair import approve, listing, revoke
-from bot.commands.access import pair
-from bot.commands.base import IN_PRIVATE, UNKNOWN_COMMAND, CommandContext
 from bot.config.settings import AccessSettings
 from bot.errors import BotError
 from bot.language.languages import Languages
@@ -29,7 +27,6 @@ from conversation_store.pairings import open_pairing_book
 from conversation_store.schema import APPLICATION_ID
 from conversation_store.store import ConversationStore, open_store
 from tests.fakes.partial_messenger import PartialMessenger
-from tests.unit.commands import IDLE, parts, people
 
 ADA = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada")
 BEN = Person(aci="7f3d1e2f-0000-4000-8000-00000000000b", name="Ben")
@@ -106,20 +103,6 @@ def everything_in(path: Path) -> str:
         database.close()
 
 
-async def test_a_stranger_gets_one_code_and_nothing_of_the_message_is_kept(tmp_path: Path) -> None:
-    async with world(tmp_path / "s.db") as here:
-        with capture_logs() as logs:
-            await here.pairing.stranger(written_by(ADA))
-        [text] = here.texts()
-        assert set(code_in(text)) <= set(ALPHABET)
-        assert "whoever runs this bot" in text
-        assert "one hour" in text
-        assert SECRET not in everything_in(here.path)
-        assert [entry["event"] for entry in logs] == ["pairing.code_given"]
-        assert not any(ADA.aci in repr(entry) or "Ada" in repr(entry) for entry in logs)
-        assert not here.access.may_talk(ADA)
-
-
 async def test_a_stranger_hears_nothing_more_within_the_hour_also_after_a_restart(
     tmp_path: Path,
 ) -> None:
@@ -135,12 +118,6 @@ async def test_a_stranger_hears_nothing_more_within_the_hour_also_after_a_restar
         assert here.texts() == []
         here.now_ms += 1
         assert await here.code_for(ADA) != first
-
-
-async def test_a_stranger_in_a_group_hears_nothing(tmp_path: Path) -> None:
-    async with world(tmp_path / "s.db") as here:
-        await here.pairing.stranger(written_by(ADA, group=True))
-        assert here.texts() == []
 
 
 async def test_strangers_who_write_at_the_same_moment_get_a_code_each_and_one_only(
@@ -181,40 +158,6 @@ async def test_all_that_is_known_of_a_stranger_goes_with_the_code(tmp_path: Path
             assert not any(one in kept for one in (ADA.aci.encode(), b"+15550100001", b"Ada"))
 
 
-async def test_who_is_let_in_beside_the_running_bot_is_greeted_once_and_may_talk(
-    tmp_path: Path,
-) -> None:
-    async with world(tmp_path / "s.db") as here, asyncio.TaskGroup() as tasks:
-        code = await here.code_for(ADA)
-        running = tasks.create_task(here.pairing.run())
-        with open_pairing_book(here.path, None) as book:
-            assert "Ada +15550100001" in approve(book, code, PAIRING)
-        async with asyncio.timeout(5):
-            greeting = await here.notices.waiting.get()
-        assert (greeting.chat, greeting.text) == (f"direct:{ADA.aci}", WELCOME)
-        assert here.access.may_talk(ADA)
-        assert not here.access.may_talk(BEN)
-        running.cancel()
-    async with world(tmp_path / "s.db") as here:
-        assert here.access.may_talk(ADA)
-        assert here.texts() == []
-
-
-async def test_who_was_let_in_while_the_bot_was_down_is_greeted_when_it_starts(
-    tmp_path: Path,
-) -> None:
-    async with world(tmp_path / "s.db") as here:
-        code = await here.code_for(ADA)
-    with open_pairing_book(here.path, None) as book:
-        book.approve(code)
-    async with world(tmp_path / "s.db") as here:
-        assert here.texts() == [WELCOME]
-    async with world(tmp_path / "s.db") as here:
-        assert here.texts() == []
-        waiting = (await here.store.messages.unfinished()).outgoing
-        assert [note.text for note in waiting] == [WELCOME]
-
-
 async def test_nobody_is_greeted_while_codes_let_nobody_in(tmp_path: Path) -> None:
     async with world(tmp_path / "s.db") as here:
         code = await here.code_for(ADA)
@@ -222,6 +165,7 @@ async def test_nobody_is_greeted_while_codes_let_nobody_in(tmp_path: Path) -> No
         book.approve(code)
     async with world(tmp_path / "s.db", policy="allowlist") as here:
         assert here.texts() == []
+        assert not here.access.may_talk(ADA)
     async with world(tmp_path / "s.db") as here:
         assert here.texts() == [WELCOME]
 
@@ -347,33 +291,3 @@ async def test_a_store_of_another_version_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(StoreUnreadable, match="update the bot"):
             with open_pairing_book(tmp_path / "s.db", None):
                 pass
-
-
-async def pair_asked(here: World, author: Person, argument: str, *, group: bool = False) -> str:
-    """Send `!pair` and return the answer."""
-    access = people(is_admin=here.access.is_admin, let_in=here.pairing.approve)
-    chat = written_by(author, group=group).chat
-    context = CommandContext(chat, author, argument, 1, parts(people=access), IDLE)
-    return (await pair.answer(context)).text
-
-
-async def test_an_admin_lets_somebody_in_from_the_chat(tmp_path: Path) -> None:
-    async with world(tmp_path / "s.db") as here:
-        code = await here.code_for(ADA)
-        assert "such as !pair" in await pair_asked(here, OPERATOR, "")
-        assert "no such code" in await pair_asked(here, OPERATOR, "AAAAAA")
-        assert await pair_asked(here, OPERATOR, code.lower()) == "Ada can talk to me now."
-        assert here.access.may_talk(ADA)
-        assert here.texts() == [WELCOME]
-
-
-async def test_nobody_else_finds_such_a_command_and_in_groups_nobody_is_let_in(
-    tmp_path: Path,
-) -> None:
-    async with world(tmp_path / "s.db") as here:
-        code = await here.code_for(ADA)
-        assert await pair_asked(here, BEN, code) == UNKNOWN_COMMAND
-        assert await pair_asked(here, BEN, code, group=True) == UNKNOWN_COMMAND
-        assert await pair_asked(here, BEN, "") == UNKNOWN_COMMAND
-        assert await pair_asked(here, OPERATOR, code, group=True) == IN_PRIVATE
-        assert not here.access.may_talk(ADA)
