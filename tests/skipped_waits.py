@@ -1,13 +1,16 @@
 """An event loop whose clock jumps to the next timer instead of waiting for it.
 
-For tests of what happens when nothing happens for a while. Only for what waits for nothing but
-timers and its own tasks: a socket or a thread would find its time run out.
+For tests of code that waits only for timers and its own tasks. A socket or a thread would find its
+time run out.
 """
 
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
 
 
 class _SkippingSelector(selectors.SelectSelector):
@@ -37,3 +40,13 @@ def run_without_waiting(scenario: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine to its end; the seconds that it waits take no time."""
     with asyncio.Runner(loop_factory=_SkippingLoop) as runner:
         runner.run(scenario)
+
+
+def without_waiting(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test in such a loop."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_without_waiting(test(*args, **kwargs))
+
+    return run

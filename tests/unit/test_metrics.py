@@ -16,7 +16,7 @@ from bot.signal.events import FrameKind
 from conversation_store.models import ChatId, ExchangeState, TurnStatus
 from tests import exposition
 from tests.exposition import PREFIX
-from tests.skipped_waits import run_without_waiting
+from tests.skipped_waits import run_without_waiting, without_waiting
 from tests.unit.test_presence import ADA, CHAT, TIMESTAMP, Phones, everywhere
 from tools.base import Decision
 
@@ -156,70 +156,60 @@ def test_a_reaction_is_a_sign_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     run_without_waiting(scenario())
 
 
-def test_where_typing_is_to_be_seen_already_the_sign_is_there_at_once() -> None:
-    async def scenario() -> None:
-        phones, signs = Phones(), Signs()
-        async with presence_on(phones) as presence:
-            async with presence.typing(CHAT) as turn:
-                await asyncio.sleep(3)
-                presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP + 3_000)
-                assert signs.measured() == (1, 0)
-                await asyncio.sleep(30)
-                turn.answered = True
-        assert signs.measured() == (1, 0)
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_where_typing_is_to_be_seen_already_the_sign_is_there_at_once() -> None:
+    phones, signs = Phones(), Signs()
+    async with presence_on(phones) as presence:
+        async with presence.typing(CHAT) as turn:
+            await asyncio.sleep(3)
+            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP + 3_000)
+            assert signs.measured() == (1, 0)
+            await asyncio.sleep(30)
+            turn.answered = True
+    assert signs.measured() == (1, 0)
 
 
-def test_where_no_sign_can_be_given_the_answer_is_the_first() -> None:
-    async def scenario() -> None:
-        phones, signs = Phones(), Signs()
-        phones.away = True
-        async with presence_on(phones) as presence:
-            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-            async with presence.typing(CHAT) as turn:
-                await asyncio.sleep(25)
-                assert signs.measured() == (0, 0)
-                turn.answered = True
-        assert signs.measured() == (1, 25)
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_where_no_sign_can_be_given_the_answer_is_the_first() -> None:
+    phones, signs = Phones(), Signs()
+    phones.away = True
+    async with presence_on(phones) as presence:
+        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+        async with presence.typing(CHAT) as turn:
+            await asyncio.sleep(25)
+            assert signs.measured() == (0, 0)
+            turn.answered = True
+    assert signs.measured() == (1, 25)
 
 
-def test_a_turn_without_an_answer_has_no_first_sign() -> None:
-    async def scenario() -> None:
-        phones, signs = Phones(), Signs()
-        phones.away = True
-        async with presence_on(phones) as presence:
-            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-            async with presence.typing(CHAT):
-                await asyncio.sleep(25)
-        assert signs.measured() == (0, 0)
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_a_turn_without_an_answer_has_no_first_sign() -> None:
+    phones, signs = Phones(), Signs()
+    phones.away = True
+    async with presence_on(phones) as presence:
+        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+        async with presence.typing(CHAT):
+            await asyncio.sleep(25)
+    assert signs.measured() == (0, 0)
 
 
-def test_what_waits_for_its_first_sign_is_bounded() -> None:
-    async def scenario() -> None:
-        phones, signs = Phones(), Signs()
-        phones.away = True
-        async with presence_on(phones) as presence:
-            presence.cancel()
-            for chat in (*CHATS, *(CHATS[0],) * 2 * MAX_UNSIGNED):
-                presence.noticed(chat, ADA, TIMESTAMP, received_at=TIMESTAMP)
-            for chat in CHATS:
-                presence.message_sent(chat)
-        assert signs.measured()[0] == MAX_UNSIGNED_CHATS - 1 + MAX_UNSIGNED
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_what_waits_for_its_first_sign_is_bounded() -> None:
+    phones, signs = Phones(), Signs()
+    phones.away = True
+    async with presence_on(phones) as presence:
+        presence.cancel()
+        for chat in (*CHATS, *(CHATS[0],) * 2 * MAX_UNSIGNED):
+            presence.noticed(chat, ADA, TIMESTAMP, received_at=TIMESTAMP)
+        for chat in CHATS:
+            presence.message_sent(chat)
+    assert signs.measured()[0] == MAX_UNSIGNED_CHATS - 1 + MAX_UNSIGNED
 
 
-def test_a_clock_that_goes_back_makes_no_negative_times() -> None:
-    async def scenario() -> None:
-        signs = Signs()
-        async with presence_on(Phones()) as presence:
-            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP + 5_000)
-            presence.message_sent(CHAT)
-        assert signs.measured() == (1, 0)
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_a_clock_that_goes_back_makes_no_negative_times() -> None:
+    signs = Signs()
+    async with presence_on(Phones()) as presence:
+        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP + 5_000)
+        presence.message_sent(CHAT)
+    assert signs.measured() == (1, 0)

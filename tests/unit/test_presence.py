@@ -1,4 +1,4 @@
-"""Signs of life: what a person's phone is told, and when. The seconds take no time here."""
+"""Signs of life: typing, reactions and read receipts on a phone, and their times."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -21,7 +21,7 @@ from bot.chat.presence import (
 from bot.errors import SignalUnavailable
 from conversation_store.models import ChatId
 from tests.fakes.partial_messenger import PartialMessenger
-from tests.skipped_waits import run_without_waiting
+from tests.skipped_waits import without_waiting
 
 ADA: Final = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
 CHAT: Final = ChatId.direct(ADA)
@@ -32,7 +32,7 @@ Sign = tuple[object, ...]
 
 
 class Phones(PartialMessenger):
-    """What phones show, with the second at which it came; a Messenger in little."""
+    """Messenger that records the signs on phones, with the second of each."""
 
     def __init__(self) -> None:
         self.given: list[tuple[float, Sign]] = []
@@ -77,7 +77,7 @@ async def presence_on(
     read_receipts: bool = False,
     may_write: Callable[[ChatId], Awaitable[bool]] = everywhere,
 ) -> AsyncIterator[Presence]:
-    """A presence all of whose signs are given when this is left."""
+    """Provide a presence; on exit, wait for its signs."""
     async with asyncio.TaskGroup() as tasks:
         yield Presence(
             phones,
@@ -101,332 +101,292 @@ def after_a_moment(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("after_a_moment")
-def test_quick_answer_comes_without_typing() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(phones) as presence, presence.typing(CHAT) as turn:
-            await asyncio.sleep(TYPING_AFTER_SECONDS / 2)
-            turn.answered = True
-        assert phones.given == []
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_quick_answer_comes_without_typing() -> None:
+    phones = Phones()
+    async with presence_on(phones) as presence, presence.typing(CHAT) as turn:
+        await asyncio.sleep(TYPING_AFTER_SECONDS / 2)
+        turn.answered = True
+    assert phones.given == []
 
 
 @pytest.mark.usefixtures("after_a_moment")
-def test_typing_is_shown_when_an_answer_takes_a_moment() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(phones) as presence:
-            async with presence.typing(CHAT) as turn:
-                await asyncio.sleep(2 + TYPING_AFTER_SECONDS)
-                turn.answered = True
-        assert phones.given == [(TYPING_AFTER_SECONDS, ("typing", CHAT))]
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_typing_is_shown_when_an_answer_takes_a_moment() -> None:
+    phones = Phones()
+    async with presence_on(phones) as presence:
+        async with presence.typing(CHAT) as turn:
+            await asyncio.sleep(2 + TYPING_AFTER_SECONDS)
+            turn.answered = True
+    assert phones.given == [(TYPING_AFTER_SECONDS, ("typing", CHAT))]
 
 
-def test_only_the_author_sees_a_sign_in_a_group_where_the_bot_may_not_write() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(
-            phones, ack_reaction="👀", read_receipts=True, may_write=nowhere
-        ) as presence:
-            presence.noticed(GROUP, ADA, TIMESTAMP, received_at=TIMESTAMP)
-            async with presence.typing(GROUP):
-                await asyncio.sleep(1)
-        assert phones.signs == [("read", ADA, TIMESTAMP)]
-
-    run_without_waiting(scenario())
-
-
-def test_typing_is_seen_from_the_first_moment_to_the_answer() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(phones) as presence:
-            async with presence.typing(CHAT) as turn:
-                await asyncio.sleep(25)
-                turn.answered = True
-        assert phones.given == [
-            (0, ("typing", CHAT)),
-            (TYPING_REFRESH_SECONDS, ("typing", CHAT)),
-            (2 * TYPING_REFRESH_SECONDS, ("typing", CHAT)),
-        ]
-
-    run_without_waiting(scenario())
-
-
-def test_typing_is_taken_back_when_no_answer_comes() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(phones) as presence:
-            async with presence.typing(CHAT):
-                await asyncio.sleep(3)
-        assert phones.given == [(0, ("typing", CHAT)), (3, ("still", CHAT))]
-
-    run_without_waiting(scenario())
-
-
-def test_typing_of_a_turn_that_is_stopped_or_fails_is_taken_back() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(phones) as presence:
-            for group in (CHAT, GROUP):
-                try:
-                    async with asyncio.timeout(3), presence.typing(group):
-                        await asyncio.Event().wait()
-                except TimeoutError:
-                    pass
-        assert phones.given == [
-            (0, ("typing", CHAT)),
-            (3, ("still", CHAT)),
-            (3, ("typing", GROUP)),
-            (6, ("still", GROUP)),
-        ]
-
-    run_without_waiting(scenario())
-
-
-def test_a_message_is_noticed_before_its_turn_begins() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(phones, ack_reaction="👀", read_receipts=True) as presence:
-            presence.noticed(GROUP, ADA, TIMESTAMP, received_at=TIMESTAMP)
-            await asyncio.sleep(1.5)
-            async with presence.typing(GROUP) as turn:
-                await asyncio.sleep(10)
-                turn.answered = True
-        assert phones.given == [
-            (0, ("👀", GROUP, ADA, TIMESTAMP)),
-            (0, ("read", ADA, TIMESTAMP)),
-            (0, ("typing", GROUP)),
-            (TYPING_REFRESH_SECONDS, ("typing", GROUP)),
-        ]
-
-    run_without_waiting(scenario())
-
-
-def test_without_settings_for_it_nothing_but_typing_is_shown() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(phones) as presence:
-            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-        assert phones.signs == [("typing", CHAT)]
-
-    run_without_waiting(scenario())
-
-
-def test_a_message_that_no_turn_takes_up_shows_typing_once() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(phones) as presence:
-            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-            presence.noticed(CHAT, ADA, TIMESTAMP + 1, received_at=TIMESTAMP)
-            await asyncio.sleep(60)
-        assert phones.given == [(0, ("typing", CHAT))]
-
-    run_without_waiting(scenario())
-
-
-def test_turns_of_one_chat_count_as_one_and_chats_are_apart() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(phones) as presence:
-            async with presence.typing(CHAT), presence.typing(GROUP) as in_group:
-                async with presence.typing(CHAT):
-                    await asyncio.sleep(5)
-                await asyncio.sleep(1)
-                in_group.answered = True
-        assert phones.given == [
-            (0, ("typing", CHAT)),
-            (0, ("typing", GROUP)),
-            (6, ("still", CHAT)),
-        ]
-
-    run_without_waiting(scenario())
-
-
-def test_typing_goes_on_after_an_answer_while_another_turn_is_at_work() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(phones) as presence:
-            async with presence.typing(CHAT) as second:
-                async with presence.typing(CHAT) as first:
-                    await asyncio.sleep(2)
-                    first.answered = True
-                await asyncio.sleep(3)
-                second.answered = True
-            async with presence.typing(CHAT) as third:
-                await asyncio.sleep(2)
-                third.answered = True
-        assert phones.given == [
-            (0, ("typing", CHAT)),
-            (2 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
-            (5 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
-        ]
-
-    run_without_waiting(scenario())
-
-
-def test_typing_goes_on_after_a_message_of_the_turn() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(phones) as presence:
-            presence.message_sent(CHAT)
-            async with presence.typing(CHAT) as turn:
-                await asyncio.sleep(4)
-                presence.message_sent(CHAT)
-                presence.message_sent(CHAT)
-                await asyncio.sleep(8)
-                presence.message_sent(CHAT)
-                await asyncio.sleep(TYPING_AGAIN_SECONDS / 2)
-                turn.answered = True
-        assert phones.given == [
-            (0, ("typing", CHAT)),
-            (4 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
-        ]
-
-    run_without_waiting(scenario())
-
-
-def test_typing_does_not_outlast_an_answer_that_comes_almost_at_once() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        async with presence_on(phones) as presence:
-            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-            await asyncio.sleep(0.1)
-            async with presence.typing(CHAT) as turn:
-                await asyncio.sleep(0.2)
-                turn.answered = True
-        assert phones.signs == [("typing", CHAT), ("still", CHAT)]
-
-    run_without_waiting(scenario())
-
-
-def test_a_slow_sign_that_the_answer_has_overtaken_is_taken_back() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        phones.takes_seconds = 2
-        async with presence_on(phones) as presence:
-            async with presence.typing(CHAT) as turn:
-                await asyncio.sleep(1)
-                turn.answered = True
-        assert phones.given == [(2, ("typing", CHAT)), (4, ("still", CHAT))]
-
-    run_without_waiting(scenario())
-
-
-def test_a_turn_that_begins_while_typing_is_taken_back_shows_it_again() -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        phones.takes_seconds = 2
-        async with presence_on(phones) as presence:
-            async with presence.typing(CHAT):
-                await asyncio.sleep(3)
+@without_waiting
+async def test_only_the_author_sees_a_sign_in_a_group_where_the_bot_may_not_write() -> None:
+    phones = Phones()
+    async with presence_on(
+        phones, ack_reaction="👀", read_receipts=True, may_write=nowhere
+    ) as presence:
+        presence.noticed(GROUP, ADA, TIMESTAMP, received_at=TIMESTAMP)
+        async with presence.typing(GROUP):
             await asyncio.sleep(1)
-            async with presence.typing(CHAT) as turn:
-                await asyncio.sleep(5)
-                turn.answered = True
-        assert phones.given == [
-            (2, ("typing", CHAT)),
-            (5, ("still", CHAT)),
-            (7, ("typing", CHAT)),
-        ]
-
-    run_without_waiting(scenario())
+    assert phones.signs == [("read", ADA, TIMESTAMP)]
 
 
-def test_a_signal_side_that_hangs_or_is_away_costs_a_turn_no_time() -> None:
-    async def scenario() -> None:
-        for phones in (hanging(), away()):
-            clock = asyncio.get_running_loop().time
-            async with presence_on(phones, ack_reaction="👀", read_receipts=True) as presence:
-                began = clock()
-                presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-                async with presence.typing(CHAT) as turn:
-                    turn.answered = True
-                assert clock() == began
-            assert phones.given == []
-            assert clock() - began <= 2 * SIGN_SECONDS
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_typing_is_seen_from_the_first_moment_to_the_answer() -> None:
+    phones = Phones()
+    async with presence_on(phones) as presence:
+        async with presence.typing(CHAT) as turn:
+            await asyncio.sleep(25)
+            turn.answered = True
+    assert phones.given == [
+        (0, ("typing", CHAT)),
+        (TYPING_REFRESH_SECONDS, ("typing", CHAT)),
+        (2 * TYPING_REFRESH_SECONDS, ("typing", CHAT)),
+    ]
 
 
-def test_typing_is_shown_again_once_the_signal_side_is_back() -> None:
-    async def scenario() -> None:
-        phones = away()
-        async with presence_on(phones) as presence:
-            async with presence.typing(CHAT) as turn:
-                await asyncio.sleep(5)
-                phones.away = False
-                await asyncio.sleep(10)
-                turn.answered = True
-        assert phones.given == [(TYPING_REFRESH_SECONDS, ("typing", CHAT))]
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_typing_is_taken_back_when_no_answer_comes() -> None:
+    phones = Phones()
+    async with presence_on(phones) as presence:
+        async with presence.typing(CHAT):
+            await asyncio.sleep(3)
+    assert phones.given == [(0, ("typing", CHAT)), (3, ("still", CHAT))]
 
 
-def test_signs_for_which_there_is_no_room_are_not_given() -> None:
-    async def scenario() -> None:
-        phones = hanging()
-        async with presence_on(phones, ack_reaction="👀") as presence:
-            for number in range(3 * MAX_CHATS):
-                chat = ChatId.direct(f"person-{number}")
-                presence.noticed(chat, chat.value, TIMESTAMP, received_at=TIMESTAMP)
-            await asyncio.sleep(SIGN_SECONDS / 2)
-            assert phones.begun == MAX_IN_FLIGHT
-            phones.takes_seconds = 0
-            await asyncio.sleep(SIGN_SECONDS)
-            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-        assert phones.signs == [("👀", CHAT, ADA, TIMESTAMP)]
-
-    run_without_waiting(scenario())
-
-
-def test_nothing_is_shown_after_the_end_and_nobody_waits_for_it() -> None:
-    async def scenario() -> None:
-        phones = hanging()
-        clock = asyncio.get_running_loop().time
-        async with presence_on(phones, ack_reaction="👀") as presence:
-            async with presence.typing(CHAT):
-                presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-                await asyncio.sleep(1)
-                presence.cancel()
-            presence.noticed(GROUP, ADA, TIMESTAMP, received_at=TIMESTAMP)
-            async with presence.typing(GROUP):
+@without_waiting
+async def test_typing_is_taken_back_when_a_turn_stops_or_fails() -> None:
+    phones = Phones()
+    async with presence_on(phones) as presence:
+        for group in (CHAT, GROUP):
+            try:
+                async with asyncio.timeout(3), presence.typing(group):
+                    await asyncio.Event().wait()
+            except TimeoutError:
                 pass
-        assert clock() == 1
-        assert phones.given == []
+    assert phones.given == [
+        (0, ("typing", CHAT)),
+        (3, ("still", CHAT)),
+        (3, ("typing", GROUP)),
+        (6, ("still", GROUP)),
+    ]
 
-    run_without_waiting(scenario())
+
+@without_waiting
+async def test_a_message_is_noticed_before_its_turn_begins() -> None:
+    phones = Phones()
+    async with presence_on(phones, ack_reaction="👀", read_receipts=True) as presence:
+        presence.noticed(GROUP, ADA, TIMESTAMP, received_at=TIMESTAMP)
+        await asyncio.sleep(1.5)
+        async with presence.typing(GROUP) as turn:
+            await asyncio.sleep(10)
+            turn.answered = True
+    assert phones.given == [
+        (0, ("👀", GROUP, ADA, TIMESTAMP)),
+        (0, ("read", ADA, TIMESTAMP)),
+        (0, ("typing", GROUP)),
+        (TYPING_REFRESH_SECONDS, ("typing", GROUP)),
+    ]
 
 
-def test_a_turn_that_ends_with_everything_else_leaves_no_task_behind() -> None:
-    async def scenario() -> None:
-        phones = Phones()
+@without_waiting
+async def test_without_settings_the_bot_only_shows_typing() -> None:
+    phones = Phones()
+    async with presence_on(phones) as presence:
+        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+    assert phones.signs == [("typing", CHAT)]
 
-        async def turn(presence: Presence) -> None:
+
+@without_waiting
+async def test_message_without_a_turn_shows_typing_once() -> None:
+    phones = Phones()
+    async with presence_on(phones) as presence:
+        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+        presence.noticed(CHAT, ADA, TIMESTAMP + 1, received_at=TIMESTAMP)
+        await asyncio.sleep(60)
+    assert phones.given == [(0, ("typing", CHAT))]
+
+
+@without_waiting
+async def test_turns_of_one_chat_share_typing_and_chats_do_not() -> None:
+    phones = Phones()
+    async with presence_on(phones) as presence:
+        async with presence.typing(CHAT), presence.typing(GROUP) as in_group:
             async with presence.typing(CHAT):
-                await asyncio.Event().wait()
+                await asyncio.sleep(5)
+            await asyncio.sleep(1)
+            in_group.answered = True
+    assert phones.given == [
+        (0, ("typing", CHAT)),
+        (0, ("typing", GROUP)),
+        (6, ("still", CHAT)),
+    ]
 
-        async def everything() -> None:
-            async with asyncio.TaskGroup() as tasks:
-                presence = Presence(
-                    phones,
-                    may_write=everywhere,
-                    ack_reaction=None,
-                    read_receipts=False,
-                    tasks=tasks,
-                )
-                tasks.create_task(turn(presence))
-                await asyncio.sleep(1)
-                raise ConnectionError
 
-        with pytest.raises(ExceptionGroup):
-            await everything()
-        assert phones.given == [(0, ("typing", CHAT))]
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+@without_waiting
+async def test_typing_goes_on_after_an_answer_while_another_turn_is_at_work() -> None:
+    phones = Phones()
+    async with presence_on(phones) as presence:
+        async with presence.typing(CHAT) as second:
+            async with presence.typing(CHAT) as first:
+                await asyncio.sleep(2)
+                first.answered = True
+            await asyncio.sleep(3)
+            second.answered = True
+        async with presence.typing(CHAT) as third:
+            await asyncio.sleep(2)
+            third.answered = True
+    assert phones.given == [
+        (0, ("typing", CHAT)),
+        (2 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
+        (5 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
+    ]
 
-    run_without_waiting(scenario())
+
+@without_waiting
+async def test_typing_goes_on_after_a_message_of_the_turn() -> None:
+    phones = Phones()
+    async with presence_on(phones) as presence:
+        presence.message_sent(CHAT)
+        async with presence.typing(CHAT) as turn:
+            await asyncio.sleep(4)
+            presence.message_sent(CHAT)
+            presence.message_sent(CHAT)
+            await asyncio.sleep(8)
+            presence.message_sent(CHAT)
+            await asyncio.sleep(TYPING_AGAIN_SECONDS / 2)
+            turn.answered = True
+    assert phones.given == [
+        (0, ("typing", CHAT)),
+        (4 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
+    ]
+
+
+@without_waiting
+async def test_typing_does_not_outlast_an_answer_that_comes_almost_at_once() -> None:
+    phones = Phones()
+    async with presence_on(phones) as presence:
+        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+        await asyncio.sleep(0.1)
+        async with presence.typing(CHAT) as turn:
+            await asyncio.sleep(0.2)
+            turn.answered = True
+    assert phones.signs == [("typing", CHAT), ("still", CHAT)]
+
+
+@without_waiting
+async def test_typing_is_taken_back_if_the_answer_overtakes_it() -> None:
+    phones = Phones()
+    phones.takes_seconds = 2
+    async with presence_on(phones) as presence:
+        async with presence.typing(CHAT) as turn:
+            await asyncio.sleep(1)
+            turn.answered = True
+    assert phones.given == [(2, ("typing", CHAT)), (4, ("still", CHAT))]
+
+
+@without_waiting
+async def test_a_turn_that_begins_while_typing_is_taken_back_shows_it_again() -> None:
+    phones = Phones()
+    phones.takes_seconds = 2
+    async with presence_on(phones) as presence:
+        async with presence.typing(CHAT):
+            await asyncio.sleep(3)
+        await asyncio.sleep(1)
+        async with presence.typing(CHAT) as turn:
+            await asyncio.sleep(5)
+            turn.answered = True
+    assert phones.given == [
+        (2, ("typing", CHAT)),
+        (5, ("still", CHAT)),
+        (7, ("typing", CHAT)),
+    ]
+
+
+@without_waiting
+async def test_hanging_signal_side_does_not_delay_a_turn() -> None:
+    for phones in (hanging(), away()):
+        clock = asyncio.get_running_loop().time
+        async with presence_on(phones, ack_reaction="👀", read_receipts=True) as presence:
+            began = clock()
+            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+            async with presence.typing(CHAT) as turn:
+                turn.answered = True
+            assert clock() == began
+        assert phones.given == []
+        assert clock() - began <= 2 * SIGN_SECONDS
+
+
+@without_waiting
+async def test_typing_is_shown_again_once_the_signal_side_is_back() -> None:
+    phones = away()
+    async with presence_on(phones) as presence:
+        async with presence.typing(CHAT) as turn:
+            await asyncio.sleep(5)
+            phones.away = False
+            await asyncio.sleep(10)
+            turn.answered = True
+    assert phones.given == [(TYPING_REFRESH_SECONDS, ("typing", CHAT))]
+
+
+@without_waiting
+async def test_signs_above_the_limit_are_dropped() -> None:
+    phones = hanging()
+    async with presence_on(phones, ack_reaction="👀") as presence:
+        for number in range(3 * MAX_CHATS):
+            chat = ChatId.direct(f"person-{number}")
+            presence.noticed(chat, chat.value, TIMESTAMP, received_at=TIMESTAMP)
+        await asyncio.sleep(SIGN_SECONDS / 2)
+        assert phones.begun == MAX_IN_FLIGHT
+        phones.takes_seconds = 0
+        await asyncio.sleep(SIGN_SECONDS)
+        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+    assert phones.signs == [("👀", CHAT, ADA, TIMESTAMP)]
+
+
+@without_waiting
+async def test_cancelled_presence_shows_nothing_and_delays_nothing() -> None:
+    phones = hanging()
+    clock = asyncio.get_running_loop().time
+    async with presence_on(phones, ack_reaction="👀") as presence:
+        async with presence.typing(CHAT):
+            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+            await asyncio.sleep(1)
+            presence.cancel()
+        presence.noticed(GROUP, ADA, TIMESTAMP, received_at=TIMESTAMP)
+        async with presence.typing(GROUP):
+            pass
+    assert clock() == 1
+    assert phones.given == []
+
+
+@without_waiting
+async def test_interrupted_turn_leaves_no_task_behind() -> None:
+    phones = Phones()
+
+    async def turn(presence: Presence) -> None:
+        async with presence.typing(CHAT):
+            await asyncio.Event().wait()
+
+    async def everything() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            presence = Presence(
+                phones,
+                may_write=everywhere,
+                ack_reaction=None,
+                read_receipts=False,
+                tasks=tasks,
+            )
+            tasks.create_task(turn(presence))
+            await asyncio.sleep(1)
+            raise ConnectionError
+
+    with pytest.raises(ExceptionGroup):
+        await everything()
+    assert phones.given == [(0, ("typing", CHAT))]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 TURNS = st.lists(
@@ -442,31 +402,29 @@ TURNS = st.lists(
 
 @settings(max_examples=200, derandomize=True, database=None, deadline=None)
 @given(TURNS, st.sampled_from([0, 0.5, 1.5, 4.5, 1_000]))
-def test_however_turns_overlap_typing_never_outlasts_them(
+@without_waiting
+async def test_typing_never_outlasts_overlapping_turns(
     turns: list[tuple[int, int, bool]], takes_seconds: float
 ) -> None:
-    async def scenario() -> None:
-        phones = Phones()
-        phones.takes_seconds = takes_seconds
+    phones = Phones()
+    phones.takes_seconds = takes_seconds
 
-        async def turn(presence: Presence, begins: int, lasts: int, answered: bool) -> None:
-            await asyncio.sleep(begins)
-            async with presence.typing(CHAT) as typing:
-                await asyncio.sleep(lasts)
-                typing.answered = answered
+    async def turn(presence: Presence, begins: int, lasts: int, answered: bool) -> None:
+        await asyncio.sleep(begins)
+        async with presence.typing(CHAT) as typing:
+            await asyncio.sleep(lasts)
+            typing.answered = answered
 
-        async with presence_on(phones) as presence, asyncio.TaskGroup() as tasks:
-            for times in turns:
-                tasks.create_task(turn(presence, *times))
-        end = max(begins + lasts for begins, lasts, _ in turns)
-        answers = [float(begins + lasts) for begins, lasts, answered in turns if answered]
-        shown = [at for at, (sign, _) in phones.given if sign == "typing"]
-        taken_back = [at for at, (sign, _) in phones.given if sign == "still"]
-        if shown:
-            assert max(taken_back + answers) >= max(shown)
-            assert max(shown) <= end + SIGN_SECONDS
-
-    run_without_waiting(scenario())
+    async with presence_on(phones) as presence, asyncio.TaskGroup() as tasks:
+        for times in turns:
+            tasks.create_task(turn(presence, *times))
+    end = max(begins + lasts for begins, lasts, _ in turns)
+    answers = [float(begins + lasts) for begins, lasts, answered in turns if answered]
+    shown = [at for at, (sign, _) in phones.given if sign == "typing"]
+    taken_back = [at for at, (sign, _) in phones.given if sign == "still"]
+    if shown:
+        assert max(taken_back + answers) >= max(shown)
+        assert max(shown) <= end + SIGN_SECONDS
 
 
 def hanging() -> Phones:

@@ -21,7 +21,7 @@ from bot.chat.progress import (
 from bot.errors import SignalError, SignalUnavailable
 from conversation_store.models import Attachment, ChatId, Quote, StyleRange
 from tests.fakes.partial_messenger import PartialMessenger
-from tests.skipped_waits import run_without_waiting
+from tests.skipped_waits import run_without_waiting, without_waiting
 
 CHAT: Final = ChatId.direct("ada")
 
@@ -71,45 +71,41 @@ async def a_while() -> None:
     await asyncio.sleep(1)
 
 
-def test_a_long_wait_for_the_model_is_one_message_however_often_it_is_noted() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel) as progress:
-            progress.still_trying()
-            await a_while()
-            progress.still_trying()
-            await a_while()
-        assert channel.shown == [("🔧 The model does not answer yet. Still trying…", None)]
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_a_long_wait_for_the_model_is_one_message_however_often_it_is_noted() -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        progress.still_trying()
+        await a_while()
+        progress.still_trying()
+        await a_while()
+    assert channel.shown == [("🔧 The model does not answer yet. Still trying…", None)]
 
 
-def test_a_long_wait_between_tools_is_shown_in_their_message_and_gone_with_the_next() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel) as progress:
-            progress.show(["calculate"])
-            await a_while()
-            progress.finished("calculate", ok=True)
-            progress.still_trying()
-            await a_while()
-            progress.show(["web_search"])
-            await a_while()
-            progress.finished("web_search", ok=True)
-            progress.still_trying()
-            await a_while()
-        assert channel.shown == [
-            ("🔧 Using calculate…", None),
-            ("🔧 Using calculate ✓\nThe model does not answer yet. Still trying…", 101),
-            ("🔧 Using calculate ✓, web_search…", 102),
-            (
-                "🔧 Using calculate ✓, web_search ✓\nThe model does not answer yet. Still trying…",
-                103,
-            ),
-            ("🔧 Using calculate ✓, web_search ✓", 104),
-        ]
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_a_long_wait_between_tools_is_shown_in_their_message_and_gone_with_the_next() -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        progress.show(["calculate"])
+        await a_while()
+        progress.finished("calculate", ok=True)
+        progress.still_trying()
+        await a_while()
+        progress.show(["web_search"])
+        await a_while()
+        progress.finished("web_search", ok=True)
+        progress.still_trying()
+        await a_while()
+    assert channel.shown == [
+        ("🔧 Using calculate…", None),
+        ("🔧 Using calculate ✓\nThe model does not answer yet. Still trying…", 101),
+        ("🔧 Using calculate ✓, web_search…", 102),
+        (
+            "🔧 Using calculate ✓, web_search ✓\nThe model does not answer yet. Still trying…",
+            103,
+        ),
+        ("🔧 Using calculate ✓, web_search ✓", 104),
+    ]
 
 
 ENDED: Final = "🔧 Using calculate ✓, web_fetch ✗"
@@ -119,264 +115,234 @@ ENDED: Final = "🔧 Using calculate ✓, web_fetch ✗"
     ("timestamp", "edits", "at_once"),
     [(101, 0, [ENDED]), (101, MAX_EDITS_FOR_MARKS, []), (None, 0, [])],
 )
-def test_what_ended_before_a_restart_is_shown_again_and_is_no_news(
+@without_waiting
+async def test_what_ended_before_a_restart_is_shown_again_and_is_no_news(
     timestamp: int | None, edits: int, at_once: list[str]
 ) -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        progress = Progress(channel, CHAT, timestamp, remember=channel.remember, edits=edits)
-        async with progress.running():
-            progress.show_again([("calculate", True), ("web_fetch", False)])
-            await a_while()
-            assert channel.texts == at_once
-            progress.show(["web_search"])
-            await a_while()
-            progress.finished("web_search", ok=True)
-        running, over = f"{ENDED}, web_search…", f"{ENDED}, web_search ✓"
-        assert channel.texts == [*at_once, running, over]
-
-    run_without_waiting(scenario())
+    channel = Channel()
+    progress = Progress(channel, CHAT, timestamp, remember=channel.remember, edits=edits)
+    async with progress.running():
+        progress.show_again([("calculate", True), ("web_fetch", False)])
+        await a_while()
+        assert channel.texts == at_once
+        progress.show(["web_search"])
+        await a_while()
+        progress.finished("web_search", ok=True)
+    running, over = f"{ENDED}, web_search…", f"{ENDED}, web_search ✓"
+    assert channel.texts == [*at_once, running, over]
 
 
-def test_a_tool_that_runs_for_long_gives_a_sign_of_life_now_and_then() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel) as progress:
-            progress.show(["run_command"])
-            await asyncio.sleep(70)
-            progress.finished("run_command", ok=True)
-            await a_while()
-            progress.show(["run_command"])
-            await a_while()
-            progress.finished("run_command", ok=True)
-        assert channel.texts == [
-            "🔧 Using run_command…",
-            "🔧 Using run_command… (15 s)",
-            "🔧 Using run_command… (30 s)",
-            "🔧 Using run_command… (60 s)",
-            "🔧 Using run_command ✓",
-            "🔧 Using run_command…",
-            "🔧 Using run_command ✓",
-        ]
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_a_tool_that_runs_for_long_gives_a_sign_of_life_now_and_then() -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        progress.show(["run_command"])
+        await asyncio.sleep(70)
+        progress.finished("run_command", ok=True)
+        await a_while()
+        progress.show(["run_command"])
+        await a_while()
+        progress.finished("run_command", ok=True)
+    assert channel.texts == [
+        "🔧 Using run_command…",
+        "🔧 Using run_command… (15 s)",
+        "🔧 Using run_command… (30 s)",
+        "🔧 Using run_command… (60 s)",
+        "🔧 Using run_command ✓",
+        "🔧 Using run_command…",
+        "🔧 Using run_command ✓",
+    ]
 
 
-def test_signs_of_life_leave_an_edit_for_the_end() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel) as progress:
-            progress.show(["run_command"])
-            await asyncio.sleep(100_000)
-            progress.finished("run_command", ok=False)
-        assert len(channel.texts) == MAX_EDITS_FOR_MARKS + 2
-        assert channel.texts[-1] == "🔧 Using run_command ✗"
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_signs_of_life_leave_an_edit_for_the_end() -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        progress.show(["run_command"])
+        await asyncio.sleep(100_000)
+        progress.finished("run_command", ok=False)
+    assert len(channel.texts) == MAX_EDITS_FOR_MARKS + 2
+    assert channel.texts[-1] == "🔧 Using run_command ✗"
 
 
-def test_one_message_is_edited_as_tools_start_and_end() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel) as progress:
-            progress.show(["calculate"])
-            await a_while()
-            progress.finished("calculate", ok=True)
-            await a_while()
-            progress.show(["get_weather", "web_search"])
-            await a_while()
-            progress.finished("web_search", ok=False)
-            await a_while()
-            progress.finished("get_weather", ok=True)
-            await a_while()
-        assert channel.shown == [
-            ("🔧 Using calculate…", None),
-            ("🔧 Using calculate ✓", 101),
-            ("🔧 Using calculate ✓, get_weather, web_search…", 102),
-            ("🔧 Using calculate ✓, get_weather, web_search ✗…", 103),
-            ("🔧 Using calculate ✓, get_weather ✓, web_search ✗", 104),
-        ]
-        assert channel.remembered == [101, 102, 103, 104, 105]
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_one_message_is_edited_as_tools_start_and_end() -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        progress.show(["calculate"])
+        await a_while()
+        progress.finished("calculate", ok=True)
+        await a_while()
+        progress.show(["get_weather", "web_search"])
+        await a_while()
+        progress.finished("web_search", ok=False)
+        await a_while()
+        progress.finished("get_weather", ok=True)
+        await a_while()
+    assert channel.shown == [
+        ("🔧 Using calculate…", None),
+        ("🔧 Using calculate ✓", 101),
+        ("🔧 Using calculate ✓, get_weather, web_search…", 102),
+        ("🔧 Using calculate ✓, get_weather, web_search ✗…", 103),
+        ("🔧 Using calculate ✓, get_weather ✓, web_search ✗", 104),
+    ]
+    assert channel.remembered == [101, 102, 103, 104, 105]
 
 
-def test_after_a_restart_the_earlier_message_is_edited() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel, timestamp=77) as progress:
-            progress.show(["calculate"])
-            await a_while()
-        assert channel.shown == [("🔧 Using calculate…", 77)]
-        assert channel.remembered == [101]
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_after_a_restart_the_earlier_message_is_edited() -> None:
+    channel = Channel()
+    async with turn(channel, timestamp=77) as progress:
+        progress.show(["calculate"])
+        await a_while()
+    assert channel.shown == [("🔧 Using calculate…", 77)]
+    assert channel.remembered == [101]
 
 
 @pytest.mark.parametrize("timestamp", [None, 77])
-def test_nothing_is_shown_for_no_tools(timestamp: int | None) -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel, timestamp=timestamp) as progress:
-            progress.show([])
-            await a_while()
-        assert channel.shown == []
-
-    run_without_waiting(scenario())
-
-
-def test_what_changes_while_an_edit_is_under_way_is_shown_together() -> None:
-    async def scenario() -> None:
-        channel = Channel(takes_seconds=1)
-        async with turn(channel) as progress:
-            progress.show(["calculate"])
-            await asyncio.sleep(0.5)
-            progress.finished("calculate", ok=True)
-            progress.show(["web_search"])
-            progress.finished("web_search", ok=True)
-            progress.show(["web_fetch"])
-            await asyncio.sleep(2)
-        assert channel.shown == [
-            ("🔧 Using calculate…", None),
-            ("🔧 Using calculate ✓, web_search ✓, web_fetch…", 101),
-        ]
-
-    run_without_waiting(scenario())
-
-
-def test_a_tool_that_ends_at_once_costs_one_edit_before_the_answer_and_none_after_it() -> None:
-    async def scenario() -> None:
-        channel = Channel(takes_seconds=0.2)
-        async with turn(channel) as progress:
-            progress.show(["calculate"])
-            await asyncio.sleep(0.002)
-            progress.finished("calculate", ok=True)
-        shown = [("🔧 Using calculate…", None), ("🔧 Using calculate ✓", 101)]
-        assert channel.shown == shown
+@without_waiting
+async def test_nothing_is_shown_for_no_tools(timestamp: int | None) -> None:
+    channel = Channel()
+    async with turn(channel, timestamp=timestamp) as progress:
+        progress.show([])
         await a_while()
-        assert channel.shown == shown
-
-    run_without_waiting(scenario())
+    assert channel.shown == []
 
 
-def test_a_tool_runs_until_all_its_calls_have_ended_and_failed_if_one_of_them_did() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel) as progress:
-            progress.show(["web_fetch", "web_fetch"])
-            await a_while()
-            progress.finished("web_fetch", ok=False)
-            await a_while()
-            progress.finished("web_fetch", ok=True)
-            await a_while()
-            progress.show(["web_fetch"])
-            await a_while()
-            progress.finished("web_fetch", ok=True)
-        assert channel.texts == [
-            "🔧 Using web_fetch…",
-            "🔧 Using web_fetch ✗",
-            "🔧 Using web_fetch…",
-            "🔧 Using web_fetch ✓",
-        ]
+@without_waiting
+async def test_what_changes_while_an_edit_is_under_way_is_shown_together() -> None:
+    channel = Channel(takes_seconds=1)
+    async with turn(channel) as progress:
+        progress.show(["calculate"])
+        await asyncio.sleep(0.5)
+        progress.finished("calculate", ok=True)
+        progress.show(["web_search"])
+        progress.finished("web_search", ok=True)
+        progress.show(["web_fetch"])
+        await asyncio.sleep(2)
+    assert channel.shown == [
+        ("🔧 Using calculate…", None),
+        ("🔧 Using calculate ✓, web_search ✓, web_fetch…", 101),
+    ]
 
-    run_without_waiting(scenario())
+
+@without_waiting
+async def test_a_quick_tool_costs_one_edit_before_the_answer_and_none_after_it() -> None:
+    channel = Channel(takes_seconds=0.2)
+    async with turn(channel) as progress:
+        progress.show(["calculate"])
+        await asyncio.sleep(0.002)
+        progress.finished("calculate", ok=True)
+    shown = [("🔧 Using calculate…", None), ("🔧 Using calculate ✓", 101)]
+    assert channel.shown == shown
+    await a_while()
+    assert channel.shown == shown
+
+
+@without_waiting
+async def test_a_tool_runs_until_all_its_calls_have_ended_and_failed_if_one_of_them_did() -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        progress.show(["web_fetch", "web_fetch"])
+        await a_while()
+        progress.finished("web_fetch", ok=False)
+        await a_while()
+        progress.finished("web_fetch", ok=True)
+        await a_while()
+        progress.show(["web_fetch"])
+        await a_while()
+        progress.finished("web_fetch", ok=True)
+    assert channel.texts == [
+        "🔧 Using web_fetch…",
+        "🔧 Using web_fetch ✗",
+        "🔧 Using web_fetch…",
+        "🔧 Using web_fetch ✓",
+    ]
 
 
 @pytest.mark.parametrize("count", [10, 30])
-def test_many_tools_one_after_the_other_keep_signals_limit_of_edits(count: int) -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        names = [f"tool_{number}" for number in range(count)]
-        async with turn(channel) as progress:
-            for name in names:
-                progress.show([name])
-                await a_while()
-                progress.finished(name, ok=True)
-                await a_while()
-        assert len(channel.shown) == 1 + MAX_EDITS
-        assert channel.texts[-1] == f"🔧 Using {' ✓, '.join(names)} ✓"
-        assert [replaces for _, replaces in channel.shown] == [None, *range(101, 101 + MAX_EDITS)]
-
-    run_without_waiting(scenario())
-
-
-def test_ten_tools_at_once_keep_signals_limit_of_edits() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        names = [f"tool_{number}" for number in range(10)]
-        async with turn(channel) as progress:
-            progress.show(names)
-            for name in names:
-                await a_while()
-                progress.finished(name, ok=True)
-        assert len(channel.shown) <= 1 + MAX_EDITS
-        assert channel.texts[-1] == f"🔧 Using {' ✓, '.join(names)} ✓"
-
-    run_without_waiting(scenario())
-
-
-def test_late_in_a_long_turn_new_tools_are_still_shown_at_once() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel) as progress:
-            for number in range(7):
-                progress.show([f"tool_{number}"])
-                await a_while()
-                assert channel.texts[-1].endswith(f"tool_{number}…")
-                progress.finished(f"tool_{number}", ok=True)
-                await a_while()
-
-    run_without_waiting(scenario())
-
-
-def test_a_signal_side_that_is_away_harms_nothing_and_is_tried_again_with_the_next_tool() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        channel.error = SignalUnavailable("away")
-        async with turn(channel) as progress:
-            progress.show(["calculate"])
+@without_waiting
+async def test_many_tools_one_after_the_other_keep_signals_limit_of_edits(count: int) -> None:
+    channel = Channel()
+    names = [f"tool_{number}" for number in range(count)]
+    async with turn(channel) as progress:
+        for name in names:
+            progress.show([name])
             await a_while()
-            channel.error = None
-            progress.show(["web_search"])
+            progress.finished(name, ok=True)
             await a_while()
-            channel.error = SignalUnavailable("away again")
-            progress.finished("calculate", ok=True)
+    assert len(channel.shown) == 1 + MAX_EDITS
+    assert channel.texts[-1] == f"🔧 Using {' ✓, '.join(names)} ✓"
+    assert [replaces for _, replaces in channel.shown] == [None, *range(101, 101 + MAX_EDITS)]
+
+
+@without_waiting
+async def test_ten_tools_at_once_keep_signals_limit_of_edits() -> None:
+    channel = Channel()
+    names = [f"tool_{number}" for number in range(10)]
+    async with turn(channel) as progress:
+        progress.show(names)
+        for name in names:
             await a_while()
-            channel.error = None
-            progress.finished("web_search", ok=True)
-        assert channel.shown == [
-            ("🔧 Using calculate, web_search…", None),
-            ("🔧 Using calculate ✓, web_search ✓", 101),
-        ]
-
-    run_without_waiting(scenario())
+            progress.finished(name, ok=True)
+    assert len(channel.shown) <= 1 + MAX_EDITS
+    assert channel.texts[-1] == f"🔧 Using {' ✓, '.join(names)} ✓"
 
 
-def test_a_message_that_never_came_to_be_is_not_begun_when_the_answer_is_there() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        channel.error = SignalUnavailable("away")
-        async with turn(channel) as progress:
-            progress.show(["calculate"])
+@without_waiting
+async def test_late_in_a_long_turn_new_tools_are_still_shown_at_once() -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        for number in range(7):
+            progress.show([f"tool_{number}"])
             await a_while()
-            channel.error = None
-            progress.finished("calculate", ok=True)
-        assert channel.texts == []
-
-    run_without_waiting(scenario())
+            assert channel.texts[-1].endswith(f"tool_{number}…")
+            progress.finished(f"tool_{number}", ok=True)
+            await a_while()
 
 
-def test_a_signal_side_that_hangs_costs_a_turn_one_bounded_wait_at_its_end() -> None:
-    async def scenario() -> None:
-        clock = asyncio.get_running_loop().time
-        async with turn(Channel(takes_seconds=1_000)) as progress:
-            progress.show(["calculate"])
-            progress.finished("calculate", ok=True)
-            await asyncio.sleep(0.1)
-            ended = clock()
-        assert clock() - ended == pytest.approx(PROGRESS_SECONDS - 0.1, abs=0.2)
+@without_waiting
+async def test_progress_survives_a_lost_signal_side_and_continues_with_the_next_tool() -> None:
+    channel = Channel()
+    channel.error = SignalUnavailable("away")
+    async with turn(channel) as progress:
+        progress.show(["calculate"])
+        await a_while()
+        channel.error = None
+        progress.show(["web_search"])
+        await a_while()
+        channel.error = SignalUnavailable("away again")
+        progress.finished("calculate", ok=True)
+        await a_while()
+        channel.error = None
+        progress.finished("web_search", ok=True)
+    assert channel.shown == [
+        ("🔧 Using calculate, web_search…", None),
+        ("🔧 Using calculate ✓, web_search ✓", 101),
+    ]
 
-    run_without_waiting(scenario())
+
+@without_waiting
+async def test_a_message_that_never_came_to_be_is_not_begun_when_the_answer_is_there() -> None:
+    channel = Channel()
+    channel.error = SignalUnavailable("away")
+    async with turn(channel) as progress:
+        progress.show(["calculate"])
+        await a_while()
+        channel.error = None
+        progress.finished("calculate", ok=True)
+    assert channel.texts == []
+
+
+@without_waiting
+async def test_a_signal_side_that_hangs_costs_a_turn_one_bounded_wait_at_its_end() -> None:
+    clock = asyncio.get_running_loop().time
+    async with turn(Channel(takes_seconds=1_000)) as progress:
+        progress.show(["calculate"])
+        progress.finished("calculate", ok=True)
+        await asyncio.sleep(0.1)
+        ended = clock()
+    assert clock() - ended == pytest.approx(PROGRESS_SECONDS - 0.1, abs=0.2)
 
 
 def test_a_turn_that_is_stopped_waits_for_nothing() -> None:
@@ -433,83 +399,75 @@ def test_a_timestamp_that_cannot_be_kept_ends_the_turn() -> None:
     run_without_waiting(scenario())
 
 
-def test_a_list_stands_below_the_tools_and_needs_none() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel) as progress:
-            progress.show_list(["◐ look", "☐ compare"])
-            await a_while()
-            progress.show(["web_search"])
-            await a_while()
-            progress.show_list(["☑ look", "◐ compare"])
-            progress.finished("web_search", ok=True)
-            await a_while()
-            progress.show_list([])
-        assert channel.shown == [
-            ("🔧 0/2\n◐ look\n☐ compare", None),
-            ("🔧 Using web_search…\n◐ look\n☐ compare", 101),
-            ("🔧 Using web_search ✓\n☑ look\n◐ compare", 102),
-            ("🔧 Using web_search ✓", 103),
-        ]
-
-    run_without_waiting(scenario())
-
-
-def test_each_helper_has_a_line_between_the_tools_and_the_list() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel) as progress:
-            progress.show_list(["◐ look"])
-            progress.show(["delegate", "delegate"])
-            first, second = progress.helper("find trains"), progress.helper("compare\nhotels")
-            with first.working():
-                first.show(["web_search"])
-                await a_while()
-                first.finished("web_search", ok=True)
-            with suppress(KeyError), second.working():
-                raise KeyError
-            progress.finished("delegate", ok=True)
-            progress.finished("delegate", ok=False)
-        assert channel.texts == [
-            "🔧 Using delegate…\n↳ find trains: web_search\n↳ compare hotels\n◐ look",
-            "🔧 Using delegate ✗\n↳ ✓ find trains: web_search ✓\n↳ ✗ compare hotels\n◐ look",
-        ]
-
-    run_without_waiting(scenario())
-
-
-def test_many_helpers_with_many_tools_fit_into_a_message_and_show_the_latest() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel) as progress:
-            progress.show(["delegate"])
-            for number in range(20):
-                helper = progress.helper(f"task {number} " + "жжж" * 50)
-                with helper.working():
-                    for name in ("web_search", "web_fetch", "calculate", "read_file"):
-                        helper.show([name])
-                        helper.finished(name, ok=True)
-            await a_while()
-        more, *lines = channel.texts[-1].splitlines()[1:]
-        assert more == "↳ +12"
-        assert len(lines) == 8
-        assert lines[-1].startswith("↳ ✓ task 19 жжж")
-        assert lines[-1].endswith("read_file ✓")
-        assert all(len(line.encode()) <= MAX_LINE_BYTES for line in lines)
-
-    run_without_waiting(scenario())
-
-
-def test_a_list_of_before_a_restart_stands_there_again() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        progress = Progress(channel, CHAT, 77, remember=channel.remember)
+@without_waiting
+async def test_a_list_stands_below_the_tools_and_needs_none() -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        progress.show_list(["◐ look", "☐ compare"])
+        await a_while()
+        progress.show(["web_search"])
+        await a_while()
         progress.show_list(["☑ look", "◐ compare"])
-        async with progress.running():
-            await a_while()
-        assert channel.shown == [("🔧 1/2\n☑ look\n◐ compare", 77)]
+        progress.finished("web_search", ok=True)
+        await a_while()
+        progress.show_list([])
+    assert channel.shown == [
+        ("🔧 0/2\n◐ look\n☐ compare", None),
+        ("🔧 Using web_search…\n◐ look\n☐ compare", 101),
+        ("🔧 Using web_search ✓\n☑ look\n◐ compare", 102),
+        ("🔧 Using web_search ✓", 103),
+    ]
 
-    run_without_waiting(scenario())
+
+@without_waiting
+async def test_each_helper_has_a_line_between_the_tools_and_the_list() -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        progress.show_list(["◐ look"])
+        progress.show(["delegate", "delegate"])
+        first, second = progress.helper("find trains"), progress.helper("compare\nhotels")
+        with first.working():
+            first.show(["web_search"])
+            await a_while()
+            first.finished("web_search", ok=True)
+        with suppress(KeyError), second.working():
+            raise KeyError
+        progress.finished("delegate", ok=True)
+        progress.finished("delegate", ok=False)
+    assert channel.texts == [
+        "🔧 Using delegate…\n↳ find trains: web_search\n↳ compare hotels\n◐ look",
+        "🔧 Using delegate ✗\n↳ ✓ find trains: web_search ✓\n↳ ✗ compare hotels\n◐ look",
+    ]
+
+
+@without_waiting
+async def test_many_helpers_with_many_tools_fit_into_a_message_and_show_the_latest() -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        progress.show(["delegate"])
+        for number in range(20):
+            helper = progress.helper(f"task {number} " + "жжж" * 50)
+            with helper.working():
+                for name in ("web_search", "web_fetch", "calculate", "read_file"):
+                    helper.show([name])
+                    helper.finished(name, ok=True)
+        await a_while()
+    more, *lines = channel.texts[-1].splitlines()[1:]
+    assert more == "↳ +12"
+    assert len(lines) == 8
+    assert lines[-1].startswith("↳ ✓ task 19 жжж")
+    assert lines[-1].endswith("read_file ✓")
+    assert all(len(line.encode()) <= MAX_LINE_BYTES for line in lines)
+
+
+@without_waiting
+async def test_a_list_of_before_a_restart_stands_there_again() -> None:
+    channel = Channel()
+    progress = Progress(channel, CHAT, 77, remember=channel.remember)
+    progress.show_list(["☑ look", "◐ compare"])
+    async with progress.running():
+        await a_while()
+    assert channel.shown == [("🔧 1/2\n☑ look\n◐ compare", 77)]
 
 
 @pytest.mark.parametrize("edits", [0, 4, MAX_EDITS - 1])
@@ -569,18 +527,16 @@ def test_a_list_that_changes_all_the_time_is_shown_ever_less_often_and_in_the_en
     run_without_waiting(scenario())
 
 
-def test_the_last_change_of_a_list_is_shown_though_nothing_else_happens() -> None:
-    async def scenario() -> None:
-        channel = Channel()
-        async with turn(channel) as progress:
-            for number in range(MAX_EDITS_FOR_MARKS + 2):
-                progress.show_list([f"☐ {number}"])
-                await a_while()
-            assert channel.texts[-1] == f"🔧 0/1\n☐ {MAX_EDITS_FOR_MARKS}"
-            await asyncio.sleep(DETAIL_PAUSE_SECONDS)
-            assert channel.texts[-1] == f"🔧 0/1\n☐ {MAX_EDITS_FOR_MARKS + 1}"
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_the_last_change_of_a_list_is_shown_though_nothing_else_happens() -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        for number in range(MAX_EDITS_FOR_MARKS + 2):
+            progress.show_list([f"☐ {number}"])
+            await a_while()
+        assert channel.texts[-1] == f"🔧 0/1\n☐ {MAX_EDITS_FOR_MARKS}"
+        await asyncio.sleep(DETAIL_PAUSE_SECONDS)
+        assert channel.texts[-1] == f"🔧 0/1\n☐ {MAX_EDITS_FOR_MARKS + 1}"
 
 
 def test_a_signal_side_that_stays_away_is_not_asked_again_and_again_for_a_list() -> None:

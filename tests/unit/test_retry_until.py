@@ -13,7 +13,7 @@ from bot.errors import (
     SignalTimeout,
     SignalUntrusted,
 )
-from tests.skipped_waits import run_without_waiting
+from tests.skipped_waits import without_waiting
 
 RETRY_UNTIL = RetryUntil(seconds=100.0, backoff=Backoff(first_seconds=1.0, longest_seconds=4.0))
 
@@ -32,41 +32,33 @@ class Asked:
         return "answer"
 
 
-def test_a_question_is_asked_until_it_is_answered() -> None:
-    async def scenario() -> None:
-        asked = Asked(SignalTimeout("x"), SignalTimeout("x"))
-        assert await RETRY_UNTIL.call(asked) == "answer"
-        assert len(asked.times) == 3
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_a_question_is_asked_until_it_is_answered() -> None:
+    asked = Asked(SignalTimeout("x"), SignalTimeout("x"))
+    assert await RETRY_UNTIL.call(asked) == "answer"
+    assert len(asked.times) == 3
 
 
-def test_who_is_told_when_to_ask_again_waits_so_long() -> None:
-    async def scenario() -> None:
-        asked = Asked(SignalRateLimited("x", retry_after_seconds=30.0))
+@without_waiting
+async def test_who_is_told_when_to_ask_again_waits_so_long() -> None:
+    asked = Asked(SignalRateLimited("x", retry_after_seconds=30.0))
+    await RETRY_UNTIL.call(asked)
+    assert asked.times[1] - asked.times[0] >= 30.0
+
+
+@without_waiting
+async def test_no_attempt_begins_when_the_time_is_over() -> None:
+    asked = Asked(*[SignalTimeout("x")] * 1_000)
+    with pytest.raises(SignalTimeout):
         await RETRY_UNTIL.call(asked)
-        assert asked.times[1] - asked.times[0] >= 30.0
-
-    run_without_waiting(scenario())
-
-
-def test_no_attempt_begins_when_the_time_is_over() -> None:
-    async def scenario() -> None:
-        asked = Asked(*[SignalTimeout("x")] * 1_000)
-        with pytest.raises(SignalTimeout):
-            await RETRY_UNTIL.call(asked)
-        assert 25 <= len(asked.times) < 200
-        assert asked.times[-1] - asked.times[0] <= RETRY_UNTIL.seconds
-
-    run_without_waiting(scenario())
+    assert 25 <= len(asked.times) < 200
+    assert asked.times[-1] - asked.times[0] <= RETRY_UNTIL.seconds
 
 
 @pytest.mark.parametrize("refusal", [SignalRejected("x"), SignalUntrusted("x")])
-def test_a_refusal_is_an_answer(refusal: SignalError) -> None:
-    async def scenario() -> None:
-        asked = Asked(refusal)
-        with pytest.raises(type(refusal)):
-            await RETRY_UNTIL.call(asked)
-        assert len(asked.times) == 1
-
-    run_without_waiting(scenario())
+@without_waiting
+async def test_a_refusal_is_an_answer(refusal: SignalError) -> None:
+    asked = Asked(refusal)
+    with pytest.raises(type(refusal)):
+        await RETRY_UNTIL.call(asked)
+    assert len(asked.times) == 1
