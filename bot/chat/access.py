@@ -6,7 +6,6 @@
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field
-from enum import Enum
 from itertools import count
 from typing import Final
 
@@ -73,11 +72,6 @@ class Access:
         self._counts = TTLCache(MAX_COUNTED, WINDOW_SECONDS, timer=self.clock)
 
     @property
-    def tokens_per_day(self) -> int:
-        """Daily token limit of each person except admins; 0 means no limit."""
-        return self.settings.tokens_per_day
-
-    @property
     def pairing(self) -> bool:
         """Whether codes let people in."""
         return self.settings.policy == "pairing" and not self.settings.note_to_self
@@ -137,7 +131,7 @@ class TokenBudget:
 
     def of(self, person: Person) -> int:
         """Return the tokens that a person may use in a day; 0 means no limit."""
-        return 0 if self.access.is_admin(person) else self.access.tokens_per_day
+        return 0 if self.access.is_admin(person) else self.access.settings.tokens_per_day
 
     async def refusal(self, person: Person) -> str | None:
         """Return the text for a person whose budget is used up, or None.
@@ -182,15 +176,6 @@ class TokenBudget:
         return int(self.clock() * 1_000)
 
 
-class LoopVerdict(Enum):
-    """Verdict on a message."""
-
-    TALK = "talk"
-    FIRST_SILENCE = "first_silence"
-    """Say `notice` and nothing else."""
-    SILENCE = "silence"
-
-
 @dataclass(slots=True)
 class _Partner:
     """Person in a chat; times are on the guard's clock."""
@@ -218,26 +203,32 @@ class LoopGuard:
 
     def answered(self, chat: ChatId, author: str) -> None:
         """Note that an answer to a person (by ACI) went out in a chat."""
-        self._partner(chat, author).answered_at = self.clock()
+        partner = self._partners.setdefault((chat, author), _Partner())
+        partner.answered_at = self.clock()
 
-    def verdict(self, chat: ChatId, author: str) -> LoopVerdict:
-        """Judge a message that has just come in."""
+    def refusal(self, chat: ChatId, author: str) -> str | None:
+        """Return the notice to send if a message begins a silence, "" within one, or None."""
         partner = self._partners.get((chat, author))
         if partner is None:
-            return LoopVerdict.TALK
+            return None
         now = self.clock()
         if now < partner.silent_until:
-            return LoopVerdict.SILENCE
+            return ""
         if partner.answered_at is not None:
             has_paused = now - partner.answered_at >= PAUSE_SECONDS
             partner.turns = 0 if has_paused else partner.turns + 1
             partner.answered_at = None
         if partner.turns < MAX_TURNS:
-            return LoopVerdict.TALK
+            return None
         partner.turns = 0
         partner.silence_seconds = min(2 * partner.silence_seconds, MAX_SILENCE_SECONDS)
         partner.silent_until = now + partner.silence_seconds
-        return LoopVerdict.FIRST_SILENCE
+        minutes = round(partner.silence_seconds / 60)
+        notice = (
+            "This looks like two bots talking to each other."
+            f" I will not answer you here for {minutes} minutes."
+        )
+        return notice if partner.released else f"{notice} {HOW_TO_GO_ON}"
 
     def release(self, chat: ChatId, author: str) -> None:
         """End the first silence of someone who sent a command, as the notice says.
@@ -248,16 +239,3 @@ class LoopGuard:
         if partner is not None and not partner.released and self.clock() < partner.silent_until:
             partner.released = True
             partner.silent_until = 0.0
-
-    def notice(self, chat: ChatId, author: str) -> str:
-        """Return the sentence to send once when a silence begins."""
-        partner = self._partner(chat, author)
-        minutes = round(partner.silence_seconds / 60)
-        message = (
-            "This looks like two bots talking to each other."
-            f" I will not answer you here for {minutes} minutes."
-        )
-        return message if partner.released else f"{message} {HOW_TO_GO_ON}"
-
-    def _partner(self, chat: ChatId, author: str) -> _Partner:
-        return self._partners.setdefault((chat, author), _Partner())

@@ -17,7 +17,7 @@ import structlog
 from cachetools import LRUCache, TTLCache
 from pydantic import TypeAdapter
 
-from bot.chat.access import Access, LoopGuard, LoopVerdict
+from bot.chat.access import Access, LoopGuard
 from bot.chat.groups import GroupPermissions, RetryUntil
 from bot.chat.outbox import Notices
 from bot.errors import SignalError, SignalRejected, SignalUnavailable
@@ -417,7 +417,7 @@ class Identities:
             key = await self._noted(person, identity)
             now = self.clock()
             if key.told_at is None or now - key.told_at >= TOLD_AGAIN_SECONDS:
-                told = OPERATOR_KNOWS if self.notices.has_admins else ""
+                told = OPERATOR_KNOWS if self.notices.access.admins else ""
                 await self.notices.send(_private(person), ONLY_VERIFIED + told)
                 key = replace(key, told_at=now)
             await self._keep(key)
@@ -547,22 +547,17 @@ class Door:
             is_exempt: the rate limit does not apply to it.
         """
         excess = self.access.spend(message.author)
-        match self._verdict(message, is_command=is_command):
-            case LoopVerdict.FIRST_SILENCE:
-                log.warning("intake.loop", **names_of(message))
-                return Refusal("loop", self.loops.notice(message.chat, message.author))
-            case LoopVerdict.SILENCE:
-                return Refusal("loop")
+        if not self.access.is_admin(author_of(message)):
+            if is_command:
+                self.loops.release(message.chat, message.author)
+            notice = self.loops.refusal(message.chat, message.author)
+            if notice is not None:
+                if notice:
+                    log.warning("intake.loop", **names_of(message))
+                return Refusal("loop", notice or None)
         if is_exempt or not excess:
             return None
         return Refusal("rate_limited", TOO_FAST if excess == 1 else None)
-
-    def _verdict(self, message: ReceivedMessage, *, is_command: bool) -> LoopVerdict:
-        if self.access.is_admin(author_of(message)):
-            return LoopVerdict.TALK
-        if is_command:
-            self.loops.release(message.chat, message.author)
-        return self.loops.verdict(message.chat, message.author)
 
     async def silence(self, message: ReceivedMessage) -> str | None:
         """Return the reason to leave a message without an answer, for its row, or None."""

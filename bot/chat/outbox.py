@@ -414,11 +414,6 @@ class Notices:
     access: Access
     waiting: asyncio.Queue[OutgoingMessage] = field(default_factory=asyncio.Queue, init=False)
 
-    @property
-    def has_admins(self) -> bool:
-        """Whether the bot has an admin."""
-        return bool(self.access.admins)
-
     async def send(self, chat: ChatId, text: str) -> None:
         """Say something in a chat; returns when it is stored. Raises StoreError."""
         self.queue(await self.outbox.store.outbox.add_note(chat, self.languages.say(chat, text)))

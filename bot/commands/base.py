@@ -8,14 +8,16 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
+from bot.errors import SignalError
 from bot.language.languages import Languages
 from bot.llm.models import Models
 from bot.signal.events import Person
 from bot.signal.messenger import Messenger
-from conversation_store.models import PairedPerson
+from conversation_store.models import Attachment, ChatId, PairedPerson, Question, Retry
 from conversation_store.store import ConversationStore
 from tools.registry import Registry
 from tools.sandbox.pool import SandboxPolicy
@@ -24,11 +26,6 @@ from tools.workspace.workspaces import Workspaces
 if TYPE_CHECKING:
     # Loading the verification takes long, and most bots have nothing to prove.
     from bot.attestation.proof import Proof
-from datetime import UTC
-from enum import Enum, auto
-
-from bot.errors import SignalError
-from conversation_store.models import Attachment, ChatId, Question, Retry
 
 PROOFS_PER_MINUTE: Final = 5
 MINUTE_SECONDS: Final = 60.0

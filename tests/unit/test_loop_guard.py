@@ -7,7 +7,6 @@ from bot.chat.access import (
     MAX_TURNS,
     PAUSE_SECONDS,
     LoopGuard,
-    LoopVerdict,
 )
 from conversation_store.models import ChatId
 
@@ -32,48 +31,48 @@ class Conversation:
         self.clock = Clock()
         self.guard = LoopGuard(clock=self.clock)
 
-    def write(self, *, after: float = 0.5, author: str = ADA, chat: ChatId = CHAT) -> LoopVerdict:
+    def write(self, *, after: float = 0.5, author: str = ADA, chat: ChatId = CHAT) -> str | None:
         self.clock.now += after
-        verdict = self.guard.verdict(chat, author)
-        if verdict is LoopVerdict.TALK:
+        refusal = self.guard.refusal(chat, author)
+        if refusal is None:
             self.guard.answered(chat, author)
-        return verdict
+        return refusal
 
-    def until_silence(self, *, after: float = 0.5) -> int:
-        """Write until the bot falls silent; return how many messages it answered."""
+    def until_silence(self, *, after: float = 0.5) -> tuple[int, str]:
+        """Write until the bot falls silent; return the number of answers, and its notice."""
         for answered in range(10 * MAX_TURNS):
-            if self.write(after=after) is LoopVerdict.FIRST_SILENCE:
-                return answered
+            if notice := self.write(after=after):
+                return answered, notice
         raise AssertionError("never silenced")
 
 
 def test_bot_falls_silent_after_too_many_turns_without_a_pause() -> None:
     for seconds in (0.1, 5.0, PAUSE_SECONDS - 1):
         talk = Conversation()
-        assert talk.until_silence(after=seconds) == MAX_TURNS
-        assert talk.guard.notice(CHAT, ADA) == (
+        answered, notice = talk.until_silence(after=seconds)
+        assert answered == MAX_TURNS
+        assert notice == (
             "This looks like two bots talking to each other. I will not answer you here for 10"
             " minutes. If you are a person, send !help, and I go on at once."
         )
-        assert {talk.write() for _ in range(50)} == {LoopVerdict.SILENCE}
+        assert {talk.write() for _ in range(50)} == {""}
 
 
 def test_pause_starts_the_count_again() -> None:
     talk = Conversation()
     for number in range(5 * MAX_TURNS):
         after = PAUSE_SECONDS if number % (MAX_TURNS - 1) == 0 else 1.0
-        assert talk.write(after=after) is LoopVerdict.TALK
+        assert talk.write(after=after) is None
 
 
 def test_each_silence_lasts_twice_as_long_up_to_a_day() -> None:
     talk = Conversation()
     minutes = []
     for _ in range(10):
-        talk.until_silence()
-        words = talk.guard.notice(CHAT, ADA)
+        _, words = talk.until_silence()
         minutes.append(int("".join(filter(str.isdigit, words))))
-        assert talk.write(after=60.0 * minutes[-1] - 1) is LoopVerdict.SILENCE
-        assert talk.write(after=2.0) is LoopVerdict.TALK
+        assert talk.write(after=60.0 * minutes[-1] - 1) == ""
+        assert talk.write(after=2.0) is None
     assert minutes == [10, 20, 40, 80, 160, 320, 640, 1280, DAY_MINUTES, DAY_MINUTES]
 
 
@@ -81,35 +80,33 @@ def test_command_ends_only_the_first_silence() -> None:
     talk = Conversation()
     talk.guard.release(CHAT, ADA)
     talk.until_silence()
-    assert talk.write(after=5.0) is LoopVerdict.SILENCE
+    assert talk.write(after=5.0) == ""
     talk.guard.release(CHAT, ADA)
-    assert talk.write(after=5.0) is LoopVerdict.TALK
-    talk.until_silence()
-    assert "!help" not in talk.guard.notice(CHAT, ADA)
+    assert talk.write(after=5.0) is None
+    assert "!help" not in talk.until_silence()[1]
     talk.guard.release(CHAT, ADA)
-    assert talk.write(after=5.0) is LoopVerdict.SILENCE
+    assert talk.write(after=5.0) == ""
 
 
 def test_messages_before_an_answer_do_not_count() -> None:
     talk = Conversation()
     talk.write()
     for _ in range(10 * MAX_TURNS):
-        assert talk.guard.verdict(CHAT, ADA) is LoopVerdict.TALK
+        assert talk.guard.refusal(CHAT, ADA) is None
 
 
 def test_guard_counts_each_member_of_a_group_alone() -> None:
     talk = Conversation()
     for number in range(5 * MAX_TURNS):
-        verdict = talk.write(author=f"person-{number % 10}", chat=GROUP)
-        assert verdict is LoopVerdict.TALK
+        assert talk.write(author=f"person-{number % 10}", chat=GROUP) is None
 
 
 def test_silence_holds_for_one_person_in_one_chat() -> None:
     talk = Conversation()
     talk.until_silence()
-    assert talk.write() is LoopVerdict.SILENCE
-    assert talk.write(author="ben") is LoopVerdict.TALK
-    assert talk.write(chat=GROUP) is LoopVerdict.TALK
+    assert talk.write() == ""
+    assert talk.write(author="ben") is None
+    assert talk.write(chat=GROUP) is None
 
 
 def test_guard_forgets_the_longest_silent_person_when_full() -> None:
@@ -117,7 +114,7 @@ def test_guard_forgets_the_longest_silent_person_when_full() -> None:
     talk.until_silence()
     for number in range(MAX_PARTNERS - 1):
         talk.write(after=0.0, author=str(number))
-    assert talk.write() is LoopVerdict.SILENCE
+    assert talk.write() == ""
     for number in range(MAX_PARTNERS):
         talk.write(after=0.0, author=f"another {number}")
-    assert talk.write() is LoopVerdict.TALK
+    assert talk.write() is None
