@@ -249,7 +249,7 @@ async def leave_private_and_group(bot: Bot) -> None:
         await answered(store, "to all", number=2, chat=GROUP)
 
 
-async def test_a_receipt_for_an_unknown_timestamp_proves_that_an_answer_was_sent(bot: Bot) -> None:
+async def test_receipt_for_an_unknown_timestamp_proves_an_answer(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         life.confirm(START_MS + 5)
@@ -258,14 +258,14 @@ async def test_a_receipt_for_an_unknown_timestamp_proves_that_an_answer_was_sent
     assert bot.timestamps() == [START_MS + 5]
 
 
-async def test_without_a_receipt_an_answer_is_sent_again(bot: Bot) -> None:
+async def test_answer_without_a_receipt_is_sent_again(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         await life.settled()
     assert [text for _, text in bot.signal.sent] == ["hello"]
 
 
-async def test_a_receipt_that_the_last_process_took_before_it_was_killed_counts(bot: Bot) -> None:
+async def test_receipt_taken_before_a_kill_counts(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         life.confirm(START_MS + 5)
@@ -275,9 +275,7 @@ async def test_a_receipt_that_the_last_process_took_before_it_was_killed_counts(
 
 
 @pytest.mark.parametrize("at", [START_MS - 1, START_MS + 120_000])
-async def test_a_message_from_before_the_answer_or_after_the_start_proves_nothing(
-    bot: Bot, at: int
-) -> None:
+async def test_receipt_outside_the_time_of_the_send_proves_nothing(bot: Bot, at: int) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         life.confirm(at)
@@ -285,7 +283,7 @@ async def test_a_message_from_before_the_answer_or_after_the_start_proves_nothin
     assert len(bot.signal.sent) == 1
 
 
-async def test_a_receipt_of_somebody_else_proves_nothing(bot: Bot) -> None:
+async def test_receipt_of_another_person_proves_nothing(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         life.confirm(START_MS + 5, person=BOB)
@@ -293,7 +291,7 @@ async def test_a_receipt_of_somebody_else_proves_nothing(bot: Bot) -> None:
     assert len(bot.signal.sent) == 1
 
 
-async def test_a_late_receipt_for_a_message_that_is_marked_proves_nothing(bot: Bot) -> None:
+async def test_late_receipt_for_a_marked_message_proves_nothing(bot: Bot) -> None:
     async with bot.store() as store:
         (marked,) = await answered(store, "before", number=1)
         await answered(store, "hello", number=2)
@@ -304,7 +302,7 @@ async def test_a_late_receipt_for_a_message_that_is_marked_proves_nothing(bot: B
     assert [text for _, text in bot.signal.sent] == ["hello"]
 
 
-async def test_what_the_owner_sent_from_another_device_proves_nothing(bot: Bot) -> None:
+async def test_message_from_another_device_of_the_account_proves_nothing(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         bot.signal.receipts.take(SentElsewhere(START_MS + 5))
@@ -314,7 +312,7 @@ async def test_what_the_owner_sent_from_another_device_proves_nothing(bot: Bot) 
     assert len(bot.signal.sent) == 1
 
 
-async def test_of_a_long_answer_one_receipt_proves_the_first_part_alone(bot: Bot) -> None:
+async def test_one_receipt_proves_only_the_first_part_of_a_long_answer(bot: Bot) -> None:
     await leave(bot, "one", "two", "three")
     async with bot.life() as life:
         life.confirm(START_MS + 5)
@@ -322,7 +320,7 @@ async def test_of_a_long_answer_one_receipt_proves_the_first_part_alone(bot: Bot
     assert [text for _, text in bot.signal.sent] == ["two", "three"]
 
 
-async def test_a_receipt_for_a_part_that_is_marked_does_not_prove_the_next(bot: Bot) -> None:
+async def test_receipt_for_a_marked_part_does_not_prove_the_next(bot: Bot) -> None:
     async with bot.store() as store:
         first, _ = await answered(store, "one", "two")
         await store.outbox.mark_sent(first, START_MS + 9)
@@ -332,7 +330,7 @@ async def test_a_receipt_for_a_part_that_is_marked_does_not_prove_the_next(bot: 
     assert [text for _, text in bot.signal.sent] == ["two"]
 
 
-async def test_a_file_is_proven_like_words(bot: Bot) -> None:
+async def test_receipt_proves_a_file_like_text(bot: Bot) -> None:
     async with bot.store() as store:
         await answered(store, "look", files=[Attachment("a.txt", "text/plain", b"a")])
     async with bot.life() as life:
@@ -341,7 +339,7 @@ async def test_a_file_is_proven_like_words(bot: Bot) -> None:
     assert bot.signal.sent == []
 
 
-async def test_one_receipt_for_two_answers_that_may_have_been_sent_proves_neither(
+async def test_one_receipt_for_two_answers_in_doubt_proves_neither(
     bot: Bot,
 ) -> None:
     async with bot.store() as store:
@@ -353,7 +351,7 @@ async def test_one_receipt_for_two_answers_that_may_have_been_sent_proves_neithe
     assert [text for _, text in bot.signal.sent] == ["one", "two"]
 
 
-async def test_in_a_group_a_receipt_of_any_member_is_proof(bot: Bot) -> None:
+async def test_receipt_of_any_member_proves_a_group_answer(bot: Bot) -> None:
     await leave(bot, "hello", chat=GROUP)
     async with bot.life() as life:
         life.confirm(START_MS + 5, person=BOB)
@@ -362,7 +360,7 @@ async def test_in_a_group_a_receipt_of_any_member_is_proof(bot: Bot) -> None:
 
 
 @pytest.mark.parametrize("members", [frozenset({ADA}), None])
-async def test_a_receipt_of_somebody_who_may_not_be_in_the_group_is_none(
+async def test_receipt_of_a_possible_non_member_proves_nothing(
     bot: Bot, members: frozenset[str] | None
 ) -> None:
     bot.signal.members = members
@@ -373,7 +371,7 @@ async def test_a_receipt_of_somebody_who_may_not_be_in_the_group_is_none(
     assert len(bot.signal.sent) == 1
 
 
-async def test_a_receipt_may_be_for_what_was_on_its_way_to_a_group_of_the_person(bot: Bot) -> None:
+async def test_receipt_may_be_for_a_message_to_a_shared_group(bot: Bot) -> None:
     await leave_private_and_group(bot)
     async with bot.life() as life:
         life.confirm(START_MS + 5)
@@ -381,7 +379,7 @@ async def test_a_receipt_may_be_for_what_was_on_its_way_to_a_group_of_the_person
     assert len(bot.signal.sent) == 2
 
 
-async def test_what_two_members_confirm_is_no_private_message(bot: Bot) -> None:
+async def test_message_confirmed_by_two_members_is_not_private(bot: Bot) -> None:
     await leave_private_and_group(bot)
     async with bot.life() as life:
         life.confirm(START_MS + 5)
@@ -390,7 +388,7 @@ async def test_what_two_members_confirm_is_no_private_message(bot: Bot) -> None:
     assert [text for _, text in bot.signal.sent] == ["private"]
 
 
-async def test_a_phone_may_have_confirmed_a_reaction(bot: Bot) -> None:
+async def test_receipt_may_be_for_a_reaction(bot: Bot) -> None:
     async with bot.store() as store:
         message = ReceivedMessage("+49", ADA, 1, PRIVATE, "q", START_MS - 100)
         (accepted,) = await store.messages.accept([message])
@@ -402,7 +400,7 @@ async def test_a_phone_may_have_confirmed_a_reaction(bot: Bot) -> None:
     assert len(bot.signal.sent) == 1
 
 
-async def test_when_a_phone_confirms_both_copies_the_unknown_one_is_deleted(bot: Bot) -> None:
+async def test_unknown_copy_is_deleted_if_a_phone_confirms_both(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         await life.settled()
@@ -414,7 +412,7 @@ async def test_when_a_phone_confirms_both_copies_the_unknown_one_is_deleted(bot:
     assert bot.timestamps() == [kept]
 
 
-async def test_a_copy_is_deleted_by_a_later_process_as_well_and_only_once(bot: Bot) -> None:
+async def test_later_process_deletes_a_copy_once(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         await life.settled()
@@ -430,7 +428,7 @@ async def test_a_copy_is_deleted_by_a_later_process_as_well_and_only_once(bot: B
     assert bot.signal.deleted == [(PRIVATE, START_MS + 5)]
 
 
-async def test_what_only_one_of_a_group_that_has_the_later_copy_confirms_is_private(
+async def test_message_confirmed_by_one_member_of_the_copys_group_is_private(
     bot: Bot,
 ) -> None:
     await leave_private_and_group(bot)
@@ -445,7 +443,7 @@ async def test_what_only_one_of_a_group_that_has_the_later_copy_confirms_is_priv
     assert bot.signal.deleted == [(PRIVATE, START_MS + 5)]
 
 
-async def test_a_copy_that_alone_is_confirmed_stays(bot: Bot) -> None:
+async def test_copy_stays_if_only_the_copy_is_confirmed(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         await life.settled()
@@ -457,7 +455,7 @@ async def test_a_copy_that_alone_is_confirmed_stays(bot: Bot) -> None:
     assert bot.signal.deleted == []
 
 
-async def test_after_two_kills_all_copies_but_one_are_deleted(bot: Bot) -> None:
+async def test_all_copies_but_one_are_deleted_after_two_kills(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         await life.settled()
@@ -477,7 +475,7 @@ async def test_after_two_kills_all_copies_but_one_are_deleted(bot: Bot) -> None:
     assert bot.timestamps() == [kept]
 
 
-async def test_an_edit_that_was_sent_twice_is_not_deleted_and_goes_by_the_first(bot: Bot) -> None:
+async def test_edit_sent_twice_is_kept_under_its_first_timestamp(bot: Bot) -> None:
     async with bot.store() as store:
         (first,) = await answered(store, "wrong")
         await store.outbox.mark_sent(first, START_MS - 50_000)
@@ -493,7 +491,7 @@ async def test_an_edit_that_was_sent_twice_is_not_deleted_and_goes_by_the_first(
     assert bot.timestamps()[-1] == START_MS + 5
 
 
-async def test_a_day_later_a_copy_stays(bot: Bot) -> None:
+async def test_copy_stays_after_a_day(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         await life.settled()
@@ -502,7 +500,7 @@ async def test_a_day_later_a_copy_stays(bot: Bot) -> None:
     assert bot.query("SELECT * FROM doubts") == []
 
 
-async def test_a_person_who_claims_too_much_takes_no_more_room(bot: Bot) -> None:
+async def test_receipts_of_one_person_are_bounded(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         life.confirm(*range(START_MS + 6, START_MS + 5_000), person=BOB)
@@ -532,14 +530,14 @@ async def sending_for_ever(bot: Bot) -> AsyncIterator[DeliveryReceipts]:
         sending.cancel()
 
 
-async def test_an_early_receipt_is_kept_for_the_next_process(bot: Bot) -> None:
+async def test_early_receipt_is_kept_for_the_next_process(bot: Bot) -> None:
     async with sending_for_ever(bot) as receipts:
         now_ms = int(time() * 1_000)
         receipts.take(Receipt(ADA, (now_ms,)))
     assert bot.confirmations() == [(now_ms, ADA)]
 
 
-async def test_that_a_message_was_taken_away_is_said_again_at_once(
+async def test_unproven_deletion_is_sent_again_at_once(
     bot: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "PROOF_SECONDS", 10 * WAIT_SECONDS)
@@ -554,7 +552,7 @@ async def test_that_a_message_was_taken_away_is_said_again_at_once(
     assert bot.signal.deleted == [(PRIVATE, START_MS - 49_000)]
 
 
-async def test_a_receipt_may_be_for_a_sign_of_progress_of_a_turn_that_was_killed(bot: Bot) -> None:
+async def test_receipt_may_be_for_progress_of_a_killed_turn(bot: Bot) -> None:
     await leave(bot, "to Ada")
     async with bot.store() as store:
         await begun(store)
@@ -564,7 +562,7 @@ async def test_a_receipt_may_be_for_a_sign_of_progress_of_a_turn_that_was_killed
     assert len(bot.signal.sent) == 1
 
 
-async def test_a_receipt_may_be_for_an_earlier_sign_of_progress(bot: Bot) -> None:
+async def test_receipt_may_be_for_earlier_progress(bot: Bot) -> None:
     await leave(bot, "to Ada")
     async with bot.store() as store:
         turn = await begun(store)
@@ -577,7 +575,7 @@ async def test_a_receipt_may_be_for_an_earlier_sign_of_progress(bot: Bot) -> Non
     assert len(bot.signal.sent) == 1
 
 
-async def test_a_receipt_may_be_for_a_sign_of_progress_of_a_forgotten_turn(bot: Bot) -> None:
+async def test_receipt_may_be_for_progress_of_a_forgotten_turn(bot: Bot) -> None:
     await leave(bot, "to Ada")
     async with bot.store() as store:
         turn = await begun(store)
@@ -616,7 +614,7 @@ async def test_receipt_of_progress_hides_no_receipt_of_the_answer_after_a_kill(b
     assert bot.timestamps() == [START_MS + 9]
 
 
-async def test_receipts_may_be_for_the_messages_of_long_questions(bot: Bot) -> None:
+async def test_receipt_may_be_for_a_message_of_a_long_question(bot: Bot) -> None:
     await leave(bot, "to Ada")
     async with bot.store() as store:
         await begun(store)
@@ -631,7 +629,7 @@ async def test_receipts_may_be_for_the_messages_of_long_questions(bot: Bot) -> N
     assert len(bot.signal.sent) == 1
 
 
-async def test_a_receipt_may_be_for_the_copy_of_a_message_that_was_forgotten(bot: Bot) -> None:
+async def test_receipt_may_be_for_a_copy_of_a_forgotten_message(bot: Bot) -> None:
     await leave(bot, "to all", chat=GROUP)
     async with bot.store() as store:
         await answered(store, "to Ada, never sent", number=2)
@@ -669,7 +667,7 @@ def losing() -> Losing:
     return phones
 
 
-async def test_a_receipt_may_be_for_an_earlier_try_of_a_message_that_is_marked(bot: Bot) -> None:
+async def test_receipt_may_be_for_an_earlier_send_of_a_marked_message(bot: Bot) -> None:
     bot.now_ms = int(time() * 1_000)
     async with bot.store() as store:
         await answered(store, "to Ada, never sent")
@@ -682,7 +680,7 @@ async def test_a_receipt_may_be_for_an_earlier_try_of_a_message_that_is_marked(b
     assert [text for _, text in bot.signal.sent] == ["to Ada, never sent"]
 
 
-async def test_any_of_several_tries_proves_an_answer(bot: Bot) -> None:
+async def test_any_of_several_sends_proves_an_answer(bot: Bot) -> None:
     bot.now_ms = int(time() * 1_000)
     async with bot.store() as store:
         (part,) = await answered(store, "hello")
@@ -696,7 +694,7 @@ async def test_any_of_several_tries_proves_an_answer(bot: Bot) -> None:
     assert bot.signal.sent == []
 
 
-async def test_a_receipt_may_be_for_a_message_that_was_forgotten_on_its_way(bot: Bot) -> None:
+async def test_receipt_may_be_for_a_message_forgotten_during_its_send(bot: Bot) -> None:
     await leave(bot, "to Ada, never sent")
     async with bot.store() as store:
         (to_all,) = await answered(store, "to all", number=2, chat=GROUP)
@@ -708,7 +706,7 @@ async def test_a_receipt_may_be_for_a_message_that_was_forgotten_on_its_way(bot:
     assert [text for _, text in bot.signal.sent] == ["to Ada, never sent"]
 
 
-async def test_a_receipt_may_be_for_the_deletion_of_a_copy(bot: Bot) -> None:
+async def test_receipt_may_be_for_the_deletion_of_a_copy(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         await life.settled()
@@ -724,7 +722,7 @@ async def test_a_receipt_may_be_for_the_deletion_of_a_copy(bot: Bot) -> None:
     assert [text for _, text in bot.signal.sent] == ["hello", "again"]
 
 
-async def test_until_there_is_a_connection_nothing_is_concluded(bot: Bot) -> None:
+async def test_bot_concludes_nothing_without_a_connection(bot: Bot) -> None:
     bot.signal.connected = False
     bot.signal.connected_since = None
     await leave(bot, "hello")
@@ -739,7 +737,7 @@ async def test_until_there_is_a_connection_nothing_is_concluded(bot: Bot) -> Non
     assert bot.signal.sent == []
 
 
-async def test_what_the_owner_sent_is_known_however_much_it_was(bot: Bot) -> None:
+async def test_all_messages_from_other_devices_are_known(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         for timestamp in range(START_MS + 5, START_MS + 5 + 2 * MAX_CONFIRMED_BY_ONE):
@@ -749,7 +747,7 @@ async def test_what_the_owner_sent_is_known_however_much_it_was(bot: Bot) -> Non
     assert len(bot.signal.sent) == 1
 
 
-async def test_an_answer_that_is_deleted_meanwhile_is_not_sent_again(bot: Bot) -> None:
+async def test_answer_deleted_in_the_meantime_is_not_sent_again(bot: Bot) -> None:
     async with bot.store() as store:
         (part,) = await answered(store, "hello")
     async with bot.life() as life:
@@ -758,13 +756,13 @@ async def test_an_answer_that_is_deleted_meanwhile_is_not_sent_again(bot: Bot) -
     assert bot.signal.sent == []
 
 
-async def test_receipts_for_what_cannot_have_been_sent_yet_are_not_kept(bot: Bot) -> None:
+async def test_receipts_from_the_future_are_not_kept(bot: Bot) -> None:
     async with sending_for_ever(bot) as receipts:
         receipts.take(Receipt(ADA, (int(time() * 1_000) + 60_000,)))
     assert bot.confirmations() == []
 
 
-async def test_early_receipts_of_a_person_have_a_bound(bot: Bot) -> None:
+async def test_early_receipts_of_one_person_are_bounded(bot: Bot) -> None:
     async with sending_for_ever(bot) as receipts:
         now_ms = int(time() * 1_000)
         for _ in range(3):
@@ -773,7 +771,7 @@ async def test_early_receipts_of_a_person_have_a_bound(bot: Bot) -> None:
     assert len(bot.confirmations()) == MAX_CONFIRMED_BY_ONE
 
 
-async def test_what_the_owner_sent_while_nothing_was_on_its_way_proves_nothing_later(
+async def test_earlier_message_from_another_device_proves_nothing_later(
     bot: Bot,
 ) -> None:
     async with bot.store() as store:

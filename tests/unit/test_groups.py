@@ -122,7 +122,7 @@ def changed_by(author: Person) -> GroupChanged:
         (None, True),
     ],
 )
-async def test_in_an_announcement_group_only_admins_write(
+async def test_only_admins_write_in_an_announcement_group(
     tmp_path: Path, group: Group | None, may: bool
 ) -> None:
     async with group_permissions(tmp_path, Directory(group)) as here:
@@ -130,7 +130,7 @@ async def test_in_an_announcement_group_only_admins_write(
 
 
 @pytest.mark.parametrize("trouble", [SignalRejected("x"), SignalUnavailable("x")])
-async def test_where_the_signal_side_does_not_tell_a_message_is_tried(
+async def test_bot_tries_to_write_if_rights_are_unknown(
     tmp_path: Path, trouble: SignalError
 ) -> None:
     directory = Directory(ANNOUNCEMENTS, [trouble])
@@ -139,7 +139,7 @@ async def test_where_the_signal_side_does_not_tell_a_message_is_tried(
         assert not await here.may_write(TEAM)
 
 
-async def test_who_administers_a_group_is_known_by_aci_or_number(tmp_path: Path) -> None:
+async def test_group_admin_is_known_by_aci_or_number(tmp_path: Path) -> None:
     directory = Directory(replace(ROOM, admins=frozenset({"eve", "+15550100009"})))
     async with group_permissions(tmp_path, directory) as here:
         assert await here.is_group_admin(TEAM, EVE)
@@ -147,14 +147,14 @@ async def test_who_administers_a_group_is_known_by_aci_or_number(tmp_path: Path)
         assert not await here.is_group_admin(TEAM, Person("ada"))
 
 
-async def test_where_the_signal_side_does_not_tell_nobody_administers_a_group(
+async def test_nobody_is_group_admin_if_admins_are_unknown(
     tmp_path: Path,
 ) -> None:
     async with group_permissions(tmp_path, Directory(troubles=[SignalRejected("x")])) as here:
         assert not await here.is_group_admin(TEAM, EVE)
 
 
-async def test_a_group_is_asked_for_once_until_it_changes_or_its_time_is_over(
+async def test_group_is_asked_again_after_a_change_or_some_time(
     tmp_path: Path,
 ) -> None:
     directory, clock = Directory(), Clock()
@@ -172,7 +172,7 @@ async def test_a_group_is_asked_for_once_until_it_changes_or_its_time_is_over(
         assert directory.asked == 3
 
 
-async def test_what_was_asked_for_while_a_group_changed_is_not_remembered(tmp_path: Path) -> None:
+async def test_answer_during_a_group_change_is_not_remembered(tmp_path: Path) -> None:
     directory = Directory()
     async with group_permissions(tmp_path, directory) as here:
 
@@ -185,7 +185,7 @@ async def test_what_was_asked_for_while_a_group_changed_is_not_remembered(tmp_pa
         assert not await here.may_write(TEAM)
 
 
-async def test_what_is_known_of_groups_is_bounded(tmp_path: Path) -> None:
+async def test_remembered_groups_are_bounded(tmp_path: Path) -> None:
     directory = Directory()
     async with group_permissions(tmp_path, directory) as here:
         for number in range(MAX_GROUPS + 1):
@@ -196,7 +196,7 @@ async def test_what_is_known_of_groups_is_bounded(tmp_path: Path) -> None:
         assert directory.asked == MAX_GROUPS + 2
 
 
-async def test_an_admin_is_known_by_number_as_well(tmp_path: Path) -> None:
+async def test_inviting_admin_is_known_by_number(tmp_path: Path) -> None:
     directory = Directory(INVITED)
     async with open_store(tmp_path / "store.db") as store:
         here = rooms_of(directory, store, admins=frozenset({"+15550100009"}))
@@ -204,14 +204,14 @@ async def test_an_admin_is_known_by_number_as_well(tmp_path: Path) -> None:
     assert directory.joined == [TEAM]
 
 
-async def test_an_invitation_survives_a_signal_side_that_is_slow_to_answer(tmp_path: Path) -> None:
+async def test_invitation_survives_a_slow_signal_side(tmp_path: Path) -> None:
     directory = Directory(INVITED, [SignalUnavailable("x"), SignalTimeout("x")])
     async with group_permissions(tmp_path, directory) as here:
         await here.changed(changed_by(ADMIN))
     assert directory.joined == [TEAM]
 
 
-async def test_what_signal_refuses_harms_nothing(tmp_path: Path) -> None:
+async def test_refusal_by_signal_does_no_harm(tmp_path: Path) -> None:
     directory = Directory(INVITED)
     async with group_permissions(tmp_path, directory) as here:
         directory.troubles = [SignalRejected("x")]
@@ -221,14 +221,14 @@ async def test_what_signal_refuses_harms_nothing(tmp_path: Path) -> None:
     assert directory.joined == [TEAM]
 
 
-async def test_without_an_admin_to_ask_the_bot_stays(tmp_path: Path) -> None:
+async def test_bot_without_admins_stays_in_groups(tmp_path: Path) -> None:
     directory = Directory()
     async with open_store(tmp_path / "store.db") as store:
         await rooms_of(directory, store, admins=frozenset()).changed(changed_by(EVE))
     assert directory.left == []
 
 
-async def test_the_bot_stays_where_it_has_spoken_before_it_remembered_its_homes(
+async def test_bot_stays_in_a_group_with_history(
     tmp_path: Path,
 ) -> None:
     directory = Directory()
@@ -245,7 +245,7 @@ async def test_the_bot_stays_where_it_has_spoken_before_it_remembered_its_homes(
     assert directory.left == []
 
 
-async def test_the_bot_stays_where_an_admin_has_invited_it_and_left(tmp_path: Path) -> None:
+async def test_bot_stays_after_the_inviting_admin_left(tmp_path: Path) -> None:
     directory = Directory(INVITED)
     async with group_permissions(tmp_path, directory) as here:
         await here.changed(changed_by(ADMIN))
@@ -255,7 +255,7 @@ async def test_the_bot_stays_where_an_admin_has_invited_it_and_left(tmp_path: Pa
     assert directory.left == []
 
 
-async def test_a_group_that_the_bot_is_not_in_is_left_alone(tmp_path: Path) -> None:
+async def test_bot_ignores_groups_without_it(tmp_path: Path) -> None:
     directory = Directory(replace(ROOM, is_member=False))
     async with group_permissions(tmp_path, directory) as here:
         await here.changed(changed_by(ADMIN))

@@ -90,7 +90,7 @@ async def stored(
         yield store, await store.turns.answer(accepted, texts, outcome="command")
 
 
-async def test_parts_leave_in_their_order_and_are_marked(tmp_path: Path) -> None:
+async def test_parts_are_sent_in_order_and_marked(tmp_path: Path) -> None:
     messenger = ScriptedMessenger()
     async with stored(tmp_path, "one", "two") as (store, parts):
         assert await Outbox(messenger, store).deliver(parts)
@@ -98,7 +98,7 @@ async def test_parts_leave_in_their_order_and_are_marked(tmp_path: Path) -> None
         assert (await store.messages.unfinished()).outgoing == ()
 
 
-async def test_a_failed_send_is_tried_again(tmp_path: Path) -> None:
+async def test_failed_send_is_repeated(tmp_path: Path) -> None:
     messenger = ScriptedMessenger(SignalUnavailable("x"), SignalTimeout("x"))
     async with stored(tmp_path, "one", "two") as (store, parts):
         await Outbox(messenger, store).deliver(parts)
@@ -106,7 +106,7 @@ async def test_a_failed_send_is_tried_again(tmp_path: Path) -> None:
         assert (await store.messages.unfinished()).outgoing == ()
 
 
-async def test_however_often_signal_cli_passes_a_send_over_it_is_not_given_up(
+async def test_send_that_signal_cli_passes_over_is_never_given_up(
     tmp_path: Path,
 ) -> None:
     messenger = ScriptedMessenger(*(SignalPassedOver("x") for _ in range(5)))
@@ -115,7 +115,9 @@ async def test_however_often_signal_cli_passes_a_send_over_it_is_not_given_up(
         assert messenger.attempts == ["one"] * 6
 
 
-async def test_after_the_bound_it_is_given_up_and_the_next_part_is_sent(tmp_path: Path) -> None:
+async def test_part_is_given_up_after_too_many_attempts_and_the_next_is_sent(
+    tmp_path: Path,
+) -> None:
     messenger = ScriptedMessenger(*(SignalUnavailable("x") for _ in range(3)))
     given_up = exposition.now().value("messages_given_up_total")
     async with stored(tmp_path, "one", "two") as (store, parts):
@@ -125,20 +127,20 @@ async def test_after_the_bound_it_is_given_up_and_the_next_part_is_sent(tmp_path
     assert exposition.now().value("messages_given_up_total") == given_up + 1
 
 
-async def test_of_nothing_to_send_nothing_is_said_to_be_sent(tmp_path: Path) -> None:
+async def test_delivering_no_parts_reports_nothing_sent(tmp_path: Path) -> None:
     async with stored(tmp_path) as (store, parts):
         assert parts == ()
         assert not await Outbox(ScriptedMessenger(), store).deliver(parts)
 
 
-async def test_what_signal_refuses_for_good_is_not_tried_again(tmp_path: Path) -> None:
+async def test_refused_part_is_not_sent_again(tmp_path: Path) -> None:
     messenger = ScriptedMessenger(SignalRejected("x"))
     async with stored(tmp_path, "one") as (store, parts):
         await Outbox(messenger, store).deliver(parts)
         assert messenger.attempts == ["one"]
 
 
-async def test_without_a_connection_it_waits_and_counts_nothing(tmp_path: Path) -> None:
+async def test_outbox_waits_for_a_connection_without_counting_attempts(tmp_path: Path) -> None:
     messenger = ScriptedMessenger()
     messenger.connected = False
     async with stored(tmp_path, "one") as (store, parts), asyncio.TaskGroup() as tasks:
@@ -152,7 +154,7 @@ async def test_without_a_connection_it_waits_and_counts_nothing(tmp_path: Path) 
         assert messenger.attempts == ["one"]
 
 
-async def test_attempts_go_on_counting_after_a_restart(tmp_path: Path) -> None:
+async def test_attempts_are_counted_across_restarts(tmp_path: Path) -> None:
     async with stored(tmp_path, "one") as (store, (part,)):
         await store.outbox.mark_failed(part, give_up=False)
         await store.outbox.mark_failed(part, give_up=False)
@@ -163,7 +165,7 @@ async def test_attempts_go_on_counting_after_a_restart(tmp_path: Path) -> None:
         assert (await store.messages.unfinished()).outgoing == ()
 
 
-async def test_rate_limit_of_a_chat_holds_no_other_chat_back(tmp_path: Path) -> None:
+async def test_rate_limit_of_a_chat_delays_no_other_chat(tmp_path: Path) -> None:
     messenger = ScriptedMessenger(SignalRateLimited(retry_after_seconds=3_600.0))
     async with stored(tmp_path, "one", "two") as (store, (one, two)):
         outbox_module.LIMITED = Backoff(3_600.0, 3_600.0)  # type: ignore[misc]
@@ -175,7 +177,7 @@ async def test_rate_limit_of_a_chat_holds_no_other_chat_back(tmp_path: Path) -> 
         first.cancel()
 
 
-async def test_a_file_goes_with_the_first_part_also_after_a_restart(tmp_path: Path) -> None:
+async def test_file_is_sent_with_the_first_part_even_after_a_restart(tmp_path: Path) -> None:
     file = Attachment("proof.json", "application/json", b"{}")
     async with open_store(tmp_path / "store.db") as store:
         (accepted,) = await store.messages.accept(
@@ -191,7 +193,7 @@ async def test_a_file_goes_with_the_first_part_also_after_a_restart(tmp_path: Pa
         assert messenger.attachments == [Attachment("proof.json", "application/json", b"{}")]
 
 
-async def test_an_edit_that_signal_refuses_is_sent_as_a_new_message(tmp_path: Path) -> None:
+async def test_refused_edit_is_sent_as_a_new_message(tmp_path: Path) -> None:
     async with stored(tmp_path, "new words") as (store, (part,)):
         messenger = ScriptedMessenger(SignalRejected("x"))
         await Outbox(messenger, store).deliver((replace(part, replaces=7),))
@@ -199,7 +201,7 @@ async def test_an_edit_that_signal_refuses_is_sent_as_a_new_message(tmp_path: Pa
         assert (await store.messages.unfinished()).outgoing == ()
 
 
-async def test_a_deletion_that_signal_refuses_is_given_up_and_nothing_is_sent(
+async def test_refused_deletion_is_given_up_and_sends_nothing(
     tmp_path: Path,
 ) -> None:
     async with stored(tmp_path, "old") as (store, (part,)):
@@ -209,7 +211,7 @@ async def test_a_deletion_that_signal_refuses_is_given_up_and_nothing_is_sent(
         assert (await store.messages.unfinished()).outgoing == ()
 
 
-async def test_one_untrusted_key_in_a_group_is_tried_again_and_holds_nobody_back(
+async def test_untrusted_key_in_a_group_is_retried_and_delays_nobody(
     tmp_path: Path,
 ) -> None:
     async with stored(tmp_path, "one", "two") as (store, parts):
@@ -220,7 +222,7 @@ async def test_one_untrusted_key_in_a_group_is_tried_again_and_holds_nobody_back
         assert outbox.untrusted.empty()
 
 
-async def test_a_part_without_words_deletes_the_message_that_it_replaces(tmp_path: Path) -> None:
+async def test_part_without_text_deletes_the_message_that_it_replaces(tmp_path: Path) -> None:
     async with stored(tmp_path, "old") as (store, (part,)):
         messenger = ScriptedMessenger()
         await Outbox(messenger, store).deliver((replace(part, text="", replaces=7),))
@@ -228,7 +230,7 @@ async def test_a_part_without_words_deletes_the_message_that_it_replaces(tmp_pat
         assert (await store.messages.unfinished()).outgoing == ()
 
 
-async def test_what_a_person_with_an_untrusted_key_is_to_get_waits_in_its_order(
+async def test_messages_to_an_untrusted_key_wait_in_order(
     tmp_path: Path,
 ) -> None:
     async with stored(tmp_path, "one", "two") as (store, parts):

@@ -103,7 +103,7 @@ def everything_in(path: Path) -> str:
         database.close()
 
 
-async def test_a_stranger_hears_nothing_more_within_the_hour_also_after_a_restart(
+async def test_stranger_gets_one_code_an_hour_even_after_a_restart(
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path / "s.db") as here:
@@ -120,7 +120,7 @@ async def test_a_stranger_hears_nothing_more_within_the_hour_also_after_a_restar
         assert await here.code_for(ADA) != first
 
 
-async def test_strangers_who_write_at_the_same_moment_get_a_code_each_and_one_only(
+async def test_strangers_who_write_at_once_get_one_code_each(
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path / "s.db") as here:
@@ -131,7 +131,7 @@ async def test_strangers_who_write_at_the_same_moment_get_a_code_each_and_one_on
         assert len(codes) == 2
 
 
-async def test_beyond_a_hundred_codes_there_is_silence_and_one_line_in_the_log(
+async def test_no_more_than_a_hundred_codes_are_valid_and_the_log_says_so_once(
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path / "s.db") as here:
@@ -146,7 +146,7 @@ async def test_beyond_a_hundred_codes_there_is_silence_and_one_line_in_the_log(
         assert await here.code_for(people[-1])
 
 
-async def test_all_that_is_known_of_a_stranger_goes_with_the_code(tmp_path: Path) -> None:
+async def test_everything_about_a_stranger_is_deleted_with_the_code(tmp_path: Path) -> None:
     async with world(tmp_path / "s.db") as here:
         await here.code_for(ADA)
         assert ADA.aci in everything_in(here.path)
@@ -158,7 +158,7 @@ async def test_all_that_is_known_of_a_stranger_goes_with_the_code(tmp_path: Path
             assert not any(one in kept for one in (ADA.aci.encode(), b"+15550100001", b"Ada"))
 
 
-async def test_nobody_is_greeted_while_codes_let_nobody_in(tmp_path: Path) -> None:
+async def test_nobody_is_greeted_under_another_policy(tmp_path: Path) -> None:
     async with world(tmp_path / "s.db") as here:
         code = await here.code_for(ADA)
     with open_pairing_book(here.path, None) as book:
@@ -171,7 +171,7 @@ async def test_nobody_is_greeted_while_codes_let_nobody_in(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("spell", [str.lower, lambda code: f" {code[:3]}-{code[3:]} ", str])
-async def test_case_and_hyphens_of_a_code_do_not_matter(
+async def test_code_may_differ_in_case_and_hyphens(
     tmp_path: Path, spell: Callable[[str], str]
 ) -> None:
     async with world(tmp_path / "s.db") as here:
@@ -180,7 +180,7 @@ async def test_case_and_hyphens_of_a_code_do_not_matter(
         assert person.person == ADA.aci
 
 
-async def test_a_code_lets_in_one_person_once(tmp_path: Path) -> None:
+async def test_code_lets_in_one_person_once(tmp_path: Path) -> None:
     async with world(tmp_path / "s.db") as here:
         code = await here.code_for(ADA)
         assert await here.pairing.approve(code) is not None
@@ -188,7 +188,7 @@ async def test_a_code_lets_in_one_person_once(tmp_path: Path) -> None:
         assert here.texts() == [WELCOME]
 
 
-async def test_an_expired_code_lets_nobody_in(tmp_path: Path) -> None:
+async def test_expired_code_lets_nobody_in(tmp_path: Path) -> None:
     async with world(tmp_path / "s.db") as here:
         code = await here.code_for(ADA)
         here.now_ms += CODE_MS
@@ -196,7 +196,7 @@ async def test_an_expired_code_lets_nobody_in(tmp_path: Path) -> None:
         assert not here.access.may_talk(ADA)
 
 
-async def test_a_code_that_was_not_sent_in_time_is_not_sent_after_a_restart(
+async def test_expired_unsent_code_is_not_sent_after_a_restart(
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path / "s.db") as here:
@@ -208,7 +208,7 @@ async def test_a_code_that_was_not_sent_in_time_is_not_sent_after_a_restart(
 
 
 @pytest.mark.parametrize("who", [ADA.aci, ADA.aci.upper(), "7f3c", "+15550100001"])
-async def test_a_revoked_person_is_a_stranger_again(tmp_path: Path, who: str) -> None:
+async def test_revoked_person_is_a_stranger_again(tmp_path: Path, who: str) -> None:
     async with world(tmp_path / "s.db") as here:
         for person in (ADA, BEN):
             await here.pairing.approve(await here.code_for(person))
@@ -221,7 +221,7 @@ async def test_a_revoked_person_is_a_stranger_again(tmp_path: Path, who: str) ->
         assert await here.code_for(ADA)
 
 
-async def test_nobody_is_put_out_when_several_people_or_none_are_meant(tmp_path: Path) -> None:
+async def test_ambiguous_or_unknown_names_revoke_nobody(tmp_path: Path) -> None:
     async with world(tmp_path / "s.db") as here:
         for person in (ADA, BEN):
             await here.pairing.approve(await here.code_for(person))
@@ -235,7 +235,7 @@ async def test_nobody_is_put_out_when_several_people_or_none_are_meant(tmp_path:
             assert len(book.people()) == 2
 
 
-async def test_the_operator_sees_who_waits_and_who_is_in(tmp_path: Path) -> None:
+async def test_list_shows_waiting_and_admitted_people(tmp_path: Path) -> None:
     rude = Person(aci=BEN.aci, name="\x1b[31mBen\u202e\n" + "n" * 500)
     async with world(tmp_path / "s.db") as here:
         with open_pairing_book(here.path, None) as book:
@@ -252,7 +252,7 @@ async def test_the_operator_sees_who_waits_and_who_is_in(tmp_path: Path) -> None
     assert person.startswith(f"  Ada +15550100001 {ADA.aci}, since 2")
 
 
-async def test_the_operator_hears_where_codes_and_settings_disagree(tmp_path: Path) -> None:
+async def test_pair_command_says_if_settings_make_codes_useless(tmp_path: Path) -> None:
     listed = AccessSettings(policy="allowlist", admins=frozenset({ADA.aci}))
     async with world(tmp_path / "s.db") as here:
         code = await here.code_for(ADA)
@@ -263,7 +263,7 @@ async def test_the_operator_hears_where_codes_and_settings_disagree(tmp_path: Pa
             assert "let this person talk all the same" in revoke(book, ADA.aci, listed)
 
 
-async def test_an_encrypted_store_is_shared_under_its_key_alone(tmp_path: Path) -> None:
+async def test_encrypted_store_opens_only_with_its_key(tmp_path: Path) -> None:
     async with world(tmp_path / "s.db", key="k") as here:
         code = await here.code_for(ADA)
         for wrong in ("other", None):
@@ -275,14 +275,14 @@ async def test_an_encrypted_store_is_shared_under_its_key_alone(tmp_path: Path) 
         assert here.access.may_talk(ADA)
 
 
-def test_without_a_store_the_operator_is_told_to_start_the_bot(tmp_path: Path) -> None:
+def test_missing_store_asks_to_start_the_bot(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match="start the bot once"):
         with open_pairing_book(tmp_path / "s.db", None):
             pass
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_store_of_another_version_is_left_alone(tmp_path: Path) -> None:
+async def test_store_of_another_version_is_left_alone(tmp_path: Path) -> None:
     def newer_schema(db: Session) -> None:
         db.run(f"PRAGMA application_id = {APPLICATION_ID}")
         db.run("PRAGMA user_version = 99")
