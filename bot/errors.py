@@ -4,10 +4,10 @@ BotError
 ├── SettingsError         wrong settings or arguments: exit 2, one line per problem
 ├── SignalError           the Signal side
 │   ├── SignalUnavailable   no connection, or it broke before the request went out: try again
-│   ├── SignalTimeout       no answer, or one that does not tell: perhaps done, perhaps not
+│   ├── SignalTimeout       no answer, or an unclear one: perhaps done, perhaps not
 │   │   ├── SignalPassedOver  signal-cli answers later requests, but never took this one
 │   │   └── SignalRateLimited  Signal asks to wait, perhaps after it has delivered the message
-│   ├── SignalUntrusted     the recipient's key is new and not trusted: it waits for somebody's word
+│   ├── SignalUntrusted     the recipient's key is new and not trusted: it waits for an admin's word
 │   └── SignalRejected      the request was understood and refused: trying again changes nothing
 │       └── SignalLacks       this version of the Signal side has no such request
 ├── MessagesLost          messages that were read could not be stored before the end
@@ -25,7 +25,7 @@ class SettingsError(BotError):
     """Settings or arguments are wrong.
 
     Args:
-        problems: one line each with the setting and what is expected, never a secret's value.
+        problems: one line each with the setting and the expected value, never a secret.
     """
 
     def __init__(self, *problems: str) -> None:
@@ -49,18 +49,18 @@ class SignalError(BotError):
     """Something on the Signal side did not work.
 
     Attributes:
-        retry_after_seconds: how long the Signal side asks to wait, where it says so.
+        retry_after_seconds: how long the Signal side asks to wait, if it says so.
     """
 
     retry_after_seconds: float | None = None
 
 
 class SignalUnavailable(SignalError):
-    """There is no connection, or it broke before the request can have had an effect."""
+    """The connection is missing, or broke before the request can have had an effect."""
 
 
 class SignalTimeout(SignalError):
-    """Whether the request had an effect is unknown: no answer came, or one that does not tell.
+    """The request has perhaps had an effect: no answer came, or an unclear one.
 
     Attributes:
         answered: there was an answer, so the request has ended.
@@ -95,7 +95,7 @@ class SignalRateLimited(SignalTimeout):
 
 
 class SignalUntrusted(SignalError):
-    """The recipient's new key is not trusted: nothing is sent until somebody trusts it."""
+    """The recipient's new key is not trusted: nothing is sent until an admin trusts it."""
 
 
 class SignalRejected(SignalError):

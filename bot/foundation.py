@@ -56,7 +56,7 @@ class Foundation:
     """The open parts below the chat.
 
     Attributes:
-        signal_cli: the one that the bot starts itself, if it does.
+        signal_cli: the process, if the bot starts signal-cli itself.
         prover: makes the bot's proofs; None without a guest agent.
         in_tee: whether the guest agent quotes closed hardware.
         result_limit_bytes: of a tool's result, as UTF-8.

@@ -185,7 +185,7 @@ class Alarm:
 
 
 def _following(reminder: StoredReminder, now_ms: int) -> NextDate | None:
-    """Return the next date of a series after now; None if there is none."""
+    """Return the next date of a series after now, or None."""
     if reminder.local_at is None or reminder.repeat is None:
         return None
     local, zone = datetime.fromisoformat(reminder.local_at), zone_named(reminder.zone)

@@ -233,8 +233,8 @@ class _Place:
 class GroupTalk:
     """Tells people what they have missed in a group.
 
-    Only members are told. Signal is asked for the members each time, and whoever cannot be found
-    among them is told nothing, also not that there is such a group.
+    Only members are told. The bot asks Signal for the members each time. Other people are not even
+    told that the group exists.
     """
 
     book: CatchUpStore
@@ -243,12 +243,12 @@ class GroupTalk:
     async def missed(
         self, person: Person, chat: ChatId, group: str, hours: int, *, turn_id: int
     ) -> str:
-        """Return what somebody has missed, for the model.
+        """Return the messages that a person has missed, for the model.
 
         Args:
             person: who asks.
             chat: where; in a group it is about that group.
-            group: the name of a group, asked in private; empty where there is only one.
+            group: the name of a group, asked in private; empty if there is only one.
             hours: how far to look back; 0: to when the person last wrote there.
             turn_id: the turn in which it is asked.
 
@@ -283,7 +283,7 @@ class GroupTalk:
         return place
 
     async def _meant(self, person: Person, name: str) -> _Place:
-        """Return the group of a name that somebody is in."""
+        """Return the person's group of a name."""
         places = await self._places(person)
         if not places:
             raise ToolError(NOWHERE)
@@ -295,7 +295,7 @@ class GroupTalk:
         return named[0]
 
     async def _places(self, person: Person) -> list[_Place]:
-        """Return the groups with something to tell that somebody is in, as far as Signal says."""
+        """Return the person's groups with something to tell, as far as Signal says."""
         chats = (await self.book.groups())[:MAX_GROUPS_ASKED]
         looks: list[asyncio.Task[_Place | None]] = []
         try:
@@ -312,7 +312,7 @@ class GroupTalk:
             return None
 
     async def _place(self, person: Person, chat: ChatId) -> _Place | None:
-        """Return a group that the bot and somebody are in now."""
+        """Return a group if the bot and the person are in it now."""
         group = await self.messenger.group(chat)
         if group is None or not group.is_member or not person.is_in(group.members):
             return None

@@ -1,4 +1,4 @@
-"""Send stored answers: in order, with retries, then mark them; log the ones that are given up.
+"""Send stored answers: in order, with retries, then mark them; log those given up.
 
 Each part is on disk before it comes here, and is sent only if it is still there. Without a
 connection, it waits without a limit. The worker of the chat waits here, so the messages of a chat
@@ -51,7 +51,7 @@ RECEIPT_SECONDS: Final = 15.0
 """Time for the receipt of a send with an unknown result; longer than a reconnect."""
 
 PASSED_OVER_SECONDS: Final = 3.0
-"""The same for a send that signal-cli has passed over: it was almost certainly not done."""
+"""Time for the receipt of a send that signal-cli passed over, so almost certainly never made."""
 
 PROOF_SECONDS: Final = 3.0
 """After the connection began, the bot waits this long for receipts of earlier processes' sends."""
@@ -65,7 +65,7 @@ class Doubts:
     delivery, or the process was killed before the bot learned the timestamp. A receipt that fits
     exactly one doubt settles it, see `bot.signal.receipts`. Without a receipt the bot sends again,
     because a copy is better than a loss. If a phone confirms both copies later, the bot deletes the
-    one that the store does not know.
+    copy that the store does not know.
 
     A receipt comes only once, and this process may be killed too. So the store keeps the doubts,
     and the receipts that may settle them.
@@ -389,7 +389,7 @@ def _is_deletion(part: OutgoingMessage) -> bool:
 
 
 def _delay(attempt: int, error: SignalError) -> float:
-    """Return the seconds until the next attempt; meanwhile a receipt may come."""
+    """Return the seconds until the next attempt, in which a receipt may come."""
     match error:
         case SignalPassedOver():
             return PASSED_OVER_SECONDS

@@ -159,7 +159,7 @@ class FileCleanup:
         self._more.set()
 
     async def run(self) -> None:
-        """Delete files until cancelled, first those that an earlier process left in workspaces."""
+        """Delete files until cancelled, first leftovers of an earlier process in workspaces."""
         self.look()
         while True:
             await self._more.wait()
@@ -170,7 +170,7 @@ class FileCleanup:
                 await self._discard(self._waiting.popleft())
 
     async def _delete_from_workspaces(self) -> bool:
-        """Delete files whose messages are gone; return whether none is left."""
+        """Delete files whose messages are gone; return whether all are deleted."""
         if self.workspaces is None or self.stored is None:
             return True
         left = 0

@@ -1,4 +1,4 @@
-"""Who is answered, and how the commands behave."""
+"""Access to the bot, and the behaviour of commands."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.fakes.signal_side import ADA
 GROUP = "Z3JvdXA="
 
 
-async def test_nobody_is_answered_with_an_empty_allowlist() -> None:
+async def test_empty_allowlist_answers_no_messages() -> None:
     async with world() as here:
         async with running_bot(here.settings(access={"policy": "allowlist"})):
             await here.signal.until(lambda: here.signal.subscribed)
@@ -34,7 +34,7 @@ async def test_the_allowlist_knows_people_by_number_or_aci(who: str) -> None:
     assert len(here.signal.sent) == 1
 
 
-async def test_in_a_group_only_what_addresses_the_bot_is_answered() -> None:
+async def test_group_messages_are_answered_only_if_they_address_the_bot() -> None:
     async with world() as here, running_bot(here.settings()):
         await here.signal.say("not for the bot", group=GROUP)
         await here.signal.say("for the bot", group=GROUP, mention=True)
@@ -57,7 +57,7 @@ async def test_groups_can_be_answered_always_or_never(
     assert len(here.signal.sent) == answers + 1
 
 
-async def test_who_writes_too_fast_gets_one_notice_and_then_silence() -> None:
+async def test_fast_writer_gets_one_notice_and_then_silence() -> None:
     async with world() as here:
         async with running_bot(here.settings(access={"messages_per_minute": 2})):
             for number in range(5):
@@ -69,7 +69,7 @@ async def test_who_writes_too_fast_gets_one_notice_and_then_silence() -> None:
     assert sum("faster than I can answer" in text for text in mine) == 1
 
 
-async def test_who_writes_too_fast_can_stop_what_was_asked() -> None:
+async def test_fast_writer_can_stop_a_turn() -> None:
     never = asyncio.Event()
     async with world(script(held(never))) as here:
         async with running_bot(here.settings(access={"messages_per_minute": 1})):
@@ -99,7 +99,7 @@ async def test_a_command_is_answered_without_the_model(command: str, words: str)
     assert here.model.requests == []
 
 
-async def test_help_tells_admins_of_their_commands_in_private_and_nobody_else() -> None:
+async def test_help_lists_admin_commands_only_to_admins_in_private() -> None:
     access = {"policy": "pairing", "admins": BEN.aci, "allowed": ADA.aci}
     async with world() as here, running_bot(here.settings(access=access)):
         await here.signal.say("!help", author=BEN)
@@ -115,7 +115,7 @@ async def test_help_tells_admins_of_their_commands_in_private_and_nobody_else() 
 
 
 @pytest.mark.parametrize("words", ["!", "!!!", "!5", "help !help", "!?", "hey!help"])
-async def test_what_only_looks_like_a_command_is_conversation(words: str) -> None:
+async def test_text_that_resembles_a_command_is_conversation(words: str) -> None:
     async with world() as here, running_bot(here.settings()):
         await here.signal.say(words)
         assert (await here.answer()).text.endswith(words)

@@ -16,7 +16,7 @@ BEN_IS_ADMIN = {"policy": "open", "admins": BEN.aci}
 
 
 def done_in(here: World, chat: ChatId) -> list[object]:
-    """Return whatever of the bot a chat has seen."""
+    """Return all messages and signs of the bot in a chat."""
     signal = here.signal
     return [
         *(sent for sent in signal.sent if sent.chat == chat),
@@ -69,7 +69,7 @@ async def test_the_bot_leaves_a_group_that_strangers_have_added_it_to() -> None:
     assert done_in(here, TEAM_CHAT) == []
 
 
-async def test_the_bot_stays_in_a_group_where_one_of_its_admins_is_whoever_adds_it() -> None:
+async def test_bot_stays_in_a_group_with_one_of_its_admins() -> None:
     async with world() as here, running_bot(here.settings(access=BEN_IS_ADMIN)):
         await here.signal.change_group(TEAM, author=EVE, members=[BEN], invited=False)
         await here.signal.say("hello", author=ADA, group=TEAM, mention=True)

@@ -1,4 +1,4 @@
-"""Strangers, codes and loops, from the first message to the command line beside the bot."""
+"""Strangers, codes and loops, from the first message to the command line."""
 
 import asyncio
 import re
@@ -31,7 +31,7 @@ def code_in(text: str) -> str:
 
 
 async def approve(here: World, code: str, *options: str, **settings: str) -> str:
-    """Let somebody in by the command line and return what it says."""
+    """Admit a person by the command line and return its output."""
     code_, out, err = await run_command(
         ["pair", "approve", code, *options], environment(here, **settings), folder=here.folder
     )
@@ -40,7 +40,7 @@ async def approve(here: World, code: str, *options: str, **settings: str) -> str
 
 
 async def sent_to(here: World, person: Person, number: int) -> str:
-    """Return the text of somebody's n-th message from the bot, once it is there."""
+    """Return the text of the bot's n-th message to a person, once it is there."""
 
     def texts() -> list[str]:
         return [sent.text for sent in here.signal.sent if sent.chat.value == person.aci]
@@ -114,7 +114,7 @@ async def test_a_greeting_that_a_crash_left_unsent_is_sent_once() -> None:
     assert here.answers().count(WELCOME) == 1
 
 
-async def test_who_was_let_in_while_the_bot_was_down_is_greeted_by_its_start() -> None:
+async def test_person_let_in_during_a_stop_is_greeted_at_the_start() -> None:
     async with world() as here:
         async with running_bot(here.settings(access=PAIRING)):
             await here.signal.say("hello")
@@ -145,7 +145,7 @@ async def test_a_revoked_person_is_a_stranger_at_once() -> None:
     assert "and again" not in str(here.model.requests)
 
 
-async def test_an_admin_lets_somebody_in_from_the_chat_and_nobody_else_can() -> None:
+async def test_only_an_admin_lets_people_in_from_the_chat() -> None:
     async with world() as here:
         access = {**PAIRING, "allowed": "+15550100003"}
         cleo = Person(aci="0d1e2f30-0000-4000-8000-00000000000c", number="+15550100003")
@@ -163,7 +163,7 @@ async def test_an_admin_lets_somebody_in_from_the_chat_and_nobody_else_can() -> 
             assert "such as !pair" in await sent_to(here, BEN, 3)
 
 
-async def test_somebody_becomes_an_admin_by_a_code_or_later_and_can_let_others_in() -> None:
+async def test_new_admin_can_let_others_in() -> None:
     async with world() as here:
         async with running_bot(here.settings(access={"policy": "pairing"})):
             await here.signal.say("hello")
@@ -208,7 +208,7 @@ async def test_strangers_in_a_group_hear_nothing(policy: str) -> None:
 
 
 @pytest.mark.full
-async def test_people_are_let_in_beside_a_bot_whose_store_has_a_key() -> None:
+async def test_code_works_with_an_encrypted_store() -> None:
     async with world() as here:
         async with running_bot(here.settings(access=PAIRING, store={"key": "k"})):
             await here.signal.say("hello")
@@ -221,7 +221,7 @@ async def test_people_are_let_in_beside_a_bot_whose_store_has_a_key() -> None:
             assert (await here.answer()).text == WELCOME
 
 
-async def test_people_are_let_in_beside_a_bot_whose_key_is_its_machine_s() -> None:
+async def test_code_works_with_the_key_of_the_machine() -> None:
     async with proving_world() as proving:
         here = proving.here
         settings = proving.settings("off", store={"key_source": "dstack"}, access=PAIRING)
@@ -271,7 +271,7 @@ async def test_bot_never_falls_silent_towards_an_admin() -> None:
 
 
 async def put_out(here: World, person: Person) -> None:
-    """Revoke a person beside the running bot, and wait until it knows that."""
+    """Revoke a person while the bot runs, and wait until the bot knows."""
     with open_pairing_book(here.folder / "store.db", None) as book:
         assert book.revoke(person.aci)
     words = ""
@@ -280,7 +280,7 @@ async def put_out(here: World, person: Person) -> None:
         words = (await here.answer()).text
 
 
-async def test_who_was_put_out_decides_nothing_and_may_still_take_words_back() -> None:
+async def test_revoked_person_may_delete_messages_but_not_decide() -> None:
     async with world(script(echo, tool_calls(WRITE), text("Done."))) as here:
         async with running_bot(with_notes(here, access=PAIRING)):
             await here.signal.say("hello")

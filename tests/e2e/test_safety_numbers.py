@@ -32,7 +32,7 @@ async def answer_to_ada(here: World, words: str) -> None:
     )
 
 
-async def test_what_a_person_with_a_new_key_wrote_is_answered_once_an_admin_trusts_it() -> None:
+async def test_message_under_a_new_key_is_answered_after_an_admin_trusts_it() -> None:
     async with world() as here, running_bot(here.settings(access=BEN_IS_ADMIN)):
         await here.signal.say("before")
         await here.answer()
@@ -101,7 +101,7 @@ async def test_a_key_that_is_trusted_outside_of_the_bot_lets_everything_through(
     assert sorted(told(here, ADA.aci)) == ["one", "two"]
 
 
-async def test_with_always_a_new_key_is_trusted_at_once_and_the_admin_is_told() -> None:
+async def test_always_trusts_a_new_key_at_once_and_tells_the_admin() -> None:
     async with world() as here:
         async with running_bot(here.settings(access=BEN_IS_ADMIN, signal={"trust": "always"})):
             await here.signal.say("before")
@@ -113,7 +113,7 @@ async def test_with_always_a_new_key_is_trusted_at_once_and_the_admin_is_told() 
     assert here.signal.trusted == [(ADA.aci, None)]
 
 
-async def test_with_verified_only_those_talk_whose_number_an_admin_has_compared() -> None:
+async def test_verified_answers_only_people_with_compared_numbers() -> None:
     async with world() as here:
         here.signal.meet(BEN).trust = TrustLevel.VERIFIED
         async with running_bot(here.settings(access=BEN_IS_ADMIN, signal={"trust": "verified"})):
@@ -132,7 +132,7 @@ async def test_with_verified_only_those_talk_whose_number_an_admin_has_compared(
     assert len(told(here, ADA.aci)) == 3
 
 
-async def test_with_verified_an_admin_whose_number_nobody_compared_trusts_nobody() -> None:
+async def test_unverified_admin_cannot_trust_keys() -> None:
     async with world() as here:
         async with running_bot(here.settings(access=BEN_IS_ADMIN, signal={"trust": "verified"})):
             await here.signal.say("let me in")
@@ -143,7 +143,7 @@ async def test_with_verified_an_admin_whose_number_nobody_compared_trusts_nobody
     assert here.signal.trusted == []
 
 
-async def test_with_verified_nobody_else_is_overheard_or_decides() -> None:
+async def test_unverified_people_are_not_overheard_and_do_not_decide() -> None:
     async with world(script(tool_calls(WRITE), text("Done."))) as here:
         here.signal.meet(BEN).trust = TrustLevel.VERIFIED
         access, verified = {"policy": "open", "admins": ADA.aci}, {"trust": "verified"}

@@ -1,4 +1,4 @@
-"""What becomes of answers that an earlier process may have sent; on a real store."""
+"""Answers that an earlier process has perhaps sent; on a real store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -87,10 +87,10 @@ class Signal(PartialMessenger):
 
 
 class Bot:
-    """One store and the processes that use it, one after the other.
+    """Store and the processes that use it, one after the other.
 
     Attributes:
-        now_ms: what the clock says.
+        now_ms: the time of the clock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -114,7 +114,7 @@ class Bot:
             life.end()
 
     def timestamps(self) -> list[int | None]:
-        """Return what the store knows of its messages' timestamps, in their order."""
+        """Return the timestamps of the messages in the store, in their order."""
         return [
             at
             for (at,) in self.query(
@@ -136,7 +136,7 @@ class Bot:
 
 
 class Life:
-    """A process that goes on with what earlier ones have left."""
+    """Process that continues the work of earlier ones."""
 
     def __init__(self, bot: Bot, store: ConversationStore, *, reacts: bool) -> None:
         self.store = store
@@ -165,7 +165,7 @@ class Life:
         await self._outbox.deliver((part,))
 
     def confirm(self, *timestamps: int, person: str = ADA) -> None:
-        """Let a person's phone confirm some timestamps."""
+        """Confirm some timestamps, as a person's phone does."""
         self._bot.signal.receipts.take(Receipt(person, timestamps))
 
     async def settled(self) -> None:
@@ -214,7 +214,7 @@ async def answered(
 
 
 async def answered_anew(store: ConversationStore, *texts: str) -> None:
-    """Let the person edit the first message, and store the answer that replaces the earlier one."""
+    """Store an edit of the first message, and the answer that replaces the earlier answer."""
     edit = ReceivedMessage(
         "+49", ADA, 9, PRIVATE, "q", START_MS, kind=ReceivedKind.EDIT,
         target_author=ADA, target_timestamp=1,
@@ -237,13 +237,13 @@ async def begun(store: ConversationStore) -> StoredTurn:
 
 
 async def leave(bot: Bot, *texts: str, chat: ChatId = PRIVATE) -> None:
-    """Be killed with an answer on its way."""
+    """Kill a process with an answer on its way."""
     async with bot.store() as store:
         await answered(store, *texts, chat=chat)
 
 
 async def leave_private_and_group(bot: Bot) -> None:
-    """Be killed with an answer to Ada and one to her group on their way."""
+    """Kill a process with an answer to Ada and an answer to her group on their way."""
     await leave(bot, "private")
     async with bot.store() as store:
         await answered(store, "to all", number=2, chat=GROUP)

@@ -1,4 +1,4 @@
-"""Files that nobody will look at are deleted, one after the other, whatever becomes of one."""
+"""Unused files are deleted one after the other, even if one deletion fails."""
 
 import asyncio
 from pathlib import Path
@@ -33,7 +33,7 @@ def files(*ids: str) -> list[ReceivedFile]:
     return [ReceivedFile(one, "image/jpeg") for one in ids]
 
 
-async def test_one_that_cannot_be_deleted_keeps_nobody_waiting() -> None:
+async def test_failed_deletion_does_not_delay_other_files() -> None:
     folder = Folder("b")
     file_cleanup = FileCleanup(folder)
     file_cleanup.add(files("a", "b", "c"))

@@ -1,4 +1,4 @@
-"""Where the bot may write, which invitations it accepts, and where it does not stay."""
+"""Groups: rights to write, invitations, and groups that the bot leaves."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -147,7 +147,7 @@ async def test_group_admin_is_known_by_aci_or_number(tmp_path: Path) -> None:
         assert not await here.is_group_admin(TEAM, Person("ada"))
 
 
-async def test_nobody_is_group_admin_if_admins_are_unknown(
+async def test_unknown_group_has_no_admins(
     tmp_path: Path,
 ) -> None:
     async with group_permissions(tmp_path, Directory(troubles=[SignalRejected("x")])) as here:

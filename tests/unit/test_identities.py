@@ -1,4 +1,4 @@
-"""What becomes of new keys, by policy: who is told, what is trusted, what can go on."""
+"""New keys of people: notes to admins, trust and waiting messages under each policy."""
 
 import asyncio
 import re
@@ -99,7 +99,7 @@ class Aside(Outbox):
 
 @dataclass
 class House:
-    """Identities between a key ring and what is to be sent."""
+    """Identities with a key ring and an outbox."""
 
     identities: Identities
     keys: KeyRing
@@ -157,7 +157,7 @@ async def test_always_trusts_a_new_key_at_once_and_says_so(tmp_path: Path) -> No
     assert "12345 12345" in note
 
 
-async def test_tofu_asks_the_admins_once_for_each_(tmp_path: Path) -> None:
+async def test_tofu_asks_the_admins_once_for_each_key(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
         await here.identities.changed(ADA)
@@ -172,7 +172,7 @@ async def test_tofu_asks_the_admins_once_for_each_(tmp_path: Path) -> None:
     assert (here.keys.trusted, here.released) == ([], [])
 
 
-async def test_frames_that_come_together_make_one_note(tmp_path: Path) -> None:
+async def test_simultaneous_frames_make_one_note(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
         async with asyncio.TaskGroup() as tasks:
@@ -274,7 +274,7 @@ async def test_a_key_that_was_trusted_elsewhere_is_noticed_by_the_next_message(
         assert here.released == [ADA.aci]
 
 
-async def test_where_trusting_at_once_failed_the_next_message_tells_that_it_is_done(
+async def test_next_message_sends_the_note_after_failed_trust(
     tmp_path: Path,
 ) -> None:
     async with house(tmp_path, "always") as here:
@@ -286,7 +286,7 @@ async def test_where_trusting_at_once_failed_the_next_message_tells_that_it_is_d
         assert here.released == [ADA.aci]
 
 
-async def test_a_late_frame_about_a_key_that_is_trusted_tells_nobody(tmp_path: Path) -> None:
+async def test_late_frame_about_a_trusted_key_sends_no_note(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNVERIFIED)
         await here.identities.changed(ADA)
@@ -294,7 +294,7 @@ async def test_a_late_frame_about_a_key_that_is_trusted_tells_nobody(tmp_path: P
     assert here.released == [ADA.aci]
 
 
-async def test_sends_that_go_on_failing_for_a_trusted_key_end(tmp_path: Path) -> None:
+async def test_failing_sends_to_a_trusted_key_end(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         here.keys.set(ADA, TrustLevel.UNVERIFIED)
         for _ in range(MAX_SENT_ANYWAY + 2):
@@ -323,7 +323,7 @@ async def test_without_admins_the_log_says_how_to_go_on_and_names_nobody(tmp_pat
     assert not re.search(r"Ada|5550|7f3c|12345", str(logs))
 
 
-async def test_those_who_wait_are_bounded(tmp_path: Path) -> None:
+async def test_waiting_keys_are_bounded(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         codes = []
         for number in range(MAX_WAITING_KEYS + 1):
@@ -335,7 +335,7 @@ async def test_those_who_wait_are_bounded(tmp_path: Path) -> None:
         assert await here.identities.trust(codes[1]) == "person-1"
 
 
-async def test_without_the_policy_nobody_needs_to_be_verified(tmp_path: Path) -> None:
+async def test_other_policies_need_no_verification(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         assert await here.identities.may_talk(ADA)
     assert here.keys.asked == 0
@@ -378,7 +378,7 @@ async def test_without_admins_an_unverified_person_is_not_told_that_they_know(
         assert await here.told(ADAS_CHAT) == [ONLY_VERIFIED]
 
 
-async def test_where_keys_are_verified_no_code_takes_the_place_of_comparing(
+async def test_verified_policy_accepts_digits_and_no_codes(
     tmp_path: Path,
 ) -> None:
     async with house(tmp_path, "tofu") as here:
@@ -390,7 +390,7 @@ async def test_where_keys_are_verified_no_code_takes_the_place_of_comparing(
         assert await here.identities.trust(FIRST) == "Ada (+15550100001)"
 
 
-async def test_a_new_key_ends_what_was_verified(tmp_path: Path) -> None:
+async def test_new_key_is_not_verified(tmp_path: Path) -> None:
     async with house(tmp_path, "verified") as here:
         here.keys.set(ADA, TrustLevel.VERIFIED)
         assert await here.identities.may_talk(ADA)
@@ -406,7 +406,7 @@ async def test_a_new_key_ends_what_was_verified(tmp_path: Path) -> None:
     assert here.released == [ADA.aci]
 
 
-async def test_a_key_that_changes_while_it_is_asked_about_is_not_remembered(tmp_path: Path) -> None:
+async def test_key_that_changes_during_the_request_is_not_remembered(tmp_path: Path) -> None:
     async with house(tmp_path, "verified") as here:
         here.keys.set(ADA, TrustLevel.VERIFIED)
 
@@ -421,9 +421,7 @@ async def test_a_key_that_changes_while_it_is_asked_about_is_not_remembered(tmp_
 
 
 @pytest.mark.parametrize("trouble", [SignalRejected("x"), SignalUnavailable("x")])
-async def test_where_nobody_can_tell_the_answer_is_no_in_words(
-    tmp_path: Path, trouble: SignalError
-) -> None:
+async def test_unknown_key_is_refused_in_words(tmp_path: Path, trouble: SignalError) -> None:
     async with house(tmp_path, "verified") as here:
         here.keys.set(ADA, TrustLevel.VERIFIED)
         here.keys.troubles = [trouble] * 1_000

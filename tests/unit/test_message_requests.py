@@ -13,7 +13,7 @@ BEN = "0d1e2f30-0000-4000-8000-00000000000b"
 
 
 class Channel(PartialMessenger):
-    """A Signal side: everybody's request waits in `asked` until it is answered."""
+    """Signal side on which each request waits in `asked` until it is answered."""
 
     def __init__(self) -> None:
         self.asked: asyncio.Queue[tuple[str, asyncio.Future[None]]] = asyncio.Queue()
@@ -24,7 +24,7 @@ class Channel(PartialMessenger):
         await answer
 
     async def answer(self, error: SignalError | None = None) -> str:
-        """Answer the next request and return whose it was."""
+        """Answer the next request and return its person."""
         person, answer = await self.asked.get()
         if error is None:
             answer.set_result(None)
@@ -50,7 +50,7 @@ async def test_a_request_is_accepted_once_for_each_person() -> None:
     assert channel.asked.empty()
 
 
-async def test_it_is_tried_again_with_the_next_message_when_there_was_no_connection() -> None:
+async def test_request_is_accepted_with_the_next_message_after_a_lost_connection() -> None:
     channel = Channel()
     async with asyncio.TaskGroup() as tasks:
         requests = MessageRequests(channel, tasks)
@@ -62,7 +62,7 @@ async def test_it_is_tried_again_with_the_next_message_when_there_was_no_connect
 
 
 @pytest.mark.parametrize("error", [SignalRejected("cannot"), SignalTimeout("late")])
-async def test_a_refusal_harms_nothing_and_is_not_asked_for_again(error: SignalError) -> None:
+async def test_refused_request_is_not_repeated(error: SignalError) -> None:
     channel = Channel()
     async with asyncio.TaskGroup() as tasks:
         requests = MessageRequests(channel, tasks)
@@ -73,7 +73,7 @@ async def test_a_refusal_harms_nothing_and_is_not_asked_for_again(error: SignalE
     assert channel.asked.empty()
 
 
-async def test_only_a_few_are_accepted_at_once_and_the_others_with_their_next_message() -> None:
+async def test_requests_above_the_limit_wait_for_the_next_message() -> None:
     channel = Channel()
     people = [str(number) for number in range(MAX_IN_FLIGHT + 1)]
     async with asyncio.TaskGroup() as tasks:

@@ -61,12 +61,12 @@ class World:
         )
 
     def texts(self) -> list[str]:
-        """Return what was queued since the last look."""
+        """Return the texts queued since the last look."""
         waiting = self.notices.waiting
         return [waiting.get_nowait().text for _ in range(waiting.qsize())]
 
     async def code_for(self, person: Person) -> str:
-        """Return the code that somebody is given for writing."""
+        """Return the code that a person gets for writing."""
         await self.pairing.stranger(written_by(person))
         [text] = self.texts()
         return code_in(text)
@@ -120,7 +120,7 @@ async def test_stranger_gets_one_code_an_hour_even_after_a_restart(
         assert await here.code_for(ADA) != first
 
 
-async def test_strangers_who_write_at_once_get_one_code_each(
+async def test_simultaneous_strangers_get_one_code_each(
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path / "s.db") as here:
@@ -158,7 +158,7 @@ async def test_everything_about_a_stranger_is_deleted_with_the_code(tmp_path: Pa
             assert not any(one in kept for one in (ADA.aci.encode(), b"+15550100001", b"Ada"))
 
 
-async def test_nobody_is_greeted_under_another_policy(tmp_path: Path) -> None:
+async def test_other_policies_send_no_greeting(tmp_path: Path) -> None:
     async with world(tmp_path / "s.db") as here:
         code = await here.code_for(ADA)
     with open_pairing_book(here.path, None) as book:
@@ -188,7 +188,7 @@ async def test_code_lets_in_one_person_once(tmp_path: Path) -> None:
         assert here.texts() == [WELCOME]
 
 
-async def test_expired_code_lets_nobody_in(tmp_path: Path) -> None:
+async def test_expired_code_does_not_count(tmp_path: Path) -> None:
     async with world(tmp_path / "s.db") as here:
         code = await here.code_for(ADA)
         here.now_ms += CODE_MS

@@ -40,7 +40,7 @@ async def test_a_question_is_asked_until_it_is_answered() -> None:
 
 
 @without_waiting
-async def test_who_is_told_when_to_ask_again_waits_so_long() -> None:
+async def test_retry_waits_as_long_as_asked() -> None:
     asked = Asked(SignalRateLimited("x", retry_after_seconds=30.0))
     await RETRY_UNTIL.call(asked)
     assert asked.times[1] - asked.times[0] >= 30.0
