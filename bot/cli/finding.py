@@ -216,7 +216,7 @@ def encryption(settings: Settings, words: str, *, encrypted: bool) -> Finding:
     if not encrypted:
         return warning(
             "store",
-            f"{words}, but is not encrypted. Stop the bot and run signal-tee-bot encrypt, which"
+            f"{words}, but without encryption. Stop the bot and run signal-tee-bot encrypt, which"
             " makes a STORE__KEY.",
         )
     if is_guessable(settings):

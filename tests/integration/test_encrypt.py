@@ -31,7 +31,7 @@ def store_line(folder: Path, **variables: str) -> str:
 
 
 def test_check_makes_nothing(tmp_path: Path) -> None:
-    assert "The first start makes it, and does not encrypt it" in store_line(tmp_path)
+    assert "The first start makes it, but without encryption" in store_line(tmp_path)
     assert "The first start makes it, encrypted" in store_line(tmp_path, STORE__KEY=SECRET)
     assert list(tmp_path.iterdir()) == []
 

@@ -117,25 +117,27 @@ async def test_whoever_brings_more_than_there_is_room_for_waits() -> None:
 
 def test_message_that_waits_is_replaced_and_removed_in_its_place() -> None:
     queue = Queue(Room("ordinary"))
-    for number in range(3):
-        queue.add(message(number))
+    first = message(0)
+    for item in (first, message(1), message(2)):
+        queue.add(item)
     other = AcceptedMessage(1, received(7))
     queue.replace(1, other)
     queue.replace(2, None)
     queue.replace(2, None)
     assert queue.find(2) is None
     assert queue.find(1) is other
-    assert [queue.take() for _ in range(len(queue))] == [message(0), other]
+    assert [queue.take() for _ in range(len(queue))] == [first, other]
 
 
 def test_dropping_takes_earlier_messages_and_leaves_other_work() -> None:
     async def work() -> None: ...
 
     queue = Queue(Room("ordinary"))
-    for item in (message(0), work, message(1), message(2)):
+    first, second, third = (message(number) for number in range(3))
+    for item in (first, work, second, third):
         queue.add(item)
-    assert queue.drop(before=2) == [message(0), message(1)]
-    assert [queue.take() for _ in range(len(queue))] == [work, message(2)]
+    assert queue.drop(before=2) == [first, second]
+    assert [queue.take() for _ in range(len(queue))] == [work, third]
 
 
 async def test_what_a_stop_drops_is_closed_for_good(tmp_path: Path) -> None:
