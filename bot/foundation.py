@@ -92,7 +92,7 @@ async def open_foundation(start: Start) -> AsyncIterator[Foundation]:
         )
         signal_cli = spawned_signal_cli(settings) if start.messenger is None else None
         messenger = start.messenger or make_messenger(settings)
-        prover = await opened(_prover(start, messenger, models.default))
+        prover, in_tee = await opened(_prover(start, messenger, models.default))
         if settings.health.listen:
             checks: dict[str, Check] = {
                 "signal": partial(signal_health, messenger, signal_cli),
@@ -114,7 +114,7 @@ async def open_foundation(start: Start) -> AsyncIterator[Foundation]:
             signal_cli=signal_cli,
             prover=prover,
             tools=await opened(_tools(settings, store, models.models, limit)),
-            in_tee=prover is not None and await _can_quote(start),
+            in_tee=in_tee,
             result_limit_bytes=limit,
             reload=Reload(settings, makes_proofs=prover is not None),
         )
@@ -161,28 +161,23 @@ async def _tools(
 @asynccontextmanager
 async def _prover(
     start: Start, messenger: Messenger, endpoint: OpenEndpoint
-) -> AsyncIterator[Prover | None]:
+) -> AsyncIterator[tuple[Prover | None, bool]]:
+    """Provide the part that makes proofs, and whether the guest agent quotes closed hardware."""
     metrics.IN_TEE.set(0)
     if not start.settings.attestation.has_agent:
-        yield None
+        yield None, False
         return
-    from bot.attestation.proof import open_prover  # noqa: PLC0415 - as in bot.store
+    from bot.attestation.proof import can_quote, open_prover  # noqa: PLC0415 - as in bot.store
 
+    proof, trust = endpoint.proof, start.trust
     async with open_prover(
         start.settings,
         messenger,
-        endpoint.proof.evidence,
-        settled=endpoint.proof.settled,
-        trust=start.trust,
+        proof.evidence,
+        settled=proof.settled,
+        trust=trust,
         clock=start.clock,
     ) as prover:
-        yield Prover(prover.make)
-
-
-async def _can_quote(start: Start) -> bool:
-    """Whether the guest agent quotes closed hardware; without that, the bot claims nothing."""
-    from bot.attestation.proof import can_quote  # noqa: PLC0415 - as in bot.store
-
-    in_tee = await can_quote(start.settings, trust=start.trust)
-    metrics.IN_TEE.set(in_tee)
-    return in_tee
+        in_tee = await can_quote(start.settings, trust=trust)
+        metrics.IN_TEE.set(in_tee)
+        yield Prover(prover.make), in_tee

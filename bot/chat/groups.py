@@ -273,14 +273,11 @@ class GroupTalk:
     async def _here(self, person: Person, chat: ChatId) -> _Place:
         if not await self.book.is_on(chat):
             raise ToolError(NOT_HERE)
-        try:
+        with suppress(SignalError, TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
-                place = await self._place(person, chat)
-        except (SignalError, TimeoutError):
-            raise ToolError(CANNOT_TELL) from None
-        if place is None:
-            raise ToolError(CANNOT_TELL)
-        return place
+                if place := await self._place(person, chat):
+                    return place
+        raise ToolError(CANNOT_TELL)
 
     async def _meant(self, person: Person, name: str) -> _Place:
         """Return the person's group of a name."""
