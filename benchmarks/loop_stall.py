@@ -48,6 +48,7 @@ from bot.llm.models import ModelTraits
 from bot.llm.ollama import Ollama
 from bot.llm.openai import OpenAi
 from bot.llm.refusals import error_inside_answer, refusal_from_http
+from bot.signal.formatting import MAX_MARKERS, stops_in
 from bot.signal.frames import (
     MAX_LIST,
     parse_frame,
@@ -56,8 +57,7 @@ from bot.signal.frames import (
     sanitize_quote,
 )
 from bot.signal.json_rpc import LineBuffer
-from bot.signal.markdown import MAX_MARKERS, escaped_markup, stops_in
-from bot.signal.rest_requests import error_from_answer
+from bot.signal.rest_requests import error_from_answer, escaped_markup
 from conversation_store.models import (
     ChatId,
     Message,

@@ -15,8 +15,7 @@ from typing import Annotated, Final
 import structlog
 from pydantic import FailFast, TypeAdapter
 
-from bot.signal.formatting import plain, rendered
-from bot.signal.markdown import stops_in
+from bot.signal.formatting import plain, rendered, stops_in
 from conversation_store.models import StyledText, StyleRange, TextStyle
 from tools.sandbox.pool import Limits, Sandbox, SandboxBug, SandboxPolicy, WorkError
 

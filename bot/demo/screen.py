@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TextIO
 
 from bot.observability.process import read_some
-from bot.signal.markdown import spans_of
+from bot.signal.formatting import spans_of
 from conversation_store.models import Attachment, StyleRange, TextStyle
 
 MAX_MESSAGE_CHARACTERS: Final = 10_000

@@ -1,4 +1,4 @@
-"""Limit the requests to signal-cli-rest-api, and turn their failures into SignalErrors.
+"""Write requests to signal-cli-rest-api, limit them, and turn their failures into SignalErrors.
 
 The server may crash with more than about four requests at once. It also keeps a request for ever
 if signal-cli lost it. So three places are for requests that people wait for. A fourth, the spare
@@ -18,10 +18,11 @@ Error bodies quote numbers, ids and texts. No error carries any of it, only its 
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from heapq import heapify, heappop, heappush
 from http import HTTPStatus
 from typing import Final
 
@@ -39,7 +40,9 @@ from bot.errors import (
     SignalUnavailable,
 )
 from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
+from bot.signal.formatting import Span, merged, spans_of
 from bot.signal.receipts import PROOF_SECONDS
+from conversation_store.models import StyleRange, TextStyle
 
 PLACES: Final = 3
 USUAL_TIMES: Final = 4.0
@@ -344,3 +347,95 @@ def _connection_error(error: BaseException | None) -> SignalError:
         case TimeoutError():
             return SignalTimeout("signal-cli-rest-api gave no answer in time.")
     return SignalTimeout("The connection to signal-cli-rest-api broke.")
+
+
+MAX_STYLES: Final = 1_000
+"""A message that Signal shows as text has room for some 500."""
+
+_SIGNS: Final = {
+    TextStyle.BOLD: "**",
+    TextStyle.ITALIC: "*",
+    TextStyle.STRIKETHROUGH: "~",
+    TextStyle.SPOILER: "||",
+    TextStyle.MONOSPACE: "`",
+}
+_UNSAFE_BEFORE: Final = {
+    TextStyle.BOLD: "\\*",
+    TextStyle.ITALIC: "\\*",
+    TextStyle.STRIKETHROUGH: "\\",
+    TextStyle.SPOILER: "\\|",
+    TextStyle.MONOSPACE: "\\",
+}
+_ESCAPES: Final = str.maketrans({marker: f"\\{marker}" for marker in "*~|`"})
+
+
+def escaped_markup(text: str, styles: Sequence[StyleRange]) -> str:
+    """Return the text with markers, from which the server's parser gets text and styles back."""
+    if len(styles) > MAX_STYLES:
+        return _escaped(text)
+    moved = merged(_on_safe_edges(text, spans_of(text, styles)))
+    spans = _nested(merged(_expressible(text, _nested(moved))))
+    pieces: list[str] = []
+    written = 0
+    for place, marker in _switches(spans):
+        pieces += (_escaped(text[written:place]), marker)
+        written = place
+    return "".join([*pieces, _escaped(text[written:])])
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES)
+
+
+def _on_safe_edges(text: str, spans: Sequence[Span]) -> Iterator[Span]:
+    """Yield each span with its edges moved to places at which its markers are read as such."""
+    safe: dict[tuple[int, TextStyle], int] = {}
+    for edge, style in sorted({(edge, one.style) for one in spans for edge in one[:2]}):
+        place = edge
+        # An earlier edge knows the rest of the way, so no character is looked at twice.
+        while place and (place, style) not in safe and text[place - 1] in _UNSAFE_BEFORE[style]:
+            place -= 1
+        safe[edge, style] = safe.get((place, style), place)
+    for start, end, style in spans:
+        yield Span(safe[start, style], safe[end, style], style)
+
+
+def _nested(spans: Iterable[Span]) -> list[Span]:
+    """Divide spans so that they never cross; return outer ones first."""
+    waiting = [(start, -end, style) for start, end, style in spans]
+    heapify(waiting)
+    nested: list[Span] = []
+    ends: list[int] = []
+    while waiting:
+        start, negative_end, style = heappop(waiting)
+        end = -negative_end
+        while ends and ends[-1] <= start:
+            ends.pop()
+        if ends and ends[-1] < end:
+            heappush(waiting, (ends[-1], -end, style))
+            end = ends[-1]
+        nested.append(Span(start, end, style))
+        ends.append(end)
+    return nested
+
+
+def _expressible(text: str, spans: Sequence[Span]) -> Iterator[Span]:
+    """Yield the spans that the server's parser reads: on safe edges, no italic next to bold."""
+    bold = {edge for span in spans if span.style is TextStyle.BOLD for edge in span[:2]}
+    for span, on_safe_edges in zip(spans, _on_safe_edges(text, spans), strict=True):
+        between_bold = span.style is TextStyle.ITALIC and not bold.isdisjoint(span[:2])
+        if not between_bold and span == on_safe_edges:
+            yield span
+
+
+def _switches(spans: Iterable[Span]) -> Iterator[tuple[int, str]]:
+    """Yield every marker with its place; the last style to begin is the first to end."""
+    opened: list[Span] = []
+    for span in spans:
+        while opened and opened[-1].end <= span.start:
+            closed = opened.pop()
+            yield closed.end, _SIGNS[closed.style]
+        yield span.start, _SIGNS[span.style]
+        opened.append(span)
+    for span in reversed(opened):
+        yield span.end, _SIGNS[span.style]

@@ -67,7 +67,6 @@ from bot.signal.account import (
     peer_identity,
 )
 from bot.signal.frames import Account, take_frame
-from bot.signal.markdown import escaped_markup
 from bot.signal.messenger import (
     NOT_REGISTERED,
     STOP_DELIVERY_SECONDS,
@@ -85,6 +84,7 @@ from bot.signal.rest_requests import (
     RequestKind,
     RestTimeouts,
     error_from_answer,
+    escaped_markup,
 )
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 from tools.http import new_session, whole_body

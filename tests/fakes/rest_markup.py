@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from bot.signal.markdown import Span, ranges_of
+from bot.signal.formatting import Span, ranges_of
 from conversation_store.models import StyleRange, TextStyle
 
 _TOGGLES: Final = {

@@ -9,10 +9,11 @@ from bot.signal.formatting import (
     CUT_NOTICE,
     MAX_ANSWER_BYTES,
     MAX_PART_BYTES,
+    render,
+    spans_of,
     split,
     split_styled,
 )
-from bot.signal.markdown import render, spans_of
 from conversation_store.models import StyledText, StyleRange, TextStyle
 
 FUZZ: Final = settings(max_examples=300, derandomize=True, database=None, deadline=None)

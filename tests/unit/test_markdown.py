@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bot.signal import markdown
-from bot.signal.markdown import (
+from bot.signal import formatting
+from bot.signal.formatting import (
     GRID_COLUMNS,
     MAX_BRACKETS,
     MAX_CHARACTERS,
@@ -393,6 +393,6 @@ def test_documents_of_any_depth_look_as_they_were_meant(document: Sample) -> Non
 
 @given(text=st.text(alphabet="ab1 .)-+=:/?,'\"\U0001f600\u00e9\u0301(;@", min_size=1, max_size=12))
 def test_a_line_that_is_taken_as_it_is_reads_the_same_to_the_parser(text: str) -> None:
-    assume(markdown._WITHOUT_MARKUP.fullmatch(text))
+    assume(formatting._WITHOUT_MARKUP.fullmatch(text))
     assert render(text) == StyledText(text)
     assert render(f"{text}\n\n`x`").text == f"{text}\n\nx"

@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.signal.markdown import (
-    MAX_STYLES,
+from bot.signal.formatting import (
     Span,
-    escaped_markup,
     merged,
     ranges_of,
     render,
     spans_of,
 )
+from bot.signal.rest_requests import MAX_STYLES, escaped_markup
 from conversation_store.models import StyleRange, TextStyle
 from tests.fakes.rest_markup import served
 
