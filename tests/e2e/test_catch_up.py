@@ -1,4 +1,4 @@
-"""“What did I miss?” in groups that have opted in: who is told what, and what is kept how long."""
+"""“What did I miss?” in groups that have opted in: members, their messages and retention."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -68,7 +68,7 @@ async def opted_in(step: Step, *members: Person, **settings: Any) -> AsyncIterat
         yield here
 
 
-async def test_a_member_is_told_what_was_said_since_that_member_wrote_last() -> None:
+async def test_member_hears_messages_since_their_last_message() -> None:
     async with opted_in(catching_up()) as here:
         await here.signal.say("I am off", author=ADA, group=TEAM)
         await here.signal.say(f"the safe is {SECRET}", author=BEN, group=TEAM)
@@ -98,7 +98,7 @@ async def test_in_private_the_only_group_needs_no_name_and_others_are_told_apart
 
 
 @pytest.mark.parametrize("why", ["no member", "left", "Signal is silent", "the bot left"])
-async def test_nobody_else_is_told_anything_and_not_that_there_is_such_a_group(why: str) -> None:
+async def test_other_people_do_not_learn_of_the_group(why: str) -> None:
     async with opted_in(catching_up(group="Team"), ADA, BEN, CLEO) as here:
         await here.signal.say(SECRET, author=BEN, group=TEAM)
         await there(here, SECRET)
@@ -118,7 +118,7 @@ async def test_nobody_else_is_told_anything_and_not_that_there_is_such_a_group(w
         assert "Team" not in told(here)
 
 
-async def test_where_signal_does_not_say_who_is_in_the_group_nothing_is_told() -> None:
+async def test_unknown_members_are_told_nothing() -> None:
     async with opted_in(catching_up()) as here:
         await here.signal.say(SECRET, author=BEN, group=TEAM)
         await there(here, SECRET)
@@ -131,7 +131,7 @@ async def test_where_signal_does_not_say_who_is_in_the_group_nothing_is_told() -
         assert SECRET not in told(here)
 
 
-async def test_who_has_never_written_there_is_told_nothing_of_before() -> None:
+async def test_member_who_never_wrote_hears_no_earlier_messages() -> None:
     async with opted_in(catching_up(hours=24), ADA, BEN) as here:
         await here.signal.say(SECRET, author=BEN, group=TEAM)
         await there(here, SECRET)
@@ -148,7 +148,7 @@ async def test_who_has_never_written_there_is_told_nothing_of_before() -> None:
         assert SECRET not in told(here)
 
 
-async def test_hours_look_further_back_than_to_what_a_member_wrote_last() -> None:
+async def test_hours_reach_back_before_the_last_message_of_a_member() -> None:
     async with opted_in(catching_up(hours=24)) as here:
         await here.signal.say(SECRET, author=BEN, group=TEAM)
         await here.signal.say("noted", author=ADA, group=TEAM)
@@ -181,7 +181,7 @@ async def test_admins_alone_decide_and_everybody_sees_it() -> None:
         assert await command(here, "!catchup off") == CATCH_UP_ENDED
 
 
-async def test_opting_out_deletes_what_was_kept_and_what_was_told_of_it_at_once() -> None:
+async def test_opting_out_deletes_kept_messages_and_summaries_at_once() -> None:
     async with opted_in(catching_up()) as here:
         await here.signal.say(SECRET, author=BEN, group=TEAM)
         await there(here, SECRET)
@@ -208,7 +208,7 @@ async def test_opting_out_while_it_is_told_leaves_nothing_of_it_either() -> None
         assert SECRET.encode() not in files_of(here)
 
 
-async def test_what_is_deleted_or_edited_is_told_no_more_and_takes_the_answer_along() -> None:
+async def test_deleted_or_edited_message_is_removed_with_its_summary() -> None:
     async with opted_in(catching_up()) as here:
         words = await here.signal.say(SECRET, author=BEN, group=TEAM)
         edited = await here.signal.say("at five", author=BEN, group=TEAM)
@@ -226,7 +226,7 @@ async def test_what_is_deleted_or_edited_is_told_no_more_and_takes_the_answer_al
         assert SECRET not in told(here)
 
 
-async def test_it_goes_with_the_groups_timer_and_so_does_the_answer_in_private() -> None:
+async def test_timer_of_the_group_deletes_messages_and_private_summary() -> None:
     async with opted_in(catching_up()) as here:
         await here.signal.say(SECRET, author=BEN, group=TEAM, expires_seconds=2)
         await there(here, SECRET)
@@ -252,7 +252,7 @@ async def test_clearing_the_group_and_taking_a_question_back_forget_it_there_as_
         assert not rows_with(here, SECRET)
 
 
-async def test_where_the_bot_answers_everything_that_is_what_was_missed() -> None:
+async def test_catch_up_works_in_groups_that_are_always_answered() -> None:
     async with opted_in(text("Noted."), access={"groups": "always"}) as here:
         for _ in range(2):
             await here.answer()
@@ -276,7 +276,7 @@ async def test_nothing_that_a_stranger_says_is_kept() -> None:
         assert "Nothing was written there since" in told(here)
 
 
-async def test_where_nothing_is_kept_the_group_cannot_opt_in() -> None:
+async def test_group_cannot_opt_in_without_retention() -> None:
     async with world() as here, running_bot(here.settings(store={"retention_days": 0})):
         team(here, ADA, BEN)
         assert await command(here, "!catchup on") == KEEPS_NOTHING
@@ -285,7 +285,7 @@ async def test_where_nothing_is_kept_the_group_cannot_opt_in() -> None:
     assert "catch_up" not in names
 
 
-async def test_of_much_the_newest_is_kept_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_newest_of_many_messages_are_kept_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heard, "MAX_MESSAGES", 5)
     async with opted_in(catching_up()) as here:
         for number in range(8):

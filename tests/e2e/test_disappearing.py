@@ -68,7 +68,7 @@ async def test_a_timer_that_runs_out_while_the_model_thinks_leaves_nothing_behin
                 await gone_from_files(here, ANSWER)
 
 
-async def test_what_disappeared_before_a_restart_could_answer_it_is_said_to_have() -> None:
+async def test_answer_after_a_restart_says_that_the_message_disappeared() -> None:
     async with world() as here:
         never = asyncio.Event()
         here.model.handler = held(never)
@@ -89,7 +89,7 @@ async def test_what_disappeared_before_a_restart_could_answer_it_is_said_to_have
     assert SECRET not in str(here.model.requests)
 
 
-async def test_what_was_overheard_disappears_too() -> None:
+async def test_overheard_messages_disappear() -> None:
     group = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
     async with world() as here, running_bot(here.settings()):
         await here.signal.say(SECRET, group=group, expires_seconds=1)

@@ -1,4 +1,4 @@
-"""`!memory`, `!instructions` and what `!clear` leaves, as people use them."""
+"""`!memory`, `!instructions`, and the data that `!clear` keeps."""
 
 import json
 from typing import Any
@@ -64,7 +64,7 @@ async def test_reminder_made_from_a_fact_goes_with_the_fact() -> None:
         assert "Call mum" in left
 
 
-async def test_all_facts_come_as_a_file_that_has_nobody_elses() -> None:
+async def test_export_holds_only_the_facts_of_the_chat() -> None:
     async with world() as here, running_bot(here.settings(tools={"max_tool_calls": 50})):
         for first in (1, 12, 23):
             await let_remember(here, *(f"fact {n} of Ada" for n in range(first, first + 11)))
@@ -115,7 +115,7 @@ async def test_in_a_group_all_forget_single_facts_and_admins_all_of_them() -> No
         assert all_gone == memory.ALL_FORGOTTEN
 
 
-async def test_what_the_operator_does_not_keep_is_said() -> None:
+async def test_memory_says_if_the_operator_has_switched_it_off() -> None:
     off = {"disabled": "remember"}
     async with world() as here:
         async with running_bot(here.settings()):
@@ -129,7 +129,7 @@ async def test_what_the_operator_does_not_keep_is_said() -> None:
             assert await asked(here, "!memory") == memory.KEEPS_NOTHING
 
 
-async def test_clear_says_what_stays_and_how_to_forget_that_too() -> None:
+async def test_clear_names_remaining_data_and_how_to_delete_it() -> None:
     async with world() as here, running_bot(here.settings()):
         await let_remember(here, FACT)
         await asked(here, f"!instructions {TONE}")

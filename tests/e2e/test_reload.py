@@ -1,4 +1,4 @@
-"""SIGHUP: settings are read anew while the bot runs; or the terminal is gone, and so is the bot."""
+"""SIGHUP reloads the settings, or stops the bot if its terminal is gone."""
 
 import asyncio
 import fcntl
@@ -37,7 +37,7 @@ END_SECONDS = 15.0
 
 
 def write_settings(here: World, **settings: str) -> None:
-    """Let `.env` in the bot's working directory say this and nothing else."""
+    """Write `.env` in the bot's working directory."""
     lines = (f"{name}='{value}'\n" for name, value in settings.items())
     (here.folder / ".env").write_text("".join(lines))
 
@@ -57,7 +57,7 @@ async def configured_bot(here: World, **settings: str) -> AsyncIterator[Daemon]:
 
 
 async def reload(bot: Daemon, *, times: int = 1) -> list[str]:
-    """Have the bot read its settings, and return which it took."""
+    """Reload the settings, and return the changed names."""
     bot.send_signal(signal.SIGHUP)
     taken: list[str] = (await bot.event("settings.reloaded", times=times))["setting"]
     return taken
@@ -66,9 +66,7 @@ async def reload(bot: Daemon, *, times: int = 1) -> list[str]:
 # What changes -------------------------------------------------------------------------------------
 
 
-async def test_who_may_talk_changes_with_the_next_message_and_what_waits_is_still_answered() -> (
-    None
-):
+async def test_new_access_counts_for_the_next_message_and_waiting_ones_are_answered() -> None:
     release = asyncio.Event()
     async with world(script(held(release, text("first")), text("second"), text("third"))) as here:
         allowed = {"ACCESS__POLICY": "allowlist", "ACCESS__ALLOWED": ADA.aci}
@@ -102,7 +100,7 @@ async def test_a_new_admin_is_one_at_once() -> None:
 
 
 @pytest.mark.full
-async def test_another_policy_counts_at_once_and_whoever_was_let_in_by_a_code_stays() -> None:
+async def test_new_policy_counts_at_once_and_keeps_paired_people() -> None:
     async with world(echo) as here:
         async with configured_bot(here, ACCESS__POLICY="allowlist") as bot:
             await here.signal.say("without a code")
@@ -240,7 +238,7 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
 # What does not ------------------------------------------------------------------------------------
 
 
-async def test_one_wrong_setting_changes_nothing_and_the_bot_goes_on() -> None:
+async def test_one_wrong_setting_prevents_the_reload() -> None:
     async with world(text("hello")) as here:
         async with configured_bot(here, ACCESS__POLICY="open", LOG__LEVEL="info") as bot:
             write_settings(here, ACCESS__POLICY="allowlist", LOG__LEVEL="loud")
@@ -283,7 +281,7 @@ async def test_the_log_withholds_the_reason_of_no_setting(
                     assert logs.WITHHELD not in logs.withhold_values(None, "", dict(line)).values()
 
 
-async def test_what_needs_a_restart_is_named_each_time_and_left_as_it_is() -> None:
+async def test_settings_that_need_a_restart_are_named_and_not_applied() -> None:
     async with world(text("hello")) as here:
         settings = {"LLM__MODEL": "fake", "BOT__SYSTEM_PROMPT": "Be kind."}
         async with configured_bot(here, **settings) as bot:
@@ -315,7 +313,7 @@ async def test_tools_are_neither_opened_nor_closed_while_the_bot_runs(
             assert logged[-1]["setting"] == "TOOLS__MAX_TOOL_CALLS"
 
 
-async def test_where_proofs_are_made_they_go_on_saying_what_is_true() -> None:
+async def test_reload_keeps_statements_of_proofs_true() -> None:
     async with world(text("hello")) as here:
         with abandoned_socket(here.folder / "no-dstack.sock") as agent:
             async with configured_bot(here, STORE__RETENTION_DAYS="30") as bot:

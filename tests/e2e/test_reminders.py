@@ -74,7 +74,7 @@ async def test_a_reminder_is_said_once_however_often_the_bot_starts() -> None:
     assert here.answers().count("⏰ Call mum") == 1
 
 
-async def test_a_reminder_whose_sending_a_crash_cut_off_is_sent_by_the_next_start() -> None:
+async def test_next_start_sends_a_reminder_interrupted_by_a_crash() -> None:
     async with world(script(remind("Call mum", at()), text("I will."))) as here:
         began, never = asyncio.Event(), asyncio.Event()
 
@@ -147,7 +147,7 @@ async def test_a_local_time_needs_a_zone_which_the_model_is_told_to_ask_for() ->
         assert f"{tomorrow.year}, 09:00 (Asia/Tokyo)" in last_result(here)
 
 
-async def test_a_person_who_may_not_talk_any_more_is_reminded_of_nothing() -> None:
+async def test_revoked_person_gets_no_reminders() -> None:
     wall = Wall()
     allowed = {"policy": "allowlist", "allowed": f"{ADA.aci},{BEN.aci}"}
     gone = {"policy": "allowlist", "allowed": BEN.aci}
@@ -174,7 +174,7 @@ async def test_a_reminder_does_not_wait_behind_a_slow_turn() -> None:
         assert (await here.answer()).text == "Done."
 
 
-async def test_in_a_group_a_reminder_says_whose_it_is() -> None:
+async def test_group_reminder_names_its_person() -> None:
     async with world(script(remind("take out the rubbish", at()), text("I will."))) as here:
         here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
         async with running_bot(here.settings()):
@@ -185,7 +185,7 @@ async def test_in_a_group_a_reminder_says_whose_it_is() -> None:
     assert said.chat == ChatId.group(GROUP)
 
 
-async def test_where_its_person_has_left_the_group_it_is_not_said() -> None:
+async def test_group_reminder_is_dropped_after_its_person_left() -> None:
     wall = Wall()
     async with world(script(remind("the rubbish", at(60)), text("I will."))) as here:
         here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
@@ -226,7 +226,7 @@ async def test_an_edit_of_its_message_takes_the_place_of_the_reminder() -> None:
     assert "⏰ Call mum" not in here.answers()
 
 
-async def test_whoever_takes_the_message_back_takes_back_the_reminder() -> None:
+async def test_deleting_the_message_deletes_its_reminder() -> None:
     steps = script(remind(SECRET, at(3_600)), text("I will."))
     async with world(steps) as here, running_bot(here.settings()):
         asked = await here.signal.say("remind me")
@@ -319,7 +319,7 @@ async def test_a_group_is_told_nothing_of_private_reminders() -> None:
         assert SECRET in (await here.answer()).text
 
 
-async def test_whoever_moves_takes_local_reminders_along_and_no_moments() -> None:
+async def test_new_time_zone_moves_only_local_reminders() -> None:
     day = datetime.now(UTC).date() + timedelta(days=3)
     steps = script(
         tool_calls(
@@ -436,7 +436,7 @@ async def test_clear_forgets_no_reminder_and_says_so() -> None:
             assert "Call mum" in (await here.answer()).text
 
 
-async def test_a_stop_leaves_what_is_due_to_the_next_start() -> None:
+async def test_next_start_sends_reminders_due_at_the_stop() -> None:
     calls = [("remind", {"text": f"{number}", "at": at(1.0)}) for number in range(30)]
     slow, tools = asyncio.Event(), {"max_tool_calls": 100}
 

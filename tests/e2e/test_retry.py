@@ -1,4 +1,4 @@
-"""`!retry` has the last question answered anew, and the new answer takes the old one's place."""
+"""`!retry` answers the last question again and replaces the old answer."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -80,7 +80,7 @@ async def test_another_model_answers_this_once() -> None:
             assert (await ask(here, "!retry third")).text == UNKNOWN_MODEL
 
 
-async def test_with_nothing_to_retry_that_is_said() -> None:
+async def test_retry_without_a_question_says_so() -> None:
     never = asyncio.Event()
     async with world(script(text("Hi."), held(never), echo)) as here:
         async with running_bot(here.settings()):
@@ -95,7 +95,7 @@ async def test_with_nothing_to_retry_that_is_said() -> None:
             assert (await ask(here, "!retry")).text == NOTHING_TO_RETRY
 
 
-async def test_where_nothing_is_kept_nothing_is_answered_anew() -> None:
+async def test_retry_needs_a_stored_question() -> None:
     async with world() as here, running_bot(here.settings(store={"retention_days": 0})):
         await ask(here, QUESTION)
         assert (await ask(here, "!retry")).text == NOTHING_TO_RETRY
@@ -108,7 +108,7 @@ async def test_a_question_that_got_no_answer_is_answered_anew() -> None:
     assert (new.text, new.replaces) == (NEW, failed.timestamp)
 
 
-async def test_where_the_model_gives_no_better_answer_the_old_one_stays() -> None:
+async def test_old_answer_stays_if_the_model_fails() -> None:
     async with world(script(text(OLD), status(400), text(NEW), echo)) as here:
         async with running_bot(here.settings()):
             old = await ask(here, QUESTION)
@@ -221,7 +221,7 @@ async def test_in_a_group_only_the_asker_and_admins_have_a_question_answered_ane
         assert (await ask(here, "!retry", group=GROUP)).replaces == third.timestamp
 
 
-async def test_an_admin_lends_no_rights_to_somebody_elses_question() -> None:
+async def test_retry_by_an_admin_keeps_the_rights_of_the_asker() -> None:
     settings = {"access": {"groups": "always", "admins": BEN.aci}}
     async with world() as here, running_bot(here.settings(**settings)):
         await ask(here, QUESTION, group=GROUP)
@@ -275,7 +275,7 @@ async def test_over_the_rest_api_the_new_answer_takes_the_old_ones_place_as_well
     assert (new.text, new.replaces) == (NEW, old.timestamp)
 
 
-async def test_what_the_first_answer_remembered_and_reminds_of_stays_with_the_new_one() -> None:
+async def test_facts_and_reminders_of_the_first_answer_stay() -> None:
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     remind = ("remind", {"text": "plutonium", "at": tomorrow})
     remember = ("remember", {"text": "sesquipedalian"})

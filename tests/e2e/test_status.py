@@ -45,7 +45,7 @@ async def test_everybody_hears_how_busy_the_bot_is_and_admins_in_private_how_it_
     assert not any(word in in_private for word in (ADA.aci, BEN.aci, str(ADA.number)))
 
 
-async def test_admins_hear_what_went_wrong_last_and_since_when_signal_is_there() -> None:
+async def test_status_tells_admins_the_last_trouble_and_the_connection() -> None:
     async with world(status(401, {"error": {"message": "sesame"}})) as here:
         settings = environment(here, ACCESS__ADMINS=ADA.aci)
         async with daemon(settings, folder=here.folder) as bot:

@@ -103,7 +103,7 @@ async def test_a_question_that_waits_is_the_last_one_after_a_kill_as_well() -> N
             await take_back(here, question)
 
 
-async def test_what_was_written_in_pieces_and_edited_goes_as_one() -> None:
+async def test_undo_takes_back_joined_and_edited_messages_together() -> None:
     async with world() as here, running_bot(here.settings()):
         question = await here.signal.say("first half")
         await here.signal.say("second half")
@@ -117,7 +117,7 @@ async def test_what_was_written_in_pieces_and_edited_goes_as_one() -> None:
         assert await asked(here, "!undo") == NOTHING_TO_UNDO
 
 
-async def test_an_edit_of_what_was_taken_back_is_a_new_question() -> None:
+async def test_edit_of_an_undone_question_is_a_new_question() -> None:
     async with world() as here, running_bot(here.settings()):
         question = await here.signal.say("one")
         await here.answer()
@@ -213,9 +213,7 @@ async def test_after_a_stop_undo_takes_back_the_question_before() -> None:
         assert not rows_with(here, ANSWER)
 
 
-async def test_a_kill_before_the_answer_is_deleted_for_everyone_leaves_that_to_the_next_start() -> (
-    None
-):
+async def test_next_start_deletes_an_undone_answer_after_a_kill() -> None:
     async with world(script(text(ANSWER), echo)) as here:
         async with running_bot(here.settings()) as bot:
             await here.signal.say(SECRET)

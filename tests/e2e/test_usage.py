@@ -1,4 +1,4 @@
-"""Tokens are counted for whom they were used, and a day's budget has an end."""
+"""Tokens count for the person who asked, and a daily budget limits them."""
 
 import asyncio
 import re
@@ -62,7 +62,7 @@ def budget(tokens: int, **more: object) -> Mapping[str, object]:
     return {"tokens_per_day": tokens, **more}
 
 
-async def test_everybody_sees_what_their_own_questions_took() -> None:
+async def test_usage_shows_the_tokens_of_each_person() -> None:
     async with world() as here:
         async with running_bot(here.settings()):
             here.model.handler = counting("Hi.", 34, 1_200)
@@ -86,7 +86,7 @@ async def test_every_request_of_a_turn_counts_those_of_cut_answers_too() -> None
         assert f"Today: {3 * each} tokens." in await asked(here, "!usage")
 
 
-async def test_where_nobody_counts_it_is_estimated_and_says_so() -> None:
+async def test_usage_is_estimated_if_the_model_reports_none() -> None:
     async with world() as here, running_bot(here.settings()):
         here.model.handler = whole({"id": "1", "choices": [{"message": {"content": "Hi."}}]})
         await asked(here, "hello")
@@ -110,7 +110,7 @@ async def test_models_are_told_apart_and_admins_hear_the_sum() -> None:
     assert sum_said.endswith("\nEverybody together (1): 115 tokens today, 115 in 30 days.")
 
 
-async def test_who_has_used_up_a_day_is_told_when_it_goes_on_and_commands_still_work() -> None:
+async def test_used_up_budget_names_the_wait_and_allows_commands() -> None:
     async with world() as here:
         async with running_bot(here.settings(access=budget(1_000))):
             here.model.handler = counting("Hi.", 60, 840)
@@ -154,14 +154,14 @@ async def test_a_turn_asks_no_model_any_more_once_the_day_is_used_up() -> None:
         assert len(here.model.requests) == 3  # the third began with 14 tokens left
 
 
-async def test_what_the_last_request_asks_for_is_not_done() -> None:
+async def test_calls_of_the_last_request_are_not_run() -> None:
     async with world(tool_calls(WRITE)) as here:
         async with running_bot(with_notes(here, access=budget(1))):
             assert re.fullmatch(STOPPED, await asked(here, "note: buy milk"))
         assert notes(here) == ""
 
 
-async def test_helpers_use_what_the_person_of_their_turn_has_left() -> None:
+async def test_helpers_use_the_budget_of_their_person() -> None:
     tasks = ["add", "count", "look"]
     minds = Minds(
         tool_calls(*map(delegating, tasks)),
@@ -200,7 +200,7 @@ async def test_a_restart_gives_a_turn_and_its_helpers_nothing_back() -> None:
     assert len(minds.asked_by_helpers) == 3  # 36 tokens were stored: one more request
 
 
-async def test_who_has_used_up_the_day_in_a_turn_hears_it_in_their_language() -> None:
+async def test_end_of_the_budget_is_told_in_the_language_of_the_chat() -> None:
     async with world(tool_calls(SUM)) as here:
         async with running_bot(here.settings(access=budget(1))):
             said = await asked(here, "Was ist 6 mal 7, und wie wird das Wetter morgen?")
@@ -227,7 +227,7 @@ async def test_the_sum_for_admins_says_that_it_is_estimated() -> None:
     assert said.endswith("an estimate, because a model did not report its tokens.")
 
 
-async def test_in_a_group_whoever_asks_pays() -> None:
+async def test_group_question_uses_the_budget_of_its_asker() -> None:
     async with world() as here:
         here.signal.groups[TEAM] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
         async with running_bot(here.settings(access=budget(1_000))):
@@ -238,7 +238,7 @@ async def test_in_a_group_whoever_asks_pays() -> None:
             assert "used up" in await asked(here, "hello", ADA)
 
 
-async def test_what_a_stopped_turn_has_used_counts() -> None:
+async def test_tokens_of_a_stopped_turn_count() -> None:
     never = asyncio.Event()
     async with world() as here, running_bot(here.settings()):
         here.model.handler = script(tool_calls(SUM), then=held(never, text("Too late.")))
@@ -250,7 +250,7 @@ async def test_what_a_stopped_turn_has_used_counts() -> None:
     assert "estimate" in used  # of the request that was cancelled
 
 
-async def test_a_killed_bot_counts_what_is_stored_once() -> None:
+async def test_stored_tokens_count_once_after_a_kill() -> None:
     never = asyncio.Event()
     async with world() as here:
         here.model.handler = script(tool_calls(SUM), then=held(never, text("Too late.")))

@@ -131,7 +131,7 @@ async def test_answer_shows_the_values_to_compare(tmp_path: Path) -> None:
     assert "Tap my name at the top, then View safety number" in reply.text
 
 
-async def test_of_the_program_the_file_is_said_to_prove_nothing_without_the_published_release(
+async def test_file_proves_the_program_only_with_the_published_release(
     tmp_path: Path,
 ) -> None:
     async with bot(tmp_path) as asked:
@@ -143,7 +143,7 @@ async def test_of_the_program_the_file_is_said_to_prove_nothing_without_the_publ
     assert "--release" in paragraphs["CHECK IT on a computer: save the file there, then"]
 
 
-async def test_the_answer_is_one_message_without_markup_and_a_file_that_every_phone_takes(
+async def test_answer_is_one_plain_message_and_a_file_for_every_phone(
     tmp_path: Path,
 ) -> None:
     async with bot(tmp_path) as asked:
@@ -216,7 +216,7 @@ async def test_without_a_tee_the_first_line_says_so_and_the_model_is_told_of(
     assert reply == Reply(f"{NOT_IN_TEE}\n\nTHE MODEL\n{MODEL_STATE}")
 
 
-async def test_with_an_agent_that_fails_nothing_is_proven(tmp_path: Path) -> None:
+async def test_failing_agent_proves_nothing(tmp_path: Path) -> None:
     async with bot(tmp_path) as asked:
         assert asked.machine is not None
         asked.machine.agent.fault = says(b"garbage")
