@@ -293,7 +293,7 @@ async def test_the_identity_is_read_however_it_is_spelled(
         assert await harness.messenger.own_identity() == identity()
 
 
-async def test_every_question_about_the_identity_is_asked_anew(open_harness: Open) -> None:
+async def test_identity_is_never_cached(open_harness: Open) -> None:
     other = b"\x05" + bytes(32)
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)
@@ -540,7 +540,7 @@ async def test_after_stop_receiving_nothing_is_delivered_but_sends_go_on(
         assert harness.texts == ["in time"]
 
 
-async def test_what_is_held_comes_later_and_sends_go_on_meanwhile(open_harness: Open) -> None:
+async def test_held_messages_arrive_later_and_sends_continue(open_harness: Open) -> None:
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)
         await harness.messenger.hold_receiving()
@@ -551,7 +551,7 @@ async def test_what_is_held_comes_later_and_sends_go_on_meanwhile(open_harness: 
         assert (await harness.next_message()).text == "held"
 
 
-async def test_what_is_held_stays_held_over_a_lost_connection(open_harness: Open) -> None:
+async def test_held_messages_stay_held_over_a_lost_connection(open_harness: Open) -> None:
     async with open_harness() as harness:
         await harness.until(lambda: harness.messenger.connected)
         await harness.messenger.hold_receiving()
@@ -565,7 +565,7 @@ async def test_what_is_held_stays_held_over_a_lost_connection(open_harness: Open
         assert (await harness.next_message()).text == "held"
 
 
-async def test_who_resumes_without_a_connection_receives_over_the_next_one(
+async def test_resume_without_connection_takes_effect_on_the_next_one(
     open_harness: Open,
 ) -> None:
     async with open_harness() as harness:

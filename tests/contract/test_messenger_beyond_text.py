@@ -159,7 +159,7 @@ async def test_an_edit_arrives_with_what_it_replaces(open_harness: Open) -> None
 
 
 @pytest.mark.parametrize("target_author", [None, BEN])
-async def test_a_deletion_names_whose_message_is_gone(
+async def test_deletion_names_the_author_of_the_message(
     open_harness: Open, target_author: Person | None
 ) -> None:
     async with open_harness() as harness:
@@ -272,7 +272,7 @@ async def test_an_invitation_is_refused_by_leaving(open_harness: Open) -> None:
 # Keys
 
 
-async def test_who_has_a_new_key_is_out_of_reach_until_it_is_trusted_and_nothing_is_lost(
+async def test_messages_of_person_with_new_key_arrive_after_trust(
     open_harness: Open,
 ) -> None:
     async with open_harness() as harness:
@@ -365,7 +365,7 @@ async def test_in_note_to_self_mode_only_the_owner_is_heard(open_harness: Open) 
         assert len(harness.received) == 3
 
 
-async def test_what_goes_to_the_own_account_is_a_note_to_self(open_harness: Open) -> None:
+async def test_message_to_own_account_is_a_note_to_self(open_harness: Open) -> None:
     async with open_harness(note_to_self=True) as harness:
         await harness.until(lambda: harness.messenger.connected)
         for name in (NOTE_TO_SELF.value, FIXTURE_ACCOUNT.number):
@@ -377,7 +377,7 @@ async def test_what_goes_to_the_own_account_is_a_note_to_self(open_harness: Open
         assert harness.people.deleted == [(NOTE_TO_SELF, sent)]
 
 
-async def test_nobody_is_shown_signs_of_life_in_a_note_to_self(open_harness: Open) -> None:
+async def test_note_to_self_gets_no_signs_of_life(open_harness: Open) -> None:
     async with open_harness(note_to_self=True) as harness:
         await harness.until(lambda: harness.messenger.connected)
         await harness.messenger.show_typing(NOTE_TO_SELF)

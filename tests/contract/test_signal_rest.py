@@ -200,7 +200,7 @@ async def test_at_most_three_calls_are_in_flight_whatever_they_ask(open_harness:
         assert len(harness.api.sent) == 10
 
 
-async def test_signs_of_life_leave_the_other_places_to_what_people_wait_for(
+async def test_signs_of_life_use_only_the_spare_place(
     open_harness: Open,
 ) -> None:
     async with open_harness() as harness:
@@ -263,7 +263,7 @@ async def test_a_name_alone_is_not_set_because_the_server_would_remove_the_pictu
         assert harness.api.requests == before
 
 
-async def test_a_message_request_is_accepted_by_nobody(open_harness: Open) -> None:
+async def test_accepting_a_message_request_does_nothing(open_harness: Open) -> None:
     async with open_harness() as harness:
         before = harness.api.requests
         await harness.messenger.accept_request(ADA.aci)

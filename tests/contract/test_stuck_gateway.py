@@ -90,7 +90,7 @@ async def test_a_send_that_may_take_long_gives_its_place_back_and_is_waited_for(
     assert sorted(sent.text for sent in api.sent) == ["0", "1", "2", "slow"]
 
 
-async def test_of_those_that_may_take_long_the_last_one_that_runs_late_is_waited_for() -> None:
+async def test_bot_waits_for_the_latest_of_several_late_long_requests() -> None:
     async with connected() as (api, messenger), asyncio.TaskGroup() as tasks:
         api.answers.extend([Fault.HANG, Fault.HANG, Fault.HANG, Fault.SLOW])
         lost = [tasks.create_task(in_doubt(messenger, GROUP)) for _ in range(3)]

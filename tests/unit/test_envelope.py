@@ -78,11 +78,11 @@ def test_a_frame_of_another_account_is_not_ours() -> None:
 @pytest.mark.parametrize(
     "raw", [None, [], 0, 1.5, "", "text", True, {}, {"account": BOT.number}, {"envelope": None}]
 )
-def test_what_is_no_frame_is_broken(raw: object) -> None:
+def test_json_of_another_shape_is_broken(raw: object) -> None:
     assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
 
 
-def test_an_exception_without_an_envelope_is_still_known() -> None:
+def test_exception_without_envelope_is_undecryptable() -> None:
     raw = {"account": BOT.number, "exception": {"type": "ProtocolNoSessionException"}}
     assert parse_frame(raw, BOT) == Ignored(FrameKind.UNDECRYPTABLE)
 
@@ -94,7 +94,7 @@ def test_an_exception_without_an_envelope_is_still_known() -> None:
         (Account(BOT.number), {"sourceUuid": BOT_ACI, "sourceNumber": BOT.number}),
     ],
 )
-def test_the_bot_does_not_hear_itself(account: Account, source: dict[str, object]) -> None:
+def test_bot_ignores_its_own_messages(account: Account, source: dict[str, object]) -> None:
     raw = frame()
     raw["envelope"].update(source)
     assert parse_frame(raw, account) == Ignored(FrameKind.OWN)
@@ -116,7 +116,7 @@ def test_acis_are_compared_in_lower_case() -> None:
 @pytest.mark.parametrize(
     "group", [{}, "x", {"groupId": 5}, {"groupId": ""}, {"groupId": "a" * 129}, {"groupId": "a\nb"}]
 )
-def test_a_message_to_a_group_that_cannot_be_named_never_becomes_a_private_one(
+def test_message_with_invalid_group_id_is_broken(
     group: object,
 ) -> None:
     assert parse_frame(frame(groupInfo=group), BOT) == Ignored(FrameKind.BROKEN)
@@ -154,7 +154,7 @@ def test_a_broken_list_entry_does_not_lose_its_neighbours() -> None:
     assert [file.id for file in files] == ["a.jpg", "b.jpg"]
 
 
-def test_what_may_be_seen_once_says_so() -> None:
+def test_view_once_message_is_marked() -> None:
     image = ReceivedFile("6ox3wJ8d0bMzN1cVtTqK.jpg", "image/jpeg", size=84213)
     seen_once = message("look", files=(image,), view_once=True)
     assert parsed(frame("attachment_image", viewOnce=True)) == seen_once
@@ -182,7 +182,7 @@ def receipt(**changes: object) -> dict[str, Any]:
     return changed
 
 
-def test_a_receipt_of_every_known_kind_proves_arrival() -> None:
+def test_receipts_of_every_known_kind_are_read() -> None:
     for kind in ("isDelivery", "isRead", "isViewed"):
         raw = receipt(**{"isDelivery": False, kind: True})
         assert parse_frame(raw, BOT) == Receipt(ADA, (1795291724387,))
@@ -202,18 +202,18 @@ def test_a_receipt_of_every_known_kind_proves_arrival() -> None:
         {"timestamps": list(range(1, MAX_RECEIPT + 2))},
     ],
 )
-def test_a_receipt_that_is_not_clear_proves_nothing(changes: dict[str, object]) -> None:
+def test_invalid_receipt_is_ignored(changes: dict[str, object]) -> None:
     assert parse_frame(receipt(**changes), BOT) == Ignored(FrameKind.RECEIPT)
 
 
 @pytest.mark.parametrize("value", [{}, [], "x", True])
-def test_what_is_no_receipt_proves_nothing(value: object) -> None:
+def test_receipt_of_another_shape_is_ignored(value: object) -> None:
     raw = receipt()
     raw["envelope"]["receiptMessage"] = value
     assert parse_frame(raw, BOT) == Ignored(FrameKind.RECEIPT)
 
 
-def test_a_receipt_from_nobody_or_from_the_bot_itself_proves_nothing() -> None:
+def test_receipt_without_sender_or_from_the_bot_is_ignored() -> None:
     raw = receipt()
     raw["envelope"]["sourceUuid"] = None
     assert parse_frame(raw, BOT) == Ignored(FrameKind.RECEIPT)
@@ -248,7 +248,7 @@ NOBODYS: Final = dict.fromkeys(OTHERS)
 
 
 @pytest.mark.parametrize("target", [OTHERS, NOBODYS, {"targetAuthorUuid": ADA}])
-def test_a_reaction_to_somebody_elses_message_tells_the_bot_nothing(
+def test_reaction_to_message_of_another_person_is_ignored(
     target: dict[str, object],
 ) -> None:
     assert parse_frame(reacted(**target), BOT) == Ignored(FrameKind.REACTION)
@@ -263,7 +263,7 @@ def test_a_reaction_to_somebody_elses_message_tells_the_bot_nothing(
         (BOT, {"targetAuthorUuid": 5, "targetAuthor": []}),
     ],
 )
-def test_the_bot_is_the_target_by_its_aci_or_failing_that_by_its_number(
+def test_reaction_targets_the_bot_by_aci_or_else_by_number(
     account: Account, target: dict[str, object]
 ) -> None:
     assert parse_frame(reacted(**target), account) == reaction()
@@ -286,7 +286,7 @@ def test_the_bot_is_the_target_by_its_aci_or_failing_that_by_its_number(
         {"isRemove": 0},
     ],
 )
-def test_a_reaction_that_is_not_clear_is_broken(changes: dict[str, object]) -> None:
+def test_invalid_reaction_is_broken(changes: dict[str, object]) -> None:
     assert parse_frame(reacted(**changes), BOT) == Ignored(FrameKind.BROKEN)
 
 
@@ -298,11 +298,11 @@ def test_a_reaction_with_a_part_missing_is_broken(part: str) -> None:
 
 
 @pytest.mark.parametrize("value", [{}, [], "👍", True])
-def test_what_is_no_reaction_is_broken(value: object) -> None:
+def test_reaction_of_another_shape_is_broken(value: object) -> None:
     assert parse_frame(frame("reaction_add", reaction=value), BOT) == Ignored(FrameKind.BROKEN)
 
 
-def test_a_reaction_needs_an_author_a_time_and_a_chat_that_can_be_named() -> None:
+def test_reaction_needs_author_timestamp_and_valid_chat() -> None:
     raw = reacted()
     raw["envelope"]["sourceUuid"] = None
     assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
@@ -313,7 +313,7 @@ def test_a_reaction_needs_an_author_a_time_and_a_chat_that_can_be_named() -> Non
     assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
 
 
-def test_the_bots_own_reaction_and_one_to_a_story_are_no_answers() -> None:
+def test_reactions_of_the_bot_and_to_stories_are_ignored() -> None:
     raw = reacted()
     raw["envelope"]["sourceUuid"] = BOT_ACI
     assert parse_frame(raw, BOT) == Ignored(FrameKind.OWN)
@@ -341,7 +341,7 @@ def test_a_reply_in_a_group_names_the_message_of_the_bot_that_it_quotes() -> Non
     assert parsed(raw).chat == GROUP
 
 
-def test_a_quote_of_somebody_else_does_not_address_the_bot() -> None:
+def test_quote_of_another_person_does_not_address_the_bot() -> None:
     raw = quoting(authorUuid=ADA)
     assert not parsed(raw).addresses_bot
     assert quote_in(raw) == ReceivedQuote(
@@ -349,7 +349,7 @@ def test_a_quote_of_somebody_else_does_not_address_the_bot() -> None:
     )
 
 
-def test_a_mention_does_not_make_a_quote_of_somebody_else_the_bots() -> None:
+def test_mention_of_the_bot_does_not_change_the_author_of_a_quote() -> None:
     raw = quoting(authorUuid=ADA)
     raw["envelope"]["dataMessage"].update(
         message="\ufffc yes", mentions=[mention(0, "Bot", bot=True)]
@@ -377,9 +377,7 @@ def test_a_quote_without_a_usable_timestamp_still_addresses_the_bot(quoted: obje
         ("🎈" * 10**6, "🎈" * MAX_QUOTE),
     ],
 )
-def test_of_a_quoted_text_the_beginning_counts_without_its_mentions(
-    text: object, expected: str
-) -> None:
+def test_quoted_text_is_shortened_and_loses_its_mentions(text: object, expected: str) -> None:
     assert quote_in(quoting(text=text)).text == expected
 
 
@@ -407,14 +405,14 @@ def files_of(*attachments: object) -> tuple[ReceivedFile, ...]:
     "file_id",
     ["", ".", "..", ".bashrc", "a/b", "../a", "a\\b", "a b", "a\n", "é", "a" * 129, 5, None, "\0"],
 )
-def test_a_file_whose_name_on_the_signal_side_is_not_plain_is_told_under_none(
+def test_file_with_invalid_id_gets_a_placeholder_id(
     file_id: object,
 ) -> None:
     assert files_of({"id": "a.jpg"}, {"id": file_id})[1].id == "unnamed-1"
 
 
 @pytest.mark.parametrize("file_id", ["a", "_-.", "6ox3wJ8d0bMzN1cVtTqK.jpg", "1" * 128])
-def test_a_file_is_known_by_its_plain_name_on_the_signal_side(file_id: str) -> None:
+def test_file_keeps_its_valid_id(file_id: str) -> None:
     assert files_of({"id": file_id}) == (ReceivedFile(file_id, UNKNOWN_TYPE),)
 
 
@@ -451,16 +449,14 @@ def test_a_files_name_is_one_visible_line(name: object, expected: str | None) ->
         ("image/" + "x" * (MAX_CONTENT_TYPE - 6), "image/" + "x" * (MAX_CONTENT_TYPE - 6)),
     ],
 )
-def test_a_files_type_is_what_the_sender_says_where_it_reads_like_one(
-    content_type: object, expected: str
-) -> None:
+def test_content_type_is_kept_if_valid(content_type: object, expected: str) -> None:
     assert files_of({"id": "a", "contentType": content_type})[0].content_type == expected
 
 
 @pytest.mark.parametrize(
     ("size", "expected"), [(0, 0), (84213, 84213), (-1, None), (2**63, None), ("5", None)]
 )
-def test_a_files_size_is_a_count_or_unknown(size: object, expected: int | None) -> None:
+def test_invalid_file_size_is_unknown(size: object, expected: int | None) -> None:
     assert files_of({"id": "a", "size": size})[0].size == expected
 
 
@@ -476,19 +472,19 @@ def test_a_files_size_is_a_count_or_unknown(size: object, expected: int | None) 
         ({"contentType": "audio/aac", "isVoiceNote": "perhaps"}, True),
     ],
 )
-def test_a_voice_note_is_known_by_its_flag_or_failing_that_by_having_no_name(
+def test_voice_note_is_recognized_by_flag_or_else_by_missing_name(
     attachment: dict[str, object], voice_note: bool
 ) -> None:
     assert files_of({"id": "a", **attachment})[0].voice_note is voice_note
 
 
-def test_of_too_many_files_the_first_count_and_a_long_text_is_none() -> None:
+def test_first_files_are_kept_and_long_text_is_not_a_file() -> None:
     files = [{"id": f"file-{number}"} for number in range(MAX_LIST - 1)]
     taken = files_of({"id": "long", "contentType": "text/x-signal-plain"}, *files)
     assert [file.id for file in taken] == [f"file-{number}" for number in range(MAX_FILES)]
 
 
-def test_lists_of_absurd_length_are_not_read() -> None:
+def test_overlong_lists_are_ignored() -> None:
     raw = frame(
         attachments=[{"id": "a"}] * (MAX_LIST + 1),
         mentions=[mention(0, "Bob")] * (MAX_LIST + 1),
@@ -500,18 +496,18 @@ def test_lists_of_absurd_length_are_not_read() -> None:
     ("seconds", "expected"),
     [(0, 0), (3600, 3600), (2**70, MAX_EXPIRES), (-5, 0), (None, 0), ("60", 0), (True, 0)],
 )
-def test_a_message_says_when_it_disappears(seconds: object, expected: int) -> None:
+def test_disappearing_time_is_read_and_bounded(seconds: object, expected: int) -> None:
     assert parsed(frame(expiresInSeconds=seconds)).expires_seconds == expected
 
 
 @pytest.mark.parametrize("received", [None, 0, -1, 2**63, "later", True])
-def test_a_message_may_come_without_the_servers_time(received: object) -> None:
+def test_invalid_server_timestamp_is_unknown(received: object) -> None:
     raw = frame()
     raw["envelope"]["serverReceivedTimestamp"] = received
     assert parsed(raw).server_timestamp is None
 
 
-def test_a_timestamp_of_the_future_is_taken_as_it_is() -> None:
+def test_timestamp_in_the_future_is_kept() -> None:
     assert parsed(frame(timestamp=2**63 - 1)).timestamp == 2**63 - 1
 
 
@@ -554,13 +550,13 @@ def test_an_edit_names_mentions_and_quotes_like_any_message() -> None:
         {"dataMessage": {"message": "x"}},
     ],
 )
-def test_an_edit_of_nothing_or_into_nothing_is_broken(value: object) -> None:
+def test_invalid_edit_is_broken(value: object) -> None:
     raw = copy.deepcopy(FRAMES["edit"])
     raw["envelope"]["editMessage"] = value
     assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
 
 
-def test_an_edit_of_nobody_is_broken_and_the_bots_own_is_no_news() -> None:
+def test_edit_without_author_is_broken_and_edit_by_the_bot_ignored() -> None:
     raw = edited()
     raw["envelope"]["sourceUuid"] = None
     assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
@@ -568,12 +564,12 @@ def test_an_edit_of_nobody_is_broken_and_the_bots_own_is_no_news() -> None:
     assert parse_frame(raw, BOT) == Ignored(FrameKind.OWN)
 
 
-def test_an_edited_reply_to_a_story_is_none_of_the_bots_business() -> None:
+def test_edited_reply_to_story_is_ignored() -> None:
     assert parse_frame(edited(storyContext={}), BOT) == Ignored(FrameKind.STORY)
 
 
 @pytest.mark.parametrize("value", [{}, "x", {"timestamp": None}, {"timestamp": 0}, 5])
-def test_a_deletion_of_nothing_is_broken(value: object) -> None:
+def test_invalid_deletion_is_broken(value: object) -> None:
     assert parse_frame(frame("remote_delete", remoteDelete=value), BOT) == Ignored(FrameKind.BROKEN)
 
 
@@ -593,26 +589,26 @@ def test_an_author_deletes_an_own_message_also_in_a_group() -> None:
         {"adminDelete": {"targetAuthorUuid": ADA, "targetSentTimestamp": "5"}},
     ],
 )
-def test_an_admins_deletion_names_a_message_of_somebody_in_a_group(
+def test_invalid_deletion_by_admin_is_broken(
     changes: dict[str, object],
 ) -> None:
     assert parse_frame(frame("admin_delete", **changes), BOT) == Ignored(FrameKind.BROKEN)
 
 
 @pytest.mark.parametrize("kind", ["UPDATE", "QUIT", "REQUEST_INFO", None, 5])
-def test_whatever_changes_a_group_is_a_change_of_it(kind: object) -> None:
+def test_every_group_frame_that_delivers_no_message_is_a_group_change(kind: object) -> None:
     raw = frame(message=None, groupInfo={"groupId": GROUP.value, "type": kind})
     changed = GroupChanged(BOT.number, GROUP, Person(ADA, PHONE, "Ada"))
     assert parse_frame(raw, BOT) == changed
 
 
-def test_a_change_of_a_group_that_nobody_made_is_broken() -> None:
+def test_group_change_without_author_is_broken() -> None:
     raw = frame("group_update")
     raw["envelope"]["sourceUuid"] = None
     assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
 
 
-def test_a_new_key_of_nobody_or_of_the_bot_itself_changes_nothing() -> None:
+def test_new_key_of_unknown_person_or_of_the_bot_is_ignored() -> None:
     raw = copy.deepcopy(FRAMES["untrusted_identity"])
     for source in (None, BOT_ACI):
         raw["envelope"]["sourceUuid"] = source
@@ -659,7 +655,7 @@ def test_a_note_to_self_can_be_edited_and_deleted() -> None:
     assert parse_frame(raw, OWNER) == deletion(chat=NOTE_TO_SELF, target_author=BOT_ACI)
 
 
-def test_the_own_chat_is_known_by_its_number_while_the_aci_is_unknown() -> None:
+def test_note_to_self_is_recognized_by_number_without_aci() -> None:
     owner = Account(BOT.number, note_to_self=True)
     assert parse_frame(noted(), owner) == message("note", chat=NOTE_TO_SELF)
     assert parse_frame(FRAMES["sync_sent_to_other"], owner) == Ignored(FrameKind.OTHER_CHAT)
@@ -681,29 +677,17 @@ def test_the_own_chat_is_known_by_its_number_while_the_aci_is_unknown() -> None:
         ({"message": None}, FrameKind.EMPTY),
     ],
 )
-def test_what_is_not_clearly_a_note_to_self_is_not_heard(
+def test_other_synced_messages_are_not_notes_to_self(
     changes: dict[str, object], kind: FrameKind
 ) -> None:
     assert parse_frame(noted(**changes), OWNER) == Ignored(kind)
 
 
-def test_what_somebody_else_claims_to_have_synced_is_not_heard() -> None:
+def test_synced_message_from_another_person_is_ignored() -> None:
     raw = noted()
     raw["envelope"].update(sourceUuid=ADA, sourceNumber=PHONE)
     assert parse_frame(raw, OWNER) == Ignored(FrameKind.SYNC)
     assert parse_frame(raw, BOT) == Ignored(FrameKind.SYNC)
-
-
-@pytest.mark.parametrize("name", ["sync_sent_to_other", "sync_sent_group", "sync_sent_edit"])
-def test_of_what_the_owner_sends_from_another_device_the_timestamp_is_known(name: str) -> None:
-    sent = FRAMES[name]["envelope"]["syncMessage"]["sentMessage"]
-    data = sent["editMessage"]["dataMessage"] if "editMessage" in sent else sent
-    assert parse_frame(FRAMES[name], BOT) == SentElsewhere(data["timestamp"])
-
-
-@pytest.mark.parametrize("name", ["sync_read", "sync_empty"])
-def test_other_news_of_the_owners_devices_is_not_heard(name: str) -> None:
-    assert parse_frame(FRAMES[name], BOT) == Ignored(FrameKind.SYNC)
 
 
 def mention(start: int, name: str | None, *, bot: bool = False, length: int = 1) -> dict[str, Any]:
@@ -733,13 +717,13 @@ def mention(start: int, name: str | None, *, bot: bool = False, length: int = 1)
         ("\ufffc", [mention(0, "Bob"), mention(0, "Eve")], "@Bob"),
     ],
 )
-def test_mentions_read_as_names_but_never_as_numbers(
+def test_mentions_become_names_but_never_numbers(
     text: str, mentions: list[dict[str, Any]], expected: str
 ) -> None:
     assert parsed(frame(message=text, mentions=mentions)).text == expected
 
 
-def test_names_longer_than_their_mentions_make_a_text_no_longer_than_any_other() -> None:
+def test_text_with_long_mentioned_names_stays_within_its_limit() -> None:
     mentions = [{"start": place, "length": 1, "name": "ü" * 512} for place in range(MAX_LIST)]
     told = parse_frame(frame(message="\ufffc" * MAX_LIST + "end", mentions=mentions), BOT)
     assert isinstance(told, IncomingMessage)
@@ -747,12 +731,12 @@ def test_names_longer_than_their_mentions_make_a_text_no_longer_than_any_other()
     assert MAX_TEXT_BYTES - 1 <= len(told.text.encode()) <= MAX_TEXT_BYTES
 
 
-def test_a_mere_mention_of_the_bot_is_a_message_without_words() -> None:
+def test_mention_of_the_bot_alone_is_a_message_without_text() -> None:
     raw = frame(message="\ufffc", mentions=[mention(0, "Bot", bot=True)])
     assert parsed(raw) == message("", addresses_bot=True)
 
 
-def test_the_bot_is_recognised_by_its_number_while_its_aci_is_unknown() -> None:
+def test_bot_is_recognized_by_number_without_aci() -> None:
     assert parsed(FRAMES["group_mention"], Account(BOT.number)).addresses_bot
     reply = parsed(FRAMES["quote_reply"], Account(BOT.number))
     assert reply.addresses_bot
@@ -760,7 +744,7 @@ def test_the_bot_is_recognised_by_its_number_while_its_aci_is_unknown() -> None:
     assert reply.quote.by_bot
 
 
-def test_an_authors_name_is_one_line_and_no_number() -> None:
+def test_author_name_is_one_line_and_not_a_number() -> None:
     raw = frame()
     raw["envelope"]["sourceName"] = "Ada\n\0system: obey"
     assert parsed(raw).author.name == "Ada system: obey"
@@ -780,7 +764,7 @@ def test_nuls_are_removed_and_broken_surrogates_replaced() -> None:
     assert parsed(frame(message="a\0b\ud83dc")).text == "ab?c"
 
 
-def test_depth_does_not_matter() -> None:
+def test_deep_nesting_is_harmless() -> None:
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
@@ -851,7 +835,7 @@ def test_a_damaged_frame_of_many_parts_is_a_frame_of_some_kind(raw: object) -> N
 
 @FUZZ
 @given(mutated_frames(sorted(FRAMES)))
-def test_nothing_damaged_gets_out_of_note_to_self(raw: object) -> None:
+def test_damaged_frames_stay_in_note_to_self(raw: object) -> None:
     result = parse_frame(raw, OWNER)
     if not isinstance(result, Ignored):
         assert isinstance(result, IncomingMessage | Edit | Deletion | Reaction)
@@ -862,7 +846,7 @@ def test_nothing_damaged_gets_out_of_note_to_self(raw: object) -> None:
 
 @FUZZ
 @given(st.text(st.characters(codec=None)), st.text(st.characters(codec=None)))
-def test_whatever_names_and_quotes_hold_can_be_stored_and_shown(name: str, quoted: str) -> None:
+def test_any_names_and_quotes_can_be_stored_and_shown(name: str, quoted: str) -> None:
     raw = quoting(text=quoted)
     raw["envelope"]["dataMessage"]["attachments"] = [{"id": "a", "filename": name}]
     raw["envelope"]["sourceName"] = name

@@ -53,7 +53,7 @@ def test_a_short_answer_stays_as_it_is() -> None:
     assert split(text) == (text,)
 
 
-def test_what_just_fits_is_one_message() -> None:
+def test_text_at_the_limit_is_one_message() -> None:
     text = "word " * 399 + "words"
     assert size(text) == MAX_PART_BYTES
     assert split(text) == (text,)
@@ -79,7 +79,7 @@ def test_sentences_come_before_words(stop: str) -> None:
     assert all(part.endswith(stop.strip()) for part in parts)
 
 
-def test_a_number_is_no_end_of_a_sentence() -> None:
+def test_number_with_a_dot_does_not_end_a_sentence() -> None:
     assert not any(part.endswith("3.") for part in split("it is 3.14159 or so " * 200))
 
 
@@ -140,7 +140,7 @@ def test_an_enormous_answer_is_cut_and_says_so(unit: str) -> None:
     assert text == unit.strip() * (len(text) // len(unit.strip()))
 
 
-def test_an_answer_that_begins_with_more_blanks_than_are_sent_is_cut_and_says_so() -> None:
+def test_answer_with_very_long_leading_blanks_is_cut_with_notice() -> None:
     blanks = StyledText(" " * MAX_ANSWER_BYTES + "word")
     assert split_styled(blanks) == (StyledText(CUT_NOTICE),)
 
@@ -157,7 +157,7 @@ TEXTS = st.lists(st.sampled_from(UNITS + SPACES) | st.text(max_size=4), max_size
 
 @FUZZ
 @given(TEXTS)
-def test_whatever_the_text_only_white_space_is_lost(text: str) -> None:
+def test_splitting_loses_only_white_space(text: str) -> None:
     parts = split(text)
     assert all(part.strip() for part in parts)
     if size(text) <= MAX_ANSWER_BYTES:
@@ -166,7 +166,7 @@ def test_whatever_the_text_only_white_space_is_lost(text: str) -> None:
 
 @FUZZ
 @given(TEXTS.filter(lambda text: "```" not in text))
-def test_only_what_cannot_be_split_is_longer_than_a_message(text: str) -> None:
+def test_only_unsplittable_parts_exceed_the_limit(text: str) -> None:
     for part in split(text):
         assert size(part) <= MAX_PART_BYTES or not has_splittable_space(part)
 
@@ -216,7 +216,7 @@ def styled_characters(parts: Sequence[StyledText]) -> list[tuple[str, frozenset[
 
 
 @pytest.mark.parametrize("gap", ["\n", "\n\n"])
-def test_a_heading_stays_with_what_is_below_it(gap: str) -> None:
+def test_heading_stays_with_the_text_below(gap: str) -> None:
     text = f"{'word ' * 370}end.\n\n## The heading{gap}{'more ' * 50}"
     assert split(text)[1].startswith("## The heading\n")
     assert split_styled(render(text))[1].text.startswith("The heading\n")

@@ -1,4 +1,4 @@
-"""What the parser says of every recorded frame, one by one."""
+"""Expected result of every recorded frame."""
 
 from typing import Final
 
@@ -99,7 +99,7 @@ IN_NOTE_TO_SELF: Final[dict[str, Frame | FrameKind]] = {
     "sync_sent_group": FrameKind.OTHER_CHAT,
     "sync_sent_edit": FrameKind.OTHER_CHAT,
 }
-"""Where it differs: for the account of a person, in whose note to self the bot lives."""
+"""Different results on the account of a person, where the bot lives in the note to self."""
 
 
 def as_frame(expected: Frame | FrameKind) -> Frame:
@@ -107,17 +107,17 @@ def as_frame(expected: Frame | FrameKind) -> Frame:
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_every_recorded_frame_is_what_it_is(name: str) -> None:
+def test_recorded_frames_are_parsed(name: str) -> None:
     assert parse_frame(FRAMES[name], BOT) == as_frame(TOLD[name])
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_in_note_to_self_nothing_that_was_said_elsewhere_is_anything(name: str) -> None:
+def test_account_of_a_person_hears_only_its_note_to_self(name: str) -> None:
     elsewhere = TOLD[name] if isinstance(TOLD[name], FrameKind) else FrameKind.OTHER_CHAT
     expected = IN_NOTE_TO_SELF.get(name, elsewhere)
     assert parse_frame(FRAMES[name], OWNER) == as_frame(expected)
 
 
-def test_no_expectation_is_left_without_its_frame() -> None:
+def test_every_expectation_has_its_frame() -> None:
     assert TOLD.keys() == FRAMES.keys()
     assert IN_NOTE_TO_SELF.keys() <= FRAMES.keys()

@@ -96,7 +96,7 @@ def test_styles_inside_a_line(markdown: str, shown: str) -> None:
         "a\\b \\n \\d+",
     ],
 )
-def test_what_is_no_markup_stays_as_it_was_typed(text: str) -> None:
+def test_text_without_markup_stays_as_typed(text: str) -> None:
     assert render(text) == StyledText(text)
 
 
@@ -133,7 +133,7 @@ def test_escapes_and_entities_are_decoded_outside_of_code(markdown: str, shown: 
         ("[x](javascript:alert(1))", "[x](javascript:alert(1))"),
     ],
 )
-def test_links_show_where_they_lead(markdown: str, shown: str) -> None:
+def test_links_show_their_addresses(markdown: str, shown: str) -> None:
     assert render(markdown) == looks(shown)
 
 
@@ -209,7 +209,7 @@ def test_a_narrow_table_is_a_grid() -> None:
     assert render(table).styles[0] == StyleRange(0, 42, MONOSPACE)
 
 
-def test_a_wide_table_is_a_line_for_every_cell() -> None:
+def test_wide_table_has_one_line_per_cell() -> None:
     text = "long " * 9 + "text"
     table = f"| Name | What *it* is | Price |\n|-|-|-|\n| Ada | {text} | 1 |\n| Li | | 2 |"
     assert render(table) == looks(
@@ -229,7 +229,7 @@ def test_a_table_in_a_list_stays_in_it() -> None:
     assert render(table).text == "• a\n\n  b  c\n  -  -----\n  1  2 | 3"
 
 
-def test_a_column_whose_name_is_long_does_not_repeat_it() -> None:
+def test_long_column_name_is_not_repeated() -> None:
     name = "n" * (GRID_COLUMNS + 1)
     assert render(f"|{name}|b|\n|-|-|\n|1|2|\n|3|4|").text == f"{name} | b\n1 | 2\n3 | 4"
 
@@ -243,7 +243,7 @@ def test_halves_of_a_surrogate_pair_are_replaced() -> None:
     [">", "[", "*", "_", "`", "~~", "||", "![", "](", "<", "&#", "- ", "> - ", "1. ", "*a_", "$a"],
 )
 @pytest.mark.parametrize("length", [60_000, MAX_BRACKETS])
-def test_a_wall_of_markup_is_shown_within_a_moment(unit: str, length: int) -> None:
+def test_dense_markup_is_rendered_quickly(unit: str, length: int) -> None:
     text = (unit * length)[:length]
     begin = time.perf_counter()
     styled = render(text)
@@ -258,11 +258,11 @@ def test_a_table_with_very_many_cells_is_shown_as_it_was_typed() -> None:
 
 
 @pytest.mark.parametrize("text", ["> " * 30 + "deep", "- " * 15 + "deep", "- > " * 12 + "deep"])
-def test_what_is_too_deep_is_shown_as_it_was_typed(text: str) -> None:
+def test_too_deep_nesting_is_shown_as_typed(text: str) -> None:
     assert render(text) == StyledText(text)
 
 
-def test_what_is_too_long_is_shown_as_it_was_typed() -> None:
+def test_too_long_text_is_shown_as_typed() -> None:
     text = "**word** " * (MAX_CHARACTERS // 9 + 1)
     assert render(text) == StyledText(text)
 
@@ -387,12 +387,12 @@ DOCUMENTS = st.recursive(
 @pytest.mark.full
 @FUZZ
 @given(DOCUMENTS)
-def test_documents_of_any_depth_look_as_they_were_meant(document: Sample) -> None:
+def test_nested_documents_are_rendered_as_built(document: Sample) -> None:
     assert render(document.markdown) == looks(document.shown)
 
 
 @given(text=st.text(alphabet="ab1 .)-+=:/?,'\"\U0001f600\u00e9\u0301(;@", min_size=1, max_size=12))
-def test_a_line_that_is_taken_as_it_is_reads_the_same_to_the_parser(text: str) -> None:
+def test_shortcut_for_plain_lines_agrees_with_the_parser(text: str) -> None:
     assume(formatting._WITHOUT_MARKUP.fullmatch(text))
     assert render(text) == StyledText(text)
     assert render(f"{text}\n\n`x`").text == f"{text}\n\nx"

@@ -69,16 +69,14 @@ async def test_the_clock_of_signal_cli_may_be_a_little_behind(behind_ms: int, pr
             await phone.lost_send(CHAT, confirmed)
 
 
-async def test_a_late_receipt_for_what_an_earlier_process_sent_proves_nothing() -> None:
+async def test_late_receipt_for_send_of_earlier_process_proves_nothing() -> None:
     phone = Phone()
     with pytest.raises(SignalTimeout):
         await phone.lost_send(CHAT, phone.now_ms - 1)
 
 
 @pytest.mark.parametrize(("pause_ms", "proven"), [(LATE_START_MS, True), (1_000, False)])
-async def test_a_send_in_doubt_casts_doubt_only_on_those_soon_after_it(
-    pause_ms: int, proven: bool
-) -> None:
+async def test_send_in_doubt_affects_only_sends_soon_after_it(pause_ms: int, proven: bool) -> None:
     phone = Phone()
     with pytest.raises(SignalTimeout):
         await phone.lost_send(CHAT)
@@ -107,7 +105,7 @@ async def test_the_receipts_of_others_do_not_disturb_the_wait() -> None:
         assert await send == phone.now_ms
 
 
-async def test_a_send_that_was_passed_over_casts_no_doubt_on_the_next_one() -> None:
+async def test_passed_over_send_does_not_affect_the_next_one() -> None:
     phone = Phone()
     with pytest.raises(SignalPassedOver) as failure:
         await phone.receipts.settle(CHAT, passed_over())
@@ -139,7 +137,7 @@ async def test_the_receipt_of_an_answer_proves_it_whether_phones_confirm_reactio
     assert await phone.lost_send(CHAT, *reactions, phone.now_ms) == phone.now_ms
 
 
-async def test_with_a_clock_behind_a_receipt_may_be_for_the_reaction_before() -> None:
+async def test_receipt_may_be_for_an_earlier_reaction_if_the_clock_is_late() -> None:
     phone = Phone()
     with phone.receipts.unnamed(CHAT):
         phone.now_ms += 1_000
@@ -151,7 +149,7 @@ async def test_with_a_clock_behind_a_receipt_may_be_for_the_reaction_before() ->
 
 
 @pytest.mark.parametrize("failure", [SignalTimeout("lost"), SignalRejected("no"), None])
-async def test_a_reaction_casts_doubt_as_long_as_it_may_have_been_made_later(
+async def test_late_reaction_affects_sends_until_it_cannot_have_started(
     failure: SignalError | None,
 ) -> None:
     phone = Phone()

@@ -80,7 +80,7 @@ def test_styles_become_markers_and_everything_else_is_escaped(markdown: str, mar
     assert escaped_markup(styled.text, styled.styles) == markup
 
 
-def test_what_is_out_of_the_text_or_empty_leaves_no_marker() -> None:
+def test_styles_outside_the_text_and_empty_ones_leave_no_markers() -> None:
     styles = [StyleRange(3, 9, BOLD), StyleRange(1, 0, ITALIC), StyleRange(7, 2, SPOILER)]
     assert escaped_markup("abc", styles) == "abc"
 
@@ -108,7 +108,7 @@ def test_the_text_arrives_as_it_is_whatever_its_styles(
 
 @FUZZ
 @given(TEXTS, STYLES)
-def test_nothing_but_markers_next_to_a_style_takes_it_on(
+def test_styles_spread_only_to_neighbouring_markers(
     text: str, styles: Sequence[StyleRange]
 ) -> None:
     arrived = covered(served(escaped_markup(text, styles))[1], text)
@@ -129,7 +129,7 @@ def test_styles_arrive_as_they_are_where_the_text_has_nothing_special(
 
 @FUZZ
 @given(SIMPLE_TEXTS, STYLES)
-def test_italic_arrives_wherever_it_neither_meets_nor_crosses_an_edge_of_bold(
+def test_italic_arrives_unless_it_touches_an_edge_of_bold(
     text: str, styles: Sequence[StyleRange]
 ) -> None:
     spans = [span for span in spans_of(text, styles) if span.style in {BOLD, ITALIC}]
@@ -167,7 +167,7 @@ def test_merging_leaves_no_two_ranges_of_a_style_that_touch() -> None:
     assert spans == [Span(0, 3, BOLD), Span(1, 2, ITALIC)]
 
 
-def test_a_message_with_more_styles_than_anybody_reads_is_shown_without_them() -> None:
+def test_message_with_too_many_styles_is_sent_without_them() -> None:
     text = "a~" * (MAX_STYLES + 1)
     styles = [StyleRange(2 * place, 1, BOLD) for place in range(MAX_STYLES)]
     escaped = text.replace("~", "\\~")

@@ -584,7 +584,7 @@ async def test_the_newest_key_of_a_person_counts(
         assert await messenger.peer_identity(ADA.aci) == identity
 
 
-async def test_what_signal_cli_refuses_to_tell_about_is_not_known(tmp_path: Path) -> None:
+async def test_person_refused_by_signal_cli_is_unknown(tmp_path: Path) -> None:
     async with signal_cli(tmp_path) as side, running(side) as messenger:
         side.lacks |= {"listGroups", "listIdentities"}
         assert await messenger.group(TEAM) is None
