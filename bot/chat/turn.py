@@ -19,7 +19,7 @@ from bot.chat.ask import Questions, TurnApproval
 from bot.chat.joining import Joining
 from bot.chat.media import CANNOT_SEE
 from bot.chat.plan import is_accepted
-from bot.chat.progress import Ended, HelperSigns, Progress
+from bot.chat.progress import Ended, Progress, ToolSigns
 from bot.chat.prompt import Prompt
 from bot.chat.quotes import checked, without_bots_words
 from bot.llm.messages import Completion
@@ -270,7 +270,7 @@ class Turn:
     rounds: int = field(init=False)
     costs: Costs = field(init=False)
     progress: Progress = field(init=False)
-    signs: Progress | HelperSigns = field(init=False)
+    signs: ToolSigns = field(init=False)
     approval: TurnApproval = field(init=False)
     helper_places: asyncio.Semaphore = field(init=False)
     is_cut: bool = field(default=False, init=False)
@@ -286,7 +286,7 @@ class Turn:
         self.notices = list(self.stored.notices)
         self.rounds = sum(bool(message.tool_calls) for message in self.messages)
         self.costs = Costs(self.person.aci, self.chat)
-        self.progress = self.signs = Progress(
+        self.progress = Progress(
             self.parts.channel,
             self.chat,
             self.stored.progress_timestamp,
@@ -294,6 +294,7 @@ class Turn:
             # Not a method of the turn: a turn in a reference cycle keeps its history for long.
             remember=partial(self.parts.remember_progress, self.chat, self.id),
         )
+        self.signs = self.progress.tools
         self.approval = TurnApproval(
             self.parts.questions, self.accepted, self.id, is_retry=is_retry
         )
@@ -429,7 +430,7 @@ class Turn:
         """Show in the chat that calls run."""
         for request in requests:
             self._shown_calls.add(request.call_id)
-            self.signs.show([request.tool])
+            self.signs.show(request.tool)
 
     async def starting(self, request: ToolRequest) -> None:
         """Store that a call that somebody has allowed runs now, and show it."""
@@ -489,7 +490,7 @@ class Turn:
             helper = ended.helpers.get(self.helper)
             self.signs.show_again(_signs_of(helper.calls if helper else (), is_shown))
             return
-        self.signs.show_again(_signs_of(ended.calls, is_shown))
+        self.progress.show_again(_signs_of(ended.calls, is_shown))
         for helper in ended.helpers.values():
             if helper.outcome is not None:
                 signs = self.progress.helper(helper.task)

@@ -21,13 +21,13 @@ from bot.chat.progress import (
 from bot.errors import SignalError, SignalUnavailable
 from conversation_store.models import Attachment, ChatId, Quote, StyleRange
 from tests.fakes.partial_messenger import PartialMessenger
-from tests.skipped_waits import run_without_waiting, without_waiting
+from tests.skipped_waits import without_waiting
 
 CHAT: Final = ChatId.direct("ada")
 
 
 class Channel(PartialMessenger):
-    """Keeps what was shown; a Messenger in little. Its timestamps count from 101."""
+    """Records what was shown. Its timestamps count from 101."""
 
     def __init__(self, *, takes_seconds: float = 0.01) -> None:
         self.shown: list[tuple[str, int | None]] = []
@@ -67,12 +67,12 @@ async def turn(channel: Channel, *, timestamp: int | None = None) -> AsyncIterat
 
 
 async def a_while() -> None:
-    """Long enough for what is shown to arrive."""
+    """Wait until the latest change is shown."""
     await asyncio.sleep(1)
 
 
 @without_waiting
-async def test_a_long_wait_for_the_model_is_one_message_however_often_it_is_noted() -> None:
+async def test_long_wait_for_the_model_is_shown_once() -> None:
     channel = Channel()
     async with turn(channel) as progress:
         progress.still_trying()
@@ -83,17 +83,17 @@ async def test_a_long_wait_for_the_model_is_one_message_however_often_it_is_note
 
 
 @without_waiting
-async def test_a_long_wait_between_tools_is_shown_in_their_message_and_gone_with_the_next() -> None:
+async def test_next_tool_ends_the_notice_of_a_long_wait() -> None:
     channel = Channel()
     async with turn(channel) as progress:
-        progress.show(["calculate"])
+        progress.tools.show("calculate")
         await a_while()
-        progress.finished("calculate", ok=True)
+        progress.tools.finished("calculate", ok=True)
         progress.still_trying()
         await a_while()
-        progress.show(["web_search"])
+        progress.tools.show("web_search")
         await a_while()
-        progress.finished("web_search", ok=True)
+        progress.tools.finished("web_search", ok=True)
         progress.still_trying()
         await a_while()
     assert channel.shown == [
@@ -116,7 +116,7 @@ ENDED: Final = "🔧 Using calculate ✓, web_fetch ✗"
     [(101, 0, [ENDED]), (101, MAX_EDITS_FOR_MARKS, []), (None, 0, [])],
 )
 @without_waiting
-async def test_what_ended_before_a_restart_is_shown_again_and_is_no_news(
+async def test_calls_before_a_restart_are_shown_again_without_a_new_message(
     timestamp: int | None, edits: int, at_once: list[str]
 ) -> None:
     channel = Channel()
@@ -125,24 +125,24 @@ async def test_what_ended_before_a_restart_is_shown_again_and_is_no_news(
         progress.show_again([("calculate", True), ("web_fetch", False)])
         await a_while()
         assert channel.texts == at_once
-        progress.show(["web_search"])
+        progress.tools.show("web_search")
         await a_while()
-        progress.finished("web_search", ok=True)
+        progress.tools.finished("web_search", ok=True)
     running, over = f"{ENDED}, web_search…", f"{ENDED}, web_search ✓"
     assert channel.texts == [*at_once, running, over]
 
 
 @without_waiting
-async def test_a_tool_that_runs_for_long_gives_a_sign_of_life_now_and_then() -> None:
+async def test_message_names_the_seconds_of_a_long_call() -> None:
     channel = Channel()
     async with turn(channel) as progress:
-        progress.show(["run_command"])
+        progress.tools.show("run_command")
         await asyncio.sleep(70)
-        progress.finished("run_command", ok=True)
+        progress.tools.finished("run_command", ok=True)
         await a_while()
-        progress.show(["run_command"])
+        progress.tools.show("run_command")
         await a_while()
-        progress.finished("run_command", ok=True)
+        progress.tools.finished("run_command", ok=True)
     assert channel.texts == [
         "🔧 Using run_command…",
         "🔧 Using run_command… (15 s)",
@@ -155,12 +155,12 @@ async def test_a_tool_that_runs_for_long_gives_a_sign_of_life_now_and_then() -> 
 
 
 @without_waiting
-async def test_signs_of_life_leave_an_edit_for_the_end() -> None:
+async def test_long_call_leaves_an_edit_for_the_end() -> None:
     channel = Channel()
     async with turn(channel) as progress:
-        progress.show(["run_command"])
+        progress.tools.show("run_command")
         await asyncio.sleep(100_000)
-        progress.finished("run_command", ok=False)
+        progress.tools.finished("run_command", ok=False)
     assert len(channel.texts) == MAX_EDITS_FOR_MARKS + 2
     assert channel.texts[-1] == "🔧 Using run_command ✗"
 
@@ -169,15 +169,16 @@ async def test_signs_of_life_leave_an_edit_for_the_end() -> None:
 async def test_one_message_is_edited_as_tools_start_and_end() -> None:
     channel = Channel()
     async with turn(channel) as progress:
-        progress.show(["calculate"])
+        progress.tools.show("calculate")
         await a_while()
-        progress.finished("calculate", ok=True)
+        progress.tools.finished("calculate", ok=True)
         await a_while()
-        progress.show(["get_weather", "web_search"])
+        progress.tools.show("get_weather")
+        progress.tools.show("web_search")
         await a_while()
-        progress.finished("web_search", ok=False)
+        progress.tools.finished("web_search", ok=False)
         await a_while()
-        progress.finished("get_weather", ok=True)
+        progress.tools.finished("get_weather", ok=True)
         await a_while()
     assert channel.shown == [
         ("🔧 Using calculate…", None),
@@ -190,35 +191,15 @@ async def test_one_message_is_edited_as_tools_start_and_end() -> None:
 
 
 @without_waiting
-async def test_after_a_restart_the_earlier_message_is_edited() -> None:
-    channel = Channel()
-    async with turn(channel, timestamp=77) as progress:
-        progress.show(["calculate"])
-        await a_while()
-    assert channel.shown == [("🔧 Using calculate…", 77)]
-    assert channel.remembered == [101]
-
-
-@pytest.mark.parametrize("timestamp", [None, 77])
-@without_waiting
-async def test_nothing_is_shown_for_no_tools(timestamp: int | None) -> None:
-    channel = Channel()
-    async with turn(channel, timestamp=timestamp) as progress:
-        progress.show([])
-        await a_while()
-    assert channel.shown == []
-
-
-@without_waiting
-async def test_what_changes_while_an_edit_is_under_way_is_shown_together() -> None:
+async def test_changes_during_an_edit_are_shown_together() -> None:
     channel = Channel(takes_seconds=1)
     async with turn(channel) as progress:
-        progress.show(["calculate"])
+        progress.tools.show("calculate")
         await asyncio.sleep(0.5)
-        progress.finished("calculate", ok=True)
-        progress.show(["web_search"])
-        progress.finished("web_search", ok=True)
-        progress.show(["web_fetch"])
+        progress.tools.finished("calculate", ok=True)
+        progress.tools.show("web_search")
+        progress.tools.finished("web_search", ok=True)
+        progress.tools.show("web_fetch")
         await asyncio.sleep(2)
     assert channel.shown == [
         ("🔧 Using calculate…", None),
@@ -227,31 +208,19 @@ async def test_what_changes_while_an_edit_is_under_way_is_shown_together() -> No
 
 
 @without_waiting
-async def test_a_quick_tool_costs_one_edit_before_the_answer_and_none_after_it() -> None:
-    channel = Channel(takes_seconds=0.2)
-    async with turn(channel) as progress:
-        progress.show(["calculate"])
-        await asyncio.sleep(0.002)
-        progress.finished("calculate", ok=True)
-    shown = [("🔧 Using calculate…", None), ("🔧 Using calculate ✓", 101)]
-    assert channel.shown == shown
-    await a_while()
-    assert channel.shown == shown
-
-
-@without_waiting
-async def test_a_tool_runs_until_all_its_calls_have_ended_and_failed_if_one_of_them_did() -> None:
+async def test_tool_has_failed_if_one_of_its_calls_failed() -> None:
     channel = Channel()
     async with turn(channel) as progress:
-        progress.show(["web_fetch", "web_fetch"])
+        progress.tools.show("web_fetch")
+        progress.tools.show("web_fetch")
         await a_while()
-        progress.finished("web_fetch", ok=False)
+        progress.tools.finished("web_fetch", ok=False)
         await a_while()
-        progress.finished("web_fetch", ok=True)
+        progress.tools.finished("web_fetch", ok=True)
         await a_while()
-        progress.show(["web_fetch"])
+        progress.tools.show("web_fetch")
         await a_while()
-        progress.finished("web_fetch", ok=True)
+        progress.tools.finished("web_fetch", ok=True)
     assert channel.texts == [
         "🔧 Using web_fetch…",
         "🔧 Using web_fetch ✗",
@@ -260,16 +229,15 @@ async def test_a_tool_runs_until_all_its_calls_have_ended_and_failed_if_one_of_t
     ]
 
 
-@pytest.mark.parametrize("count", [10, 30])
 @without_waiting
-async def test_many_tools_one_after_the_other_keep_signals_limit_of_edits(count: int) -> None:
+async def test_many_tools_keep_signals_limit_of_edits() -> None:
     channel = Channel()
-    names = [f"tool_{number}" for number in range(count)]
+    names = [f"tool_{number}" for number in range(30)]
     async with turn(channel) as progress:
         for name in names:
-            progress.show([name])
+            progress.tools.show(name)
             await a_while()
-            progress.finished(name, ok=True)
+            progress.tools.finished(name, ok=True)
             await a_while()
     assert len(channel.shown) == 1 + MAX_EDITS
     assert channel.texts[-1] == f"🔧 Using {' ✓, '.join(names)} ✓"
@@ -277,45 +245,32 @@ async def test_many_tools_one_after_the_other_keep_signals_limit_of_edits(count:
 
 
 @without_waiting
-async def test_ten_tools_at_once_keep_signals_limit_of_edits() -> None:
-    channel = Channel()
-    names = [f"tool_{number}" for number in range(10)]
-    async with turn(channel) as progress:
-        progress.show(names)
-        for name in names:
-            await a_while()
-            progress.finished(name, ok=True)
-    assert len(channel.shown) <= 1 + MAX_EDITS
-    assert channel.texts[-1] == f"🔧 Using {' ✓, '.join(names)} ✓"
-
-
-@without_waiting
-async def test_late_in_a_long_turn_new_tools_are_still_shown_at_once() -> None:
+async def test_new_tool_is_shown_at_once_late_in_a_turn() -> None:
     channel = Channel()
     async with turn(channel) as progress:
         for number in range(7):
-            progress.show([f"tool_{number}"])
+            progress.tools.show(f"tool_{number}")
             await a_while()
             assert channel.texts[-1].endswith(f"tool_{number}…")
-            progress.finished(f"tool_{number}", ok=True)
+            progress.tools.finished(f"tool_{number}", ok=True)
             await a_while()
 
 
 @without_waiting
-async def test_progress_survives_a_lost_signal_side_and_continues_with_the_next_tool() -> None:
+async def test_next_tool_tries_again_to_show_the_message() -> None:
     channel = Channel()
     channel.error = SignalUnavailable("away")
     async with turn(channel) as progress:
-        progress.show(["calculate"])
+        progress.tools.show("calculate")
         await a_while()
         channel.error = None
-        progress.show(["web_search"])
+        progress.tools.show("web_search")
         await a_while()
         channel.error = SignalUnavailable("away again")
-        progress.finished("calculate", ok=True)
+        progress.tools.finished("calculate", ok=True)
         await a_while()
         channel.error = None
-        progress.finished("web_search", ok=True)
+        progress.tools.finished("web_search", ok=True)
     assert channel.shown == [
         ("🔧 Using calculate, web_search…", None),
         ("🔧 Using calculate ✓, web_search ✓", 101),
@@ -323,92 +278,86 @@ async def test_progress_survives_a_lost_signal_side_and_continues_with_the_next_
 
 
 @without_waiting
-async def test_a_message_that_never_came_to_be_is_not_begun_when_the_answer_is_there() -> None:
+async def test_no_message_begins_once_the_answer_is_there() -> None:
     channel = Channel()
     channel.error = SignalUnavailable("away")
     async with turn(channel) as progress:
-        progress.show(["calculate"])
+        progress.tools.show("calculate")
         await a_while()
         channel.error = None
-        progress.finished("calculate", ok=True)
+        progress.tools.finished("calculate", ok=True)
     assert channel.texts == []
 
 
 @without_waiting
-async def test_a_signal_side_that_hangs_costs_a_turn_one_bounded_wait_at_its_end() -> None:
+async def test_hanging_signal_side_costs_one_bounded_wait() -> None:
     clock = asyncio.get_running_loop().time
     async with turn(Channel(takes_seconds=1_000)) as progress:
-        progress.show(["calculate"])
-        progress.finished("calculate", ok=True)
+        progress.tools.show("calculate")
+        progress.tools.finished("calculate", ok=True)
         await asyncio.sleep(0.1)
         ended = clock()
     assert clock() - ended == pytest.approx(PROGRESS_SECONDS - 0.1, abs=0.2)
 
 
-def test_a_turn_that_is_stopped_waits_for_nothing() -> None:
+@without_waiting
+async def test_stopped_turn_waits_for_nothing() -> None:
     async def stopped_turn() -> None:
         async with asyncio.timeout(0.5), turn(Channel(takes_seconds=1_000)) as progress:
-            progress.show(["calculate"])
+            progress.tools.show("calculate")
             await asyncio.Event().wait()
 
-    async def scenario() -> None:
-        clock = asyncio.get_running_loop().time
-        with pytest.raises(TimeoutError):
-            await stopped_turn()
-        assert clock() == 0.5
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    run_without_waiting(scenario())
+    clock = asyncio.get_running_loop().time
+    with pytest.raises(TimeoutError):
+        await stopped_turn()
+    assert clock() == 0.5
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_an_error_of_the_turn_comes_out_as_it_is_after_the_last_state_is_shown() -> None:
+@without_waiting
+async def test_error_of_the_turn_is_raised_after_the_last_edit() -> None:
     error = ConnectionError()
 
     async def failing_turn(channel: Channel) -> None:
         async with turn(channel) as progress:
-            progress.show(["calculate"])
+            progress.tools.show("calculate")
             await a_while()
-            progress.finished("calculate", ok=False)
+            progress.tools.finished("calculate", ok=False)
             raise error
 
-    async def scenario() -> None:
-        channel = Channel()
-        with pytest.raises(ConnectionError) as raised:
-            await failing_turn(channel)
-        assert raised.value is error
-        assert channel.texts == ["🔧 Using calculate…", "🔧 Using calculate ✗"]
-
-    run_without_waiting(scenario())
+    channel = Channel()
+    with pytest.raises(ConnectionError) as raised:
+        await failing_turn(channel)
+    assert raised.value is error
+    assert channel.texts == ["🔧 Using calculate…", "🔧 Using calculate ✗"]
 
 
-def test_a_timestamp_that_cannot_be_kept_ends_the_turn() -> None:
+@without_waiting
+async def test_turn_ends_if_the_timestamp_cannot_be_stored() -> None:
     def refuse(timestamp: int) -> None:
         raise OSError("disk full")
 
     async def forgetful_turn() -> None:
         progress = Progress(Channel(), CHAT, None, remember=refuse)
         async with progress.running():
-            progress.show(["calculate"])
+            progress.tools.show("calculate")
             await asyncio.Event().wait()
 
-    async def scenario() -> None:
-        with pytest.raises(ExceptionGroup) as raised:
-            await forgetful_turn()
-        assert raised.value.subgroup(OSError) is not None
-
-    run_without_waiting(scenario())
+    with pytest.raises(ExceptionGroup) as raised:
+        await forgetful_turn()
+    assert raised.value.subgroup(OSError) is not None
 
 
 @without_waiting
-async def test_a_list_stands_below_the_tools_and_needs_none() -> None:
+async def test_list_is_shown_below_the_tools() -> None:
     channel = Channel()
     async with turn(channel) as progress:
         progress.show_list(["◐ look", "☐ compare"])
         await a_while()
-        progress.show(["web_search"])
+        progress.tools.show("web_search")
         await a_while()
         progress.show_list(["☑ look", "◐ compare"])
-        progress.finished("web_search", ok=True)
+        progress.tools.finished("web_search", ok=True)
         await a_while()
         progress.show_list([])
     assert channel.shown == [
@@ -424,16 +373,17 @@ async def test_each_helper_has_a_line_between_the_tools_and_the_list() -> None:
     channel = Channel()
     async with turn(channel) as progress:
         progress.show_list(["◐ look"])
-        progress.show(["delegate", "delegate"])
+        progress.tools.show("delegate")
+        progress.tools.show("delegate")
         first, second = progress.helper("find trains"), progress.helper("compare\nhotels")
         with first.working():
-            first.show(["web_search"])
+            first.show("web_search")
             await a_while()
             first.finished("web_search", ok=True)
         with suppress(KeyError), second.working():
             raise KeyError
-        progress.finished("delegate", ok=True)
-        progress.finished("delegate", ok=False)
+        progress.tools.finished("delegate", ok=True)
+        progress.tools.finished("delegate", ok=False)
     assert channel.texts == [
         "🔧 Using delegate…\n↳ find trains: web_search\n↳ compare hotels\n◐ look",
         "🔧 Using delegate ✗\n↳ ✓ find trains: web_search ✓\n↳ ✗ compare hotels\n◐ look",
@@ -441,15 +391,15 @@ async def test_each_helper_has_a_line_between_the_tools_and_the_list() -> None:
 
 
 @without_waiting
-async def test_many_helpers_with_many_tools_fit_into_a_message_and_show_the_latest() -> None:
+async def test_many_helpers_fit_into_one_message() -> None:
     channel = Channel()
     async with turn(channel) as progress:
-        progress.show(["delegate"])
+        progress.tools.show("delegate")
         for number in range(20):
             helper = progress.helper(f"task {number} " + "жжж" * 50)
             with helper.working():
                 for name in ("web_search", "web_fetch", "calculate", "read_file"):
-                    helper.show([name])
+                    helper.show(name)
                     helper.finished(name, ok=True)
         await a_while()
     more, *lines = channel.texts[-1].splitlines()[1:]
@@ -461,7 +411,7 @@ async def test_many_helpers_with_many_tools_fit_into_a_message_and_show_the_late
 
 
 @without_waiting
-async def test_a_list_of_before_a_restart_stands_there_again() -> None:
+async def test_list_is_shown_again_after_a_restart() -> None:
     channel = Channel()
     progress = Progress(channel, CHAT, 77, remember=channel.remember)
     progress.show_list(["☑ look", "◐ compare"])
@@ -471,32 +421,31 @@ async def test_a_list_of_before_a_restart_stands_there_again() -> None:
 
 
 @pytest.mark.parametrize("edits", [0, 4, MAX_EDITS - 1])
-def test_over_restarts_and_questions_the_limit_holds_and_the_end_is_shown(edits: int) -> None:
+@without_waiting
+async def test_limit_of_edits_holds_over_restarts(edits: int) -> None:
     async def run(channel: Channel, name: str, edits: int, *, goes_on: bool) -> int:
         before = len(channel.shown)
         progress = Progress(channel, CHAT, 77, remember=channel.remember, edits=edits)
         async with progress.running():
             for number in range(12):
-                progress.show([f"{name}_{number}"])
+                progress.tools.show(f"{name}_{number}")
                 await a_while()
-                progress.finished(f"{name}_{number}", ok=True)
+                progress.tools.finished(f"{name}_{number}", ok=True)
                 await a_while()
             if goes_on:
                 progress.keep_last_edit()
         return len(channel.shown) - before
 
-    async def scenario() -> None:
-        channel = Channel()
-        edits_of_all = edits + await run(channel, "first", edits, goes_on=True)
-        assert edits_of_all == MAX_EDITS - 1
-        edits_of_all += await run(channel, "last", edits_of_all, goes_on=False)
-        assert edits_of_all == MAX_EDITS
-        assert channel.texts[-1].endswith("last_11 ✓")
-
-    run_without_waiting(scenario())
+    channel = Channel()
+    edits_of_all = edits + await run(channel, "first", edits, goes_on=True)
+    assert edits_of_all == MAX_EDITS - 1
+    edits_of_all += await run(channel, "last", edits_of_all, goes_on=False)
+    assert edits_of_all == MAX_EDITS
+    assert channel.texts[-1].endswith("last_11 ✓")
 
 
-def test_a_list_that_changes_all_the_time_is_shown_ever_less_often_and_in_the_end() -> None:
+@without_waiting
+async def test_frequent_changes_of_a_list_are_shown_less_and_less_often() -> None:
     times: list[float] = []
 
     class Clocked(Channel):
@@ -513,22 +462,19 @@ def test_a_list_that_changes_all_the_time_is_shown_ever_less_often_and_in_the_en
             times.append(asyncio.get_running_loop().time())
             return await super().send(chat, text, replaces=replaces, attachments=attachments)
 
-    async def scenario() -> None:
-        channel = Clocked()
-        async with turn(channel) as progress:
-            for number in range(1_000):
-                progress.show_list([f"☐ {number}"])
-                await a_while()
-        assert len(channel.shown) == 1 + MAX_EDITS
-        assert channel.texts[-1] == "🔧 0/1\n☐ 999"
-        pauses = [round(later - earlier) for earlier, later in pairwise(times[:-1])]
-        assert pauses == [1] * MAX_EDITS_FOR_MARKS + [15, 30, 60, 120]
-
-    run_without_waiting(scenario())
+    channel = Clocked()
+    async with turn(channel) as progress:
+        for number in range(1_000):
+            progress.show_list([f"☐ {number}"])
+            await a_while()
+    assert len(channel.shown) == 1 + MAX_EDITS
+    assert channel.texts[-1] == "🔧 0/1\n☐ 999"
+    pauses = [round(later - earlier) for earlier, later in pairwise(times[:-1])]
+    assert pauses == [1] * MAX_EDITS_FOR_MARKS + [15, 30, 60, 120]
 
 
 @without_waiting
-async def test_the_last_change_of_a_list_is_shown_though_nothing_else_happens() -> None:
+async def test_last_change_of_a_list_is_shown_after_a_pause() -> None:
     channel = Channel()
     async with turn(channel) as progress:
         for number in range(MAX_EDITS_FOR_MARKS + 2):
@@ -539,7 +485,8 @@ async def test_the_last_change_of_a_list_is_shown_though_nothing_else_happens() 
         assert channel.texts[-1] == f"🔧 0/1\n☐ {MAX_EDITS_FOR_MARKS + 1}"
 
 
-def test_a_signal_side_that_stays_away_is_not_asked_again_and_again_for_a_list() -> None:
+@without_waiting
+async def test_changes_of_a_list_ask_an_absent_signal_side_a_bounded_number_of_times() -> None:
     tries = 0
 
     class Away(Channel):
@@ -557,14 +504,11 @@ def test_a_signal_side_that_stays_away_is_not_asked_again_and_again_for_a_list()
             tries += 1
             raise SignalUnavailable("away")
 
-    async def scenario() -> None:
-        async with turn(Away(), timestamp=77) as progress:
-            for number in range(100):
-                progress.show_list([f"☐ {number}"])
-                await asyncio.sleep(100)
-        assert tries <= MAX_EDITS
-
-    run_without_waiting(scenario())
+    async with turn(Away(), timestamp=77) as progress:
+        for number in range(100):
+            progress.show_list([f"☐ {number}"])
+            await asyncio.sleep(100)
+    assert tries <= MAX_EDITS
 
 
 CALLS = st.lists(
@@ -581,25 +525,23 @@ CALLS = st.lists(
 
 @settings(max_examples=200, derandomize=True, database=None, deadline=None)
 @given(CALLS, st.sampled_from([0.0, 0.5, 1.5]))
-def test_however_calls_overlap_the_last_state_is_whole_within_ten_edits(
+@without_waiting
+async def test_overlapping_calls_end_with_a_complete_message_within_ten_edits(
     calls: list[tuple[str, int, int, bool]], takes_seconds: float
 ) -> None:
     async def call(progress: Progress, name: str, begins: int, lasts: int, ok: bool) -> None:
         await asyncio.sleep(begins)
-        progress.show([name])
+        progress.tools.show(name)
         await asyncio.sleep(lasts)
-        progress.finished(name, ok=ok)
+        progress.tools.finished(name, ok=ok)
 
-    async def scenario() -> None:
-        channel = Channel(takes_seconds=takes_seconds)
-        async with turn(channel) as progress, asyncio.TaskGroup() as tasks:
-            for each in calls:
-                tasks.create_task(call(progress, *each))
-        assert 1 <= len(channel.shown) <= 1 + MAX_EDITS
-        last = channel.texts[-1].removeprefix("🔧 Using ").split(", ")
-        assert {tool[0] for tool in last} == {name for name, *_ in calls}
-        assert all(tool[1:] in (" ✓", " ✗") for tool in last)
-        chain = [None, *range(101, 100 + len(channel.shown))]
-        assert [replaces for _, replaces in channel.shown] == chain
-
-    run_without_waiting(scenario())
+    channel = Channel(takes_seconds=takes_seconds)
+    async with turn(channel) as progress, asyncio.TaskGroup() as tasks:
+        for each in calls:
+            tasks.create_task(call(progress, *each))
+    assert 1 <= len(channel.shown) <= 1 + MAX_EDITS
+    last = channel.texts[-1].removeprefix("🔧 Using ").split(", ")
+    assert {tool[0] for tool in last} == {name for name, *_ in calls}
+    assert all(tool[1:] in (" ✓", " ✗") for tool in last)
+    chain = [None, *range(101, 100 + len(channel.shown))]
+    assert [replaces for _, replaces in channel.shown] == chain
