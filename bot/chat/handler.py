@@ -22,11 +22,9 @@ from bot.signal.events import Person
 from bot.signal.formatting import plain
 from conversation_store.models import (
     AcceptedMessage,
-    ChatId,
     Image,
     Message,
     OutgoingMessage,
-    OverheardMessage,
     Quote,
     ReceivedKind,
     ReceivedMessage,
@@ -123,14 +121,15 @@ class ChatHandler:
     ) -> Turn | None:
         """Find the answer to a message, or to several that belong together; may be cancelled.
 
-        None where the turn waits on disk for people to answer questions.
-
-        A model that cannot answer becomes a plain sentence, never an exception.
+        If the model cannot answer, the answer is a sentence that says so.
 
         Args:
             pieces: the messages.
             joining: the messages that join the turn; None if none can.
             retry: the first message asks for this; the others were written with it.
+
+        Returns:
+            the turn with its answer; None if it waits on disk for people to answer questions.
 
         Raises:
             TurnForgotten: the messages are gone.
@@ -156,7 +155,7 @@ class ChatHandler:
             return turn if await self._is_answered(turn) else None
         finally:
             del self.running[turn.id]
-            # A turn that was stopped has spent its tokens all the same.
+            # A stopped turn has also spent tokens.
             if turn.status is not TurnStatus.ANSWERED and (spent := turn.costs.take_spent()):
                 self.store.usage.add(spent)
 
@@ -202,9 +201,6 @@ class ChatHandler:
         is_own = retry is None or retry.question.asker == message.author
         return Caller(message.author, message.chat, is_admin=is_own and self.is_admin(person))
 
-    async def _overheard(self, chat: ChatId) -> tuple[OverheardMessage, ...]:
-        return await self.store.messages.overheard(chat) if chat.is_group else ()
-
     async def _begin(
         self, pieces: Sequence[AcceptedMessage], joining: Joining | None, retry: Retry | None
     ) -> tuple[Turn, bool]:
@@ -245,18 +241,17 @@ class ChatHandler:
     ) -> tuple[StoredTurn, tuple[Image, ...], bool]:
         """Begin a turn; also return images not to be kept, and whether to ask."""
         messages = await checked_messages(self.store, pieces)
-        has_files = any(message.files for message in messages)
         chat = messages[0].chat
         gone = await self.models.forget_gone(chat)
         model = self.models.route(chat).model
-        prepared = _as_written(messages)
-        if has_files:
+        prepared = Prepared(words=("",) * len(messages))
+        if any(message.files for message in messages):
             prepared = await self.media.prepare(messages, model.vision)
         notices = [self.languages.say(chat, one) for one in prepared.notices]
         if gone is not None:
             notices.insert(0, self.languages.say(chat, MODEL_GONE).format(name=gone))
         notices[:0] = await headings(messages[0], self.store.reminders, self.languages)
-        overheard = await self._overheard(chat)
+        overheard = await self.store.messages.overheard(chat) if chat.is_group else ()
         messages, is_planned = without_command(messages)
         content = self.prompts.of(self._caller(messages[-1])).user_content(
             messages,
@@ -266,7 +261,7 @@ class ChatHandler:
         )
         turn = self.store.turns.begin(
             pieces,
-            _asked(content, is_planned=is_planned),
+            f"{content}\n{PLANNING}" if is_planned else content,
             images=prepared.images,
             notices=notices,
             overheard=overheard,
@@ -329,8 +324,8 @@ class ChatHandler:
                 quote=quote,
                 joined=pieces[1:],
             )
-        # Not earlier: a turn whose messages change begins afresh and reads the files again. Not
-        # later: nobody looks at answered messages again, whatever ends the process now.
+        # Not earlier: a turn whose messages change starts again and reads the files again. Not
+        # later: after a kill, the next start does not look at answered messages.
         messages = [piece.message for piece in pieces]
         if any(message.files for message in messages):
             await self.store.upkeep.ping()  # after it, the words of the files are on disk
@@ -364,15 +359,6 @@ def _count(turn: Turn) -> None:
     with_tools = "yes" if turn.rounds else "no"
     metrics.TURN_TOKENS.labels(with_tools, "prompt").inc(turn.costs.prompt_tokens)
     metrics.TURN_TOKENS.labels(with_tools, "completion").inc(turn.costs.completion_tokens)
-
-
-def _asked(content: str, *, is_planned: bool) -> str:
-    """Return the question, with a sentence that starts plan mode."""
-    return f"{content}\n{PLANNING}" if is_planned else content
-
-
-def _as_written(messages: Sequence[ReceivedMessage]) -> Prepared:
-    return Prepared(words=("",) * len(messages))
 
 
 def _said(messages: Sequence[ReceivedMessage], prepared: Prepared) -> list[str]:
