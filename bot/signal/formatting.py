@@ -625,12 +625,7 @@ def _is_regional(character: str) -> bool:
 
 
 def rendered(answer: str, notices: Sequence[str]) -> tuple[StyledText, ...]:
-    """Return the messages of an answer whose Markdown is shown as Signal's styles.
-
-    Args:
-        answer: what the model wrote.
-        notices: plain lines above it.
-    """
+    """Return the messages of a model's answer in Markdown, below plain lines (`notices`)."""
     return split_styled(_below(notices, render(answer)))
 
 

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from bot.backoff import Backoff
 from bot.errors import SignalRejected
 from bot.observability.metrics import SIGNAL_QUEUE
 from bot.signal.account import Group, OwnIdentity, PeerIdentity, Profile
@@ -21,6 +22,8 @@ from bot.signal.events import Incoming
 from bot.signal.receipts import DeliveryReceipts
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 
+RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=10.0)
+"""Waits between two attempts to connect."""
 STOP_DELIVERY_SECONDS: Final = 5.0
 MAX_DELIVERY: Final = 256
 """Number of events in one commit of the store."""

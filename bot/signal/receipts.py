@@ -40,7 +40,7 @@ from conversation_store.models import ChatId
 MAX_KNOWN: Final = 10_000
 MAX_ATTEMPTS: Final = 2_000
 TIDY_ATTEMPTS: Final = 100
-"""From this number on, requests that have ended are forgotten if they overlap with no open one."""
+"""Above this number, forget ended requests that overlap with no open request."""
 MAX_CONFIRMED: Final = 2_000
 MAX_CONFIRMED_BY_ONE: Final = 50
 """Unknown timestamps kept in memory: in all, and of each person. A person can forge receipts."""
@@ -76,7 +76,7 @@ class Attempt:
         since: the earliest timestamp that it can have, in ms.
         until: its timestamp is earlier than this; None while it is on its way.
         row: its message in the outbox, if it has one.
-        people: ACIs of those who get it. While they are unknown, no receipt proves it.
+        people: ACIs of its recipients. While they are unknown, no receipt proves it.
         is_done: it has succeeded, and its answer told no timestamp.
         news: set when a receipt may settle it.
     """
@@ -217,7 +217,7 @@ class DeliveryReceipts:
     async def copies(self) -> list[tuple[Attempt, int]]:
         """Return the sends whose message arrived twice, with the timestamps of these copies.
 
-        Somebody has confirmed both. An edit arrives once: phones ignore its copy.
+        A phone has confirmed both. An edit arrives once: phones ignore its copy.
         """
         await self._sort_out_known()
         found = []

@@ -41,14 +41,13 @@ from bot.errors import (
 )
 from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
 from bot.signal.formatting import Span, merged, spans_of
+from bot.signal.messenger import RECONNECT
 from bot.signal.receipts import PROOF_SECONDS
 from conversation_store.models import StyleRange, TextStyle
 
 PLACES: Final = 3
 USUAL_TIMES: Final = 4.0
 """A request runs late after this multiple of its kind's last answer time."""
-
-RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=10.0)
 
 LOOKED_AT_CHARACTERS: Final = 8_192
 """Length of the part of an error body that is searched; its reason comes first."""

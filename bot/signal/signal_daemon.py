@@ -63,6 +63,7 @@ from bot.signal.json_rpc import (
 )
 from bot.signal.messenger import (
     NOT_REGISTERED,
+    RECONNECT,
     STOP_DELIVERY_SECONDS,
     AccountStatus,
     Deliver,
@@ -83,7 +84,6 @@ from conversation_store.models import (
 
 MAX_QUEUE: Final = 500
 MISSED_PROBES: Final = 2
-RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=10.0)
 ATTACHMENTS: Final = "attachments"
 """Folder in signal-cli's own folder for the files that came with messages."""
 
@@ -139,7 +139,7 @@ class _Sent(_Answer):
 
 
 class _FailureData(_Answer):
-    """What comes with the error of a send."""
+    """Data of the error of a send."""
 
     response: _Sent
 
