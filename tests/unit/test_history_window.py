@@ -1,4 +1,4 @@
-"""Which earlier turns the model is shown, and how alike two requests begin."""
+"""The earlier turns in a request, and the common beginning of successive requests."""
 
 import json
 from itertools import pairwise
@@ -26,12 +26,12 @@ async def words_of(
 
 
 def shared(before: str, after: str) -> float:
-    """Which part of the request before the next one begins with."""
+    """Return the share of a request that the next one repeats at its beginning."""
     same = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
     return (len(before) if same is None else same) / len(before)
 
 
-async def test_requests_begin_alike_also_when_the_history_is_full(tmp_path: Path) -> None:
+async def test_requests_begin_alike_even_if_the_history_is_full(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         window = HistoryWindow(store)
         requests = []
@@ -43,7 +43,7 @@ async def test_requests_begin_alike_also_when_the_history_is_full(tmp_path: Path
     assert max(map(len, requests)) > MAX_BYTES * 0.9
 
 
-async def test_as_much_as_fits_is_shown_and_never_more(tmp_path: Path) -> None:
+async def test_history_fills_its_room_and_never_exceeds_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         window = HistoryWindow(store)
         for number in range(60):
@@ -54,7 +54,7 @@ async def test_as_much_as_fits_is_shown_and_never_more(tmp_path: Path) -> None:
                 assert size > MAX_BYTES * KEPT_SHARE - 1_000
 
 
-async def test_what_was_left_out_once_does_not_come_back(tmp_path: Path) -> None:
+async def test_omitted_turns_do_not_come_back(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         window = HistoryWindow(store)
         for number in range(20):
@@ -63,7 +63,7 @@ async def test_what_was_left_out_once_does_not_come_back(tmp_path: Path) -> None
         assert await words_of(window) == short
 
 
-async def test_chats_have_windows_of_their_own_and_a_cleared_one_begins_afresh(
+async def test_each_chat_has_its_window_and_clearing_resets_it(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
@@ -79,7 +79,7 @@ async def test_chats_have_windows_of_their_own_and_a_cleared_one_begins_afresh(
         assert (await words_of(window))[0].endswith("afresh")
 
 
-async def test_a_chat_of_thousands_of_short_turns_is_cut_in_one_go_as_well(tmp_path: Path) -> None:
+async def test_thousands_of_short_turns_are_cut_at_once(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         window = HistoryWindow(store)
         most = MAX_HISTORY_ROWS

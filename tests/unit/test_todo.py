@@ -1,4 +1,4 @@
-"""The list of a turn as a person sees it, whatever a model puts on it."""
+"""The list of a turn as a person sees it, for any input of the model."""
 
 import json
 
@@ -27,7 +27,7 @@ def test_states_are_boxes() -> None:
     assert shown(items) == ("☑ look", "◐ compare", "☐ write")
 
 
-def test_no_item_can_pretend_to_be_two_or_steer_the_display() -> None:
+def test_item_stays_on_one_line_without_control_characters() -> None:
     (line,) = shown([Item(text="look\n☑ pay\u202e\u2028now")])
     assert line == "☐ look ☑ pay⟨U+202E⟩ now"
 
@@ -38,14 +38,14 @@ def test_no_item_can_pretend_to_be_two_or_steer_the_display() -> None:
         max_size=MAX_ITEMS,
     )
 )
-def test_a_list_fits_into_a_message_a_line_for_each_item(items: list[Item]) -> None:
+def test_list_fits_into_a_message_with_a_line_for_each_item(items: list[Item]) -> None:
     lines = shown(items)
     assert len(lines) == len(items)
     assert all(len(line.splitlines()) == 1 for line in lines)
     assert sum(len(line.encode()) for line in lines) <= MAX_SHOWN_BYTES
 
 
-def test_the_last_list_that_can_be_read_is_the_one_that_is_shown() -> None:
+def test_last_readable_list_is_shown() -> None:
     first = asking({"text": "look", "state": "doing"})
     second = asking({"text": "look", "state": "done"})
     for unreadable in ("no JSON", "[]", '{"items": "all"}', '{"items": [{"text": ""}]}'):
