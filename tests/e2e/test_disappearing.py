@@ -63,7 +63,7 @@ async def test_a_timer_that_runs_out_while_the_model_thinks_leaves_nothing_behin
             await here.model.wait_for_requests(1)
             asyncio.get_running_loop().call_later(1.3, release.set)
             assert (await here.answer()).text == ANSWER
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(WAIT_SECONDS):
                 await gone_from_files(here, SECRET)
                 await gone_from_files(here, ANSWER)
 

@@ -36,6 +36,7 @@ from conversation_store.models import (
 from conversation_store.store import ConversationStore, open_store
 from tools.base import Caller, Consent, Decision, Heard, ToolRequest, mark
 
+WAIT_SECONDS = 30.0
 CHAT = ChatId.parse("direct:ada")
 REQUEST = ToolRequest("call_1", "write", '{"text": "milk"}', Caller("ada"))
 
@@ -188,10 +189,7 @@ async def test_always_counts_as_meant_also_before_the_turn_goes_on_after_a_resta
     consent = Consent(covers=("write",), version="1")
     request = replace(REQUEST, consent=consent)
     async with open_call(tmp_path) as (store, accepted):
-        async with desk_of(store, Phone()) as desk:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await TurnApproval(desk, accepted, accepted.id).ask(request, "Write?")
+        await asked_before_a_restart(store, accepted, request)
         async with desk_of(store, Phone()) as desk:
             await desk.resume()
             if by == "reaction":
@@ -350,14 +348,21 @@ async def test_a_strangers_reaction_decides_nothing(tmp_path: Path) -> None:
         assert await asking is Decision.NO
 
 
+async def was_asked(store: ConversationStore) -> bool:
+    return any(question.asked_at for question in await store.questions.open())
+
+
 async def asked_before_a_restart(
-    store: ConversationStore, accepted: AcceptedMessage
+    store: ConversationStore, accepted: AcceptedMessage, request: ToolRequest = REQUEST
 ) -> StoredQuestion:
     """Leave a question in the store as a crash would, put now, to be answered in 5 minutes."""
-    async with desk_of(store, Phone()) as desk:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await TurnApproval(desk, accepted, accepted.id).ask(REQUEST, "Write?")
+    async with desk_of(store, Phone()) as desk, asyncio.timeout(WAIT_SECONDS):
+        approval = TurnApproval(desk, accepted, accepted.id)
+        asking = asyncio.create_task(approval.ask(request, "Write?"))
+        while not await was_asked(store):  # noqa: ASYNC110 - the store tells nobody
+            await asyncio.sleep(0.001)
+        asking.cancel()
+        await asyncio.wait([asking])
     (stored,) = await store.questions.open()
     return stored
 
