@@ -58,7 +58,7 @@ async def test_whoever_follows_check_after_the_first_conversation_gets_an_encryp
     env = tmp_path / ".env"
     env.write_text("# mine\nSTORE__KEY=\nLLM__MODEL=some\n")
     await make(tmp_path)
-    assert "not encrypted. Stop the bot and run signal-tee-bot encrypt" in store_line(tmp_path)
+    assert "without encryption. Stop the bot and run signal-tee-bot encrypt" in store_line(tmp_path)
     assert encrypt(tmp_path).returncode == 0
     assert not is_plain(tmp_path / "data/conversations.db")
     assert store_line(tmp_path).endswith("Works, encrypted at rest.")
