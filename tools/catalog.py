@@ -14,7 +14,8 @@ from tools.commands import open_commands
 from tools.dates import date_time
 from tools.documents.client import open_reader
 from tools.registry import Registry
-from tools.sandbox.pool import SandboxPolicy, WorkUnavailable
+from tools.sandbox.errors import WorkUnavailable
+from tools.sandbox.pool import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import COMMANDS, MAX_RESULT_BYTES, McpServer, ToolsSettings
 from tools.weather import open_weather

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Field
 
 from tools.base import MIN_LIMIT_BYTES, Caller, Consent, InvalidArguments, Tool
+from tools.sandbox.errors import WorkError
 from tools.sandbox.jail.jail import PLACE_SECONDS, Jail, Kind
 from tools.sandbox.jail.program import (
     THE_SCRIPT,
@@ -24,7 +25,6 @@ from tools.sandbox.jail.program import (
     Stopped,
     this_machine,
 )
-from tools.sandbox.pool import WorkError
 from tools.schema import tool_from
 from tools.settings import MAX_RESULT_BYTES, Approval, CommandSettings
 from tools.workspace.workspaces import Workspace, Workspaces

@@ -52,7 +52,7 @@ from tools.base import (
 )
 from tools.display import shown, visible
 from tools.registry import Registry
-from tools.sandbox.pool import WorkError, WorkTimeout, WorkUnavailable
+from tools.sandbox.errors import WorkError, WorkTimeout, WorkUnavailable
 from tools.settings import MAX_RESULT_BYTES
 
 log = structlog.get_logger()

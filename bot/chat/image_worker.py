@@ -11,7 +11,7 @@ from typing import Final
 from PIL import Image, ImageOps, MpoImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
 from tools.sandbox.child import serve
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 LOADED_LATER = (MpoImagePlugin, TiffImagePlugin)
 """Pillow imports these late, for some JPEG files and for Exif, when no file may be opened."""

@@ -11,7 +11,8 @@ from typing import Final
 from bot.llm.models import Models
 from conversation_store.models import Image
 from tools.base import ToolImage
-from tools.sandbox.pool import Limits, Sandbox, SandboxBug, SandboxPolicy, WorkError
+from tools.sandbox.errors import SandboxBug, WorkError
+from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 
 MAX_FILE_BYTES: Final = 20 * 2**20
 IMAGE_LIMITS: Final = Limits(

@@ -34,7 +34,8 @@ from tools.base import UNTRUSTED, mark, trim
 from tools.documents.client import Read, open_reader
 from tools.documents.document import Document, DocumentSource
 from tools.documents.kinds import kind_of, may_be_document
-from tools.sandbox.pool import SandboxBug, SandboxPolicy, WorkError
+from tools.sandbox.errors import SandboxBug, WorkError
+from tools.sandbox.pool import SandboxPolicy
 from tools.workspace.tool import suffix_of
 from tools.workspace.workspaces import MAX_SENT_BYTES, Workspaces
 

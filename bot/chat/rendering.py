@@ -17,7 +17,8 @@ from pydantic import FailFast, TypeAdapter
 
 from bot.signal.formatting import plain, rendered, stops_in
 from conversation_store.models import StyledText, StyleRange, TextStyle
-from tools.sandbox.pool import Limits, Sandbox, SandboxBug, SandboxPolicy, WorkError
+from tools.sandbox.errors import SandboxBug, WorkError
+from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 
 SHORT_CHARACTERS: Final = 2_048
 SHORT_STOPS: Final = 256

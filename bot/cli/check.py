@@ -68,7 +68,8 @@ from tools.catalog import open_tools
 from tools.commands import try_jail
 from tools.display import visible
 from tools.registry import Registry, probe
-from tools.sandbox.pool import SandboxPolicy, WorkError, WorkUnavailable, survey
+from tools.sandbox.errors import WorkError, WorkUnavailable
+from tools.sandbox.pool import SandboxPolicy, survey
 from tools.sandbox.walls import ESSENTIAL, Wall
 from tools.settings import COMMANDS, McpServer
 from tools.workspace.workspaces import Workspaces

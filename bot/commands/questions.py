@@ -12,7 +12,7 @@ from bot.commands.base import (
     command,
 )
 from conversation_store.changes import CHANGEABLE_MS
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 NOTHING_TO_STOP: Final = "There is nothing to stop."
 STOPPED: Final = "Stopped."

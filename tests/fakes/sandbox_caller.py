@@ -16,7 +16,8 @@ from typing import Final
 from structlog.testing import capture_logs
 
 from tests.processes import end_of
-from tools.sandbox.pool import Limits, Sandbox, SandboxBug, SandboxPolicy, WorkError
+from tools.sandbox.errors import SandboxBug, WorkError
+from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 
 FILE_BYTES: Final = 1_000_000
 

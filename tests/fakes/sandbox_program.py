@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from tools.sandbox.child import serve
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 PID = os.getpid()
 """As the bot knows it: taken before the walls stand, and the process has a number of its own."""

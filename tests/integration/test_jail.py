@@ -17,6 +17,7 @@ import pytest
 
 from tests.e2e.disks import memory_disk, mounted
 from tests.integration.test_spawned import until
+from tools.sandbox.errors import WorkError, WorkUnavailable
 from tools.sandbox.jail import bubblewrap
 from tools.sandbox.jail.jail import Jail, Kind
 from tools.sandbox.jail.program import (
@@ -29,7 +30,6 @@ from tools.sandbox.jail.program import (
     this_machine,
 )
 from tools.sandbox.jail.watch import processes_of
-from tools.sandbox.pool import WorkError, WorkUnavailable
 
 NO_BUBBLEWRAP = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="bubblewrap is not installed"

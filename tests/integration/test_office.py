@@ -7,7 +7,7 @@ from tools.documents.client import Read, open_reader
 from tools.documents.document import DocumentSource
 from tools.documents.kinds import kind_of
 from tools.documents.office import MAX_PART_BYTES
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 
 async def read(reader: Read, body: bytes) -> str:

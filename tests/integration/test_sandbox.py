@@ -22,8 +22,9 @@ from tools.base import Caller, Decision, Outcome, Tool, ToolRequest, ToolResult
 from tools.catalog import open_tools
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
+from tools.sandbox.errors import SandboxBug, WorkError, WorkTimeout
 from tools.sandbox.limits import LIFE_CPU_SECONDS, MEMORY_BYTES
-from tools.sandbox.pool import CALL_SECONDS, Limits, Sandbox, SandboxBug, WorkError, WorkTimeout
+from tools.sandbox.pool import CALL_SECONDS, Limits, Sandbox
 from tools.settings import ToolsSettings
 
 PROGRAM = "tests.fakes.sandbox_program"

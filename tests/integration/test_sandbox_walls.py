@@ -15,8 +15,9 @@ from benchmarks.loop_stall import stalls
 from tests.fakes.hostile_worker import ARM, FATAL, REFUSED, X86_ONLY
 from tests.processes import end_of
 from tools.sandbox import pool
+from tools.sandbox.errors import SandboxBug, WorkError, WorkTimeout
 from tools.sandbox.limits import Limits
-from tools.sandbox.pool import Sandbox, SandboxBug, WorkError, WorkTimeout
+from tools.sandbox.pool import Sandbox
 
 AS_THE_BOTS_USER = "tests.fakes.hostile_worker"
 AS_NOBODY = "tests.fakes.hostile_nobody"

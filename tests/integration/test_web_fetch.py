@@ -13,7 +13,8 @@ from tests.fakes.web_server import answer, redirect, web_server
 from tests.integration.web_pages import Fetch, pdf, web_fetch
 from tests.processes import end_of
 from tools.base import Outcome
-from tools.sandbox.pool import Limits, Sandbox, WorkError
+from tools.sandbox.errors import WorkError
+from tools.sandbox.pool import Limits, Sandbox
 from tools.settings import MAX_RESULT_BYTES
 from tools.web.fetch import MAX_DOWNLOADED_BYTES
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from tests.e2e.disks import memory_disk, mounted
 from tests.fakes.hostile_in_folder import ROOT_OF_PROCESS
-from tools.sandbox.pool import SandboxPolicy, WorkError
+from tools.sandbox.errors import WorkError
+from tools.sandbox.pool import SandboxPolicy
 from tools.settings import WorkspaceSettings
 from tools.workspace.inside.reading import MAX_FOUND_LINES, MAX_LISTED
 from tools.workspace.removal import give_back

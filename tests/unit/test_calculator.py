@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.calculator.arithmetic import calculate
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from bot.chat.images import (
     open_images,
 )
 from conversation_store.models import Image as Shown
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 RED, BLUE = (254, 0, 0), (0, 0, 254)
 SECRET: Final = b"somewhere in Berlin"

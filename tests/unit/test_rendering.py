@@ -17,7 +17,7 @@ from bot.chat.rendering import (
 )
 from bot.signal.formatting import CUT_NOTICE, MAX_ANSWER_BYTES, plain, rendered
 from conversation_store.models import StyledText
-from tools.sandbox.pool import SandboxBug, WorkError, WorkTimeout
+from tools.sandbox.errors import SandboxBug, WorkError, WorkTimeout
 
 QUICK: Final = range(1)
 WHITE_SPACE: Final = " \t\n"

@@ -13,7 +13,8 @@ from bot.chat.rendering import Renderer
 from tools.documents.client import open_reader
 from tools.documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
 from tools.documents.kinds import DocumentKind
-from tools.sandbox.pool import Sandbox, WorkError
+from tools.sandbox.errors import WorkError
+from tools.sandbox.pool import Sandbox
 
 MAX_STALL_SECONDS: Final = 0.1
 PAGE: Final = DocumentSource(

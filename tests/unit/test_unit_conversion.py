@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tools.calculator.units import UnitConverter
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 CONVERTER: Final = UnitConverter()
 MAX_SECONDS: Final = 1.0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 MAX_CHARACTERS: Final = 1_000
 MAX_NESTING: Final = 50

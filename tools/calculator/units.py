@@ -16,7 +16,7 @@ import pint
 from pint.util import UnitsContainer
 
 from tools.calculator.arithmetic import written
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 MAX_UNIT_CHARACTERS: Final = 60
 MAX_DIGITS: Final = 40

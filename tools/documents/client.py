@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tools.documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
-from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy, WorkError
+from tools.sandbox.errors import WorkError
+from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 
 READER_LIMITS: Final = Limits(
     memory_bytes=512 * 2**20,

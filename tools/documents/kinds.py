@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 
 class DocumentKind(StrEnum):

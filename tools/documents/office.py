@@ -18,7 +18,7 @@ from python_calamine import CalamineError, PasswordError, load_workbook
 
 from tools.documents.document import MAX_CHARACTERS, Document
 from tools.documents.time_bound import TimeIsUp, time_bound
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 OFFICE_SECONDS: Final = 5.0
 MAX_PART_BYTES: Final = 64 * 2**20

@@ -8,7 +8,7 @@ from pypdf.errors import DependencyError
 
 from tools.documents.document import MAX_CHARACTERS, Document
 from tools.documents.time_bound import TimeIsUp, time_bound
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 PDF_SECONDS: Final = 5.0
 MAX_PAGES: Final = 300

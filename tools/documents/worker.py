@@ -18,7 +18,7 @@ from tools.documents import html, office, pdf
 from tools.documents.document import MAX_CHARACTERS, Document, DocumentSource
 from tools.documents.kinds import DocumentKind
 from tools.sandbox.child import serve
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 _DETECTED_BYTES: Final = 65_536
 _LAST_RESORT: Final = "cp1252"  # has a letter for nearly every byte

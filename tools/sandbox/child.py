@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NoReturn
 
+from tools.sandbox.errors import WorkError
 from tools.sandbox.limits import LIFE_CPU_SECONDS, MAX_PLACES, Limits, ReplyKind
-from tools.sandbox.pool import WorkError
 from tools.sandbox.walls import raise_walls
 
 _FIRST_TO_CLOSE: Final = 2

@@ -15,6 +15,7 @@ from typing import Annotated, Final, Self
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
+from tools.sandbox.errors import SandboxBug, WorkError, WorkTimeout, WorkUnavailable
 from tools.sandbox.limits import (
     CALL_SECONDS,
     ENVELOPE_BYTES,
@@ -27,22 +28,6 @@ from tools.sandbox.limits import (
 from tools.sandbox.walls import AROUND_A_FOLDER, ESSENTIAL, Wall, lacking_here
 
 log = structlog.get_logger()
-
-
-class WorkError(Exception):
-    """An expected failure; its text is a sentence that a person or a model can use."""
-
-
-class WorkUnavailable(WorkError):
-    """This machine lacks a wall that the operator demands; the text says which."""
-
-
-class WorkTimeout(WorkError):
-    """The work was stopped because it took too long."""
-
-
-class SandboxBug(Exception):
-    """The code inside the sandbox has a bug; details are in the log."""
 
 
 _NO_FOLDER: Final = "This machine cannot wall off a folder:"

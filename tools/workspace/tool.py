@@ -15,7 +15,7 @@ from tools.base import MAX_FILES, Caller, Tool, ToolError, ToolFile, ToolOutput
 from tools.documents.client import Read
 from tools.documents.document import Document, DocumentSource
 from tools.documents.kinds import kind_of
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 from tools.schema import tool_from
 from tools.workspace.inside.changing import delete_file, edit_file, edit_notebook, write_file
 from tools.workspace.inside.reading import list_files, search_files

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from tools.base import ToolImage
-from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy, WorkError
+from tools.sandbox.errors import WorkError
+from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 from tools.settings import WorkspaceSettings
 from tools.workspace.inside.folder import CLOSED
 from tools.workspace.removal import give_back, remove_tree

@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from tools.sandbox import seccomp
+from tools.sandbox.errors import WorkError, WorkUnavailable
 from tools.sandbox.jail import bubblewrap, landlocked
 from tools.sandbox.jail.calls import ABSENT, IN_NAMESPACES
 from tools.sandbox.jail.program import PLACES, Bounds, Ended, Machine, Program, Stopped
@@ -27,7 +28,6 @@ from tools.sandbox.jail.watch import (
     watch_folder,
     watch_processes,
 )
-from tools.sandbox.pool import WorkError, WorkUnavailable
 from tools.sandbox.syscalls import architecture
 
 END_SECONDS: Final = 5.0

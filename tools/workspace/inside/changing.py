@@ -10,7 +10,7 @@ from base64 import b64decode
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 from tools.workspace.inside.folder import (
     CLOSED,
     Entry,

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from tools.display import visible
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 from tools.sandbox.syscalls import open_below
 
 MAX_DEPTH: Final = 32

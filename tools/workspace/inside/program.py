@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tools.sandbox.child import serve
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 from tools.sandbox.syscalls import open_below
 from tools.workspace.inside import changing, reading
 from tools.workspace.inside.folder import CLOSED, Files, Folder, said

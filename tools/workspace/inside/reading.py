@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from fnmatch import translate
 from typing import Final
 
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 from tools.workspace.inside.folder import Entry, Files, counted, read, shown, steps_of
 from tools.workspace.inside.texts import (
     BINARY_BYTES,

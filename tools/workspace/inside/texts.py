@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tools.sandbox.pool import WorkError
+from tools.sandbox.errors import WorkError
 
 BINARY_BYTES: Final = 8_192
 """A null byte among the first ones shows that a file holds other data than text."""

@@ -1,0 +1,17 @@
+"""Errors of work in a sandbox, also for the programs inside it, so this file loads nothing else."""
+
+
+class WorkError(Exception):
+    """An expected failure; its text is a sentence that a person or a model can use."""
+
+
+class WorkUnavailable(WorkError):
+    """This machine lacks a wall that the operator demands; the text says which."""
+
+
+class WorkTimeout(WorkError):
+    """The work was stopped because it took too long."""
+
+
+class SandboxBug(Exception):
+    """The code inside the sandbox has a bug; details are in the log."""
