@@ -1,6 +1,7 @@
 """How every test runs: `async def` tests get a loop of their own and a bound."""
 
 import asyncio
+import gc
 import inspect
 import os
 import signal
@@ -57,3 +58,9 @@ def pytest_sessionstart() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.get("RECORDINGS") == "required" and not RECORDED.is_dir():
         pytest.exit(f"RECORDINGS=required, and they are not in {RECORDED}", returncode=1)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over the thousands of tests, so that it interrupts none."""
+    gc.collect()
+    gc.freeze()
