@@ -56,10 +56,6 @@ Ask = Callable[[ModelRequest], Awaitable[Completion]]
 log = structlog.get_logger()
 
 
-async def _unknown() -> bool | None:
-    return None
-
-
 @dataclass(eq=False)
 class Answering:
     """Gets clean answers from one model.
@@ -67,12 +63,10 @@ class Answering:
     Attributes:
         tool_calling: how the model is told of tools; `auto`: natively, unless that is refused.
         learnt: how to tell it, from earlier questions.
-        calls_tools: asks the endpoint whether the model can call tools; None if unknown.
     """
 
     tool_calling: ToolCalling
     learnt: Learnt
-    calls_tools: Callable[[], Awaitable[bool | None]] = _unknown
     _tries_left: int = field(default=MOST_TRIES, init=False)
 
     async def answer(self, request: ModelRequest, ask: Ask) -> Completion:
@@ -80,11 +74,7 @@ class Answering:
         if self.tool_calling == "off":
             return await _clean(replace(request, tools=()), ask, prompted=True)
         is_auto = self.tool_calling == "auto"
-        if is_auto and request.tools and self.learnt.tool_calling is None:
-            can = await self.calls_tools()
-            if can is not None:
-                await self.learnt.note(tool_calling="native" if can else "prompt")
-        if "prompt" in (self.tool_calling, self.learnt.tool_calling):
+        if "prompt" in (self.tool_calling, self.learnt.facts.tool_calling):
             return await _clean(request, ask, prompted=True)
         try:
             answer = await _clean(request, ask, prompted=False)
@@ -93,7 +83,7 @@ class Answering:
                 raise
             await self.learnt.note(tool_calling="prompt")
             return await _clean(request, ask, prompted=True)
-        if not is_auto or self.learnt.tool_calling is not None:
+        if not is_auto or self.learnt.facts.tool_calling is not None:
             return answer
         return await self._checked(request, answer, ask)
 

@@ -249,7 +249,6 @@ class ListedModel:
 
     id: str
     sees_images: bool | None = None
-    calls_tools: bool | None = None
     context_tokens: int | None = None
     at_llama_cpp: bool = False
 
@@ -259,13 +258,11 @@ class Api(ABC):
 
     Attributes:
         seals: whether it can send a conversation encrypted.
-        tells_tools: whether `lookup` tells if the model can call tools.
         own_headers: which no other API has.
         omittable: parts of requests that an endpoint may refuse, besides the system role.
     """
 
     seals = False
-    tells_tools = False
     own_headers: Mapping[str, str] = MappingProxyType({})
     omittable: AbstractSet[Parameter] = frozenset()
 

@@ -65,7 +65,7 @@ from tools.http import (
 
 log = structlog.get_logger()
 
-BREAKER_PAUSE: Final = Backoff(first_seconds=15.0, longest_seconds=300.0)
+AVOIDED: Final = Backoff(first_seconds=15.0, longest_seconds=300.0)
 """How long an endpoint is left alone after one failure, two, ..."""
 
 SEE_BASE_URL: Final = "See LLM__BASE_URL."
@@ -97,43 +97,6 @@ class RetryPolicy(Backoff):
         return retry_after_seconds + random.uniform(0, self.first_seconds)  # noqa: S311  # no secret
 
 
-def retry_after_seconds(value: str | None, now: datetime | None = None) -> float | None:
-    """Return the seconds of a `Retry-After` header, which may be an HTTP date; None if invalid."""
-    if value is None:
-        return None
-    if value.strip().isdecimal():
-        return float(value)
-    try:
-        moment = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
-
-
-@dataclass(slots=True)
-class Breaker:
-    """Keeps a dead endpoint from costing every turn its time-outs."""
-
-    _failures: int = 0
-    _open_until: float = -math.inf
-
-    @property
-    def is_open(self) -> bool:
-        """Whether to ask another endpoint instead, if there is one."""
-        return time.monotonic() < self._open_until
-
-    def failed(self) -> None:
-        """Note that the endpoint gave no answer."""
-        self._failures += 1
-        self._open_until = time.monotonic() + BREAKER_PAUSE.seconds(self._failures)
-
-    def answered(self) -> None:
-        """Note that the endpoint answered."""
-        self._failures, self._open_until = 0, -math.inf
-
-
 class Reach:
     """Knows whether an endpoint can be reached.
 
@@ -148,6 +111,13 @@ class Reach:
         self.trouble: str | None = None
         self._is_plain = url.scheme == "http"
         self._reached = False
+        self._failures = 0
+        self._avoided_until = -math.inf
+
+    @property
+    def is_avoided(self) -> bool:
+        """Whether to ask another endpoint, if there is one: time-outs must not slow every turn."""
+        return time.monotonic() < self._avoided_until
 
     def reached(self) -> None:
         """Note that the address speaks HTTP."""
@@ -172,10 +142,14 @@ class Reach:
             self.note(error)
             name = type(error).__name__
             log.warning("llm.failed", error=name, host=self.host, reason=error.reason)
+            if isinstance(error, LlmUnavailable | LlmTimeout):
+                self._failures += 1
+                self._avoided_until = time.monotonic() + AVOIDED.seconds(self._failures)
             raise
         if self.trouble is not None:
             log.info("llm.answers_again", host=self.host)
         self.trouble = None
+        self._failures, self._avoided_until = 0, -math.inf
 
     def lost(self, error: httpx2.TransportError) -> LlmUnavailable:
         """Return the error for a request without any HTTP answer."""
@@ -401,20 +375,6 @@ class LlmClient:
         model = await self.about()
         return model.sees_images if model is not None else None
 
-    async def calls_tools(self) -> bool | None:
-        """Return whether the model can call tools; None if its API cannot tell, or gives no answer.
-
-        Only Ollama tells; other endpoints are not asked.
-        """
-        if not self._api.tells_tools:
-            return None
-        try:
-            model = await self.about()
-        except LlmError as error:
-            log.info("llm.not_learnt", error=type(error).__name__)
-            return None
-        return model.calls_tools if model is not None else None
-
     async def context_tokens(self) -> int | None:
         """Return how many tokens the model reads; None if its endpoint gives no answer in time."""
         try:
@@ -531,7 +491,7 @@ class LlmClient:
 
     async def _attempt(self, request: ModelRequest) -> Completion:
         """Ask without the parts that the endpoint refuses, and remember them."""
-        omitted = self._learnt.omitted
+        omitted = self._learnt.facts.omitted
         while True:
             try:
                 completion = await self._ask(Asked(request, omitted))
@@ -563,7 +523,8 @@ class LlmClient:
                 self.reach.reached()
                 if not response.is_success:
                     body = await bounded_body(response, MAX_ERROR_BYTES)
-                    wait = retry_after_seconds(response.headers.get("retry-after"))
+                    seconds = response.headers.get("retry-after", "").strip()
+                    wait = float(seconds) if seconds.isdecimal() else None
                     raise refusal_from_http(response.status_code, body, wait)
                 if _is_web_page(response):
                     raise LlmUnreachable(WEB_PAGE, is_final=False)

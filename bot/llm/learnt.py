@@ -29,7 +29,17 @@ VisionMode = Literal["auto", "on", "off"]
 log = structlog.get_logger()
 
 
-class _Facts(BaseModel):
+class Facts(BaseModel):
+    """Facts about an endpoint and its model.
+
+    Attributes:
+        at: seconds since 1970, when the last of them was learnt.
+        omitted: parts that requests go without.
+        tool_calling: how to tell the model of tools; None until it is known.
+        proven: whether the endpoint has ever been proven.
+        context_tokens: how much the model reads; None until the endpoint has said so.
+    """
+
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     at: float
@@ -41,7 +51,7 @@ class _Facts(BaseModel):
 
 @dataclass(eq=False)
 class Learnt:
-    """Facts about an endpoint and its model.
+    """Keeps the facts about an endpoint and its model.
 
     Attributes:
         store: keeps them; None: only this process does.
@@ -53,27 +63,7 @@ class Learnt:
     key: str = ""
     _: KW_ONLY
     clock: Callable[[], float] = time.time
-    _facts: _Facts = field(default=_Facts(at=0.0), init=False)
-
-    @property
-    def omitted(self) -> frozenset[Parameter]:
-        """The parts that requests go without."""
-        return self._facts.omitted
-
-    @property
-    def tool_calling(self) -> Literal["native", "prompt"] | None:
-        """How to tell the model of tools; None until it is known."""
-        return self._facts.tool_calling
-
-    @property
-    def proven(self) -> bool:
-        """Whether the endpoint has ever been proven."""
-        return self._facts.proven
-
-    @property
-    def context_tokens(self) -> int | None:
-        """How much the model reads; None until the endpoint has said so."""
-        return self._facts.context_tokens
+    facts: Facts = field(default=Facts(at=0.0), init=False)
 
     async def resume(self) -> None:
         """Load the facts of an earlier process, unless they are too old."""
@@ -81,18 +71,18 @@ class Learnt:
         if kept is None:
             return
         try:
-            found = _Facts.model_validate_json(kept)
+            found = Facts.model_validate_json(kept)
         except ValidationError:
             return  # of another version
         if self.clock() - found.at < TRUSTED_SECONDS:
-            self._facts = found
+            self.facts = found
 
     async def note(self, **news: object) -> None:
         """Set some of the facts; store them if they have changed."""
-        facts = self._facts.model_copy(update=news)
-        if facts == self._facts:
+        facts = self.facts.model_copy(update=news)
+        if facts == self.facts:
             return
-        self._facts = facts = facts.model_copy(update={"at": self.clock()})
+        self.facts = facts = facts.model_copy(update={"at": self.clock()})
         omitted = " ".join(sorted(facts.omitted))
         log.info("llm.learnt", kind=omitted, state=facts.tool_calling or "unknown")
         if self.store is not None:

@@ -11,7 +11,7 @@ import structlog
 
 from bot.config.llm import DEFAULT, ModelSettings
 from bot.llm.answering import Answering
-from bot.llm.client import Breaker, LlmClient, RetryPolicy
+from bot.llm.client import LlmClient, RetryPolicy
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -110,7 +110,6 @@ class Model:
         name: people's and the settings' name for the model.
         proof: tells who can read along there.
         patience: when to try again; None: as the client does.
-        breaker: whether to leave it alone for a while.
     """
 
     name: str
@@ -121,15 +120,13 @@ class Model:
     _: KW_ONLY
     signs: bool
     patience: RetryPolicy | None = None
-    breaker: Breaker = field(default_factory=Breaker, init=False)
     vision: Vision = field(init=False)
     _asked_for_context: bool = field(default=False, init=False)
     _health: Health = field(default=Health(ok=False, detail="Not asked yet."), init=False)
     _asked_at: float = field(default=-HEALTH_SECONDS, init=False)
 
     def __post_init__(self) -> None:
-        calling = self.settings.tool_calling
-        self._answering = Answering(calling, self.learnt, self.client.calls_tools)
+        self._answering = Answering(self.settings.tool_calling, self.learnt)
         self.vision = Vision(self.settings.vision, self.client.sees_images)
 
     @property
@@ -140,7 +137,7 @@ class Model:
     @property
     def traits(self) -> ModelTraits:
         """Facts for the prompt, as of now."""
-        settings, learnt = self.settings, self.learnt.context_tokens
+        settings, learnt = self.settings, self.learnt.facts.context_tokens
         is_proven = self.client.encrypts and self.proof.proven
         tokens = min(settings.context_tokens, learnt or settings.context_tokens)
         return ModelTraits(tokens, settings.tool_calling != "off", is_proven)
@@ -148,7 +145,7 @@ class Model:
     @property
     def was_proven(self) -> bool:
         """Whether it is or was verified, so that people may rely on that."""
-        return self.proof.proven or self.learnt.proven
+        return self.proof.proven or self.learnt.facts.proven
 
     async def health(self) -> Health:
         """Return whether the endpoint answers; ask it at most every `HEALTH_SECONDS` if it does."""
@@ -194,13 +191,9 @@ class Model:
 
         try:
             completion = await self._answering.answer(request, ask)
-        except LlmError as error:
-            if isinstance(error, LlmUnavailable | LlmTimeout):
-                self.breaker.failed()
-            if isinstance(error, LlmContextTooLong):
-                await self._note_context(error.context_tokens)
+        except LlmContextTooLong as error:
+            await self._note_context(error.context_tokens)
             raise
-        self.breaker.answered()
         if self.proof.proven:
             await self.learnt.note(proven=True)
         if not self._asked_for_context:
@@ -231,7 +224,7 @@ class Route:
         self._left: list[Model] = []
         if others := models[1:]:
             fit = [self._chosen, *filter(self._is_fit, others)]
-            self.model = next((one for one in fit if not one.breaker.is_open), self._chosen)
+            self.model = next((one for one in fit if not one.client.reach.is_avoided), self._chosen)
             self._left = [one for one in (*others, self._chosen) if one is not self.model]
 
     @property
@@ -258,7 +251,7 @@ class Route:
         """
         left = self.model
         # Looked up now, because the chosen model may have proven itself since the turn began.
-        fit = sorted(filter(self._is_fit, self._left), key=lambda model: model.breaker.is_open)
+        fit = sorted(filter(self._is_fit, self._left), key=lambda one: one.client.reach.is_avoided)
         if not fit:
             if self._left and isinstance(error, LlmUnavailable | LlmTimeout | LlmBroken):
                 raise LlmNotAttested(NOT_PROVEN_EITHER) from error

@@ -33,7 +33,6 @@ class Ollama(api.Api):
         context_tokens: how much the model is to read; the server cuts a longer prompt silently.
     """
 
-    tells_tools = True
     omittable = frozenset({api.Parameter.THINK})
 
     def __init__(self, endpoint: api.Endpoint, *, context_tokens: int) -> None:
@@ -94,12 +93,11 @@ class Ollama(api.Api):
 
     def _looked_up(self, body: api.Block) -> api.ListedModel:
         known, info = body.get("capabilities"), body.get("model_info")
-        sees = calls = tokens = None
-        if isinstance(known, list):
-            sees, calls = "vision" in known, "tools" in known
+        sees = "vision" in known if isinstance(known, list) else None
+        tokens = None
         if isinstance(info, dict):
             tokens = api.count(info.get(f"{info.get('general.architecture')}.context_length"))
-        return api.ListedModel(self.model, sees, calls, tokens)
+        return api.ListedModel(self.model, sees, tokens)
 
 
 def _messages(messages: Sequence[Message]) -> list[api.Block]:

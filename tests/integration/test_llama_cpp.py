@@ -204,6 +204,6 @@ async def test_without_tools_in_the_template_they_are_told_in_words_and_called()
         await answering.answer(replace(request, messages=[*request.messages, first, result]), ask)
 
     assert [(call.name, call.arguments) for call in first.tool_calls] == [("clock", "{}")]
-    assert learnt.tool_calling == "prompt"
+    assert learnt.facts.tool_calling == "prompt"
     assert [bool(one.tools) for one in asked] == [True, False, False]
     assert asked[-1].messages[-1].content == "Result of clock:\n12:00"

@@ -45,13 +45,13 @@ async def test_a_model_without_its_tag_is_the_latest() -> None:
 @pytest.mark.parametrize("can", [True, False])
 async def test_what_the_model_can_do_is_asked(*, can: bool) -> None:
     async with server() as running:
-        running.capabilities = ["completion", *(["vision", "tools"] if can else [])]
+        running.capabilities = ["completion", *(["vision"] if can else [])]
         endpoint = Endpoint(base_url=running.base_url, model=MODEL)
         async with open_transport(endpoint) as transport:
             client = LlmClient(transport, endpoint, ollama(endpoint))
             about = await client.about()
             assert about is not None
-            assert (about.sees_images, about.calls_tools) == (can, can)
+            assert about.sees_images is can
         endpoint = Endpoint(base_url=running.base_url, model="unknown")
         async with open_transport(endpoint) as transport:
             assert await LlmClient(transport, endpoint, ollama(endpoint)).about() is None
@@ -126,11 +126,10 @@ async def test_calls_are_not_offered_where_they_may_not_be_made() -> None:
         assert "tools" not in running.requests[-1]
 
 
-@pytest.mark.parametrize("can", [True, False])
-async def test_tools_are_told_in_the_way_that_the_model_can_take(*, can: bool) -> None:
+async def test_model_without_tool_calling_reads_about_tools_in_its_prompt() -> None:
     learnt = Learnt()
     async with server() as running:
-        running.capabilities = ["completion", "thinking", *(["tools"] if can else [])]
+        running.capabilities = ["completion", "thinking"]
         running.handler = text("Hi.")
         endpoint = Endpoint(base_url=running.base_url, model=MODEL)
         async with open_transport(endpoint) as transport:
@@ -139,23 +138,8 @@ async def test_tools_are_told_in_the_way_that_the_model_can_take(*, can: bool) -
             async def ask(request: ModelRequest) -> Completion:
                 return await client.complete(request.messages, request.tools)
 
-            answering = Answering("auto", learnt, client.calls_tools)
             for _ in range(2):
-                await answering.answer(ModelRequest(HELLO, [CLOCK]), ask)
-        asked = [request.path for request in running.received]
-        assert asked == ["/api/show", "/api/chat", "/api/chat"]
-        assert ["tools" in body for body in running.requests] == [can, can]
-        assert ("Tells the time." in str(running.requests[0]["messages"])) is not can
-    assert learnt.tool_calling == ("native" if can else "prompt")
-
-
-async def test_model_that_cannot_be_looked_up_is_told_natively() -> None:
-    async with server() as running:
-        endpoint = Endpoint(base_url=running.base_url, model="unknown")
-        async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint, ollama(endpoint))
-            assert await client.calls_tools() is None
-        await running.stop()
-        async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint, ollama(endpoint))
-            assert await client.calls_tools() is None
+                await Answering("auto", learnt).answer(ModelRequest(HELLO, [CLOCK]), ask)
+        assert ["tools" in body for body in running.requests] == [True, False, False]
+        assert "Tells the time." in str(running.requests[-1]["messages"])
+    assert learnt.facts.tool_calling == "prompt"
