@@ -28,7 +28,6 @@ from conversation_store.connections import StoreError
 from conversation_store.store import ConversationStore
 
 BACKLOG: Final = 1024
-ACCEPT_AGAIN_SECONDS: Final = 1.0
 PING_SECONDS: Final = 3.0
 """For a write of the store."""
 GRACE_SECONDS: Final = 1.0
@@ -105,24 +104,19 @@ async def health_server(
         limits, host.lower(), {"/healthz": alive, "/readyz": readiness, "/metrics": exposition}
     )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    failure: Exception | None = None
     try:
-        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host, port), family=family)
     except OSError as error:
         reason = _reason(error)
         raise BotError(f"HEALTH__LISTEN: {listen} cannot be listened on: {reason}") from error
-    with listening as listener:
-        async with asyncio.TaskGroup() as tasks:
-            accepting = tasks.create_task(_accept(listener, server))
-            try:
-                yield listener.getsockname()[1]
-            except Exception as error:
-                failure = error  # raised below: the task group would wrap it into a group
-            finally:
-                accepting.cancel()
-    await server.shutdown(GRACE_SECONDS)
-    if failure is not None:
-        raise failure
+    # asyncio accepts `backlog` connections at once; if no descriptor is left, it logs as often.
+    listening = await asyncio.get_running_loop().create_server(server, sock=listener, backlog=1)
+    listener.listen(BACKLOG)
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listening.close()
+        await server.shutdown(GRACE_SECONDS)
 
 
 def _reason(error: OSError) -> str:
@@ -130,24 +124,6 @@ def _reason(error: OSError) -> str:
     if error.errno is not None and error.errno in errno.errorcode:
         return os.strerror(error.errno)
     return error.strerror or type(error).__name__
-
-
-async def _accept(listener: socket.socket, server: "_Server") -> None:
-    """Accept connections, one at a time.
-
-    asyncio's own servers accept all pending connections at once, beyond any limit, and when no
-    descriptors are left they retry and log as often at once.
-    """
-    loop = asyncio.get_running_loop()
-    listener.setblocking(False)
-    while True:
-        try:
-            client, _ = await loop.sock_accept(listener)
-        except OSError as error:
-            log.warning("http.not_accepted", reason=error.strerror)
-            await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
-        else:
-            await loop.connect_accepted_socket(server, client)
 
 
 class _Server(web.Server):

@@ -86,7 +86,7 @@ async def test_without_descriptors_it_waits_without_being_busy_and_then_goes_on_
                 asked = [asyncio.create_task(health(port)) for _ in range(20)]
                 # With the connection to Signal a descriptor comes free, which another takes.
                 await here.signal.go_away()
-                await bot.event("http.not_accepted", times=2)
+                await bot.event("library.warning", times=2)
                 await here.signal.come_back()
                 await bot.event("signal.failed", times=4)
                 share = (cpu_seconds(bot) - cpu) / (time.monotonic() - began)
@@ -127,7 +127,7 @@ async def test_whoever_opens_connections_to_health_leaves_some_for_signal_and_th
                 assert used(bot) < BOUND / 2
                 for _, writer in flood:
                     writer.close()
-            assert not bot.events("http.not_accepted")
+            assert not bot.events("library.warning")
 
 
 def test_the_limit_is_raised_to_what_the_system_gives_and_too_little_is_said() -> None:
