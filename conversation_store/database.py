@@ -209,14 +209,21 @@ class Database:
         self._wake.set()
         return await done
 
-    def write_later(self, operation: Operation[None]) -> None:
+    def write_later(self, operation: Operation[None], within_seconds: float = 0.0) -> None:
         """Queue an operation before every later write, without waiting for the disk.
 
         If it fails, asyncio reports the error.
+
+        Args:
+            within_seconds: how long it may wait for another write, to share that one's commit.
         """
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
         self._waiting.append(_Write(operation, done))
-        self._wake.set()
+        if within_seconds:
+            loop.call_later(within_seconds, self._wake.set)
+        else:
+            self._wake.set()
 
     async def read(self, operation: Operation[T], *, latest: bool = True) -> T:
         """Run an operation that reads a little, on the event loop, and return its result.
