@@ -126,7 +126,7 @@ class Bot:
         if (refusal := self.base.store.refusal) is not None:
             return f"Takes no messages: {refusal}."
         connected = "Connected" if self.base.messenger.connected else "Not connected"
-        return f"{connected} to Signal; answers in progress: {self.chats.running}."
+        return f"{connected} to Signal; answers in progress: {self.chats.running()}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ from conversation_store.models import (
 )
 
 BEGIN_WITHIN_SECONDS: Final = 0.05
-"""The beginning of a quick turn shares the commit of its end. A crash before that loses nothing: the
-turn begins again, and counts one attempt less."""
+"""The beginning of a quick turn shares the commit of its end. A crash before that loses nothing:
+the turn begins again, and counts one attempt less."""
 
 INTERRUPTED: Final = "Interrupted: this call was cut off before its result was known."
 

@@ -106,7 +106,7 @@ class ToolSpec:
     size: int = field(default=0, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tool:
     """A tool that a model may call. Made of a function by `tools.schema.tool_from`.
 

@@ -522,9 +522,8 @@ class Chats:
             lambda: sum(len(chat.suspended) for chat in self._busy.values())
         )
 
-    @property
     def running(self) -> int:
-        """How many turns are in progress."""
+        """Count the turns in progress."""
         return sum(chat.turn is not None for chat in self._busy.values())
 
     @contextmanager

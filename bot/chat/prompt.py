@@ -12,7 +12,8 @@ fits.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import Final
 
 from cachetools import LRUCache
@@ -192,7 +193,6 @@ class _Offer:
     size: int = 0
 
 
-_NOTHING: Final = _Offer(GUIDELINES)
 _NO_NOTES: Final = Notes()
 _ADMIN: Final = Caller("", is_admin=True)
 _EVERYBODY: Final = Caller("")
@@ -232,20 +232,13 @@ class Prompt:
         return self._offer(traits).specs
 
     def _offer(self, traits: ModelTraits) -> _Offer:
-        if not traits.takes_tools:
-            return _NOTHING
-        useful = [tool for tool in self.tools if tool.name not in self.notes.useless]
-        shown = fitting(useful, traits.context_tokens)
-        specs = tuple(tool.spec for tool in shown)
-        warning = UNTRUSTED_GUIDELINE * any(tool.untrusted for tool in shown)
-        return _Offer(_guidelines(shown), warning, specs, sum(spec.size for spec in specs))
+        return _offered(self.tools, self.notes.useless, traits)
 
     def system(self, now: datetime, traits: ModelTraits) -> Message:
         """Return the system message of a day for a model."""
         offer = self._offer(traits)
-        today = now.astimezone(UTC).date()
         built_in = opening(in_tee=self.in_tee, proven=traits.is_proven)
-        parts = [self.system_prompt or built_in, f"Today is {today:%A, %d %B %Y} (UTC)."]
+        parts = [self.system_prompt or built_in, _today(now.astimezone(UTC).date())]
         parts.append(_cut_out(self.notes.text, int(_input_bytes(traits) * NOTES_SHARE)))
         parts.append(offer.guidelines if self.system_prompt is None else offer.warning)
         return Message(Role.SYSTEM, "\n\n".join(filter(None, parts)))
@@ -348,6 +341,24 @@ class Prompts:
         return Prompt(self.of(caller).registry, caller, system_prompt=system_prompt)
 
 
+@lru_cache(maxsize=16)
+def _offered(tools: tuple[Tool, ...], useless: frozenset[str], traits: ModelTraits) -> _Offer:
+    """Return what a model is shown of some tools; each turn asks for it several times."""
+    if not traits.takes_tools:
+        return _Offer(GUIDELINES)
+    useful = [tool for tool in tools if tool.name not in useless]
+    shown = fitting(useful, traits.context_tokens)
+    specs = tuple(tool.spec for tool in shown)
+    warning = UNTRUSTED_GUIDELINE * any(tool.untrusted for tool in shown)
+    return _Offer(_guidelines(shown), warning, specs, sum(spec.size for spec in specs))
+
+
+@lru_cache(maxsize=2)
+def _today(day: date) -> str:
+    return f"Today is {day:%A, %d %B %Y} (UTC)."
+
+
+@lru_cache(maxsize=4)
 def opening(*, in_tee: bool, proven: bool) -> str:
     """Introduce the model, and tell it the proven facts about privacy."""
     lines = [OPENING + IN_TEE * in_tee, "", "## Privacy"]

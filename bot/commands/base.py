@@ -58,12 +58,12 @@ class ChatTurns:
     """The turns of a command's chat.
 
     Attributes:
-        running: the number of turns in progress in all chats.
+        running: counts the turns in progress in all chats.
         stop: stops the chat's messages before an inbox id, and returns their number.
         clear: forgets the chat's conversation, and returns the number of its turns.
     """
 
-    running: int
+    running: Callable[[], int]
     stop: Callable[[int], Awaitable[int]]
     clear: Callable[[], Awaitable[int]]
 

@@ -75,7 +75,7 @@ def _for_everybody(context: CommandContext) -> Iterator[str]:
     yield f"signal-tee-bot {__version__}, up for {_since(parts.started_at)}"
     yield f"Model: {model.id}. {model.proof.summary()}"
     yield f"Tools: {', '.join(tool.name for tool in tools) or 'none'}"
-    yield f"Answers in progress: {context.turns.running}"
+    yield f"Answers in progress: {context.turns.running()}"
 
 
 async def _for_admins(parts: Parts) -> list[str]:

@@ -10,7 +10,7 @@ async def _nothing(*_: object) -> int:
     return 0
 
 
-IDLE = ChatTurns(0, _nothing, _nothing)
+IDLE = ChatTurns(lambda: 0, _nothing, _nothing)
 """No turn runs."""
 
 
