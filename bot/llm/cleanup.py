@@ -1,8 +1,8 @@
 """From a model's text to the words that people are shown, and the tool calls among them.
 
 Reasoning stands in `<think>` or in a channel of gpt-oss
-(https://github.com/openai/harmony/blob/main/docs/format.md). The header of a channel may name a
-tool (`to=NAME`). A call can be written in five ways:
+(https://github.com/openai/harmony/blob/main/docs/format.md), as do gpt-oss's own calls, which its
+server has to read. A call can be written in five ways:
 - `<tool_call>` around JSON
 - Qwen-Coder's `<function=NAME>` around `<parameter=NAME>`
 - Mistral's `[TOOL_CALLS]`
@@ -49,31 +49,26 @@ _BLOCK_OF_JSON: Final = re.compile(
 
 _REASONING: Final = re.compile(
     r"(?P<think><think(?:\s[^<>]{0,200})?>)|(?P<close></think\s*+>)"
-    r"|(?P<channel><\|channel\|>\s*+(?:analysis|thought)\b(?![^<]{0,100}\bto=)[^<]{0,100}"
+    r"|(?P<channel><\|channel\|>\s*+(?:analysis|thought|commentary\s++to=)[^<]{0,100}"
     r"(?:<\|message\|>)?)"
     r"|(?P<next><\|(?:end|start|channel|return|call)\|>)",
     re.IGNORECASE,
 )
-_HEADER_CHARACTERS: Final = 160
-"""Before a channel, its header may name the tool that is called."""
 _TEMPLATE_MARK: Final = re.compile(
     r"(?:<\|start\|>\s*+(?:assistant|system|user)?+\s*+)?<\|channel\|>\s*+(?:final|commentary|analysis)?"
     r"(?:\s*+<\|constrain\|>\s*+\w{0,20})?\s*+(?:<\|message\|>)?"
-    r"|<\|start\|>\s*+assistant|<\|(?:start|end|message|constrain|return|call)\|>"
+    r"|<\|start\|>\s*+assistant(?:\s++to=[\w.-]{1,128})?+|<\|(?:start|end|message|constrain|return|call)\|>"
     r"|</tool_call>|\[/?TOOL_CALLS\]"
 )
 
 _NAME: Final = rf"[\w.-]{{1,{MAX_NAME_CHARACTERS}}}"
 _OPENING: Final = re.compile(
     rf"(?P<tag><tool_call>)|(?P<xml><function=(?P<function>{_NAME})>)|(?P<list>\[TOOL_CALLS\])"
-    rf"|(?P<channel>\bto=(?P<to>{_NAME}+)[^{{}}<]{{0,60}}+(?:<\|\w{{1,20}}\|>[^{{}}<]{{0,60}}+){{0,2}}"
-    r"<\|message\|>)"
 )
 _CLOSING: Final = {
     "tag": re.compile(r"</tool_call>"),
     "xml": re.compile(r"</function>"),
     "list": re.compile(r"\[/TOOL_CALLS\]"),
-    "channel": re.compile(r"<\|(?:call|end|return|start|channel)\|>"),
 }
 _FUNCTION: Final = re.compile(rf"<function=({_NAME})>")
 _PARAMETER: Final = re.compile(rf"<parameter=({_NAME})>")
@@ -175,7 +170,7 @@ def without_reasoning(text: str) -> str:
                 # The mark of the next channel is removed later, with those of templates.
                 start = mark.end() if mark["close"] else mark.start()
                 ends_with = ""
-        elif outside[mark.start()] == CODE_BLANK or _is_of_a_call(text, mark):
+        elif outside[mark.start()] == CODE_BLANK:
             continue
         elif mark["close"]:
             parts.clear()
@@ -186,12 +181,6 @@ def without_reasoning(text: str) -> str:
     if not ends_with:
         parts.append(text[start:])
     return "".join(parts).strip()
-
-
-def _is_of_a_call(text: str, mark: re.Match[str]) -> bool:
-    """Whether a channel belongs to a tool call; then its header names the tool."""
-    before = text[max(0, mark.start() - _HEADER_CHARACTERS) : mark.start()]
-    return bool(mark["channel"]) and " to=" in before.rpartition("<|start|>")[2]
 
 
 def _without_template_marks(text: str) -> str:
@@ -242,10 +231,7 @@ def _calls_at(
     closing = _CLOSING[kind].search(text, opening.end())
     begin = opening.start() if kind == "xml" else opening.end()
     inside = text[begin : closing.start() if closing else len(text)]
-    if kind == "channel":
-        calls, read_to = _json_calls(opening["to"] + inside.lstrip(), offered)
-        read_to += len(inside) - len(inside.lstrip()) - len(opening["to"])
-    elif _FUNCTION.search(inside) is not None:
+    if _FUNCTION.search(inside) is not None:
         calls, read_to = _xml_calls(inside, offered), len(inside)
     else:
         calls, read_to = _json_calls(inside, offered)

@@ -41,6 +41,8 @@ REASONING: Final = {
     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>Hi.": "Hi.",
     "<|channel|>final <|message|>Hi.<|return|>": "Hi.",
     "<|channel|>analysis<|message|>a and a": "",
+    '<|channel|>commentary to=functions.a <|constrain|>json<|message|>{"b": "c"}<|call|>': "",
+    '<|start|>assistant to=functions.a<|channel|>analysis<|message|>{"b": "c"}<|call|>Hi.': "Hi.",
 }
 
 
@@ -98,9 +100,6 @@ WRITTEN: Final = [
     "<function=get_weather>\n<parameter=place>\nRome\n</parameter>\n</function>",
     '[TOOL_CALLS][{"name": "get_weather", "arguments": {"place": "Rome"}}]',
     '[TOOL_CALLS]get_weather[CALL_ID]abc123def[ARGS]{"place": "Rome"}',
-    ("<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
-    '{"place": "Rome"}<|call|>'),
-    '<|start|>assistant to=functions.get_weather<|channel|>commentary<|message|>{"place": "Rome"}',
     '{"tool": "get_weather", "input": {"place": "Rome"}}',
     '```json\n{"tool": "get_weather", "input": {"place": "Rome"}}\n```',
     '<think>I look it up.</think>\n{"tool": "get_weather", "input": {"place": "Rome"}}',
@@ -291,20 +290,9 @@ def test_a_cut_answer_and_its_rest_are_joined_without_a_seam(
     assert joined(to_last_word(begun), rest) == whole
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        (("<|channel|>analysis to=functions.get_weather code<|message|>"
-          '{"place": "Rome"}<|call|>'), "Rome"),
-        (("<|start|>assistant to=functions.get_weather<|channel|>analysis<|message|>"
-          '{"place": "Rome"}<|call|>'), "Rome"),
-        ('{"tool": "get_weather", "input": {"place": "\\ud83d"}}', "?"),
-    ],
-)  # fmt: skip
-def test_further_ways_to_write_a_call(text: str, place: str) -> None:
-    assert cleanup.ODD.search(text)
-    [call] = cleaned(text, OFFERED).calls
-    assert (call.name, json.loads(call.arguments)["place"]) == ("get_weather", place)
+def test_half_a_surrogate_pair_in_a_call_becomes_a_question_mark() -> None:
+    text = '{"tool": "get_weather", "input": {"place": "\\ud83d"}}'
+    assert calls_in(text) == [("get_weather", {"place": "?"})]
 
 
 @pytest.mark.parametrize(
