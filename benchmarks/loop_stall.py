@@ -33,11 +33,12 @@ from bot.chat.quotes import reply, without_bots_words
 from bot.chat.rendering import SHORT_CHARACTERS, SHORT_STOPS, Renderer, open_renderer
 from bot.chat.replies import parse_command
 from bot.commands.questions import plan
+from bot.config.llm import LlmSettings
 from bot.language.catalogs import NAMES, translated
 from bot.language.languages import detect
 from bot.llm.answering import joined, to_last_word
 from bot.llm.anthropic import Anthropic
-from bot.llm.api import Answer, Api, Asked, Endpoint
+from bot.llm.api import Answer, Api, Asked
 from bot.llm.bedrock import Bedrock
 from bot.llm.cleanup import ODD, cleaned, without_code, without_reasoning
 from bot.llm.client import FED_AT_ONCE_BYTES
@@ -187,14 +188,14 @@ SENDING: Final[Tool] = tool_from(send_somewhere, side_effects=True)
 OPENING: Final[Tool] = tool_from(open_page, address="url")
 PROMPT: Final = Prompt(Registry())
 TRAITS: Final = ModelTraits(32_000)
-ENDPOINT: Final = Endpoint(base_url="http://127.0.0.1", model="model")
+ENDPOINT: Final = LlmSettings(base_url="http://127.0.0.1", model="model")
 OPENAI: Final = OpenAi(ENDPOINT)
 APIS: Final[Sequence[Api]] = (
     OPENAI,
     Anthropic(ENDPOINT),
     Bedrock(ENDPOINT),
     Gemini(ENDPOINT),
-    Ollama(ENDPOINT, context_tokens=8_000),
+    Ollama(ENDPOINT),
 )
 PIECES: Final = (
     (OPENAI, '{"choices":[{"delta":{"content":%s}}]}'),

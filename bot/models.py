@@ -11,7 +11,7 @@ from bot.attestation.errors import ModelNotVerified
 from bot.attestation.trust import REAL, Trust
 from bot.config.llm import DEFAULT, LlmSettings
 from bot.config.settings import Settings
-from bot.llm.client import LlmClient, RetryPolicy, api_of, endpoint_of, open_transport
+from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmNotAttested
 from bot.llm.learnt import Learnt
 from bot.llm.models import Model, Models, NothingProven
@@ -128,7 +128,7 @@ async def open_endpoint(
     Raises:
         SettingsError: the pins cannot be read.
     """
-    llm, endpoint = settings.llm, endpoint_of(settings.llm)
+    llm = settings.llm
     async with AsyncExitStack() as stack:
         attested: AttestedEndpoint | None = None
         if settings.model_has_to_prove:
@@ -137,19 +137,18 @@ async def open_endpoint(
 
             attested = await stack.enter_async_context(open_attested(settings, trust, clock))
         transport = await stack.enter_async_context(
-            open_transport(endpoint, tls=attested.tls if attested else None)
+            open_transport(llm, tls=attested.tls if attested else None)
         )
         encryption = attested.encryption if attested else None
         client = LlmClient(
             transport,
-            endpoint,
-            api_of(llm, endpoint),
+            llm,
             admit=_for_llm(attested.admit) if attested else None,
             seal=_for_llm(encryption.begin) if encryption else None,
             learnt=learnt,
         )
         listener = llm.transcription_model
-        transcriber = Transcriber(transport, endpoint, listener) if listener else None
+        transcriber = Transcriber(transport, llm, listener) if listener else None
         asking = [part for part in (client, transcriber, attested) if part is not None]
 
         def use_key(api_key: str | None) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import httpx2
 
+from bot.config.llm import LlmSettings
 from bot.llm import api
 from bot.llm.blocks import BlockApi, Turns, declared
 from bot.llm.rearranged import base64_of, system_text
@@ -33,12 +34,13 @@ _COUNTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_inp
 class Anthropic(BlockApi):
     """Speaks Anthropic's API; the endpoint's address may end with `/v1`."""
 
+    name = "anthropic"
     own_headers = MappingProxyType({"anthropic-version": VERSION})
     omittable = frozenset({api.Parameter.CACHING})
 
-    def __init__(self, endpoint: api.Endpoint) -> None:
-        base_url = f"{endpoint.base_url.rstrip('/').removesuffix('/v1')}/v1"
-        super().__init__("anthropic", endpoint, base_url, "text/event-stream")
+    def __init__(self, llm: LlmSettings) -> None:
+        base_url = f"{llm.base_url.removesuffix('/v1')}/v1"
+        super().__init__(llm, base_url, "text/event-stream")
         self._declarations = Declarations(to_anthropic)
 
     def key_headers(self, api_key: str) -> Mapping[str, str]:

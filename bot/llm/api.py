@@ -11,7 +11,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
@@ -21,6 +21,7 @@ import httpx2
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from bot import __version__
+from bot.config.llm import LlmSettings
 from bot.llm.errors import LlmBroken
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.rearranged import latest_images, without_system_role
@@ -197,25 +198,6 @@ class Sealing(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """A model, its address and the limits of its use.
-
-    Attributes:
-        base_url: up to and including `/v1`, for OpenAI's API.
-        timeout_seconds: without a byte from the endpoint.
-        total_seconds: of one answer, from the request to its last byte.
-        max_concurrency: requests in flight; further ones wait.
-    """
-
-    base_url: str
-    model: str
-    api_key: str | None = field(default=None, repr=False)
-    timeout_seconds: float = 120.0
-    total_seconds: float = 600.0
-    max_concurrency: int = 32
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A request, and how it is made.
@@ -257,18 +239,20 @@ class Api(ABC):
     """Base of the APIs that models speak.
 
     Attributes:
+        name: marks the state of its answers.
         seals: whether it can send a conversation encrypted.
         own_headers: which no other API has.
         omittable: parts of requests that an endpoint may refuse, besides the system role.
     """
 
+    name: str
     seals = False
     own_headers: Mapping[str, str] = MappingProxyType({})
     omittable: AbstractSet[Parameter] = frozenset()
 
-    def __init__(self, name: str, endpoint: Endpoint, base_url: str, accept: str) -> None:
-        self.model = endpoint.model
-        self.of = f"{name}:{endpoint.model}"
+    def __init__(self, llm: LlmSettings, base_url: str, accept: str) -> None:
+        self.model = llm.model
+        self.of = f"{self.name}:{llm.model}"
         self.base_url = base_url
         self._keyless = {
             "accept-encoding": "identity",
@@ -277,7 +261,7 @@ class Api(ABC):
             "content-type": "application/json",
             **self.own_headers,
         }
-        self.use_key(endpoint.api_key)
+        self.use_key(llm.key)
 
     def use_key(self, api_key: str | None) -> None:
         """Use another key, from the next request on."""

@@ -13,8 +13,7 @@ import hmac
 import json
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -22,6 +21,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx2
 
+from bot.config.llm import LlmSettings
 from bot.llm import api
 from bot.llm.api import MAX_LINE_BYTES, MAX_STREAM_BYTES, TOO_LONG, Event, Framing
 from bot.llm.blocks import BlockApi, Turns, declared
@@ -48,51 +48,26 @@ _TOP_OF_SCHEMA: Final = ("type", "properties", "required")
 _PROMPT_COUNTS: Final = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
-    """An AWS account's credentials, and the region that they sign for."""
-
-    region: str
-    access_key_id: str
-    secret_access_key: str = field(repr=False)
-    session_token: str | None = field(default=None, repr=False)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Bedrock(BlockApi):
-    """Speaks with Bedrock.
+    """Speaks with Bedrock, with one of its own keys or with an AWS account's credentials."""
 
-    Args:
-        endpoint: its key is one of Bedrock's own.
-        credentials: of an AWS account, in place of such a key.
-    """
-
+    name = "bedrock"
     omittable = frozenset({api.Parameter.STREAM, api.Parameter.CACHING})
 
-    def __init__(
-        self,
-        endpoint: api.Endpoint,
-        credentials: Credentials | None = None,
-        *,
-        clock: Callable[[], datetime] = _now,
-    ) -> None:
-        self._credentials = credentials
-        self._clock = clock
+    def __init__(self, llm: LlmSettings) -> None:
+        self._llm = llm
         self._declarations = Declarations(declaration)
-        base_url = f"{endpoint.base_url.rstrip('/')}/model/{quote(endpoint.model, safe='')}"
-        super().__init__("bedrock", endpoint, base_url, "application/vnd.amazon.eventstream")
+        base_url = f"{llm.base_url}/model/{quote(llm.model, safe='')}"
+        super().__init__(llm, base_url, "application/vnd.amazon.eventstream")
 
     def key_headers(self, api_key: str) -> Mapping[str, str]:
-        return super().key_headers(api_key) if self._credentials is None else {}
+        return super().key_headers(api_key) if self._llm.access_key_id is None else {}
 
     def post(self, path: str, body: Mapping[str, object]) -> httpx2.Request:
         url, sent = f"{self.base_url}{path}", api.dumped(body)
         headers: Mapping[str, str] = self.headers
-        if self._credentials is not None:
-            headers = signed(url, headers, sent, self._credentials, self._clock())
+        if self._llm.access_key_id is not None:
+            headers = signed(url, headers, sent, self._llm, datetime.now(UTC))
         return api.http(url, headers, sent)
 
     def put(self, asked: api.Asked) -> httpx2.Request:
@@ -233,21 +208,26 @@ _SIGNED: Final = ("content-type", "host")
 
 
 def signed(
-    url: str, headers: Mapping[str, str], body: bytes, credentials: Credentials, at: datetime
+    url: str, headers: Mapping[str, str], body: bytes, llm: LlmSettings, at: datetime
 ) -> dict[str, str]:
     """Return the headers of a POST with a signature (version 4).
 
     Args:
         url: the address without a query, spelled as it is sent.
         headers: with names in lower case.
+        llm: with the account's credentials, and the region that they sign for.
         at: now, in UTC; AWS allows a difference of five minutes.
     """
     parts = urlsplit(url)
+    key_id, secret, token = (
+        one.get_secret_value() if one else ""
+        for one in (llm.access_key_id, llm.secret_access_key, llm.session_token)
+    )
     stamp = at.strftime("%Y%m%dT%H%M%SZ")
-    scope = f"{stamp[:8]}/{credentials.region}/{SERVICE}/aws4_request"
+    scope = f"{stamp[:8]}/{llm.region}/{SERVICE}/aws4_request"
     said = {**headers, "host": parts.netloc, "x-amz-date": stamp}
-    if credentials.session_token:
-        said["x-amz-security-token"] = credentials.session_token
+    if token:
+        said["x-amz-security-token"] = token
     names = sorted(name for name in said if name in _SIGNED or name.startswith("x-amz-"))
     request = "\n".join(
         [
@@ -261,12 +241,12 @@ def signed(
         ]
     )
     digest = hashlib.sha256(request.encode()).hexdigest()
-    key = f"AWS4{credentials.secret_access_key}".encode()
+    key = f"AWS4{secret}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
     signature = hmac.digest(key, f"{ALGORITHM}\n{stamp}\n{scope}\n{digest}".encode(), "sha256")
     said["authorization"] = (
-        f"{ALGORITHM} Credential={credentials.access_key_id}/{scope},"
+        f"{ALGORITHM} Credential={key_id}/{scope},"
         f" SignedHeaders={';'.join(names)}, Signature={signature.hex()}"
     )
     return said

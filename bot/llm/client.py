@@ -30,7 +30,7 @@ from pydantic_core import from_json
 
 from bot.backoff import Backoff
 from bot.config.llm import LlmSettings
-from bot.llm.api import Answer, Api, Asked, Block, Endpoint, ListedModel, Parameter, Sealing
+from bot.llm.api import Answer, Api, Asked, Block, ListedModel, Parameter, Sealing
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -82,6 +82,7 @@ class RetryPolicy(Backoff):
         unreached_seconds: the same from the first failure, at an endpoint that has never answered:
             its address may be wrong, or its server is just starting.
         silent_seconds: of failures, until the waiting person is told.
+        answer_seconds: of one attempt, from the request to the last byte of its answer.
     """
 
     first_seconds: float = 0.5
@@ -89,6 +90,7 @@ class RetryPolicy(Backoff):
     bound_seconds: float = 150.0
     unreached_seconds: float = 5.0
     silent_seconds: float = 20.0
+    answer_seconds: float = 600.0
 
     def pause(self, failures: int, retry_after_seconds: float | None) -> float:
         """Return the seconds to wait after some failures; chance spreads many clients."""
@@ -187,70 +189,50 @@ T = TypeVar("T")
 
 
 def open_transport(
-    endpoint: Endpoint, *, tls: ssl.SSLContext | None = None
+    llm: LlmSettings, *, tls: ssl.SSLContext | None = None
 ) -> httpx2.AsyncBaseTransport:
     """Return a transport for the endpoint, with a running loop; the caller closes it.
 
     Args:
         tls: None trusts the usual certificate authorities; plain http gets no context at all.
     """
-    if tls is None and urlsplit(endpoint.base_url).scheme == "https":
+    if tls is None and urlsplit(llm.base_url).scheme == "https":
         tls = new_tls_context()
     return AiohttpTransport(
-        max_connections=endpoint.max_concurrency + MODELS_CONNECTIONS,
-        silence_seconds=endpoint.timeout_seconds,
+        max_connections=llm.max_concurrency + MODELS_CONNECTIONS,
+        silence_seconds=llm.timeout_seconds,
         tls=tls,
     )
 
 
-def endpoint_of(llm: LlmSettings) -> Endpoint:
-    """Return the model's endpoint as the client takes it."""
-    return Endpoint(
-        base_url=llm.base_url,
-        model=llm.model,
-        api_key=llm.key,
-        timeout_seconds=llm.timeout_seconds,
-        max_concurrency=llm.max_concurrency,
-    )
-
-
-def api_of(llm: LlmSettings, endpoint: Endpoint) -> Api:
+def api_of(llm: LlmSettings) -> Api:
     """Return the API of a model's endpoint; the code of an unused API takes no memory."""
     match llm.dialect:
         case "openai":
-            return OpenAi(endpoint)
+            return OpenAi(llm)
         case "anthropic":
             from bot.llm.anthropic import Anthropic  # noqa: PLC0415
 
-            return Anthropic(endpoint)
+            return Anthropic(llm)
         case "bedrock":
-            from bot.llm.bedrock import Bedrock, Credentials  # noqa: PLC0415
+            from bot.llm.bedrock import Bedrock  # noqa: PLC0415
 
-            if llm.region is None or llm.access_key_id is None or llm.secret_access_key is None:
-                return Bedrock(endpoint)  # with a bearer key, as the settings have made sure
-            credentials = Credentials(
-                region=llm.region,
-                access_key_id=llm.access_key_id.get_secret_value(),
-                secret_access_key=llm.secret_access_key.get_secret_value(),
-                session_token=llm.session_token.get_secret_value() if llm.session_token else None,
-            )
-            return Bedrock(endpoint, credentials)
+            return Bedrock(llm)
         case "gemini":
             from bot.llm.gemini import Gemini  # noqa: PLC0415
 
-            return Gemini(endpoint)
+            return Gemini(llm)
         case "ollama":
             from bot.llm.ollama import Ollama  # noqa: PLC0415
 
-            return Ollama(endpoint, context_tokens=llm.context_tokens)
+            return Ollama(llm)
 
 
 @contextlib.asynccontextmanager
 async def open_client(llm: LlmSettings) -> AsyncIterator["LlmClient"]:
     """Open a client that asks the endpoint about itself and sends no messages."""
-    endpoint = endpoint_of(llm)
-    async with open_transport(endpoint) as transport:
-        yield LlmClient(transport, endpoint, api_of(llm, endpoint))
+    async with open_transport(llm) as transport:
+        yield LlmClient(transport, llm)
 
 
 @contextlib.contextmanager
@@ -280,7 +262,6 @@ class LlmClient:
         transport: sends the requests, see `open_transport`; its creator closes it. A
             `httpx2.AsyncClient` around it would cost 0.4 ms a request for redirects, cookies and
             hooks, which endpoints do not need.
-        api: None: OpenAI's.
         admit: called before each request with parts of a conversation; returns whether the endpoint
             is proven, and raises LlmNotAttested if nothing may be sent.
         seal: returns fresh keys for one request; LlmNotAttested without a verified key. None
@@ -294,8 +275,7 @@ class LlmClient:
     def __init__(
         self,
         transport: httpx2.AsyncBaseTransport,
-        endpoint: Endpoint,
-        api: Api | None = None,
+        llm: LlmSettings,
         *,
         retry: RetryPolicy = DEFAULT_RETRY,
         admit: Callable[[], Awaitable[bool]] | None = None,
@@ -303,16 +283,15 @@ class LlmClient:
         learnt: Learnt | None = None,
     ) -> None:
         self._transport = transport
-        self._api = api or OpenAi(endpoint)
+        self._api = api_of(llm)
         if seal is not None and not self._api.seals:
             raise ValueError("this API sends nothing encrypted")
         self._retry = retry
-        self._total_seconds = endpoint.total_seconds
         self._admit = admit
         self._seal = seal
-        self._slots = asyncio.Semaphore(endpoint.max_concurrency)
+        self._slots = asyncio.Semaphore(llm.max_concurrency)
         self._learnt = learnt or Learnt()
-        self.reach = Reach(endpoint.base_url)
+        self.reach = Reach(llm.base_url)
 
     @property
     def encrypts(self) -> bool:
@@ -517,7 +496,7 @@ class LlmClient:
         asked_at = time.monotonic()
         try:
             async with (
-                asyncio.timeout(self._total_seconds) as bound,
+                asyncio.timeout(self._retry.answer_seconds) as bound,
                 sent(self._transport, request) as response,
             ):
                 self.reach.reached()

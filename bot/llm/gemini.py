@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import httpx2
 
+from bot.config.llm import LlmSettings
 from bot.llm import api
 from bot.llm.blocks import BlockApi, Turns
 from bot.llm.rearranged import base64_of, images_after_results, system_text
@@ -33,17 +34,18 @@ _FAMILY: Final = "models/"
 class Gemini(BlockApi):
     """Speaks Gemini's API; the endpoint's address may end with `/v1beta`."""
 
+    name = "gemini"
     omittable = frozenset({api.Parameter.FOREIGN_SIGNATURE})
     model_role = "model"
     content = "parts"
 
-    def __init__(self, endpoint: api.Endpoint) -> None:
-        base_url = endpoint.base_url.rstrip("/")
+    def __init__(self, llm: LlmSettings) -> None:
+        base_url = llm.base_url
         if _VERSIONED.search(base_url) is None:
             base_url = f"{base_url}/{VERSION}"
-        super().__init__("gemini", endpoint, f"{base_url}/models", "text/event-stream")
-        self._name = endpoint.model.removeprefix(_FAMILY)
-        self.of = f"gemini:{self._name}"
+        super().__init__(llm, f"{base_url}/models", "text/event-stream")
+        self._name = llm.model.removeprefix(_FAMILY)
+        self.of = f"{self.name}:{self._name}"
         self._declarations = Declarations(to_gemini)
 
     def key_headers(self, api_key: str) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from typing import Final
 
 import httpx2
 
+from bot.config.llm import LlmSettings
 from bot.llm import api
 from bot.llm.api import Framing, Lines
 from bot.llm.errors import LlmBroken
@@ -26,19 +27,16 @@ NOT_FROM_THE_MODEL: Final = frozenset({"load", "unload"})
 
 
 class Ollama(api.Api):
-    """Speaks Ollama's API.
+    """Speaks Ollama's API; the endpoint's address may end with `/api` or `/v1`."""
 
-    Args:
-        endpoint: its address may end with `/api` or `/v1`.
-        context_tokens: how much the model is to read; the server cuts a longer prompt silently.
-    """
-
+    name = "ollama"
     omittable = frozenset({api.Parameter.THINK})
 
-    def __init__(self, endpoint: api.Endpoint, *, context_tokens: int) -> None:
-        base_url = endpoint.base_url.rstrip("/").removesuffix("/v1").removesuffix("/api")
-        super().__init__("ollama", endpoint, f"{base_url}/api", "application/x-ndjson")
-        self._context_tokens = context_tokens
+    def __init__(self, llm: LlmSettings) -> None:
+        base_url = llm.base_url.removesuffix("/v1").removesuffix("/api")
+        super().__init__(llm, f"{base_url}/api", "application/x-ndjson")
+        # The server cuts a longer prompt silently.
+        self._context_tokens = llm.context_tokens
 
     def put(self, asked: api.Asked) -> httpx2.Request:
         request = asked.request

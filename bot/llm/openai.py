@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import httpx2
 
+from bot.config.llm import LlmSettings
 from bot.llm import api
 from bot.llm.errors import LlmNotAttested
 from bot.llm.rearranged import arguments_object, base64_of, images_after_results, in_turn
@@ -29,11 +30,12 @@ NOT_ENCRYPTED: Final = (
 class OpenAi(api.Api):
     """Speaks with OpenAI-compatible servers."""
 
+    name = "openai"
     seals = True
     omittable = frozenset({api.Parameter.STREAM, api.Parameter.USAGE, api.Parameter.TOOL_CHOICE})
 
-    def __init__(self, endpoint: api.Endpoint) -> None:
-        super().__init__("openai", endpoint, endpoint.base_url.rstrip("/"), "text/event-stream")
+    def __init__(self, llm: LlmSettings) -> None:
+        super().__init__(llm, llm.base_url, "text/event-stream")
 
     def put(self, asked: api.Asked) -> httpx2.Request:
         body, headers = self._body(asked), self.headers

@@ -10,7 +10,7 @@ import httpx2
 from pydantic_core import from_json
 
 from bot import __version__
-from bot.llm.api import Endpoint
+from bot.config.llm import LlmSettings
 from bot.llm.client import counted
 from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnavailable
 from bot.llm.refusals import refusal_from_http
@@ -42,16 +42,14 @@ class Transcriber:
 
     Args:
         transport: sends the requests; its creator closes it.
-        endpoint: where; its `timeout_seconds` bounds a whole transcription.
+        llm: the endpoint; its `timeout_seconds` bounds a whole transcription.
     """
 
-    def __init__(
-        self, transport: httpx2.AsyncBaseTransport, endpoint: Endpoint, model: str
-    ) -> None:
+    def __init__(self, transport: httpx2.AsyncBaseTransport, llm: LlmSettings, model: str) -> None:
         self._transport = transport
-        self._endpoint = endpoint
+        self._llm = llm
         self._model = model
-        self.use_key(endpoint.api_key)
+        self.use_key(llm.key)
 
     def use_key(self, api_key: str | None) -> None:
         """Use another bearer token, from the next request on."""
@@ -73,7 +71,7 @@ class Transcriber:
 
     async def _transcribe(self, audio: bytes) -> str:
         try:
-            async with asyncio.timeout(self._endpoint.timeout_seconds):
+            async with asyncio.timeout(self._llm.timeout_seconds):
                 try:
                     return await self._attempt(audio)
                 except LlmUnavailable:
@@ -101,7 +99,7 @@ class Transcriber:
     def _request(self, audio: bytes) -> httpx2.Request:
         return httpx2.Request(
             "POST",
-            f"{self._endpoint.base_url.rstrip('/')}/audio/transcriptions",
+            f"{self._llm.base_url}/audio/transcriptions",
             headers=self._headers,
             data={"model": self._model, "response_format": "json"},
             files={"file": (f"recording.{_suffix(audio)}", audio)},

@@ -6,12 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from bot.llm.api import Api, Endpoint
+from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmContextTooLong
 from bot.llm.gemini import Gemini
-from bot.llm.ollama import Ollama
-from bot.llm.openai import OpenAi
 from bot.llm.refusals import refusal_from_http
 from tests.contract.dialects.ollama import CONTEXT_TOKENS, LONGEST_TOKENS
 from tests.contract.dialects.ollama import server as ollama_server
@@ -20,9 +18,9 @@ from tests.fakes.openai_server import MODEL, models, openai_server, status, whol
 LLAMA_CPP: Final = {"owned_by": "llamacpp", "meta": {"n_ctx_train": 131_072}}
 
 
-async def context_of(api: Api, endpoint: Endpoint) -> int | None:
-    async with open_transport(endpoint) as transport:
-        return await LlmClient(transport, endpoint, api).context_tokens()
+async def context_of(llm: LlmSettings) -> int | None:
+    async with open_transport(llm) as transport:
+        return await LlmClient(transport, llm).context_tokens()
 
 
 @pytest.mark.parametrize(
@@ -43,8 +41,8 @@ async def test_size_is_read_from_a_list_of_models(
 ) -> None:
     async with openai_server() as server:
         server.models_handler = models("another", MODEL, **listed)
-        endpoint = Endpoint(base_url=server.base_url, model=MODEL)
-        assert await context_of(OpenAi(endpoint), endpoint) == tokens
+        endpoint = LlmSettings(base_url=server.base_url, model=MODEL)
+        assert await context_of(endpoint) == tokens
 
 
 async def test_llama_cpp_tells_the_size_whatever_the_model_is_called() -> None:
@@ -53,29 +51,33 @@ async def test_llama_cpp_tells_the_size_whatever_the_model_is_called() -> None:
         server.props_handler = whole(
             {"default_generation_settings": {"n_ctx": 4_096}, "total_slots": 4, "modalities": {}}
         )
-        endpoint = Endpoint(base_url=server.base_url, model="anything")
-        assert await context_of(OpenAi(endpoint), endpoint) == 4_096
+        endpoint = LlmSettings(base_url=server.base_url, model="anything")
+        assert await context_of(endpoint) == 4_096
 
 
 async def test_unknown_size_is_no_error() -> None:
     async with openai_server() as server:
-        endpoint = Endpoint(base_url=server.base_url, model=MODEL)
+        endpoint = LlmSettings(base_url=server.base_url, model=MODEL)
         server.models_handler = models(MODEL, **LLAMA_CPP)
-        assert await context_of(OpenAi(endpoint), endpoint) is None  # props are turned off
+        assert await context_of(endpoint) is None  # props are turned off
         server.models_handler = status(404)
-        assert await context_of(OpenAi(endpoint), endpoint) is None
+        assert await context_of(endpoint) is None
 
 
 async def test_ollama_shows_the_size() -> None:
     async with ollama_server() as server:
-        endpoint = Endpoint(base_url=server.url, model=MODEL)
-        api = Ollama(endpoint, context_tokens=CONTEXT_TOKENS)
-        assert await context_of(api, endpoint) == LONGEST_TOKENS
+        llm = LlmSettings(
+            dialect="ollama",
+            base_url=server.url,
+            model=MODEL,
+            context_tokens=CONTEXT_TOKENS,
+        )
+        assert await context_of(llm) == LONGEST_TOKENS
 
 
 def test_gemini_lists_the_size() -> None:
     gemini = Gemini(
-        Endpoint(base_url="https://generativelanguage.googleapis.com", model="gemini-2.5-pro")
+        LlmSettings(base_url="https://generativelanguage.googleapis.com", model="gemini-2.5-pro")
     )
     entry = {"name": "models/gemini-2.5-pro", "inputTokenLimit": 1_048_576}
     found = gemini.lookup()[1](entry)

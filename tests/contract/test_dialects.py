@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
+from bot.config.llm import LlmSettings
 from bot.llm.answering import CALL_SHORTER, Answering
-from bot.llm.api import Endpoint
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import (
     LlmBroken,
@@ -140,11 +140,19 @@ def harness(request: pytest.FixtureRequest) -> Harness:
 async def client_of(
     harness: Harness, server: StrictServer, *, retry: RetryPolicy = QUICK
 ) -> AsyncIterator[LlmClient]:
-    endpoint = Endpoint(
-        base_url=server.base_url, model=MODEL, api_key="secret-key", timeout_seconds=5.0
+    key = {} if harness.settings.get("access_key_id") else {"api_key": "secret-key"}
+    llm = LlmSettings.model_validate(
+        {
+            "dialect": harness.name,
+            "base_url": server.base_url,
+            "model": MODEL,
+            "timeout_seconds": 5.0,
+            **key,
+            **harness.settings,
+        }
     )
-    async with open_transport(endpoint) as transport:
-        yield LlmClient(transport, endpoint, harness.dialect(endpoint), retry=retry)
+    async with open_transport(llm) as transport:
+        yield LlmClient(transport, llm, retry=retry)
 
 
 async def test_words_come_back_whole_with_their_count(harness: Harness) -> None:

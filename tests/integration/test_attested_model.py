@@ -26,7 +26,7 @@ from bot.attestation.near_ai.model import (
 )
 from bot.attestation.pinning import KeyNotAttested, pin
 from bot.backoff import Backoff
-from bot.llm.api import Endpoint
+from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, RetryPolicy
 from bot.llm.errors import LlmUnavailable
 from conversation_store.models import Message, Role
@@ -96,7 +96,9 @@ class World:
         """A client whose connections carry nothing to a key that is not attested."""
         context = pin(self.cloud.authority.client_context(), self.model.keys)
         transport = AiohttpTransport(max_connections=2, silence_seconds=5.0, tls=context)
-        endpoint = Endpoint(base_url=self.cloud.base_url, model=self.cloud.model, api_key=API_KEY)
+        endpoint = LlmSettings(
+            base_url=self.cloud.base_url, model=self.cloud.model, api_key=API_KEY
+        )
         try:
             yield LlmClient(transport, endpoint, retry=retry)
         finally:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import importlib.util
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -12,14 +12,12 @@ from typing import Final
 import httpx2
 import pytest
 
+from bot.config.llm import Dialect, LlmSettings
 from bot.llm.answering import Answering
-from bot.llm.anthropic import Anthropic
-from bot.llm.api import Api, Endpoint
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmContextTooLong
 from bot.llm.learnt import Learnt
 from bot.llm.messages import Completion, ModelRequest
-from bot.llm.openai import OpenAi
 from conversation_store.models import Message, Role, ToolCall
 from tools.base import ToolSpec
 
@@ -28,7 +26,7 @@ STOP_SECONDS: Final = 10.0
 MAX_TOKENS: Final = 12
 CALLS_THE_CLOCK: Final = r'''root ::= "{\"tool\": \"clock\", \"input\": {}}"'''
 ALIAS: Final = "smollm2"
-DIALECTS: Final = (OpenAi, Anthropic)
+DIALECTS: Final[tuple[Dialect, ...]] = ("openai", "anthropic")
 """Those that llama.cpp speaks."""
 
 SERVE: Final = """
@@ -106,12 +104,10 @@ async def _address(server: asyncio.subprocess.Process) -> str:
 
 
 @contextlib.asynccontextmanager
-async def client_of(
-    base_url: str, dialect: Callable[[Endpoint], Api] = OpenAi
-) -> AsyncIterator[LlmClient]:
-    endpoint = Endpoint(base_url=base_url, model=ALIAS)
-    async with open_transport(endpoint) as transport:
-        yield LlmClient(transport, endpoint, dialect(endpoint))
+async def client_of(base_url: str, dialect: Dialect = "openai") -> AsyncIterator[LlmClient]:
+    llm = LlmSettings(dialect=dialect, base_url=base_url, model=ALIAS)
+    async with open_transport(llm) as transport:
+        yield LlmClient(transport, llm)
 
 
 def user(text: str) -> Message:
@@ -131,7 +127,7 @@ async def test_words_stream_in_with_their_count_and_are_cut_off_at_the_limit() -
 
 
 async def test_words_stream_in_with_their_count_as_an_anthropic_message() -> None:
-    async with llama_cpp() as base_url, client_of(base_url, Anthropic) as client:
+    async with llama_cpp() as base_url, client_of(base_url, "anthropic") as client:
         completion = await client.complete([Message(Role.SYSTEM, "Be brief."), user("Say hello.")])
 
     assert completion.message.content
@@ -143,14 +139,14 @@ async def test_words_stream_in_with_their_count_as_an_anthropic_message() -> Non
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_the_model_is_listed(dialect: Callable[[Endpoint], Api]) -> None:
+async def test_the_model_is_listed(dialect: Dialect) -> None:
     async with llama_cpp() as base_url, client_of(base_url, dialect) as client:
         assert await client.models() == (ALIAS,)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_conversation_with_tools_and_unreadable_arguments_is_accepted(
-    dialect: Callable[[Endpoint], Api],
+    dialect: Dialect,
 ) -> None:
     clock = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
     conversation = [
@@ -167,7 +163,7 @@ async def test_a_conversation_with_tools_and_unreadable_arguments_is_accepted(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_conversation_beyond_the_context_is_told_from_other_refusals(
-    dialect: Callable[[Endpoint], Api],
+    dialect: Dialect,
 ) -> None:
     async with llama_cpp() as base_url, client_of(base_url, dialect) as client:
         with pytest.raises(LlmContextTooLong):

@@ -14,7 +14,7 @@ from PIL import Image as Picture
 from bot.attestation.near_ai.encryption import EndToEndEncryption
 from bot.chat.intake import received
 from bot.chat.media import Media, Prepared, open_media
-from bot.llm.api import Endpoint
+from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.learnt import Vision
 from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
@@ -66,10 +66,10 @@ async def world(
 ) -> AsyncIterator[World]:
     async with (
         openai_server(text("I see.")) as server,
-        open_transport(Endpoint(base_url=server.base_url, model=MODEL)) as transport,
+        open_transport(LlmSettings(base_url=server.base_url, model=MODEL)) as transport,
         SignalSide.listen(folder / "socket", data_dir=folder) as side,
     ):
-        endpoint = Endpoint(base_url=server.base_url, model=MODEL)
+        endpoint = LlmSettings(base_url=server.base_url, model=MODEL)
         client = LlmClient(transport, endpoint, seal=encryption.begin if encryption else None)
         messenger = SignalDaemon(f"unix:{side.path}", side.account.number, data_dir=folder)
         phone = Receiver()

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import pytest
 
+from bot.config.llm import LlmSettings
 from bot.llm.anthropic import Anthropic
-from bot.llm.api import MAX_STATE_CHARACTERS, Asked, Endpoint, ListedModel, Parameter
+from bot.llm.api import MAX_STATE_CHARACTERS, Asked, ListedModel, Parameter
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmBroken, LlmContextTooLong, LlmError, LlmUnavailable
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
@@ -29,8 +30,14 @@ SEALED: Final = {"type": "redacted_thinking", "data": "EmwKAhgBEgy3va3pzix"}
 CALL: Final = {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {}}
 
 
-def endpoint(base_url: str = "http://127.0.0.1", model: str = MODEL) -> Endpoint:
-    return Endpoint(base_url=base_url, model=model, api_key="secret-key", timeout_seconds=5.0)
+def endpoint(base_url: str = "http://127.0.0.1", model: str = MODEL) -> LlmSettings:
+    return LlmSettings(
+        dialect="anthropic",
+        base_url=base_url,
+        model=model,
+        api_key="secret-key",
+        timeout_seconds=5.0,
+    )
 
 
 def sent(
@@ -56,7 +63,7 @@ async def exchanged(
         server.handler = step
         at = endpoint(server.base_url)
         async with open_transport(at) as transport:
-            client = LlmClient(transport, at, Anthropic(at), retry=RetryPolicy(bound_seconds=0.0))
+            client = LlmClient(transport, at, retry=RetryPolicy(bound_seconds=0.0))
             return await client.complete(messages, [CLOCK]), server.requests
 
 
@@ -388,7 +395,7 @@ async def told_of(model: str) -> tuple[ListedModel | None, str]:
     async with strict.server() as server:
         at = endpoint(server.base_url, model)
         async with open_transport(at) as transport:
-            about = await LlmClient(transport, at, Anthropic(at)).about()
+            about = await LlmClient(transport, at).about()
         return about, server.received[-1].path
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from benchmarks.loop_stall import MAX_MS, stalls
 from bot.attestation.near_ai.encryption import EndToEndEncryption, RequestKeys
-from bot.llm.api import Endpoint
+from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmBroken, LlmError, LlmNotAttested, LlmRejected, LlmUnavailable
 from bot.llm.messages import Completion
@@ -44,7 +44,7 @@ SAMPLE: Final = (
 )
 QUICK: Final = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
 HELLO: Final = [Message(Role.USER, "hello")]
-OPENAI: Final = OpenAi(Endpoint(base_url="http://h", model="m"))
+OPENAI: Final = OpenAi(LlmSettings(base_url="http://h", model="m"))
 
 
 class Gate:
@@ -75,7 +75,9 @@ async def client_of(
     encryption: EndToEndEncryption | NoKey | None = None,
     max_concurrency: int = 32,
 ) -> AsyncIterator[LlmClient]:
-    endpoint = Endpoint(base_url=server.base_url, model=fake.MODEL, max_concurrency=max_concurrency)
+    endpoint = LlmSettings(
+        base_url=server.base_url, model=fake.MODEL, max_concurrency=max_concurrency
+    )
     async with open_transport(endpoint) as transport:
         yield LlmClient(
             transport,
@@ -526,7 +528,7 @@ class OneGo(httpx2.AsyncByteStream):
 
 async def test_thousands_of_encrypted_messages_do_not_block_the_loop() -> None:
     model = EncryptedModel()
-    endpoint = Endpoint(base_url="http://model", model="m", api_key=None)
+    endpoint = LlmSettings(base_url="http://model", model="m", api_key=None)
     client = LlmClient(AtOnce(model), endpoint, seal=EndToEndEncryption(model.encryption_key).begin)
     conversation = [Message(Role.USER, "a"), Message(Role.ASSISTANT, "b")] * 2_500
     async with stalls() as longest:

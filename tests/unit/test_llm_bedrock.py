@@ -1,15 +1,16 @@
 """What is Bedrock's own: signatures, blocks, reasoning that goes back, its errors."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
 
-from bot.llm.api import Asked, Endpoint, ListedModel, Parameter
-from bot.llm.bedrock import Bedrock, Credentials, signed
+from bot.config.llm import LlmSettings
+from bot.llm.api import Asked, ListedModel, Parameter
+from bot.llm.bedrock import Bedrock, signed
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import (
     LlmBroken,
@@ -44,12 +45,25 @@ THOUGHT: Final = {
 SEALED: Final = {"reasoningContent": {"redactedContent": "EmwKAhgBEgw="}}
 
 
+AWS: Final = "https://bedrock-runtime.eu-central-1.amazonaws.com"
+Credentials = Mapping[str, str]
+KEY: Final = {"region": "eu-central-1", "api_key": API_KEY}
+WITHOUT_SESSION: Final = {key: CREDENTIALS[key] for key in CREDENTIALS if key != "session_token"}
+
+
+def settings(
+    base_url: str = AWS, model: str = MODEL, credentials: Credentials = CREDENTIALS
+) -> LlmSettings:
+    at = {"dialect": "bedrock", "base_url": base_url, "model": model, "timeout_seconds": 5.0}
+    return LlmSettings.model_validate({**at, **credentials})
+
+
 def sent(
     messages: Sequence[Message], *tools: ToolSpec, may_call: bool = True
 ) -> tuple[dict[str, Any], str]:
     """Return the body, which the strict server has nothing against, and the address."""
     asked = Asked(ModelRequest(messages, tools, may_call))
-    request = Bedrock(Endpoint(base_url="https://h/", model="eu.a-v1:0")).put(asked)
+    request = Bedrock(settings("https://h/", "eu.a-v1:0")).put(asked)
     body: dict[str, Any] = json.loads(request.content)
     strict.check(body)
     return body, str(request.url)
@@ -60,16 +74,14 @@ async def exchanged(
     messages: Sequence[Message] = HELLO,
     *,
     model: str = MODEL,
-    credentials: Credentials | None = CREDENTIALS,
-    api_key: str | None = None,
+    credentials: Credentials = CREDENTIALS,
 ) -> tuple[Completion, list[Body]]:
     """Ask the strict server, with the clock as a tool; return the answer and what was sent."""
     async with strict.server(model) as server:
         server.handler = step
-        at = Endpoint(base_url=server.base_url, model=model, api_key=api_key, timeout_seconds=5.0)
-        dialect = Bedrock(at, credentials)
+        at = settings(server.base_url, model, credentials)
         async with open_transport(at) as transport:
-            client = LlmClient(transport, at, dialect, retry=RetryPolicy(bound_seconds=0.0))
+            client = LlmClient(transport, at, retry=RetryPolicy(bound_seconds=0.0))
             return await client.complete(messages, [CLOCK]), server.requests
 
 
@@ -82,7 +94,6 @@ async def completed(step: Step) -> Completion:
 # Signatures -------------------------------------------------------------------------------------
 
 
-AWS: Final = "https://bedrock-runtime.eu-central-1.amazonaws.com"
 PROFILE: Final = "arn%3Aaws%3Abedrock%3Aeu-central-1%3A1%3Ainference-profile%2Fx~y"
 
 
@@ -115,7 +126,7 @@ def test_the_signature_is_that_of_awss_own_library(
     url: str, is_session: bool, signature: str
 ) -> None:
     """The expected values are those of botocore 1.44.5."""
-    who = CREDENTIALS if is_session else replace(CREDENTIALS, session_token=None)
+    who = settings(credentials=CREDENTIALS if is_session else WITHOUT_SESSION)
     headers = {"content-type": "application/json", "accept": "*/*", "user-agent": "bot"}
     at = datetime(2026, 11, 24, 1, 2, 3, tzinfo=UTC)
 
@@ -136,12 +147,10 @@ def test_the_signature_is_that_of_awss_own_library(
         "arn:aws:bedrock:eu-central-1:123456789012:application-inference-profile/abc123",
     ],
 )
-@pytest.mark.parametrize("credentials", [CREDENTIALS, None])
-async def test_what_is_sent_is_what_was_signed(model: str, credentials: Credentials | None) -> None:
-    key = None if credentials else API_KEY
-    completion, _ = await exchanged(
-        fake.answer(text("Hi.")), model=model, credentials=credentials, api_key=key
-    )
+@pytest.mark.parametrize("credentials", [CREDENTIALS, KEY])
+async def test_what_is_sent_is_what_was_signed(model: str, credentials: Credentials) -> None:
+    step = fake.answer(text("Hi."))
+    completion, _ = await exchanged(step, model=model, credentials=credentials)
 
     assert completion.message.content == "Hi."
 
@@ -149,22 +158,21 @@ async def test_what_is_sent_is_what_was_signed(model: str, credentials: Credenti
 @pytest.mark.parametrize(
     "credentials",
     [
-        replace(CREDENTIALS, region="us-east-1"),
-        replace(CREDENTIALS, access_key_id="AKIDANOTHER"),
-        replace(CREDENTIALS, secret_access_key="another"),
-        replace(CREDENTIALS, session_token=None),
+        {**CREDENTIALS, "region": "us-east-1"},
+        {**CREDENTIALS, "access_key_id": "AKIDANOTHER"},
+        {**CREDENTIALS, "secret_access_key": "another"},
+        WITHOUT_SESSION,
     ],
 )
 async def test_wrong_credentials_are_told_from_an_outage(credentials: Credentials) -> None:
     with pytest.raises(LlmUnauthorized) as caught:
         await exchanged(fake.answer(text("Hi.")), credentials=credentials)
 
-    assert CREDENTIALS.secret_access_key not in f"{caught.value} {caught.value.reason}"
+    assert CREDENTIALS["secret_access_key"] not in f"{caught.value} {caught.value.reason}"
 
 
 def test_a_key_travels_in_one_header_and_none_where_requests_are_signed() -> None:
-    at = Endpoint(base_url=AWS, model=MODEL, api_key=API_KEY)
-    keyed, signing = Bedrock(at), Bedrock(at, CREDENTIALS)
+    keyed, signing = Bedrock(settings(credentials=KEY)), Bedrock(settings())
     assert keyed.listing()[0].headers["authorization"] == f"Bearer {API_KEY}"
     keyed.use_key("another")
     signing.use_key("another")
@@ -172,7 +180,7 @@ def test_a_key_travels_in_one_header_and_none_where_requests_are_signed() -> Non
     assert keyed.listing()[0].headers["authorization"] == "Bearer another"
     assert signing.listing()[0].headers["authorization"].startswith("AWS4-HMAC-SHA256 ")
     assert "another" not in str(signing.listing()[0].headers)
-    assert CREDENTIALS.secret_access_key not in repr(CREDENTIALS)
+    assert CREDENTIALS["secret_access_key"] not in repr(settings())
 
 
 # Requests ---------------------------------------------------------------------------------------
@@ -233,7 +241,7 @@ async def test_a_model_that_cannot_stream_with_tools_is_asked_for_a_whole_answer
 
 
 def test_streaming_and_cache_points_can_be_left_out() -> None:
-    dialect = Bedrock(Endpoint(base_url=AWS, model="m"))
+    dialect = Bedrock(settings(model="m"))
     asked = Asked(ModelRequest(HELLO, [CLOCK], may_call=False))
     whole = replace(asked, omitted=frozenset({Parameter.STREAM}))
 
@@ -271,9 +279,9 @@ async def test_ends_of_stable_parts_are_cache_points(model: str, points: int) ->
 async def test_a_model_that_refuses_cache_points_is_asked_without_them() -> None:
     async with strict.server(caches=False) as server:
         server.handler = fake.answer(text("Hi."))
-        at = Endpoint(base_url=server.base_url, model=MODEL, timeout_seconds=5.0)
+        at = settings(server.base_url)
         async with open_transport(at) as transport:
-            client = LlmClient(transport, at, Bedrock(at, CREDENTIALS))
+            client = LlmClient(transport, at)
             for _ in range(2):
                 assert (await client.complete(HELLO, [CLOCK])).message.content == "Hi."
         assert ["cachePoint" in json.dumps(body) for body in server.requests] == [
@@ -424,9 +432,9 @@ async def test_the_operator_reads_what_is_wrong(
 @pytest.mark.parametrize("model", [MODEL, "unknown"])
 async def test_a_single_token_shows_whether_the_model_answers(model: str) -> None:
     async with strict.server() as server:
-        at = Endpoint(base_url=server.base_url, model=model, timeout_seconds=5.0)
+        at = settings(server.base_url, model)
         async with open_transport(at) as transport:
-            client = LlmClient(transport, at, Bedrock(at, CREDENTIALS))
+            client = LlmClient(transport, at)
             if model == MODEL:
                 assert await client.about() == ListedModel(MODEL)
                 assert await client.models() == (MODEL,)
@@ -438,4 +446,4 @@ async def test_a_single_token_shows_whether_the_model_answers(model: str) -> Non
 @pytest.mark.parametrize("body", [{}, {"output": {}}, {"output": {"message": {}}}])
 def test_an_answer_that_is_none_shows_nothing(body: dict[str, Any]) -> None:
     with pytest.raises((KeyError, ValueError)):
-        Bedrock(Endpoint(base_url=AWS, model=MODEL)).listing()[1](body)
+        Bedrock(settings()).listing()[1](body)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bot.llm.api import MAX_STATE_CHARACTERS, Endpoint
+from bot.config.llm import LlmSettings
+from bot.llm.api import MAX_STATE_CHARACTERS
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmBroken, LlmRejected
 from bot.llm.gemini import FOREIGN, Gemini
@@ -32,9 +33,11 @@ QUICK = RetryPolicy(bound_seconds=0.0)
 
 @contextlib.asynccontextmanager
 async def asking(running: StrictGemini, path: str = "") -> AsyncIterator[LlmClient]:
-    endpoint = Endpoint(base_url=running.base_url + path, model=MODEL, api_key="secret-key")
+    endpoint = LlmSettings(
+        dialect="gemini", base_url=running.base_url + path, model=MODEL, api_key="secret-key"
+    )
     async with open_transport(endpoint) as transport:
-        yield LlmClient(transport, endpoint, Gemini(endpoint), retry=QUICK)
+        yield LlmClient(transport, endpoint, retry=QUICK)
 
 
 def calls_sent(running: StrictGemini) -> list[dict[str, object]]:
@@ -123,7 +126,7 @@ async def test_its_address_is_understood_with_its_version_or_without(path: str) 
 
 def test_a_model_is_known_with_its_family_before_it_or_without() -> None:
     for name in ("gemini-3-pro", "models/gemini-3-pro"):
-        speaker = Gemini(Endpoint(base_url="http://x", model=name))
+        speaker = Gemini(LlmSettings(dialect="gemini", base_url="http://x", model=name))
         listed = speaker.listing()[1]({"models": [{"name": "models/gemini-3-pro"}]})
         assert [one.id for one in listed] == [name]
         assert str(speaker.lookup()[0].url) == "http://x/v1beta/models/gemini-3-pro"
@@ -188,7 +191,9 @@ async def test_words_with_a_signature_are_bounded_like_others() -> None:
 def test_arguments_that_are_half_a_surrogate_pair_can_be_stored() -> None:
     asked = {"functionCall": {"name": "clock", "args": "\ud800"}}
     whole = {"candidates": [{"content": {"parts": [asked]}, "finishReason": "STOP"}]}
-    reader = Gemini(Endpoint(base_url="http://h", model=MODEL)).reader("application/json")
+    reader = Gemini(LlmSettings(dialect="gemini", base_url="http://h", model=MODEL)).reader(
+        "application/json"
+    )
     reader.feed(json.dumps(whole).encode())
     [found] = reader.completion().message.tool_calls
     assert found.arguments == "?"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from bot.config.llm import LlmSettings
 from bot.llm.answering import Answering
-from bot.llm.api import Endpoint
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmBroken, LlmToolsRefused
 from bot.llm.learnt import Learnt
@@ -20,16 +20,18 @@ CLOCK = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}
 ONCE = RetryPolicy(bound_seconds=0.0)
 
 
-def ollama(endpoint: Endpoint) -> Ollama:
-    return Ollama(endpoint, context_tokens=CONTEXT_TOKENS)
+def settings(base_url: str, model: str = MODEL) -> LlmSettings:
+    return LlmSettings(
+        dialect="ollama", base_url=base_url, model=model, context_tokens=CONTEXT_TOKENS
+    )
 
 
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/api", "/api/"])
 async def test_its_address_is_understood_in_every_way_that_it_is_written(path: str) -> None:
     async with server() as running:
-        endpoint = Endpoint(base_url=running.base_url + path, model=MODEL)
+        endpoint = settings(running.base_url + path)
         async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint, ollama(endpoint))
+            client = LlmClient(transport, endpoint)
             running.handler = text("Hi.")
             assert (await client.complete(HELLO)).message.content == "Hi."
             assert await client.models() == (MODEL,)
@@ -37,7 +39,7 @@ async def test_its_address_is_understood_in_every_way_that_it_is_written(path: s
 
 
 async def test_a_model_without_its_tag_is_the_latest() -> None:
-    speaker = ollama(Endpoint(base_url="http://x", model="llama3"))
+    speaker = Ollama(settings("http://x", "llama3"))
     listed = speaker.listing()[1]({"models": [{"name": "llama3:latest"}, {"model": "llama3:8b"}]})
     assert [model.id for model in listed] == ["llama3", "llama3:8b"]
 
@@ -46,25 +48,25 @@ async def test_a_model_without_its_tag_is_the_latest() -> None:
 async def test_what_the_model_can_do_is_asked(*, can: bool) -> None:
     async with server() as running:
         running.capabilities = ["completion", *(["vision"] if can else [])]
-        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        endpoint = settings(running.base_url)
         async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint, ollama(endpoint))
+            client = LlmClient(transport, endpoint)
             about = await client.about()
             assert about is not None
             assert about.sees_images is can
-        endpoint = Endpoint(base_url=running.base_url, model="unknown")
+        endpoint = settings(running.base_url, "unknown")
         async with open_transport(endpoint) as transport:
-            assert await LlmClient(transport, endpoint, ollama(endpoint)).about() is None
+            assert await LlmClient(transport, endpoint).about() is None
 
 
 async def test_a_model_that_does_not_think_is_not_asked_to_again() -> None:
     async with server() as running:
         running.capabilities = ["completion", "tools"]
         running.handler = text("Hi.")
-        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        endpoint = settings(running.base_url)
         learnt = Learnt()
         async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint, ollama(endpoint), learnt=learnt)
+            client = LlmClient(transport, endpoint, learnt=learnt)
             for _ in range(2):
                 assert (await client.complete(HELLO)).message.content == "Hi."
         assert [body.get("think") for body in running.requests] == [True, None, None]
@@ -73,9 +75,9 @@ async def test_a_model_that_does_not_think_is_not_asked_to_again() -> None:
 async def test_a_model_without_tools_says_so_and_thinking_has_nothing_to_do_with_it() -> None:
     async with server() as running:
         running.capabilities = ["completion"]
-        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        endpoint = settings(running.base_url)
         async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint, ollama(endpoint), retry=ONCE)
+            client = LlmClient(transport, endpoint, retry=ONCE)
             with pytest.raises(LlmToolsRefused):
                 await client.complete(HELLO, [CLOCK])
 
@@ -88,40 +90,40 @@ async def test_a_runner_that_dies_midway_is_no_answer() -> None:
     )
     async with server() as running:
         running.handler = died
-        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        endpoint = settings(running.base_url)
         async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint, ollama(endpoint), retry=ONCE)
+            client = LlmClient(transport, endpoint, retry=ONCE)
             with pytest.raises(LlmBroken):
                 await client.complete(HELLO)
 
 
 async def test_a_prompt_from_the_cache_has_no_count_and_counts() -> None:
     async with server() as running:
-        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        endpoint = settings(running.base_url)
         cached = line({"content": "Hi."}, done=True, done_reason="stop", eval_count=3)
         running.handler = raw_body(cached, content_type="application/x-ndjson")
         async with open_transport(endpoint) as transport:
-            completion = await LlmClient(transport, endpoint, ollama(endpoint)).complete(HELLO)
+            completion = await LlmClient(transport, endpoint).complete(HELLO)
         assert completion.usage is not None
         assert completion.usage.completion_tokens == 3
 
 
 async def test_an_answer_in_one_document_is_read() -> None:
     async with server() as running:
-        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        endpoint = settings(running.base_url)
         end = line({"content": "Hi."}, done=True, done_reason="stop", eval_count=3)
         running.handler = raw_body(end.strip(), content_type="application/json")
         async with open_transport(endpoint) as transport:
-            completion = await LlmClient(transport, endpoint, ollama(endpoint)).complete(HELLO)
+            completion = await LlmClient(transport, endpoint).complete(HELLO)
         assert completion.message.content == "Hi."
 
 
 async def test_calls_are_not_offered_where_they_may_not_be_made() -> None:
     async with server() as running:
-        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        endpoint = settings(running.base_url)
         running.handler = answer({"content": "Hi."})
         async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint, ollama(endpoint))
+            client = LlmClient(transport, endpoint)
             await client.complete(HELLO, [CLOCK], may_call=False)
         assert "tools" not in running.requests[-1]
 
@@ -131,9 +133,9 @@ async def test_model_without_tool_calling_reads_about_tools_in_its_prompt() -> N
     async with server() as running:
         running.capabilities = ["completion", "thinking"]
         running.handler = text("Hi.")
-        endpoint = Endpoint(base_url=running.base_url, model=MODEL)
+        endpoint = settings(running.base_url)
         async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint, ollama(endpoint))
+            client = LlmClient(transport, endpoint)
 
             async def ask(request: ModelRequest) -> Completion:
                 return await client.complete(request.messages, request.tools)

@@ -14,7 +14,7 @@ from bot.attestation.near_ai.signatures import (
     SignatureKind,
     SignatureVerdict,
 )
-from bot.llm.api import Endpoint
+from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.messages import Completion
 from conversation_store.models import ExchangeState, Message, Role
@@ -53,7 +53,7 @@ class Cloud:
 
 @contextlib.asynccontextmanager
 async def using(cloud: NearAi, *, encrypted: bool = False) -> AsyncIterator[Cloud]:
-    endpoint = Endpoint(base_url=cloud.base_url, model=MODEL)
+    endpoint = LlmSettings(base_url=cloud.base_url, model=MODEL)
     encryption = EndToEndEncryption(cloud.encryption.encryption_key) if encrypted else None
     tls = cloud.trust.tls
     async with open_transport(endpoint, tls=tls) as transport, open_http(tls=tls) as http:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.llm.api import MAX_ARGUMENT_CHARACTERS, MAX_TOOL_CALLS, Answer, Endpoint
+from bot.config.llm import LlmSettings
+from bot.llm.api import MAX_ARGUMENT_CHARACTERS, MAX_TOOL_CALLS, Answer
 from bot.llm.errors import LlmBroken
 from bot.llm.messages import Completion
 from bot.llm.openai import OpenAi
@@ -22,11 +23,11 @@ SOON_SECONDS = 0.4
 
 
 def event_stream() -> Answer:
-    return OpenAi(Endpoint(base_url="http://h", model="m")).reader("text/event-stream")
+    return OpenAi(LlmSettings(base_url="http://h", model="m")).reader("text/event-stream")
 
 
 def whole_document() -> Answer:
-    return OpenAi(Endpoint(base_url="http://h", model="m")).reader("application/json")
+    return OpenAi(LlmSettings(base_url="http://h", model="m")).reader("application/json")
 
 
 def read(reader: Answer, data: bytes) -> Completion:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.llm.api import Endpoint
+from bot.config.llm import LlmSettings
 from bot.llm.client import open_transport
 from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnauthorized, LlmUnavailable
 from bot.llm.transcription import MAX_ANSWER_BYTES, MAX_AUDIO_BYTES, Transcriber
@@ -37,7 +37,7 @@ def transcriptions(outcome: str) -> float:
 async def transcriber_of(
     server: OpenAiServer, *, timeout_seconds: float = 10.0
 ) -> AsyncIterator[Transcriber]:
-    endpoint = Endpoint(
+    endpoint = LlmSettings(
         base_url=server.base_url, model="chat", api_key="token", timeout_seconds=timeout_seconds
     )
     async with open_transport(endpoint) as transport:

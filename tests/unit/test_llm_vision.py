@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.llm.api import Endpoint
+from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected, LlmUnavailable
 from bot.llm.learnt import REFUSED_SECONDS, Vision, VisionMode, may_be_about_images
@@ -25,7 +25,7 @@ from tests.fakes.openai_server import (
 
 @contextlib.asynccontextmanager
 async def client_of(server: OpenAiServer) -> AsyncIterator[LlmClient]:
-    endpoint = Endpoint(base_url=server.base_url, model=MODEL)
+    endpoint = LlmSettings(base_url=server.base_url, model=MODEL)
     async with open_transport(endpoint) as transport:
         yield LlmClient(transport, endpoint)
 

@@ -6,7 +6,8 @@ from typing import Any, Final
 import pytest
 
 from bot.attestation.near_ai.encryption import RequestKeys
-from bot.llm.api import Asked, Endpoint
+from bot.config.llm import LlmSettings
+from bot.llm.api import Asked
 from bot.llm.messages import ModelRequest
 from bot.llm.openai import OpenAi
 from bot.llm.rearranged import LEFT_OUT, MAX_IMAGE_BYTES, MAX_IMAGES, without_images
@@ -15,7 +16,7 @@ from tests.fakes.near_ai_encryption import EncryptedModel
 
 
 def request_body(asked: Asked) -> bytes:
-    return OpenAi(Endpoint(base_url="http://h", model="m")).put(asked).content
+    return OpenAi(LlmSettings(base_url="http://h", model="m")).put(asked).content
 
 
 def sent(message: Message) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from bot.chat import media
 from bot.chat.media import Media, Prepared, open_media
+from bot.config.llm import LlmSettings
 from bot.errors import SignalError, SignalRejected
-from bot.llm.api import Endpoint
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.learnt import Vision
 from bot.llm.transcription import Transcriber
@@ -96,7 +96,7 @@ async def media_of(
     async with openai_server() as server:
         server.models_handler = models(MODEL, input_modalities=["text", *["image"] * sees])
         server.transcription_handler = hears or status(404)
-        endpoint = Endpoint(base_url=server.base_url, model=MODEL)
+        endpoint = LlmSettings(base_url=server.base_url, model=MODEL)
         async with open_transport(endpoint) as transport:
             vision = Vision("auto", LlmClient(transport, endpoint).sees_images)
             opened = open_media(

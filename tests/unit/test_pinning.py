@@ -12,7 +12,7 @@ import pytest
 from bot.attestation.errors import EvidenceUnavailable
 from bot.attestation.http import open_http
 from bot.attestation.pinning import MAX_STRANGERS, STRANGER_SECONDS, AttestedKeys, pin
-from bot.llm.api import Endpoint
+from bot.config.llm import LlmSettings
 from bot.llm.client import open_transport
 from tests.fakes.certificates import Authority
 from tools.http import AiohttpTransport
@@ -201,7 +201,7 @@ async def test_no_variable_of_the_environment_has_the_keys_of_connections_writte
     async with RecordingServer(Authority()).running() as server, open_http() as http:
         with pytest.raises(EvidenceUnavailable):
             await http.ask("GET", server.url, seconds=5.0, max_bytes=100)
-        transport = open_transport(Endpoint(base_url=server.url, model="model"))
+        transport = open_transport(LlmSettings(base_url=server.url, model="model"))
         with pytest.raises(httpx2.ConnectError):
             await transport.handle_async_request(httpx2.Request("GET", server.url))
         await transport.aclose()

@@ -12,7 +12,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bot.llm.anthropic import Anthropic
 from tests.contract.dialects.harness import (
     Arguments,
     Harness,
@@ -272,7 +271,6 @@ HALF_A_CALL: Final = [
 HARNESS = Harness(
     name="anthropic",
     server=server,
-    dialect=Anthropic,
     text=lambda words: fake.answer(text(words)),
     tool_calls=tool_calls,
     cut_off=lambda words: fake.answer(text(words), stop_reason="max_tokens"),

@@ -9,11 +9,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
-from bot.llm.bedrock import Bedrock, Credentials
 from tests.contract.dialects.harness import (
     Arguments,
     Harness,
@@ -29,18 +28,18 @@ from tests.fakes.bedrock_server import began, error, event, exception, streamed,
 from tests.fakes.openai_server import MODEL
 from tests.fakes.scripted_http import Request, ScriptedServer, Step
 
-CREDENTIALS: Final = Credentials(
-    region="eu-central-1",
-    access_key_id="AKIDEXAMPLE",
-    secret_access_key="wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
-    session_token="IQoJb3JpZ2luX2VjEXAMPLE",
-)
+CREDENTIALS: Final = {
+    "region": "eu-central-1",
+    "access_key_id": "AKIDEXAMPLE",
+    "secret_access_key": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+    "session_token": "IQoJb3JpZ2luX2VjEXAMPLE",
+}
 ACCOUNT: Final = Account(
-    CREDENTIALS.access_key_id,
-    CREDENTIALS.secret_access_key,
-    CREDENTIALS.region,
+    CREDENTIALS["access_key_id"],
+    CREDENTIALS["secret_access_key"],
+    CREDENTIALS["region"],
     "bedrock",
-    CREDENTIALS.session_token,
+    CREDENTIALS["session_token"],
 )
 API_KEY: Final = "bedrock-api-key-EXAMPLE"
 MEMBERS: Final = {
@@ -314,7 +313,6 @@ HALF_A_CALL: Final = [
 HARNESS = Harness(
     name="bedrock",
     server=server,
-    dialect=lambda endpoint: Bedrock(endpoint, CREDENTIALS),
     text=lambda words: fake.answer(text(words)),
     tool_calls=tool_calls,
     cut_off=lambda words: fake.answer(text(words), stop_reason="max_tokens"),
@@ -328,5 +326,5 @@ HARNESS = Harness(
     ),
     sent_words=sent_words,
     tools_offered=tools_offered,
-    settings=asdict(CREDENTIALS),
+    settings=CREDENTIALS,
 )

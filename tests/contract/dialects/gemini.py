@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bot.llm.gemini import FOREIGN, Gemini
+from bot.llm.gemini import FOREIGN
 from tests.contract.dialects.harness import (
     Arguments,
     Harness,
@@ -232,7 +232,6 @@ BEGUN: Final = json.dumps(event({"text": "Good"}))
 HARNESS = Harness(
     name="gemini",
     server=server,
-    dialect=Gemini,
     text=lambda words: answer(*pieces(words)),
     tool_calls=tool_calls,
     cut_off=lambda words: answer({"text": words}, reason="MAX_TOKENS"),

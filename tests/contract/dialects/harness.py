@@ -5,7 +5,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from bot.llm.api import Api, Endpoint
 from tests.fakes.scripted_http import ScriptedServer, Step, status
 
 Arguments = Mapping[str, object]
@@ -56,8 +55,7 @@ class Harness:
 
     Attributes:
         name: as in `LLM__DIALECT`.
-        server: runs the server.
-        dialect: makes what is tested; the server's model is `MODEL`.
+        server: runs the server, whose model is `MODEL`.
         text: answers in words, streamed in several pieces where the request asks for a stream, with
             11 prompt tokens and 7 completion tokens.
         tool_calls: asks for calls at the same time, streamed in pieces, with words before.
@@ -78,7 +76,6 @@ class Harness:
 
     name: str
     server: Callable[[], AbstractAsyncContextManager[StrictServer]]
-    dialect: Callable[[Endpoint], Api]
     text: Callable[[str], Step]
     tool_calls: Callable[[tuple[tuple[str, Arguments], ...], str], Step]
     cut_off: Callable[[str], Step]

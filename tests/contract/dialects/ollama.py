@@ -13,7 +13,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bot.llm.ollama import Ollama
 from tests.contract.dialects.harness import (
     Arguments,
     Harness,
@@ -179,7 +178,6 @@ BEGUN: Final = line({"content": "Good"})
 HARNESS = Harness(
     name="ollama",
     server=server,
-    dialect=lambda endpoint: Ollama(endpoint, context_tokens=CONTEXT_TOKENS),
     text=text,
     tool_calls=tool_calls,
     cut_off=lambda words: answer({"content": words}, done_reason="length"),

@@ -5,7 +5,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from bot.llm.openai import OpenAi
 from tests.contract.dialects.harness import Arguments, Harness, StrictServer, running
 from tests.fakes import openai_server as fake
 from tests.fakes.openai_server import chunk, sse, status
@@ -120,7 +119,6 @@ HALF_A_CALL = {"index": 0, "id": "call_1", "function": {"name": "clock", "argume
 HARNESS = Harness(
     name="openai",
     server=server,
-    dialect=OpenAi,
     text=fake.text,
     tool_calls=tool_calls,
     cut_off=lambda words: fake.text(words, finish_reason="length"),
