@@ -44,7 +44,6 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
             async with _explained(client, PART_SECONDS):
                 names = await client.models()
                 sees = await client.sees_images()
-                time = await client.time()
         except BotError as error:
             yield failed("llm", str(error))
             return
@@ -55,7 +54,7 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
             yield await _unlisted("model", settings.llm.model, client)
     yield _images(settings, listed=sees)
     yield _voice_notes(settings, names)
-    for finding in clock(time):
+    for finding in clock(client.time):
         yield finding
 
 

@@ -288,9 +288,17 @@ class Api(ABC):
     def listing(self) -> Question[Sequence[ListedModel]]:
         """Ask for the models of the endpoint."""
 
-    @abstractmethod
     def lookup(self) -> Question[ListedModel | None]:
         """Ask for facts about the endpoint's model; None if the model is unknown."""
+        request, read = self.listing()
+
+        def looked_up(body: Block) -> ListedModel | None:
+            listed = read(body)
+            if len(listed) == 1 and listed[0].at_llama_cpp:  # it serves one model under any name
+                return listed[0]
+            return next((one for one in listed if one.id == self.model), None)
+
+        return request, looked_up
 
     def properties(self) -> Question[int | None]:
         """Ask llama.cpp's server how many tokens its model reads."""

@@ -11,11 +11,11 @@ https://smithy.io/2.0/aws/amazon-eventstream.html
 import hashlib
 import hmac
 import json
+import re
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -42,6 +42,7 @@ Another service lists the models, and its permissions are separate. An answer to
 that address, key and model are right.
 """
 MAX_MESSAGE_BYTES: Final = MAX_LINE_BYTES
+DAMAGED: Final = "The endpoint's answer is damaged."
 
 _CACHE_POINT: Final = {"cachePoint": {"type": "default"}}
 _TOP_OF_SCHEMA: Final = ("type", "properties", "required")
@@ -181,15 +182,10 @@ class Bedrock(BlockApi):
         )
 
     def listing(self) -> api.Question[Sequence[api.ListedModel]]:
-        return self.post("/converse", PROBE), lambda body: [self._answering(body)]
+        def read(body: api.Block) -> Sequence[api.ListedModel]:
+            return [api.ListedModel(self.model)] if body["output"]["message"] else []
 
-    def lookup(self) -> api.Question[api.ListedModel | None]:
-        return self.post("/converse", PROBE), self._answering
-
-    def _answering(self, body: api.Block) -> api.ListedModel:
-        if not body["output"]["message"]:
-            raise ValueError("no answer")
-        return api.ListedModel(self.model)
+        return self.post("/converse", PROBE), read
 
 
 def declaration(tool: ToolSpec) -> dict[str, Any]:
@@ -257,11 +253,8 @@ def signed(
 _PRELUDE: Final = struct.Struct(">III")
 """Length of the message, length of its headers, and the checksum of both."""
 _CHECKSUM_BYTES: Final = 4
-_TEXT: Final = 7
-_LENGTHS: Final[Mapping[int, int]] = MappingProxyType(
-    {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-)
-"""Bytes of a header's value by its type; text (7) and bytes (6) carry their own length."""
+_HEADER: Final = re.compile(rb"[\x01-\xff](?P<name>[:\w-]+)\x07(?P<length>..)", re.DOTALL)
+"""A header whose value is text; the API sends no others."""
 
 
 class EventStream(Framing):
@@ -279,15 +272,19 @@ class EventStream(Framing):
         while len(self.rest) >= _PRELUDE.size:
             length, headers, checksum = _PRELUDE.unpack_from(self.rest)
             if zlib.crc32(self.rest[:8]) != checksum:
-                raise _damaged()
+                raise LlmBroken(DAMAGED)
             if length > MAX_MESSAGE_BYTES:
                 raise LlmBroken(TOO_LONG)
             if length < _PRELUDE.size + headers + _CHECKSUM_BYTES:
-                raise _damaged()
+                raise LlmBroken(DAMAGED)
             if len(self.rest) < length:
                 break
-            events.append(_event(bytes(self.rest[:length]), _PRELUDE.size + headers))
+            message, end = bytes(self.rest[:length]), length - _CHECKSUM_BYTES
             del self.rest[:length]
+            if zlib.crc32(message[:end]) != int.from_bytes(message[end:]):
+                raise LlmBroken(DAMAGED)
+            begin = _PRELUDE.size + headers
+            events.append(_event(_headers(message[_PRELUDE.size : begin]), message[begin:end]))
         return events
 
     def end(self) -> Sequence[Event]:
@@ -295,44 +292,27 @@ class EventStream(Framing):
         return ()
 
 
-def _event(message: bytes, begin: int) -> Event:
-    """Return the event of a message whose payload begins at a place."""
-    end = len(message) - _CHECKSUM_BYTES
-    if zlib.crc32(message[:end]) != int.from_bytes(message[end:]):
-        raise _damaged()
-    try:
-        headers = _headers(message[_PRELUDE.size : begin])
-    except (IndexError, KeyError, UnicodeDecodeError, struct.error):
-        raise _damaged() from None
-    payload = message[begin:end] or b"{}"
+def _event(headers: Mapping[str, str], payload: bytes) -> Event:
     match headers.get(":message-type"):
         case "exception":
             name = json.dumps(headers.get(":exception-type", "")).encode()
-            return b'{"exception":{"type":%b,"said":%b}}' % (name, payload)
+            return b'{"exception":{"type":%b,"said":%b}}' % (name, payload or b"{}")
         case "error":
             return api.dumped({"exception": {"type": headers.get(":error-code", ""), "said": {}}})
     name = json.dumps(headers.get(":event-type", "")).encode()
-    return b"{%b:%b}" % (name, payload)
+    return b"{%b:%b}" % (name, payload or b"{}")
 
 
 def _headers(data: bytes) -> Mapping[str, str]:
-    """Return the headers whose values are text."""
     found: dict[str, str] = {}
     at = 0
     while at < len(data):
-        value_at = at + 1 + data[at] + 1
-        name, kind = data[at + 1 : value_at - 1], data[value_at - 1]
-        if kind in _LENGTHS:
-            at = value_at + _LENGTHS[kind]
-            continue
-        (length,) = struct.unpack_from(">H", data, value_at)
-        at = value_at + 2 + length
-        if kind == _TEXT:
-            found[name.decode()] = data[value_at + 2 : at].decode()
-    if at > len(data):
-        raise IndexError("a value is longer than the headers")
+        header = _HEADER.match(data, at)
+        if header is None:
+            raise LlmBroken(DAMAGED)
+        at = header.end() + int.from_bytes(header["length"])
+        if at > len(data):
+            raise LlmBroken(DAMAGED)
+        value = data[header.end() : at]
+        found[header["name"].decode()] = value.decode(errors="replace")
     return found
-
-
-def _damaged() -> LlmBroken:
-    return LlmBroken("The endpoint's answer is damaged.")

@@ -292,6 +292,7 @@ class LlmClient:
         self._slots = asyncio.Semaphore(llm.max_concurrency)
         self._learnt = learnt or Learnt()
         self.reach = Reach(llm.base_url)
+        self._date = ""
 
     @property
     def encrypts(self) -> bool:
@@ -366,22 +367,25 @@ class LlmClient:
             return None
         return model.context_tokens if model is not None else None
 
-    async def time(self) -> datetime | None:
-        """Return the time at the endpoint by its answer's `Date` (RFC 9110, 6.6.1), in seconds.
-
-        None: it sends none.
-        """
-        request, _ = self._api.listing()
-        async with self._asked_about(request) as response:
-            said = response.headers.get("date", "")
+    @property
+    def time(self) -> datetime | None:
+        """The `Date` (RFC 9110, 6.6.1) of the endpoint's last answer about itself, or None."""
         try:
-            return parsedate_to_datetime(said).astimezone(UTC)
+            return parsedate_to_datetime(self._date).astimezone(UTC)
         except ValueError:
             return None
 
     async def _told(self, request: httpx2.Request, read: Callable[[Block], T]) -> T:
-        async with self._asked_about(request) as response:
-            body = await bounded_body(response, MAX_MODEL_LIST_BYTES)
+        """Return the answer to a question about the endpoint."""
+        try:
+            async with asyncio.timeout(MODELS_SECONDS), sent(self._transport, request) as response:
+                self.reach.reached()
+                self._date = response.headers.get("date", "")
+                body = await bounded_body(response, MAX_MODEL_LIST_BYTES)
+        except (TimeoutError, httpx2.ReadTimeout):
+            raise LlmTimeout("The endpoint sent no list of models in time.") from None
+        except httpx2.TransportError as error:
+            raise self.reach.lost(error) from error
         if not response.is_success:
             raise refusal_from_http(response.status_code, body).error
         if _is_web_page(response):
@@ -390,18 +394,6 @@ class LlmClient:
             return read(from_json(body))
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise LlmBroken(NOT_UNDERSTOOD) from error
-
-    @contextlib.asynccontextmanager
-    async def _asked_about(self, request: httpx2.Request) -> AsyncIterator[httpx2.Response]:
-        """Provide the response to a question about the endpoint; its body is read inside."""
-        try:
-            async with asyncio.timeout(MODELS_SECONDS), sent(self._transport, request) as response:
-                self.reach.reached()
-                yield response
-        except (TimeoutError, httpx2.ReadTimeout):
-            raise LlmTimeout("The endpoint sent no list of models in time.") from None
-        except httpx2.TransportError as error:
-            raise self.reach.lost(error) from error
 
     # Questions to the model -------------------------------------------------------------------
 

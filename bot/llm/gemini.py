@@ -123,9 +123,6 @@ class Gemini(BlockApi):
         request = self.get(f"?pageSize={MAX_LISTED}")
         return request, lambda body: [self._known(entry) for entry in body["models"]]
 
-    def lookup(self) -> api.Question[api.ListedModel | None]:
-        return self.get(f"/{quote(self._name, safe='')}"), self._known
-
     def _known(self, entry: api.Block) -> api.ListedModel:
         """Return a model by its name as the settings spell it, with or without `models/`."""
         name = str(entry["name"]).removeprefix(_FAMILY)

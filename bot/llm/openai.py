@@ -107,15 +107,6 @@ class OpenAi(api.Api):
     def listing(self) -> api.Question[Sequence[api.ListedModel]]:
         return self.get("/models"), _listed
 
-    def lookup(self) -> api.Question[api.ListedModel | None]:
-        def looked_up(body: api.Block) -> api.ListedModel | None:
-            listed = _listed(body)
-            if len(listed) == 1 and listed[0].at_llama_cpp:  # it serves one model under any name
-                return listed[0]
-            return next((one for one in listed if one.id == self.model), None)
-
-        return self.get("/models"), looked_up
-
 
 def _listed(body: api.Block) -> Sequence[api.ListedModel]:
     return [

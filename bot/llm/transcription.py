@@ -9,10 +9,10 @@ from typing import Final
 import httpx2
 from pydantic_core import from_json
 
-from bot import __version__
 from bot.config.llm import LlmSettings
 from bot.llm.client import counted
 from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnavailable
+from bot.llm.openai import OpenAi
 from bot.llm.refusals import refusal_from_http
 from tools.http import bounded_body, sent
 
@@ -47,18 +47,13 @@ class Transcriber:
 
     def __init__(self, transport: httpx2.AsyncBaseTransport, llm: LlmSettings, model: str) -> None:
         self._transport = transport
-        self._llm = llm
+        self._seconds = llm.timeout_seconds
         self._model = model
-        self.use_key(llm.key)
+        self._api = OpenAi(llm)
 
     def use_key(self, api_key: str | None) -> None:
         """Use another bearer token, from the next request on."""
-        self._headers = {
-            "accept": "application/json",
-            "accept-encoding": "identity",
-            "user-agent": f"signal-tee-bot/{__version__}",
-            **({"authorization": f"Bearer {api_key}"} if api_key else {}),
-        }
+        self._api.use_key(api_key)
 
     async def transcribe(self, audio: bytes) -> str:
         """Return the words of a recording, or an empty text; LlmError after two failures.
@@ -71,7 +66,7 @@ class Transcriber:
 
     async def _transcribe(self, audio: bytes) -> str:
         try:
-            async with asyncio.timeout(self._llm.timeout_seconds):
+            async with asyncio.timeout(self._seconds):
                 try:
                     return await self._attempt(audio)
                 except LlmUnavailable:
@@ -97,10 +92,12 @@ class Transcriber:
         return str(text)
 
     def _request(self, audio: bytes) -> httpx2.Request:
+        headers = {**self._api.headers, "accept": "application/json"}
+        del headers["content-type"]  # the form's own names its boundary
         return httpx2.Request(
             "POST",
-            f"{self._llm.base_url}/audio/transcriptions",
-            headers=self._headers,
+            f"{self._api.base_url}/audio/transcriptions",
+            headers=headers,
             data={"model": self._model, "response_format": "json"},
             files={"file": (f"recording.{_suffix(audio)}", audio)},
         )

@@ -80,7 +80,7 @@ def test_gemini_lists_the_size() -> None:
         LlmSettings(base_url="https://generativelanguage.googleapis.com", model="gemini-2.5-pro")
     )
     entry = {"name": "models/gemini-2.5-pro", "inputTokenLimit": 1_048_576}
-    found = gemini.lookup()[1](entry)
+    found = gemini.lookup()[1]({"models": [entry]})
     assert found is not None
     assert found.context_tokens == 1_048_576
 

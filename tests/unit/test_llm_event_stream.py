@@ -40,15 +40,6 @@ def test_a_damaged_byte_is_noticed(at: int) -> None:
         fed(damaged + END)
 
 
-def test_headers_of_other_types_than_text_are_passed_over() -> None:
-    values = {0: b"", 1: b"", 2: b"1", 3: b"12", 4: b"1234", 5: b"12345678", 8: b"12345678"}
-    values |= {6: b"\x00\x03abc", 9: b"1" * 16}
-    others = b"".join(b"\x01x" + bytes([kind]) + value for kind, value in values.items())
-    headers = {":message-type": "event", ":event-type": "messageStart"}
-
-    assert fed(fake.message(headers, b"", extra_headers=others)) == [{"messageStart": {}}]
-
-
 @pytest.mark.parametrize(
     "headers",
     [b"\x01x\x0a", b"\x01x", b"\xff", b"\x01x\x07\xff\xff", b"\x01\xff\x07\x00\x00", b"\x01x\x07"],

@@ -125,8 +125,6 @@ class StrictGemini(StrictServer):
         match request.method, request.path:
             case "GET", "/v1beta/models?pageSize=1000":
                 return whole({"models": [{"name": f"models/{MODEL}"}]})
-            case "GET", path if path == PATH:
-                return whole({"name": f"models/{MODEL}", "inputTokenLimit": 1_000_000})
             case "POST", path if path in {
                 f"{PATH}:streamGenerateContent?alt=sse",
                 f"{PATH}:generateContent",
