@@ -25,15 +25,6 @@ MAX_PROFILE_NAME_CHARACTERS: Final = 26
 MAX_PROFILE_ABOUT_CHARACTERS: Final = 140
 """Limits of Signal's apps for a name and for the line below it."""
 
-INTERNAL: Final = frozenset(
-    {
-        "TOOLS__CALLS_PER_MINUTE",
-        "TOOLS__CALLS_PER_MINUTE_TOTAL",
-    }
-)
-"""Settings for tests and benchmarks, which no document names."""
-
-
 EXAMPLE_NUMBER: Final = "+4915112345678"
 
 _UNSEEN: Final = frozenset({"Cf", "Pd", "Zs"})

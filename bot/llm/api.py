@@ -64,30 +64,9 @@ class Framing:
 
 
 class Lines(Framing):
-    """Cuts bytes into lines, as in newline-delimited JSON."""
+    """Cuts out the data of server-sent events, and lines of newline-delimited JSON."""
 
     max_bytes = MAX_STREAM_BYTES
-
-    def events(self, data: bytes) -> Sequence[Event]:
-        """Return the lines that are whole now."""
-        return [line for line in self.lines(data) if line]
-
-    def lines(self, data: bytes) -> list[bytearray]:
-        """Return the lines that are whole now, empty ones too."""
-        lines: list[bytearray] = []
-        if b"\n" in data:
-            *lines, self.rest = self.rest.split(b"\n")
-        if len(self.rest) > MAX_LINE_BYTES:
-            raise LlmBroken(TOO_LONG)
-        return [line.removesuffix(b"\r") for line in lines]
-
-    def end(self) -> Sequence[Event]:
-        """Return a last line without an end."""
-        return self.feed(b"\n")
-
-
-class ServerSentEvents(Lines):
-    """The data of server-sent events, without their names and ids."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,22 +74,27 @@ class ServerSentEvents(Lines):
         self._data_bytes = 0
 
     def events(self, data: bytes) -> Sequence[Event]:
-        """Return the data of the events that are whole now; LlmBroken for a huge event."""
+        """Return the events that are whole now; LlmBroken for a huge one."""
+        lines: list[bytearray] = []
+        if b"\n" in data:
+            *lines, self.rest = self.rest.split(b"\n")
         events: list[Event] = []
-        for line in self.lines(data):
+        for line in lines:
             if line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
                 self._data_bytes += len(line)
-                if self._data_bytes > MAX_LINE_BYTES:  # to parse more would block the event loop
-                    raise LlmBroken(TOO_LONG)
-            elif not line and self._data:
+            elif line.startswith(b"{"):
+                events.append(line)
+            elif self._data and not line.strip(b"\r"):
                 events.append(b"\n".join(self._data))
                 self._data.clear()
                 self._data_bytes = 0
+        if max(self._data_bytes, len(self.rest)) > MAX_LINE_BYTES:  # it would block the event loop
+            raise LlmBroken(TOO_LONG)
         return events
 
     def end(self) -> Sequence[Event]:
-        """Return an event without an empty line after it."""
+        """Return a last event without its end."""
         return self.feed(b"\n\n")
 
 
@@ -308,7 +292,7 @@ class Api(ABC):
 
     def framing(self) -> Framing:
         """Return a cutter of streamed answers into events."""
-        return ServerSentEvents()
+        return Lines()
 
     def reader(self, content_type: str, sealing: Sealing | None = None) -> "Answer":
         """Return a reader for an answer of this type, streamed or not, however it was asked."""

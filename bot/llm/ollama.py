@@ -12,7 +12,6 @@ import httpx2
 
 from bot.config.llm import LlmSettings
 from bot.llm import api
-from bot.llm.api import Framing, Lines
 from bot.llm.errors import LlmBroken
 from bot.llm.rearranged import arguments_object, base64_of, images_after_results
 from bot.llm.refusals import error_inside_answer
@@ -49,9 +48,6 @@ class Ollama(api.Api):
         body["keep_alive"] = KEEP_ALIVE
         body["options"] = {"num_ctx": self._context_tokens}
         return self.post("/chat", body)
-
-    def framing(self) -> Framing:
-        return Lines()
 
     def read(self, answer: api.Answer, event: api.Block) -> None:
         if event.get("error"):

@@ -1,6 +1,5 @@
 """What every dialect promises, held against a strict server of its own at the wire."""
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -380,18 +379,6 @@ async def test_rubbish_is_no_answer(harness: Harness, body: bytes, content_type:
         server.handler = rubbish
         with pytest.raises(LlmBroken):
             await client.complete(HELLO)
-
-
-async def test_a_cancelled_request_frees_its_place(harness: Harness) -> None:
-    never = asyncio.Event()
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = scripted_http.held(never, harness.text("Too late."))
-        waiting = asyncio.create_task(client.complete(HELLO))
-        await asyncio.wait_for(server.wait_for_requests(1), 5)
-        waiting.cancel()
-        await asyncio.wait({waiting})
-        server.handler = harness.text("Soon.")
-        assert (await client.complete(HELLO)).message.content == "Soon."
 
 
 async def test_the_endpoint_is_asked_what_it_offers(harness: Harness) -> None:

@@ -140,27 +140,6 @@ async def test_the_key_is_sent_as_a_bearer_token_when_there_is_one(
 # What comes back --------------------------------------------------------------------------------
 
 
-async def test_a_streamed_answer_comes_back_whole_with_its_usage() -> None:
-    completion = await answer_to(fake.text("Good day to you."))
-
-    assert replace(completion, exchange=None) == Completion(
-        Message(Role.ASSISTANT, "Good day to you."), "stop", TokenSum(11, 7), "test-model"
-    )
-
-
-async def test_streamed_tool_calls_are_put_together() -> None:
-    completion = await answer_to(
-        fake.tool_calls(("clock", {"zone": "UTC"}), ("clock", {}), content="Let me see.")
-    )
-
-    assert completion.message == Message(
-        Role.ASSISTANT,
-        "Let me see.",
-        (ToolCall("call_0", "clock", '{"zone": "UTC"}'), ToolCall("call_1", "clock", "{}")),
-    )
-    assert completion.finish_reason == "tool_calls"
-
-
 async def test_an_endpoint_that_answers_with_a_whole_document_is_understood() -> None:
     message = {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm.", "annotations": []}
     choice = {"index": 0, "message": message, "finish_reason": "length", "logprobs": None}
@@ -570,13 +549,6 @@ async def test_a_cancelled_request_gives_its_place_to_the_next() -> None:
 
 
 # The list of models -----------------------------------------------------------------------------
-
-
-async def test_the_models_of_the_endpoint_are_listed() -> None:
-    async with openai_server() as server, client_of(server) as client:
-        server.models_handler = fake.models("small", "large")
-
-        assert await client.models() == ("small", "large")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bot.llm.api import MAX_STATE_CHARACTERS, Asked, ListedModel, Parameter
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmBroken, LlmContextTooLong, LlmError, LlmUnavailable
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
-from conversation_store.models import Image, Message, ModelState, Role, ToolCall
+from conversation_store.models import Message, ModelState, Role, ToolCall
 from tests.contract.dialects import anthropic as strict
 from tests.contract.dialects.anthropic import SIGNATURE
 from tests.fakes import anthropic_server as fake
@@ -181,17 +181,6 @@ def test_ids_that_return_in_a_later_turn_are_told_apart() -> None:
         assert result["content"] == expected
 
 
-def test_a_picture_is_sent_as_base64() -> None:
-    picture = Image("image/webp", b"RIFF")
-    body = sent([Message(Role.USER, "What is this?", images=(picture,))])
-
-    assert body["messages"][0]["content"][1]["source"] == {
-        "type": "base64",
-        "media_type": "image/webp",
-        "data": "UklGRg==",
-    }
-
-
 # Reasoning --------------------------------------------------------------------------------------
 
 
@@ -275,6 +264,7 @@ async def test_ten_megabytes_of_reasoning_cost_no_answer() -> None:
         ("max_tokens", CUT_OFF),
         ("model_context_window_exceeded", CUT_OFF),
         ("pause_turn", CUT_OFF),
+        ("guardrail_intervened", "content_filter"),
         ("refusal", "content_filter"),
         ("something_new", "something_new"),
     ],

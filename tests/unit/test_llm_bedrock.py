@@ -20,8 +20,8 @@ from bot.llm.errors import (
     LlmUnauthorized,
     LlmUnavailable,
 )
-from bot.llm.messages import CUT_OFF, Completion, ModelRequest
-from conversation_store.models import Image, Message, ModelState, Role, ToolCall
+from bot.llm.messages import Completion, ModelRequest
+from conversation_store.models import Image, Message, Role, ToolCall
 from tests.contract.dialects import bedrock as strict
 from tests.contract.dialects.bedrock import API_KEY, CREDENTIALS, SIGNATURE
 from tests.fakes import bedrock_server as fake
@@ -304,35 +304,7 @@ async def test_signed_reasoning_goes_back_with_its_calls_in_its_place() -> None:
     assert requests[-1]["messages"][1]["content"] == said
 
 
-def test_what_another_model_has_kept_is_not_sent() -> None:
-    state = ModelState("anthropic:eu.a-v1:0", json.dumps([THOUGHT, None]))
-    asked = replace(CALLED[2], state=state)
-
-    assert sent([*HELLO, asked, CALLED[-1]], CLOCK)[0]["messages"][1]["content"] == [CALL]
-
-
 # Answers ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("stop_reason", "expected"),
-    [
-        ("end_turn", "stop"),
-        ("stop_sequence", "stop"),
-        ("tool_use", "tool_calls"),
-        ("max_tokens", CUT_OFF),
-        ("model_context_window_exceeded", CUT_OFF),
-        ("guardrail_intervened", "content_filter"),
-        ("content_filtered", "content_filter"),
-        ("something_new", "something_new"),
-    ],
-)
-async def test_the_reason_for_the_end_is_said_in_openais_words(
-    stop_reason: str, expected: str
-) -> None:
-    completion = await completed(fake.answer(text("Hi."), stop_reason=stop_reason))
-
-    assert completion.finish_reason == expected
 
 
 async def test_what_is_new_in_a_stream_is_ignored_and_so_is_a_count_that_makes_no_sense() -> None:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from bot.config.llm import LlmSettings
-from bot.llm.api import MAX_STATE_CHARACTERS
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmBroken, LlmRejected
 from bot.llm.gemini import FOREIGN, Gemini
-from conversation_store.models import Message, ModelState, Role, ToolCall
+from conversation_store.models import Message, Role, ToolCall
 from tests.contract.dialects.gemini import (
     SIGNATURE,
     StrictGemini,
@@ -61,19 +60,8 @@ async def test_signatures_go_back_with_the_very_calls_that_they_came_with() -> N
         assert [one.get("thoughtSignature") for one in calls_sent(running)] == [SIGNATURE, None]
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        None,
-        ModelState("anthropic:claude", "[]"),
-        ModelState(f"gemini:{MODEL}", "not JSON"),
-        ModelState(f"gemini:{MODEL}", "[1]"),
-        ModelState(f"gemini:{MODEL}", '["a", "b", "c"]'),
-        ModelState(f"gemini:{MODEL}", json.dumps(["x" * MAX_STATE_CHARACTERS])),
-    ],
-)
-async def test_calls_without_a_signature_of_this_model_are_marked(state: ModelState | None) -> None:
-    said = Message(Role.ASSISTANT, None, (ToolCall("1", "clock", "{}"),), state=state)
+async def test_calls_of_another_model_are_marked() -> None:
+    said = Message(Role.ASSISTANT, None, (ToolCall("1", "clock", "{}"),))
     async with server() as running, asking(running) as client:
         running.handler = answer({"text": "Noon."})
         await client.complete(with_results(said), [CLOCK])

@@ -68,21 +68,6 @@ def messages_of(*messages: Message) -> list[dict[str, Any]]:
     return found
 
 
-def test_an_image_goes_out_after_the_words_as_an_address_that_contains_it() -> None:
-    content = sent(Message(Role.USER, "What is this?", images=(PICTURE,)))["content"]
-
-    assert content == [
-        {"type": "text", "text": "What is this?"},
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORy4uLg=="}},
-    ]
-
-
-def test_an_image_without_words_goes_out_alone() -> None:
-    content = sent(Message(Role.USER, "", images=(PICTURE,)))["content"]
-
-    assert [part["type"] for part in content] == ["image_url"]
-
-
 def test_of_many_images_the_latest_are_sent_and_the_others_named() -> None:
     old, new = (
         Message(Role.USER, words, images=(PICTURE,) * count)
