@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -93,10 +93,6 @@ class ModelSettings(Section):
     @model_validator(mode="after")
     def _bedrock_is_complete(self) -> Self:
         if self.dialect != "bedrock":
-            if self.region or self.access_key_id or self.secret_access_key or self.session_token:
-                raise ValueError(
-                    "REGION, ACCESS_KEY_ID, SECRET_ACCESS_KEY and SESSION_TOKEN are for Bedrock"
-                )
             return self
         if self.region is None:
             raise ValueError("DIALECT=bedrock needs REGION, such as eu-central-1")
@@ -141,31 +137,20 @@ class LlmSettings(ModelSettings):
         }
         return {**values, "models": models}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _names_a_model_where_ours_is_not(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and not values.get("model"):
-            dialect = values.get("dialect") or "openai"
-            if dialect != "openai" and dialect in get_args(Dialect):
-                raise ValueError(f"DIALECT={dialect} needs MODEL, the name of a model there")
-        return values
-
     @field_validator("fallback", mode="after")
     @classmethod
     def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        names = tuple(name.lower() for name in names)
-        if len(set(names)) < len(names):
-            raise ValueError("names a model twice")
-        return names
+        return tuple(dict.fromkeys(name.lower() for name in names))
 
     @model_validator(mode="after")
-    def _transcribes_where_it_can(self) -> Self:
-        if self.transcription_model and self.dialect != "openai":
-            raise ValueError("TRANSCRIPTION_MODEL needs DIALECT=openai, as only that API listens")
-        return self
-
-    @model_validator(mode="after")
-    def _fallbacks_are_there(self) -> Self:
+    def _fits_together(self) -> Self:
+        if self.dialect != "openai":
+            if "model" not in self.model_fields_set:
+                raise ValueError(f"DIALECT={self.dialect} needs MODEL, the name of a model there")
+            if self.transcription_model:
+                raise ValueError(
+                    "TRANSCRIPTION_MODEL needs DIALECT=openai, as only that API listens"
+                )
         for name in self.fallback:
             if name != DEFAULT and name not in self.models:
                 raise ValueError(

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Final
 
 from bot.llm.api import Parameter
@@ -26,26 +25,7 @@ MAX_PROSE_CHARACTERS: Final = 2000
 """Bound of an error's text; quotes come after the part that matters."""
 
 NO_STATUS: Final = 0
-STATUSES: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "invalid_request_error": 400,
-        "authentication_error": 401,
-        "billing_error": 402,
-        "permission_error": 403,
-        "not_found_error": 404,
-        "request_too_large": 413,
-        "rate_limit_error": 429,
-        "api_error": 500,
-        "timeout_error": 504,
-        "overloaded_error": 529,
-        "validationException": 400,
-        "modelTimeoutException": 408,
-        "throttlingException": 429,
-        "internalServerException": 500,
-        "serviceUnavailableException": 503,
-    }
-)
-"""Statuses of errors inside an answer, by Anthropic's and Bedrock's types."""
+"""Of an error inside an answer that names none."""
 
 ENDS_WITH_V1: Final = "See LLM__BASE_URL, which ends with /v1 at most servers."
 WEB_PAGE: Final = f"It answers with a web page. {ENDS_WITH_V1}"
@@ -87,6 +67,10 @@ _LIMIT: Final = re.compile(
 """The number of tokens in the words of OpenAI, vLLM, SGLang, llama.cpp, LM Studio, Gemini."""
 _POOR: Final = "insufficient_quota|credit balance is too low|invalid_payment_instrument"
 _BAD_KEY: Final = r"API_?\s?key (not valid|expired|is invalid)|API_KEY_INVALID"
+_PASSING: Final = (
+    r"^(api|timeout|overloaded|rate_limit)_error|^(throttl|modelTimeout|internalS|serviceU)"
+)
+"""Types of errors inside an answer, of Anthropic and Bedrock."""
 _REFUSAL: Final = (
     r"((not|n't|un|only|can't)[ -]?(be )?(support|enabl|allow|permit|availab|recogni|implement)\w*"
     r"|unknown (parameter|argument|field|name)|requires|no endpoints)"
@@ -116,6 +100,9 @@ _KINDS: Final[Sequence[tuple[type[LlmError], Collection[int], str, str]]] = (
     (LlmContextTooLong, {NO_STATUS, 400, 413, 422}, _TOO_LONG, ""),
     (LlmToolsRefused, _REFUSING_TEMPLATE, _REFUSED_TOOLS, _NO_TOOLS),
     (LlmUnavailable, {408, 429, *range(500, 600)}, "", ""),
+    (LlmUnavailable, {NO_STATUS}, _PASSING, ""),
+    (LlmRejected, {NO_STATUS}, r"^(invalid_request|not_found|validation)", ""),
+    (LlmUnauthorized, {NO_STATUS}, r"^(authentication|billing|permission)", ""),
     (LlmBroken, {NO_STATUS}, "", ""),
     (LlmRejected, _ANY, r"\bHTTPS (server|port)\b", _WANTS_TLS),
     (LlmRejected, range(300, 400), "", _REDIRECTS),
@@ -181,7 +168,7 @@ def refusal_from_http(
 def error_inside_answer(said: object) -> LlmError:
     """Return the error that came in place of a piece of an answer."""
     words = said if isinstance(said, dict) else {}
-    code = words.get("code") or STATUSES.get(str(words.get("type")))
+    code = words.get("code")
     status = code if isinstance(code, int) and 400 <= code < 600 else NO_STATUS
     return _refusal(status, said, json.dumps(said)).error
 
