@@ -7,7 +7,8 @@ from typing import Final
 from bot import __version__
 from bot.commands.base import CommandContext, Parts, Reply, always, command
 from bot.observability.logs import Trouble, last_trouble
-from bot.observability.process import duration, process_figures, size
+from bot.observability.metrics import process_figures
+from bot.observability.process import duration, size
 from tools.base import Caller, Tool, first_sentence
 
 ABILITIES: Final = {
@@ -91,9 +92,10 @@ async def _for_admins(parts: Parts) -> list[str]:
     ]
     lines.append(f"Waiting: {sizes.waiting_messages} to answer, {sizes.waiting_sends} to send")
     lines.append(f"Store: {store}, {size(sizes.disk_free_bytes)} free on its disk")
-    if (figures := process_figures()) is not None:
-        limit = f"{figures.descriptors:,} of {figures.descriptor_limit:,} files open"
-        lines.append(f"Process: {size(figures.memory_bytes)} of memory, {limit}")
+    if figures := process_figures():
+        files = f"{figures['process_open_fds']:,.0f} of {figures['process_max_fds']:,.0f}"
+        memory = size(round(figures["process_resident_memory_bytes"]))
+        lines.append(f"Process: {memory} of memory, {files} files open")
     if missing := parts.tools.sandboxes.missing:
         lines.append(f"Sandboxes: without {', '.join(missing)}, which this machine lacks")
     if (last := last_trouble()) is not None:

@@ -8,7 +8,7 @@ Reference: https://platform.openai.com/docs/api-reference/chat
 # ruff: noqa: D102 - the docstrings are in bot.llm.api
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import httpx2
@@ -44,7 +44,7 @@ class OpenAi(api.Api):
             headers = {**headers, "x-no-aliasing": "true"}
         if asked.sealing is not None:
             headers = {**headers, **asked.sealing.headers}
-            body = sealed_request(body, asked.sealing.seal)
+            seal_request(body, asked.sealing.seal)
         return api.http(f"{self.base_url}/chat/completions", headers, api.dumped(body))
 
     def _body(self, asked: api.Asked) -> api.Block:
@@ -251,25 +251,15 @@ _HOLDERS: Final = frozenset({"message", "delta", "content", "tool_calls", "funct
 Transform = Callable[[str], str]
 
 
-def sealed_request(request: Mapping[str, Any], seal: Transform) -> api.Block:
-    """Return a request with all that was said in it encrypted."""
-    sealed = {**request, "messages": [_sealed_message(one, seal) for one in request["messages"]]}
-    if "tools" in request:
-        sealed["tools"] = [_sealed_function(tool, seal) for tool in request["tools"]]
-    return sealed
-
-
-def _sealed_function(holder: Mapping[str, Any], seal: Transform) -> api.Block:
-    function = {key: seal(api.as_json(one)) for key, one in holder["function"].items()}
-    return {**holder, "function": function}
-
-
-def _sealed_message(message: Mapping[str, Any], seal: Transform) -> api.Block:
-    content = message["content"]
-    sealed = {**message, "content": content and seal(_as_text(content))}
-    if "tool_calls" in message:
-        sealed["tool_calls"] = [_sealed_function(call, seal) for call in message["tool_calls"]]
-    return sealed
+def seal_request(request: api.Block, seal: Transform) -> None:
+    """Encrypt, in place, all that was said in a request."""
+    calls = [call for message in request["messages"] for call in message.get("tool_calls", ())]
+    for message in request["messages"]:
+        if content := message["content"]:
+            message["content"] = seal(_as_text(content))
+    for holder in (*calls, *request.get("tools", ())):
+        members = holder["function"].items()
+        holder["function"] = {key: seal(api.as_json(one)) for key, one in members}
 
 
 def _as_text(content: str | list[api.Block]) -> str:

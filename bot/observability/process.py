@@ -1,4 +1,4 @@
-"""This process and the operating system: descriptors, garbage collection, SIGHUP, figures."""
+"""This process and the operating system: descriptors, garbage collection, SIGHUP; units."""
 
 import asyncio
 import codecs
@@ -11,8 +11,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 MAX_DESCRIPTORS: Final = 65_536
@@ -130,26 +128,6 @@ def _terminal() -> int | None:
     streams = (sys.stdin, sys.stderr)
     descriptors = (one.fileno() for one in streams if one is not None and one.isatty())
     return next(descriptors, None)
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessFigures:
-    """Resident memory, and open files and connections with their soft limit."""
-
-    memory_bytes: int
-    descriptors: int
-    descriptor_limit: int
-
-
-def process_figures() -> ProcessFigures | None:
-    """Return this process's figures (proc(5)); None on systems without /proc."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        descriptors = len(list(Path("/proc/self/fd").iterdir()))
-    except OSError:
-        return None
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return ProcessFigures(pages * resource.getpagesize(), descriptors, limit)
 
 
 def size(count: int) -> str:
