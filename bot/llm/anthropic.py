@@ -36,7 +36,6 @@ class Anthropic(BlockApi):
 
     name = "anthropic"
     own_headers = MappingProxyType({"anthropic-version": VERSION})
-    omittable = frozenset({api.Parameter.CACHING})
 
     def __init__(self, llm: LlmSettings) -> None:
         base_url = f"{llm.base_url.removesuffix('/v1')}/v1"

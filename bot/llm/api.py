@@ -10,7 +10,6 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -226,13 +225,11 @@ class Api(ABC):
         name: marks the state of its answers.
         seals: whether it can send a conversation encrypted.
         own_headers: which no other API has.
-        omittable: parts of requests that an endpoint may refuse, besides the system role.
     """
 
     name: str
     seals = False
     own_headers: Mapping[str, str] = MappingProxyType({})
-    omittable: AbstractSet[Parameter] = frozenset()
 
     def __init__(self, llm: LlmSettings, base_url: str, accept: str) -> None:
         self.model = llm.model

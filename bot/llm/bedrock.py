@@ -53,7 +53,6 @@ class Bedrock(BlockApi):
     """Speaks with Bedrock, with one of its own keys or with an AWS account's credentials."""
 
     name = "bedrock"
-    omittable = frozenset({api.Parameter.STREAM, api.Parameter.CACHING})
 
     def __init__(self, llm: LlmSettings) -> None:
         self._llm = llm

@@ -30,7 +30,7 @@ from pydantic_core import from_json
 
 from bot.backoff import Backoff
 from bot.config.llm import LlmSettings
-from bot.llm.api import Answer, Api, Asked, Block, ListedModel, Parameter, Sealing
+from bot.llm.api import Answer, Api, Asked, Block, ListedModel, Sealing
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -467,8 +467,7 @@ class LlmClient:
             try:
                 completion = await self._ask(Asked(request, omitted))
             except EndpointRefusal as refusal:
-                refusable = (self._api.omittable | {Parameter.SYSTEM_ROLE}) - omitted
-                part = next((part for part in refusal.parts if part in refusable), None)
+                part = next((part for part in refusal.parts if part not in omitted), None)
                 if part is None:
                     raise
                 omitted |= {part}

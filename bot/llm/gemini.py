@@ -35,7 +35,6 @@ class Gemini(BlockApi):
     """Speaks Gemini's API; the endpoint's address may end with `/v1beta`."""
 
     name = "gemini"
-    omittable = frozenset({api.Parameter.FOREIGN_SIGNATURE})
     model_role = "model"
     content = "parts"
 

@@ -32,7 +32,6 @@ class OpenAi(api.Api):
 
     name = "openai"
     seals = True
-    omittable = frozenset({api.Parameter.STREAM, api.Parameter.USAGE, api.Parameter.TOOL_CHOICE})
 
     def __init__(self, llm: LlmSettings) -> None:
         super().__init__(llm, llm.base_url, "text/event-stream")

@@ -245,7 +245,6 @@ def test_streaming_and_cache_points_can_be_left_out() -> None:
     asked = Asked(ModelRequest(HELLO, [CLOCK], may_call=False))
     whole = replace(asked, omitted=frozenset({Parameter.STREAM}))
 
-    assert dialect.omittable == {Parameter.STREAM, Parameter.CACHING}
     assert str(dialect.put(whole).url) == f"{AWS}/model/m/converse"
 
 
