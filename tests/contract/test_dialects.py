@@ -1,4 +1,4 @@
-"""What every dialect promises, held against a strict server of its own at the wire."""
+"""Promises of every dialect, held against a strict server of its own at the wire."""
 
 import contextlib
 import json
@@ -164,7 +164,7 @@ async def test_words_come_back_whole_with_their_count(harness: Harness) -> None:
     assert completion.finish_reason != CUT_OFF
 
 
-async def test_the_model_is_shown_what_was_said_and_the_tools(harness: Harness) -> None:
+async def test_model_is_shown_the_conversation_and_the_tools(harness: Harness) -> None:
     async with harness.server() as server, client_of(harness, server) as client:
         server.handler = harness.text("Hi.")
         await client.complete(HELLO, [CLOCK, WEATHER])
@@ -381,7 +381,7 @@ async def test_rubbish_is_no_answer(harness: Harness, body: bytes, content_type:
             await client.complete(HELLO)
 
 
-async def test_the_endpoint_is_asked_what_it_offers(harness: Harness) -> None:
+async def test_endpoint_lists_its_models(harness: Harness) -> None:
     async with harness.server() as server, client_of(harness, server) as client:
         assert MODEL in await client.models()
         about = await client.about()

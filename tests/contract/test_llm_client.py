@@ -1,4 +1,4 @@
-"""What `LlmClient` promises, at the wire of a real server on loopback."""
+"""`LlmClient` at the wire of a real server on loopback."""
 
 import asyncio
 import contextlib
@@ -229,7 +229,7 @@ async def test_an_endpoint_that_refuses_stream_options_is_asked_without_from_the
 
 
 @pytest.mark.parametrize("code", [400, 422])
-async def test_an_endpoint_that_refuses_to_stream_is_asked_for_whole_answers_from_then_on(
+async def test_endpoint_without_streaming_is_asked_for_whole_answers_from_then_on(
     code: int,
 ) -> None:
     async with openai_server(refuses("stream", code)) as server, client_of(server) as client:
@@ -250,7 +250,7 @@ async def test_an_endpoint_that_refuses_every_way_of_asking_is_asked_each_way_on
     assert [body["stream"] for body in server.requests] == [True, False]
 
 
-async def test_one_request_refused_for_another_reason_changes_nothing_for_the_next() -> None:
+async def test_refusal_for_another_reason_does_not_affect_the_next_request() -> None:
     refusal = status(400, {"error": {"message": "I dislike 'stream of thoughts'."}})
     async with (
         openai_server(script(refusal, refusal)) as server,
@@ -325,7 +325,7 @@ async def test_a_wait_beyond_the_bound_is_cut_to_one_last_attempt_at_its_end() -
     assert completion.message.content == "Hi."
 
 
-async def test_somebody_who_waits_to_try_again_holds_no_place() -> None:
+async def test_request_between_two_attempts_holds_no_place() -> None:
     busy = script(status(503, headers={"Retry-After": "3600"}))
     async with (
         openai_server(busy) as server,
@@ -483,7 +483,7 @@ async def test_an_endless_answer_is_given_up_after_its_bound() -> None:
             await client.complete(HELLO)
 
 
-async def test_no_error_and_no_log_repeats_what_was_said() -> None:
+async def test_errors_and_logs_never_quote_the_conversation() -> None:
     secret = "the-secret-of-alice"
     quoting = {"error": {"message": f"cannot read '{secret}'", "type": secret + " !", "code": None}}
     steps = [status(400, quoting), sse({"error": quoting}), sse(secret), status(422, secret)]

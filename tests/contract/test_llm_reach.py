@@ -1,4 +1,4 @@
-"""What is said of an endpoint that cannot be reached or used, at the wire of real servers."""
+"""Reasons why an endpoint cannot be reached or used, at the wire of real servers."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ from tests.fakes.openai_server import (
 KEY: Final = "sk-sesame"
 HELLO: Final = [Message(Role.USER, "frobnicate")]
 PATIENT: Final = RetryPolicy(first_seconds=0.001, longest_seconds=0.01, unreached_seconds=0.02)
-"""What is final within its bound is so quickly; what is waited out would outlast the test."""
+"""Final errors come within this bound; others would outlast the test."""
 
 NOBODY: Final = "http://127.0.0.1:9"
 
@@ -71,7 +71,7 @@ async def failure(client: LlmClient) -> LlmError:
 # Nothing usable at the address --------------------------------------------------------------------
 
 
-async def test_who_never_answered_and_refuses_is_given_up_soon_and_named_in_the_log() -> None:
+async def test_endpoint_that_never_answered_is_given_up_soon_and_named_in_the_log() -> None:
     async with client_at(f"{NOBODY}/v1") as client:
         with capture_logs() as logs:
             error = await failure(client)
@@ -83,7 +83,7 @@ async def test_who_never_answered_and_refuses_is_given_up_soon_and_named_in_the_
     assert not any(word in str(logs) for word in (KEY, "frobnicate"))
 
 
-async def test_by_itself_the_bot_gives_up_an_endpoint_that_never_answered_within_seconds() -> None:
+async def test_default_patience_with_an_endpoint_that_never_answered_is_seconds() -> None:
     assert RetryPolicy().unreached_seconds <= 5.0
     async with (
         asyncio.timeout(10),
@@ -102,7 +102,7 @@ async def test_an_unknown_host_is_said(host: str) -> None:
     assert client.reach.trouble.startswith(f"{host}: ")
 
 
-async def test_what_stands_before_the_host_in_an_address_is_never_told() -> None:
+async def test_password_in_an_address_is_never_told() -> None:
     async with client_at("http://user:sesame@127.0.0.1:9/v1", api_key=None) as client:
         with capture_logs() as logs:
             await failure(client)
@@ -132,7 +132,7 @@ ADDRESSES: dict[str, tuple[Step, type[LlmError], str]] = {
 
 
 @pytest.mark.parametrize(("step", "kind", "reason"), ADDRESSES.values(), ids=list(ADDRESSES))
-async def test_what_is_wrong_with_address_model_or_key_is_said_at_the_first_answer(
+async def test_first_answer_tells_a_wrong_address_model_or_key(
     step: Step, kind: type[LlmError], reason: str
 ) -> None:
     async with openai_server(step) as server, client_at(server.base_url) as client:
@@ -174,7 +174,7 @@ async def test_an_address_with_too_little_or_too_much_at_its_end_is_named(ending
         ("127.0.0.1", 2, "not valid yet"),
     ],
 )
-async def test_what_is_wrong_with_a_certificate_is_said_at_once(
+async def test_wrong_certificate_is_reported_at_once(
     address: str, starts_in_days: int, reason: str
 ) -> None:
     authority = Authority()
@@ -223,7 +223,7 @@ async def test_tls_behind_a_plain_address_is_guessed_soon() -> None:
     assert "If it speaks TLS, LLM__BASE_URL must begin with https://." in error.reason
 
 
-def test_a_server_that_lets_the_tls_handshake_run_out_of_time_may_speak_plain_http() -> None:
+def test_server_with_a_tls_handshake_timeout_may_speak_plain_http() -> None:
     error = Reach("https://127.0.0.1/v1").lost(httpx2.ConnectTimeout("No connection."))
     assert isinstance(error, LlmUnreachable)
     assert error.is_final
@@ -251,7 +251,7 @@ SOON: Final = RetryPolicy(
 
 
 @pytest.mark.parametrize("away", [None, cut, raw(b"no HTTP\r\n\r\n"), status(503), status(429)])
-async def test_who_has_answered_before_is_waited_for_and_that_is_said_once(
+async def test_endpoint_that_has_answered_before_is_waited_for_and_reported_once(
     away: Step | None,
 ) -> None:
     told = asyncio.Event()
@@ -286,7 +286,7 @@ async def test_a_short_trouble_and_a_slow_answer_are_not_called_a_long_wait() ->
     assert told == []
 
 
-async def test_who_starts_while_it_is_asked_gets_the_patience_that_a_busy_one_gets() -> None:
+async def test_starting_endpoint_gets_the_patience_of_a_busy_one() -> None:
     answers = RetryPolicy(first_seconds=0.01, longest_seconds=0.02, unreached_seconds=5.0)
     async with openai_server(script(*[status(503)] * 5)) as server:
         await server.stop()

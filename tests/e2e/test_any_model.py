@@ -129,7 +129,7 @@ async def test_half_a_call_at_the_limit_is_not_run() -> None:
         assert "expr" not in told(here.model.requests[-1])
 
 
-async def test_where_the_endpoint_knows_no_tools_they_are_told_in_words_and_that_is_kept() -> None:
+async def test_tools_are_told_in_words_for_good_if_the_endpoint_refuses_them() -> None:
     async with world() as here:
         async with running_bot(here.settings()):
             here.model.handler = script(NO_TOOLS, text(CALL), then=text("It is 42."))
@@ -165,7 +165,7 @@ def counting_what_is_said(here: World, *, forgets_tools: bool) -> Step:
     return step
 
 
-async def test_where_the_endpoint_leaves_tools_out_in_silence_they_are_told_in_words() -> None:
+async def test_tools_are_told_in_words_if_the_endpoint_silently_drops_them() -> None:
     async with world() as here, running_bot(here.settings()):
         here.model.handler = counting_what_is_said(here, forgets_tools=True)
         assert await asked(here, "what is 6*7?") == "It is 42."
@@ -202,7 +202,7 @@ async def test_an_operator_says_how_tools_are_told(tool_calling: str) -> None:
         assert ("Tools, each with" in told(body)) == (tool_calling == "prompt")
 
 
-async def test_where_no_more_calls_are_allowed_words_are_asked_for() -> None:
+async def test_model_is_asked_for_words_after_its_last_allowed_call() -> None:
     settings = {"tool_calling": "prompt"}
     async with (
         world() as here,

@@ -38,7 +38,7 @@ def cpu_seconds(bot: Daemon) -> float:
 
 @contextmanager
 def at_most(bot: Daemon, descriptors: int) -> Iterator[None]:
-    """Let the bot open so many files and connections in here, with those that it has."""
+    """Limit the bot to so many open files and connections inside the block."""
     pid = bot._process.pid
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors, before[1]))
@@ -72,7 +72,7 @@ async def test_a_conversation_needs_no_further_descriptor_and_neither_does_the_s
 
 
 @pytest.mark.full
-async def test_without_descriptors_it_waits_without_being_busy_and_then_goes_on_by_itself() -> None:
+async def test_bot_without_descriptors_idles_and_then_goes_on_by_itself() -> None:
     async with world(text("here I am")) as here:
         settings = environment(here, HEALTH__LISTEN=ANY_PORT, LOG__LEVEL="debug")
         async with daemon(settings, folder=here.folder) as bot:
@@ -111,7 +111,7 @@ async def test_a_tool_that_cannot_start_is_said_to_the_model_and_works_later() -
         assert "5461" in str(here.model.requests[-1]["messages"])
 
 
-async def test_whoever_opens_connections_to_health_leaves_some_for_signal_and_the_model() -> None:
+async def test_flood_of_health_connections_leaves_descriptors_for_signal_and_the_model() -> None:
     async with world(text("here I am")) as here:
         settings = environment(here, HEALTH__LISTEN=ANY_PORT)
         async with daemon(settings, folder=here.folder) as bot:
@@ -130,7 +130,7 @@ async def test_whoever_opens_connections_to_health_leaves_some_for_signal_and_th
             assert not bot.events("library.warning")
 
 
-def test_the_limit_is_raised_to_what_the_system_gives_and_too_little_is_said() -> None:
+def test_limit_is_raised_as_far_as_possible_and_a_low_one_is_reported() -> None:
     program = (
         "import resource; from bot.observability.process import prepare_descriptors;"
         "prepare_descriptors(model_connections=32);"

@@ -30,7 +30,7 @@ def settings_of(harness: Harness, server: StrictServer) -> dict[str, object]:
 
 
 def calculates(harness: Harness, server: StrictServer, words: str) -> None:
-    """Have the server's model call a tool, then say something."""
+    """Script the server's model to call a tool, then say something."""
     server.handler = script(harness.tool_calls(SUM, "Let me see."), then=harness.text(words))
 
 
@@ -89,7 +89,7 @@ async def test_an_outage_midway_is_gone_on_from_in_another_dialect(name: str) ->
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-async def test_a_turn_that_a_kill_ends_goes_on_with_what_was_called(name: str) -> None:
+async def test_killed_turn_goes_on_with_its_calls(name: str) -> None:
     harness = DIALECTS[name]
     async with harness.server() as server, world() as here:
         server.handler = script(harness.tool_calls(SUM, ""), then=status(503))
@@ -104,7 +104,7 @@ async def test_a_turn_that_a_kill_ends_goes_on_with_what_was_called(name: str) -
         assert len(here.answers()) == 1
 
 
-def test_dialects_that_nobody_speaks_are_not_loaded() -> None:
+def test_unused_dialects_are_not_loaded() -> None:
     listing = "import sys, bot.app; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", listing], capture_output=True, text=True, check=True, timeout=30

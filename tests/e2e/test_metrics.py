@@ -1,4 +1,4 @@
-"""What an operator sees of a bot that people talk to, and what not."""
+"""Metrics of a bot that people talk to."""
 
 import asyncio
 import re
@@ -91,7 +91,7 @@ async def test_a_conversation_is_measured_from_its_message_to_its_last_send() ->
     assert seen.value("tasks") > 0
 
 
-async def test_what_waits_is_seen_while_it_waits() -> None:
+async def test_waiting_messages_are_visible() -> None:
     may_answer = asyncio.Event()
     async with world(held(may_answer)) as here:
         settings = here.settings(health={"listen": ANY_PORT}, llm={"max_concurrency": 1})
@@ -117,7 +117,7 @@ async def test_what_waits_is_seen_while_it_waits() -> None:
             await until(port, "received_messages_total", before + 1, fate="urgent")
 
 
-async def test_failures_are_counted_as_what_they_are() -> None:
+async def test_failures_are_counted_by_kind() -> None:
     async with world(status(401)) as here:
         settings = environment(here, HEALTH__LISTEN=ANY_PORT)
         async with daemon(settings, folder=here.folder) as bot:
@@ -161,7 +161,7 @@ async def test_a_disk_that_takes_nothing_is_seen_and_so_is_its_recovery() -> Non
             assert seen.value("store_commit_duration_seconds_count") > commits
 
 
-async def test_where_the_store_does_not_say_its_size_everything_else_is_told() -> None:
+async def test_other_metrics_come_without_the_size_of_the_store() -> None:
     async with world() as here:
         folder, elsewhere = here.folder / "disk", here.folder / "elsewhere"
         settings = here.settings(store={"path": folder / "store.db"}, health={"listen": ANY_PORT})
@@ -226,7 +226,7 @@ async def test_metrics_and_readiness_tell_nothing_of_anybody() -> None:
     for secret in (*secrets, WORD, GROUP, str(asked), str(here.folder)):
         assert secret not in seen.text
         assert secret not in ready.decode()
-    # Whatever else a label might hold: nothing that looks like a number of a phone, or an id.
+    # No label looks like a phone number or an id.
     values = {
         value for label in seen.labels().values() for known in label.values() for value in known
     }

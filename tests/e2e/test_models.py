@@ -71,7 +71,7 @@ async def test_a_chat_chooses_its_model_and_keeps_it_over_a_restart() -> None:
     assert "I am the first." in str(other.requests[0]["messages"])
 
 
-async def test_what_is_no_model_is_said() -> None:
+async def test_unknown_model_is_reported() -> None:
     async with two_models() as (here, other), running_bot(settings_of(here, other)):
         assert (await asked(here, "!model gpt-9")).startswith("There is no model of that name.")
         assert await asked(here, "!model default") == "The model default answers here already."
@@ -113,7 +113,7 @@ async def test_another_model_goes_on_where_the_chosen_one_cannot_and_says_so(
         async with running_bot(settings_of(here, other, fallback="second")):
             assert await asked(here, "hello") == "I am the second.\n\n(answered by second)"
             here.model.handler = text("I am back.")
-        # It is left alone for a while, so that nobody waits for its time-outs.
+        # The bot avoids it for a while, so that no turn waits for its time-outs.
         async with running_bot(settings_of(here, other, fallback="second")):
             assert await asked(here, "hello") == "I am back."
     assert "answered by" not in str(here.model.requests[-1]["messages"])
@@ -143,7 +143,7 @@ async def test_a_dead_endpoint_costs_its_time_outs_once() -> None:
             assert "Endpoint of the model default" not in await asked(here, "!status")
 
 
-async def test_where_all_fail_there_is_one_plain_sentence() -> None:
+async def test_failure_of_all_models_is_one_plain_sentence() -> None:
     async with two_models() as (here, other):
         here.model.handler = other.handler = status(401)
         async with running_bot(settings_of(here, other, fallback="second")):

@@ -73,7 +73,7 @@ async def test_new_access_counts_for_the_next_message_and_waiting_ones_are_answe
         async with configured_bot(here, **allowed) as bot:
             await here.signal.say("one")
             await here.model.wait_for_requests(1)
-            await here.signal.say("!plan")  # what comes after it waits
+            await here.signal.say("!plan")  # later messages wait
             await here.signal.say("two")
             await there(here, "two")
             write_settings(here, **allowed | {"ACCESS__ALLOWED": BEN.aci})
@@ -185,7 +185,7 @@ EVERYTHING = {
     "BOT__ACK_REACTION": "🌵",
     "BOT__READ_RECEIPTS": "false",
 }
-"""Every setting that can change, and what none of them is before."""
+"""Every setting that can change, with a value other than before."""
 
 
 @asynccontextmanager
@@ -238,7 +238,7 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
 # What does not ------------------------------------------------------------------------------------
 
 
-async def test_one_wrong_setting_prevents_the_reload() -> None:
+async def test_wrong_setting_prevents_the_reload() -> None:
     async with world(text("hello")) as here:
         async with configured_bot(here, ACCESS__POLICY="open", LOG__LEVEL="info") as bot:
             write_settings(here, ACCESS__POLICY="allowlist", LOG__LEVEL="loud")
@@ -393,7 +393,7 @@ async def test_a_bot_that_was_started_in_a_terminal_ends_with_it_in_order(
                 terminal.close()
             assert leader.stderr is not None
             async with asyncio.timeout(END_SECONDS):
-                log = await leader.stderr.read()  # until whoever writes to it is gone
+                log = await leader.stderr.read()  # until its writer is gone
             assert b"app.stopped" in log
         finally:
             with suppress(ProcessLookupError):

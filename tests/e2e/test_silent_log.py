@@ -1,4 +1,4 @@
-"""A log at its most talkative tells nothing of what people do: whole conversations as a process.
+"""The most verbose log tells nothing about people: whole conversations as a process.
 
 Everything that could be told is marked: words, names, numbers, ids, keys and codes. None of it is
 in the output, in any disguise.
@@ -127,7 +127,7 @@ async def test_the_log_of_whole_conversations_tells_nothing_of_them() -> None:
 
 
 def leaks(bot: Daemon, *secrets: str) -> list[str]:
-    """Return what the process has told of what it should not, on any of its outputs."""
+    """Return the secrets that any output of the process has told."""
     said = [json.loads(line) if line.startswith("{") else line for line in bot.stderr]
     bare = [_without_chance(line) if isinstance(line, dict) else line for line in said]
     as_written = "\n".join(json.dumps(line) for line in bare)
@@ -143,7 +143,7 @@ def _without_chance(line: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in line.items() if key not in hashes | {"timestamp"}}
 
 
-async def test_a_store_that_fails_is_told_without_what_was_to_be_stored() -> None:
+async def test_failing_store_is_reported_without_its_contents() -> None:
     async with world() as here:
         settings = environment(here, LOG__LEVEL="debug")
         async with daemon(settings, folder=here.folder) as bot:
@@ -161,7 +161,7 @@ async def test_a_store_that_fails_is_told_without_what_was_to_be_stored() -> Non
 
 
 def _refuse_rows(path: Path, words: str) -> None:
-    """Let the store refuse what comes in, in words that quote it."""
+    """Make the store refuse writes in words that quote them."""
     database = apsw.Connection(str(path))
     database.set_busy_timeout(5_000)
     database.execute(
@@ -267,7 +267,7 @@ async def _talk_in_a_group(here: World) -> None:
 
 
 async def _use_tools(here: World) -> None:
-    """Have every tool called that may fail, with words in it, and one that asks first."""
+    """Call every tool that may fail with words, and one that asks first."""
     here.model.handler = script(
         tool_calls(
             ("stumble", {"words": WORD}),
@@ -293,7 +293,7 @@ def _asks(words: str, sent: Sent) -> bool:
 
 
 async def _have_the_model_fail(here: World) -> None:
-    """Have the endpoint fail, and quote what it was asked and with which key."""
+    """Make the endpoint fail, and quote the request with its key."""
     quoting = {"error": {"message": f"{WORD} {BEN.number} {API_KEY}", "code": WORD, "type": WORD}}
     failing: tuple[Step, ...] = (
         status(400, quoting),
@@ -314,7 +314,7 @@ async def _have_the_model_fail(here: World) -> None:
 
 
 async def _send_what_is_broken(here: World, bot: Daemon) -> None:
-    """Send frames that are none, and write as somebody who may not."""
+    """Send unreadable frames, and messages of a person who may not write."""
     envelope = {"sourceUuid": BEN.aci, "sourceNumber": BEN.number, "sourceName": BEN.name}
     frames: tuple[object, ...] = (
         {"envelope": envelope | {"timestamp": WORD, "dataMessage": {"message": WORD}}},
@@ -335,7 +335,7 @@ async def _send_what_is_broken(here: World, bot: Daemon) -> None:
 
 
 async def _command(here: World) -> None:
-    """Give every command, with words behind it, and some that are none."""
+    """Send every command with words, and some unknown ones."""
     names = "help tools models status verify trust pair stop clear nothing"
     for command in (*names.split(), WORD):
         await _answered(here, f"!{command} {WORD} {BEN.number}", author=ADA)

@@ -1,4 +1,4 @@
-"""What models write, and what people are shown of it: reasoning, markup and calls as text."""
+"""Clean words and calls out of models' texts with reasoning and markup."""
 
 import json
 import time
@@ -190,7 +190,7 @@ def test_words_around_a_call_are_kept_apart() -> None:
         assert "get_weather" not in cleaned(text, OFFERED).words
 
 
-def test_a_block_that_ends_the_answer_is_a_call_only_where_calls_are_asked_for_so() -> None:
+def test_block_at_the_end_of_an_answer_is_a_call_only_if_the_prompt_asked_for_it() -> None:
     text = 'I look:\n```json\n{"tool": "get_weather", "input": {"place": "Rome"}}\n```'
     assert calls_in(text) == []
     assert calls_in(text, prompted=True) == [ROME]
@@ -217,7 +217,7 @@ def test_half_a_call_is_none_and_is_not_shown(text: str) -> None:
 
 
 def test_a_call_of_a_tool_that_is_not_there_is_a_call_all_the_same() -> None:
-    """The model is told that there is none; a person would not know what to do with it."""
+    """The model learns that there is no such tool; for a person the call would be a riddle."""
     assert calls_in('{"tool": "frobnicate", "input": {}}') == [("frobnicate", {})]
     marked = '<tool_call>{"name": "frobnicate", "arguments": {}}</tool_call>'
     assert calls_in(marked) == [("frobnicate", {})]

@@ -68,7 +68,7 @@ def test_only_the_number_is_required() -> None:
         ("TOOLS__CALCULATOR__ENABLED", "perhaps", "true or false"),
     ],
 )
-def test_a_wrong_value_is_one_line_that_names_the_setting_and_what_is_expected(
+def test_wrong_value_is_one_line_with_the_setting_and_the_expected_values(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
 ) -> None:
     (problem,) = problems_of(monkeypatch, **{name: value})
@@ -96,7 +96,7 @@ def test_every_wrong_setting_has_its_line(monkeypatch: pytest.MonkeyPatch) -> No
         ("TOOLS__CALCULATRO__ENABLED", "TOOLS__CALCULATOR__ENABLED"),
     ],
 )
-def test_an_unknown_name_under_a_known_prefix_is_refused_with_the_nearest_known_one(
+def test_unknown_name_below_a_section_is_refused_with_the_nearest_setting(
     monkeypatch: pytest.MonkeyPatch, name: str, nearest: str
 ) -> None:
     (problem,) = problems_of(monkeypatch, **{name: "sk-very-secret"})
@@ -241,7 +241,7 @@ def test_mcp_servers_are_read_by_the_names_that_the_operator_gives_them(
         ),
     ],
 )
-def test_what_is_wrong_about_a_tools_setting_is_said_in_one_line(
+def test_wrong_setting_of_a_tool_is_one_line(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str
 ) -> None:
     assert problem in problems_of(monkeypatch, **{name: value})
@@ -446,7 +446,7 @@ def test_a_line_of_env_that_cannot_be_read_is_an_error_with_file_and_line(
         " again"
     )
     assert problems_of_file(f"\n# mine\n{line}\n") == (expected,)
-    assert caplog.messages == []  # the library's own words would stand beside it
+    assert caplog.messages == []  # the library would add its own words
 
 
 def test_a_folder_in_place_of_env_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,7 +454,7 @@ def test_a_folder_in_place_of_env_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     assert problems_of(monkeypatch) == (".env: cannot be read: Is a directory",)
 
 
-def test_what_is_wrong_in_env_and_in_the_settings_is_said_at_once(
+def test_problems_of_env_and_of_settings_come_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LLM__CONTEXT_TOKENS", "few")
@@ -486,7 +486,7 @@ def test_a_number_is_understood_as_phones_show_it(
 @pytest.mark.parametrize(
     "wrong", ["01511 2345678", "+49 1511 x", "+0", "49 1511 2345678", "++49151123456"]
 )
-def test_what_is_no_international_number_is_refused(
+def test_other_texts_than_international_numbers_are_refused(
     monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
     [problem] = problems_of(monkeypatch, SIGNAL__PHONE_NUMBER=wrong)

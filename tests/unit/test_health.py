@@ -38,7 +38,7 @@ async def broken() -> Health:
     raise ValueError("+4915100000000")
 
 
-async def test_a_bot_whose_parts_are_all_well_is_ready() -> None:
+async def test_bot_without_trouble_is_ready() -> None:
     checks = {"signal": fine, "store": fine}
     async with (
         health_server(listen="127.0.0.1:0", checks=checks, metrics=measured) as port,
@@ -51,7 +51,7 @@ async def test_a_bot_whose_parts_are_all_well_is_ready() -> None:
     assert answer.json() == {"ok": True, "checks": {"signal": well, "store": well}}
 
 
-async def test_one_part_that_is_down_makes_the_bot_not_ready_but_alive() -> None:
+async def test_bot_with_a_part_down_is_alive_but_not_ready() -> None:
     checks = {"signal": down, "store": fine}
     async with (
         health_server(listen="127.0.0.1:0", checks=checks, metrics=measured) as port,
@@ -254,7 +254,7 @@ async def test_clients_that_leave_before_their_answer_take_no_place() -> None:
             writer.close()
 
 
-async def test_one_connection_too_many_closes_while_all_others_are_answered() -> None:
+async def test_connection_beyond_the_limit_closes_while_all_others_are_answered() -> None:
     started, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow() -> Health:

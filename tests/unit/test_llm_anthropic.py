@@ -1,4 +1,4 @@
-"""What is Anthropic's own: blocks, cache marks, reasoning that goes back, and its errors."""
+"""Anthropic's API: blocks, cache marks, signed reasoning and errors."""
 
 import json
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def sent(
 async def exchanged(
     step: Step, messages: Sequence[Message] = HELLO
 ) -> tuple[Completion, list[dict[str, Any]]]:
-    """Ask the strict server, with the clock as a tool; return the answer and what was sent."""
+    """Ask the strict server, with the clock as a tool; return the answer and the requests."""
     async with strict.server() as server:
         server.handler = step
         at = endpoint(server.base_url)
@@ -96,7 +96,7 @@ def test_the_key_travels_in_one_header_and_can_be_changed() -> None:
     assert "x-api-key" not in dialect.listing()[0].headers
 
 
-def test_what_the_next_request_begins_with_is_marked_for_the_cache() -> None:
+def test_unchanging_parts_are_marked_for_the_cache() -> None:
     body = sent(HELLO, replace(CLOCK, name="other"), CLOCK)
 
     assert body["system"] == [{"type": "text", "text": "Be brief.", "cache_control": CACHED}]
@@ -235,7 +235,7 @@ async def test_nothing_is_kept_that_the_api_does_not_want_back(said: list[fake.E
         ModelState(f"anthropic:{MODEL}", json.dumps([THOUGHT, None, "x" * MAX_STATE_CHARACTERS])),
     ],
 )
-def test_what_another_model_or_nobody_has_kept_is_not_sent(state: ModelState) -> None:
+def test_unusable_state_of_an_answer_is_not_sent(state: ModelState) -> None:
     call = ToolCall("toolu_1", "clock", "{}")
     asked = Message(Role.ASSISTANT, None, (call,), state=state)
     result = Message(Role.TOOL, "12:00", tool_call_id="toolu_1")
@@ -278,7 +278,7 @@ async def test_the_reason_for_the_end_is_said_in_openais_words(
     assert completion.model == MODEL
 
 
-async def test_what_is_new_in_a_stream_is_ignored() -> None:
+async def test_unknown_events_of_a_stream_are_ignored() -> None:
     unknown = [
         {"type": "weather_report", "sunny": True},
         *streamed(0, {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web", "input": {}}),
@@ -345,7 +345,7 @@ async def test_an_error_that_says_nothing_known_is_one(said: object) -> None:
         ),
     ],
 )
-async def test_a_conversation_beyond_what_is_read_is_too_long(
+async def test_refusal_of_a_long_conversation_is_recognized(
     code: int, type_: str, message: str
 ) -> None:
     with pytest.raises(LlmContextTooLong):
@@ -370,7 +370,7 @@ async def test_a_conversation_beyond_what_is_read_is_too_long(
         ),
     ],
 )
-async def test_the_operator_reads_what_is_wrong(step: Step, reason: str) -> None:
+async def test_reason_of_an_error_advises_the_operator(step: Step, reason: str) -> None:
     with pytest.raises(LlmError) as caught:
         await completed(step)
 
@@ -381,7 +381,7 @@ async def test_the_operator_reads_what_is_wrong(step: Step, reason: str) -> None
 
 
 async def told_of(model: str) -> tuple[ListedModel | None, str]:
-    """Return what the endpoint says of a model, and which path was asked for."""
+    """Return the endpoint's facts about a model, and the path of the request."""
     async with strict.server() as server:
         at = endpoint(server.base_url, model)
         async with open_transport(at) as transport:

@@ -1,4 +1,4 @@
-"""What the client does where the endpoint has to prove who reads along."""
+"""The client at an endpoint that has to prove who reads along."""
 
 import asyncio
 import contextlib
@@ -253,7 +253,7 @@ async def test_after_retries_the_hashes_are_those_of_the_attempt_that_was_answer
     assert completion.exchange.request_sha256 == hashes[2]
 
 
-async def test_an_answer_whose_body_never_ends_has_no_exchange() -> None:
+async def test_endless_answer_has_no_exchange() -> None:
     never = asyncio.Event()
 
     completion = await answer_to(fake.held_midway(never, chunk({"content": "Hi."}), "[DONE]"))
@@ -442,7 +442,7 @@ async def test_an_answer_that_is_not_encrypted_is_not_used(
     assert len(server.requests) == 1
 
 
-async def test_one_piece_in_the_clear_spoils_an_encrypted_answer() -> None:
+async def test_answer_with_an_unencrypted_piece_is_refused() -> None:
     model = EncryptedModel()
 
     async def half_sealed(request: fake.Request, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What is Bedrock's own: signatures, blocks, reasoning that goes back, its errors."""
+"""Bedrock's API: signatures, blocks, signed reasoning and errors."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ async def exchanged(
     model: str = MODEL,
     credentials: Credentials = CREDENTIALS,
 ) -> tuple[Completion, list[Body]]:
-    """Ask the strict server, with the clock as a tool; return the answer and what was sent."""
+    """Ask the strict server, with the clock as a tool; return the answer and the requests."""
     async with strict.server(model) as server:
         server.handler = step
         at = settings(server.base_url, model, credentials)
@@ -148,7 +148,7 @@ def test_the_signature_is_that_of_awss_own_library(
     ],
 )
 @pytest.mark.parametrize("credentials", [CREDENTIALS, KEY])
-async def test_what_is_sent_is_what_was_signed(model: str, credentials: Credentials) -> None:
+async def test_signatures_and_keys_are_accepted(model: str, credentials: Credentials) -> None:
     step = fake.answer(text("Hi."))
     completion, _ = await exchanged(step, model=model, credentials=credentials)
 
@@ -186,7 +186,7 @@ def test_a_key_travels_in_one_header_and_none_where_requests_are_signed() -> Non
 # Requests ---------------------------------------------------------------------------------------
 
 
-def test_a_request_is_made_of_what_bedrock_knows() -> None:
+def test_request_has_the_members_of_bedrocks_api() -> None:
     picture = Image("image/jpeg", b"\xff\xd8")
     body, url = sent([*HELLO, Message(Role.USER, "", images=(picture,))], CLOCK)
 
@@ -202,7 +202,7 @@ def test_a_request_is_made_of_what_bedrock_knows() -> None:
     assert body["toolConfig"] == {"tools": [{"toolSpec": spec}]}
 
 
-def test_the_top_of_a_schema_has_only_what_nova_takes() -> None:
+def test_top_of_a_schema_suits_nova() -> None:
     properties = {"zone": {"type": "string", "enum": ["UTC"]}}
     parameters = {"properties": properties, "required": ["zone"], "additionalProperties": False}
     tool = ToolSpec("clock", "", {"type": "object", "title": "Clock", **parameters})
@@ -306,7 +306,7 @@ async def test_signed_reasoning_goes_back_with_its_calls_in_its_place() -> None:
 # Answers ----------------------------------------------------------------------------------------
 
 
-async def test_what_is_new_in_a_stream_is_ignored_and_so_is_a_count_that_makes_no_sense() -> None:
+async def test_unknown_events_and_impossible_counts_are_ignored() -> None:
     unknown = [("weatherReport", {"sunny": True}), *streamed(0, {"citation": {"title": "x"}})]
     end = [*ended("end_turn")[:1], ("metadata", {"usage": {"inputTokens": -1}})]
     events = [*began(), *unknown, *streamed(1, text("Hi.")), *end]
@@ -387,7 +387,7 @@ DENIED: Final = "AccessDeniedException"
         (400, "ValidationException", "Number of input tokens exceeds maximum length", "HTTP 400"),
     ],
 )
-async def test_the_operator_reads_what_is_wrong(
+async def test_reason_of_an_error_advises_the_operator(
     code: int, type_: str, words: str, advice: str
 ) -> None:
     with pytest.raises(LlmError) as caught:

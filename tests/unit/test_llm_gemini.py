@@ -1,4 +1,4 @@
-"""What is Gemini's own: signatures, names, broken calls, refused questions, addresses."""
+"""Gemini's API: signatures, names, broken calls, refused questions, addresses."""
 
 import contextlib
 import json

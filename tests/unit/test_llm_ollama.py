@@ -1,4 +1,4 @@
-"""What is Ollama's own: capabilities, names with tags, thinking that is refused, addresses."""
+"""Ollama's API: capabilities, names with tags, refused thinking, addresses."""
 
 import pytest
 
@@ -45,7 +45,7 @@ async def test_a_model_without_its_tag_is_the_latest() -> None:
 
 
 @pytest.mark.parametrize("can", [True, False])
-async def test_what_the_model_can_do_is_asked(*, can: bool) -> None:
+async def test_capabilities_of_the_model_are_looked_up(*, can: bool) -> None:
     async with server() as running:
         running.capabilities = ["completion", *(["vision"] if can else [])]
         endpoint = settings(running.base_url)

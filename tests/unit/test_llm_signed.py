@@ -1,4 +1,4 @@
-"""From a question to the proof of its answer, at the fake of NEAR AI's cloud."""
+"""Questions and the proofs of their answers, at a fake of NEAR AI's cloud."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ class Attested:
 
 
 class Cloud:
-    """One client and what it knows of the signatures of its answers."""
+    """A client, and the checker of its answers' signatures."""
 
     def __init__(self, client: LlmClient, signatures: AnswerSignatures) -> None:
         self.client = client

@@ -19,7 +19,7 @@ from conversation_store.models import Message, Role, TokenSum, ToolCall
 from tests.fakes.openai_server import chunk
 
 SOON_SECONDS = 0.4
-"""A third of what it would take to read it."""
+"""A third of the time that reading takes."""
 
 
 def event_stream() -> Answer:

@@ -73,7 +73,7 @@ async def test_a_recording_is_sent_as_a_form_and_its_words_come_back() -> None:
         (b"what is this", b"m4a"),
     ],
 )
-async def test_a_recording_is_named_after_what_it_is(beginning: bytes, suffix: bytes) -> None:
+async def test_recording_is_named_after_its_format(beginning: bytes, suffix: bytes) -> None:
     async with openai_server() as server, transcriber_of(server) as transcriber:
         server.transcription_handler = transcript("words")
         await transcriber.transcribe(beginning)
@@ -135,7 +135,7 @@ async def test_a_silent_server_costs_the_time_out_and_no_more() -> None:
         raw_body(b'{"text": "' + b"a" * 2 * MAX_ANSWER_BYTES + b'"}', content_type=JSON),
     ],
 )
-async def test_what_is_no_transcript_is_not_taken_for_one(answer: Step) -> None:
+async def test_answers_without_a_transcript_are_broken(answer: Step) -> None:
     async with openai_server() as server, transcriber_of(server) as transcriber:
         server.transcription_handler = answer
         with pytest.raises(LlmBroken) as caught:

@@ -44,7 +44,7 @@ async def client_of(server: OpenAiServer) -> AsyncIterator[LlmClient]:
         ({"capabilities": {"vision": "perhaps"}}, True),
     ],
 )
-async def test_the_list_of_models_says_whether_it_sees_and_where_it_does_not_it_is_tried(
+async def test_list_of_models_says_if_a_model_sees_otherwise_images_are_tried(
     said: dict[str, object], expected: bool
 ) -> None:
     async with openai_server() as server, client_of(server) as client:
@@ -75,7 +75,9 @@ async def test_the_list_is_asked_for_once_and_again_only_when_it_did_not_come() 
 
 
 @pytest.mark.parametrize(("mode", "sees"), [("on", True), ("off", False)])
-async def test_the_operators_word_counts_and_nobody_is_asked(mode: VisionMode, sees: bool) -> None:
+async def test_setting_of_the_operator_counts_without_a_request(
+    mode: VisionMode, sees: bool
+) -> None:
     async with openai_server() as server, client_of(server) as client:
         vision = Vision(mode, client.sees_images)
         vision.refused()
@@ -99,7 +101,7 @@ async def test_a_model_that_refused_an_image_counts_as_one_that_cannot_see_for_a
 
 
 @pytest.mark.parametrize("code", [400, 404, 413, 415, 422])
-async def test_what_is_refused_with_an_image_may_be_asked_without_it(code: int) -> None:
+async def test_refused_request_with_an_image_may_be_asked_without_it(code: int) -> None:
     said = [Message(Role.USER, "Look.", images=(Image("image/png", b"..."),))]
     async with openai_server(refusing_images(code=code)) as server, client_of(server) as client:
         with pytest.raises(LlmRejected) as caught:

@@ -1,4 +1,4 @@
-"""What is sent of a conversation that is not in the best order."""
+"""Requests for conversations that are not in the best order."""
 
 import json
 from typing import Any, Final
@@ -68,7 +68,7 @@ def messages_of(*messages: Message) -> list[dict[str, Any]]:
     return found
 
 
-def test_of_many_images_the_latest_are_sent_and_the_others_named() -> None:
+def test_latest_of_many_images_are_sent_and_notes_replace_the_others() -> None:
     old, new = (
         Message(Role.USER, words, images=(PICTURE,) * count)
         for words, count in (("old", 3), ("new", MAX_IMAGES - 1))

@@ -1,4 +1,4 @@
-"""What a log line tells, and what it never does."""
+"""Contents of log lines."""
 
 import io
 import json
@@ -35,7 +35,7 @@ def logged(level: str = "debug") -> Iterator[list[dict[str, Any]]]:
         lines.extend(json.loads(line) for line in said.splitlines())
 
 
-def test_of_an_exception_in_a_group_its_kind_and_its_places_are_logged_and_not_its_words() -> None:
+def test_exception_in_a_group_is_logged_by_kind_and_places_without_its_words() -> None:
     def stumble() -> None:
         raise KeyError("direct:ada")
 
@@ -209,7 +209,7 @@ logs.capture_uncaught()
 
 @pytest.mark.parametrize("mode", [(), ("-X", "dev")], ids=["as usual", "development mode"])
 @pytest.mark.parametrize("failing", UNCAUGHT.values(), ids=UNCAUGHT.keys())
-def test_what_python_says_by_itself_quotes_nothing_and_is_one_line_of_json_each(
+def test_pythons_own_warnings_quote_nothing_and_are_one_line_of_json_each(
     failing: str, mode: tuple[str, ...]
 ) -> None:
     done = subprocess.run(

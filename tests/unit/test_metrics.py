@@ -1,4 +1,4 @@
-"""What is measured, and under which names."""
+"""Metrics and their names."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -60,9 +60,7 @@ def test_everything_of_the_bot_has_its_prefix_and_nothing_says_when_it_was_made(
         (LlmUnavailable("down"), "unavailable"),
     ],
 )
-def test_a_request_is_counted_as_the_most_special_of_what_went_wrong(
-    error: LlmError, outcome: str
-) -> None:
+def test_request_is_counted_by_its_most_special_error(error: LlmError, outcome: str) -> None:
     series = {"asked_for": "answer", "outcome": outcome}
     before = exposition.now().value("llm_requests_total", **series)
     with suppress(LlmError), counted("answer"):
@@ -157,7 +155,7 @@ def test_a_reaction_is_a_sign_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @without_waiting
-async def test_where_typing_is_to_be_seen_already_the_sign_is_there_at_once() -> None:
+async def test_typing_counts_as_the_first_sign() -> None:
     phones, signs = Phones(), Signs()
     async with presence_on(phones) as presence:
         async with presence.typing(CHAT) as turn:
@@ -170,7 +168,7 @@ async def test_where_typing_is_to_be_seen_already_the_sign_is_there_at_once() ->
 
 
 @without_waiting
-async def test_where_no_sign_can_be_given_the_answer_is_the_first() -> None:
+async def test_answer_is_the_first_sign_if_there_is_no_other() -> None:
     phones, signs = Phones(), Signs()
     phones.away = True
     async with presence_on(phones) as presence:
@@ -194,7 +192,7 @@ async def test_a_turn_without_an_answer_has_no_first_sign() -> None:
 
 
 @without_waiting
-async def test_what_waits_for_its_first_sign_is_bounded() -> None:
+async def test_messages_that_wait_for_their_first_sign_are_bounded() -> None:
     phones, signs = Phones(), Signs()
     phones.away = True
     async with presence_on(phones) as presence:

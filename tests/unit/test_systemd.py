@@ -1,4 +1,4 @@
-"""What systemd hears of the bot, and what becomes of it when systemd does not listen."""
+"""Notifications to systemd, also if it does not listen."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ MANY: Final = 2_000
 """More datagrams than a socket holds."""
 
 
-async def test_it_hears_of_start_reload_and_end_in_their_order(tmp_path: Path) -> None:
+async def test_start_reload_and_end_are_reported_in_order(tmp_path: Path) -> None:
     async with notify_socket(tmp_path / "notify") as systemd:
         manager = service_manager({"NOTIFY_SOCKET": systemd.address})
         before = time.monotonic_ns() // 1000
@@ -57,7 +57,7 @@ async def test_a_status_is_one_line_of_bounded_length(tmp_path: Path) -> None:
         assert len(long) == len("STATUS=") + STATUS_CHARACTERS
 
 
-async def test_what_a_full_socket_does_not_take_is_told_with_the_next_thing(tmp_path: Path) -> None:
+async def test_lines_that_a_full_socket_refuses_go_with_the_next_ones(tmp_path: Path) -> None:
     async with notify_socket(tmp_path / "notify", deaf=True) as systemd:
         manager = service_manager({"NOTIFY_SOCKET": systemd.address})
         for _ in range(MANY):
@@ -87,7 +87,7 @@ def test_a_socket_that_cannot_be_had_ends_nothing(address: str) -> None:
     manager.stopping()
 
 
-async def test_nobody_waits_for_a_socket_that_takes_nothing(tmp_path: Path) -> None:
+async def test_full_socket_delays_nothing(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unread:
         unread.bind(str(tmp_path / "notify"))
         manager = service_manager({"NOTIFY_SOCKET": str(tmp_path / "notify")})
@@ -118,7 +118,7 @@ async def test_the_watchdog_is_fed_three_times_within_its_time_out(tmp_path: Pat
         assert 0.9 < time.monotonic() - started < 2.0
 
 
-async def test_who_is_not_alive_is_not_fed_until_it_is_again(tmp_path: Path) -> None:
+async def test_watchdog_is_fed_only_while_the_bot_is_alive(tmp_path: Path) -> None:
     asked = 0
 
     def is_alive() -> bool:
@@ -156,7 +156,7 @@ async def test_without_a_watchdog_of_ours_there_is_nothing_to_do(
         assert systemd.said == []
 
 
-async def test_without_systemd_there_is_nobody_to_tell() -> None:
+async def test_without_systemd_nothing_is_sent() -> None:
     manager = service_manager({"WATCHDOG_USEC": SHORT_MICROSECONDS})
     manager.ready()
     async with asyncio.timeout(SOON_SECONDS):

@@ -1,1 +1,1 @@
-"""Each dialect with its strict server: what `tests.contract.test_dialects` holds all of them to."""
+"""Each dialect with its strict server, for `tests.contract.test_dialects`."""

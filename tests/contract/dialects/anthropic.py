@@ -39,7 +39,7 @@ BLOCKS: Final[Mapping[str, tuple[set[str], set[str]]]] = {
     "thinking": ({"thinking", "signature"}, set()),
     "redacted_thinking": ({"data"}, set()),
 }
-"""What each kind of block must have, and may have."""
+"""Required and optional members of each kind of block."""
 ALLOWED: Final = {
     "user": {"text", "image", "tool_result"},
     "assistant": {"text", "tool_use", "thinking", "redacted_thinking"},
@@ -171,7 +171,7 @@ def check_mark(path: str, holder: Mapping[str, Any]) -> None:
 
 @dataclass
 class StrictAnthropic(StrictServer):
-    """Refuses what is no conversation."""
+    """Refuses requests that are no valid conversation."""
 
     def is_question(self, request: Request) -> bool:
         return request.path == "/v1/messages"

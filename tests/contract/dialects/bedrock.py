@@ -188,7 +188,7 @@ def check_block(path: str, block: Mapping[str, Any]) -> None:
 
 @dataclass
 class StrictBedrock(StrictServer):
-    """Refuses what is no conversation, and what is not signed; `check` asks for one token.
+    """Refuses requests that are no valid conversation or not signed; `check` asks for one token.
 
     Attributes:
         model: its only model.

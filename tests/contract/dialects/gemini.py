@@ -114,7 +114,7 @@ def check_part(role: str, part: Mapping[str, Any]) -> None:
 
 @dataclass
 class StrictGemini(StrictServer):
-    """Refuses what is no conversation."""
+    """Refuses requests that are no valid conversation."""
 
     def is_question(self, request: Request) -> bool:
         return request.path.startswith(f"{PATH}:")

@@ -1,4 +1,4 @@
-"""What a dialect's tests have to provide."""
+"""Values that the tests of each dialect provide."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,7 +12,7 @@ Arguments = Mapping[str, object]
 
 @dataclass
 class StrictServer(ScriptedServer):
-    """A fake server that refuses, with the real one's status and words, what the real one refuses.
+    """Fake server that refuses the same requests as the real one, in its words.
 
     Attributes:
         handler: answers questions; may be changed at any time.
@@ -22,7 +22,7 @@ class StrictServer(ScriptedServer):
 
     @property
     def base_url(self) -> str:
-        """What `LLM__BASE_URL` is set to."""
+        """Value of `LLM__BASE_URL`."""
         return self.url
 
 
@@ -55,7 +55,7 @@ class Harness:
 
     Attributes:
         name: as in `LLM__DIALECT`.
-        server: runs the server, whose model is `MODEL`.
+        server: runs the server; its model is `MODEL`.
         text: answers in words, streamed in several pieces where the request asks for a stream, with
             11 prompt tokens and 7 completion tokens.
         tool_calls: asks for calls at the same time, streamed in pieces, with words before.
@@ -71,7 +71,7 @@ class Harness:
         tools_offered: how many tools the last request offers.
         cut_call: calls `clock` and ends at the limit of tokens in the middle of the arguments; None
             if the API sends calls only as a whole.
-        settings: what a model of this dialect needs in the settings, besides its address and name.
+        settings: settings for a model of this dialect, besides its address and name.
     """
 
     name: str

@@ -27,13 +27,13 @@ from tests.fakes.scripted_http import Request, ScriptedServer, Step, raw_body, s
 NDJSON: Final = "application/x-ndjson"
 CONTEXT_TOKENS: Final = 8_000
 LONGEST_TOKENS: Final = 16_384
-"""What the model reads at most, as `/api/show` says."""
+"""Longest prompt of the model according to `/api/show`."""
 MEMBERS: Final = {"model", "messages", "tools", "stream", "think", "keep_alive", "options"}
 OF_A_MESSAGE: Final = {"role", "content", "images", "tool_calls", "tool_name"}
 
 
 def check(body: Mapping[str, Any], context_tokens: int) -> None:
-    """Raise what Ollama's server has against a request, and what it would misread in silence."""
+    """Refuse requests that Ollama's server refuses or silently misreads."""
     demand(set(body) <= MEMBERS, "members that the API does not have")
     demand(body["messages"], "an empty conversation only loads the model")
     demand(re.fullmatch(r"\d+[smh]", body["keep_alive"]), "time: invalid duration")
@@ -67,11 +67,11 @@ def check_message(message: Mapping[str, Any]) -> None:
 
 @dataclass
 class StrictOllama(StrictServer):
-    """Refuses what is no conversation.
+    """Refuses requests that are no valid conversation.
 
     Attributes:
         capabilities: of its model.
-        context_tokens: what its model is expected to be told to read.
+        context_tokens: expected size of the prompt in requests.
     """
 
     capabilities: list[str] = field(default_factory=lambda: ["completion", "tools", "thinking"])

@@ -14,7 +14,7 @@ ROLES = ("system", "user", "assistant", "tool")
 
 
 def problem_of_words(role: str, content: object) -> str | None:
-    """Return what a server has against the content of a message without calls."""
+    """Return the objection of a server to the content of a message without calls."""
     if content is None:
         return "expected a string, got null"
     if role == "assistant" and not str(content).strip():  # Mistral's servers
@@ -23,7 +23,7 @@ def problem_of_words(role: str, content: object) -> str | None:
 
 
 def problem_of(body: dict[str, Any]) -> str | None:
-    """Return what OpenAI's server has against a request."""
+    """Return the objection of OpenAI's server to a request."""
     waiting: set[str] = set()
     before = ""
     for number, message in enumerate(body["messages"]):
@@ -52,7 +52,7 @@ def problem_of(body: dict[str, Any]) -> str | None:
 
 @dataclass
 class StrictOpenAi(StrictServer):
-    """Refuses what is no conversation."""
+    """Refuses requests that are no valid conversation."""
 
     @property
     def base_url(self) -> str:
