@@ -293,7 +293,7 @@ def _explained(problem: Mapping[str, Any]) -> str:
     prefixes = [DELIMITER.join(path[:length]).upper() for length in range(len(path), 0, -1)]
     name = next((prefix for prefix in prefixes if prefix in known), prefixes[0])
     if problem["type"] == "extra_forbidden":
-        name = DELIMITER.join((name, *_keys_below(problem["input"]))).upper()
+        name = prefixes[0]
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         return f"{name}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
     if problem["type"] == "missing":
@@ -314,14 +314,6 @@ def _with_chosen_names(names: Iterable[str], path: Sequence[str]) -> Iterator[st
             if parts[number] == CHOSEN:
                 parts[number] = chosen.upper()
         yield DELIMITER.join(parts)
-
-
-def _keys_below(value: object) -> Iterator[str]:
-    """Yield the rest of an unknown setting's name when its whole section is unknown."""
-    while isinstance(value, Mapping) and value:
-        key = next(iter(value))
-        yield str(key)
-        value = value[key]
 
 
 def _expectation(problem: Mapping[str, Any]) -> str:

@@ -220,12 +220,8 @@ class Route:
     def __init__(self, models: Sequence[Model], *, proof_required: bool = False) -> None:
         self._chosen = models[0]
         self._proof_required = proof_required
-        self.model = self._chosen
-        self._left: list[Model] = []
-        if others := models[1:]:
-            fit = [self._chosen, *filter(self._is_fit, others)]
-            self.model = next((one for one in fit if not one.client.reach.is_avoided), self._chosen)
-            self._left = [one for one in (*others, self._chosen) if one is not self.model]
+        self._left = list(models)
+        self.model = self._next() or self._chosen
 
     @property
     def stands_in(self) -> bool:
@@ -249,15 +245,12 @@ class Route:
         Raises:
             LlmNotAttested: the next model lacks the proof that the chosen one has.
         """
-        left = self.model
-        # Looked up now, because the chosen model may have proven itself since the turn began.
-        fit = sorted(filter(self._is_fit, self._left), key=lambda one: one.client.reach.is_avoided)
-        if not fit:
+        left, following = self.model, self._next()
+        if following is None:
             if self._left and isinstance(error, LlmUnavailable | LlmTimeout | LlmBroken):
                 raise LlmNotAttested(NOT_PROVEN_EITHER) from error
             return False
-        self.model = fit[0]
-        self._left.remove(self.model)
+        self.model = following
         LLM_FAILOVERS.inc()
         log.warning(
             "llm.failover",
@@ -266,6 +259,14 @@ class Route:
             host=self.model.client.reach.host,
         )
         return True
+
+    def _next(self) -> Model | None:
+        """Take the first of the fit models that are left; a failing endpoint comes last."""
+        fit = filter(self._is_fit, self._left)  # now, because a model may prove itself later
+        following = min(fit, key=lambda one: one.client.reach.is_avoided, default=None)
+        if following is not None:
+            self._left.remove(following)
+        return following
 
     def _is_fit(self, model: Model) -> bool:
         """Whether a model may read what the chosen one may."""

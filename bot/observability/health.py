@@ -7,7 +7,6 @@ many cannot take the descriptors that Signal and the model need.
 
 import asyncio
 import errno
-import json
 import logging
 import os
 import re
@@ -231,11 +230,7 @@ async def _readiness(checks: Mapping[str, Check], seconds: float) -> web.Respons
     found = {name: task.result() for name, task in running.items()}
     ok = all(health.ok for health in found.values())
     answer = {"ok": ok, "checks": {name: asdict(health) for name, health in found.items()}}
-    return web.Response(
-        status=200 if ok else 503,
-        body=json.dumps(answer).encode(),
-        headers={"content-type": "application/json"},
-    )
+    return web.json_response(answer, status=200 if ok else 503)
 
 
 async def _bounded(name: str, check: Check, seconds: float) -> Health:

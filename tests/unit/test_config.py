@@ -93,7 +93,6 @@ def test_every_wrong_setting_has_its_line(monkeypatch: pytest.MonkeyPatch) -> No
         ("LLM__APIKEY", "LLM__API_KEY"),
         ("TOOLS__CALCULATOR__ENABLE", "TOOLS__CALCULATOR__ENABLED"),
         ("STORE__RETENTION", "STORE__RETENTION_DAYS"),
-        ("TOOLS__CALCULATRO__ENABLED", "TOOLS__CALCULATOR__ENABLED"),
     ],
 )
 def test_unknown_name_below_a_section_is_refused_with_the_nearest_setting(
