@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, Literal
 
 import structlog
@@ -36,7 +36,7 @@ CALL_SHORTER: Final = (
 )
 NO_WORDS_YET: Final = "(My tool call was cut off.)"
 """Stands for an answer without words, because APIs refuse empty messages."""
-MOST_TRIES: Final = 3
+MAX_DOUBTS: Final = 3
 """Questions that may need no tool at all, before the endpoint is trusted to show tools."""
 MOST_CHARACTERS_OF_A_TOKEN: Final = 6
 """On average over a request with tools; JSON has about three."""
@@ -56,59 +56,56 @@ Ask = Callable[[ModelRequest], Awaitable[Completion]]
 log = structlog.get_logger()
 
 
-@dataclass(eq=False)
-class Answering:
-    """Gets clean answers from one model.
+async def clean_answer(
+    request: ModelRequest, ask: Ask, learnt: Learnt, tool_calling: ToolCalling
+) -> Completion:
+    """Return a model's clean answer, with the answers to further requests as `earlier` ones.
 
-    Attributes:
-        tool_calling: how the model is told of tools; `auto`: natively, unless that is refused.
-        learnt: how to tell it, from earlier questions.
+    Args:
+        learnt: how to tell the model of tools, from earlier questions.
+        tool_calling: how to tell it; `auto`: natively, unless that is refused.
     """
+    if tool_calling == "off":
+        return await _clean(replace(request, tools=()), ask, prompted=True)
+    is_auto = tool_calling == "auto"
+    if "prompt" in (tool_calling, learnt.facts.tool_calling):
+        return await _clean(request, ask, prompted=True)
+    try:
+        answer = await _clean(request, ask, prompted=False)
+    except LlmToolsRefused:
+        if not is_auto:
+            raise
+        await learnt.note(tool_calling="prompt")
+        return await _clean(request, ask, prompted=True)
+    if not is_auto or learnt.facts.tool_calling is not None:
+        return answer
+    return await _checked(request, answer, ask, learnt)
 
-    tool_calling: ToolCalling
-    learnt: Learnt
-    _tries_left: int = field(default=MOST_TRIES, init=False)
 
-    async def answer(self, request: ModelRequest, ask: Ask) -> Completion:
-        """Return the model's answer, with the answers to further requests as `earlier` ones."""
-        if self.tool_calling == "off":
-            return await _clean(replace(request, tools=()), ask, prompted=True)
-        is_auto = self.tool_calling == "auto"
-        if "prompt" in (self.tool_calling, self.learnt.facts.tool_calling):
-            return await _clean(request, ask, prompted=True)
-        try:
-            answer = await _clean(request, ask, prompted=False)
-        except LlmToolsRefused:
-            if not is_auto:
-                raise
-            await self.learnt.note(tool_calling="prompt")
-            return await _clean(request, ask, prompted=True)
-        if not is_auto or self.learnt.facts.tool_calling is not None:
-            return answer
-        return await self._checked(request, answer, ask)
+async def _checked(
+    request: ModelRequest, answer: Completion, ask: Ask, learnt: Learnt
+) -> Completion:
+    """Find out whether the endpoint silently drops tools; return the better answer.
 
-    async def _checked(self, request: ModelRequest, answer: Completion, ask: Ask) -> Completion:
-        """Find out whether the endpoint silently drops tools; return the better answer.
-
-        Some endpoints count only the messages. So the model did not know of its tools only if it
-        calls one now that they are text, and did not before.
-        """
-        if answer.message.tool_calls:
-            await self.learnt.note(tool_calling="native")
-        if not self._tries_left or not _may_be_without_tools(request, answer):
-            return answer
-        self._tries_left -= 1
-        try:
-            again = await _clean(request, ask, prompted=True)
-        except LlmError as error:
-            log.info("llm.not_learnt", error=type(error).__name__)
-            return answer
-        if again.message.tool_calls:
-            await self.learnt.note(tool_calling="prompt")
-            return _after([answer], again)
-        if not self._tries_left:
-            await self.learnt.note(tool_calling="native")
-        return _after([again], answer)
+    Some endpoints count only the messages. So the model did not know of its tools only if it
+    calls one now that they are text, and did not before.
+    """
+    if answer.message.tool_calls:
+        await learnt.note(tool_calling="native")
+    if learnt.doubts == MAX_DOUBTS or not _may_be_without_tools(request, answer):
+        return answer
+    learnt.doubts += 1
+    try:
+        again = await _clean(request, ask, prompted=True)
+    except LlmError as error:
+        log.info("llm.not_learnt", error=type(error).__name__)
+        return answer
+    if again.message.tool_calls:
+        await learnt.note(tool_calling="prompt")
+        return _after([answer], again)
+    if learnt.doubts == MAX_DOUBTS:
+        await learnt.note(tool_calling="native")
+    return _after([again], answer)
 
 
 def _may_be_without_tools(request: ModelRequest, answer: Completion) -> bool:

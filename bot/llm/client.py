@@ -30,7 +30,7 @@ from pydantic_core import from_json
 
 from bot.backoff import Backoff
 from bot.config.llm import LlmSettings
-from bot.llm.api import Answer, Api, Asked, Block, ListedModel, Sealing
+from bot.llm.api import Answer, Api, Asked, Block, ListedModel, Parameter, Sealing
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -43,7 +43,7 @@ from bot.llm.errors import (
 from bot.llm.learnt import Learnt
 from bot.llm.messages import Completion, ModelRequest
 from bot.llm.openai import OpenAi
-from bot.llm.refusals import WEB_PAGE, EndpointRefusal, refusal_from_http
+from bot.llm.refusals import WEB_PAGE, refusal_from_http
 from bot.observability.metrics import (
     LLM_FIRST_BYTE_SECONDS,
     LLM_REQUESTS,
@@ -387,7 +387,7 @@ class LlmClient:
         except httpx2.TransportError as error:
             raise self.reach.lost(error) from error
         if not response.is_success:
-            raise refusal_from_http(response.status_code, body).error
+            raise refusal_from_http(response.status_code, body)
         if _is_web_page(response):
             raise LlmUnreachable(WEB_PAGE, is_final=False)
         try:
@@ -409,7 +409,6 @@ class LlmClient:
         failures = broken = 0
         with contextlib.ExitStack() as at_the_end:
             while True:
-                after_seconds = None
                 try:
                     async with self._place():
                         give_up_at = min(give_up_at, time.monotonic() + retry.bound_seconds)
@@ -418,12 +417,10 @@ class LlmClient:
                         except asyncio.CancelledError:
                             cancelled()
                             raise
-                except EndpointRefusal as refusal:
-                    error, after_seconds = refusal.error, refusal.after_seconds
-                except LlmError as broke:  # after the first byte of an answer
-                    error = broke
-                    broken += 1
+                except LlmError as failure:
+                    error = failure
                 failures += 1
+                broken += not error.came_first
                 left = give_up_at - time.monotonic()
                 if isinstance(error, LlmUnreachable):
                     until = time.monotonic() + retry.unreached_seconds
@@ -434,7 +431,8 @@ class LlmClient:
                 if failures == 1:
                     loop = asyncio.get_running_loop()
                     at_the_end.callback(loop.call_later(retry.silent_seconds, still_trying).cancel)
-                await self._pause(failures, error, min(left, retry.pause(failures, after_seconds)))
+                pause = retry.pause(failures, error.after_seconds)
+                await self._pause(failures, error, min(left, pause))
 
     @contextlib.asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
@@ -466,8 +464,11 @@ class LlmClient:
         while True:
             try:
                 completion = await self._ask(Asked(request, omitted))
-            except EndpointRefusal as refusal:
-                part = next((part for part in refusal.parts if part not in omitted), None)
+            except LlmError as error:
+                refused = error.refused_parts if error.came_first else ()
+                part = next(
+                    (one for one in Parameter if one in refused and one not in omitted), None
+                )
                 if part is None:
                     raise
                 omitted |= {part}
@@ -505,7 +506,9 @@ class LlmClient:
                 raise LlmTimeout("The endpoint did not finish its answer in time.") from None
         except httpx2.TransportError as error:
             if answer is None or not answer.begun:
-                raise EndpointRefusal(self.reach.lost(error)) from error
+                lost = self.reach.lost(error)
+                lost.came_first = True
+                raise lost from error
         completion = answer.completion()
         if response_sha256 is None or not answer.completion_id:
             return completion

@@ -14,6 +14,8 @@ LlmError
 ```
 """
 
+from collections.abc import Collection
+
 from bot.errors import BotError
 
 
@@ -25,11 +27,17 @@ class LlmError(BotError):
         is_final: whether the same request would fail again.
         sentence: for the person.
         reason: for the operator and the log, without the host; by default the error's own text.
+        came_first: it came in place of an answer, so no answer was begun for it.
+        refused_parts: `Parameter`s in the endpoint's words; the request may work without them.
+        after_seconds: the wait that the endpoint asks for.
     """
 
     outcome: str = "failed"
     is_final: bool = True
     sentence: str = "The model gave no answer. Please try again."
+    came_first: bool = False
+    refused_parts: Collection[str] = ()
+    after_seconds: float | None = None
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)

@@ -57,6 +57,7 @@ class Learnt:
         store: keeps them; None: only this process does.
         key: of the model in the store.
         clock: seconds since 1970.
+        doubts: questions after which it was unclear whether the endpoint shows tools to the model.
     """
 
     store: "ConversationStore | None" = None
@@ -64,6 +65,7 @@ class Learnt:
     _: KW_ONLY
     clock: Callable[[], float] = time.time
     facts: Facts = field(default=Facts(at=0.0), init=False)
+    doubts: int = field(default=0, init=False)
 
     async def resume(self) -> None:
         """Load the facts of an earlier process, unless they are too old."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from bot.config.llm import DEFAULT, ModelSettings
-from bot.llm.answering import Answering
+from bot.llm.answering import clean_answer
 from bot.llm.client import LlmClient, RetryPolicy
 from bot.llm.errors import (
     LlmBroken,
@@ -126,7 +126,6 @@ class Model:
     _asked_at: float = field(default=-HEALTH_SECONDS, init=False)
 
     def __post_init__(self) -> None:
-        self._answering = Answering(self.settings.tool_calling, self.learnt)
         self.vision = Vision(self.settings.vision, self.client.sees_images)
 
     @property
@@ -190,7 +189,7 @@ class Model:
             return replace(answer, usage=estimated_usage(request, answer))
 
         try:
-            completion = await self._answering.answer(request, ask)
+            completion = await clean_answer(request, ask, self.learnt, self.settings.tool_calling)
         except LlmContextTooLong as error:
             await self._note_context(error.context_tokens)
             raise

@@ -127,30 +127,7 @@ _DELAY: Final = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
 MAX_DETAILS: Final = 16
 
 
-class EndpointRefusal(Exception):
-    """The endpoint gave no answer.
-
-    Attributes:
-        error: the reason.
-        parts: of the request that its words speak of; it may work without the first one.
-        after_seconds: the wait that the endpoint asks for.
-    """
-
-    def __init__(
-        self,
-        error: LlmError,
-        parts: Sequence[Parameter] = (),
-        after_seconds: float | None = None,
-    ) -> None:
-        super().__init__()
-        self.error = error
-        self.parts = parts
-        self.after_seconds = after_seconds
-
-
-def refusal_from_http(
-    status: int, body: bytes, after_seconds: float | None = None
-) -> EndpointRefusal:
+def refusal_from_http(status: int, body: bytes, after_seconds: float | None = None) -> LlmError:
     """Return the refusal in an answer whose status is not 200; its body may ask for a wait too."""
     prose = body.decode(errors="replace")
     try:
@@ -160,9 +137,10 @@ def refusal_from_http(
     if isinstance(said, list) and said:
         said = said[0]  # of Gemini
     inner = said.get("error") if isinstance(said, dict) else None
-    refusal = _refusal(status, inner or said, prose)
-    refusal.after_seconds = refusal.after_seconds if after_seconds is None else after_seconds
-    return refusal
+    error = _error(status, inner or said, prose)
+    error.came_first = True
+    error.after_seconds = error.after_seconds if after_seconds is None else after_seconds
+    return error
 
 
 def error_inside_answer(said: object) -> LlmError:
@@ -170,10 +148,10 @@ def error_inside_answer(said: object) -> LlmError:
     words = said if isinstance(said, dict) else {}
     code = words.get("code")
     status = code if isinstance(code, int) and 400 <= code < 600 else NO_STATUS
-    return _refusal(status, said, json.dumps(said)).error
+    return _error(status, said, json.dumps(said))
 
 
-def _refusal(status: int, said: object, prose: str) -> EndpointRefusal:
+def _error(status: int, said: object, prose: str) -> LlmError:
     words = said if isinstance(said, dict) else {}
     codes = (words.get("code"), words.get("type"), words.get("status"))
     code = next((c for c in codes if isinstance(c, str) and _CODE.fullmatch(c)), "")
@@ -194,9 +172,10 @@ def _refusal(status: int, said: object, prose: str) -> EndpointRefusal:
         error = kind(f"HTTP {status}: {code or phrase}", reason)
     if isinstance(error, LlmContextTooLong):
         error.context_tokens = _limit(words, prose)
-        return EndpointRefusal(error)
-    parts = [part for part, where, pattern in _PARTS if fits(where, pattern)]
-    return EndpointRefusal(error, parts, _retry_delay(words))
+    else:
+        error.refused_parts = {part for part, where, pattern in _PARTS if fits(where, pattern)}
+        error.after_seconds = _retry_delay(words)
+    return error
 
 
 def _limit(words: Mapping[str, object], prose: str) -> int | None:

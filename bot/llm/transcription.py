@@ -84,7 +84,7 @@ class Transcriber:
         except httpx2.TransportError as error:
             raise LlmUnavailable(str(error)) from error
         if not response.is_success:
-            raise refusal_from_http(response.status_code, body).error
+            raise refusal_from_http(response.status_code, body)
         try:
             text = from_json(body)["text"].strip()
         except (ValueError, TypeError, LookupError, AttributeError):

@@ -153,7 +153,7 @@ def test_gemini_lists_the_size() -> None:
 )
 def test_size_is_read_from_a_refusal(code: int, error: object, tokens: int | None) -> None:
     body = whole_body({"error": error if isinstance(error, dict) else {"message": error}})
-    refused = refusal_from_http(code, body).error
+    refused = refusal_from_http(code, body)
     assert isinstance(refused, LlmContextTooLong)
     assert refused.context_tokens == tokens
 

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from bot.config.llm import LlmSettings
-from bot.llm.answering import CALL_SHORTER, Answering
+from bot.llm.answering import CALL_SHORTER, clean_answer
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import (
     LlmBroken,
@@ -269,7 +269,7 @@ async def test_call_cut_off_at_the_limit_is_asked_for_again(harness: Harness) ->
     again = harness.tool_calls((("clock", {"zone": "UTC"}),), "")
     async with harness.server() as server, client_of(harness, server) as client:
         server.handler = scripted_http.script(harness.cut_call, then=again)
-        answer = await Answering("native", Learnt()).answer(request, partial(ask, client))
+        answer = await clean_answer(request, partial(ask, client), Learnt(), "native")
 
         assert len(server.requests) == 2
         assert CALL_SHORTER in harness.sent_words(server)
@@ -283,7 +283,7 @@ async def test_call_that_is_cut_off_twice_is_never_run(harness: Harness) -> None
     request = ModelRequest(HELLO, [CLOCK])
     async with harness.server() as server, client_of(harness, server) as client:
         server.handler = harness.cut_call
-        answer = await Answering("native", Learnt()).answer(request, partial(ask, client))
+        answer = await clean_answer(request, partial(ask, client), Learnt(), "native")
 
         assert len(server.requests) == 2
     assert answer.message.tool_calls == ()

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from bot.config.llm import Dialect, LlmSettings
-from bot.llm.answering import Answering
+from bot.llm.answering import clean_answer
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmContextTooLong
 from bot.llm.learnt import Learnt
@@ -194,10 +194,10 @@ async def test_without_tools_in_the_template_they_are_told_in_words_and_called()
             asked.append(request)
             return await client.complete(request.messages, request.tools)
 
-        answering = Answering("auto", learnt)
-        first = (await answering.answer(request, ask)).message
+        first = (await clean_answer(request, ask, learnt, "auto")).message
         result = Message(Role.TOOL, "12:00", tool_call_id=first.tool_calls[0].id)
-        await answering.answer(replace(request, messages=[*request.messages, first, result]), ask)
+        further = replace(request, messages=[*request.messages, first, result])
+        await clean_answer(further, ask, learnt, "auto")
 
     assert [(call.name, call.arguments) for call in first.tool_calls] == [("clock", "{}")]
     assert learnt.facts.tool_calling == "prompt"

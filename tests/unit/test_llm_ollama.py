@@ -3,7 +3,7 @@
 import pytest
 
 from bot.config.llm import LlmSettings
-from bot.llm.answering import Answering
+from bot.llm.answering import clean_answer
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmBroken, LlmToolsRefused
 from bot.llm.learnt import Learnt
@@ -141,7 +141,7 @@ async def test_model_without_tool_calling_reads_about_tools_in_its_prompt() -> N
                 return await client.complete(request.messages, request.tools)
 
             for _ in range(2):
-                await Answering("auto", learnt).answer(ModelRequest(HELLO, [CLOCK]), ask)
+                await clean_answer(ModelRequest(HELLO, [CLOCK]), ask, learnt, "auto")
         assert ["tools" in body for body in running.requests] == [True, False, False]
         assert "Tells the time." in str(running.requests[-1]["messages"])
     assert learnt.facts.tool_calling == "prompt"
