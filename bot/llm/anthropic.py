@@ -7,7 +7,7 @@ Reference: https://platform.claude.com/docs/en/api/messages
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import httpx2
@@ -154,7 +154,5 @@ class Anthropic(BlockApi):
 
 
 def _listed(entry: api.Block) -> api.ListedModel:
-    support: Any = entry
-    for key in ("capabilities", "image_input", "supported"):
-        support = support.get(key) if isinstance(support, dict) else None
+    support = api.inside(entry, "capabilities", "image_input", "supported")
     return api.ListedModel(str(entry["id"]), support if isinstance(support, bool) else None)

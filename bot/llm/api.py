@@ -500,6 +500,13 @@ def count(number: object) -> int | None:
     return number if is_count else None  # type: ignore[return-value]
 
 
+def inside(block: object, *keys: str) -> Any:
+    """Return what stands under keys inside each other; None if one is missing."""
+    for key in keys:
+        block = block.get(key) if isinstance(block, dict) else None
+    return block
+
+
 def usage_of(prompt: Sequence[object], completion: Sequence[object]) -> TokenSum | None:
     """Return the sums of counts, of which the first each is required; None if one is missing."""
     if count(prompt[0]) is None or count(completion[0]) is None:

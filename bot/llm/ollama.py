@@ -87,9 +87,8 @@ class Ollama(api.Api):
     def _looked_up(self, body: api.Block) -> api.ListedModel:
         known, info = body.get("capabilities"), body.get("model_info")
         sees = "vision" in known if isinstance(known, list) else None
-        tokens = None
-        if isinstance(info, dict):
-            tokens = api.count(info.get(f"{info.get('general.architecture')}.context_length"))
+        family = api.inside(info, "general.architecture")
+        tokens = api.count(api.inside(info, f"{family}.context_length"))
         return api.ListedModel(self.model, sees, tokens)
 
 

@@ -131,12 +131,7 @@ _CONTEXT: Final = (
 
 
 def _context_tokens(entry: api.Block) -> int | None:
-    found = []
-    for keys in _CONTEXT:
-        value: Any = entry
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        found.append(api.count(value))
+    found = (api.count(api.inside(entry, *keys)) for keys in _CONTEXT)
     return min(filter(None, found), default=None)
 
 
@@ -225,14 +220,11 @@ def _name(id_: object) -> str:
 
 def _sees_images(entry: api.Block) -> bool | None:
     """Return whether a model takes images, as OpenRouter or Mistral says it."""
-    nested = entry.get("architecture")
-    modalities = entry.get("input_modalities")
-    if not isinstance(modalities, list) and isinstance(nested, dict):
-        modalities = nested.get("input_modalities")
-    if isinstance(modalities, list):
-        return "image" in modalities
-    capabilities = entry.get("capabilities")
-    vision = capabilities.get("vision") if isinstance(capabilities, dict) else None
+    for keys in (("input_modalities",), ("architecture", "input_modalities")):
+        modalities = api.inside(entry, *keys)
+        if isinstance(modalities, list):
+            return "image" in modalities
+    vision = api.inside(entry, "capabilities", "vision")
     return vision if isinstance(vision, bool) else None
 
 

@@ -137,13 +137,13 @@ def harness(request: pytest.FixtureRequest) -> Harness:
 
 @contextlib.asynccontextmanager
 async def client_of(
-    harness: Harness, server: StrictServer, *, retry: RetryPolicy = QUICK
+    harness: Harness, server: StrictServer, *, retry: RetryPolicy = QUICK, path: str = ""
 ) -> AsyncIterator[LlmClient]:
     key = {} if harness.settings.get("access_key_id") else {"api_key": "secret-key"}
     llm = LlmSettings.model_validate(
         {
             "dialect": harness.name,
-            "base_url": server.base_url,
+            "base_url": server.base_url + path,
             "model": MODEL,
             "timeout_seconds": 5.0,
             **key,
@@ -162,6 +162,22 @@ async def test_words_come_back_whole_with_their_count(harness: Harness) -> None:
     assert completion.message == Message(Role.ASSISTANT, "Good day to you. Grüße 🔧")
     assert completion.usage == TokenSum(11, 7)
     assert completion.finish_reason != CUT_OFF
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        *(("anthropic", path) for path in ("/", "/v1", "/v1/")),
+        *(("gemini", path) for path in ("/", "/v1beta", "/v1beta/")),
+        *(("ollama", path) for path in ("/", "/v1", "/api", "/api/")),
+    ],
+)
+async def test_address_may_end_with_the_path_of_the_api(name: str, path: str) -> None:
+    harness = next(one for one in HARNESSES if one.name == name)
+    async with harness.server() as server, client_of(harness, server, path=path) as client:
+        server.handler = harness.text("Hi.")
+        assert (await client.complete(HELLO)).message.content == "Hi."
+        assert await client.models() == (MODEL,)
 
 
 async def test_model_is_shown_the_conversation_and_the_tools(harness: Harness) -> None:

@@ -76,13 +76,6 @@ async def completed(step: Step) -> Completion:
 # Requests ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base_url", ["http://h", "http://h/", "http://h/v1", "http://h/v1/"])
-def test_the_address_may_end_with_the_version_or_not(base_url: str) -> None:
-    request = Anthropic(endpoint(base_url)).put(Asked(ModelRequest(HELLO)))
-
-    assert str(request.url) == "http://h/v1/messages"
-
-
 def test_the_key_travels_in_one_header_and_can_be_changed() -> None:
     dialect = Anthropic(endpoint())
     before = dialect.listing()[0].headers

@@ -104,14 +104,6 @@ async def test_a_question_that_is_not_answered_at_all_is_an_empty_answer() -> No
         assert (await client.complete(HELLO)).finish_reason == "content_filter"
 
 
-@pytest.mark.parametrize("path", ["", "/", "/v1beta", "/v1beta/"])
-async def test_its_address_is_understood_with_its_version_or_without(path: str) -> None:
-    async with server() as running, asking(running, path) as client:
-        running.handler = answer({"text": "Hi."})
-        assert (await client.complete(HELLO)).message.content == "Hi."
-        assert await client.models() == (MODEL,)
-
-
 def test_a_model_is_known_with_its_family_before_it_or_without() -> None:
     for name in ("gemini-3-pro", "models/gemini-3-pro"):
         speaker = Gemini(LlmSettings(dialect="gemini", base_url="http://x", model=name))

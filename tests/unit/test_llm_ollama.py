@@ -5,7 +5,6 @@ import pytest
 from bot.config.llm import LlmSettings
 from bot.llm.answering import clean_answer
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
-from bot.llm.errors import LlmBroken, LlmToolsRefused
 from bot.llm.learnt import Learnt
 from bot.llm.messages import Completion, ModelRequest
 from bot.llm.ollama import Ollama
@@ -24,18 +23,6 @@ def settings(base_url: str, model: str = MODEL) -> LlmSettings:
     return LlmSettings(
         dialect="ollama", base_url=base_url, model=model, context_tokens=CONTEXT_TOKENS
     )
-
-
-@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/api", "/api/"])
-async def test_its_address_is_understood_in_every_way_that_it_is_written(path: str) -> None:
-    async with server() as running:
-        endpoint = settings(running.base_url + path)
-        async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint)
-            running.handler = text("Hi.")
-            assert (await client.complete(HELLO)).message.content == "Hi."
-            assert await client.models() == (MODEL,)
-        assert "authorization" not in running.received[0].headers
 
 
 async def test_a_model_without_its_tag_is_the_latest() -> None:
@@ -70,31 +57,6 @@ async def test_a_model_that_does_not_think_is_not_asked_to_again() -> None:
             for _ in range(2):
                 assert (await client.complete(HELLO)).message.content == "Hi."
         assert [body.get("think") for body in running.requests] == [True, None, None]
-
-
-async def test_a_model_without_tools_says_so_and_thinking_has_nothing_to_do_with_it() -> None:
-    async with server() as running:
-        running.capabilities = ["completion"]
-        endpoint = settings(running.base_url)
-        async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint, retry=ONCE)
-            with pytest.raises(LlmToolsRefused):
-                await client.complete(HELLO, [CLOCK])
-
-
-async def test_a_runner_that_dies_midway_is_no_answer() -> None:
-    died = raw_body(
-        line({"content": "Good"}),
-        b'{"error":"llama runner process has terminated: signal: killed"}\n',
-        content_type="application/x-ndjson",
-    )
-    async with server() as running:
-        running.handler = died
-        endpoint = settings(running.base_url)
-        async with open_transport(endpoint) as transport:
-            client = LlmClient(transport, endpoint, retry=ONCE)
-            with pytest.raises(LlmBroken):
-                await client.complete(HELLO)
 
 
 async def test_a_prompt_from_the_cache_has_no_count_and_counts() -> None:
