@@ -52,6 +52,7 @@ from bot.chat.turn import Turn, TurnParts, running_turn
 from bot.chat.upkeep import Expiry, FileCleanup, hold_while_refused
 from bot.commands.base import Parts, People
 from bot.commands.catalog import available
+from bot.config.llm import DEFAULT
 from bot.config.settings import Settings
 from bot.errors import MessagesLost
 from bot.foundation import Foundation, Start, open_foundation
@@ -208,7 +209,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
         parts = Parts(
             store=store,
             messenger=messenger,
-            models=base.models.models,
+            models=base.models,
             languages=languages,
             people=People(
                 access.is_admin,
@@ -337,7 +338,7 @@ async def _open_conversation(
     async with (
         open_media(
             base.messenger,
-            transcriber=models.default.transcriber,
+            transcriber=base.endpoints[DEFAULT].transcriber,
             words_bytes=words_limit(settings.llm.context_tokens),
             sandboxes=base.tools.sandboxes,
             inbox=inbox,
@@ -362,7 +363,7 @@ async def _open_conversation(
             renderer=speaking.renderer,
             answered=answered,
             languages=speaking.languages,
-            models=models.models,
+            models=models,
             words_for=_explained if base.start.to_operator else _sentence,
         )
 
@@ -389,7 +390,7 @@ def _answer_proofs(base: Foundation, notices: Notices) -> AnswerProofs | None:
     """Return the checker of answers' signatures; None if no endpoint signs."""
     signatures = {
         name: endpoint.signatures
-        for name, endpoint in base.models.endpoints.items()
+        for name, endpoint in base.endpoints.items()
         if endpoint.signatures is not None
     }
     if not signatures:
@@ -400,7 +401,7 @@ def _answer_proofs(base: Foundation, notices: Notices) -> AnswerProofs | None:
 
 async def _check_signatures(base: Foundation, proofs: AnswerProofs) -> None:
     """Check the signatures of answers, once it is known whose signatures count."""
-    for endpoint in base.models.endpoints.values():
+    for endpoint in base.endpoints.values():
         await endpoint.proof.settled()
     await proofs.run()
 
@@ -429,7 +430,7 @@ def _background(base: Foundation) -> Iterator[Task]:
     yield partial(probe, base.tools.registry)
     yield partial(hold_while_refused, store.refusal_other_than, base.messenger)
     yield partial(keep_profile, base.messenger, store, profile)
-    for endpoint in base.models.endpoints.values():
+    for endpoint in base.endpoints.values():
         yield endpoint.proof.keep_verified
 
 
@@ -449,7 +450,7 @@ def _apply(base: Foundation, access: Access, presence: Presence, settings: Setti
     presence.ack_reaction, presence.read_receipts = _acknowledgements(settings)
     logs.set_level(settings.log.level)
     base.store.retention_days = settings.store.retention_days
-    for name, endpoint in base.models.endpoints.items():
+    for name, endpoint in base.endpoints.items():
         endpoint.use_key(settings.llm.of(name).key)
 
 

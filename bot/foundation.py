@@ -1,7 +1,7 @@
 """The parts that the chat stands on: store, models, Signal, proofs and tools."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +12,12 @@ from bot import __version__, built_from
 from bot.attestation.trust import REAL, Trust
 from bot.chat.images import open_images, view
 from bot.commands.base import Prover, Tools
+from bot.config.llm import DEFAULT
 from bot.config.reload import Reload
 from bot.config.settings import Settings
 from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.models import Models
-from bot.models import OpenEndpoint, OpenModels, open_models
+from bot.models import OpenEndpoint, open_models
 from bot.observability import metrics
 from bot.observability.health import Check, health_server, store_health
 from bot.signal.messenger import Messenger
@@ -56,6 +57,7 @@ class Foundation:
     """The open parts below the chat.
 
     Attributes:
+        endpoints: of the models, by their names.
         signal_cli: the process, if the bot starts signal-cli itself.
         prover: makes the bot's proofs; None without a guest agent.
         in_tee: whether the guest agent quotes closed hardware.
@@ -64,7 +66,8 @@ class Foundation:
 
     start: Start
     store: ConversationStore
-    models: OpenModels
+    models: Models
+    endpoints: Mapping[str, OpenEndpoint]
     messenger: Messenger
     signal_cli: SpawnedSignalCli | None
     prover: Prover | None
@@ -87,16 +90,16 @@ async def open_foundation(start: Start) -> AsyncIterator[Foundation]:
     async with AsyncExitStack() as stack:
         opened = stack.enter_async_context
         store = await opened(open_bot_store(settings, clock))
-        models = await opened(
+        models, endpoints = await opened(
             open_models(settings, store, start.trust, clock=clock, to_operator=start.to_operator)
         )
         signal_cli = spawned_signal_cli(settings) if start.messenger is None else None
         messenger = start.messenger or make_messenger(settings)
-        prover, in_tee = await opened(_prover(start, messenger, models.default))
+        prover, in_tee = await opened(_prover(start, messenger, endpoints[DEFAULT]))
         if settings.health.listen:
             checks: dict[str, Check] = {
                 "signal": partial(signal_health, messenger, signal_cli),
-                "llm": models.models.health,
+                "llm": models.health,
                 "store": partial(store_health, store),
             }
             server = health_server(
@@ -110,10 +113,11 @@ async def open_foundation(start: Start) -> AsyncIterator[Foundation]:
             start=start,
             store=store,
             models=models,
+            endpoints=endpoints,
             messenger=messenger,
             signal_cli=signal_cli,
             prover=prover,
-            tools=await opened(_tools(settings, store, models.models, limit)),
+            tools=await opened(_tools(settings, store, models, limit)),
             in_tee=in_tee,
             result_limit_bytes=limit,
             reload=Reload(settings, makes_proofs=prover is not None),

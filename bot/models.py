@@ -56,24 +56,6 @@ class OpenEndpoint:
     signatures: "AnswerSignatures | None"
 
 
-@dataclass(frozen=True, slots=True)
-class OpenModels:
-    """Every model that can be asked.
-
-    Attributes:
-        endpoints: by the names of their models, the default one first.
-        models: which one answers each chat.
-    """
-
-    endpoints: Mapping[str, OpenEndpoint]
-    models: Models
-
-    @property
-    def default(self) -> OpenEndpoint:
-        """The endpoint of the default model."""
-        return self.endpoints[DEFAULT]
-
-
 @asynccontextmanager
 async def open_models(
     settings: Settings,
@@ -82,8 +64,8 @@ async def open_models(
     *,
     clock: Callable[[], float] = time.time,
     to_operator: bool = False,
-) -> AsyncIterator[OpenModels]:
-    """Open the endpoints of all models.
+) -> AsyncIterator[tuple[Models, Mapping[str, OpenEndpoint]]]:
+    """Open the endpoints of all models, and return them by the names of their models.
 
     Args:
         to_operator: people are operators, who prefer an error to a wait.
@@ -112,7 +94,7 @@ async def open_models(
         proof_required = settings.attestation.model_policy == "require"
         choices = Models(models, settings.llm.fallback, store, proof_required=proof_required)
         await choices.resume()
-        yield OpenModels(endpoints, choices)
+        yield choices, endpoints
 
 
 @asynccontextmanager
