@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,59 +275,24 @@ class ToolResult:
 class ToolError(Exception):
     """An expected failure, in a sentence that helps the model to go on."""
 
-    outcome: ClassVar = Outcome.FAILED
-
-
-class UnknownTool(ToolError):
-    """The tool is unknown; the text names the known ones."""
-
-    outcome = Outcome.UNKNOWN
+    def __init__(self, sentence: str = "", outcome: Outcome = Outcome.FAILED) -> None:
+        super().__init__(sentence)
+        self.outcome = outcome
 
 
 class InvalidArguments(ToolError):
     """The arguments do not fit the tool's schema; the text says what to send instead."""
 
-    outcome = Outcome.INVALID
-
-
-class RateLimited(ToolError):
-    """There were too many calls; the text says when the next one may come."""
-
-    outcome = Outcome.RATE_LIMITED
-
-
-class Declined(ToolError):
-    """A person did not want the call."""
-
-    outcome = Outcome.DECLINED
-
-
-class Unanswered(ToolError):
-    """The question whether the call may run got no answer."""
-
-    outcome = Outcome.UNANSWERED
-
-
-class Interrupted(ToolError):
-    """The call began before a restart; whether it took effect is unknown."""
-
-    outcome = Outcome.INTERRUPTED
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence, Outcome.INVALID)
 
 
 class AwaitsPerson(ToolError):
     """A person answers the call, which stays open; run again later, it returns the answer."""
 
-    outcome = Outcome.AWAITS_PERSON
-
 
 class ToolUnavailable(ToolError):
     """The tool cannot work until the operator mends something; it is withdrawn."""
-
-
-class ToolTimeout(ToolError):
-    """The tool was stopped because it took too long."""
-
-    outcome = Outcome.TIMEOUT
 
 
 MIN_LIMIT_BYTES: Final = 512

@@ -27,21 +27,15 @@ from tools.base import (
     Caller,
     Consent,
     Decision,
-    Declined,
     Heard,
-    Interrupted,
     InvalidArguments,
     Outcome,
-    RateLimited,
     Tool,
     ToolError,
     ToolOutput,
     ToolRequest,
     ToolResult,
-    ToolTimeout,
     ToolUnavailable,
-    Unanswered,
-    UnknownTool,
     first_sentence,
     holds_marked,
     mark,
@@ -123,21 +117,19 @@ def require_yes(decision: Decision) -> None:
     """Return if a person has allowed a call.
 
     Raises:
-        Declined: a person said no.
-        Unanswered: there was no answer in time, or the question could not be sent.
-        Interrupted: it was allowed and begun before a restart.
+        ToolError: nobody has, or it was begun before a restart; the text says so.
     """
     match decision:
         case Decision.YES:
             return
         case Decision.NO:
-            raise Declined(_DECLINED)
+            raise ToolError(_DECLINED, Outcome.DECLINED)
         case Decision.INTERRUPTED:
-            raise Interrupted(_INTERRUPTED)
+            raise ToolError(_INTERRUPTED, Outcome.INTERRUPTED)
         case Decision.SILENCE:
-            raise Unanswered(_SILENCE)
+            raise ToolError(_SILENCE, Outcome.UNANSWERED)
         case Decision.NOT_ASKED:
-            raise Unanswered(_NOT_ASKED)
+            raise ToolError(_NOT_ASKED, Outcome.UNANSWERED)
 
 
 def question(tool: Tool, arguments: Any, hints: Sequence[str] = ()) -> str:
@@ -224,7 +216,7 @@ class RateLimits:
         """Take one call from the tool's, the person's and the bot's bucket, or from none.
 
         Raises:
-            RateLimited: one of them is empty; the text says which, and until when.
+            ToolError: one of them is empty; the text says which, and until when.
         """
         now = self._clock()
         # The first one has waited longest for a call.
@@ -243,7 +235,8 @@ class RateLimits:
         if wait > 0:
             seconds = -(-wait // _SECOND)
             after = "1 second" if seconds == 1 else f"{seconds} seconds"
-            raise RateLimited(f"Not run: {reason} right now; the next one can run in {after}.")
+            sentence = f"Not run: {reason} right now; the next one can run in {after}."
+            raise ToolError(sentence, Outcome.RATE_LIMITED)
         for key, full_at in taken.items():
             self._full_at[key] = full_at
             self._full_at.move_to_end(key)
@@ -273,12 +266,6 @@ Starting = Callable[[ToolRequest], Awaitable[None]]
 
 Finished = Callable[[ToolResult], Awaitable[None]]
 """Stores the result of a call; after it returns, that survives a crash."""
-
-
-class _Bug(ToolError):
-    """A fault in a tool, logged."""
-
-    outcome = Outcome.BUG
 
 
 class ToolExecutor:
@@ -365,7 +352,8 @@ class ToolExecutor:
         tool = self._registry.get_for(request.caller, request.tool)
         if tool is None:
             offered = self._registry.offered_to(request.caller)
-            raise UnknownTool(_unknown(request.tool, [tool.name for tool in offered]))
+            names = [tool.name for tool in offered]
+            raise ToolError(_unknown(request.tool, names), Outcome.UNKNOWN)
         return tool
 
     def _find_again(self, asked_about: Tool, request: ToolRequest) -> Tool:
@@ -388,7 +376,11 @@ class ToolExecutor:
             except (ToolUnavailable, WorkUnavailable) as error:
                 self._registry.withdraw(self._registry.source_of(tool.name), str(error))
                 raise ToolUnavailable(str(error)) from None
-            except (ToolTimeout, WorkTimeout) as error:
+            except WorkTimeout as error:
+                raise _timed_out(tool, str(error)) from None
+            except ToolError as error:
+                if error.outcome is not Outcome.TIMEOUT:
+                    raise
                 raise _timed_out(tool, str(error)) from None
             except WorkError as error:
                 raise ToolError(str(error)) from None
@@ -432,10 +424,10 @@ def _bugs_told(tool: str) -> Iterator[None]:
             raise
         # The call was not cancelled: the tool awaited something that was cancelled elsewhere.
         log.exception("tool.bug", tool=tool)
-        raise _Bug(_BUG) from None
+        raise ToolError(_BUG, Outcome.BUG) from None
     except Exception:
         log.exception("tool.bug", tool=tool)
-        raise _Bug(_BUG) from None
+        raise ToolError(_BUG, Outcome.BUG) from None
 
 
 def _validate(tool: Tool, text: str) -> tuple[Any, str]:
@@ -508,8 +500,8 @@ def _calling(request: ToolRequest) -> Caller:
     return replace(request.caller, call=call)
 
 
-def _timed_out(tool: Tool, words: str) -> ToolTimeout:
-    return ToolTimeout(words + (_PERHAPS_DONE if tool.side_effects else ""))
+def _timed_out(tool: Tool, words: str) -> ToolError:
+    return ToolError(words + (_PERHAPS_DONE if tool.side_effects else ""), Outcome.TIMEOUT)
 
 
 def _version(tool: Tool) -> str:

@@ -15,13 +15,11 @@ from tests.unit.test_display import json_values, nasty_texts, read_back
 from tools.base import (
     Caller,
     Decision,
-    Declined,
     Heard,
-    Interrupted,
     InvalidArguments,
+    Outcome,
     Tool,
     ToolError,
-    Unanswered,
     mark,
 )
 from tools.executor import MAX_QUESTION_BYTES, needs_yes, question, require_yes
@@ -165,19 +163,20 @@ def argument(line: re.Match[str] | None) -> tuple[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("decision", "error", "words"),
+    ("decision", "outcome", "words"),
     [
-        (Decision.NO, Declined, "the person said no"),
-        (Decision.SILENCE, Unanswered, "did not answer in time"),
-        (Decision.NOT_ASKED, Unanswered, "nobody could be asked"),
-        (Decision.INTERRUPTED, Interrupted, "whether it took effect is unknown"),
+        (Decision.NO, Outcome.DECLINED, "the person said no"),
+        (Decision.SILENCE, Outcome.UNANSWERED, "did not answer in time"),
+        (Decision.NOT_ASKED, Outcome.UNANSWERED, "nobody could be asked"),
+        (Decision.INTERRUPTED, Outcome.INTERRUPTED, "whether it took effect is unknown"),
     ],
 )
 def test_other_answers_than_yes_tell_the_model_not_to_repeat_the_call(
-    decision: Decision, error: type[ToolError], words: str
+    decision: Decision, outcome: Outcome, words: str
 ) -> None:
-    with pytest.raises(error, match=words) as refusal:
+    with pytest.raises(ToolError, match=words) as refusal:
         require_yes(decision)
+    assert refusal.value.outcome is outcome
     assert "Do not call it again" in str(refusal.value)
     assert "tell the person" in str(refusal.value)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.base import RateLimited, Tool
+from tools.base import Tool, ToolError
 from tools.executor import RateLimits
 from tools.schema import tool_from
 
@@ -38,7 +38,7 @@ def tool(name: str = "web_search", calls_per_minute: int = PLENTY) -> Tool:
 def fits(limits: RateLimits, called: Tool, caller: str = "someone") -> bool:
     try:
         limits.take(called, caller)
-    except RateLimited:
+    except ToolError:
         return False
     return True
 
@@ -62,22 +62,22 @@ def test_a_refusal_says_which_limit_and_when_the_next_call_can_run() -> None:
     search = tool(calls_per_minute=1)
     limits.take(search, "first")
     clock.advance(53.5)
-    with pytest.raises(RateLimited) as refusal:
+    with pytest.raises(ToolError) as refusal:
         limits.take(search, "first")
     assert str(refusal.value) == (
         "Not run: too many calls of web_search right now; the next one can run in 7 seconds."
     )
     clock.advance(6)
-    with pytest.raises(RateLimited, match=r"web_search right now; .* can run in 1 second\."):
+    with pytest.raises(ToolError, match=r"web_search right now; .* can run in 1 second\."):
         limits.take(search, "second")
 
     fetch = tool("web_fetch")
     limits.take(fetch, "first")
     limits.take(fetch, "first")
-    with pytest.raises(RateLimited, match="too many tool calls for this person right now"):
+    with pytest.raises(ToolError, match="too many tool calls for this person right now"):
         limits.take(fetch, "first")
     limits.take(fetch, "second")
-    with pytest.raises(RateLimited, match="too many tool calls by everybody together right now"):
+    with pytest.raises(ToolError, match="too many tool calls by everybody together right now"):
         limits.take(fetch, "third")
 
 
@@ -87,7 +87,7 @@ def test_what_it_says_is_true() -> None:
     search = tool(calls_per_minute=3)
     while fits(limits, search):
         pass
-    with pytest.raises(RateLimited, match="in 20 seconds"):
+    with pytest.raises(ToolError, match="in 20 seconds"):
         limits.take(search, "someone")
     clock.advance(20)
     limits.take(search, "someone")
