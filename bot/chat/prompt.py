@@ -237,11 +237,11 @@ class Prompt:
     def system(self, now: datetime, traits: ModelTraits) -> Message:
         """Return the system message of a day for a model."""
         offer = self._offer(traits)
-        built_in = opening(in_tee=self.in_tee, proven=traits.is_proven)
-        parts = [self.system_prompt or built_in, _today(now.astimezone(UTC).date())]
-        parts.append(_cut_out(self.notes.text, int(_input_bytes(traits) * NOTES_SHARE)))
-        parts.append(offer.guidelines if self.system_prompt is None else offer.warning)
-        return Message(Role.SYSTEM, "\n\n".join(filter(None, parts)))
+        begin = self.system_prompt or opening(in_tee=self.in_tee, proven=traits.is_proven)
+        end = offer.guidelines if self.system_prompt is None else offer.warning
+        notes = _cut_out(self.notes.text, int(_input_bytes(traits) * NOTES_SHARE))
+        make = _system.__wrapped__ if notes else _system  # what people wrote is kept nowhere else
+        return make(begin, now.astimezone(UTC).date(), notes, end)
 
     def user_content(
         self,
@@ -353,9 +353,11 @@ def _offered(tools: tuple[Tool, ...], useless: frozenset[str], traits: ModelTrai
     return _Offer(_guidelines(shown), warning, specs, sum(spec.size for spec in specs))
 
 
-@lru_cache(maxsize=2)
-def _today(day: date) -> str:
-    return f"Today is {day:%A, %d %B %Y} (UTC)."
+@lru_cache(maxsize=16)
+def _system(begin: str, day: date, notes: str, end: str) -> Message:
+    """Return a system message; the one without notes about a chat is shared by all turns."""
+    parts = (begin, f"Today is {day:%A, %d %B %Y} (UTC).", notes, end)
+    return Message(Role.SYSTEM, "\n\n".join(filter(None, parts)))
 
 
 @lru_cache(maxsize=4)
