@@ -1,6 +1,7 @@
 """Reads back what the model saw and said."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -10,9 +11,7 @@ from typing import Final
 from conversation_store.connections import Row, Session
 from conversation_store.models import (
     ChatId,
-    EndedCall,
     EndedCalls,
-    EndedHelper,
     History,
     Image,
     Message,
@@ -111,12 +110,16 @@ def of_turn(db: Session, turn_id: int, helper: int | None = None) -> Messages:
     return _with_images(messages, shown)
 
 
-def ended_calls(db: Session, turn_id: int) -> EndedCalls:
-    """Return how the calls of a turn and of its helpers ended, without those still open."""
+def ended_calls(db: Session, turn_id: int) -> dict[int | None, EndedCalls]:
+    """Return how the calls of a turn ended, without those still open.
+
+    Returns:
+        those of the turn itself under None, those of a helper under the row of its call.
+    """
     names: dict[tuple[int | None, str], str] = {}
-    tasks: dict[int, str] = {}
-    outcomes: dict[int, str] = {}
-    ended: dict[int | None, list[EndedCall]] = {}
+    tasks: dict[int | None, str] = {None: ""}
+    outcomes: dict[int | None, str] = {}
+    ended = defaultdict[int | None, list[tuple[str, str]]](list)
     for id_, helper, said, tool_calls, call_id, outcome in db.run(
         "SELECT id, helper_of, CASE role WHEN 'user' THEN content END, tool_calls, tool_call_id,"
         " outcome FROM messages WHERE turn_id = ? ORDER BY id",
@@ -126,15 +129,13 @@ def ended_calls(db: Session, turn_id: int) -> EndedCalls:
             names.update({(helper, call["id"]): call["name"] for call in json.loads(tool_calls)})
         elif outcome is not None:
             outcomes[id_] = outcome
-            call = EndedCall(names[helper, call_id], outcome)
-            ended.setdefault(helper, []).append(call)
+            ended[helper].append((names[helper, call_id], outcome))
         elif said is not None and helper is not None:
             tasks[helper] = said
-    helpers = {
-        helper: EndedHelper(task, tuple(ended.get(helper, ())), outcomes.get(helper))
+    return {
+        helper: EndedCalls(tuple(ended[helper]), task, outcomes.get(helper))
         for helper, task in tasks.items()
     }
-    return EndedCalls(tuple(ended.get(None, ())), helpers)
 
 
 def open_call(

@@ -18,7 +18,7 @@ from conversation_store.database import (
     writes_and_scrubs,
     writes_and_scrubs_soon,
 )
-from conversation_store.models import ChatId, Fact, Instructions, NotRemembered, ShownFacts
+from conversation_store.models import ChatId, Fact, Instructions, NotRemembered
 
 MAX_FACTS: Final = 500
 """Facts of one chat; bounds what is searched, listed and exported."""
@@ -38,17 +38,28 @@ SAID_SQL: Final = """
 """When people wrote the first of the messages that a turn has read."""
 
 
+NOTED_SQL: Final = f"""
+    SELECT
+        (SELECT text FROM instructions WHERE {OF_CHAT}),
+        (SELECT count(*) FROM facts WHERE {OF_CHAT}
+            AND NOT EXISTS (SELECT 1 FROM memories WHERE chat = ?1 AND is_off)),
+        EXISTS (SELECT 1 FROM catch_up_groups WHERE ?3 OR chat = ?1)
+"""
+
+
 class Noted(NamedTuple):
     """What a chat adds to the prompt.
 
     Attributes:
         instructions: the wishes of its people.
-        facts: those that the model always sees; none if the chat's memory is off.
+        facts: those that the model always sees, by number; none if the chat's memory is off.
+        more_facts: how many further facts there are.
         has_catch_up: its group, or for a private chat any group, has opted in to catch-up.
     """
 
     instructions: str | None
-    facts: ShownFacts
+    facts: tuple[Fact, ...]
+    more_facts: int
     has_catch_up: bool
 
 
@@ -145,10 +156,9 @@ class MemoryStore(Aggregate):
     def noted(self, db: Session, chat: ChatId) -> Noted:
         """Return what a chat adds to the prompt, in one read."""
         now = self._now_ms()
-        wishes = db.value(f"SELECT text FROM instructions WHERE {OF_CHAT}", chat, now)
-        groups = "SELECT 1 FROM catch_up_groups WHERE ? OR chat = ? LIMIT 1"
-        has_catch_up = bool(db.run(groups, not chat.is_group, chat))
-        return Noted(wishes, _shown(db, chat, now), has_catch_up)
+        ((wishes, count, has_catch_up),) = db.run(NOTED_SQL, chat, now, not chat.is_group)
+        facts = _shown(db, chat, now) if count else ()
+        return Noted(wishes, facts, count - len(facts), bool(has_catch_up))
 
     @reads
     def of_chat(self, db: Session, chat: ChatId) -> tuple[Fact, ...]:
@@ -260,10 +270,8 @@ def _of_chat(db: Session, chat: ChatId, now_ms: int) -> tuple[Fact, ...]:
     return tuple(Fact(*row) for row in rows)
 
 
-def _shown(db: Session, chat: ChatId, now_ms: int) -> ShownFacts:
-    """Return the newest short facts, and the number of all others."""
-    if _is_off(db, chat):
-        return ShownFacts()
+def _shown(db: Session, chat: ChatId, now_ms: int) -> tuple[Fact, ...]:
+    """Return the newest short facts."""
     rows = db.run(
         f"SELECT number, text, said_at FROM facts WHERE {OF_CHAT} AND octet_length(text) <= ?3"
         " ORDER BY number DESC LIMIT ?4",
@@ -276,8 +284,7 @@ def _shown(db: Session, chat: ChatId, now_ms: int) -> ShownFacts:
         if (size := len(fact.text.encode())) <= room:
             facts.insert(0, fact)
             room -= size
-    known = db.value(f"SELECT count(*) FROM facts WHERE {OF_CHAT}", chat, now_ms)
-    return ShownFacts(tuple(facts), known - len(facts))
+    return tuple(facts)
 
 
 def _is_off(db: Session, chat: ChatId) -> bool:

@@ -14,7 +14,6 @@ from conversation_store.database import Aggregate, reads, writes, writes_and_scr
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
-    DueReminder,
     FurtherDate,
     NewReminder,
     OutgoingMessage,
@@ -206,14 +205,14 @@ class ReminderStore(Aggregate):
     @reads
     def due(
         self, db: Session, now_ms: int, *, after: tuple[int, int], at_most: int
-    ) -> tuple[DueReminder, ...]:
-        """Return due reminders after a (due time, row), in that order."""
+    ) -> list[tuple[int, ChatId, int]]:
+        """Return row, chat and due time of due reminders, after a due time and row, in order."""
         rows = db.run(
             "SELECT id, chat, due_at FROM reminders WHERE state = 'waiting' AND due_at <= ?"
             " AND (due_at, id) > (?, ?) ORDER BY due_at, id LIMIT ?",
             *(now_ms, *after, at_most),
         )
-        return tuple(DueReminder(id_, ChatId.parse(chat), due_at) for id_, chat, due_at in rows)
+        return [(id_, ChatId.parse(chat), due_at) for id_, chat, due_at in rows]
 
     @reads
     def next_due(self, db: Session, now_ms: int) -> int | None:

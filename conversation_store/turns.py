@@ -5,7 +5,7 @@ A turn answers a message, or several, and has the id of the first. A row of `mes
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from conversation_store import (
@@ -299,8 +299,8 @@ class TurnStore(Aggregate):
             _keep_files(db, entry.turn_id, files)
 
     @reads
-    def ended_calls(self, db: Session, turn_id: int) -> EndedCalls:
-        """Return how the calls of a turn and of its helpers ended, without those still open."""
+    def ended_calls(self, db: Session, turn_id: int) -> Mapping[int | None, EndedCalls]:
+        """Return how the calls of a turn ended; see `history.ended_calls`."""
         return history.ended_calls(db, turn_id)
 
     @writes_later

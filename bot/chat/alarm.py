@@ -85,13 +85,13 @@ class Alarm:
         """Queue due reminders and return the time of the next one."""
         now_ms, last = self._now_ms(), (0, 0)
         while found := await self.reminders.due(now_ms, after=last, at_most=BATCH):
-            for one in found:
-                if one.id not in self._queued:
-                    self._queued.add(one.id)
+            for row, where, due_at in found:
+                last = due_at, row
+                if row not in self._queued:
+                    self._queued.add(row)
                     await self.chats.urgent_room.wait()
-                    with self.chats.open(one.chat) as chat:
-                        chat.add_urgent(partial(self._ring, one.id))
-            last = found[-1].due_at, found[-1].id
+                    with self.chats.open(where) as chat:
+                        chat.add_urgent(partial(self._ring, row))
         return await self.reminders.next_due(now_ms)
 
     async def _ring(self, reminder_id: int) -> None:

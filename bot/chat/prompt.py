@@ -25,12 +25,12 @@ from bot.llm.rearranged import MAX_IMAGES, latest_images
 from conversation_store.history import MAX_HISTORY_ROWS
 from conversation_store.models import (
     ChatId,
+    Fact,
     Message,
     OverheardMessage,
     ReceivedKind,
     ReceivedMessage,
     Role,
-    ShownFacts,
 )
 from conversation_store.store import ConversationStore
 from tools.base import Caller, Tool, ToolSpec
@@ -72,7 +72,7 @@ async def notes_of(store: ConversationStore, chat: ChatId, *, uses_memory: bool)
     if noted.instructions is not None:
         lines = (f"> {one_line(line)}" for line in noted.instructions.splitlines())
         parts.append("\n".join((INSTRUCTIONS, *lines)))
-    if uses_memory and (facts := _listed(noted.facts)):
+    if uses_memory and (facts := _listed(noted.facts, noted.more_facts)):
         parts.append(facts)
         useless.clear()
     if not noted.has_catch_up:
@@ -80,12 +80,10 @@ async def notes_of(store: ConversationStore, chat: ChatId, *, uses_memory: bool)
     return Notes("\n\n".join(parts), frozenset(useless))
 
 
-def _listed(shown: ShownFacts) -> str:
-    lines = [
-        f"- {fact.number} ({_day(fact.said_at)}): {one_line(fact.text)}" for fact in shown.facts
-    ]
-    if shown.others:
-        lines.append(MORE.format(count=shown.others))
+def _listed(facts: Sequence[Fact], more: int) -> str:
+    lines = [f"- {fact.number} ({_day(fact.said_at)}): {one_line(fact.text)}" for fact in facts]
+    if more:
+        lines.append(MORE.format(count=more))
     return "\n".join((REMEMBERED, *lines)) if lines else ""
 
 

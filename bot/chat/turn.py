@@ -32,7 +32,7 @@ from conversation_store.models import (
     Attachment,
     AuditEntry,
     ChatId,
-    EndedCall,
+    EndedCalls,
     Image,
     Message,
     NewExchange,
@@ -487,14 +487,13 @@ class Turn:
         """
         ended = await self.parts.store.turns.ended_calls(self.id)
         if self.helper is not None:
-            helper = ended.helpers.get(self.helper)
-            self.signs.show_again(_signs_of(helper.calls if helper else (), is_shown))
+            self.signs.show_again(_signs_of(ended[self.helper], is_shown))
             return
-        self.progress.show_again(_signs_of(ended.calls, is_shown))
-        for helper in ended.helpers.values():
+        self.progress.show_again(_signs_of(ended[None], is_shown))
+        for helper in ended.values():
             if helper.outcome is not None:
                 signs = self.progress.helper(helper.task)
-                signs.show_again(_signs_of(helper.calls, is_shown))
+                signs.show_again(_signs_of(helper, is_shown))
                 signs.ended(ok=helper.outcome == Outcome.OK)
 
 
@@ -524,11 +523,11 @@ def heard_in(told: Sequence[Message]) -> Heard:
     )
 
 
-def _signs_of(ended: Iterable[EndedCall], is_shown: Callable[[str], bool]) -> Ended:
+def _signs_of(ended: EndedCalls, is_shown: Callable[[str], bool]) -> Ended:
     return [
-        (call.tool, call.outcome == Outcome.OK)
-        for call in ended
-        if call.outcome in RAN and is_shown(call.tool)
+        (tool, outcome == Outcome.OK)
+        for tool, outcome in ended.calls
+        if outcome in RAN and is_shown(tool)
     ]
 
 

@@ -4,7 +4,6 @@
 # ruff: noqa: I001
 
 from conversation_store.models.kept import (
-    DueReminder as DueReminder,
     Fact as Fact,
     FurtherDate as FurtherDate,
     Instructions as Instructions,
@@ -13,7 +12,6 @@ from conversation_store.models.kept import (
     PairedPerson as PairedPerson,
     PairingRequest as PairingRequest,
     Restored as Restored,
-    ShownFacts as ShownFacts,
     StoredReminder as StoredReminder,
     StoreSizes as StoreSizes,
     UnfinishedWork as UnfinishedWork,
@@ -44,9 +42,7 @@ from conversation_store.models.received import (
 )
 from conversation_store.models.turns import (
     AuditEntry as AuditEntry,
-    EndedCall as EndedCall,
     EndedCalls as EndedCalls,
-    EndedHelper as EndedHelper,
     ExchangeState as ExchangeState,
     History as History,
     Image as Image,
@@ -61,11 +57,11 @@ from conversation_store.models.turns import (
     Role as Role,
     StoredExchange as StoredExchange,
     StoredGrant as StoredGrant,
-    StoredHelper as StoredHelper,
     StoredQuestion as StoredQuestion,
     TokenSpend as TokenSpend,
     TokenSum as TokenSum,
     ToolCall as ToolCall,
+    StoredHelper as StoredHelper,
     StoredTurn as StoredTurn,
     TurnEnd as TurnEnd,
     TurnStatus as TurnStatus,

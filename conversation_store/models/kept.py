@@ -24,18 +24,6 @@ class Fact:
     expires_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ShownFacts:
-    """Facts that the model always sees in a chat, by number.
-
-    Attributes:
-        others: how many further facts there are.
-    """
-
-    facts: tuple[Fact, ...] = ()
-    others: int = 0
-
-
 class NotRemembered(StrEnum):
     """Reason why a fact is not stored."""
 
@@ -113,15 +101,6 @@ class FurtherDate:
 
     local_at: str
     repeat: str
-    due_at: int
-
-
-@dataclass(frozen=True, slots=True)
-class DueReminder:
-    """A reminder that is due."""
-
-    id: int
-    chat: ChatId
     due_at: int
 
 

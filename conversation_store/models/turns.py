@@ -1,6 +1,5 @@
 """Turns: messages to and from the model, their cost, and questions to people."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -152,28 +151,18 @@ class StoredHelper:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedCall:
-    """A call that has ended; `outcome` is the word of the audit."""
-
-    tool: str
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True)
-class EndedHelper:
-    """A helper's task and ended calls; `outcome` is missing until its own call has ended."""
-
-    task: str
-    calls: tuple[EndedCall, ...]
-    outcome: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class EndedCalls:
-    """The ended calls of a turn in order, and those of its helpers by the row of their call."""
+    """The ended calls of a turn, or of one of its helpers.
 
-    calls: tuple[EndedCall, ...]
-    helpers: Mapping[int, EndedHelper]
+    Attributes:
+        calls: name of the tool and outcome of each, in order.
+        task: of the helper.
+        outcome: of the helper; None until its own call has ended.
+    """
+
+    calls: tuple[tuple[str, str], ...] = ()
+    task: str = ""
+    outcome: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ async def test_each_chat_knows_its_own_facts_alone_and_numbers_them(tmp_path: Pa
         assert [fact.number for fact in await store.memory.of_chat(ADA)] == [1, 2]
         for chat, facts in ((ADA, ["Ada sings", "Ada runs"]), (BEN, ["Ben sings"])):
             assert await known(store, chat) == facts
-            assert texts((await store.memory.noted(chat)).facts.facts) == facts
+            assert texts((await store.memory.noted(chat)).facts) == facts
         assert texts(await recall(store, "sings sing", 9, GROUP)) == ["All sing"]
         assert not await store.memory.forget(BEN, 2)
         assert await store.memory.forget(ADA, 1)
@@ -283,14 +283,14 @@ async def test_a_memory_that_is_off_neither_learns_nor_tells(tmp_path: Path) -> 
     async with store_at(tmp_path) as store:
         await remember(store, "Ada sings", 1)
         await store.memory.switch(ADA, on=False)
-        assert (await store.memory.noted(ADA)).facts.facts == ()
+        assert (await store.memory.noted(ADA)).facts == ()
         assert await recall(store, "sings", 2) is NotRemembered.OFF
         turn = store.turns.begin([await accept(store, received(3))], "x")
         kept = await store.memory.remember(ADA, "x", turn_id=turn.id, call="a")
         assert kept is NotRemembered.OFF
         assert await known(store) == ["Ada sings"]
         await store.memory.switch(ADA, on=True)
-        assert texts((await store.memory.noted(ADA)).facts.facts) == ["Ada sings"]
+        assert texts((await store.memory.noted(ADA)).facts) == ["Ada sings"]
 
 
 async def test_a_chat_has_a_bounded_number_of_facts(
@@ -312,9 +312,9 @@ async def test_the_newest_short_facts_are_always_shown_in_the_order_of_their_num
         for n in range(1, 31):
             text = f"fact {n} " + "é" * (200 if n == 30 else 10)
             await store.memory.remember(ADA, text, turn_id=turn.id, call=f"{n}")
-        shown = (await store.memory.noted(ADA)).facts
+        shown = await store.memory.noted(ADA)
         assert [fact.number for fact in shown.facts] == list(range(10, 30))
-        assert shown.others == 10
+        assert shown.more_facts == 10
 
 
 @pytest.mark.parametrize(
