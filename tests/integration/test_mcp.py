@@ -173,9 +173,9 @@ async def test_a_server_from_the_package_index_tells_the_time() -> None:
 async def test_a_start_does_not_wait_for_servers() -> None:
     began = monotonic()
     async with open_tools(ToolsSettings(), servers=dict([rude("deaf")])) as registry:
-        assert monotonic() - began < 2  # the import of the SDK, the first time
+        assert monotonic() - began < 10  # the import of the SDK, the first time
         assert registry.get("rude_act") is None
-    assert monotonic() - began < 2 + CLOSE_SECONDS
+    assert monotonic() - began < 10 + CLOSE_SECONDS
     assert children() == set()
 
 
