@@ -155,8 +155,6 @@ class Parameter(StrEnum):
     """The count of tokens at the end of a stream."""
     STREAM = "stream"
     TOOL_CHOICE = "tool_choice"
-    FOREIGN_SIGNATURE = "foreign_signature"
-    """The mark of calls that another model made, in place of a signature."""
     SYSTEM_ROLE = "system_role"
     THINK = "think"
     """Asks for reasoning apart from the answer."""

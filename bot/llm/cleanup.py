@@ -23,6 +23,7 @@ from html import unescape
 from itertools import islice
 from typing import Final
 
+from bot.llm.api import as_json
 from conversation_store.models import ToolCall
 
 MAX_PLACES: Final = 64
@@ -129,14 +130,10 @@ def without_code(text: str) -> str:
         before, fence = fence, fence_after(line, fence)
         if fence and not before:
             begun = len(lines)
-        lines.append(_SPAN.sub(_blanks, line) if "`" in line else line)
+        lines.append(_SPAN.sub(lambda code: CODE_BLANK * len(code[0]), line))
         if before and not fence:
             lines[begun:] = [CODE_BLANK * len(one) for one in lines[begun:]]
     return "".join(lines)
-
-
-def _blanks(code: re.Match[str]) -> str:
-    return CODE_BLANK * len(code[0])
 
 
 def fence_after(line: str, fence: str) -> str:
@@ -254,7 +251,7 @@ def _json_calls(inside: str, offered: Collection[str]) -> tuple[list[ToolCall], 
         if read is None:
             break
         if named is not None:
-            calls = [ToolCall("", known_name(named["name"], offered), _as_json(read[0]))]
+            calls = [ToolCall("", known_name(named["name"], offered), as_json(read[0]))]
         else:
             calls = calls_of(read[0], offered)
         if not calls:
@@ -276,7 +273,7 @@ def _xml_calls(text: str, offered: Collection[str]) -> list[ToolCall]:
             if not closed:
                 return []
             arguments[key] = _xml_value(unescape(said.strip("\n")))
-        found.append(ToolCall("", known_name(name, offered), _as_json(arguments)))
+        found.append(ToolCall("", known_name(name, offered), as_json(arguments)))
     return found
 
 
@@ -374,7 +371,7 @@ def _named_call(value: Mapping[str, object], offered: Collection[str]) -> ToolCa
     if name not in offered:
         return None
     others = {member: one for member, one in value.items() if member not in {key, "id", "type"}}
-    return ToolCall("", name, _as_json(others))
+    return ToolCall("", name, as_json(others))
 
 
 def known_name(written: str, offered: Collection[str]) -> str:
@@ -386,16 +383,11 @@ def known_name(written: str, offered: Collection[str]) -> str:
 def _arguments(value: object) -> str:
     """Return arguments as JSON, also if they are JSON inside a string."""
     if not isinstance(value, str):
-        return _as_json({} if value is None else value)
+        return as_json({} if value is None else value)
     read = read_json(value, len(value) - len(value.lstrip()))
     if read is None or not isinstance(read[0], dict) or value[read[1] :].strip():
         return value
-    return _as_json(read[0])
-
-
-def _as_json(value: object) -> str:
-    """Return a value as JSON; lone surrogates become question marks."""
-    return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
+    return as_json(read[0])
 
 
 def read_json(text: str, start: int = 0, *, leniently: bool = True) -> tuple[object, int] | None:

@@ -56,10 +56,6 @@ class Gemini(BlockApi):
         if text := system_text(messages):
             body["systemInstruction"] = {"parts": [{"text": text}]}
         body["contents"] = Turns(self).of(images_after_results(messages))
-        if api.Parameter.FOREIGN_SIGNATURE in asked.omitted:
-            for part in (part for content in body["contents"] for part in content["parts"]):
-                if part.get("thoughtSignature") == FOREIGN:
-                    del part["thoughtSignature"]
         if tools := asked.request.tools:
             body["tools"] = [{"functionDeclarations": list(self._declarations.of(tools))}]
             if not asked.request.may_call:

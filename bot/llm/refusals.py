@@ -118,7 +118,6 @@ _PARTS: Final[Sequence[tuple[Parameter, Collection[int], str]]] = (
     (Parameter.STREAM, _REFUSING, r"\bstream(ing)?\b"),
     (Parameter.TOOL_CHOICE, _REFUSING, r"\btool_?choice\b"),
     (Parameter.SYSTEM_ROLE, _REFUSING_TEMPLATE, _REFUSED_SYSTEM),
-    (Parameter.FOREIGN_SIGNATURE, _REFUSING, "thought.?signature"),
     (Parameter.THINK, _REFUSING, r"not support thinking|\bthink\b"),
     (Parameter.CACHING, {400, 403, 422}, "cache_?control|cache_?point|prompt caching"),
 )

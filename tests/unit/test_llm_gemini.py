@@ -9,7 +9,7 @@ import pytest
 
 from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
-from bot.llm.errors import LlmBroken, LlmRejected
+from bot.llm.errors import LlmBroken
 from bot.llm.gemini import FOREIGN, Gemini
 from conversation_store.models import Message, Role, ToolCall
 from tests.contract.dialects.gemini import (
@@ -17,7 +17,6 @@ from tests.contract.dialects.gemini import (
     StrictGemini,
     answer,
     call,
-    error,
     server,
     tool_calls,
 )
@@ -66,16 +65,6 @@ async def test_calls_of_another_model_are_marked() -> None:
         running.handler = answer({"text": "Noon."})
         await client.complete(with_results(said), [CLOCK])
         assert [one.get("thoughtSignature") for one in calls_sent(running)] == [FOREIGN]
-
-
-async def test_a_model_that_refuses_the_mark_is_asked_without_it() -> None:
-    said = Message(Role.ASSISTANT, None, (ToolCall("1", "clock", "{}"),))
-    corrupted = error(400, "INVALID_ARGUMENT", "Corrupted thought signature.")
-    async with server() as running, asking(running) as client:
-        running.handler = script(corrupted, then=answer({"text": "Noon."}))
-        with pytest.raises(LlmRejected):  # of the strict server, which demands the mark
-            await client.complete(with_results(said), [CLOCK])
-        assert [one.get("thoughtSignature") for one in calls_sent(running)] == [None]
 
 
 async def test_a_name_that_gemini_refuses_comes_back_as_the_tools_own() -> None:
