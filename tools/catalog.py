@@ -70,7 +70,7 @@ CATALOG: Final[Mapping[str, Opener]] = {
 async def _files_of(
     workspaces: Workspaces, sandboxes: SandboxPolicy
 ) -> AsyncIterator[Sequence[Tool]]:
-    async with open_reader(sandboxes=sandboxes) as read:
+    async with open_reader(sandboxes) as read:
         yield workspace_tools(workspaces, read)
 
 

@@ -32,8 +32,7 @@ from conversation_store.files import FileStore
 from conversation_store.models import ChatId, Image, ReceivedFile, ReceivedMessage, WorkspaceFile
 from tools.base import UNTRUSTED, mark, trim
 from tools.documents.client import Read, open_reader
-from tools.documents.document import Document, DocumentSource
-from tools.documents.kinds import kind_of, may_be_document
+from tools.documents.document import Document, may_be_document
 from tools.sandbox.errors import SandboxBug, WorkError
 from tools.sandbox.pool import SandboxPolicy
 from tools.workspace.tool import suffix_of
@@ -416,9 +415,7 @@ class Media:
             return _Found(_unread(file, "").words, NO_VIEW_ONCE_FILE, understood=False)
         room = _room(budget)
         body = await self._fetched(message, file, MAX_DOCUMENT_BYTES, budget)
-        content_type = type_of_file(file)
-        source = DocumentSource(kind_of(content_type, body), content_type, "", body)
-        document = await self.documents(source)
+        document = await self.documents(body, type_of_file(file), "")
         return _said(_words_of(file, document, room), budget)
 
     async def _fetched(
@@ -467,7 +464,7 @@ async def open_media(
     """
     async with (
         open_images(sandboxes=sandboxes) as images,
-        open_reader(sandboxes=sandboxes) as documents,
+        open_reader(sandboxes) as documents,
     ):
         yield Media(
             files,

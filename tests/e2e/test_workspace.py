@@ -108,8 +108,8 @@ async def test_an_office_document_is_read_with_the_message_and_again_from_the_wo
         assert (await here.answer()).text == "Three and four."
     asked = here.model.requests[0]["messages"][-1]["content"]
     assert "Sheet Sums:\nMay\t3\nJune\t4" in asked
-    assert "2\tMay\t3\n[1 more lines; go on at offset 3.]" in told(here, 1)
-    assert "The document has 3 lines of text, and no more." in told(here, 2)
+    assert "2\tMay\t3\n[1 more line; go on at offset 3.]" in told(here, 1)
+    assert "inbox/a.xlsx has 3 lines, and no more." in told(here, 2)
     assert "There is no no.docx." in told(here, 3)
 
 

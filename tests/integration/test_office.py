@@ -4,14 +4,12 @@ import pytest
 
 from tests.fakes.office import W, archive, docx, odt, paragraph, pptx, row, xlsx
 from tools.documents.client import Read, open_reader
-from tools.documents.document import DocumentSource
-from tools.documents.kinds import kind_of
 from tools.documents.office import MAX_PART_BYTES
 from tools.sandbox.errors import WorkError
 
 
 async def read(reader: Read, body: bytes) -> str:
-    return (await reader(DocumentSource(kind_of("", body), "", "", body))).text
+    return (await reader(body, "", "")).text
 
 
 def table(*rows: tuple[str, ...]) -> str:
@@ -130,6 +128,6 @@ async def test_what_is_broken_or_hostile_ends_in_a_sentence() -> None:
 async def test_a_large_one_is_cut_and_says_so() -> None:
     async with open_reader() as reader:
         for body in (docx(paragraph("x" * 1_000) * 2_000), xlsx(row("y" * 1_000) * 2_000)):
-            document = await reader(DocumentSource(kind_of("", body), "", "", body))
+            document = await reader(body, "", "")
             assert 900_000 < len(document.text) <= 1_010_000
             assert document.note

@@ -443,7 +443,7 @@ def test_a_file_that_never_comes_ends_with_the_time_of_the_turn() -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-    async def nothing_is_read(_: object) -> NoReturn:
+    async def nothing_is_read(*_: object) -> NoReturn:
         raise AssertionError
 
     async def unasked() -> bool:

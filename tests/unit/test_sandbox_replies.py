@@ -11,15 +11,12 @@ from bot.chat.images import MAX_SHOWN_BYTES, open_images
 from bot.chat.rendering import LIMITS as ANSWERS
 from bot.chat.rendering import Renderer
 from tools.documents.client import open_reader
-from tools.documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
-from tools.documents.kinds import DocumentKind
+from tools.documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document
 from tools.sandbox.errors import WorkError
 from tools.sandbox.pool import Sandbox
 
 MAX_STALL_SECONDS: Final = 0.1
-PAGE: Final = DocumentSource(
-    DocumentKind.HTML, "text/html", "https://example.org/", b"<p>Hello.</p>"
-)
+PAGE: Final = (b"<p>Hello.</p>", "text/html", "https://example.org/")
 
 
 def replying(monkeypatch: pytest.MonkeyPatch, reply: str) -> None:
@@ -69,7 +66,7 @@ async def test_a_document_that_no_worker_makes_is_refused(
     replying(monkeypatch, reply)
     async with open_reader() as read:
         with pytest.raises(WorkError, match="This document cannot be read"):
-            await read(PAGE)
+            await read(*PAGE)
 
 
 @pytest.mark.parametrize("of", ["[]", "0", "[0]", '["",[0]]', '{"a":0}'])
@@ -92,6 +89,6 @@ async def test_a_document_longer_than_a_worker_makes_one_is_cut(
     long = "x" * (MAX_CHARACTERS + 1)
     replying(monkeypatch, f"{long}\n{long}\n{long}")
     async with open_reader() as read:
-        document = await read(PAGE)
+        document = await read(*PAGE)
     line = "x" * MAX_LINE_CHARACTERS
     assert document == Document(line, long[:MAX_CHARACTERS], line)

@@ -1,10 +1,12 @@
-"""The reader seen from the daemon."""
+"""The reader of documents, as the daemon sees it."""
 
+import base64
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from tools.documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, DocumentSource
+from tools.documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, kind_of
 from tools.sandbox.errors import WorkError
 from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 
@@ -16,26 +18,29 @@ READER_LIMITS: Final = Limits(
     idle_seconds=180.0,
 )
 
-Read = Callable[[DocumentSource], Awaitable[Document]]
-"""Turns a document into text; raises WorkError where it cannot be read."""
+Read = Callable[[bytes, str, str], Awaitable[Document]]
+"""Turns a document into text, by its declared type and its address, which may both be empty.
+
+Raises WorkError if it cannot be read.
+"""
 
 
 @asynccontextmanager
-async def open_reader(
-    limits: Limits = READER_LIMITS, sandboxes: SandboxPolicy | None = None
-) -> AsyncIterator[Read]:
+async def open_reader(sandboxes: SandboxPolicy | None = None) -> AsyncIterator[Read]:
     """Provide a reader; its processes start with the first document and end when idle."""
-    async with Sandbox("tools.documents.worker", limits, policy=sandboxes) as sandbox:
+    async with Sandbox("tools.documents.worker", READER_LIMITS, policy=sandboxes) as sandbox:
 
-        async def read(source: DocumentSource) -> Document:
-            return _document(await sandbox.call(source.as_text()))
+        async def read(body: bytes, content_type: str, url: str) -> Document:
+            request = {
+                "kind": kind_of(content_type, body),
+                "content_type": content_type,
+                "url": url,
+                "body": base64.b64encode(body).decode("ascii"),
+            }
+            reply = await sandbox.call(json.dumps(request))
+            try:
+                return Document.from_text(reply)
+            except ValueError:  # a hostile document may have taken over the process
+                raise WorkError("This document cannot be read.") from None
 
         yield read
-
-
-def _document(reply: str) -> Document:
-    """Read a reply of a process that a hostile document may have made its own."""
-    try:
-        return Document.from_text(reply)
-    except ValueError:
-        raise WorkError("This document cannot be read.") from None

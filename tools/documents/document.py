@@ -1,45 +1,25 @@
-"""The values that go into the reader's process and come out of it."""
+"""Documents: their kinds, recognised by first bytes and declared types, and their text."""
 
-import base64
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Self
 
-from tools.documents.kinds import DocumentKind
+from tools.sandbox.errors import WorkError
 
 MAX_CHARACTERS: Final = 1_000_000
 MAX_LINE_CHARACTERS: Final = 400
 """Bound of a title and of a note."""
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentSource:
-    """A document as it was downloaded.
+class DocumentKind(StrEnum):
+    """Kinds that can be read."""
 
-    Attributes:
-        content_type: the header, for the character set.
-        url: its address, for its links.
-    """
-
-    kind: DocumentKind
-    content_type: str
-    url: str
-    body: bytes
-
-    def as_text(self) -> str:
-        """Return the JSON that `from_text` reads."""
-        return json.dumps({**asdict(self), "body": base64.b64encode(self.body).decode("ascii")})
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse the JSON of `as_text`."""
-        fields = json.loads(text)
-        return cls(
-            kind=DocumentKind(fields["kind"]),
-            content_type=fields["content_type"],
-            url=fields["url"],
-            body=base64.b64decode(fields["body"]),
-        )
+    HTML = "html"
+    PDF = "pdf"
+    SHEETS = "sheets"
+    TEXT = "text"
+    WORDS = "words"
+    """A text or a presentation of an office program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +50,111 @@ class Document:
         """
         title, note, words = text.split("\n", 2)
         return cls(title[:MAX_LINE_CHARACTERS], words[:MAX_CHARACTERS], note[:MAX_LINE_CHARACTERS])
+
+
+_MAX_SHOWN: Final = 60
+_SNIFFED_BYTES: Final = 1_024
+_ZIP: Final = b"PK\x03\x04"
+_OLE: Final = b"\xd0\xcf\x11\xe0"
+_OLD_WORKBOOK: Final = "Workbook".encode("utf-16-le")
+_SIGNATURES: Final = (
+    (b"\x89PNG\r\n", "an image", "image/png"),
+    (b"\xff\xd8\xff", "an image", "image/jpeg"),
+    (b"GIF8", "an image", "image/gif"),
+    (_ZIP, "an archive or office document", "application/zip"),
+    (b"\x1f\x8b", "a compressed file", "application/gzip"),
+    (b"\x7fELF", "a program", "application/x-executable"),
+    (b"ID3", "a sound", "audio/mpeg"),
+    (b"OggS", "a sound", "audio/ogg"),
+    (_OLE, "an office document", "application/x-ole-storage"),
+)
+_OFFICE_PARTS: Final = {
+    b"application/vnd.oasis.opendocument.spreadsheet": DocumentKind.SHEETS,
+    b"application/vnd.oasis.opendocument.": DocumentKind.WORDS,
+    b"word/document.xml": DocumentKind.WORDS,
+    b"ppt/presentation.xml": DocumentKind.WORDS,
+    b"xl/workbook.": DocumentKind.SHEETS,
+}
+_OFFICE_TYPES: Final = (
+    "application/msexcel",
+    "application/vnd.ms-excel",
+    "application/vnd.oasis.opendocument.",
+    "application/vnd.openxmlformats-officedocument.",
+)
+_TEXT_TYPES: Final = frozenset(
+    f"application/{name}"
+    for name in (
+        *("ecmascript", "javascript", "json", "sql", "toml", "x-httpd-php", "x-javascript"),
+        *("x-ndjson", "x-sh", "xml", "yaml"),
+    )
+)
+_HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
+_UNSAID_TYPES: Final = frozenset(
+    {"", "application/octet-stream", "application/pdf", "binary/octet-stream", "unknown/unknown"}
+)
+_HTML_STARTS: Final = (b"<!doctype html", b"<html", b"<head", b"<body", b"<title")
+_BYTE_ORDER_MARKS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_SORTS: Final = {"image": "an image", "audio": "a sound", "video": "a video", "font": "a font"}
+
+
+def kind_of(content_type: str, body: bytes) -> DocumentKind:
+    """Return the kind of a document, even if its declared type is wrong or missing.
+
+    Args:
+        content_type: the header, with or without parameters.
+        body: the first kilobyte is looked at.
+
+    Raises:
+        WorkError: it cannot be read; the text names its kind.
+    """
+    declared = _declared(content_type)
+    start = body[:_SNIFFED_BYTES]
+    if b"%PDF-" in start:
+        return DocumentKind.PDF
+    if (kind := _office_kind(body)) is not None:
+        return kind
+    for signature, sort, name in _SIGNATURES:
+        if start.startswith(signature):
+            raise _unreadable(sort, name)
+    if (sort := _SORTS.get(declared.partition("/")[0], "")) and declared != "image/svg+xml":
+        raise _unreadable(sort, declared)
+    if b"\0" in start and not start.startswith(_BYTE_ORDER_MARKS) and "utf-16" not in content_type:
+        raise _unreadable("binary data", declared)
+    if declared in _HTML_TYPES:
+        return DocumentKind.HTML
+    if _is_text(declared):
+        return DocumentKind.TEXT
+    if declared in _UNSAID_TYPES or declared.startswith(_OFFICE_TYPES):  # Windows: CSV is Excel
+        is_html = start.lstrip().lower().startswith(_HTML_STARTS)
+        return DocumentKind.HTML if is_html else DocumentKind.TEXT
+    raise _unreadable("a file", declared)
+
+
+def may_be_document(content_type: str) -> bool:
+    """Tell by the declared type alone whether `kind_of` may accept a file."""
+    declared = _declared(content_type)
+    is_known = declared in _HTML_TYPES | _UNSAID_TYPES or declared.startswith(_OFFICE_TYPES)
+    return is_known or _is_text(declared)
+
+
+def _office_kind(body: bytes) -> DocumentKind | None:
+    """Recognise an office document by the names of its parts, which are not compressed."""
+    if body.startswith(_OLE):
+        return DocumentKind.SHEETS if _OLD_WORKBOOK in body else None
+    if not body.startswith(_ZIP):
+        return None
+    return next((kind for part, kind in _OFFICE_PARTS.items() if part in body), None)
+
+
+def _declared(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _is_text(declared: str) -> bool:
+    is_marked_up = declared.endswith(("+xml", "+json", "+yaml"))
+    return declared.startswith("text/") or declared in _TEXT_TYPES or is_marked_up
+
+
+def _unreadable(sort: str, name: str) -> WorkError:
+    shown = f" ({name[:_MAX_SHOWN]})" if name else ""
+    return WorkError(f"This is {sort}{shown}, which I cannot read.")

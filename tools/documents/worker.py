@@ -1,9 +1,12 @@
 """The program of the reader's sandbox: `python -I -m tools.documents.worker`.
 
-A request is a `DocumentSource`, the reply a `Document`, both as JSON.
+A request is a JSON object: the `kind` of a document, its declared `content_type`, its `url` for its
+links, and its `body` as Base64. The reply is a `Document` as text.
 """
 
+import base64
 import encodings
+import json
 import pkgutil
 from contextlib import suppress
 from importlib import import_module
@@ -15,8 +18,7 @@ from trafilatura.utils import detect_encoding
 from w3lib.encoding import html_to_unicode
 
 from tools.documents import html, office, pdf
-from tools.documents.document import MAX_CHARACTERS, Document, DocumentSource
-from tools.documents.kinds import DocumentKind
+from tools.documents.document import MAX_CHARACTERS, Document, DocumentKind
 from tools.sandbox.child import serve
 from tools.sandbox.errors import WorkError
 
@@ -34,25 +36,25 @@ def read(request: str) -> str:
     Raises:
         WorkError: it cannot be read.
     """
-    document = _document(DocumentSource.from_text(request))
+    document = _document(**json.loads(request))
     if not document.text.strip():
         raise WorkError("There is no text here; the page is empty, or made by scripts.")
     return _bounded(document).as_text()
 
 
-def _document(source: DocumentSource) -> Document:
-    match source.kind:
+def _document(kind: str, content_type: str, url: str, body: str) -> Document:
+    data = base64.b64decode(body)
+    match kind:
         case DocumentKind.PDF:
-            return pdf.document_of(source.body)
+            return pdf.document_of(data)
         case DocumentKind.SHEETS:
-            return office.sheets_of(source.body)
+            return office.sheets_of(data)
         case DocumentKind.WORDS:
-            return office.words_of(source.body)
-        case DocumentKind.HTML:
-            page = _decoded(source.body, source.content_type)
-            return Document(html.title_of(page), html.text_of(page, source.url))
-        case DocumentKind.TEXT:
-            return Document("", _decoded(source.body, source.content_type))
+            return office.words_of(data)
+    text = _decoded(data, content_type)
+    if kind == DocumentKind.HTML:
+        return Document(html.title_of(text), html.text_of(text, url))
+    return Document("", text)
 
 
 def _decoded(body: bytes, content_type: str) -> str:

@@ -12,8 +12,7 @@ from pydantic import AfterValidator, Field
 
 from tools.base import Tool, ToolError
 from tools.documents.client import open_reader
-from tools.documents.document import Document, DocumentSource
-from tools.documents.kinds import DocumentKind, kind_of
+from tools.documents.document import Document, DocumentKind, kind_of
 from tools.sandbox.pool import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import MAX_RESULT_BYTES
@@ -76,7 +75,7 @@ async def open_web_fetch(
     sandboxes = sandboxes or SandboxPolicy()
     sandboxes.require_walls()
     client = new_web_client(permits=permits, lookup=lookup, bounds=bounds)
-    async with open_reader(sandboxes=sandboxes) as read:
+    async with open_reader(sandboxes) as read:
         # The next parts of a page need no download.
         recent: TTLCache[str, Page] = TTLCache(MAX_PAGES_KEPT, PAGE_KEPT_SECONDS)
 
@@ -94,14 +93,16 @@ async def open_web_fetch(
                 answer = await client.request(
                     url, headers={"accept": _ACCEPT}, max_bytes=MAX_DOWNLOADED_BYTES, cut_long=True
                 )
-                page = recent[url] = Page(answer.url, await read(_source(answer)))
+                content_type = _checked_type(answer)
+                document = await read(answer.body, content_type, answer.url)
+                page = recent[url] = Page(answer.url, document)
             return _shown(page, offset, result_limit_bytes - _FRAME_BYTES)
 
         yield tool_from(web_fetch, untrusted=True, address="url")
 
 
-def _source(answer: WebAnswer) -> DocumentSource:
-    """Return the document in an answer.
+def _checked_type(answer: WebAnswer) -> str:
+    """Return the declared type of a document in an answer.
 
     Raises:
         ToolError: there is nothing to read; the text gives the reason.
@@ -111,13 +112,12 @@ def _source(answer: WebAnswer) -> DocumentSource:
     if not answer.body:
         raise ToolError("The page is empty.")
     content_type = answer.headers.get("content-type", "")
-    kind = kind_of(content_type, answer.body)
     if answer.cut:
-        name = "PDF" if kind is DocumentKind.PDF else "page"
+        name = "PDF" if kind_of(content_type, answer.body) is DocumentKind.PDF else "page"
         raise ToolError(
             f"This {name} is larger than {MAX_DOWNLOADED_BYTES // 2**20} MB, which I do not read."
         )
-    return DocumentSource(kind, content_type, answer.url, answer.body)
+    return content_type
 
 
 def _refusal(answer: WebAnswer) -> str:

@@ -13,12 +13,10 @@ from pydantic import Field
 
 from tools.base import MAX_FILES, Caller, Tool, ToolError, ToolFile, ToolOutput
 from tools.documents.client import Read
-from tools.documents.document import Document, DocumentSource
-from tools.documents.kinds import kind_of
 from tools.sandbox.errors import WorkError
 from tools.schema import tool_from
 from tools.workspace.inside.changing import delete_file, edit_file, edit_notebook, write_file
-from tools.workspace.inside.reading import list_files, search_files
+from tools.workspace.inside.reading import list_files, numbered, search_files
 from tools.workspace.workspaces import Workspace, Workspaces
 
 MAX_PATH_CHARACTERS: Final = 1_000
@@ -66,24 +64,9 @@ async def read_file(
     if file_path.lower().endswith(_IMAGES):
         return await show(files, file_path)
     if file_path.lower().endswith(_DOCUMENTS):
-        body = await files.fetch(file_path)
-        return _numbered(await read(DocumentSource(kind_of("", body), "", "", body)), offset, limit)
+        document = await read(await files.fetch(file_path), "", "")
+        return numbered(file_path, document.text.splitlines(), offset, limit, document.note)
     return await files.do("read_file", file_path=file_path, offset=offset, limit=limit)
-
-
-def _numbered(document: Document, offset: int, limit: int) -> str:
-    """Return lines of a document with their numbers; ToolError if it has not so many."""
-    lines = document.text.splitlines()
-    if offset > len(lines):
-        raise ToolError(f"The document has {len(lines):,} lines of text, and no more.")
-    part = lines[offset - 1 : offset - 1 + limit]
-    shown = [f"{number}\t{line}" for number, line in enumerate(part, offset)]
-    left = len(lines) - (offset - 1 + len(part))
-    if left:
-        shown.append(f"[{left:,} more lines; go on at offset {offset + len(part)}.]")
-    if document.note:
-        shown.append(f"[{document.note}]")
-    return "\n".join(shown)
 
 
 async def send_file(

@@ -4,7 +4,7 @@ import json
 import re
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from fnmatch import translate
@@ -93,18 +93,24 @@ def read_file(files: Files, file_path: str, offset: int = 1, limit: int = 2_000)
     if is_whole and file_path.lower().endswith(NOTEBOOK):
         with suppress(WorkError):  # then it is shown as it is
             text = notebook_as_text(text)
-    lines = text.splitlines()
+    cut = f"Only the first {files.max_read_bytes:,} of {status.st_size:,} bytes are read."
+    lines = [_line(line) for line in text.splitlines()]
+    return numbered(file_path, lines, offset, limit, note="" if is_whole else cut)
+
+
+def numbered(file_path: str, lines: Sequence[str], offset: int, limit: int, note: str) -> str:
+    """Return a part of some lines with their numbers, below it the number of lines left and a note.
+
+    WorkError if there are fewer lines.
+    """
     if offset > len(lines):
         raise WorkError(f"{shown(file_path)} has {counted(len(lines), 'line')}, and no more.")
-    part = lines[offset - 1 : offset - 1 + limit]
-    numbered = [f"{number}\t{_line(line)}" for number, line in enumerate(part, offset)]
-    left = len(lines) - (offset - 1 + len(part))
-    if not is_whole:
-        cut = f"[Only the first {files.max_read_bytes:,} of {status.st_size:,} bytes are read.]"
-        numbered.append(cut)
-    elif left:
-        numbered.append(f"[{counted(left, 'more line')}; go on at offset {offset + len(part)}.]")
-    return "\n".join(numbered)
+    part = [f"{number}\t{line}" for number, line in enumerate(lines, 1)][offset - 1 :][:limit]
+    if left := len(lines) - (offset - 1 + len(part)):
+        part.append(f"[{counted(left, 'more line')}; go on at offset {offset + len(part)}.]")
+    if note:
+        part.append(f"[{note}]")
+    return "\n".join(part)
 
 
 def search_files(
