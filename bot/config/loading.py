@@ -3,9 +3,11 @@
 import difflib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, get_args, get_origin
 from urllib.parse import urlsplit
 
@@ -43,9 +45,23 @@ ALIKE: Final = 0.85
 COMMON: Final = frozenset({"LOG_LEVEL", "LOG_FORMAT"})
 """Variables of many programs, which may stand in the environment of the process."""
 
+REMOVED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "ACCESS__QUORUM": "delete it: in groups, one admin's yes allows a command",
+        "BOT__SETTLE_SECONDS": "delete it: messages in a row join the running answer",
+        "BOT__STEERING": "delete it: messages in a row join the running answer",
+        "TOOLS__AUDIT_ARGUMENTS": "delete it: the audit keeps a hash of the arguments",
+        "TOOLS__COMMANDS__NETWORK": "delete it: commands have no network",
+        "TOOLS__CURRENT_TIME__ENABLED": "use TOOLS__DISABLED=date_time to disable the tool",
+        "TOOLS__HELPERS__ENABLED": "use TOOLS__DISABLED=delegate to disable helpers",
+        "TOOLS__MEMORY__ENABLED": "use TOOLS__DISABLED=remember to disable memory",
+        "TOOLS__REMINDERS__ENABLED": "use TOOLS__DISABLED=remind to disable reminders",
+        "TOOLS__REMINDERS__MAX_PER_PERSON": "delete it: each person may have 100 reminders",
+    }
+)
+"""Settings of earlier builds, and what to do instead."""
 
-# The library would print a warning for each line that `problems_in` finds.
-logging.getLogger("dotenv").setLevel(logging.ERROR)
+_A_NAME: Final = re.compile(r"(?<![A-Z0-9_])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*(?![A-Z0-9_])")
 
 
 def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -> Settings:
@@ -57,13 +73,11 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
     Raises:
         SettingsError: one line for each setting that is wrong, unknown or missing.
     """
-    variables, wrong_lines = _read()
-    problems = (*wrong_lines, *_problems_of_environment())
+    if ENV_FILE.is_dir():  # nothing else can be told before it is a file
+        raise SettingsError(f"{ENV_FILE}: is a folder; a file is expected")
+    problems = (*_problems_of_env_file(), *_problems_of_environment())
     try:
-        values = _by_section(variables)
-        for section, fields in (overrides or {}).items():
-            values[section] = {**values.get(section, {}), **fields}
-        settings = _validated(values)
+        settings = _validated(_merged(_by_section(_variables()), overrides or {}))
     except SettingsError as error:
         raise SettingsError(*problems, *error.problems) from None
     if problems:
@@ -108,16 +122,15 @@ def _names(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
 # The environment, then `.env`, then secret files; the first that has a setting wins.
 
 
-def _read() -> tuple[dict[str, str], list[str]]:
-    """Return the variables of all sources, and what is wrong with the lines of `.env`.
+def _variables() -> dict[str, str]:
+    """Return the variables of all sources that name our sections, in lower case.
 
     Raises:
         SettingsError: a file cannot be read.
     """
     try:
         secrets = {file.name: _secret(file) for file in reversed(list(_secret_files()))}
-        wrong_lines = list(problems_in(ENV_FILE)) if ENV_FILE.exists() else []
-        file = dotenv_values(ENV_FILE, encoding="utf-8-sig")
+        file = dotenv_values(ENV_FILE, encoding="utf-8-sig") if ENV_FILE.is_file() else {}
     except OSError as error:
         where = error.filename or ".env or a secret file"
         raise SettingsError(f"{where}: cannot be read: {error.strerror}") from None
@@ -126,7 +139,7 @@ def _read() -> tuple[dict[str, str], list[str]]:
             ".env or a secret file is no UTF-8 text: save it as such, or make it anew (setup)"
         ) from None
     found = _set(secrets) | _set(file) | _set(os.environ) | _set(moved_variables())
-    return {name: value for name, value in found.items() if _is_ours(name)}, wrong_lines
+    return {name: value for name, value in found.items() if _is_ours(name)}
 
 
 def _set(variables: Mapping[str, str | None]) -> dict[str, str]:
@@ -140,8 +153,7 @@ def _set(variables: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _is_ours(name: str) -> bool:
-    section, delimiter, _ = name.lower().partition(DELIMITER)
-    return section in (SECTIONS if delimiter else WITHOUT_SECTION)
+    return name.lower().partition(DELIMITER)[0] in SECTIONS
 
 
 def _secret_files() -> Iterator[Path]:
@@ -159,7 +171,8 @@ def _secret_files() -> Iterator[Path]:
         folders.append(CONTAINER_SECRETS)
     for folder in folders:
         for file in sorted(folder.iterdir()):
-            if _is_ours(file.name) and file.is_file():
+            is_setting = DELIMITER in file.name or file.name.lower() in WITHOUT_SECTION
+            if is_setting and _is_ours(file.name) and file.is_file():
                 yield file
 
 
@@ -167,6 +180,18 @@ def _secret(file: Path) -> str:
     if file.stat().st_size > MAX_SECRET_BYTES:
         raise SettingsError(f"{file}: has more than {MAX_SECRET_BYTES:,} bytes")
     return file.read_text("utf-8").strip()
+
+
+def _merged(values: dict[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
+    """Replace single values below sections, and keep the others."""
+    merged = dict(values)
+    for name, value in overrides.items():
+        below = merged.get(name)
+        if isinstance(value, Mapping) and isinstance(below, dict):
+            merged[name] = _merged(below, value)
+        else:
+            merged[name] = value
+    return merged
 
 
 def _by_section(variables: Mapping[str, str]) -> dict[str, Any]:
@@ -232,15 +257,25 @@ def _check_together(settings: Settings) -> None:
 # Names that only look like settings: `LLM_API_KEY=…` would leave the bot without a key.
 
 
+def _problems_of_env_file() -> tuple[str, ...]:
+    try:
+        # The library would print a warning for each line that is a problem here.
+        logging.getLogger("dotenv").setLevel(logging.ERROR)
+        return tuple(problems_in(ENV_FILE)) if ENV_FILE.is_file() else ()
+    except (OSError, UnicodeDecodeError):
+        return ()  # reading the settings says so
+
+
 def _problems_of_environment() -> Iterator[str]:
     """Yield a sentence for each variable that is a setting but for its underscores.
 
     Compose's `env_file` puts all lines of `.env` there.
     """
-    known = {setting.replace(DELIMITER, "_"): setting for setting in setting_names()}
+    sections = tuple(f"{section}_".upper() for section in SECTIONS)
     for name in sorted(os.environ):
-        meant = known.get(name.upper())
-        if meant not in {None, name.upper()} and name not in COMMON:
+        if not name.upper().startswith(sections) or name in COMMON:
+            continue
+        if (meant := _meant_but_for_underscores(name.upper())) is not None:
             yield f"{name} is no setting; did you mean {meant}?"
 
 
@@ -259,7 +294,7 @@ def problems_in(file: Path) -> Iterator[str]:
                 f"{file}, line {_line(binding)}: is no setting; NAME=value is expected, and a"
                 " quotation mark that is closed again"
             )
-        elif binding.key and (meant := _meant_by(binding.key.upper())):
+        elif binding.key and (meant := _meant_by(binding.key)):
             yield (
                 f"{file}, line {_line(binding)}: {binding.key} is no setting; did you mean {meant}?"
             )
@@ -270,11 +305,29 @@ def _meant_by(name: str) -> str | None:
 
     A section refuses unknown names below itself, so this leaves those alone.
     """
-    if name in setting_names() or _is_ours(name):
+    upper, known = name.upper(), setting_names()
+    section, delimiter, _ = upper.partition(DELIMITER)
+    if upper in known or (delimiter and section in {one.split(DELIMITER)[0] for one in known}):
         return None
-    known = {setting.replace(DELIMITER, "_"): setting for setting in setting_names()}
-    near = difflib.get_close_matches(name.replace(DELIMITER, "_"), known, n=1, cutoff=ALIKE)
-    return known[near[0]] if near else None
+    if (found := _meant_but_for_underscores(upper)) is not None:
+        return found
+    spelt = {re.sub("_+", "_", setting): setting for setting in known}
+    near = difflib.get_close_matches(re.sub("_+", "_", upper), spelt, n=1, cutoff=ALIKE)
+    return spelt[near[0]] if near else None
+
+
+def _meant_but_for_underscores(name: str) -> str | None:
+    """Return the setting that differs from a name only in its underscores; None if none does."""
+    known = setting_names()
+    if DELIMITER in name:
+        return None
+    for setting in sorted(known, key=len, reverse=True):
+        parts = setting.split(DELIMITER)
+        pattern = "_".join("(.+?)" if part == CHOSEN else part for part in parts)
+        if len(parts) > 1 and (found := re.fullmatch(pattern, name)):
+            chosen = iter(found.groups())
+            return DELIMITER.join(next(chosen) if part == CHOSEN else part for part in parts)
+    return None
 
 
 def _line(binding: Binding) -> int:
@@ -293,7 +346,9 @@ def _explained(problem: Mapping[str, Any]) -> str:
     prefixes = [DELIMITER.join(path[:length]).upper() for length in range(len(path), 0, -1)]
     name = next((prefix for prefix in prefixes if prefix in known), prefixes[0])
     if problem["type"] == "extra_forbidden":
-        name = prefixes[0]
+        name = DELIMITER.join((name, *_keys_below(problem["input"]))).upper()
+        if (instead := REMOVED.get(name)) is not None:
+            return f"{name}: no longer exists; {instead}"
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         return f"{name}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
     if problem["type"] == "missing":
@@ -303,7 +358,20 @@ def _explained(problem: Mapping[str, Any]) -> str:
     if problem["type"] in {"dict_type", "model_type"}:
         below = min(longer for longer in known if longer.startswith(name + DELIMITER))
         return f"{name}: has no value of its own; set what is below it, such as {below}"
+    if name not in known:
+        return _with_whole_names(name, _expectation(problem), known)
     return f"{name}: {_expectation(problem)}"
+
+
+def _with_whole_names(section: str, sentence: str, known: Collection[str]) -> str:
+    """Write the names in a sentence about several settings of a section in full."""
+
+    def whole(found: re.Match[str]) -> str:
+        name = f"{section}{DELIMITER}{found[0]}"
+        return name if name in known else found[0]
+
+    written = _A_NAME.sub(whole, sentence)
+    return written if written.startswith(section) else f"{section}: {written}"
 
 
 def _with_chosen_names(names: Iterable[str], path: Sequence[str]) -> Iterator[str]:
@@ -314,6 +382,14 @@ def _with_chosen_names(names: Iterable[str], path: Sequence[str]) -> Iterator[st
             if parts[number] == CHOSEN:
                 parts[number] = chosen.upper()
         yield DELIMITER.join(parts)
+
+
+def _keys_below(value: object) -> Iterator[str]:
+    """Yield the rest of an unknown setting's name when its whole section is unknown."""
+    while isinstance(value, Mapping) and value:
+        key = next(iter(value))
+        yield str(key)
+        value = value[key]
 
 
 def _expectation(problem: Mapping[str, Any]) -> str:

@@ -199,8 +199,8 @@ async def test_a_model_without_proof_is_not_chosen_where_proof_is_required() -> 
     ("wrong", "said"),
     [
         ({"LLM__DIALECT": "klingon"}, "LLM__DIALECT: must be 'openai', 'anthropic'"),
-        ({"LLM__FALLBACK": "second"}, "LLM: FALLBACK names a model that is not there"),
-        ({"LLM__DIALECT": "bedrock", "LLM__MODEL": "x"}, "LLM: DIALECT=bedrock needs REGION"),
+        ({"LLM__FALLBACK": "second"}, "LLM__FALLBACK names a model that is not there"),
+        ({"LLM__DIALECT": "bedrock", "LLM__MODEL": "x"}, "LLM__DIALECT=bedrock needs LLM__REGION"),
         ({"LLM__MODELS__SECOND__API_KEY": "x"}, "LLM__MODELS__SECOND__MODEL: is required"),
         ({"LLM__TOOL_CALLING": "maybe"}, "LLM__TOOL_CALLING: must be"),
     ],

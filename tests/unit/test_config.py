@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.config.loading import load_settings, setting_names
+from bot.config.loading import REMOVED, load_settings, setting_names
 from bot.errors import SettingsError
 
 NUMBER = "+4915100000000"
@@ -93,6 +93,7 @@ def test_every_wrong_setting_has_its_line(monkeypatch: pytest.MonkeyPatch) -> No
         ("LLM__APIKEY", "LLM__API_KEY"),
         ("TOOLS__CALCULATOR__ENABLE", "TOOLS__CALCULATOR__ENABLED"),
         ("STORE__RETENTION", "STORE__RETENTION_DAYS"),
+        ("TOOLS__CALCULATRO__ENABLED", "TOOLS__CALCULATOR__ENABLED"),
     ],
 )
 def test_unknown_name_below_a_section_is_refused_with_the_nearest_setting(
@@ -201,7 +202,7 @@ def test_mcp_servers_are_read_by_the_names_that_the_operator_gives_them(
         (
             "MCP__SERVERS__A__TOKEN",
             "sk-x",
-            "MCP__SERVERS__A: needs COMMAND or URL, and not both",
+            "MCP__SERVERS__A: needs MCP__SERVERS__A__COMMAND or MCP__SERVERS__A__URL, and not both",
         ),
         (
             "MCP__SERVERS__A__COMAND",
@@ -237,6 +238,14 @@ def test_mcp_servers_are_read_by_the_names_that_the_operator_gives_them(
             "TOOLS__WEB_SEARCH__MAX_RESULTS",
             "11",
             "TOOLS__WEB_SEARCH__MAX_RESULTS: must be less than or equal to 10",
+        ),
+        (
+            "TOOLS__COMMANDS__APPROVAL",
+            "dangerous",
+            (
+                "TOOLS__COMMANDS__APPROVAL: no longer knows `dangerous`; use `ask`, and answer"
+                " “always” where commands may run in a chat without further questions, or `never`"
+            ),
         ),
     ],
 )
@@ -289,11 +298,24 @@ def test_tools_can_be_disabled_by_name_together_with_their_siblings(
     assert problem == "TOOLS__DISABLED: names a tool that does not exist; did you mean remember?"
 
 
-def test_a_setting_with_single_underscores_in_the_environment_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_setting_is_an_error_that_says_what_to_do_instead(
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    (problem,) = problems_of(monkeypatch, LLM_API_KEY="secret")
-    assert problem == "LLM_API_KEY is no setting; did you mean LLM__API_KEY?"
+    assert name not in setting_names()
+    (problem,) = problems_of(monkeypatch, **{name: "false"})
+    assert problem == f"{name}: no longer exists; {REMOVED[name]}"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("LLM_API_KEY", "LLM__API_KEY"), ("MCP_SERVERS_A_COMMAND", "MCP__SERVERS__A__COMMAND")],
+)
+def test_a_setting_with_single_underscores_in_the_environment_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, written: str, meant: str
+) -> None:
+    (problem,) = problems_of(monkeypatch, **{written: "secret"})
+    assert problem == f"{written} is no setting; did you mean {meant}?"
 
 
 def test_log_level_in_the_environment_may_belong_to_other_programs(
@@ -364,7 +386,9 @@ def test_encryption_needs_a_policy_that_finds_the_models_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     [problem] = problems_of(monkeypatch, ATTESTATION__E2EE="true", ATTESTATION__MODEL_POLICY="off")
-    assert problem.startswith("ATTESTATION: has E2EE, which needs MODEL_POLICY=warn or require")
+    assert problem.startswith(
+        "ATTESTATION: has ATTESTATION__E2EE, which needs ATTESTATION__MODEL_POLICY=warn or require"
+    )
 
 
 @pytest.mark.parametrize(
@@ -418,7 +442,8 @@ def problems_of_file(text: str) -> tuple[str, ...]:
         ("LLMS__MODEL", "LLM__MODEL"),
         ("ACCESS_ADMIN", "ACCESS__ADMINS"),
         ("SANDBX", "SANDBOX"),
-        ("MCP_SERVERS_TIME_COMMAND", "MCP__SERVERS__NAME__COMMAND"),
+        ("MCP_SERVERS_TIME_COMMAND", "MCP__SERVERS__TIME__COMMAND"),
+        ("MCP_SERVERS_MY_NOTES_ENV_TOKEN", "MCP__SERVERS__MY_NOTES__ENV__TOKEN"),
     ],
 )
 def test_a_name_in_env_that_looks_like_a_setting_is_an_error_with_the_setting(
@@ -450,7 +475,7 @@ def test_a_line_of_env_that_cannot_be_read_is_an_error_with_file_and_line(
 
 def test_a_folder_in_place_of_env_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     Path(".env").mkdir()
-    assert problems_of(monkeypatch) == (".env: cannot be read: Is a directory",)
+    assert problems_of(monkeypatch) == (".env: is a folder; a file is expected",)
 
 
 def test_problems_of_env_and_of_settings_come_together(
