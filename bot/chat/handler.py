@@ -246,7 +246,7 @@ class ChatHandler:
         model = self.models.route(chat).model
         prepared = Prepared(words=("",) * len(messages))
         if any(message.files for message in messages):
-            prepared = await self.media.prepare(messages, model.vision)
+            prepared = await self.media.prepare(messages, model.sees_images)
         notices = [self.languages.say(chat, one) for one in prepared.notices]
         if gone is not None:
             notices.insert(0, self.languages.say(chat, MODEL_GONE).format(name=gone))

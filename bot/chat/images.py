@@ -62,7 +62,7 @@ async def view(models: Models, read: ImageReader, chat: str, data: bytes) -> Too
     Raises:
         WorkError: the image cannot be read.
     """
-    if not await models.route(chat).model.vision.can_see():
+    if not await models.route(chat).model.sees_images():
         return None
     try:
         image = await read(data)

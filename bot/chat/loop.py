@@ -124,7 +124,7 @@ class ToolLoop:
         messages = turn.prompt.build(turn.began_at, model.traits, turn.history, turn.messages)
         shows_images = any(message.images for message in messages)
         # History may hold images from before the model refused one.
-        if shows_images and not await model.vision.can_see():
+        if shows_images and not await model.sees_images():
             turn.note_unseen()
             messages, shows_images = without_images(messages), False
         is_shown_tools = with_tools and self.max_tool_calls
@@ -141,7 +141,7 @@ class ToolLoop:
             if not shows_images or not may_be_about_images(error):
                 raise
             completion = await complete(ModelRequest(without_images(messages), tools, may_call))
-            model.vision.refused()
+            model.note_refused_images()
             turn.note_unseen()
         turn.count(model, completion)
         return completion

@@ -8,7 +8,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
@@ -23,7 +23,6 @@ from bot.chat.images import MAX_FILE_BYTES as MAX_IMAGE_BYTES
 from bot.chat.images import ImageReader, open_images
 from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
-from bot.llm.learnt import Vision
 from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
 from bot.signal.events import Person
@@ -293,18 +292,20 @@ class Media:
         default_factory=lambda: asyncio.Semaphore(FILES_AT_ONCE), init=False
     )
 
-    async def prepare(self, messages: Sequence[ReceivedMessage], vision: Vision) -> Prepared:
+    async def prepare(
+        self, messages: Sequence[ReceivedMessage], sees_images: Callable[[], Awaitable[bool]]
+    ) -> Prepared:
         """Read the files of messages, for the model and for the person.
 
         It takes `TURN_SECONDS` at most. No file makes it raise.
 
         Args:
-            vision: whether the model sees.
+            sees_images: whether the model does; asked if there is an image.
         """
         has_images = any(
             kind_of_file(file) is FileKind.IMAGE for message in messages for file in message.files
         )
-        budget = _Budget(has_images and await vision.can_see(), self.words_bytes)
+        budget = _Budget(has_images and await sees_images(), self.words_bytes)
         found = [await self._found_in(message, budget) for message in messages]
         everything = [one for of_message in found for one in of_message]
         understood = any(one.understood for one in everything)

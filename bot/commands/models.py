@@ -77,7 +77,7 @@ async def _listed(models: Models, current: Model) -> str:
     sees: dict[str, bool] = {}
 
     async def ask(one: Model) -> None:
-        sees[one.name] = await one.vision.can_see()
+        sees[one.name] = await one.sees_images()
 
     with suppress(TimeoutError):
         async with asyncio.timeout(VISION_SECONDS), asyncio.TaskGroup() as tasks:

@@ -1,7 +1,7 @@
 """Facts about models and their endpoints, learnt by asking and kept for a while."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -16,15 +16,11 @@ if TYPE_CHECKING:
 
 TRUSTED_SECONDS: Final = 30 * 86_400.0
 """How long learnt facts count; after that, a server may have learnt something new."""
-REFUSED_SECONDS: Final = 3_600.0
-"""How long a model counts as unable to see after it refused an image."""
 REFUSING_IMAGES: Final = frozenset({400, 404, 413, 415, 422})
 """OpenRouter says 404, a small proxy 413."""
 
 MIN_CONTEXT_TOKENS: Final = 1_000
 """A model that reads less is of no use, so smaller numbers are taken for mistakes."""
-
-VisionMode = Literal["auto", "on", "off"]
 
 log = structlog.get_logger()
 
@@ -89,45 +85,6 @@ class Learnt:
         log.info("llm.learnt", kind=omitted, state=facts.tool_calling or "unknown")
         if self.store is not None:
             await self.store.set_metadata(self.key, facts.model_dump_json())
-
-
-@dataclass(eq=False)
-class Vision:
-    """Knows whether a model sees images.
-
-    Attributes:
-        mode: `on` and `off` are the operator's word; `auto` asks the endpoint once, and tries if
-            the endpoint does not say.
-        sees_images: asks the endpoint; None if it does not say; raises LlmError.
-        clock: monotonic seconds.
-    """
-
-    mode: VisionMode
-    sees_images: Callable[[], Awaitable[bool | None]]
-    _: KW_ONLY
-    clock: Callable[[], float] = time.monotonic
-    _listed: bool | None = field(default=None, init=False)
-    _asked: bool = field(default=False, init=False)
-    _blind_until: float = field(default=-REFUSED_SECONDS, init=False)
-
-    async def can_see(self) -> bool:
-        """Return whether to send images to the model; takes as long as one question at most."""
-        if self.mode != "auto":
-            return self.mode == "on"
-        if self.clock() < self._blind_until:
-            return False
-        if not self._asked:
-            try:
-                self._listed = await self.sees_images()
-                self._asked = True
-            except LlmError as error:
-                log.info("vision.unknown", error=type(error).__name__)
-        return self._listed is not False
-
-    def refused(self) -> None:
-        """Note that the model refused images, but not the same request without them."""
-        self._blind_until = self.clock() + REFUSED_SECONDS
-        log.warning("vision.refused", seconds=REFUSED_SECONDS)
 
 
 def may_be_about_images(error: LlmError) -> bool:

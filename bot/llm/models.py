@@ -20,7 +20,7 @@ from bot.llm.errors import (
     LlmTimeout,
     LlmUnavailable,
 )
-from bot.llm.learnt import MIN_CONTEXT_TOKENS, Learnt, Vision
+from bot.llm.learnt import MIN_CONTEXT_TOKENS, Learnt
 from bot.llm.messages import Completion, ModelRequest, estimated_usage
 from bot.observability.health import Health
 from bot.observability.metrics import LLM_ENDPOINT_UP, LLM_FAILOVERS
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 HEALTH_SECONDS: Final = 15.0
 """How long an answer of an endpoint counts as a sign of its health."""
+REFUSED_SECONDS: Final = 3_600.0
+"""How long a model counts as unable to see after it refused an image."""
 UNPROVEN: Final = (
     "Nothing is sent to the model: it is not verified, and ATTESTATION__MODEL_POLICY is require."
 )
@@ -120,13 +122,12 @@ class Model:
     _: KW_ONLY
     signs: bool
     patience: RetryPolicy | None = None
-    vision: Vision = field(init=False)
+    _sees_images: bool | None = field(default=None, init=False)
+    _asked_for_vision: bool = field(default=False, init=False)
+    _blind_until: float = field(default=-REFUSED_SECONDS, init=False)
     _asked_for_context: bool = field(default=False, init=False)
     _health: Health = field(default=Health(ok=False, detail="Not asked yet."), init=False)
     _asked_at: float = field(default=-HEALTH_SECONDS, init=False)
-
-    def __post_init__(self) -> None:
-        self.vision = Vision(self.settings.vision, self.client.sees_images)
 
     @property
     def id(self) -> str:
@@ -145,6 +146,29 @@ class Model:
     def was_proven(self) -> bool:
         """Whether it is or was verified, so that people may rely on that."""
         return self.proof.proven or self.learnt.facts.proven
+
+    async def sees_images(self) -> bool:
+        """Return whether to send it images.
+
+        The operator's word counts, or the endpoint's, which is asked once. Otherwise the first
+        image is a try.
+        """
+        if self.settings.vision != "auto":
+            return self.settings.vision == "on"
+        if time.monotonic() < self._blind_until:
+            return False
+        if not self._asked_for_vision:
+            try:
+                self._sees_images = await self.client.sees_images()
+                self._asked_for_vision = True
+            except LlmError as error:
+                log.info("vision.unknown", error=type(error).__name__)
+        return self._sees_images is not False
+
+    def note_refused_images(self) -> None:
+        """Note that it refused images, but not the same request without them."""
+        self._blind_until = time.monotonic() + REFUSED_SECONDS
+        log.warning("vision.refused", seconds=REFUSED_SECONDS)
 
     async def health(self) -> Health:
         """Return whether the endpoint answers; ask it at most every `HEALTH_SECONDS` if it does."""

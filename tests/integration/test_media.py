@@ -16,7 +16,6 @@ from bot.chat.intake import received
 from bot.chat.media import Media, Prepared, open_media
 from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, open_transport
-from bot.llm.learnt import Vision
 from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
 from bot.signal.signal_daemon import SignalDaemon
 from conversation_store.models import Image, Message, ReceivedMessage, Role
@@ -44,7 +43,6 @@ class World:
     phone: Receiver
     media: Media
     client: LlmClient
-    vision: Vision
     server: OpenAiServer
     folder: Path
 
@@ -58,6 +56,10 @@ class World:
     async def asked(self, prepared: Prepared) -> None:
         images = tuple(Image(image.content_type, image.data) for image in prepared.images)
         await self.client.complete([Message(Role.USER, "\n".join(prepared.words), images=images)])
+
+
+async def sees_images() -> bool:
+    return True
 
 
 @asynccontextmanager
@@ -81,9 +83,7 @@ async def world(
             ) as media,
         ):
             await phone.until(lambda: messenger.connected)
-            yield World(
-                side, phone, media, client, Vision("auto", client.sees_images), server, folder
-            )
+            yield World(side, phone, media, client, server, folder)
 
 
 def photograph(width: int = 4_000, height: int = 3_000) -> bytes:
@@ -105,7 +105,7 @@ async def test_a_photograph_reaches_the_model_small_and_without_its_place(tmp_pa
         data = photograph()
         assert PLACE in data
         messages = await here.sent(SharedFile("image/jpeg", data), words="What is this?")
-        await here.asked(await here.media.prepare(messages, here.vision))
+        await here.asked(await here.media.prepare(messages, sees_images))
 
     (image,) = shown(images_in(here.server.requests[0]))
     assert Picture.open(BytesIO(image)).size == (1_568, 1_176)
@@ -118,7 +118,7 @@ async def test_a_sealed_photograph_is_seen_by_the_model_alone(tmp_path: Path) ->
     async with world(tmp_path, encryption=EndToEndEncryption(model.encryption_key)) as here:
         here.server.handler = model.reads(text("I see."))
         messages = await here.sent(SharedFile("image/jpeg", photograph(400, 300)))
-        await here.asked(await here.media.prepare(messages, here.vision))
+        await here.asked(await here.media.prepare(messages, sees_images))
 
     assert images_in(here.server.requests[0]) == []
     assert b"image" not in here.server.received[-1].raw
@@ -131,7 +131,7 @@ async def test_a_voice_note_of_the_greatest_length_is_heard(tmp_path: Path) -> N
     async with world(tmp_path) as here:
         here.server.transcription_handler = transcript("Good morning.")
         messages = await here.sent(SharedFile("audio/ogg", speech, voice_note=True))
-        prepared = await here.media.prepare(messages, here.vision)
+        prepared = await here.media.prepare(messages, sees_images)
 
     assert prepared.words == ("[voice note] Good morning.",)
     assert prepared.notices == ("🎤 “Good morning.”",)
@@ -144,14 +144,14 @@ async def test_after_use_the_files_are_gone_from_signal_clis_folder(tmp_path: Pa
             SharedFile("text/plain", b"A list.", name="list.txt"),
             SharedFile("video/mp4", b"...", name="clip.mp4"),
         )
-        prepared = await here.media.prepare(messages, here.vision)
+        prepared = await here.media.prepare(messages, sees_images)
         assert "A list." in prepared.words[0]
         assert len(here.left()) == 2
 
         await here.media.discard(messages)
         assert here.left() == []
 
-        again = await here.media.prepare(messages, here.vision)
+        again = await here.media.prepare(messages, sees_images)
 
     assert again.notices[0].endswith("I could not get it from Signal. Please send it again.")
     assert again.notices[1].startswith("About “clip.mp4”: I cannot read it.")

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from io import BytesIO
 from typing import Final, NoReturn
@@ -15,8 +15,7 @@ from bot.chat import media
 from bot.chat.media import Media, Prepared, open_media
 from bot.config.llm import LlmSettings
 from bot.errors import SignalError, SignalRejected
-from bot.llm.client import LlmClient, open_transport
-from bot.llm.learnt import Vision
+from bot.llm.client import open_transport
 from bot.llm.transcription import Transcriber
 from bot.signal.messenger import FileTooBig
 from conversation_store.models import ChatId, ReceivedFile, ReceivedMessage
@@ -25,7 +24,6 @@ from tests.fakes.openai_server import (
     MODEL,
     OpenAiServer,
     Step,
-    models,
     openai_server,
     status,
     transcript,
@@ -91,21 +89,23 @@ async def media_of(
     hears: Step | None = None,
     sees: bool = True,
     words_bytes: int = media.WORDS_BYTES,
-) -> AsyncIterator[tuple[Media, Vision, OpenAiServer]]:
+) -> AsyncIterator[tuple[Media, Callable[[], Awaitable[bool]], OpenAiServer]]:
     """Everything is real but the folder and the model's endpoint."""
+
+    async def sees_images() -> bool:
+        return sees
+
     async with openai_server() as server:
-        server.models_handler = models(MODEL, input_modalities=["text", *["image"] * sees])
         server.transcription_handler = hears or status(404)
         endpoint = LlmSettings(base_url=server.base_url, model=MODEL)
         async with open_transport(endpoint) as transport:
-            vision = Vision("auto", LlmClient(transport, endpoint).sees_images)
             opened = open_media(
                 folder,
                 transcriber=Transcriber(transport, endpoint, "whisper-1") if hears else None,
                 words_bytes=words_bytes,
             )
             async with opened as reader:
-                yield reader, vision, server
+                yield reader, sees_images, server
 
 
 async def prepared(
@@ -117,10 +117,10 @@ async def prepared(
 ) -> Prepared:
     async with media_of(folder, hears=hears, sees=sees, words_bytes=words_bytes) as (
         reader,
-        vision,
+        sees_images,
         _,
     ):
-        return await reader.prepare(messages, vision)
+        return await reader.prepare(messages, sees_images)
 
 
 def untold(what: Prepared) -> bool:
@@ -133,8 +133,8 @@ def untold(what: Prepared) -> bool:
 
 async def test_words_alone_ask_nobody_for_anything() -> None:
     folder = Folder({})
-    async with media_of(folder) as (reader, vision, server):
-        what = await reader.prepare([message(text="hello"), message(text="again")], vision)
+    async with media_of(folder) as (reader, sees_images, server):
+        what = await reader.prepare([message(text="hello"), message(text="again")], sees_images)
 
     assert what == Prepared(words=("", ""))
     assert (server.received, folder.fetched) == ([], [])
@@ -256,8 +256,8 @@ async def test_a_voice_note_that_is_not_understood_is_said(hears: Step, notice: 
 
 async def test_a_view_once_voice_note_is_not_listened_to() -> None:
     folder = Folder({"b.m4a": SPEECH})
-    async with media_of(folder, hears=transcript("secret")) as (reader, vision, server):
-        what = await reader.prepare([message(VOICE, view_once=True)], vision)
+    async with media_of(folder, hears=transcript("secret")) as (reader, sees_images, server):
+        what = await reader.prepare([message(VOICE, view_once=True)], sees_images)
 
     assert what.notices == (media.NO_VIEW_ONCE_VOICE,)
     assert untold(what)
@@ -418,8 +418,8 @@ async def test_what_is_cancelled_while_it_is_read_ends_at_once() -> None:
             return b""
 
     folder = Silent({})
-    async with media_of(folder) as (reader, vision, _), asyncio.TaskGroup() as tasks:
-        reading = tasks.create_task(reader.prepare([message(TEXT)], vision))
+    async with media_of(folder) as (reader, sees_images, _), asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(reader.prepare([message(TEXT)], sees_images))
         await folder.asked.wait()
         reading.cancel()
 
@@ -457,7 +457,7 @@ def test_a_file_that_never_comes_ends_with_the_time_of_the_turn() -> None:
             transcriber=None,
         )
         async with asyncio.timeout(media.TURN_SECONDS + 1):
-            what = await reader.prepare([message(TEXT)], Vision("off", unasked))
+            what = await reader.prepare([message(TEXT)], unasked)
         assert what.notices == ("About “list.txt”: It took too long to read.",)
 
     run_without_waiting(scenario())
@@ -467,8 +467,8 @@ async def test_neither_names_nor_contents_reach_the_log() -> None:
     folder = Folder({"a.jpg": b"secret", "b.m4a": b"secret", "d.txt": SignalRejected("secret")})
     secrets = (replace(TEXT, name="secret.txt"), replace(JPEG, name="secret.jpg"), VOICE)
     with capture_logs() as logs:
-        async with media_of(folder, hears=status(400, "secret")) as (reader, vision, _):
-            await reader.prepare([message(*secrets, text="secret")], vision)
+        async with media_of(folder, hears=status(400, "secret")) as (reader, sees_images, _):
+            await reader.prepare([message(*secrets, text="secret")], sees_images)
             await reader.discard([message(*secrets)])
 
     assert [log["event"] for log in logs if log["log_level"] == "info"] == [
