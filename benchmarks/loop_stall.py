@@ -88,7 +88,7 @@ from tools.base import (
 )
 from tools.calculator.arithmetic import MAX_CHARACTERS
 from tools.calculator.tool import conversion
-from tools.commands import MAX_COMMAND_CHARACTERS, consent_to, in_utf_8
+from tools.commands import MAX_COMMAND_CHARACTERS, consent_to
 from tools.dates import (
     MAX_CHANGE_CHARACTERS,
     MAX_DATE_CHARACTERS,
@@ -411,7 +411,6 @@ def _questioned(text: str) -> Reads:
     yield partial(executor.needs_yes, OPENING, address, heard)
     yield partial(executor.strangers_words, heard, but_of=("run_command",))
     yield partial(consent_to, {"command": text[:MAX_COMMAND_CHARACTERS]}, "ask")
-    yield partial(_parsed, in_utf_8, text[:MAX_COMMAND_CHARACTERS])
     yield partial(question_messages, "send", text, "Yes?")
     yield partial(shown, text[: executor.MAX_QUESTION_BYTES])
     yield partial(visible, text[: executor.MAX_QUESTION_BYTES])

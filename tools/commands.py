@@ -12,18 +12,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from tools.base import MIN_LIMIT_BYTES, Caller, Consent, InvalidArguments, Tool
 from tools.sandbox.errors import WorkError
 from tools.sandbox.jail.jail import PLACE_SECONDS, Jail, Kind
 from tools.sandbox.jail.program import (
+    SEARCH_PATH,
     THE_SCRIPT,
     Bounds,
     Ended,
     Program,
     Stopped,
-    this_machine,
 )
 from tools.schema import tool_from
 from tools.settings import MAX_RESULT_BYTES, Approval, CommandSettings
@@ -50,7 +50,6 @@ _HINTS: Final = {
 }
 """Words of a command that its question warns of. A hint for the reader: the jail is the wall."""
 _WORD: Final = re.compile(r"\w+")
-_COOKIE: Final = re.compile(r"^[ \t\f]*#.*?coding[:=]", re.MULTILINE)
 
 _UNCOUNTED: Final = (
     "Not run: the workspace has too many files, or some that nobody may look at. The person can"
@@ -66,16 +65,8 @@ _STOPPED: Final = {
 }
 
 
-def in_utf_8(code: str) -> str:
-    """Refuse a program with another encoding: it would not do what a person reads."""
-    if _COOKIE.search("\n".join(code.splitlines()[:2])):
-        raise ValueError("the encoding is UTF-8; leave the comment about it out")
-    return code
-
-
 Line = Annotated[str, Field(min_length=1, max_length=MAX_COMMAND_CHARACTERS)]
 Words = Annotated[str, Field(max_length=MAX_COMMAND_CHARACTERS)]
-Code = Annotated[Line, AfterValidator(in_utf_8)]
 Seconds = Annotated[int, Field(ge=0, le=MAX_SECONDS)]
 """0: as the settings say."""
 
@@ -153,9 +144,12 @@ async def run_command(
     return await commands.run((command.strip(), *words), "", timeout_seconds)
 
 
-async def run_python(commands: Commands, code: Code, timeout_seconds: Seconds = 0) -> str:
+async def run_python(commands: Commands, code: Line, timeout_seconds: Seconds = 0) -> str:
     """Run a Python program in the workspace, without a network."""
-    return await commands.run(("python3", "-I", THE_SCRIPT), code, timeout_seconds)
+    # After this mark, Python refuses a comment that sets another encoding than UTF-8: the program
+    # would not do what a person has read.
+    marked = f"\N{ZERO WIDTH NO-BREAK SPACE}{code}"
+    return await commands.run(("python3", "-I", THE_SCRIPT), marked, timeout_seconds)
 
 
 def consent_to(arguments: Any, approval: Approval) -> Consent:
@@ -170,7 +164,7 @@ def consent_to(arguments: Any, approval: Approval) -> Consent:
 
 async def try_jail() -> tuple[Kind, tuple[str, ...]]:
     """Return the kind of jail that works here, and why better ones do not; or WorkUnavailable."""
-    jail = Jail(this_machine())
+    jail = Jail()
     with TemporaryDirectory() as folder:
         return await jail.kind(Path(folder)), jail.refused
 
@@ -180,7 +174,7 @@ async def open_commands(
     workspaces: Workspaces, settings: CommandSettings, *, result_limit_bytes: int = MAX_RESULT_BYTES
 ) -> AsyncIterator[Sequence[Tool]]:
     """Provide the tools that run commands, as far as this machine has programs for them."""
-    jail = Jail(this_machine())
+    jail = Jail()
     room = max(MIN_LIMIT_BYTES, result_limit_bytes - MIN_LIMIT_BYTES)  # without frame and exit code
     output_bytes = min(settings.max_output_bytes, room)
 
@@ -198,6 +192,6 @@ async def open_commands(
         consent=partial(consent_to, approval=settings.approval),
     )
     tools = [offered(run_python, question=_QUESTION.format("Python program"))]
-    if shutil.which("sh", path=this_machine().path):
+    if shutil.which("sh", path=SEARCH_PATH):
         tools.append(offered(run_command, question=_QUESTION.format("command")))
     yield tools

@@ -113,6 +113,16 @@ async def test_a_program_is_started_without_a_shell_where_it_has_arguments() -> 
     assert "exit code 0\nstdout:\n$HOME; exit 3|a b|" in told(here)
 
 
+async def test_a_program_in_another_encoding_than_people_read_does_not_run() -> None:
+    code = "# coding: unicode_escape\n# \\nopen('ran', 'w')"
+    steps = script(tool_calls(("run_python", {"code": code})), text("Done."))
+    async with world(steps) as here, running_bot(for_everyone(here, approval="never")):
+        await here.signal.say("print")
+        await here.answer()
+        assert not list(here.folder.rglob("ran"))
+    assert "SyntaxError: encoding problem" in told(here)
+
+
 async def test_a_command_finds_nothing_of_the_bots_own_and_nothing_of_another_chat() -> None:
     async with world() as here, running_bot(for_everyone(here)):
         (here.folder / ".env").write_text("LLM__API_KEY=hedgehog")

@@ -268,10 +268,9 @@ def check_alone(image: Path) -> None:
 
 IN_A_JAIL: Final = """
 import asyncio, sys
-from dataclasses import replace
 from pathlib import Path
 from tools.sandbox.jail.jail import Jail
-from tools.sandbox.jail.program import THE_SCRIPT, Bounds, Program, this_machine
+from tools.sandbox.jail.program import READABLE, THE_SCRIPT, Bounds, Program
 
 script = '''
 printf 'b,2\\na,1\\n' > table.csv
@@ -286,8 +285,7 @@ async def main():
     folder = Path("/var/lib/signal-tee-bot/workspace")
     folder.mkdir()
     folder.with_name("secret").write_text("the key")
-    machine = this_machine()
-    jail = Jail(replace(machine, readable=(*machine.readable, Path(sys.argv[1]))))
+    jail = Jail(readable=(*READABLE, Path(sys.argv[1])))
     ended = await jail.run(Program(("sh", THE_SCRIPT), folder, script), Bounds())
     print(await jail.kind(folder), ended.output, ended.errors, sep="\\n")
 

@@ -24,10 +24,8 @@ from tools.sandbox.jail.program import (
     THE_SCRIPT,
     Bounds,
     Ended,
-    Machine,
     Program,
     Stopped,
-    this_machine,
 )
 from tools.sandbox.jail.watch import processes_of
 
@@ -69,7 +67,7 @@ async def run(kind: Kind, folder: Path, script: str, shell: str = "sh", **bounds
     """Run a script in a jail of a kind."""
     await asyncio.to_thread(folder.mkdir, exist_ok=True)
     program = Program((shell, THE_SCRIPT), folder, script)
-    jail = Jail(this_machine(), [kind])
+    jail = Jail([kind])
     return await jail.run(program, Bounds(**{"seconds": 10.0, **bounds}))  # type: ignore[arg-type]
 
 
@@ -90,11 +88,11 @@ async def test_python_finds_what_the_bot_runs_with(tmp_path: Path, kind: Kind) -
 HERE = """
 import asyncio, pathlib, sys
 from tools.sandbox.jail.jail import Jail, Kind
-from tools.sandbox.jail.program import THE_SCRIPT, Bounds, Program, this_machine
+from tools.sandbox.jail.program import THE_SCRIPT, Bounds, Program
 
 script = "import os, sys; print(sys.prefix, os.getcwd())"
 program = Program(("python3", THE_SCRIPT), pathlib.Path(sys.argv[2]), script)
-ended = asyncio.run(Jail(this_machine(), [Kind(sys.argv[1])]).run(program, Bounds()))
+ended = asyncio.run(Jail([Kind(sys.argv[1])]).run(program, Bounds()))
 print(ended.output, ended.errors, ended.exit_code)
 """
 
@@ -123,9 +121,9 @@ async def test_an_interpreter_below_tmp_is_found(kind: Kind) -> None:
 
 
 def test_the_folder_of_a_program_hides_no_interpreter_below_workspace() -> None:
-    machine = Machine((Path("/workspace/.venv"),), "/workspace/.venv/bin")
     program = Program(("python3", THE_SCRIPT), Path("/chats/one"))
-    line = bubblewrap.command_line(program, Bounds(), machine, calls=3, script=4, people=5)
+    readable = [Path("/workspace/.venv")]
+    line = bubblewrap.command_line(program, Bounds(), readable, [3, 4, 5])
     assert line[line.index("/chats/one") + 1] == line[line.index("--chdir") + 1]
     assert line[line.index("/chats/one") + 1] != "/workspace"
     assert "--ro-bind /workspace/.venv /workspace/.venv" in " ".join(line)
@@ -498,7 +496,7 @@ async def test_what_a_command_leaves_behind_is_not_run_by_the_next_one(
     folder = tmp_path / "here"
     await run(kind, folder, NEXT, shell="python3")
     program = Program(("python3", "-I", THE_SCRIPT), folder, "import struct; print(1)")
-    ended = await Jail(this_machine(), [kind]).run(program, Bounds())
+    ended = await Jail([kind]).run(program, Bounds())
     assert (ended.output, ended.errors) == ("1\n", "")
     pythons = f"python3 {sys.base_prefix}/bin/python3"  # the second one has places for users
     script = f"for one in {pythons}; do $one -P -c 'import struct; print(2)'; done; cat /dev/null"
@@ -576,7 +574,7 @@ async def test_a_command_that_is_not_waited_for_any_more_is_ended(
 async def test_also_one_that_has_only_just_begun(
     tmp_path: Path, kind: Kind, milliseconds: int
 ) -> None:
-    jail = Jail(this_machine(), [kind])
+    jail = Jail([kind])
     program = Program(("sh", THE_SCRIPT), tmp_path, "sleep 60")
     await jail.kind(tmp_path)
     async with asyncio.timeout(15):
@@ -590,9 +588,9 @@ CALLER = """
 import asyncio, sys
 from pathlib import Path
 from tools.sandbox.jail.jail import Jail, Kind
-from tools.sandbox.jail.program import Bounds, Program, this_machine
+from tools.sandbox.jail.program import Bounds, Program
 async def main():
-    jail = Jail(this_machine(), [Kind(sys.argv[1])])
+    jail = Jail([Kind(sys.argv[1])])
     await jail.kind(Path(sys.argv[2]))
     print("ready", flush=True)
     await jail.run(Program(("sleep", sys.argv[3]), Path(sys.argv[2])), Bounds(seconds=1))
@@ -736,7 +734,7 @@ async def test_a_program_hides_from_the_bot_nothing_that_it_has_open(tmp_path: P
 async def test_a_machine_that_has_no_descriptor_left_runs_commands_later(
     tmp_path: Path, kind: Kind
 ) -> None:
-    jail, program = Jail(this_machine(), [kind]), Program(("true",), tmp_path)
+    jail, program = Jail([kind]), Program(("true",), tmp_path)
     assert (await jail.run(program, Bounds())).exit_code == 0
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (4, limits[1]))
@@ -761,10 +759,10 @@ async def test_a_slow_look_at_the_folder_holds_up_no_other(tmp_path: Path, kind:
     script = f"for i in 1 2 3 4 5 6; do python3 -c '{SWELL}' & done; wait"
     program = Program(("sh", THE_SCRIPT), tmp_path, script)
     async with asyncio.timeout(5):
-        ended = await Jail(this_machine(), [kind]).run(program, bounds, slow)
+        ended = await Jail([kind]).run(program, bounds, slow)
     assert ended.stopped is Stopped.MEMORY
 
 
 async def test_where_nothing_walls_it_off_nothing_runs(tmp_path: Path) -> None:
     with pytest.raises(WorkUnavailable, match="cannot be walled off on this machine"):
-        await Jail(this_machine(), []).run(Program(("true",), tmp_path), Bounds())
+        await Jail([]).run(Program(("true",), tmp_path), Bounds())

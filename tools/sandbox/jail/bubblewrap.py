@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tools.sandbox.jail.program import OF_ETC, ROOTS, THE_SCRIPT, Bounds, Machine, Program
+from tools.sandbox.jail.program import OF_ETC, ROOTS, THE_SCRIPT, Bounds, Program, environment
 
 FIRST_TO_GO: Final = ("choom", "--adjust", "1000", "--")
 """If memory runs out, the kernel ends programs in jails before it ends the bot."""
@@ -38,19 +38,19 @@ _OF_PROC: Final = (
 
 
 def command_line(
-    program: Program, bounds: Bounds, machine: Machine, *, calls: int, script: int, people: int
+    program: Program, bounds: Bounds, readable: Sequence[Path], descriptors: Sequence[int]
 ) -> list[str]:
     """Return the command that runs a program in a jail.
 
     Args:
-        calls: descriptor of the filter of system calls.
-        script: descriptor of the script.
-        people: descriptor of the list of users.
+        readable: files and folders that it may read besides the system's.
+        descriptors: of the script, of the filter of system calls, and of the list of users.
     """
-    folder = _folder_beside(machine.readable)
+    script, calls, people = descriptors
+    folder = _folder_beside(readable)
     limits = bounds.of_each_process()
     del limits["fsize"]  # bubblewrap could not write what it needs
-    read_besides = [path for path in machine.readable if not path.is_relative_to("/usr")]
+    read_besides = [path for path in readable if not path.is_relative_to("/usr")]
     return [
         *FIRST_TO_GO,
         *("prlimit", *(f"--{name}={limit}" for name, limit in limits.items()), "--", "bwrap"),
@@ -75,7 +75,7 @@ def command_line(
         *("--bind", str(program.folder), folder, "--chdir", folder, "--remount-ro", "/"),
         *(
             part
-            for variable in machine.environment(home="/tmp").items()  # noqa: S108 - as above
+            for variable in environment(home="/tmp").items()  # noqa: S108 - as above
             for part in ("--setenv", *variable)
         ),
         *("--seccomp", str(calls), "--"),

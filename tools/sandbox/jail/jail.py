@@ -19,7 +19,7 @@ from tools.sandbox import seccomp
 from tools.sandbox.errors import WorkError, WorkUnavailable
 from tools.sandbox.jail import bubblewrap, landlocked
 from tools.sandbox.jail.calls import ABSENT, IN_NAMESPACES
-from tools.sandbox.jail.program import PLACES, Bounds, Ended, Machine, Program, Stopped
+from tools.sandbox.jail.program import PLACES, READABLE, Bounds, Ended, Program, Stopped
 from tools.sandbox.jail.watch import (
     LookAtFolder,
     is_running,
@@ -55,29 +55,30 @@ class Kind(StrEnum):
     LANDLOCK = "Landlock"
 
 
-async def nothing_to_see() -> Stopped | None:
-    """Look at no folder."""
-    return None
-
-
 class Jail:
     """Runs programs in jails, of the first of some kinds that works here.
+
+    Args:
+        kinds: from the best to the last.
+        readable: files and folders that programs may read and run besides the system's.
 
     Attributes:
         refused: reasons why better kinds do not work here; known once the kind is.
     """
 
-    def __init__(self, machine: Machine, kinds: Sequence[Kind] = tuple(Kind)) -> None:
+    def __init__(
+        self, kinds: Sequence[Kind] = tuple(Kind), readable: Sequence[Path] = READABLE
+    ) -> None:
         self.refused: tuple[str, ...] = ()
-        self._machine = machine
         self._kinds = kinds
+        self._readable = readable
         self._places = asyncio.Semaphore(PLACES)
         self._threads = ThreadPoolExecutor(PLACES, "jail")
         self._trying = asyncio.Lock()
         self._kind: Kind | None = None
 
     async def run(
-        self, program: Program, bounds: Bounds, look_at_folder: LookAtFolder = nothing_to_see
+        self, program: Program, bounds: Bounds, look_at_folder: LookAtFolder | None = None
     ) -> Ended:
         """Run a program to its end, or until it exceeds a bound or this is cancelled.
 
@@ -106,7 +107,7 @@ class Jail:
         for kind in self._kinds:
             program, bounds = Program(_NOTHING, folder), Bounds(seconds=_TRIED_SECONDS)
             try:
-                ended = await self._run(kind, program, bounds, nothing_to_see)
+                ended = await self._run(kind, program, bounds)
             except WorkUnavailable as error:
                 reasons.append(f"{kind}: {error}")
                 continue
@@ -123,7 +124,11 @@ class Jail:
         )
 
     async def _run(
-        self, kind: Kind, program: Program, bounds: Bounds, look_at_folder: LookAtFolder
+        self,
+        kind: Kind,
+        program: Program,
+        bounds: Bounds,
+        look_at_folder: LookAtFolder | None = None,
     ) -> Ended:
         starting = asyncio.ensure_future(self._start(kind, program, bounds))
         try:
@@ -144,9 +149,10 @@ class Jail:
             watching = [
                 tasks.create_task(
                     watch_processes(process.pid, program.folder, bounds, self._threads)
-                ),
-                tasks.create_task(watch_folder(look_at_folder)),
+                )
             ]
+            if look_at_folder is not None:
+                watching.append(tasks.create_task(watch_folder(look_at_folder)))
             ending = [
                 tasks.create_task(_ended(process)),
                 tasks.create_task(output.read(process.stdout)),
@@ -196,9 +202,10 @@ class Jail:
         contents = [program.script.encode(errors="replace")]
         try:
             contents += [] if is_told else [_filter(), bubblewrap.PEOPLE]
+            command_line = (landlocked if is_told else bubblewrap).command_line
             with _readable(*contents) as given:
                 return await asyncio.create_subprocess_exec(
-                    *self._command_line(program, bounds, given),
+                    *command_line(program, bounds, self._readable, given),
                     stdin=asyncio.subprocess.PIPE if is_told else asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.PIPE,
@@ -211,18 +218,6 @@ class Jail:
             raise WorkUnavailable(f"{error.filename} cannot be run: {error.strerror}") from None
         except OSError as error:  # no process or no descriptor is left, which passes
             raise WorkError(f"The command was not started: {error.strerror}. Try again.") from None
-
-    def _command_line(
-        self, program: Program, bounds: Bounds, given: Sequence[int]
-    ) -> Sequence[str]:
-        """Return the command of a jail, of the kind that these descriptors are for."""
-        match given:
-            case [script, calls, people]:
-                return bubblewrap.command_line(
-                    program, bounds, self._machine, calls=calls, script=script, people=people
-                )
-            case _:
-                return landlocked.command_line(program, bounds, self._machine, script=given[0])
 
 
 class Output:

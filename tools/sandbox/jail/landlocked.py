@@ -16,6 +16,7 @@ import resource
 import select
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
@@ -28,8 +29,8 @@ from tools.sandbox.jail.program import (
     ROOTS,
     THE_SCRIPT,
     Bounds,
-    Machine,
     Program,
+    environment,
 )
 from tools.sandbox.limits import limit
 from tools.sandbox.syscalls import architecture, prctl
@@ -42,18 +43,22 @@ _MANY_BYTES: Final = 4_096
 _BY_SIGNAL: Final = 128
 
 
-def command_line(program: Program, bounds: Bounds, machine: Machine, *, script: int) -> list[str]:
+def command_line(
+    program: Program, bounds: Bounds, readable: Sequence[Path], descriptors: Sequence[int]
+) -> list[str]:
     """Return the command that runs a program in a jail.
 
     Args:
-        script: descriptor of the script; the program gets only this one and its outputs.
+        readable: files and folders that it may read and run besides the system's.
+        descriptors: of the script; the program gets only this one and its outputs.
     """
+    (script,) = descriptors
     place = f"/proc/self/fd/{script}"
     said = {
         "command": [place if part is THE_SCRIPT else part for part in program.command],
         "folder": str(program.folder),
-        "readable": ["/usr", *ROOTS, *OF_ETC, *map(str, machine.readable)],
-        "variables": machine.environment(home=str(program.folder)),
+        "readable": ["/usr", *ROOTS, *OF_ETC, *map(str, readable)],
+        "variables": environment(home=str(program.folder)),
         "script": script,
         "limits": bounds.of_each_process(),
         "processes": PLACES * bounds.processes,

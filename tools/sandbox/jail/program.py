@@ -1,4 +1,4 @@
-"""Programs in jails: their bounds, their view of this machine, and their ends."""
+"""Programs in jails: their bounds, the part of this machine that they see, and their ends."""
 
 import sys
 from collections.abc import Mapping
@@ -21,7 +21,6 @@ OF_ETC: Final = (
     *("/etc/ssl/certs", "/etc/ssl/openssl.cnf"),
 )
 """Files that programs read; the rest of /etc describes the machine."""
-_SYSTEM_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _VARIABLES: Final = {
     # Libraries for numbers would start a thread for each processor, and reserve memory for each.
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
@@ -106,30 +105,13 @@ class Ended:
     stopped: Stopped | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The part of this machine that programs see besides their folder.
-
-    Attributes:
-        readable: folders and files that they may read and run.
-        path: of programs, for the shell.
-        variables: of the environment, beyond the few that every program needs.
-    """
-
-    readable: tuple[Path, ...]
-    path: str
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-    def environment(self, home: str) -> dict[str, str]:
-        """Return the variables of a program, without those of the bot."""
-        return {"HOME": home, "LANG": "C.UTF-8", "PATH": self.path, **self.variables}
+READABLE: Final = tuple(
+    dict.fromkeys(Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix))
+)
+"""The bot's Python and packages, which programs may read and run, but not its own files."""
+SEARCH_PATH: Final = f"{Path(sys.executable).parent.resolve()}:/usr/local/bin:/usr/bin:/bin"
 
 
-def this_machine() -> Machine:
-    """Return the part of this machine that programs see.
-
-    It includes the bot's Python and packages, but not its files, settings or variables.
-    """
-    readable = dict.fromkeys(Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix))
-    programs = Path(sys.executable).parent.resolve()
-    return Machine(tuple(readable), f"{programs}:{_SYSTEM_PATH}", _VARIABLES)
+def environment(home: str) -> dict[str, str]:
+    """Return the variables of a program; it sees none of the bot's."""
+    return {"HOME": home, "LANG": "C.UTF-8", "PATH": SEARCH_PATH, **_VARIABLES}
