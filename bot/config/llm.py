@@ -93,6 +93,10 @@ class ModelSettings(Section):
     @model_validator(mode="after")
     def _bedrock_is_complete(self) -> Self:
         if self.dialect != "bedrock":
+            if self.region or self.access_key_id or self.secret_access_key or self.session_token:
+                raise ValueError(
+                    "REGION, ACCESS_KEY_ID, SECRET_ACCESS_KEY and SESSION_TOKEN are for Bedrock"
+                )
             return self
         if self.region is None:
             raise ValueError("DIALECT=bedrock needs REGION, such as eu-central-1")

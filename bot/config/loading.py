@@ -77,7 +77,10 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
         raise SettingsError(f"{ENV_FILE}: is a folder; a file is expected")
     problems = (*_problems_of_env_file(), *_problems_of_environment())
     try:
-        settings = _validated(_merged(_by_section(_variables()), overrides or {}))
+        values = _by_section(_variables())
+        for section, fields in (overrides or {}).items():
+            values[section] = {**values.get(section, {}), **fields}
+        settings = _validated(values)
     except SettingsError as error:
         raise SettingsError(*problems, *error.problems) from None
     if problems:
@@ -153,7 +156,8 @@ def _set(variables: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _is_ours(name: str) -> bool:
-    return name.lower().partition(DELIMITER)[0] in SECTIONS
+    section, delimiter, _ = name.lower().partition(DELIMITER)
+    return section in (SECTIONS if delimiter else WITHOUT_SECTION)
 
 
 def _secret_files() -> Iterator[Path]:
@@ -171,8 +175,7 @@ def _secret_files() -> Iterator[Path]:
         folders.append(CONTAINER_SECRETS)
     for folder in folders:
         for file in sorted(folder.iterdir()):
-            is_setting = DELIMITER in file.name or file.name.lower() in WITHOUT_SECTION
-            if is_setting and _is_ours(file.name) and file.is_file():
+            if _is_ours(file.name) and file.is_file():
                 yield file
 
 
@@ -180,18 +183,6 @@ def _secret(file: Path) -> str:
     if file.stat().st_size > MAX_SECRET_BYTES:
         raise SettingsError(f"{file}: has more than {MAX_SECRET_BYTES:,} bytes")
     return file.read_text("utf-8").strip()
-
-
-def _merged(values: dict[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
-    """Replace single values below sections, and keep the others."""
-    merged = dict(values)
-    for name, value in overrides.items():
-        below = merged.get(name)
-        if isinstance(value, Mapping) and isinstance(below, dict):
-            merged[name] = _merged(below, value)
-        else:
-            merged[name] = value
-    return merged
 
 
 def _by_section(variables: Mapping[str, str]) -> dict[str, Any]:
