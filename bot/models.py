@@ -130,12 +130,14 @@ async def open_endpoint(
             learnt=learnt,
         )
         listener = llm.transcription_model
-        transcriber = Transcriber(transport, llm, listener) if listener else None
-        asking = [part for part in (client, transcriber, attested) if part is not None]
+        transcriber = (
+            Transcriber(transport, client.api, listener, llm.timeout_seconds) if listener else None
+        )
 
         def use_key(api_key: str | None) -> None:
-            for part in asking:
-                part.use_key(api_key)
+            client.use_key(api_key)
+            if attested is not None:
+                attested.use_key(api_key)
 
         yield OpenEndpoint(
             client=client,

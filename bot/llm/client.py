@@ -269,6 +269,7 @@ class LlmClient:
         learnt: parts of requests that the endpoint refuses, from earlier runs too.
 
     Attributes:
+        api: puts questions and reads answers.
         reach: whether the endpoint can be reached.
     """
 
@@ -283,8 +284,8 @@ class LlmClient:
         learnt: Learnt | None = None,
     ) -> None:
         self._transport = transport
-        self._api = api_of(llm)
-        if seal is not None and not self._api.seals:
+        self.api = api_of(llm)
+        if seal is not None and not self.api.seals:
             raise ValueError("this API sends nothing encrypted")
         self._retry = retry
         self._admit = admit
@@ -301,7 +302,7 @@ class LlmClient:
 
     def use_key(self, api_key: str | None) -> None:
         """Use another key, from the next request on."""
-        self._api.use_key(api_key)
+        self.api.use_key(api_key)
 
     async def complete(
         self,
@@ -338,13 +339,13 @@ class LlmClient:
 
     async def models(self) -> tuple[str, ...]:
         """Return the ids of the endpoint's models; LlmError without a usable answer."""
-        listed = await self._told(*self._api.listing())
+        listed = await self._told(*self.api.listing())
         return tuple(model.id for model in listed)
 
     async def about(self) -> ListedModel | None:
         """Return the endpoint's facts about its model, or None for an unknown model."""
         try:
-            return await self._told(*self._api.lookup())
+            return await self._told(*self.api.lookup())
         except LlmRejected as refused:
             if refused.status == HTTPStatus.NOT_FOUND:
                 return None
@@ -361,7 +362,7 @@ class LlmClient:
             async with asyncio.timeout(CONTEXT_SECONDS):
                 model = await self.about()
                 if model is not None and model.at_llama_cpp:
-                    return await self._told(*self._api.properties())
+                    return await self._told(*self.api.properties())
         except (LlmError, TimeoutError) as error:
             log.info("llm.not_learnt", error=type(error).__name__)
             return None
@@ -481,7 +482,7 @@ class LlmClient:
         sealing = await self._seal() if self._seal is not None else None
         asked = replace(asked, attested=attested, sealing=sealing)
         # On a thread if sealed, because each of perhaps thousands of messages is encrypted alone.
-        put = self._api.put
+        put = self.api.put
         request = put(asked) if sealing is None else await asyncio.to_thread(put, asked)
         answer: Answer | None = None
         response_sha256 = None
@@ -499,7 +500,7 @@ class LlmClient:
                     raise refusal_from_http(response.status_code, body, wait)
                 if _is_web_page(response):
                     raise LlmUnreachable(WEB_PAGE, is_final=False)
-                answer = self._api.reader(response.headers.get("content-type", ""), sealing)
+                answer = self.api.reader(response.headers.get("content-type", ""), sealing)
                 response_sha256 = await _received(response, answer, bound, asked_at)
         except (TimeoutError, httpx2.ReadTimeout):
             if answer is None or not answer.done:

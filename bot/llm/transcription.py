@@ -4,15 +4,15 @@ Reference: https://platform.openai.com/docs/api-reference/audio/createTranscript
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 import httpx2
 from pydantic_core import from_json
 
-from bot.config.llm import LlmSettings
+from bot.llm.api import Api
 from bot.llm.client import counted
 from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnavailable
-from bot.llm.openai import OpenAi
 from bot.llm.refusals import refusal_from_http
 from tools.http import bounded_body, sent
 
@@ -35,25 +35,22 @@ _SIGNATURES: Final = (
 _UNKNOWN: Final = "m4a"
 
 
+@dataclass(frozen=True, slots=True)
 class Transcriber:
     """Lets a model write down speech.
 
     Nothing proves that model, so endpoints that need a proof must not use it.
 
-    Args:
+    Attributes:
         transport: sends the requests; its creator closes it.
-        llm: the endpoint; its `timeout_seconds` bounds a whole transcription.
+        api: of the endpoint, with its address and key.
+        timeout_seconds: for a whole transcription.
     """
 
-    def __init__(self, transport: httpx2.AsyncBaseTransport, llm: LlmSettings, model: str) -> None:
-        self._transport = transport
-        self._seconds = llm.timeout_seconds
-        self._model = model
-        self._api = OpenAi(llm)
-
-    def use_key(self, api_key: str | None) -> None:
-        """Use another bearer token, from the next request on."""
-        self._api.use_key(api_key)
+    transport: httpx2.AsyncBaseTransport
+    api: Api
+    model: str
+    timeout_seconds: float
 
     async def transcribe(self, audio: bytes) -> str:
         """Return the words of a recording, or an empty text; LlmError after two failures.
@@ -66,7 +63,7 @@ class Transcriber:
 
     async def _transcribe(self, audio: bytes) -> str:
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self.timeout_seconds):
                 try:
                     return await self._attempt(audio)
                 except LlmUnavailable:
@@ -77,7 +74,7 @@ class Transcriber:
 
     async def _attempt(self, audio: bytes) -> str:
         try:
-            async with sent(self._transport, self._request(audio)) as response:
+            async with sent(self.transport, self._request(audio)) as response:
                 body = await bounded_body(response, MAX_ANSWER_BYTES)
         except httpx2.ReadTimeout:
             raise
@@ -92,13 +89,13 @@ class Transcriber:
         return str(text)
 
     def _request(self, audio: bytes) -> httpx2.Request:
-        headers = {**self._api.headers, "accept": "application/json"}
+        headers = {**self.api.headers, "accept": "application/json"}
         del headers["content-type"]  # the form's own names its boundary
         return httpx2.Request(
             "POST",
-            f"{self._api.base_url}/audio/transcriptions",
+            f"{self.api.base_url}/audio/transcriptions",
             headers=headers,
-            data={"model": self._model, "response_format": "json"},
+            data={"model": self.model, "response_format": "json"},
             files={"file": (f"recording.{_suffix(audio)}", audio)},
         )
 

@@ -16,6 +16,7 @@ from bot.chat.intake import received
 from bot.chat.media import Media, Prepared, open_media
 from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, open_transport
+from bot.llm.openai import OpenAi
 from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
 from bot.signal.signal_daemon import SignalDaemon
 from conversation_store.models import Image, Message, ReceivedMessage, Role
@@ -79,7 +80,9 @@ async def world(
             in_background(messenger.run(phone.deliver)),
             open_media(
                 messenger,
-                transcriber=Transcriber(transport, endpoint, "whisper-1"),
+                transcriber=Transcriber(
+                    transport, OpenAi(endpoint), "whisper-1", endpoint.timeout_seconds
+                ),
             ) as media,
         ):
             await phone.until(lambda: messenger.connected)

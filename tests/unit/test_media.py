@@ -16,6 +16,7 @@ from bot.chat.media import Media, Prepared, open_media
 from bot.config.llm import LlmSettings
 from bot.errors import SignalError, SignalRejected
 from bot.llm.client import open_transport
+from bot.llm.openai import OpenAi
 from bot.llm.transcription import Transcriber
 from bot.signal.messenger import FileTooBig
 from conversation_store.models import ChatId, ReceivedFile, ReceivedMessage
@@ -101,7 +102,11 @@ async def media_of(
         async with open_transport(endpoint) as transport:
             opened = open_media(
                 folder,
-                transcriber=Transcriber(transport, endpoint, "whisper-1") if hears else None,
+                transcriber=Transcriber(
+                    transport, OpenAi(endpoint), "whisper-1", endpoint.timeout_seconds
+                )
+                if hears
+                else None,
                 words_bytes=words_bytes,
             )
             async with opened as reader:
