@@ -1,6 +1,7 @@
 """`run_command` and `run_python`: programs that run in the workspace of a chat."""
 
 import asyncio
+import math
 import re
 import shlex
 import shutil
@@ -87,10 +88,11 @@ class Commands:
         used = await workspace.usage()
         if used is None:
             raise WorkError(_UNCOUNTED)
+        used_bytes, _ = used
         bounds = Bounds(
             seconds=min(seconds or settings.timeout_seconds, MAX_SECONDS),
             memory_bytes=settings.memory_mb * 2**20,
-            file_bytes=max(0, quota_bytes - used.disk_bytes),
+            file_bytes=max(0, quota_bytes - used_bytes),
             output_bytes=self.output_bytes // 2,
         )
         shared = {name: folder.path for name, folder in workspace.shared.items()}
@@ -106,9 +108,10 @@ class Commands:
             used = await workspace.usage()
         except WorkError:
             return None  # it is busy, or its disk is slow; the next look tells
-        if used is None or used.files > workspace.bounds["max_files"]:
+        used_bytes, files = used or (0, math.inf)
+        if files > workspace.bounds["max_files"]:
             return Stopped.FILES
-        return Stopped.DISK if used.disk_bytes > workspace.bounds["quota_bytes"] else None
+        return Stopped.DISK if used_bytes > workspace.bounds["quota_bytes"] else None
 
 
 def _said(ended: Ended, bounds: Bounds, quota_bytes: int) -> str:

@@ -69,7 +69,7 @@ from tools.commands import try_jail
 from tools.display import visible
 from tools.registry import Registry, probe
 from tools.sandbox.errors import WorkError, WorkUnavailable
-from tools.sandbox.pool import SandboxPolicy, survey
+from tools.sandbox.pool import Sandbox, SandboxPolicy
 from tools.sandbox.walls import ESSENTIAL, Wall
 from tools.settings import COMMANDS, McpServer
 from tools.workspace.workspaces import Workspaces
@@ -442,10 +442,12 @@ async def _sandboxes(policy: SandboxPolicy) -> Finding:
     """Report missing walls of the kernel around sandboxes, and their consequences."""
     part = "sandboxes"
     try:
-        await survey(policy)
-        policy.require_walls()
-    except WorkError as error:
+        async with Sandbox("tools.sandbox.child", policy=policy) as sandbox:
+            await sandbox.call("")
+    except WorkUnavailable as error:
         return failed(part, str(error))
+    except WorkError:
+        return failed(part, "No sandbox can be started.")
     if not policy.missing:
         walls = ", ".join(Wall)
         return ok(part, f"Walled off by the kernel: {walls}.")

@@ -597,7 +597,7 @@ async def test_a_workspace_that_was_closed_by_a_kill_is_opened_by_the_next_start
     async with workspace(tmp_path) as (here, _):
         used = await here.usage()
         assert used is not None
-        assert used.files == 2
+        assert used[1] == 2
         assert await here.do("read_file", file_path="a/b.txt") == "1\tkept"
 
 

@@ -30,9 +30,6 @@ from tools.sandbox.walls import AROUND_A_FOLDER, ESSENTIAL, Wall, lacking_here
 log = structlog.get_logger()
 
 
-_NO_FOLDER: Final = "This machine cannot wall off a folder:"
-
-
 class SandboxPolicy:
     """Knows which walls are missing here, and whether that stops sandboxes."""
 
@@ -61,13 +58,11 @@ class SandboxPolicy:
                 "This needs a sandbox, and this machine cannot wall one off: it lacks"
                 f" {lacking} (SANDBOX=required)."
             )
-        if lacking and around_folder:
-            raise WorkUnavailable(f"{_NO_FOLDER} it lacks {lacking}.")
-        if around_folder and self._missing >= AROUND_A_FOLDER:
-            raise WorkUnavailable(
-                f"{_NO_FOLDER} it allows neither Landlock (Linux 5.19 or later) nor user"
-                " namespaces."
-            )
+        why = f"lacks {lacking}" if lacking else ""
+        if not lacking and self._missing >= AROUND_A_FOLDER:
+            why = "allows neither Landlock (Linux 5.19 or later) nor user namespaces"
+        if why and around_folder:
+            raise WorkUnavailable(f"This machine cannot wall off a folder: it {why}.")
 
 
 START_SECONDS: Final = 8.0
@@ -85,7 +80,7 @@ _MAX_ERROR_CHARACTERS: Final = 2_000
 _MAX_NAME_CHARACTERS: Final = 64
 _SMALL: Final = Limits()
 
-__all__ = ["CALL_SECONDS", "QUEUE_SECONDS", "Limits", "Sandbox", "survey"]
+__all__ = ["CALL_SECONDS", "QUEUE_SECONDS", "Limits", "Sandbox"]
 
 
 class WorkerDied(Exception):
@@ -279,24 +274,21 @@ class Sandbox:
         request = json.dumps(text).encode()
         if len(request) + ENVELOPE_BYTES > self._limits.line_bytes:
             raise WorkError("This is too long to be worked on.")
+        seconds = self._limits.call_seconds
         for _ in range(1 if self._in_folder else _ATTEMPTS):
             try:
-                return _result(*await self._attempt(request))
+                async with self._worker() as worker:
+                    reply = await worker.ask(request, timeout_seconds=seconds)
+                return _result(*reply)
+            except TimeoutError:
+                log.warning("sandbox.worker_stopped", reason="timeout", seconds=seconds)
+                raise WorkTimeout(f"This took over {seconds:g} seconds and was stopped.") from None
             except WorkerEscaping:
                 log.error("sandbox.escape_stopped")  # no second try: the request is an attack
                 raise WorkError("This tried to break out of its sandbox and was stopped.") from None
             except WorkerDied:
                 log.warning("sandbox.worker_lost")
         raise WorkError("This could not be worked out: its process ended before it was done.")
-
-    async def _attempt(self, request: bytes) -> tuple[_Head, str]:
-        seconds = self._limits.call_seconds
-        async with self._worker() as worker:
-            try:
-                return await worker.ask(request, timeout_seconds=seconds)
-            except TimeoutError:
-                log.warning("sandbox.worker_stopped", reason="timeout", seconds=seconds)
-                raise WorkTimeout(f"This took over {seconds:g} seconds and was stopped.") from None
 
     @asynccontextmanager
     async def _worker(self) -> AsyncIterator[Worker]:
@@ -344,16 +336,6 @@ class Sandbox:
     async def _discard(self, worker: Worker) -> None:
         await worker.stop()
         self._workers.discard(worker)
-
-
-async def survey(policy: SandboxPolicy) -> None:
-    """Start a sandbox that does nothing, so that the policy knows every missing wall."""
-    try:
-        worker = await Worker.start("tools.sandbox.child", _SMALL)
-    except (TimeoutError, WorkerDied):
-        raise WorkError("No sandbox can be started.") from None
-    policy.note(worker.missing_walls)
-    await worker.stop()
 
 
 def _result(head: _Head, text: str) -> str:

@@ -44,14 +44,6 @@ View = Callable[[str, bytes], Awaitable[ToolImage | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Bytes of a disk that files take, and their number, folders among them."""
-
-    disk_bytes: int
-    files: int
-
-
-@dataclass(frozen=True, slots=True)
 class _SharedFolder:
     """A folder of the machine that admins see in their workspaces, behind walls of its own."""
 
@@ -116,8 +108,11 @@ class Workspace:
     async def _give_back(self) -> None:
         await asyncio.to_thread(give_back, self.files.parent)
 
-    async def usage(self) -> Usage | None:
-        """Return how much there is; None if it is more, or deeper, than can be counted."""
+    async def usage(self) -> tuple[int, int] | None:
+        """Return the bytes that all files take, and their number, folders among them.
+
+        None if they are more, or deeper, than can be counted.
+        """
         said = json.loads(await self.do("usage"))
         if said is None:  # closed, perhaps
             await self._give_back()
@@ -126,7 +121,7 @@ class Workspace:
             return None
         try:
             disk_bytes, files = said
-            return Usage(int(disk_bytes), int(files))
+            return int(disk_bytes), int(files)
         except (ValueError, TypeError):
             raise WorkError("This workspace cannot be looked at.") from None
 

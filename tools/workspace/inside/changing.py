@@ -50,7 +50,8 @@ def edit_file(
     before = _text_of(files, file_path)
     if old_text not in before.text and "\r\n" in before.text:
         old_text, new_text = (text.replace("\n", "\r\n") for text in (old_text, new_text))
-    count = before.text.count(old_text)
+    parts = before.text.split(old_text)
+    count = len(parts) - 1
     if count == 0:
         raise WorkError(f"old_text was not found in {shown(file_path)}; read the file again.")
     if count > 1 and not replace_all:
@@ -58,11 +59,9 @@ def edit_file(
             f"old_text was found {count} times in {shown(file_path)}; give more of the lines"
             " around it, or set replace_all."
         )
-    starts = list(_places(before.text, old_text, new_text))
-    after = before.text.replace(old_text, new_text)
-    _put(files, file_path, before.with_text(after), make=False)
+    _put(files, file_path, before.with_text(new_text.join(parts)), make=False)
     heading = [f"Replaced {count} times:"] if count > 1 else []
-    return "\n".join([*heading, *_changed(after, starts, len(new_text))]) or "Done."
+    return "\n".join([*heading, *_changed(parts, new_text)]) or "Done."
 
 
 def edit_notebook(
@@ -182,23 +181,14 @@ def _check_quota(files: Files, path: str, size: int) -> None:
         )
 
 
-def _places(text: str, old: str, new: str) -> Iterator[int]:
-    """Yield where each new text begins, once all are replaced."""
-    shift = 0
-    start = text.find(old)
-    while start >= 0:
-        yield start + shift
-        shift += len(new) - len(old)
-        start = text.find(old, start + len(old))
-
-
-def _changed(text: str, starts: list[int], length: int) -> Iterator[str]:
-    """Yield the lines of a text that changed, with their numbers."""
-    lines = text.splitlines()
+def _changed(parts: list[str], new_text: str) -> Iterator[str]:
+    """Yield the lines, with their numbers, that a new text between some parts has changed."""
+    lines = new_text.join(parts).splitlines()
     numbers: dict[int, None] = {}
-    for start in starts[:MAX_LINES_SHOWN]:
-        first = text.count("\n", 0, start)
-        last = text.count("\n", 0, start + length)
+    last = 0
+    for part in parts[:-1][:MAX_LINES_SHOWN]:
+        first = last + part.count("\n")
+        last = first + new_text.count("\n")
         numbers.update(dict.fromkeys(range(first, last + 1)))
     for number in list(numbers)[:MAX_LINES_SHOWN]:
         if number < len(lines):
