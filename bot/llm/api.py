@@ -116,22 +116,18 @@ UNREADABLE: Final = "The endpoint's answer could not be understood."
 
 _NOT_OF_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
-FINISH_REASONS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("end_turn", "stop_sequence"), "stop"),
-        "tool_use": "tool_calls",
+FINISH_REASONS: Final[Mapping[str, str]] = {
+    theirs: ours
+    for ours, names in {
+        "stop": "end_turn stop_sequence",
+        "tool_calls": "tool_use",
         # After `pause_turn`, the model wants to be asked to continue.
-        **dict.fromkeys(("max_tokens", "model_context_window_exceeded", "pause_turn"), CUT_OFF),
-        **dict.fromkeys(
-            (
-                *("refusal", "guardrail_intervened", "content_filtered", "safety", "recitation"),
-                *("language", "blocklist", "prohibited_content", "spii", "image_safety"),
-                "image_prohibited_content",
-            ),
-            "content_filter",
-        ),
-    }
-)
+        CUT_OFF: "max_tokens model_context_window_exceeded pause_turn",
+        "content_filter": "refusal guardrail_intervened content_filtered safety recitation language"
+        " blocklist prohibited_content spii image_safety image_prohibited_content",
+    }.items()
+    for theirs in names.split()
+}
 """The APIs' finish reasons, in lower case, in OpenAI's words."""
 BROKEN_CALLS: Final = frozenset(
     {
