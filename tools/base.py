@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from tools.sandbox.errors import WorkError
+
 
 @dataclass(frozen=True, slots=True)
 class ToolFile:
@@ -272,7 +274,7 @@ class ToolResult:
     images: tuple[ToolImage, ...] = ()
 
 
-class ToolError(Exception):
+class ToolError(WorkError):
     """An expected failure, in a sentence that helps the model to go on."""
 
     def __init__(self, sentence: str = "", outcome: Outcome = Outcome.FAILED) -> None:
@@ -289,10 +291,6 @@ class InvalidArguments(ToolError):
 
 class AwaitsPerson(ToolError):
     """A person answers the call, which stays open; run again later, it returns the answer."""
-
-
-class ToolUnavailable(ToolError):
-    """The tool cannot work until the operator mends something; it is withdrawn."""
 
 
 MIN_LIMIT_BYTES: Final = 512

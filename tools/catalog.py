@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from tools.base import Tool, ToolUnavailable
+from tools.base import Tool
 from tools.calculator.tool import open_calculator
 from tools.commands import open_commands
 from tools.dates import date_time
 from tools.documents.client import open_reader
 from tools.registry import Registry
-from tools.sandbox.errors import WorkUnavailable
+from tools.sandbox.errors import ToolUnavailable
 from tools.sandbox.pool import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import COMMANDS, MAX_RESULT_BYTES, McpServer, ToolsSettings
@@ -114,7 +114,7 @@ async def open_tools(
                 tool = await resources.enter_async_context(
                     opened(settings, sandboxes, result_limit_bytes)
                 )
-            except (ToolUnavailable, WorkUnavailable) as error:
+            except ToolUnavailable as error:
                 registry.withdraw(name, str(error))
             else:
                 registry.offer(name, (tool,))
@@ -127,7 +127,7 @@ async def open_tools(
                     sandboxes.require_walls(around_folder=True)
                     source = provided(workspaces, settings, sandboxes, result_limit_bytes)
                     registry.offer(name, await resources.enter_async_context(source))
-                except (ToolUnavailable, WorkUnavailable) as error:
+                except ToolUnavailable as error:
                     registry.withdraw(name, str(error))
         if servers and settings.in_use:
             await _open_mcp_servers(dict(sorted(servers.items())), registry, resources, last_words)

@@ -166,7 +166,7 @@ def consent_to(arguments: Any, approval: Approval) -> Consent:
 
 
 async def try_jail() -> tuple[Kind, tuple[str, ...]]:
-    """Return the kind of jail that works here, and why better ones do not; or WorkUnavailable."""
+    """Return the kind of jail that works here, and why better ones do not; or ToolUnavailable."""
     jail = Jail()
     with TemporaryDirectory() as folder:
         return await jail.kind(Path(folder)), jail.refused

@@ -35,7 +35,6 @@ from tools.base import (
     ToolOutput,
     ToolRequest,
     ToolResult,
-    ToolUnavailable,
     first_sentence,
     holds_marked,
     mark,
@@ -46,7 +45,7 @@ from tools.base import (
 )
 from tools.display import shown, visible
 from tools.registry import Registry
-from tools.sandbox.errors import WorkError, WorkTimeout, WorkUnavailable
+from tools.sandbox.errors import ToolUnavailable, WorkError, WorkTimeout
 from tools.settings import MAX_RESULT_BYTES
 
 log = structlog.get_logger()
@@ -373,14 +372,12 @@ class ToolExecutor:
             try:
                 async with asyncio.timeout(seconds) as bound:
                     return await tool.run(arguments, caller)
-            except (ToolUnavailable, WorkUnavailable) as error:
+            except ToolUnavailable as error:
                 self._registry.withdraw(self._registry.source_of(tool.name), str(error))
-                raise ToolUnavailable(str(error)) from None
+                raise ToolError(str(error)) from None
+            except ToolError:
+                raise
             except WorkTimeout as error:
-                raise _timed_out(tool, str(error)) from None
-            except ToolError as error:
-                if error.outcome is not Outcome.TIMEOUT:
-                    raise
                 raise _timed_out(tool, str(error)) from None
             except WorkError as error:
                 raise ToolError(str(error)) from None

@@ -11,7 +11,8 @@ from typing import Final
 
 import structlog
 
-from tools.base import Caller, Tool, ToolError, ToolUnavailable
+from tools.base import Caller, Tool, ToolError
+from tools.sandbox.errors import ToolUnavailable
 
 PROBE_SECONDS: Final = 15.0
 

@@ -31,8 +31,9 @@ from pydantic import (
     field_validator,
 )
 
-from tools.base import InvalidArguments, Tool, ToolError, ToolUnavailable
+from tools.base import InvalidArguments, Tool, ToolError
 from tools.display import short_line
+from tools.sandbox.errors import ToolUnavailable
 from tools.schema import tool_from
 from tools.settings import WeatherSettings
 from tools.web.client import WebAnswer, WebClient, new_web_client

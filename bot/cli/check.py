@@ -68,7 +68,7 @@ from tools.catalog import open_tools
 from tools.commands import try_jail
 from tools.display import visible
 from tools.registry import Registry, probe
-from tools.sandbox.errors import WorkError, WorkUnavailable
+from tools.sandbox.errors import ToolUnavailable, WorkError
 from tools.sandbox.pool import Sandbox, SandboxPolicy
 from tools.sandbox.walls import ESSENTIAL, Wall
 from tools.settings import COMMANDS, McpServer
@@ -367,7 +367,7 @@ async def tools(settings: Settings, *, asks: bool = False) -> AsyncIterator[Find
         if registry.offered_by(COMMANDS):
             try:
                 kind, refused = await try_jail()
-            except WorkUnavailable as error:
+            except ToolUnavailable as error:
                 registry.withdraw(COMMANDS, str(error))
             else:
                 why = f" Not by {'; '.join(refused)}." if refused else ""
@@ -444,7 +444,7 @@ async def _sandboxes(policy: SandboxPolicy) -> Finding:
     try:
         async with Sandbox("tools.sandbox.child", policy=policy) as sandbox:
             await sandbox.call("")
-    except WorkUnavailable as error:
+    except ToolUnavailable as error:
         return failed(part, str(error))
     except WorkError:
         return failed(part, "No sandbox can be started.")

@@ -17,7 +17,7 @@ import pytest
 
 from tests.e2e.disks import memory_disk, mounted
 from tests.integration.test_spawned import until
-from tools.sandbox.errors import WorkError, WorkUnavailable
+from tools.sandbox.errors import ToolUnavailable, WorkError
 from tools.sandbox.jail import bubblewrap
 from tools.sandbox.jail.jail import Jail, Kind
 from tools.sandbox.jail.program import (
@@ -745,7 +745,7 @@ async def test_a_machine_that_has_no_descriptor_left_runs_commands_later(
             await jail.run(program, Bounds())
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert not isinstance(found.value, WorkUnavailable)
+    assert not isinstance(found.value, ToolUnavailable)
     assert (await jail.run(program, Bounds())).exit_code == 0
 
 
@@ -764,5 +764,5 @@ async def test_a_slow_look_at_the_folder_holds_up_no_other(tmp_path: Path, kind:
 
 
 async def test_where_nothing_walls_it_off_nothing_runs(tmp_path: Path) -> None:
-    with pytest.raises(WorkUnavailable, match="cannot be walled off on this machine"):
+    with pytest.raises(ToolUnavailable, match="cannot be walled off on this machine"):
         await Jail([]).run(Program(("true",), tmp_path), Bounds())

@@ -26,6 +26,7 @@ from tools.mcp.listing import parsed
 from tools.mcp.servers import open_mcp_servers
 from tools.mcp.transports import MAX_LAST_WORDS_BYTES, not_found
 from tools.registry import Registry
+from tools.sandbox.errors import WorkTimeout
 from tools.schema import parameters_of, plain, tool_from
 from tools.settings import McpServer, ToolsSettings
 
@@ -384,7 +385,7 @@ async def test_a_server_that_stops_reading_holds_nobody_up_and_is_replaced(
 
 async def test_a_server_has_its_own_time_out() -> None:
     async with offered(rude("late", timeout_seconds=1)) as registry:
-        with pytest.raises(ToolError, match="rude did not answer within 1 seconds"):
+        with pytest.raises(WorkTimeout, match="rude did not answer within 1 seconds"):
             await call(registry, "rude_act")
         assert await call(registry, "rude_act") == "in time"
 

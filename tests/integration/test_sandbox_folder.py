@@ -70,4 +70,4 @@ async def test_without_walls_around_it_nothing_works_in_a_folder(
     tmp_path: Path, lacks: str
 ) -> None:
     [outcome] = await outcomes(folder_in(tmp_path), lacks, "work")
-    assert outcome.startswith("WorkUnavailable: This machine cannot wall off a folder: it ")
+    assert outcome.startswith("ToolUnavailable: This machine cannot wall off a folder: it ")

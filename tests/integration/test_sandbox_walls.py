@@ -210,14 +210,14 @@ async def on_a_machine_without(
 async def test_where_walls_are_required_and_seccomp_is_missing_nothing_runs() -> None:
     answer = await on_a_machine_without("seccomp", "required", ["pid"])
     [refusal] = answer["outcomes"]
-    assert refusal.startswith("WorkUnavailable: This needs a sandbox, and this machine cannot")
+    assert refusal.startswith("ToolUnavailable: This needs a sandbox, and this machine cannot")
     assert refusal.endswith("it lacks seccomp (SANDBOX=required).")
     assert answer["logged"] == ["seccomp"]
 
 
 async def test_a_filter_that_is_said_to_stand_and_does_not_is_missing() -> None:
     answer = await on_a_machine_without("seccomp!", "required", ["pid", "openat"])
-    assert all(outcome.startswith("WorkUnavailable: ") for outcome in answer["outcomes"])
+    assert all(outcome.startswith("ToolUnavailable: ") for outcome in answer["outcomes"])
     assert answer["logged"] == ["seccomp"]
 
 

@@ -21,7 +21,8 @@ from tests.fakes.open_meteo import (
     refusal,
     reply,
 )
-from tools.base import Caller, InvalidArguments, Tool, ToolError, ToolUnavailable
+from tools.base import Caller, InvalidArguments, Tool, ToolError
+from tools.sandbox.errors import ToolUnavailable
 from tools.settings import WeatherSettings
 from tools.weather import (
     CONDITIONS,

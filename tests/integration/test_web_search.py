@@ -18,10 +18,11 @@ from tests.executing import run_call
 from tests.fakes import brave, duckduckgo
 from tests.fakes.brave import KEY, Answer, BraveApi, brave_api, error
 from tests.fakes.duckduckgo import DuckDuckGoPage, Page, duckduckgo_page
-from tools.base import Caller, Decision, Outcome, Tool, ToolError, ToolRequest, ToolResult
+from tools.base import Caller, Decision, Outcome, Tool, ToolRequest, ToolResult
 from tools.catalog import open_tools
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry, probe
+from tools.sandbox.errors import WorkError
 from tools.sandbox.pool import Sandbox
 from tools.schema import tool_from
 from tools.settings import ToolsSettings, WebSearchSettings
@@ -418,7 +419,7 @@ async def test_the_key_is_in_no_text_that_this_program_writes(answer: Answer) ->
         api.answers += [answer, answer]
         with capture_logs() as logs:
             result = await bot.call(query="night trains")
-            with pytest.raises(ToolError) as raised:
+            with pytest.raises(WorkError) as raised:
                 await bot.run("night trains")
         settings = WebSearchSettings(api_key=SecretStr(KEY))
         written = (

@@ -28,12 +28,12 @@ from tools.base import (
     ToolOutput,
     ToolRequest,
     ToolResult,
-    ToolUnavailable,
     holds_marked,
     mark,
 )
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
+from tools.sandbox.errors import ToolUnavailable
 from tools.schema import parse_object, tool_from
 
 SECRET = "what a person wrote"

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tools.base import ToolError, ToolUnavailable
+from tools.base import ToolError
 from tools.registry import Registry, probe
+from tools.sandbox.errors import ToolUnavailable
 from tools.schema import tool_from
 
 

@@ -28,7 +28,7 @@ async def open_calculator(sandboxes: SandboxPolicy) -> AsyncIterator[Tool]:
     """Provide the calculator; its processes start with the first call and end with this context.
 
     Raises:
-        WorkUnavailable: sandboxes may not run here.
+        ToolUnavailable: sandboxes may not run here.
     """
     sandboxes.require_walls()
     async with (

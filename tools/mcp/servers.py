@@ -23,11 +23,12 @@ from mcp.client import ClientSession, IncomingMessage
 from mcp.types import CallToolResult, InputRequiredResult
 from pydantic import TypeAdapter, ValidationError
 
-from tools.base import Outcome, ToolError, ToolOutput, mark
+from tools.base import ToolError, ToolOutput, mark
 from tools.mcp.listing import MAX_TOOLS, remark, usable_tools
 from tools.mcp.results import output_of, text_of
 from tools.mcp.transports import McpError, bounded, open_streams
 from tools.registry import Registry
+from tools.sandbox.errors import WorkTimeout
 from tools.settings import McpServer
 
 CALLS_AT_ONCE: Final = 8
@@ -120,8 +121,8 @@ class _Connection:
         regular expression in it could take forever.
 
         Raises:
-            ToolError: the server is not connected, refuses, or reports a failure; or the call took
-                longer than the server's time-out, and the server was told.
+            ToolError: the server is not connected, refuses, or reports a failure.
+            WorkTimeout: the call took longer than the server's time-out, and the server was told.
         """
         name, session = self._name, self._session
         if session is None:
@@ -135,7 +136,7 @@ class _Connection:
         except TimeoutError:
             seconds = self._server.timeout_seconds
             sentence = f"The MCP server {name} did not answer within {seconds:g} seconds."
-            raise ToolError(sentence, Outcome.TIMEOUT) from None
+            raise WorkTimeout(sentence) from None
         except MCPError as error:
             self._wake.set()  # reading the list shows whether the session is gone
             lost = self._end is not None or session is not self._session

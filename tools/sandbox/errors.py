@@ -5,8 +5,8 @@ class WorkError(Exception):
     """An expected failure; its text is a sentence that a person or a model can use."""
 
 
-class WorkUnavailable(WorkError):
-    """This machine lacks a wall that the operator demands; the text says which."""
+class ToolUnavailable(WorkError):
+    """It cannot be done until the operator mends something; the bot withdraws the tool."""
 
 
 class WorkTimeout(WorkError):

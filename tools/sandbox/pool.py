@@ -15,7 +15,7 @@ from typing import Annotated, Final, Self
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
-from tools.sandbox.errors import SandboxBug, WorkError, WorkTimeout, WorkUnavailable
+from tools.sandbox.errors import SandboxBug, ToolUnavailable, WorkError, WorkTimeout
 from tools.sandbox.limits import (
     CALL_SECONDS,
     ENVELOPE_BYTES,
@@ -51,10 +51,10 @@ class SandboxPolicy:
             say("sandbox.wall_missing", kind=", ".join(sorted(new)))
 
     def require_walls(self, *, around_folder: bool = False) -> None:
-        """Raise WorkUnavailable if a wall is missing that the operator, or a folder, demands."""
+        """Raise ToolUnavailable if a wall is missing that the operator, or a folder, demands."""
         lacking = ", ".join(sorted(self._missing & ESSENTIAL))
         if lacking and self._required:
-            raise WorkUnavailable(
+            raise ToolUnavailable(
                 "This needs a sandbox, and this machine cannot wall one off: it lacks"
                 f" {lacking} (SANDBOX=required)."
             )
@@ -62,7 +62,7 @@ class SandboxPolicy:
         if not lacking and self._missing >= AROUND_A_FOLDER:
             why = "allows neither Landlock (Linux 5.19 or later) nor user namespaces"
         if why and around_folder:
-            raise WorkUnavailable(f"This machine cannot wall off a folder: it {why}.")
+            raise ToolUnavailable(f"This machine cannot wall off a folder: it {why}.")
 
 
 START_SECONDS: Final = 8.0
@@ -266,7 +266,7 @@ class Sandbox:
 
         Raises:
             WorkError: the code inside refuses the request, or no process could answer.
-            WorkUnavailable: this machine lacks a wall that the operator or a folder demands.
+            ToolUnavailable: this machine lacks a wall that the operator or a folder demands.
             WorkTimeout: it took longer than the limit; its process is gone.
             SandboxBug: the code inside failed unexpectedly.
         """
@@ -327,7 +327,7 @@ class Sandbox:
         self._policy.note(worker.missing_walls)
         try:
             self._policy.require_walls(around_folder=self._in_folder)
-        except WorkUnavailable:
+        except ToolUnavailable:
             await self._discard(worker)
             raise
         log.debug("sandbox.worker_started")

@@ -29,8 +29,9 @@ from urllib.parse import quote, urlsplit
 from cachetools import TTLCache
 from pydantic import BaseModel, FailFast, Field, TypeAdapter, ValidationError
 
-from tools.base import InvalidArguments, Tool, ToolError, ToolUnavailable
+from tools.base import InvalidArguments, Tool, ToolError
 from tools.display import short_line
+from tools.sandbox.errors import ToolUnavailable, WorkError
 from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import WebSearchSettings
@@ -292,7 +293,7 @@ def _plain(text: str) -> str:
     return unescape(re.sub(r"<[^<>]*>", "", text))
 
 
-def _brave_failure(answer: WebAnswer) -> ToolError:
+def _brave_failure(answer: WebAnswer) -> WorkError:
     if answer.status in {401, 403} or _error_code(answer.body) in _REFUSED_KEY_CODES:
         return ToolUnavailable("Brave refuses TOOLS__WEB_SEARCH__API_KEY.")
     match answer.status:

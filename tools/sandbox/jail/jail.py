@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from tools.sandbox import seccomp
-from tools.sandbox.errors import WorkError, WorkUnavailable
+from tools.sandbox.errors import ToolUnavailable, WorkError
 from tools.sandbox.jail import bubblewrap, landlocked
 from tools.sandbox.jail.calls import ABSENT, IN_NAMESPACES
 from tools.sandbox.jail.program import PLACES, READABLE, Bounds, Ended, Program, Stopped
@@ -82,7 +82,7 @@ class Jail:
     ) -> Ended:
         """Run a program to its end, or until it exceeds a bound or this is cancelled.
 
-        WorkUnavailable if this machine allows no jail; WorkError if too many programs run already.
+        ToolUnavailable if this machine allows no jail; WorkError if too many programs run already.
         """
         kind = await self.kind(program.folder)
         try:
@@ -96,7 +96,7 @@ class Jail:
             self._places.release()
 
     async def kind(self, folder: Path) -> Kind:
-        """Return the best kind of jail that works here; WorkUnavailable says why none does."""
+        """Return the best kind of jail that works here; ToolUnavailable says why none does."""
         async with self._trying:
             if self._kind is None:
                 self._kind = await self._tried(folder)
@@ -108,7 +108,7 @@ class Jail:
             program, bounds = Program(_NOTHING, folder), Bounds(seconds=_TRIED_SECONDS)
             try:
                 ended = await self._run(kind, program, bounds)
-            except WorkUnavailable as error:
+            except ToolUnavailable as error:
                 reasons.append(f"{kind}: {error}")
                 continue
             if ended.exit_code == 0:
@@ -118,7 +118,7 @@ class Jail:
                 return kind
             said = ended.errors.strip().splitlines()
             reasons.append(f"{kind}: {said[0].removeprefix('bwrap: ') if said else 'refused'}")
-        raise WorkUnavailable(
+        raise ToolUnavailable(
             f"Commands cannot be walled off on this machine ({'; '.join(reasons)}). Install"
             " bubblewrap and allow user namespaces, or use a kernel with Landlock (6.2 or later)."
         )
@@ -215,7 +215,7 @@ class Jail:
                     limit=STREAM_BYTES,
                 )
         except (FileNotFoundError, PermissionError) as error:
-            raise WorkUnavailable(f"{error.filename} cannot be run: {error.strerror}") from None
+            raise ToolUnavailable(f"{error.filename} cannot be run: {error.strerror}") from None
         except OSError as error:  # no process or no descriptor is left, which passes
             raise WorkError(f"The command was not started: {error.strerror}. Try again.") from None
 
@@ -316,6 +316,6 @@ def _readable(*contents: bytes) -> Iterator[list[int]]:
 def _filter() -> bytes:
     known = architecture()
     if known is None:
-        raise WorkUnavailable("there is no filter of system calls for it")
+        raise ToolUnavailable("there is no filter of system calls for it")
     steps = seccomp.program(known, IN_NAMESPACES, absent=ABSENT, kills=False)
     return seccomp.as_bytes(steps)
