@@ -11,9 +11,8 @@ from bot.attestation.errors import ModelNotVerified
 from bot.attestation.trust import REAL, Trust
 from bot.config.llm import DEFAULT, LlmSettings
 from bot.config.settings import Settings
-from bot.llm.client import LlmClient, RetryPolicy, open_transport
+from bot.llm.client import Learnt, LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmNotAttested
-from bot.llm.learnt import Learnt
 from bot.llm.models import Model, Models, NothingProven
 from bot.llm.transcription import Transcriber
 from conversation_store.store import ConversationStore

@@ -14,8 +14,7 @@ import structlog
 
 from bot.chat.plan import OVER_LIMIT, OVER_STEP, CallCount
 from bot.chat.turn import Turn
-from bot.llm.errors import LlmError, LlmRejected
-from bot.llm.learnt import may_be_about_images
+from bot.llm.errors import LlmError, LlmRejected, may_be_about_images
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.rearranged import without_images
 from tools.base import UNTRUSTED, Heard, Outcome, ToolRequest, ToolResult

@@ -14,8 +14,8 @@ from typing import Final, Literal
 import structlog
 
 from bot.llm.cleanup import ODD, cleaned, fence_after, without_reasoning
+from bot.llm.client import Learnt
 from bot.llm.errors import LlmError, LlmToolsRefused
-from bot.llm.learnt import Learnt
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.rearranged import with_tools_as_text
 from conversation_store.models import Message, Role

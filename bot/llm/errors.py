@@ -15,8 +15,12 @@ LlmError
 """
 
 from collections.abc import Collection
+from typing import Final
 
 from bot.errors import BotError
+
+REFUSING_IMAGES: Final = frozenset({400, 404, 413, 415, 422})
+"""OpenRouter says 404, a small proxy 413."""
 
 
 class LlmError(BotError):
@@ -126,3 +130,10 @@ class LlmNotAttested(LlmError):
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence, "It has not proven who reads along.")
         self.sentence = sentence
+
+
+def may_be_about_images(error: LlmError) -> bool:
+    """Whether a request with images may have been refused because of them."""
+    if isinstance(error, LlmContextTooLong):
+        return False
+    return isinstance(error, LlmRejected) and error.status in REFUSING_IMAGES

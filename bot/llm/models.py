@@ -11,7 +11,7 @@ import structlog
 
 from bot.config.llm import DEFAULT, ModelSettings
 from bot.llm.answering import clean_answer
-from bot.llm.client import LlmClient, RetryPolicy
+from bot.llm.client import MIN_CONTEXT_TOKENS, Learnt, LlmClient, RetryPolicy
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -20,7 +20,6 @@ from bot.llm.errors import (
     LlmTimeout,
     LlmUnavailable,
 )
-from bot.llm.learnt import MIN_CONTEXT_TOKENS, Learnt
 from bot.llm.messages import Completion, ModelRequest, estimated_usage
 from bot.observability.health import Health
 from bot.observability.metrics import LLM_ENDPOINT_UP, LLM_FAILOVERS

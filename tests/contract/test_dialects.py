@@ -10,7 +10,7 @@ import pytest
 
 from bot.config.llm import LlmSettings
 from bot.llm.answering import CALL_SHORTER, clean_answer
-from bot.llm.client import LlmClient, RetryPolicy, open_transport
+from bot.llm.client import Learnt, LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -20,7 +20,6 @@ from bot.llm.errors import (
     LlmUnauthorized,
     LlmUnavailable,
 )
-from bot.llm.learnt import Learnt
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.rearranged import base64_of, with_tools_as_text
 from conversation_store.models import Image, Message, Role, TokenSum, ToolCall

@@ -14,9 +14,8 @@ import pytest
 
 from bot.config.llm import Dialect, LlmSettings
 from bot.llm.answering import clean_answer
-from bot.llm.client import LlmClient, open_transport
+from bot.llm.client import Learnt, LlmClient, open_transport
 from bot.llm.errors import LlmContextTooLong
-from bot.llm.learnt import Learnt
 from bot.llm.messages import Completion, ModelRequest
 from conversation_store.models import Message, Role, ToolCall
 from tools.base import ToolSpec

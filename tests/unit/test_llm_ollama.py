@@ -4,8 +4,7 @@ import pytest
 
 from bot.config.llm import LlmSettings
 from bot.llm.answering import clean_answer
-from bot.llm.client import LlmClient, RetryPolicy, open_transport
-from bot.llm.learnt import Learnt
+from bot.llm.client import Learnt, LlmClient, RetryPolicy, open_transport
 from bot.llm.messages import Completion, ModelRequest
 from bot.llm.ollama import Ollama
 from conversation_store.models import Message, Role

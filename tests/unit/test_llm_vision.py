@@ -9,9 +9,14 @@ from typing import Literal
 import pytest
 
 from bot.config.llm import LlmSettings
-from bot.llm.client import LlmClient, open_transport
-from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected, LlmUnavailable
-from bot.llm.learnt import Learnt, may_be_about_images
+from bot.llm.client import Learnt, LlmClient, open_transport
+from bot.llm.errors import (
+    LlmContextTooLong,
+    LlmError,
+    LlmRejected,
+    LlmUnavailable,
+    may_be_about_images,
+)
 from bot.llm.models import REFUSED_SECONDS, Model, NothingProven
 from bot.llm.rearranged import without_images
 from conversation_store.models import Image, Message, Role
