@@ -19,10 +19,6 @@ def hang() -> NoReturn:
         pass
 
 
-def swell() -> str:
-    return str(len(bytearray(2**30)))
-
-
 def read_a_file() -> str:
     with open("/etc/passwd", encoding="utf-8") as file:  # noqa: PTH123
         return file.read()
@@ -53,7 +49,6 @@ def fail() -> NoReturn:
 
 DEEDS: dict[str, Callable[[], str]] = {
     "hang": hang,
-    "swell": swell,
     "read a file": read_a_file,
     "environment": lambda: json.dumps(dict(os.environ)),
     "pid": lambda: str(PID),
@@ -61,7 +56,6 @@ DEEDS: dict[str, Callable[[], str]] = {
     "work hard": work_hard,
     "refuse at length": refuse_at_length,
     "long": lambda: "x" * 100_000,
-    "endless line": lambda: write(b"x" * 1_000_000),
     "garbage": lambda: write(b"garbage\n"),
     "exit": lambda: os._exit(3),
     "refuse": refuse,

@@ -116,17 +116,8 @@ async def test_an_interpreter_below_tmp_is_found(kind: Kind) -> None:
             stdout=asyncio.subprocess.PIPE,
         )
         output, _ = await process.communicate()
-    place = "/workspace" if kind is Kind.BUBBLEWRAP else folder
+    place = bubblewrap.FOLDER if kind is Kind.BUBBLEWRAP else folder
     assert output.decode().split() == [str(environment), str(place), "0"]
-
-
-def test_the_folder_of_a_program_hides_no_interpreter_below_workspace() -> None:
-    program = Program(("python3", THE_SCRIPT), Path("/chats/one"))
-    readable = [Path("/workspace/.venv")]
-    line = bubblewrap.command_line(program, Bounds(), readable, [3, 4, 5])
-    assert line[line.index("/chats/one") + 1] == line[line.index("--chdir") + 1]
-    assert line[line.index("/chats/one") + 1] != "/workspace"
-    assert "--ro-bind /workspace/.venv /workspace/.venv" in " ".join(line)
 
 
 TIMES = """
@@ -173,7 +164,7 @@ ATTACKS = {
     "remove what is beside": "rm -rf {beside}/secret ../secret",
     "hard link": "ln {beside}/secret l; cat l",
     "mount": "mount -t tmpfs none . && echo mounted; mount --bind / . && cat .{beside}/secret",
-    "unmount": "umount -l /workspace; umount -l /; cat {beside}/secret",
+    "unmount": "umount -l /chat-workspace; umount -l /; cat {beside}/secret",
     "unshare": "unshare -Urm sh -c 'cat {beside}/secret'",
     "chroot": "chroot / cat {beside}/secret",
     "nsenter": "nsenter -t {outside} -a cat {beside}/secret",

@@ -219,14 +219,6 @@ async def test_a_call_that_hangs_is_stopped_and_stops_nobody_else() -> None:
         await sandbox.call("pid")
 
 
-async def test_when_every_process_hangs_the_next_call_gets_a_fresh_one() -> None:
-    async with Sandbox(PROGRAM) as sandbox, asyncio.TaskGroup() as calls:
-        calls.create_task(stopped(sandbox))
-        calls.create_task(stopped(sandbox))
-        await asyncio.sleep(0)
-        assert (await sandbox.call("pid")).isdigit()
-
-
 async def stopped(sandbox: Sandbox) -> float:
     """Return after how many seconds a call that hangs was stopped."""
     started = monotonic()
@@ -238,14 +230,6 @@ async def stopped(sandbox: Sandbox) -> float:
 async def test_a_process_is_kept_from_one_call_to_the_next() -> None:
     async with Sandbox(PROGRAM) as sandbox:
         assert await sandbox.call("pid") == await sandbox.call("pid")
-
-
-async def test_memory_is_bounded() -> None:
-    async with Sandbox(PROGRAM) as sandbox:
-        pid = await sandbox.call("pid")
-        with pytest.raises(WorkError, match="more memory than it may have"):
-            await sandbox.call("swell")
-        assert await sandbox.call("pid") == pid
 
 
 async def test_the_inside_has_an_empty_environment_a_session_of_its_own_and_bounds() -> None:
@@ -294,7 +278,7 @@ async def test_expected_failures_inside_are_errors_outside() -> None:
             await sandbox.call("long")
 
 
-@pytest.mark.parametrize("deed", ["exit", "garbage", "endless line"])
+@pytest.mark.parametrize("deed", ["exit", "garbage"])
 async def test_a_process_that_dies_or_babbles_is_replaced(deed: str) -> None:
     async with Sandbox(PROGRAM) as sandbox:
         pid = await sandbox.call("pid")

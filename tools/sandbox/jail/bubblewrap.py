@@ -20,8 +20,8 @@ processes at once."""
 ALONE_SECONDS: Final = 1.0
 """After that time the jail ends by itself, if the process outside was killed before the jail had
 asked the kernel to end with it."""
-FOLDERS: Final = ("/workspace", "/chat-workspace")
-"""Places for a program's folder. The jail uses the first that hides nothing readable."""
+FOLDER: Final = "/chat-workspace"
+"""Place of a program's folder. The name must hide no checkout or Python that programs read."""
 SHARED: Final = "/shared"
 SCRIPT: Final = "/run/script"
 USER: Final = "1000"
@@ -47,7 +47,6 @@ def command_line(
         descriptors: of the script, of the filter of system calls, and of the list of users.
     """
     script, calls, people = descriptors
-    folder = _folder_beside(readable)
     limits = bounds.of_each_process()
     del limits["fsize"]  # bubblewrap could not write what it needs
     read_besides = [path for path in readable if not path.is_relative_to("/usr")]
@@ -72,7 +71,7 @@ def command_line(
             for name, path in program.readable.items()
             for part in ("--ro-bind", str(path), f"{SHARED}/{name}")
         ),
-        *("--bind", str(program.folder), folder, "--chdir", folder, "--remount-ro", "/"),
+        *("--bind", str(program.folder), FOLDER, "--chdir", FOLDER, "--remount-ro", "/"),
         *(
             part
             for variable in environment(home="/tmp").items()  # noqa: S108 - as above
@@ -85,14 +84,6 @@ def command_line(
         *IDLE,
         *(SCRIPT if part is THE_SCRIPT else part for part in program.command),
     ]
-
-
-def _folder_beside(readable: Sequence[Path]) -> str:
-    """Return the place for a program's folder; a mount there must hide nothing that it reads."""
-    return next(
-        (place for place in FOLDERS if not any(path.is_relative_to(place) for path in readable)),
-        FOLDERS[-1],
-    )
 
 
 def _system() -> Iterator[str]:
