@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -260,7 +260,59 @@ class Questions:
             raise ToolError(NOT_ASKED)
         raise AwaitsPerson
 
-    async def wait_for(self, stored: StoredQuestion, tool: str, text: str) -> bool:
+    # Questions before calls
+
+    async def allow(
+        self,
+        request: ToolRequest,
+        text: str,
+        message: ReceivedMessage,
+        turn_id: int,
+        helper: int | None,
+        *,
+        is_retry: bool,
+    ) -> Decision:
+        """Ask if a call may run, go on with a question that a restart has left, or answer it.
+
+        Args:
+            message: its author is asked.
+            helper: makes the call; None for the turn itself.
+            is_retry: the turn was answered before, so its calls may have run already: the bot asks
+                even for tools that are allowed for longer.
+        """
+        terms, store = _terms(request, text, message, helper), self.store.questions
+        stored = await store.find_or_open(turn_id, request.call_id, terms, helper=helper)
+        if stored is not None and stored.begun:
+            return Decision.INTERRUPTED
+        # An answer counts for the very call, and the very words, that were asked about.
+        if stored is None or stored.terms.fingerprint != terms.fingerprint:
+            return Decision.NOT_ASKED
+        if stored.answer is None:
+            needs_nobody = not stored.timestamps and await self._needs_nobody(
+                request, stored, is_retry=is_retry
+            )
+            if needs_nobody:
+                await store.answer(stored.id, Decision.YES)
+            elif not await self._wait_for(stored, request.tool, text):
+                return Decision.NOT_ASKED
+            stored = await store.find(stored.id)
+        return Decision.NOT_ASKED if stored is None else Decision(stored.answer or Decision.SILENCE)
+
+    async def _needs_nobody(
+        self, request: ToolRequest, stored: StoredQuestion, *, is_retry: bool
+    ) -> bool:
+        """Whether a call may run without a question; in a group, a present admin allowed that."""
+        if not request.consent.asks:
+            return True
+        if is_retry or request.tool not in stored.terms.covers:
+            return False
+        chat, version = stored.chat, stored.terms.version
+        giver = await self.store.grants.giver(chat, request.tool, version)
+        if giver is None or not chat.is_group:
+            return giver is not None
+        return self.is_admin(Person(giver, giver))
+
+    async def _wait_for(self, stored: StoredQuestion, tool: str, text: str) -> bool:
         """Ask about a call once, and wait until the question is over; False if it was not sent."""
         question = await self._shown(stored, partial(question_messages, tool, text))
         if question is None:
@@ -600,77 +652,21 @@ class Questions:
         return True
 
 
-@dataclass(eq=False, repr=False, slots=True)
-class TurnApproval:
-    """Asks for the calls of one turn, or of a helper.
-
-    Attributes:
-        is_retry: the question was answered before, so its calls may have run already: the bot
-            asks even for tools that are allowed for longer.
-        helper: makes the calls; None for the turn itself.
-    """
-
-    questions: Questions
-    accepted: AcceptedMessage
-    turn_id: int
-    _: KW_ONLY
-    is_retry: bool = False
-    helper: int | None = None
-
-    def of_helper(self, helper: int) -> "TurnApproval":
-        """Return the approval for the calls of a helper of this turn."""
-        return replace(self, helper=helper)
-
-    async def ask(self, request: ToolRequest, text: str) -> Decision:
-        """Ask, or go on with the question that a restart has left, or return its answer."""
-        terms = self._terms(request, text)
-        stored = await self.questions.store.questions.find_or_open(
-            self.turn_id, request.call_id, terms, helper=self.helper
-        )
-        if stored is not None and stored.begun:
-            return Decision.INTERRUPTED
-        # An answer counts for the very call, and the very words, that were asked about.
-        if stored is None or stored.terms.fingerprint != terms.fingerprint:
-            return Decision.NOT_ASKED
-        if stored.answer is None:
-            stored = await self._decided(stored, request, text)
-        return Decision.NOT_ASKED if stored is None else Decision(stored.answer or Decision.SILENCE)
-
-    def _terms(self, request: ToolRequest, text: str) -> QuestionTerms:
-        consent, message = request.consent, self.accepted.message
-        asked = f"{request.tool}\0{request.arguments}\0{text}"
-        told_by_strangers = strangers_words(request.heard, but_of=consent.covers)
-        return QuestionTerms(
-            QuestionKind.CALL,
-            message.author,
-            fingerprint=hashlib.sha256(asked.encode()).hexdigest(),
-            covers=() if told_by_strangers or self.helper is not None else consent.covers,
-            version=consent.version,
-            needs_admin=message.chat.is_group and consent.needs_admin,
-        )
-
-    async def _decided(
-        self, stored: StoredQuestion, request: ToolRequest, text: str
-    ) -> StoredQuestion | None:
-        """Return a question once it is over; None if it is gone or could not be sent."""
-        questions = self.questions.store.questions
-        if not stored.timestamps and await self._needs_nobody(request, stored):
-            await questions.answer(stored.id, Decision.YES)
-        elif not await self.questions.wait_for(stored, request.tool, text):
-            return None
-        return await questions.find(stored.id)
-
-    async def _needs_nobody(self, request: ToolRequest, stored: StoredQuestion) -> bool:
-        """Whether a call may run without a question; in a group, a present admin allowed that."""
-        if not request.consent.asks:
-            return True
-        if self.is_retry or request.tool not in stored.terms.covers:
-            return False
-        chat, version = stored.chat, stored.terms.version
-        giver = await self.questions.store.grants.giver(chat, request.tool, version)
-        if giver is None or not chat.is_group:
-            return giver is not None
-        return self.questions.is_admin(Person(giver, giver))
+def _terms(
+    request: ToolRequest, text: str, message: ReceivedMessage, helper: int | None
+) -> QuestionTerms:
+    """Return what is asked about a call."""
+    consent = request.consent
+    asked = f"{request.tool}\0{request.arguments}\0{text}"
+    told_by_strangers = strangers_words(request.heard, but_of=consent.covers)
+    return QuestionTerms(
+        QuestionKind.CALL,
+        message.author,
+        fingerprint=hashlib.sha256(asked.encode()).hexdigest(),
+        covers=() if told_by_strangers or helper is not None else consent.covers,
+        version=consent.version,
+        needs_admin=message.chat.is_group and consent.needs_admin,
+    )
 
 
 def _remove(lists: dict[Any, list[OpenQuestion]], key: object, question: OpenQuestion) -> None:

@@ -77,7 +77,7 @@ class HelperTurn(Turn):
         super().__init__(turn.parts, own, turn.accepted, caller, turn.route.fork(), prompt)
         self.helper = stored.id
         self.costs, self.progress, self.signs = turn.costs, turn.progress, signs
-        self.approval = turn.approval.of_helper(stored.id)
+        self.is_retry = turn.is_retry
         self._turn = turn
         self._tokens = estimated_so_far(stored.messages)  # a restart has lost the count
 

@@ -193,7 +193,7 @@ class ToolLoop:
         if request.call_id in count.allowed or self.registry.get(request.tool) is None:
             return await self.executor.execute(
                 request,
-                ask=turn.approval.ask,
+                ask=turn.ask,
                 starting=turn.starting,
                 finished=turn.finished,
             )

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from bot.chat.ask import Questions, TurnApproval
+from bot.chat.ask import Questions
 from bot.chat.joining import Joining
 from bot.chat.media import CANNOT_SEE
 from bot.chat.plan import is_accepted
@@ -46,7 +46,7 @@ from conversation_store.models import (
     TurnStatus,
 )
 from conversation_store.store import ConversationStore
-from tools.base import Caller, Heard, Outcome, ToolError, ToolRequest, ToolResult
+from tools.base import Caller, Decision, Heard, Outcome, ToolError, ToolRequest, ToolResult
 from tools.settings import FILE_TOOLS
 
 log = structlog.get_logger()
@@ -241,7 +241,7 @@ class Turn:
         fleeting: images that are shown and never kept.
         planning: the prompt until a plan is accepted; None if no plan is needed.
         joining: takes the messages that join the turn; None if none can.
-        is_retry: it answers a question anew; see `TurnApproval`.
+        is_retry: it answers a question anew; see `Questions.allow`.
         most_tokens: after so many it may ask for no more calls; None means no limit.
         helper: the helper whose turn this is; None for the turn of a person.
         rounds: how often tools were called.
@@ -261,7 +261,7 @@ class Turn:
     fleeting: InitVar[Sequence[Image]] = ()
     planning: Prompt | None = None
     joining: Joining | None = None
-    is_retry: InitVar[bool] = False
+    is_retry: bool = False
     most_tokens: int | None = None
     helper: int | None = field(default=None, init=False)
     began_at: datetime = field(init=False)
@@ -271,7 +271,6 @@ class Turn:
     costs: Costs = field(init=False)
     progress: Progress = field(init=False)
     signs: ToolSigns = field(init=False)
-    approval: TurnApproval = field(init=False)
     helper_places: asyncio.Semaphore = field(init=False)
     is_cut: bool = field(default=False, init=False)
     status: TurnStatus = field(default=TurnStatus.FAILED, init=False)
@@ -279,7 +278,7 @@ class Turn:
     shown: Sequence[StyledText] = field(default=(), init=False)
     _shown_calls: set[str] = field(default_factory=set, init=False)
 
-    def __post_init__(self, fleeting: Sequence[Image], is_retry: bool) -> None:
+    def __post_init__(self, fleeting: Sequence[Image]) -> None:
         self.began_at = datetime.fromtimestamp(self.parts.clock(), UTC)
         asked, *rest = self.stored.messages
         self.messages = [replace(asked, images=(*asked.images, *fleeting)), *rest]
@@ -295,9 +294,6 @@ class Turn:
             remember=partial(self.parts.remember_progress, self.chat, self.id),
         )
         self.signs = self.progress.tools
-        self.approval = TurnApproval(
-            self.parts.questions, self.accepted, self.id, is_retry=is_retry
-        )
         self.helper_places = asyncio.Semaphore(MAX_HELPERS_AT_ONCE)
 
     @property
@@ -431,6 +427,12 @@ class Turn:
         for request in requests:
             self._shown_calls.add(request.call_id)
             self.signs.show(request.tool)
+
+    async def ask(self, request: ToolRequest, text: str) -> Decision:
+        """Ask a person if a call may run; see `Questions.allow`."""
+        return await self.parts.questions.allow(
+            request, text, self.accepted.message, self.id, self.helper, is_retry=self.is_retry
+        )
 
     async def starting(self, request: ToolRequest) -> None:
         """Store that a call that somebody has allowed runs now, and show it."""

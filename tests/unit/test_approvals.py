@@ -2,14 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bot.chat.ask import Questions, TurnApproval
+from bot.chat.ask import Questions
 from bot.chat.question_messages import GOES_ON, TOO_LATE
 from bot.errors import SignalRejected, SignalUnavailable
 from bot.language.languages import Languages
@@ -39,6 +40,17 @@ from tools.base import Caller, Consent, Decision, Heard, ToolRequest, mark
 WAIT_SECONDS = 30.0
 CHAT = ChatId.parse("direct:ada")
 REQUEST = ToolRequest("call_1", "write", '{"text": "milk"}', Caller("ada"))
+
+
+def asked_by(
+    desk: Questions, accepted: AcceptedMessage
+) -> Callable[[ToolRequest, str], Coroutine[Any, Any, Decision]]:
+    """Return the function that asks about the calls of a message's turn."""
+
+    async def ask(request: ToolRequest, text: str) -> Decision:
+        return await desk.allow(request, text, accepted.message, accepted.id, None, is_retry=False)
+
+    return ask
 
 
 class Phone:
@@ -148,16 +160,16 @@ def reaction(emoji: str, target: int, *, author: str = "ada", timestamp: int = 1
 async def test_silence_is_no_and_stays_no(tmp_path: Path, impatient: None) -> None:
     phone = Phone()
     async with open_call(tmp_path) as (store, accepted), desk_of(store, phone) as desk:
-        approval = TurnApproval(desk, accepted, accepted.id)
-        assert await approval.ask(REQUEST, "Write?") is Decision.SILENCE
-        assert await approval.ask(REQUEST, "Write?") is Decision.SILENCE
+        approval = asked_by(desk, accepted)
+        assert await approval(REQUEST, "Write?") is Decision.SILENCE
+        assert await approval(REQUEST, "Write?") is Decision.SILENCE
     assert len(phone.texts) == 1
 
 
 async def test_a_question_that_signal_refuses_counts_as_not_asked(tmp_path: Path) -> None:
     phone = Phone(SignalRejected("no such group"))
     async with open_call(tmp_path) as (store, accepted), desk_of(store, phone) as desk:
-        decision = await TurnApproval(desk, accepted, accepted.id).ask(REQUEST, "Write?")
+        decision = await asked_by(desk, accepted)(REQUEST, "Write?")
     assert decision is Decision.NOT_ASKED
 
 
@@ -165,9 +177,7 @@ async def test_a_question_is_put_again_until_there_is_a_connection(tmp_path: Pat
     phone = Phone(SignalUnavailable("not connected"))
     async with open_call(tmp_path) as (store, accepted), desk_of(store, phone) as desk:
         async with asyncio.TaskGroup() as tasks:
-            asking = tasks.create_task(
-                TurnApproval(desk, accepted, accepted.id).ask(REQUEST, "Write?")
-            )
+            asking = tasks.create_task(asked_by(desk, accepted)(REQUEST, "Write?"))
             await phone.rang.wait()
             await desk.react(reaction("👍", 1_001))
             assert await asking is Decision.YES
@@ -178,7 +188,7 @@ async def test_without_a_connection_for_all_the_time_nobody_was_asked(
 ) -> None:
     phone = Phone(*(SignalUnavailable("not connected") for _ in range(9)))
     async with open_call(tmp_path) as (store, accepted), desk_of(store, phone) as desk:
-        decision = await TurnApproval(desk, accepted, accepted.id).ask(REQUEST, "Write?")
+        decision = await asked_by(desk, accepted)(REQUEST, "Write?")
     assert decision is Decision.NOT_ASKED
 
 
@@ -201,7 +211,7 @@ async def test_always_counts_as_meant_also_before_the_turn_goes_on_after_a_resta
                 assert answer is not None
                 assert await desk.settle(said, answer) is None
             assert await store.grants.giver(CHAT, "write", consent.version) == "ada"
-            decision = await TurnApproval(desk, accepted, accepted.id).ask(request, "Write?")
+            decision = await asked_by(desk, accepted)(request, "Write?")
             assert decision is Decision.YES
 
 
@@ -225,7 +235,7 @@ async def test_always_in_group_counts_while_its_giver_is_an_admin(
         desk_of(store, Phone(), admins={"boss", "+491"}) as desk,
     ):
         await store.grants.give(here, allowing("write", "1"), by=giver, days=30)
-        decision = await TurnApproval(desk, accepted, accepted.id).ask(request, "Write?")
+        decision = await asked_by(desk, accepted)(request, "Write?")
     assert decision is (Decision.YES if allowed else Decision.SILENCE)
 
 
@@ -253,7 +263,7 @@ async def test_always_does_not_cover_a_turn_that_has_read_strangers_words(
     phone = Phone()
     async with open_call(tmp_path) as (store, accepted), desk_of(store, phone) as desk:
         await store.grants.give(CHAT, allowing("write", "1"), by="ada", days=30)
-        decision = await TurnApproval(desk, accepted, accepted.id).ask(request, "Write?")
+        decision = await asked_by(desk, accepted)(request, "Write?")
     assert decision is (Decision.YES if allowed else Decision.SILENCE)
     assert not any("always" in text for text in phone.texts)
 
@@ -263,8 +273,8 @@ async def test_always_covers_no_other_tool_or_version(tmp_path: Path, impatient:
     async with open_call(tmp_path) as (store, accepted), desk_of(store, Phone()) as desk:
         await store.grants.give(CHAT, allowing("write", "2"), by="ada", days=30)
         await store.grants.give(CHAT, allowing("read", "1"), by="ada", days=30)
-        approval = TurnApproval(desk, accepted, accepted.id)
-        assert await approval.ask(request, "Write?") is Decision.SILENCE
+        approval = asked_by(desk, accepted)
+        assert await approval(request, "Write?") is Decision.SILENCE
 
 
 async def test_the_messages_of_two_questions_do_not_mix(tmp_path: Path, impatient: None) -> None:
@@ -272,9 +282,9 @@ async def test_the_messages_of_two_questions_do_not_mix(tmp_path: Path, impatien
     phone = Phone()
     async with open_call(tmp_path, REQUEST, other) as (store, accepted):
         async with desk_of(store, phone) as desk, asyncio.TaskGroup() as tasks:
-            approval = TurnApproval(desk, accepted, accepted.id)
-            tasks.create_task(approval.ask(REQUEST, "a" * 4_000))
-            tasks.create_task(approval.ask(other, "b" * 4_000))
+            approval = asked_by(desk, accepted)
+            tasks.create_task(approval(REQUEST, "a" * 4_000))
+            tasks.create_task(approval(other, "b" * 4_000))
     asked_about = [text.split("\n")[1].removeprefix(GOES_ON).lstrip()[0] for text in phone.texts]
     assert asked_about == ["a"] * 3 + ["b"] * 3
 
@@ -282,7 +292,7 @@ async def test_the_messages_of_two_questions_do_not_mix(tmp_path: Path, impatien
 async def test_a_question_of_which_one_message_is_refused_is_not_asked(tmp_path: Path) -> None:
     phone = Phone(None, SignalRejected("no such group"))
     async with open_call(tmp_path) as (store, accepted), desk_of(store, phone) as desk:
-        decision = await TurnApproval(desk, accepted, accepted.id).ask(REQUEST, "a" * 4_000)
+        decision = await asked_by(desk, accepted)(REQUEST, "a" * 4_000)
         assert await store.questions.open() == ()
     assert decision is Decision.NOT_ASKED
 
@@ -294,8 +304,8 @@ async def test_only_the_last_message_of_a_question_can_be_answered(tmp_path: Pat
         desk_of(store, phone) as desk,
         asyncio.TaskGroup() as tasks,
     ):
-        approval = TurnApproval(desk, accepted, accepted.id)
-        asking = tasks.create_task(approval.ask(REQUEST, "a" * 4_000))
+        approval = asked_by(desk, accepted)
+        asking = tasks.create_task(approval(REQUEST, "a" * 4_000))
         while len(phone.texts) < 3:
             await phone.rang.wait()
             phone.rang.clear()
@@ -318,10 +328,10 @@ async def test_a_plain_yes_between_two_messages_of_another_question_answers_neit
         desk_of(store, phone) as desk,
         asyncio.TaskGroup() as tasks,
     ):
-        approval = TurnApproval(desk, accepted, accepted.id)
-        asking = tasks.create_task(approval.ask(REQUEST, "Write?"))
+        approval = asked_by(desk, accepted)
+        asking = tasks.create_task(approval(REQUEST, "Write?"))
         await phone.rang.wait()
-        also = tasks.create_task(approval.ask(other, "b" * 4_000))
+        also = tasks.create_task(approval(other, "b" * 4_000))
         while len(phone.texts) < 2:
             phone.rang.clear()
             await phone.rang.wait()
@@ -341,7 +351,7 @@ async def test_a_strangers_reaction_decides_nothing(tmp_path: Path) -> None:
         desk_of(store, phone) as desk,
         asyncio.TaskGroup() as tasks,
     ):
-        asking = tasks.create_task(TurnApproval(desk, accepted, accepted.id).ask(REQUEST, "Write?"))
+        asking = tasks.create_task(asked_by(desk, accepted)(REQUEST, "Write?"))
         await phone.rang.wait()
         await desk.react(reaction("👍", 1_001, author="eve"))
         await desk.react(reaction("👎", 1_001))
@@ -357,8 +367,8 @@ async def asked_before_a_restart(
 ) -> StoredQuestion:
     """Leave a question in the store as a crash would, put now, to be answered in 5 minutes."""
     async with desk_of(store, Phone()) as desk, asyncio.timeout(WAIT_SECONDS):
-        approval = TurnApproval(desk, accepted, accepted.id)
-        asking = asyncio.create_task(approval.ask(request, "Write?"))
+        approval = asked_by(desk, accepted)
+        asking = asyncio.create_task(approval(request, "Write?"))
         while not await was_asked(store):  # noqa: ASYNC110 - the store tells nobody
             await asyncio.sleep(0.001)
         asking.cancel()
@@ -377,10 +387,10 @@ async def test_the_answer_counts_for_the_very_call_and_words_that_were_asked_abo
         stored = await asked_before_a_restart(store, accepted)
         assert await store.questions.answer(stored.id, Decision.YES, by="ada")
         async with desk_of(store, Phone()) as desk:
-            approval = TurnApproval(desk, accepted, accepted.id)
-            assert await approval.ask(other, "Write?") is Decision.NOT_ASKED
-            assert await approval.ask(REQUEST, "Delete everything?") is Decision.NOT_ASKED
-            assert await approval.ask(REQUEST, "Write?") is Decision.YES
+            approval = asked_by(desk, accepted)
+            assert await approval(other, "Write?") is Decision.NOT_ASKED
+            assert await approval(REQUEST, "Delete everything?") is Decision.NOT_ASKED
+            assert await approval(REQUEST, "Write?") is Decision.YES
 
 
 async def test_an_answer_from_a_phone_whose_clock_is_ahead_is_in_time(tmp_path: Path) -> None:
@@ -390,7 +400,7 @@ async def test_an_answer_from_a_phone_whose_clock_is_ahead_is_in_time(tmp_path: 
         desk_of(store, phone) as desk,
         asyncio.TaskGroup() as tasks,
     ):
-        asking = tasks.create_task(TurnApproval(desk, accepted, accepted.id).ask(REQUEST, "Write?"))
+        asking = tasks.create_task(asked_by(desk, accepted)(REQUEST, "Write?"))
         await phone.rang.wait()
         await desk.react(reaction("👍", 1_001, timestamp=now() + 3_600_000))
         assert await asking is Decision.YES
@@ -433,8 +443,8 @@ async def test_after_a_restart_an_answer_that_was_given_in_time_counts_and_a_lat
             asyncio.TaskGroup() as tasks,
         ):
             await desk.resume()
-            approval = TurnApproval(desk, accepted, accepted.id)
-            asking = tasks.create_task(approval.ask(REQUEST, "Write?"))
+            approval = asked_by(desk, accepted)
+            asking = tasks.create_task(approval(REQUEST, "Write?"))
             answered = now() + (590_000 if late else 1_000)
             await desk.react(reaction("👍", 1_001, timestamp=answered))
             assert await asking is decision
