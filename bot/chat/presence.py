@@ -65,6 +65,8 @@ class _Typing:
 
     Attributes:
         turns: how many turns want it.
+        timer: phones are shown it when this is due.
+        begun: a task shows it.
         visible: phones show it; the bot's next message ends that.
         answered: the last turn that left had sent its answer.
         left_at: when that was, by the loop's clock.
@@ -72,7 +74,9 @@ class _Typing:
         news: a message was sent, or the last turn has left.
     """
 
+    timer: asyncio.TimerHandle
     turns: int = 0
+    begun: bool = False
     visible: bool = False
     answered: bool = False
     left_at: float = 0.0
@@ -156,6 +160,9 @@ class Presence:
             typing.leave(answered=turn.answered)
             if turn.answered:
                 self._is_signed(chat)
+            if not typing.turns and not typing.begun:
+                typing.timer.cancel()
+                del self._typing[chat]
 
     def message_sent(self, chat: ChatId) -> None:
         """Show typing again soon in a chat whose turn goes on: a message has ended it on phones."""
@@ -167,13 +174,21 @@ class Presence:
     def cancel(self) -> None:
         """Give up the signs that are being given, and give no more."""
         self._cancelled = True
+        for typing in self._typing.values():
+            typing.timer.cancel()
         for task in self._running:
             task.cancel()
 
     def _begin_typing(self, chat: ChatId) -> _Typing:
-        typing = self._typing[chat] = _Typing()
-        self._start(self._keep_typing(chat, typing))
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(TYPING_AFTER_SECONDS, self._show_typing, chat)
+        typing = self._typing[chat] = _Typing(timer)
         return typing
+
+    def _show_typing(self, chat: ChatId) -> None:
+        typing = self._typing[chat]
+        typing.begun = True
+        self._start(self._keep_typing(chat, typing))
 
     def _start(self, signs: Coroutine[Any, Any, None]) -> None:
         if self._cancelled:
@@ -187,7 +202,6 @@ class Presence:
         """Show typing as long as turns want it; without any, phones forget it by themselves."""
         clock = asyncio.get_running_loop().time
         try:
-            await set_within(typing.gone, TYPING_AFTER_SECONDS)
             while not typing.gone.is_set():
                 show = self.messenger.show_typing
                 typing.visible = await self._give(chat, partial(show, chat))

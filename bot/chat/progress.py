@@ -69,6 +69,23 @@ class _Tool:
         return " ✗" if self.failed else " ✓"
 
 
+class _News:
+    """Tells the task that shows a message of a change; the first one starts the task.
+
+    Most turns show nothing, and so need no such task.
+    """
+
+    def __init__(self) -> None:
+        self.waits = asyncio.Event()
+        self.start: Callable[[], object] | None = None
+
+    def set(self) -> None:
+        self.waits.set()
+        if self.start is not None:
+            start, self.start = self.start, None
+            start()
+
+
 class ToolSigns:
     """The called tools, in the order of their first calls.
 
@@ -77,7 +94,7 @@ class ToolSigns:
         busy_since: the time of the loop since when calls run without a pause, or None.
     """
 
-    def __init__(self, changed: asyncio.Event) -> None:
+    def __init__(self, changed: _News) -> None:
         self.calls = 0
         self.busy_since: float | None = None
         self._changed = changed
@@ -120,7 +137,7 @@ class ToolSigns:
 class HelperSigns(ToolSigns):
     """The line of a helper: its task, and its tools."""
 
-    def __init__(self, task: str, changed: asyncio.Event) -> None:
+    def __init__(self, task: str, changed: _News) -> None:
         super().__init__(changed)
         self._task = fitted(task[:MAX_LINE_BYTES], MAX_TASK_BYTES)
         self._sign = "↳"
@@ -175,7 +192,7 @@ class Progress:
     _shown: str = field(default="", init=False)
     _shown_at: float = field(default=0.0, init=False)
     _tools_shown: int = field(default=0, init=False)
-    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _changed: _News = field(default_factory=_News, init=False)
     _over: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -221,17 +238,23 @@ class Progress:
         """
         failure: Exception | None = None
         async with asyncio.TaskGroup() as tasks:
-            showing = tasks.create_task(self._keep_shown())
+            showing: list[asyncio.Task[None]] = []
+            self._changed.start = lambda: showing.append(tasks.create_task(self._keep_shown()))
+            if self._changed.waits.is_set():
+                self._changed.set()
             try:
                 yield
             except Exception as error:  # Raised below: the group would wrap it.
                 failure = error
+            finally:
+                self._changed.start = None
             self._over = True
             if len(self.tools):
                 self._waits_after = None
-            self._changed.set()
-            await asyncio.wait([showing], timeout=PROGRESS_SECONDS)
-            showing.cancel()
+            if showing:
+                self._changed.set()
+                await asyncio.wait(showing, timeout=PROGRESS_SECONDS)
+                showing[0].cancel()
         if failure is not None:
             raise failure
 
@@ -240,8 +263,8 @@ class Progress:
         waits = [due for due in (self._next_sign_of_life, self._next_details) if due is not None]
         with suppress(TimeoutError):
             async with asyncio.timeout_at(min(waits, default=None)):
-                await self._changed.wait()
-        self._changed.clear()
+                await self._changed.waits.wait()
+        self._changed.waits.clear()
         busy_since = self.tools.busy_since
         seconds = 0.0 if busy_since is None else _now() - busy_since
         self._busy_seconds = seconds if seconds >= LONG_CALL_SECONDS else 0.0

@@ -196,6 +196,7 @@ async def test_without_settings_the_bot_only_shows_typing() -> None:
     phones = Phones()
     async with presence_on(phones) as presence:
         presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+        await asyncio.sleep(60)
     assert phones.signs == [("typing", CHAT)]
 
 
