@@ -111,7 +111,10 @@ def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False)
     found = _marked(without_reasoning(text), offered)
     if offered and not found.calls and not found.is_broken:
         found = _bare(found.words, offered, prompted=prompted)
-    return replace(found, words=_without_template_marks(found.words).strip())
+    words = _without_template_marks(found.words).strip()
+    # The model has to make gpt-oss's own kind of call again, so that its server can read it.
+    is_own_call = bool(offered) and not (words or found.calls) and " to=" in text and "<|" in text
+    return replace(found, words=words, is_broken=found.is_broken or is_own_call)
 
 
 # Code -------------------------------------------------------------------------------------------

@@ -41,7 +41,6 @@ REASONING: Final = {
     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>Hi.": "Hi.",
     "<|channel|>final <|message|>Hi.<|return|>": "Hi.",
     "<|channel|>analysis<|message|>a and a": "",
-    '<|channel|>commentary to=functions.a <|constrain|>json<|message|>{"b": "c"}<|call|>': "",
     '<|start|>assistant to=functions.a<|channel|>analysis<|message|>{"b": "c"}<|call|>Hi.': "Hi.",
 }
 
@@ -207,9 +206,10 @@ def test_block_at_the_end_of_an_answer_is_a_call_only_if_the_prompt_asked_for_it
         "<tool_call>\n<function=get_weather>\n<parameter=place>\nRo",
         "<tool_call></tool_call>",
         "[TOOL_CALLS]get_weather[ARGS]{",
+        '<|channel|>commentary to=functions.a <|constrain|>json<|message|>{"b": "c"}<|call|>',
     ],
 )
-def test_half_a_call_is_none_and_is_not_shown(text: str) -> None:
+def test_unreadable_call_is_broken_and_not_shown(text: str) -> None:
     found = cleaned(text, OFFERED)
     assert (list(found.calls), found.is_broken) == ([], True)
     assert "{" not in found.words
