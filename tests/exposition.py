@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -42,4 +43,4 @@ class Exposition:
 
 def now() -> Exposition:
     """Return what is measured in this process."""
-    return Exposition(metrics.exposition().decode())
+    return Exposition(generate_latest().decode())

@@ -231,19 +231,14 @@ def count_commit(writes: int, seconds: float) -> None:
     COMMIT_SECONDS.observe(seconds)
 
 
-def tool_label(tool: str, known: set[str]) -> str:
-    """Add a tool to the known ones and return it, or `other` if there are too many."""
-    if tool not in known and len(known) >= MAX_TOOLS:
-        return "other"
-    known.add(tool)
-    return tool
-
-
 def count_tool_call(tool: str, outcome: str, seconds: float) -> None:
     """Count a call; `tool` must exist, because models invent names."""
-    label = tool_label(tool, _counted_tools)
-    TOOL_CALLS.labels(label, outcome).inc()
-    TOOL_SECONDS.labels(label).observe(seconds)
+    if tool not in _counted_tools and len(_counted_tools) >= MAX_TOOLS:
+        tool = "other"
+    else:
+        _counted_tools.add(tool)
+    TOOL_CALLS.labels(tool, outcome).inc()
+    TOOL_SECONDS.labels(tool).observe(seconds)
 
 
 async def measure_lag() -> None:
@@ -261,13 +256,8 @@ def process_figures() -> Mapping[str, float]:
     return {sample.name: sample.value for sample in samples}
 
 
-def exposition() -> bytes:
-    """Return all metrics in Prometheus's text format."""
-    return generate_latest()
-
-
 async def measured(store: "ConversationStore | None" = None) -> bytes:
-    """Return all metrics like `exposition`, after measuring tasks and the store's sizes."""
+    """Return all metrics as Prometheus's text, after measuring tasks and the store's sizes."""
     TASKS.set(len(asyncio.all_tasks()))
     if store is not None:
         try:
@@ -276,7 +266,7 @@ async def measured(store: "ConversationStore | None" = None) -> bytes:
         except (StoreError, TimeoutError) as error:
             log.warning("health.sizes_unknown", error=type(error).__name__)
     # In a thread: with many tools this takes milliseconds, which would hold up the event loop.
-    return await asyncio.to_thread(exposition)
+    return await asyncio.to_thread(generate_latest)
 
 
 def _show(sizes: "StoreSizes") -> None:

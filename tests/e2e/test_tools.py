@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
 from bot.cli.check import findings
 from bot.cli.finding import Severity
 from bot.config.settings import Settings
-from bot.observability import metrics
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import notes, with_notes
 from tests.e2e.test_conversation import BEN
@@ -280,7 +280,7 @@ async def test_rounds_and_tokens_are_counted_with_and_without_tools() -> None:
             await here.answer()
             await here.signal.say("hello")
             await here.answer()
-    exposed = metrics.exposition().decode()
+    exposed = generate_latest().decode()
     assert 'tool_calls_total{outcome="ok",tool="date_time"}' in exposed
     assert 'turn_rounds_bucket{le="1.0"}' in exposed
     assert 'turn_tokens_total{kind="prompt",tools="yes"}' in exposed

@@ -7,18 +7,18 @@ from typing import Final
 
 import httpx2
 import pytest
+from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from bot.errors import BotError
 from bot.observability.health import LIMITS, Health, Limits, health_server
 from bot.observability.health_client import ask
-from bot.observability.metrics import exposition
 
 BOUND_SECONDS: Final = 5.0
 
 
 async def measured() -> bytes:
-    return exposition()
+    return generate_latest()
 
 
 async def fine() -> Health:

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 from aiohttp import web
+from prometheus_client import generate_latest
 
 from bot.cli.ready import ready
 from bot.errors import BotError, SettingsError
 from bot.observability.health import Check, Health, health_server
 from bot.observability.health_client import MAX_ANSWER_BYTES
-from bot.observability.metrics import exposition
 from tests.fakes.http import served
 
 
@@ -24,7 +24,7 @@ async def down() -> Health:
 
 
 async def measured() -> bytes:
-    return exposition()
+    return generate_latest()
 
 
 @asynccontextmanager
