@@ -451,20 +451,11 @@ async def test_the_next_request_is_unharmed_by_a_failed_one() -> None:
         assert (await client.complete(HELLO)).message.content == "answer to: hello"
 
 
-async def test_a_silent_endpoint_is_given_up_after_the_timeout() -> None:
-    async with (
-        openai_server(fake.held(asyncio.Event())) as server,
-        client_of(server, timeout_seconds=0.05) as client,
-    ):
-        with pytest.raises(LlmTimeout):
-            await client.complete(HELLO)
-
-
-async def test_an_endpoint_that_falls_silent_midway_is_given_up_after_the_timeout() -> None:
-    async with (
-        openai_server(fake.held_midway(asyncio.Event(), CONTENT)) as server,
-        client_of(server, timeout_seconds=0.05) as client,
-    ):
+@pytest.mark.parametrize("is_midway", [False, True])
+async def test_a_silent_endpoint_is_given_up_after_the_timeout(*, is_midway: bool) -> None:
+    never = asyncio.Event()
+    step = fake.held_midway(never, CONTENT) if is_midway else fake.held(never)
+    async with openai_server(step) as server, client_of(server, timeout_seconds=0.05) as client:
         with pytest.raises(LlmTimeout):
             await client.complete(HELLO)
 

@@ -161,31 +161,20 @@ async def _refusal(client: LlmClient) -> LlmError:
     return caught.value
 
 
-@pytest.mark.parametrize(("proven", "said"), [(True, "true"), (False, None)])
-async def test_an_attested_endpoint_is_told_not_to_answer_under_another_name(
-    proven: bool, said: str | None
-) -> None:
-    nothing = sse(chunk({}))
-    gate = Gate(proven=proven)
-    async with openai_server(nothing) as server, client_of(server, admission=gate) as client:
-        await client.complete(HELLO)
-        await client.models()
-
-    asked, listed = server.received
-    assert asked.headers.get("x-no-aliasing") == said
-    assert "x-no-aliasing" not in listed.headers
-
-
 @pytest.mark.parametrize("gate", [Gate(), Gate(proven=False), None])
-async def test_only_an_attested_endpoint_is_asked_to_pass_the_models_own_bytes_on(
+async def test_only_an_attested_endpoint_is_asked_for_the_unchanged_answer_of_this_model(
     gate: Gate | None,
 ) -> None:
     async with openai_server() as server, client_of(server, admission=gate) as client:
         await client.complete(HELLO)
+        await client.models()
 
     attested = gate is not None and gate.proven
     options = {"include_usage": True} | ({"continuous_usage_stats": True} if attested else {})
     assert server.requests[0]["stream_options"] == options
+    asked, listed = server.received
+    assert asked.headers.get("x-no-aliasing") == ("true" if attested else None)
+    assert "x-no-aliasing" not in listed.headers
 
 
 # The exchange -----------------------------------------------------------------------------------
@@ -359,8 +348,14 @@ async def test_empty_pieces_of_an_encrypted_answer_stay_empty() -> None:
     assert completion.message.content == "Hi."
 
 
-@pytest.mark.parametrize("said", ['["a", "b"]', " [] ", "[1]", '[{"type": "text"}]'])
-async def test_words_that_look_like_a_list_of_parts_stay_words(said: str) -> None:
+LIKE_PARTS: Final = ('["a", "b"]', " [] ", "[1]", '[{"type": "text"}]')
+"""Words that the model's side would take for a list of parts."""
+
+
+@pytest.mark.parametrize(
+    "said", [*LIKE_PARTS, "[12:00] hello", '{"a": []}', "[" * 100_000, "[]]", "7"]
+)
+async def test_words_stay_words_when_they_are_encrypted(said: str) -> None:
     model = EncryptedModel()
 
     await answer_to(
@@ -369,20 +364,8 @@ async def test_words_that_look_like_a_list_of_parts_stay_words(said: str) -> Non
         encryption=EndToEndEncryption(model.encryption_key),
     )
 
-    assert model.read[0]["messages"][0]["content"] == [{"type": "text", "text": said}]
-
-
-@pytest.mark.parametrize("said", ["[12:00] hello", '{"a": []}', "[" * 100_000, "[]]", "7"])
-async def test_all_other_words_are_encrypted_as_they_are(said: str) -> None:
-    model = EncryptedModel()
-
-    await answer_to(
-        model.reads(fake.text("Hi.")),
-        [Message(Role.USER, said)],
-        encryption=EndToEndEncryption(model.encryption_key),
-    )
-
-    assert model.read[0]["messages"][0]["content"] == said
+    expected = [{"type": "text", "text": said}] if said in LIKE_PARTS else said
+    assert model.read[0]["messages"][0]["content"] == expected
 
 
 async def test_every_attempt_is_encrypted_with_keys_of_its_own() -> None:

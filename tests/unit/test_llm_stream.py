@@ -210,28 +210,17 @@ def test_whole_calls_without_index_and_id_stay_apart() -> None:
     assert names_and_arguments(completion.message.tool_calls) == [("a", '{"x":1}'), ("a", "{}")]
 
 
-def test_pieces_without_index_go_on_with_the_call_before() -> None:
-    completion = streamed(
-        {"tool_calls": [call("a", "{", id="1")]}, {"tool_calls": [call(arguments="}")]}
-    )
-
-    assert completion.message.tool_calls == (ToolCall("1", "a", "{}"),)
-
-
-def test_a_name_and_id_repeated_in_every_piece_make_one_call() -> None:
-    completion = streamed(
-        {"tool_calls": [call("a", "{", index=0, id="1")]},
-        {"tool_calls": [call("a", "}", index=0, id="1")]},
-    )
-
-    assert completion.message.tool_calls == (ToolCall("1", "a", "{}"),)
-
-
-def test_an_id_that_changes_in_later_pieces_makes_no_new_call() -> None:
-    completion = streamed(
-        {"tool_calls": [call("a", "{", index=0, id="1")]},
-        {"tool_calls": [call(None, "}", index=0, id="2")]},
-    )
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (call("a", "{", id="1"), call(arguments="}")),
+        (call("a", "{", index=0, id="1"), call("a", "}", index=0, id="1")),
+        (call("a", "{", index=0, id="1"), call(None, "}", index=0, id="2")),
+    ],
+    ids=["no index", "repeated name and id", "another id"],
+)
+def test_pieces_of_one_call_make_one_call(first: dict[str, Any], second: dict[str, Any]) -> None:
+    completion = streamed({"tool_calls": [first]}, {"tool_calls": [second]})
 
     assert completion.message.tool_calls == (ToolCall("1", "a", "{}"),)
 
@@ -259,22 +248,20 @@ def test_arguments_as_an_object_become_its_json() -> None:
     ]
 
 
-def test_arguments_that_are_no_json_stay_as_they_are() -> None:
-    completion = whole({"tool_calls": [call("a", "{'x': 1")]})
-
-    assert names_and_arguments(completion.message.tool_calls) == [("a", "{'x': 1")]
-
-
-def test_a_call_without_a_name_is_none() -> None:
-    completion = whole({"content": "Hi.", "tool_calls": [call(None, "{}"), {"function": {}}, {}]})
-
-    assert completion.message.tool_calls == ()
-
-
-def test_markup_that_slips_into_a_name_is_cut_off() -> None:
-    completion = whole({"tool_calls": [call("calculate<|channel|>commentary", "{}")]})
-
-    assert names_and_arguments(completion.message.tool_calls) == [("calculate", "{}")]
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (call("a", "{'x': 1"), [("a", "{'x': 1")]),  # no JSON
+        (call("calculate<|channel|>commentary", "{}"), [("calculate", "{}")]),
+        (call(None, "{}"), []),
+        ({"function": {}}, []),
+        ({}, []),
+    ],
+)
+def test_odd_calls_are_read_leniently(
+    said: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    assert names_and_arguments(whole({"tool_calls": [said]}).message.tool_calls) == expected
 
 
 def test_more_calls_than_the_bound_are_refused() -> None:
