@@ -215,7 +215,7 @@ class Database:
         If it fails, asyncio reports the error.
 
         Args:
-            within_seconds: how long it may wait for another write, to share that one's commit.
+            within_seconds: how long it may wait for another write, to share a commit.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()

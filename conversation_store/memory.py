@@ -48,11 +48,11 @@ NOTED_SQL: Final = f"""
 
 
 class Noted(NamedTuple):
-    """What a chat adds to the prompt.
+    """The additions of a chat to the prompt.
 
     Attributes:
         instructions: the wishes of its people.
-        facts: those that the model always sees, by number; none if the chat's memory is off.
+        facts: the facts that the model always sees, by number; empty if the chat's memory is off.
         more_facts: how many further facts there are.
         has_catch_up: its group, or for a private chat any group, has opted in to catch-up.
     """
@@ -154,7 +154,7 @@ class MemoryStore(Aggregate):
 
     @reads_ended
     def noted(self, db: Session, chat: ChatId) -> Noted:
-        """Return what a chat adds to the prompt, in one read."""
+        """Return the additions of a chat to the prompt, in one read."""
         now = self._now_ms()
         ((wishes, count, has_catch_up),) = db.run(NOTED_SQL, chat, now, not chat.is_group)
         facts = _shown(db, chat, now) if count else ()

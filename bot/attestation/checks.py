@@ -21,7 +21,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of a report.
+    """A line of a report.
 
     Attributes:
         name: lower-case words joined by underscores; stable, so that tests and people can rely on

@@ -37,7 +37,7 @@ _HASH_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One extension of a register; name and payload are empty for firmware events."""
+    """An extension of a register; name and payload are empty for firmware events."""
 
     rtmr: int
     digest: bytes

@@ -69,7 +69,7 @@ log = structlog.get_logger()
 
 
 def policy_of(settings: Settings, pins_sha256: str | None) -> str:
-    """Return what the settings decide about messages; a statement has the hash of this line.
+    """Return the decisions of the settings about messages; a statement has the hash of this line.
 
     `signal` is the place of signal-cli, which holds the account's keys. `commands` says which
     commands ask a person first. No proof is about `other_models`.

@@ -61,7 +61,7 @@ VARIABLE: Final = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
 
 
 class Release(StrictModel):
-    """One published release; the docstring of the module describes the fields."""
+    """A published release; the docstring of the module describes the fields."""
 
     type: Literal["signal-bot-release"]
     v: Annotated[int, Field(ge=2, le=2)]  # Literal[2] would also take 2.0

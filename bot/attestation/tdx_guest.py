@@ -1,4 +1,4 @@
-"""One TD: its quote, the log of everything it started, and the application that it runs.
+"""A TD: its quote, the log of everything it started, and the application that it runs.
 
 The host chooses the attributes, features, owner and module of a TD. Intel's signature vouches for
 these values, but not that they are harmless. So they are compared with the only values that dstack

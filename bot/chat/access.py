@@ -55,7 +55,7 @@ class Access:
     Attributes:
         settings: may be replaced at any time. A number in them counts only if Signal tells it,
             because people can hide theirs; an ACI always counts.
-        account: the bot's own number, whose owner is the only person in the note to self.
+        account: the bot's own number; its owner is the only person in the note to self.
         paired: ACIs of people who were let in by a code.
         paired_admins: ACIs of the admins among them.
     """

@@ -655,7 +655,7 @@ class Questions:
 def _terms(
     request: ToolRequest, text: str, message: ReceivedMessage, helper: int | None
 ) -> QuestionTerms:
-    """Return what is asked about a call."""
+    """Return the terms of the question about a call."""
     consent = request.consent
     asked = f"{request.tool}\0{request.arguments}\0{text}"
     told_by_strangers = strangers_words(request.heard, but_of=consent.covers)

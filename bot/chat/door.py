@@ -1,4 +1,4 @@
-"""The door: who may talk, and where. Codes for strangers, keys of people, groups, limits and loops.
+"""The door decides about people and chats: codes for strangers, keys, groups, limits and loops.
 
 A stranger's message is not kept, not logged and not shown to the model. While the code is valid,
 the store keeps the stranger's ACI, and number and name if Signal tells them. The operator lets
@@ -151,7 +151,7 @@ class Pairing:
             self.notices.queue(note)
 
     async def approve(self, code: str) -> PairedPerson | None:
-        """Let in the owner of a code and greet them; return None if the code is not valid."""
+        """Admit and greet the owner of a code; return None if the code is not valid."""
         person = await self.pairings.approve(code, self.now_ms())
         if person is not None:
             await self.refresh()

@@ -273,7 +273,7 @@ class ChatHandler:
         return turn, prepared.fleeting, prepared.has_words
 
     async def _begin_again(self, pieces: Sequence[AcceptedMessage], retry: Retry) -> StoredTurn:
-        """Begin a turn with the question of an earlier turn and the messages beside the request.
+        """Begin a turn with an earlier question and the messages that came with the request.
 
         Raises:
             TurnForgotten: the earlier one is gone.
@@ -374,7 +374,7 @@ def asked_again(earlier: Sequence[Message]) -> str:
     so that it does not make them twice.
     """
     said = (message.content or "" for message in earlier if message.role is Role.USER)
-    # Of a question that was asked again already, the calls of that time have been told of.
+    # A question that was asked again already tells of the calls of that time.
     words = "\n".join(content.partition(OPENING)[0] for content in said)
     calls = [
         f"{call.name} {_shortened(call.arguments)}"

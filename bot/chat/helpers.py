@@ -40,7 +40,7 @@ NOT_FOR_HELPERS: Final = frozenset(
         *("remember", "forget", "remind", "schedule", "cancel_reminder", "set_timezone"),
     }
 )
-"""Tools that talk to the person, or whose effects outlast the turn."""
+"""Tools that talk to the person, or have effects beyond the turn."""
 
 _GONE: Final = "This call is not open any more."
 _NOTHING: Final = (
@@ -62,7 +62,7 @@ async def delegate(help_with: HelpWith, task: Task, tools: Names = ()) -> ToolOu
 
     Args:
         task: With all that it has to know.
-        tools: If more than those that only read.
+        tools: The names, if it needs more than reading tools.
     """
     return await help_with(task, tools)
 
@@ -152,7 +152,7 @@ class Helpers:
         """Return the names of the tools that a helper has.
 
         Raises:
-            InvalidArguments: it cannot have one of those that are named.
+            InvalidArguments: it cannot have all the named tools.
         """
         possible = {
             tool.name: tool

@@ -25,7 +25,7 @@ MAX_PIXELS: Final = 64_000_000
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF")
 
 _SMALLER: Final = ((MAX_SIDE, 85), (MAX_SIDE, 65), (1_024, 65), (768, 50))
-"""Longest side and quality, the best first; the last fits, whatever the image shows."""
+"""Longest side and quality, the best first; the last fits for any image."""
 _WHITE: Final = (255, 255, 255)
 
 Encoded = tuple[str, bytes]

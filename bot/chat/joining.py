@@ -153,14 +153,14 @@ class Queue:
 T = TypeVar("T")
 
 MAX_PIECES: Final = 20
-"""Messages that one turn answers; further ones get a turn of their own."""
+"""Messages of one turn; further messages get their own turn."""
 
 MAX_JOINED_BYTES: Final = 4_096
 """UTF-8 bytes of messages that join between two requests. Longer ones wait for the next request, or
 for a turn of their own, which has more room."""
 
 MAX_CANCELLED: Final = 3
-"""Requests that one turn cancels, because each costs money; later messages wait for their turn."""
+"""Cancelled requests of one turn, because each costs money; later messages wait for their turn."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -184,7 +184,7 @@ class Joining:
         """Move messages of the asker from the chat's queue to the pieces; return them.
 
         Each message is in the queue or in the pieces at any moment, so edits, deletions and `!stop`
-        find it. It stops at the first message that does not join; no message overtakes that one.
+        find it. It stops at the first message that does not join, so no message overtakes another.
 
         Args:
             begun: the turn is stored, and so has room for short messages without files only.

@@ -142,7 +142,7 @@ class Inbox:
     files: FileStore
 
     def takes(self, message: ReceivedMessage) -> bool:
-        """Whether the files of a message are kept: not where they are to disappear."""
+        """Whether the files of a message are kept, unlike disappearing files."""
         if message.view_once or message.expires_at is not None:
             return False
         author = Person(message.author, message.author_number)
@@ -383,7 +383,7 @@ class Media:
             notice = found.notice or NOT_KEPT.format(why=_what_went_wrong(error))
             return replace(found, notice=notice)
         kept = f"[This file is {path} in the workspace.]"
-        if kind_of_file(file) is FileKind.OTHER:  # what cannot be read can be worked with there
+        if kind_of_file(file) is FileKind.OTHER:  # tools can work with unreadable files there
             return _Found(f"[{title_of_file(file)}]\n{kept}")
         return replace(found, words=f"{found.words}\n{kept}", understood=True)
 

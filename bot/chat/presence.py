@@ -45,7 +45,7 @@ MAX_CHATS: Final = 1_024
 
 MAX_UNSIGNED_CHATS: Final = 20_000
 MAX_UNSIGNED: Final = 100
-"""Chats, and messages of one chat, whose time until the first sign is measured at once."""
+"""Chats, and messages of one chat, that wait for their first sign and are timed at once."""
 
 
 @dataclass(slots=True)

@@ -209,7 +209,7 @@ class Progress:
     def show_again(self, ended: Ended) -> None:
         """Note how calls ended before a restart.
 
-        This is no news: it is worth an edit only while there were few, and never a new message.
+        Without news, it is worth an edit only after few others, and never a new message.
         """
         self.tools.show_again(ended)
         self._tools_shown, self._calls_before = len(self.tools), self.tools.calls

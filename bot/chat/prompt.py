@@ -62,7 +62,7 @@ class Notes:
 
 
 async def notes_of(store: ConversationStore, chat: ChatId, *, uses_memory: bool) -> Notes:
-    """Return what a chat adds to the prompt: wishes, facts, and tools that are of no use there.
+    """Return the additions of a chat to the prompt: wishes, facts, and tools of no use there.
 
     Wishes and facts come from people, so they stand below the operator's text and above the rules,
     each line in a frame that it cannot leave.
@@ -238,7 +238,7 @@ class Prompt:
         begin = self.system_prompt or opening(in_tee=self.in_tee, proven=traits.is_proven)
         end = offer.guidelines if self.system_prompt is None else offer.warning
         notes = _cut_out(self.notes.text, int(_input_bytes(traits) * NOTES_SHARE))
-        make = _system.__wrapped__ if notes else _system  # what people wrote is kept nowhere else
+        make = _system.__wrapped__ if notes else _system  # never keep texts of people in memory
         return make(begin, now.astimezone(UTC).date(), notes, end)
 
     def user_content(
@@ -341,7 +341,7 @@ class Prompts:
 
 @lru_cache(maxsize=16)
 def _offered(tools: tuple[Tool, ...], useless: frozenset[str], traits: ModelTraits) -> _Offer:
-    """Return what a model is shown of some tools; each turn asks for it several times."""
+    """Return the offer of some tools to a model; each turn asks for it several times."""
     if not traits.takes_tools:
         return _Offer(GUIDELINES)
     useful = [tool for tool in tools if tool.name not in useless]
@@ -532,7 +532,7 @@ class HistoryWindow:
         Args:
             chat: the chat.
             max_bytes: UTF-8 bytes that they may take.
-            before: a turn that is not shown, nor any later one; None: all are.
+            before: leave out this turn and later turns; None: leave out nothing.
         """
         first_turn = self._first_turns.get(chat, 0)
         history = await self.store.turns.history(

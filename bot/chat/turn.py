@@ -1,4 +1,4 @@
-"""A turn from its first message to its stored answer: what the model is shown, and what it costs.
+"""A turn from its first message to its stored answer: its conversation with the model, its costs.
 
 Every step is on disk before the next one uses it, so a turn that a crash interrupts goes on from
 its last stored step.
@@ -192,7 +192,7 @@ class TurnParts:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Costs:
-    """What a turn and its helpers cost; some counts are estimates.
+    """The costs of a turn and its helpers; some counts are estimates.
 
     Attributes:
         exchanged: exchanges that are not stored yet, where signatures are checked.
@@ -218,13 +218,13 @@ class Costs:
         return sum(one.prompt_tokens + one.completion_tokens for one in self.spent)
 
     def take_exchanged(self) -> tuple[NewExchange, ...]:
-        """Return the exchanges that are not stored yet; whoever takes them stores them."""
+        """Take the exchanges that are not stored yet; the caller stores them."""
         taken = tuple(self.exchanged)
         self.exchanged.clear()
         return taken
 
     def take_spent(self) -> tuple[TokenSpend, ...]:
-        """Return what is not counted yet; whoever takes it counts it."""
+        """Take the tokens that are not counted yet; the caller counts them."""
         taken = tuple(self.spent)
         self.spent.clear()
         return taken
@@ -241,7 +241,7 @@ class Turn:
         fleeting: images that are shown and never kept.
         planning: the prompt until a plan is accepted; None if no plan is needed.
         joining: takes the messages that join the turn; None if none can.
-        is_retry: it answers a question anew; see `Questions.allow`.
+        is_retry: it answers a question again; see `Questions.allow`.
         most_tokens: after so many it may ask for no more calls; None means no limit.
         helper: the helper whose turn this is; None for the turn of a person.
         rounds: how often tools were called.
@@ -303,7 +303,7 @@ class Turn:
 
     @property
     def person(self) -> Person:
-        """Who wrote what the turn answers, and pays for it."""
+        """The author of the last message, who pays for the turn."""
         message = self.accepted.message
         return Person(message.author, message.author_number)
 
@@ -332,7 +332,7 @@ class Turn:
 
     @property
     def heard(self) -> Heard:
-        """What the model has been told so far."""
+        """The words that the model has heard so far."""
         return heard_in([*chain.from_iterable(self.history), *self.messages])
 
     async def join(self) -> None:
@@ -343,12 +343,12 @@ class Turn:
         store = self.parts.store
         messages = await checked_messages(store, pieces)
         content = self.final_prompt.user_content(messages, self.route.model.traits)
-        # If one was deleted in the meantime, none is added: the turn is told to start again.
+        # If a message was deleted in the meantime, nothing is added, and the turn starts again.
         if await store.turns.hear(self.id, pieces, content):
             self.messages.append(Message(Role.USER, content))
 
     def note_unseen(self) -> None:
-        """Say that the model saw no images, where one came with the message."""
+        """Say that the model saw no images, if the message had any."""
         shown = any(message.images for message in self.messages)
         if shown and CANNOT_SEE not in self.notices:
             self.notices.append(CANNOT_SEE)
@@ -362,7 +362,7 @@ class Turn:
         return self.most_tokens is not None and used >= self.most_tokens
 
     async def check_allowance(self) -> None:
-        """Make sure that a model may be asked, and what it asks for be done.
+        """Check that the person has tokens left for a request and its calls.
 
         Raises:
             AllowanceUsedUp: by all that the person has asked today, this turn included.
@@ -371,7 +371,7 @@ class Turn:
             raise AllowanceUsedUp(sentence)
 
     def count(self, model: Model, completion: Completion) -> None:
-        """Add what an answer cost, and what is to be checked of it."""
+        """Add the costs of an answer, and its exchange if signatures are checked."""
         for one in (*completion.earlier, completion):
             if model.signs:
                 self.costs.exchanged.append(_exchange(model, one))
@@ -435,7 +435,7 @@ class Turn:
         )
 
     async def starting(self, request: ToolRequest) -> None:
-        """Store that a call that somebody has allowed runs now, and show it."""
+        """Store that an allowed call runs now, and show it."""
         await self.parts.store.questions.begin(self.id, request.call_id, self.helper)
         self.show([request])
 
@@ -469,7 +469,7 @@ class Turn:
             self.signs.finished(request.tool, ok=result.outcome is Outcome.OK)
 
     def close(self, result: ToolResult) -> None:
-        """Give an open call its result; one that waits for a person stays open."""
+        """Give an open call its result; a call that waits for a person stays open."""
         if result.outcome is Outcome.AWAITS_PERSON:
             return
         for place, message in enumerate(self.messages):
@@ -510,7 +510,7 @@ def running_turn(running: dict[int, Turn], caller: Caller) -> Turn:
 async def checked_messages(
     store: ConversationStore, pieces: Sequence[AcceptedMessage]
 ) -> list[ReceivedMessage]:
-    """Return messages with what is true of what they quote."""
+    """Return messages with checked quotes."""
     messages = [piece.message for piece in pieces]
     return [
         await checked(one, store.outbox, store.reminders) if one.quote else one for one in messages
@@ -518,7 +518,7 @@ async def checked_messages(
 
 
 def heard_in(told: Sequence[Message]) -> Heard:
-    """Return what a model has been told, by whom it was said."""
+    """Return the words that a model has heard, separated by speakers."""
     return Heard(
         people=[without_bots_words(one.content or "") for one in told if one.role is Role.USER],
         results=[one.content or "" for one in told if one.role is Role.TOOL],
@@ -534,7 +534,7 @@ def _signs_of(ended: EndedCalls, is_shown: Callable[[str], bool]) -> Ended:
 
 
 def _images_of(result: ToolResult) -> tuple[Image, ...]:
-    """Return what the model is shown of a result, as it is kept."""
+    """Return the images of a result as the store keeps them."""
     return tuple(Image(image.content_type, image.data) for image in result.images)
 
 

@@ -253,7 +253,7 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
 
 
 def _no_answer(settings: Settings, error: Exception) -> str:
-    """Return what is wrong with the Signal side, and the remedy."""
+    """Return the trouble of the Signal side, and the remedy."""
     over_http = settings.signal.url.startswith("http")
     if isinstance(error, SignalTimeout):
         program = "signal-cli-rest-api" if over_http else "signal-cli"

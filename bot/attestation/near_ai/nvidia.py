@@ -172,7 +172,7 @@ class _Payload(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """One GPU, read but not verified.
+    """A GPU, read but not verified.
 
     `own_keys` are those of its first two certificates; those above belong to whole series. The
     first is of the running firmware, the second of the device. So a GPU that was started with two

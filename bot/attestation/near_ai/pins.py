@@ -38,7 +38,7 @@ _AppId = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
 
 
 class Application(StrictModel):
-    """One application, by the hash of its configuration or by its id."""
+    """An application, by the hash of its configuration or by its id."""
 
     compose_hash: Hash | None = None
     app_id: _AppId | None = None
