@@ -119,10 +119,9 @@ def _values(section: BaseModel, *path: str) -> Iterator[tuple[str, object]]:
 
 def _with(running: Settings, wanted: Settings, names: list[str]) -> Settings:
     """Return the running settings with the named ones replaced."""
-    sections: dict[str, BaseModel] = {}
     for name in names:
         section, field = name.lower().split(DELIMITER)
         value = getattr(getattr(wanted, section), field)
-        before = sections.get(section, getattr(running, section))
-        sections[section] = before.model_copy(update={field: value})
-    return running.model_copy(update=sections)
+        changed = getattr(running, section).model_copy(update={field: value})
+        running = running.model_copy(update={section: changed})
+    return running
