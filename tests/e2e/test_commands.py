@@ -152,7 +152,7 @@ async def test_commands_can_be_switched_off() -> None:
     assert "run_command" not in offered(here.model.requests[-1])
 
 
-async def test_what_takes_too_long_is_ended_and_what_it_wrote_is_read() -> None:
+async def test_slow_command_is_ended_and_its_output_is_read() -> None:
     call = {"command": "echo begun; sleep 60", "timeout_seconds": 1}
     steps = script(tool_calls(("run_command", call)), text("Too slow."))
     async with world(steps) as here, running_bot(for_everyone(here)):
@@ -171,7 +171,7 @@ async def test_what_takes_too_long_is_ended_and_what_it_wrote_is_read() -> None:
         ("mkdir d; cd d; seq 1 300 | xargs touch; sleep 5", "too many files"),
     ],
 )
-async def test_a_workspace_that_a_command_has_filled_takes_nothing_more_until_it_is_cleared(
+async def test_workspace_filled_by_a_command_takes_files_again_once_cleared(
     command: str, said: str
 ) -> None:
     write = ("write_file", {"file_path": "more.txt", "content": "x" * 60_000})
@@ -211,7 +211,7 @@ FILL = 'cat a; echo next > b || echo refused; python3 -c \'open("c", "w").write(
         ),
     ],
 )
-async def test_on_a_disk_that_takes_nothing_every_call_ends_in_a_sentence_and_answers_go_on(
+async def test_unwritable_disk_refuses_calls_in_sentences_and_answers_go_on(
     tmp_path: Path, state: str, of_a_write: str, of_a_command: str, of_the_person: str
 ) -> None:
     write = ("write_file", {"file_path": "a", "content": "whole"})
@@ -288,9 +288,7 @@ LIST = ("run_command", {"command": "ls"})
 REMOVE = ("run_command", {"command": "rm -f x"})
 
 
-async def test_what_was_allowed_for_longer_asks_no_more_also_after_a_restart_until_taken_back() -> (
-    None
-):
+async def test_always_survives_a_restart_until_it_is_taken_back() -> None:
     steps = script(
         tool_calls(LIST), text("One."), tool_calls(LIST), text("Two."), tool_calls(LIST), text("3.")
     )
@@ -450,7 +448,7 @@ async def test_operator_may_let_commands_run_without_a_question(
 
 
 @pytest.mark.full
-async def test_a_command_that_nobody_was_asked_about_is_not_run_again_after_a_kill_either() -> None:
+async def test_command_without_a_question_never_runs_again_after_a_kill() -> None:
     steps = script(tool_calls(("run_command", {"command": ONCE})), text("I do not know."))
     async with world(steps) as here:
         settings = environment(

@@ -21,7 +21,7 @@ NO_FOLDER: Final = (
 NOTE: Final = SharedFile("text/plain", b"It costs 12 euros.", name="note.txt")
 
 
-async def test_where_walls_are_required_and_missing_files_are_refused_and_tools_absent() -> None:
+async def test_missing_required_walls_refuse_files_and_withhold_tools() -> None:
     async with world(script(text("Hello."))) as here:
         settings = environment(here, ACCESS__ADMINS=ADA.aci, SANDBOX="required")
         async with daemon(settings, folder=here.folder, through=WITHOUT_SECCOMP) as bot:
@@ -42,9 +42,7 @@ async def test_where_walls_are_required_and_missing_files_are_refused_and_tools_
     assert [event["kind"] for event in missing] == ["seccomp"]
 
 
-async def test_without_namespaces_and_landlock_files_and_commands_are_absent_with_the_reason() -> (
-    None
-):
+async def test_file_and_command_tools_need_namespaces_or_landlock() -> None:
     without = (sys.executable, "-m", "tests.fakes.lacking_machine", "bubblewrap,Landlock")
     steps = script(
         tool_calls(("run_command", {"command": "touch ran"})),

@@ -95,7 +95,7 @@ async def test_a_file_comes_in_is_changed_and_goes_out_again() -> None:
     assert "2\tJanuary,4" in told(here, 2)
 
 
-async def test_an_office_document_is_read_with_the_message_and_again_from_the_workspace() -> None:
+async def test_office_document_is_read_again_from_the_workspace() -> None:
     sheet = SharedFile("application/octet-stream", xlsx(row("May", 3) + row("June", 4)), "a.xlsx")
     steps = script(
         calls(("read_file", {"file_path": "inbox/a.xlsx", "offset": 2, "limit": 1})),
@@ -137,7 +137,7 @@ async def test_an_image_of_the_workspace_is_shown_to_a_model_that_sees_and_again
     assert [len(images_in(request)) for request in here.model.requests] == [1, 0, 1, 1]
 
 
-async def test_a_model_that_cannot_see_is_told_what_it_asked_for_is_an_image() -> None:
+async def test_blind_model_learns_that_a_file_is_an_image() -> None:
     steps = script(text("Kept."), calls(READ_PHOTO), text("I cannot see it."))
     async with world(steps) as here:
         async with running_bot(for_admins(here, llm={"vision": "off"})):
@@ -218,7 +218,7 @@ def kept_images(here: World) -> list[str]:
 
 
 async def test_an_image_that_was_read_before_a_kill_is_shown_after_the_restart() -> None:
-    """Killed when the result is with the model; the file is gone meanwhile, the result is not."""
+    """After the model has the result, the bot is killed and the file is deleted."""
     async with world() as here:
         settings = environment(here, TOOLS__WORKSPACE__FOR="everyone")
         killed: list[bool] = []
@@ -267,7 +267,7 @@ async def test_file_is_deleted_with_its_message(is_undone: bool) -> None:
         await until(lambda: not kept.exists())
 
 
-async def test_what_cannot_be_read_is_kept_all_the_same_and_nothing_is_said_of_it() -> None:
+async def test_unreadable_file_is_kept_without_a_notice() -> None:
     async with world(script(text("I see."))) as here, running_bot(for_admins(here)):
         await here.signal.say("Keep that", files=[ARCHIVE])
         assert (await here.answer()).text == "I see."
@@ -297,7 +297,7 @@ async def test_by_default_only_admins_have_one() -> None:
     assert folders(here) == []
 
 
-async def test_nobody_has_one_where_the_settings_say_so() -> None:
+async def test_settings_can_switch_workspaces_off() -> None:
     nobody = {"workspace": {"for": "nobody"}}
     async with world() as here, running_bot(for_admins(here, tools=nobody)):
         await here.signal.say("!help")
@@ -373,7 +373,7 @@ async def test_in_a_group_only_admins_clear_its_files() -> None:
 
 
 @pytest.mark.parametrize("after", ["write_file", "send_file"])
-async def test_what_was_said_to_be_written_outlives_a_kill(after: str) -> None:
+async def test_written_file_survives_a_kill(after: str) -> None:
     """Killed when a result is with the model: the turn goes on, and the file is there, whole."""
     write = calls(("write_file", {"file_path": "plot.txt", "content": "x" * 50_000}))
     send = calls(("send_file", {"file_path": "plot.txt"}))
@@ -408,7 +408,7 @@ async def test_what_was_said_to_be_written_outlives_a_kill(after: str) -> None:
         )
 
 
-async def test_files_of_chats_that_are_over_are_deleted_with_what_was_said() -> None:
+async def test_files_of_unused_chats_are_deleted() -> None:
     steps = script(tool_calls(("write_file", {"file_path": "a", "content": "b"})), text("Written."))
     async with world(steps) as here:
         async with running_bot(for_everyone(here)):

@@ -20,7 +20,7 @@ ARM: Final = os.uname().machine == "aarch64"
 NOBODY: Final = 65_534
 PARENT: Final = os.getppid()
 PID: Final = os.getpid()
-"""As the bot knows it: taken before the walls stand, and the process has a number of its own."""
+"""The number outside of the namespace, read before the walls stand."""
 PASSWD: Final = b"/etc/passwd"
 ENVIRONMENT: Final = f"/proc/{PARENT}/environ".encode()
 HERE: Final = -100  # AT_FDCWD
@@ -81,7 +81,7 @@ def fork() -> str:
 
 
 def close_and_open() -> str:
-    """What the first version fell to: a closed descriptor's number was free for a new one."""
+    """Open a file under the number of a closed descriptor."""
     LIBC.close(0)
     return call(56 if ARM else 257, HERE, PASSWD, 0, 0)
 
@@ -343,7 +343,7 @@ DEEDS: Final[Mapping[str, Callable[[], str]]] = {
 
 
 def become_nobody() -> None:
-    """Be a user without rights; its walls stand without any, too."""
+    """Become a user without rights."""
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)

@@ -1,8 +1,8 @@
 """Runs a command as on a machine whose kernel, or container, lacks some system calls.
 
-`python -m tests.fakes.lacking_machine WALLS COMMAND ARGUMENT…`; WALLS are the names of those that
-cannot be raised, or `bubblewrap`, separated by commas; with a `!` behind it, the wall is said to
-stand and does not.
+`python -m tests.fakes.lacking_machine WALLS COMMAND ARGUMENT…`; WALLS are the names of missing
+walls, or `bubblewrap`, separated by commas. A wall with a `!` after its name seems to
+stand but does not hold.
 Children of the command lack them, too.
 """
 
@@ -27,7 +27,7 @@ NEEDED_BY: dict[str, tuple[int, ...]] = {
 
 
 def lack(calls: Iterable[tuple[int, int]]) -> None:
-    """Have system calls, given by their numbers, answered with an error each from now on."""
+    """Make system calls, given by their numbers, fail with an error each from now on."""
     checked(libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
     answers = [
         step

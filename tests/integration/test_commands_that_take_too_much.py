@@ -1,4 +1,4 @@
-"""How soon the next command runs after one that was ended for what it took."""
+"""The pause after a command that exceeded a bound."""
 
 import json
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ FLOOD = "for i in $(seq 80); do sleep 5 & done; wait"
 
 
 class Yes:
-    """Says yes to whatever is asked."""
+    """Answers every question with yes."""
 
     async def ask(self, request: ToolRequest, question: str) -> Decision:
         return Decision.YES
@@ -57,7 +57,7 @@ async def commands(folder: Path) -> AsyncIterator[Calls]:
         yield Calls(registry)
 
 
-async def test_whoever_tries_again_at_once_does_not_start_hundreds_of_processes_a_second(
+async def test_floods_of_processes_are_followed_by_a_pause(
     tmp_path: Path,
 ) -> None:
     async with commands(tmp_path) as calls:

@@ -1,4 +1,4 @@
-"""Programs in a jail: what they can do, and what they cannot, on machines of both kinds."""
+"""Abilities and limits of programs in both kinds of jails."""
 
 import asyncio
 import os
@@ -79,7 +79,7 @@ async def test_a_program_works_in_its_folder(tmp_path: Path, kind: Kind) -> None
 
 
 @KINDS
-async def test_python_finds_what_the_bot_runs_with(tmp_path: Path, kind: Kind) -> None:
+async def test_python_finds_the_packages_of_the_bot(tmp_path: Path, kind: Kind) -> None:
     script = "import pydantic, sys; print(sys.prefix); open('b', 'w').write('x')"
     ended = await run(kind, tmp_path / "here", script, shell="python3")
     assert (ended.exit_code, ended.output) == (0, f"{sys.prefix}\n")
@@ -207,7 +207,7 @@ ATTACKS = {
 
 @contextmanager
 def something_outside(tmp_path: Path) -> Iterator[int]:
-    """Provide a process outside with a secret, and what lies beside."""
+    """Provide a process outside with a secret, and a secret file."""
     (tmp_path / "secret").write_text(SECRET)
     code = "import os, sys, time; os.environ['KEY']; time.sleep(60)"
     reading, writing = os.pipe()
@@ -275,7 +275,7 @@ if call(435, 0, 0) != -1 or ctypes.get_errno() != 38:
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86-64")
 @KINDS
-async def test_what_no_program_needs_of_the_kernel_is_refused(tmp_path: Path, kind: Kind) -> None:
+async def test_needless_system_calls_are_refused(tmp_path: Path, kind: Kind) -> None:
     ended = await run(kind, tmp_path / "here", SYSTEM_CALLS, shell="python3")
     assert (ended.output, ended.errors, ended.exit_code) == ("", "", 0)
 
@@ -326,7 +326,7 @@ for family, kind, address in [
 
 
 @KINDS
-async def test_nobody_outside_is_reached(tmp_path: Path, kind: Kind) -> None:
+async def test_sockets_outside_are_out_of_reach(tmp_path: Path, kind: Kind) -> None:
     name, path = f"bot-{os.getpid()}", str(tmp_path / "socket")
     with (
         socket.create_server(("127.0.0.1", 0)) as tcp,
@@ -345,7 +345,7 @@ async def test_nobody_outside_is_reached(tmp_path: Path, kind: Kind) -> None:
             with pytest.raises(BlockingIOError):
                 server.accept()
     assert ended.errors == ""
-    # Where it has a network of its own, a datagram to itself goes nowhere.
+    # In a network of its own, a datagram to the program itself goes nowhere.
     assert "sent 1 " not in ended.output
     assert "SOCK_STREAM" not in ended.output
 
@@ -388,7 +388,7 @@ HOGS = {
 
 @KINDS
 @pytest.mark.parametrize("hog", HOGS)
-async def test_who_takes_too_much_is_ended_with_all_that_it_started(
+async def test_program_above_a_bound_ends_with_its_children(
     tmp_path: Path, kind: Kind, hog: str
 ) -> None:
     script, bounds, stopped = HOGS[hog]
@@ -400,21 +400,21 @@ async def test_who_takes_too_much_is_ended_with_all_that_it_started(
 
 
 @KINDS
-async def test_signals_mean_to_programs_what_they_always_do(tmp_path: Path, kind: Kind) -> None:
+async def test_signals_have_their_usual_meaning(tmp_path: Path, kind: Kind) -> None:
     script = "(yes; echo $? >&2) | head -n 1; trap"
     ended = await run(kind, tmp_path / "here", script)
     assert (ended.output, ended.errors.strip()) == ("y\n", "141")
 
 
 @KINDS
-async def test_one_process_cannot_take_more_memory_than_all_may(tmp_path: Path, kind: Kind) -> None:
+async def test_memory_bound_holds_for_one_process(tmp_path: Path, kind: Kind) -> None:
     script = "x = bytearray(1_000_000_000)"
     ended = await run(kind, tmp_path / "here", script, shell="python3", memory_bytes=128 * 2**20)
     assert "MemoryError" in ended.errors
 
 
 @KINDS
-async def test_of_a_flood_the_beginning_and_the_end_are_kept(tmp_path: Path, kind: Kind) -> None:
+async def test_long_output_keeps_its_beginning_and_end(tmp_path: Path, kind: Kind) -> None:
     script = "echo first; yes | head -c 50000000; echo last"
     ended = await run(kind, tmp_path / "here", script, output_bytes=1_000)
     assert ended.output.startswith("first\ny\n")
@@ -457,7 +457,7 @@ BOMBS = {
 
 @KINDS
 @pytest.mark.parametrize("bomb", BOMBS)
-async def test_what_is_small_and_becomes_large_becomes_no_larger_than_a_file_may_be(
+async def test_unpacked_bombs_stay_within_the_file_bound(
     tmp_path: Path, kind: Kind, bomb: str
 ) -> None:
     folder, most = tmp_path / "here", 2_000_000
@@ -481,9 +481,7 @@ for name in (".profile", ".bashrc", ".shinit", ".pythonrc.py", "python3", "cat")
 
 
 @KINDS
-async def test_what_a_command_leaves_behind_is_not_run_by_the_next_one(
-    tmp_path: Path, kind: Kind
-) -> None:
+async def test_next_command_runs_no_files_of_the_last_one(tmp_path: Path, kind: Kind) -> None:
     folder = tmp_path / "here"
     await run(kind, folder, NEXT, shell="python3")
     program = Program(("python3", "-I", THE_SCRIPT), folder, "import struct; print(1)")
@@ -549,9 +547,7 @@ async def test_nothing_outlives_a_command(tmp_path: Path, kind: Kind, script: st
 
 
 @KINDS
-async def test_a_command_that_is_not_waited_for_any_more_is_ended(
-    tmp_path: Path, kind: Kind
-) -> None:
+async def test_cancelled_command_is_ended(tmp_path: Path, kind: Kind) -> None:
     running = asyncio.create_task(run(kind, tmp_path / "here", "sleep 60"))
     await until(lambda: b"sleep\x0060" in command_lines())
     running.cancel()
@@ -562,7 +558,7 @@ async def test_a_command_that_is_not_waited_for_any_more_is_ended(
 
 @KINDS
 @pytest.mark.parametrize("milliseconds", [0, 3, 6, 9, 12, 20, 40])
-async def test_also_one_that_has_only_just_begun(
+async def test_cancelled_program_ends_right_after_its_start(
     tmp_path: Path, kind: Kind, milliseconds: int
 ) -> None:
     jail = Jail([kind])
@@ -593,7 +589,7 @@ asyncio.run(main())
 @pytest.mark.parametrize(
     "milliseconds", [7, *(pytest.param(one, marks=pytest.mark.full) for one in (1, 4, 10, 14, 20))]
 )
-async def test_what_a_killed_caller_has_only_just_begun_ends_as_well(
+async def test_program_ends_if_its_caller_is_killed_right_after_the_start(
     tmp_path: Path, kind: Kind, milliseconds: int
 ) -> None:
     marked = f"60.{os.getpid()}{milliseconds}"
@@ -620,7 +616,7 @@ def runs(argument: str) -> bool:
     return False
 
 
-async def test_a_program_ends_with_what_watches_it(tmp_path: Path) -> None:
+async def test_program_ends_with_its_supervisor(tmp_path: Path) -> None:
     running = asyncio.create_task(run(Kind.LANDLOCK, tmp_path / "here", "sleep 60"))
     await until(lambda: b"sleep\x0060" in command_lines())
     watching = next(one for one in processes_of(os.getpid()) if one != os.getpid())
@@ -630,7 +626,7 @@ async def test_a_program_ends_with_what_watches_it(tmp_path: Path) -> None:
 
 
 @KINDS
-async def test_where_no_file_may_be_written_programs_run_and_delete(
+async def test_programs_run_and_delete_files_without_room_to_write(
     tmp_path: Path, kind: Kind
 ) -> None:
     folder = tmp_path / "here"
@@ -653,7 +649,7 @@ time.sleep(9)
 
 
 @KINDS
-async def test_files_without_a_name_are_counted_too(tmp_path: Path, kind: Kind) -> None:
+async def test_open_files_without_a_name_count(tmp_path: Path, kind: Kind) -> None:
     script, most = NAMELESS, 4_000_000
     async with asyncio.timeout(5):
         ended = await run(kind, tmp_path / "here", script, shell="python3", file_bytes=most)
@@ -677,9 +673,7 @@ time.sleep(9)
 
 
 @KINDS
-async def test_what_no_process_has_open_is_counted_by_what_the_disk_loses(
-    tmp_path: Path, kind: Kind
-) -> None:
+async def test_mapped_and_passed_files_count_as_lost_room(tmp_path: Path, kind: Kind) -> None:
     with mounted(memory_disk(tmp_path / "disk")) as disk:
         async with asyncio.timeout(5):
             ended = await run(kind, disk.folder / "here", MAPPED, shell="python3")
@@ -697,7 +691,7 @@ async def test_a_folder_that_is_deleted_while_a_command_runs_ends_nothing_else(
 
 
 @KINDS
-async def test_where_memory_runs_out_what_is_in_a_jail_goes_first(
+async def test_kernel_ends_programs_in_jails_first_if_memory_runs_out(
     tmp_path: Path, kind: Kind
 ) -> None:
     running = asyncio.create_task(run(kind, tmp_path / "here", "sleep 60"))
@@ -754,6 +748,6 @@ async def test_a_slow_look_at_the_folder_holds_up_no_other(tmp_path: Path, kind:
     assert ended.stopped is Stopped.MEMORY
 
 
-async def test_where_nothing_walls_it_off_nothing_runs(tmp_path: Path) -> None:
+async def test_no_program_runs_without_walls(tmp_path: Path) -> None:
     with pytest.raises(ToolUnavailable, match="cannot be walled off on this machine"):
         await Jail([]).run(Program(("true",), tmp_path), Bounds())

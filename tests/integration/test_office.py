@@ -86,7 +86,7 @@ READ += [
 ]
 
 
-async def test_it_is_read_as_text() -> None:
+async def test_office_documents_become_text() -> None:
     async with open_reader() as reader:
         for body, text in READ:
             assert await read(reader, body) == text
@@ -116,7 +116,7 @@ HOSTILE = [
 without sheets, old."""
 
 
-async def test_what_is_broken_or_hostile_ends_in_a_sentence() -> None:
+async def test_broken_and_hostile_documents_are_refused_in_a_sentence() -> None:
     async with open_reader() as reader:
         for number, body in enumerate(HOSTILE):
             with pytest.raises(WorkError) as error:
@@ -125,7 +125,7 @@ async def test_what_is_broken_or_hostile_ends_in_a_sentence() -> None:
             assert "root:" not in str(error.value), number
 
 
-async def test_a_large_one_is_cut_and_says_so() -> None:
+async def test_large_document_is_cut_with_a_note() -> None:
     async with open_reader() as reader:
         for body in (docx(paragraph("x" * 1_000) * 2_000), xlsx(row("y" * 1_000) * 2_000)):
             document = await reader(body, "", "")

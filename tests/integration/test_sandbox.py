@@ -208,7 +208,7 @@ async def test_a_thousand_calculations_at_once_are_all_done() -> None:
     assert [call.result().content for call in calls] == [str(n * 2) for n in range(1_000)]
 
 
-async def test_a_call_that_hangs_is_stopped_and_stops_nobody_else() -> None:
+async def test_hanging_call_is_stopped_and_delays_no_other_call() -> None:
     async with Sandbox(PROGRAM) as sandbox:
         async with asyncio.TaskGroup() as calls:
             hanging = calls.create_task(stopped(sandbox))
@@ -241,7 +241,7 @@ async def test_the_inside_has_an_empty_environment_a_session_of_its_own_and_boun
             assert {name: limit_of(process, name) for name in LIMITS} == LIMITS
 
 
-async def test_the_inside_sees_no_other_process_and_ends_with_the_one_that_waits_for_it() -> None:
+async def test_worker_sees_no_other_process_and_ends_with_its_parent() -> None:
     async with Sandbox(PROGRAM) as sandbox:
         assert await sandbox.call("number inside") == "2"
         pid = await sandbox.call("pid")

@@ -40,7 +40,7 @@ async def outcomes(folder: Path, lacks: str, *deeds: str) -> list[str]:
 
 
 @MACHINES
-async def test_it_works_in_its_folder(tmp_path: Path, lacks: str) -> None:
+async def test_worker_reads_and_writes_its_folder(tmp_path: Path, lacks: str) -> None:
     folder = folder_in(tmp_path)
     assert await outcomes(folder, lacks, "work") == ["done"]
     assert names_in(folder) == [INSIDE, "link"]
@@ -58,7 +58,7 @@ async def test_nothing_leads_out_of_the_folder(tmp_path: Path, lacks: str) -> No
     assert (folder / "large").stat().st_size <= 1_000_000
 
 
-async def test_what_no_honest_worker_asks_for_ends_it(tmp_path: Path) -> None:
+async def test_calls_of_no_honest_worker_end_it(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     for deed, outcome in zip(ENDS_IT, await outcomes(folder, "", *ENDS_IT), strict=True):
         assert "tried to break out" in outcome, deed

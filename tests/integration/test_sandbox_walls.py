@@ -62,7 +62,7 @@ def events(logs: Iterable[EventDict]) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("user", USERS)
-async def test_what_libraries_may_try_fails_and_is_noted(user: str) -> None:
+async def test_harmless_attempts_of_libraries_fail_and_are_logged(user: str) -> None:
     async with Sandbox(user, SMALL) as sandbox:
         pid = await sandbox.call("pid")
         for deed in REFUSED:
@@ -184,7 +184,7 @@ async def test_a_worker_that_stays_although_it_is_idle_is_ended() -> None:
 
 
 @pytest.mark.parametrize("deed", ["name a bug by a text", "name a place by a text"])
-async def test_a_worker_cannot_write_what_it_has_read_into_the_log(deed: str) -> None:
+async def test_worker_cannot_write_requests_into_the_log(deed: str) -> None:
     async with Sandbox(AS_THE_BOTS_USER, SMALL) as sandbox:
         with capture_logs() as logs:
             await failure_of(sandbox, deed)
@@ -196,7 +196,7 @@ async def test_a_worker_cannot_write_what_it_has_read_into_the_log(deed: str) ->
 async def on_a_machine_without(
     walls: str, demand: str, deeds: Iterable[str]
 ) -> dict[str, list[str]]:
-    """Return what a sandbox answers there, and which walls are logged as missing."""
+    """Return the answers of a sandbox there, and the walls that the log calls missing."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.fakes.lacking_machine", walls),
         *(sys.executable, "-m", "tests.fakes.sandbox_caller", demand, AS_THE_BOTS_USER, *deeds),
@@ -207,7 +207,7 @@ async def on_a_machine_without(
     return answer
 
 
-async def test_where_walls_are_required_and_seccomp_is_missing_nothing_runs() -> None:
+async def test_required_walls_without_seccomp_run_no_sandbox() -> None:
     answer = await on_a_machine_without("seccomp", "required", ["pid"])
     [refusal] = answer["outcomes"]
     assert refusal.startswith("ToolUnavailable: This needs a sandbox, and this machine cannot")

@@ -1,4 +1,4 @@
-"""A chat's workspace through its sandbox: what is done in it, and what cannot be done from it."""
+"""A chat's workspace through its sandbox: its tools, and attacks from inside it."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ async def workspaces(tmp_path: Path, **settings: Any) -> AsyncIterator[Workspace
 
 @asynccontextmanager
 async def workspace(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Workspace, Path]]:
-    """Provide a workspace, and where its files lie on the disk."""
+    """Provide a workspace, and the folder of its files on the disk."""
     (tmp_path / "secret").write_text(SECRET)
     async with workspaces(tmp_path, **settings) as found:
         yield found.of(CHAT), tmp_path / "workspaces" / f"of-{CHAT}" / "files"
@@ -133,7 +133,7 @@ async def test_a_letter_that_an_encoding_lacks_changes_nothing(tmp_path: Path) -
         assert (files / "a").read_bytes() == b"caf\xe9"
 
 
-async def test_what_is_sent_gets_a_name_that_is_free(tmp_path: Path) -> None:
+async def test_received_file_gets_a_free_name(tmp_path: Path) -> None:
     async with workspace(tmp_path) as (here, _):
         assert await here.receive("data.csv", b"a,b") == "inbox/data.csv"
         assert await here.receive("data.csv", b"c,d") == "inbox/data-2.csv"
@@ -191,7 +191,7 @@ def remove(path: Path) -> None:
 
 
 async def said_of(workspace: Workspace, deed: str, **arguments: object) -> str:
-    """Return what comes of a deed, whether it is done or refused."""
+    """Return the result or the refusal of a deed."""
     try:
         return await workspace.do(deed, **arguments)
     except WorkError as error:
@@ -280,7 +280,7 @@ async def test_names_are_shown_with_nothing_hidden_in_them(tmp_path: Path) -> No
         assert await listed(here) == "a⟨U+000A⟩b⟨U+202E⟩gpj.exe"
 
 
-async def test_what_is_no_text_is_said_to_be_none(tmp_path: Path) -> None:
+async def test_binary_files_are_refused_as_text(tmp_path: Path) -> None:
     async with workspace(tmp_path) as (here, files):
         await here.receive("a.zip", b"PK\x03\x04\0\0")
         assert "is no text (6 bytes)" in await refusal(here, "read_file", file_path="inbox/a.zip")
@@ -365,7 +365,7 @@ async def test_cells_of_a_notebook_are_read_and_changed_one_at_a_time(tmp_path: 
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "no JSON", '{"nbformat": 4}', "[" * 9_000, "1"])
-async def test_what_is_no_notebook_is_said(tmp_path: Path, content: str) -> None:
+async def test_broken_notebooks_are_refused(tmp_path: Path, content: str) -> None:
     async with workspace(tmp_path) as (here, _):
         await here.do("write_file", file_path="a.ipynb", content=content)
         cell = {"cell": 0, "mode": "replace", "source": "", "cell_type": "code"}
@@ -400,7 +400,7 @@ async def test_on_a_full_disk_nothing_is_half_written(tmp_path: Path) -> None:
             await here.do("write_file", file_path="a", content="new")
 
 
-async def test_where_nothing_can_be_written_files_are_read_and_all_else_is_a_sentence(
+async def test_read_only_disk_still_serves_files_and_refuses_changes(
     tmp_path: Path,
 ) -> None:
     with mounted(memory_disk(tmp_path / "disk", 2**20)) as disk:
@@ -455,7 +455,7 @@ async def test_files_are_gone_when_they_are_cleared_or_unused_for_long(tmp_path:
 @given(st.text(max_size=40), st.text(max_size=200))
 @settings(max_examples=50, deadline=None)
 def test_whatever_is_written_is_read_again(name: str, content: str) -> None:
-    """Any name is a file or a sentence; what was said to be written is there."""
+    """Any name becomes a file or a refusal, and a written file keeps its content."""
     asyncio.run(_written_and_read(name, content))
 
 
@@ -474,7 +474,7 @@ async def _written_and_read(name: str, content: str) -> None:
 
 
 @pytest.mark.parametrize("lacks", ["Landlock,namespaces", "seccomp"])
-async def test_where_nothing_walls_them_off_the_tools_are_gone_after_the_first_call(
+async def test_tools_are_withdrawn_after_the_first_call_without_walls(
     lacks: str,
 ) -> None:
     process = await asyncio.create_subprocess_exec(
@@ -542,7 +542,7 @@ async def test_in_a_folder_that_may_be_changed_files_are_changed_whole(tmp_path:
         assert (tmp_path / "secret").read_text() == SECRET
 
 
-async def test_who_does_not_see_them_has_a_folder_of_that_name_like_any_other(
+async def test_people_without_shared_folders_may_name_a_folder_shared(
     tmp_path: Path,
 ) -> None:
     async with workspaces(tmp_path, folders={"pictures": f"{tmp_path}"}) as found:
@@ -571,7 +571,7 @@ CLOSED: dict[str, tuple[str, dict[str, object]]] = {
 
 @pytest.mark.parametrize("closed", [".", "a", "a/b", "a/b/two.txt"])
 @pytest.mark.parametrize("mode", [0, 0o600, 0o500], ids=oct)
-async def test_what_a_command_has_closed_is_open_again_for_whatever_needs_it(
+async def test_files_closed_by_a_command_are_opened_again_when_needed(
     tmp_path: Path, mode: int, closed: str
 ) -> None:
     async with workspace(tmp_path) as (here, files):
@@ -582,7 +582,7 @@ async def test_what_a_command_has_closed_is_open_again_for_whatever_needs_it(
             assert "may not be opened" not in said, case
             if case in {"list", "find"}:
                 assert "a/b/two.txt" in said
-            if case == "search":  # what is closed itself is left out
+            if case == "search":  # a search skips closed files
                 assert ("a/b/two.txt:2: two" in said) is ((mode, closed) != (0, "a/b/two.txt"))
             assert await here.usage() is not None, case
 
@@ -601,7 +601,7 @@ async def test_a_workspace_that_was_closed_by_a_kill_is_opened_by_the_next_start
         assert await here.do("read_file", file_path="a/b.txt") == "1\tkept"
 
 
-async def test_nothing_outside_is_opened_with_what_was_closed(tmp_path: Path) -> None:
+async def test_opening_closed_files_changes_no_rights_outside(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text(SECRET)

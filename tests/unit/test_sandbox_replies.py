@@ -1,4 +1,4 @@
-"""What a worker answers that a hostile file has made its own: the bot believes none of it."""
+"""The bot believes no answer of a worker that a hostile file has taken over."""
 
 import base64
 from typing import Final
@@ -20,7 +20,7 @@ PAGE: Final = (b"<p>Hello.</p>", "text/html", "https://example.org/")
 
 
 def replying(monkeypatch: pytest.MonkeyPatch, reply: str) -> None:
-    """Have every sandbox answer with one text."""
+    """Replace the answers of all sandboxes with one text."""
 
     async def call(_: Sandbox, __: str) -> str:
         return reply

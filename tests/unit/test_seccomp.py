@@ -31,7 +31,7 @@ MACHINES = pytest.mark.parametrize("machine", [X86, ARM], ids=["x86_64", "aarch6
 
 
 def run(steps: Sequence[Instruction], data: dict[int, int]) -> int:
-    """Run a filter over the words of a struct seccomp_data; return what it returns."""
+    """Return the result of a filter for the words of a struct seccomp_data."""
     position, accumulator = 0, 0
     while True:
         code, if_true, if_false, constant = steps[position]
@@ -81,7 +81,7 @@ def test_a_filter_is_short_enough_for_the_kernel_and_every_jump_stays_inside(
 
 
 @MACHINES
-def test_of_all_calls_only_those_of_the_lists_leave_the_process_alive(
+def test_only_listed_calls_leave_the_process_alive(
     machine: Architecture,
 ) -> None:
     alive = {number for number in range(NEWEST_KNOWN + 1) if verdict(machine, number) != KILL}
@@ -110,7 +110,7 @@ def test_in_a_folder_files_are_opened_in_one_way_and_nothing_else_is_new(
 
 
 @MACHINES
-def test_calls_that_nobody_knew_yet_do_not_exist(machine: Architecture) -> None:
+def test_calls_newer_than_the_filter_do_not_exist(machine: Architecture) -> None:
     assert verdict(machine, NEWEST_KNOWN + 1) == ENOSYS
     assert verdict(machine, 0x3FFFFFFF) == ENOSYS
 

@@ -1,1 +1,1 @@
-"""Documents to text: what the web sends is parsed in a sandbox's process, never in the daemon."""
+"""Documents to text, parsed in a sandbox and never in the daemon."""

@@ -6,7 +6,7 @@ class WorkError(Exception):
 
 
 class ToolUnavailable(WorkError):
-    """It cannot be done until the operator mends something; the bot withdraws the tool."""
+    """Something is missing that the operator must provide; the bot withdraws the tool."""
 
 
 class WorkTimeout(WorkError):

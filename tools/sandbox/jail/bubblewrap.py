@@ -65,7 +65,7 @@ def command_line(
         *(part for path in read_besides for part in ("--ro-bind", str(path), str(path))),
         *("--ro-bind-data", str(people), "/etc/passwd"),
         *("--ro-bind-data", str(script), SCRIPT),
-        # Not in the workspace, which could hold a link of that name that leads elsewhere.
+        # Not in the workspace, where a link of that name could lead elsewhere.
         *(
             part
             for name, path in program.readable.items()
