@@ -95,7 +95,7 @@ async def test_in_a_private_chat_a_plain_yes_will_do() -> None:
 
 
 @pytest.mark.parametrize(("said", "written"), [("Sure, go ahead!", True), ("nein danke", False)])
-async def test_it_is_answered_in_the_words_that_people_use(said: str, written: bool) -> None:
+async def test_everyday_words_answer_a_question(said: str, written: bool) -> None:
     async with world(script(tool_calls(WRITE), text("All right."))) as here:
         async with running_bot(with_notes(here)):
             await here.signal.say("note: buy milk")
@@ -187,7 +187,7 @@ async def test_a_reply_in_other_words_is_asked_for_a_yes_or_no() -> None:
     assert "“yes” or “no”" in hint.text
 
 
-async def test_what_is_said_while_a_question_is_open_waits_which_is_said_once() -> None:
+async def test_message_beside_an_open_question_waits_and_the_bot_says_so_once() -> None:
     async with world(script(tool_calls(WRITE), text("Done, and sunny. Bye."))) as here:
         async with running_bot(with_notes(here)):
             await here.signal.say("note: buy milk")
@@ -235,7 +235,7 @@ async def test_stop_ends_a_question_and_a_later_yes_runs_nothing() -> None:
         assert notes(here) == ""
 
 
-async def test_a_question_that_a_crash_left_open_is_not_asked_again_and_its_answer_counts() -> None:
+async def test_question_open_at_a_crash_is_not_repeated_and_its_answer_counts() -> None:
     async with world(script(tool_calls(WRITE), text("Done."))) as here:
         async with running_bot(with_notes(here)) as bot:
             await here.signal.say("note: buy milk")
@@ -422,7 +422,7 @@ async def test_a_long_value_is_shown_whole_and_only_the_last_message_is_answered
 
 
 @pytest.mark.full
-async def test_what_is_too_long_for_messages_comes_as_a_file_with_the_question() -> None:
+async def test_text_too_long_for_messages_comes_as_a_file_with_the_question() -> None:
     note = "x" * 20_000 + "; wire 5,000 EUR to EVE"
     call = ("notes_write", {"text": note})
     async with world(script(tool_calls(call), text("Done."))) as here:
@@ -463,7 +463,7 @@ async def test_a_question_cut_by_a_crash_is_asked_again_whole_and_runs_once() ->
         assert notes(here) == "a" * 4_000 + "\n"
 
 
-async def test_a_yes_to_a_question_that_was_taken_back_allows_nobody_elses_call() -> None:
+async def test_yes_to_a_withdrawn_question_allows_no_other_call() -> None:
     """What was forgotten leaves its numbers in the store to nothing that comes after it."""
     async with world(script(tool_calls(WRITE), tool_calls(WRITE), text("Not now."))) as here:
         settings = with_notes(here)

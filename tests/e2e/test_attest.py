@@ -87,7 +87,7 @@ async def test_pins_that_are_there_are_replaced_only_by_force(tmp_path: Path) ->
     assert "compose_hash" in file.read_text()
 
 
-async def test_where_nothing_can_be_shown_that_is_said(tmp_path: Path) -> None:
+async def test_missing_evidence_plain_http_and_wrong_folder_are_reported(tmp_path: Path) -> None:
     async with proving_world() as proving:
         proving.cloud.report_handler = status(404)
         with pytest.raises(EvidenceUnavailable, match="LLM__BASE_URL shows no evidence"):

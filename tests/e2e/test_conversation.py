@@ -210,7 +210,7 @@ async def test_a_file_that_signal_does_not_give_is_asked_for_again() -> None:
     assert here.model.requests == []
 
 
-async def test_a_mere_mention_is_asked_what_it_wants() -> None:
+async def test_mention_without_words_is_asked_for_its_question() -> None:
     async with world() as here, running_bot(here.settings()):
         await here.signal.say("", group="Z3JvdXA=", mention=True)
         assert (await here.answer()).text.startswith("Yes?")

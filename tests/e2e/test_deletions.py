@@ -48,7 +48,7 @@ async def test_a_deletion_ends_the_turn_and_nothing_is_answered() -> None:
     assert len(here.signal.sent) == 1
 
 
-async def test_what_waits_and_is_deleted_is_never_asked() -> None:
+async def test_deleted_waiting_message_is_never_asked() -> None:
     release = asyncio.Event()
     async with world(script(held(release))) as here:
         async with running_bot(here.settings(bot={"read_receipts": True})):
@@ -65,7 +65,7 @@ async def test_what_waits_and_is_deleted_is_never_asked() -> None:
     assert SECRET not in str(here.model.requests)
 
 
-async def test_one_deleted_piece_leaves_the_others_to_be_answered() -> None:
+async def test_other_pieces_are_answered_without_a_deleted_one() -> None:
     never = asyncio.Event()
     async with world(script(held(never))) as here:
         async with running_bot(here.settings()):
@@ -88,7 +88,7 @@ async def test_a_message_that_comes_after_its_deletion_is_not_taken() -> None:
     assert SECRET not in str(here.model.requests)
 
 
-async def test_an_edit_of_what_never_came_goes_with_it() -> None:
+async def test_edit_of_an_unknown_message_is_deleted_with_it() -> None:
     async with world(script(text(ANSWER))) as here, running_bot(here.settings()):
         await here.signal.edit(SECRET, NEVER_CAME)
         await here.answer()
@@ -114,7 +114,7 @@ async def test_an_edit_of_words_to_others_into_a_question_goes_with_them() -> No
         await gone(here, SECRET)
 
 
-async def test_an_edit_of_what_never_came_is_taken_back_while_it_is_answered() -> None:
+async def test_edit_of_an_unknown_message_is_deleted_during_its_turn() -> None:
     never = asyncio.Event()
     async with world(script(held(never))) as here:
         async with running_bot(here.settings()):
@@ -128,7 +128,7 @@ async def test_an_edit_of_what_never_came_is_taken_back_while_it_is_answered() -
     assert SECRET not in answer.text
 
 
-async def test_somebody_else_deletes_nothing_unless_the_group_says_so() -> None:
+async def test_only_the_author_and_group_admins_delete_a_message() -> None:
     async with world(script(echo, echo)) as here:
         async with running_bot(here.settings(access={"groups": "always"})):
             question = await here.signal.say(SECRET, group=GROUP)

@@ -19,7 +19,7 @@ def asked(here: World) -> str:
     return content.partition("] ")[2]
 
 
-async def test_an_edit_while_the_model_thinks_is_what_gets_answered() -> None:
+async def test_edit_during_a_request_replaces_the_question() -> None:
     never = asyncio.Event()
     async with world(script(held(never))) as here, running_bot(here.settings()):
         question = await here.signal.say("How hihg is Everest?")
@@ -30,7 +30,7 @@ async def test_an_edit_while_the_model_thinks_is_what_gets_answered() -> None:
     assert (answer.replaces, len(here.signal.sent)) == (None, 1)
 
 
-async def test_an_edit_of_what_waits_changes_it_in_its_place() -> None:
+async def test_edit_of_a_waiting_message_keeps_its_place() -> None:
     release = asyncio.Event()
     async with world(script(held(release))) as here:
         async with running_bot(here.settings(bot={"read_receipts": True})):
@@ -100,7 +100,7 @@ async def test_an_edited_command_is_carried_out_anew() -> None:
     assert answer.text.startswith("Write to me")
 
 
-async def test_nobody_edits_what_somebody_else_wrote() -> None:
+async def test_only_the_author_edits_a_message() -> None:
     async with world() as here, running_bot(here.settings(access={"groups": "always"})):
         question = await here.signal.say("mine", group=GROUP)
         answer = await here.answer()
@@ -144,7 +144,7 @@ async def test_an_edit_survives_a_kill_before_the_changed_question_is_answered()
     assert len(here.signal.sent) == 2
 
 
-async def test_an_edit_of_what_never_came_is_answered_once_and_so_is_every_further_edit() -> None:
+async def test_each_edit_of_an_unknown_message_is_answered_once() -> None:
     never = asyncio.Event()
     async with world(script(held(never), held(never), echo)) as here:
         async with running_bot(here.settings()) as bot:
@@ -188,7 +188,7 @@ async def test_a_question_that_is_edited_into_a_stop_is_not_answered() -> None:
         assert (await here.answer()).text.endswith("hello")
 
 
-async def test_what_waits_and_is_edited_into_a_stop_stops_the_turn_before_it() -> None:
+async def test_waiting_message_edited_into_stop_stops_the_turn_before_it() -> None:
     never = asyncio.Event()
     async with world(script(held(never), echo)) as here, running_bot(here.settings()):
         await here.signal.say("How high is Everest?")
@@ -200,9 +200,7 @@ async def test_what_waits_and_is_edited_into_a_stop_stops_the_turn_before_it() -
         assert (await here.answer()).text.endswith("hello")
 
 
-async def test_words_to_others_that_are_edited_twice_are_a_question_once_they_mention_the_bot() -> (
-    None
-):
+async def test_overheard_message_becomes_a_question_when_an_edit_mentions_the_bot() -> None:
     async with world() as here, running_bot(here.settings()):
         words = await here.signal.say("what is thsi?", group=GROUP)
         first = await here.signal.edit("what is this?", words, group=GROUP)

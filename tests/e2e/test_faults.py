@@ -179,7 +179,7 @@ async def test_a_progress_message_that_cannot_be_sent_does_not_harm_the_answer()
             assert (await here.answer()).text == "5461"
 
 
-async def test_stop_ends_the_running_turn_and_drops_what_waits() -> None:
+async def test_stop_ends_the_running_turn_and_drops_waiting_messages() -> None:
     never = asyncio.Event()
     async with world(script(held(never), text("Fine."))) as here, running_bot(here.settings()):
         await here.signal.say("think hard")

@@ -82,7 +82,7 @@ async def test_a_file_of_an_announcement_group() -> None:
         await all_gone(here)
 
 
-async def test_a_file_whose_message_was_deleted_while_it_waited() -> None:
+async def test_file_of_a_waiting_message_that_was_deleted() -> None:
     release = asyncio.Event()
     async with folder_world() as here, running_bot(settings(here)):
         here.model.handler = held(release)
@@ -94,7 +94,7 @@ async def test_a_file_whose_message_was_deleted_while_it_waited() -> None:
         release.set()
 
 
-async def test_a_file_whose_message_was_stopped_while_it_waited() -> None:
+async def test_file_of_a_waiting_message_that_was_stopped() -> None:
     never = asyncio.Event()
     async with folder_world() as here, running_bot(settings(here)):
         here.model.handler = held(never)
@@ -106,7 +106,7 @@ async def test_a_file_whose_message_was_stopped_while_it_waited() -> None:
         await all_gone(here)
 
 
-async def test_a_file_whose_turn_was_stopped() -> None:
+async def test_file_of_a_stopped_turn() -> None:
     never = asyncio.Event()
     async with folder_world() as here, running_bot(settings(here)):
         here.model.handler = held(never)
@@ -117,7 +117,7 @@ async def test_a_file_whose_turn_was_stopped() -> None:
         await all_gone(here)
 
 
-async def test_a_file_whose_message_disappeared_while_the_bot_was_down() -> None:
+async def test_file_of_a_message_that_disappeared_during_an_outage() -> None:
     never = asyncio.Event()
     async with folder_world() as here:
         here.model.handler = held(never)
@@ -135,7 +135,7 @@ async def test_a_file_whose_message_disappeared_while_the_bot_was_down() -> None
             await all_gone(here)
 
 
-async def test_a_file_whose_turn_was_killed() -> None:
+async def test_file_of_a_killed_turn() -> None:
     never = asyncio.Event()
     async with folder_world() as here:
         here.model.handler = held(never)

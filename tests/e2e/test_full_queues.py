@@ -30,7 +30,7 @@ async def test_a_start_with_more_unfinished_work_than_fits_gets_in_touch_with_si
 
 
 @pytest.mark.full
-async def test_a_stop_stores_what_was_read_also_when_no_more_fits() -> None:
+async def test_shutdown_stores_read_messages_also_with_full_queues() -> None:
     never = asyncio.Event()
     async with world(held(never)) as here:
         await _leave_unanswered(here)

@@ -41,7 +41,7 @@ async def stopped(bot: Daemon) -> None:
 
 
 @pytest.mark.full
-async def test_after_going_back_nobody_is_answered_twice() -> None:
+async def test_restored_copy_answers_no_message_twice() -> None:
     think = asyncio.Event()
     async with world(script(held(think, text("first")), text("second"))) as here:
         settings = environment(here, STORE__KEY=STORE_KEY)
@@ -67,7 +67,7 @@ async def test_after_going_back_nobody_is_answered_twice() -> None:
     assert here.answers() == ["first", "second"]
 
 
-async def test_going_back_to_what_is_no_copy_is_said_in_one_line() -> None:
+async def test_restore_of_a_wrong_file_fails_in_one_line() -> None:
     async with world() as here:
         settings = environment(here)
         code, out, err = await run_command(["restore", "copy.db"], settings, folder=here.folder)

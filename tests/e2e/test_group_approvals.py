@@ -41,7 +41,7 @@ async def asked_by(here: World, author: Person = BEN) -> Sent:
     return await question(here)
 
 
-async def test_command_in_a_group_runs_with_one_admins_yes_and_nobody_elses() -> None:
+async def test_command_in_a_group_runs_only_with_the_yes_of_an_admin() -> None:
     async with world(listing()) as here:
         async with running_bot(with_admins(here)):
             asked = await asked_by(here)
@@ -57,7 +57,7 @@ async def test_command_in_a_group_runs_with_one_admins_yes_and_nobody_elses() ->
 
 
 @pytest.mark.parametrize("refuser", [CAT, BEN])
-async def test_one_no_of_an_admin_or_of_the_asker_is_enough(refuser: Person) -> None:
+async def test_no_of_an_admin_or_the_asker_ends_the_question(refuser: Person) -> None:
     async with world(listing()) as here, running_bot(with_admins(here)):
         asked = await asked_by(here)
         await here.signal.react("👎", asked.timestamp, group=GROUP, author=refuser)

@@ -73,7 +73,7 @@ async def test_two_quick_messages_get_one_answer() -> None:
     assert "how far is the moon?" in str(here.model.requests[1]["messages"][-1])
 
 
-async def test_an_edit_while_the_model_thinks_is_what_gets_answered() -> None:
+async def test_edit_during_a_request_replaces_the_question() -> None:
     never = asyncio.Event()
     async with world(script(held(never))) as here, guest(here) as bot:
         question = await bot.api.say("How hihg is Everest?")
@@ -132,9 +132,7 @@ async def test_markdown_arrives_as_styles_and_nothing_typed_is_eaten() -> None:
     }
 
 
-async def test_an_answer_quotes_its_question_in_a_group_and_a_persons_quote_reaches_the_model() -> (
-    None
-):
+async def test_answer_in_a_group_quotes_its_question_and_the_model_sees_quotes() -> None:
     async with world() as here, guest(here) as bot:
         await bot.api.say("pizza?", group=TEAM, author=BEN)
         question = await bot.api.say("what do you say?", group=TEAM, mention=True)
@@ -155,7 +153,7 @@ async def test_an_image_is_shown_to_the_model_and_its_file_deleted() -> None:
     assert shown.startswith("data:image/")
 
 
-async def test_what_is_said_in_a_voice_note_is_shown_and_answered() -> None:
+async def test_words_of_a_voice_note_are_shown_and_answered() -> None:
     async with world() as here, guest(here, llm={"transcription_model": "whisper"}) as bot:
         here.model.transcription_handler = transcript("How far is the moon?")
         note = SharedFile("audio/aac", b"\xff\xf1 sound", voice_note=True)
@@ -191,7 +189,7 @@ async def test_a_picture_that_a_tool_makes_comes_with_the_answer() -> None:
     assert [file.content_type for file in answer.attachments][:1] == ["image/png"]
 
 
-async def test_typing_is_shown_until_the_answer_and_signs_are_given_where_they_are_wanted() -> None:
+async def test_typing_lasts_until_the_answer_and_settings_add_signs() -> None:
     signs = {"ack_reaction": "true", "read_receipts": True}
     release = asyncio.Event()
     async with world(held(release, text("Done."))) as here, guest(here, bot={**signs}) as bot:

@@ -20,9 +20,7 @@ PROMISED_SECONDS: Final = 40.0
 
 
 @pytest.mark.full  # it takes the times that the bot really waits
-async def test_it_is_started_again_within_40_seconds_all_is_said_and_messages_are_answered() -> (
-    None
-):
+async def test_dead_signal_cli_restarts_within_40_seconds_and_messages_are_answered() -> None:
     with tempfile.TemporaryDirectory(prefix="stb-") as name:
         programs = install(Path(name))
         async with world(text("Here I am.")) as here:

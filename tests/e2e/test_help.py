@@ -29,7 +29,7 @@ def commands(parser: CommandParser) -> Iterator[CommandParser]:
         yield from commands(below)
 
 
-def test_every_command_says_what_it_does_and_gives_examples_that_are_understood(
+def test_help_of_every_command_has_working_examples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))

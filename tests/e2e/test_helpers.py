@@ -237,7 +237,7 @@ async def test_a_person_is_asked_before_a_helper_writes(answer: str) -> None:
         assert told in results_in(body)[0]
 
 
-async def test_what_strangers_told_a_helper_comes_back_marked() -> None:
+async def test_words_of_strangers_come_back_marked_from_a_helper() -> None:
     minds = Minds(
         tool_calls(delegating("read"), delegating("add")),
         text("Done."),
@@ -416,7 +416,7 @@ async def test_a_yes_to_a_helper_that_was_stopped_comes_too_late() -> None:
     assert len(minds.asked_by_helpers) == 1
 
 
-async def test_what_is_written_meanwhile_reaches_the_turn_and_no_helper() -> None:
+async def test_message_during_helpers_joins_the_turn_only() -> None:
     go_on = asyncio.Event()
     minds = Minds(
         tool_calls(delegating("add")),
@@ -451,7 +451,7 @@ async def test_an_edited_question_begins_afresh_without_its_helpers() -> None:
     assert SECRET not in str(minds.asked_by_turns[-1])
 
 
-async def test_where_the_chosen_model_fails_helpers_go_on_with_the_one_that_stands_in() -> None:
+async def test_helpers_go_on_with_the_substitute_of_a_failed_model() -> None:
     minds = Minds(tool_calls(delegating("one"), delegating("two")), text("Done."))
 
     async def broken_for_helpers(request: object, writer: asyncio.StreamWriter) -> None:
@@ -528,7 +528,7 @@ async def test_an_operators_system_prompt_holds_for_helpers_as_well() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_no_helper_is_told_what_was_said(seed: int) -> None:
+async def test_helpers_do_not_see_the_conversation(seed: int) -> None:
     random = Random(seed)
     secrets = iter(f"secret-{number:04}" for number in range(1_000))
     said: list[str] = []
@@ -619,7 +619,7 @@ async def test_a_question_of_a_helper_is_answered_after_a_crash() -> None:
     assert [sent.text[0] for sent in here.signal.sent].count("❓") == 1
 
 
-async def test_what_a_helper_had_begun_to_write_is_not_written_again() -> None:
+async def test_interrupted_write_of_a_helper_does_not_run_again() -> None:
     minds = Minds(  # the last words once more for each: the kill may come just behind them
         tool_calls(delegating("write", "notes_write")),
         *(text("Done."), text("Done.")),

@@ -13,7 +13,7 @@ GROUP = "Z3JvdXA="
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 
 
-async def test_the_bots_own_sentences_follow_the_language_of_whoever_writes() -> None:
+async def test_sentences_of_the_bot_follow_the_language_of_the_chat() -> None:
     async with world() as here, running_bot(here.settings()):
         await here.signal.say("!nonsense")
         assert (await here.answer()).text == UNKNOWN_COMMAND

@@ -34,7 +34,7 @@ def test_no_character_of_say_means_anything_on_the_way(text: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("arguments", [(), ("help",)])
-def test_make_says_what_there_is_and_makes_nothing(
+def test_make_lists_its_targets_and_makes_nothing(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     done = subprocess.run(

@@ -51,7 +51,7 @@ async def test_an_image_is_shown_to_a_model_that_may_see() -> None:
 
 
 @pytest.mark.parametrize("call", LASTING, ids=lambda call: call[0])
-async def test_what_a_picture_says_leaves_nothing_behind_without_a_yes(
+async def test_words_in_a_picture_change_nothing_without_a_yes(
     call: tuple[str, dict[str, object]],
 ) -> None:
     """As with documents, whoever sends a picture need not be who wrote what is in it."""
@@ -118,7 +118,7 @@ async def test_a_voice_note_is_written_down_shown_in_one_line_and_answered() -> 
     assert asked(here).startswith("[voice note] How far")
 
 
-async def test_a_voice_note_that_nobody_can_write_down_gets_a_sentence() -> None:
+async def test_voice_note_without_transcription_gets_a_sentence() -> None:
     async with world() as here:
         here.model.transcription_handler = status(400)
         async with running_bot(here.settings(llm=LISTENING)):
@@ -147,7 +147,7 @@ async def test_a_document_reaches_the_model_as_text(file: SharedFile) -> None:
     assert "It costs 12 euros." in asked(here)
 
 
-async def test_what_cannot_be_read_is_refused_politely_and_the_words_are_answered() -> None:
+async def test_unreadable_file_is_refused_politely_and_the_words_are_answered() -> None:
     archive = SharedFile("application/zip", b"PK", name="my_photos.zip")
     async with world(script(text("Hello."))) as here, running_bot(here.settings()):
         await here.signal.say("hello", files=[archive])

@@ -106,7 +106,7 @@ async def test_in_the_demo_the_reason_is_shown(step: Step, reason: str) -> None:
 
 
 @pytest.mark.full
-async def test_the_demo_shows_who_refuses_connections_within_seconds() -> None:
+async def test_demo_names_the_host_that_refuses_connections_within_seconds() -> None:
     began = time.monotonic()
     async with world() as here:
         done = await asyncio.to_thread(

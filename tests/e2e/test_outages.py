@@ -80,9 +80,7 @@ async def test_after_outages_everything_is_answered_once_and_in_order(
 
 
 @pytest.mark.full
-async def test_a_disk_that_is_full_to_the_last_byte_is_waited_for_while_the_others_are_away() -> (
-    None
-):
+async def test_bot_waits_for_a_full_disk_while_other_parts_are_down() -> None:
     async with world() as here:
         with mounted(memory_disk(here.folder / "disk")) as disk:
             store = disk.folder / "store.db"
@@ -92,9 +90,7 @@ async def test_a_disk_that_is_full_to_the_last_byte_is_waited_for_while_the_othe
 
 
 @pytest.mark.full
-async def test_a_disk_that_turned_read_only_is_named_and_the_start_after_its_repair_answers() -> (
-    None
-):
+async def test_read_only_disk_is_named_and_the_start_after_its_repair_answers() -> None:
     async with world() as here:
         people = Traffic(here.signal, Random(1), lambda: None)
         people.goes_on = False
@@ -122,7 +118,7 @@ async def test_a_disk_that_turned_read_only_is_named_and_the_start_after_its_rep
                 assert await readiness(await bot.port(), without=set())
 
 
-async def test_what_is_written_while_the_disk_is_full_outlives_a_kill() -> None:
+async def test_messages_during_a_full_disk_survive_a_kill() -> None:
     async with world() as here, notify_socket(here.folder / "notify") as systemd:
         settings = environment(here, NOTIFY_SOCKET=systemd.address)
         async with daemon(settings, folder=here.folder) as bot:
@@ -140,7 +136,7 @@ async def test_what_is_written_while_the_disk_is_full_outlives_a_kill() -> None:
 
 
 @pytest.mark.full
-async def test_a_stop_on_a_full_disk_waits_for_room_to_store_what_was_read() -> None:
+async def test_shutdown_on_a_full_disk_waits_for_room_for_read_messages() -> None:
     async with world() as here:
         settings = environment(here)
         async with daemon(settings, folder=here.folder) as bot:
@@ -159,7 +155,7 @@ async def test_a_stop_on_a_full_disk_waits_for_room_to_store_what_was_read() -> 
 
 
 @pytest.mark.full
-async def test_what_a_stop_on_a_full_disk_loses_is_counted_and_said() -> None:
+async def test_messages_lost_by_a_shutdown_on_a_full_disk_are_counted_and_reported() -> None:
     async with world() as here, daemon(environment(here), folder=here.folder) as bot:
         await here.signal.say("one")
         await here.answer()
@@ -172,7 +168,7 @@ async def test_what_a_stop_on_a_full_disk_loses_is_counted_and_said() -> None:
         assert "could not take 1 message " in "\n".join(bot.stderr)
 
 
-async def test_what_could_not_be_stored_before_a_stop_is_counted_and_ends_the_bot() -> None:
+async def test_messages_not_stored_before_a_shutdown_are_counted_and_fail_the_exit() -> None:
     told_to_stop, ready = asyncio.Event(), asyncio.Event()
     before = lost_messages()
     async with world() as here:

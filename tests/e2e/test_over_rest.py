@@ -66,7 +66,7 @@ async def test_a_question_is_answered_by_a_reaction_or_a_reply(by: str) -> None:
 
 
 @pytest.mark.full
-async def test_requests_that_never_get_their_answer_hold_nobody_up() -> None:
+async def test_requests_without_an_answer_delay_no_other_chat() -> None:
     people = [Person(aci=f"{number:08x}-0000-4000-8000-000000000000") for number in range(12)]
     async with world() as here, SignalRestApi.listen() as api:
         settings = here.settings(

@@ -151,9 +151,7 @@ async def test_plan_alone_says_how_it_is_used_and_a_plain_answer_needs_no_plan()
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("part", [0, 1])
-async def test_a_long_plan_is_several_messages_of_which_any_may_be_answered_once_all_are_there(
-    restarts: bool, part: int
-) -> None:
+async def test_any_message_of_a_long_plan_may_be_answered(restarts: bool, part: int) -> None:
     plan = "\n\n".join(f"{number}. {'step ' * 60}" for number in range(1, 11))
     async with world(script(propose(plan), text("Done."))) as here:
         async with running_bot(here.settings()) as bot:

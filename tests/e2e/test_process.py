@@ -47,9 +47,7 @@ VALID: Final = {
 
 
 @pytest.mark.full
-async def test_told_to_stop_under_load_it_ends_what_it_began_and_the_next_start_does_the_rest() -> (
-    None
-):
+async def test_shutdown_under_load_finishes_running_turns_and_the_next_start_the_rest() -> None:
     async with world() as here:
         traffic = Traffic(here.signal, Random(3), lambda: None)
         here.model.handler = traffic.model

@@ -119,7 +119,7 @@ async def test_file_of_verify_proves_the_bot_only_for_its_challenge() -> None:
         ({"enabled": False}, "nobody", "off"),
     ],
 )  # fmt: skip
-async def test_the_proof_says_who_has_files_and_which_commands_are_asked_about(
+async def test_proof_tells_who_has_files_and_which_commands_ask(
     tools: dict[str, object], workspace: str, commands: str
 ) -> None:
     async with proving_world() as proving:
@@ -151,7 +151,7 @@ async def test_required_evidence_of_the_model_is_sealed_in_from_the_first_proof_
     assert failure.name == "model_evidence"
 
 
-async def test_where_the_model_has_to_be_proven_a_proof_without_its_evidence_fails() -> None:
+async def test_proof_without_required_evidence_of_the_model_fails() -> None:
     async with proving_world() as proving:
         proving.cloud.report_handler = status(503)
         async with running_bot(proving.settings("require"), trust=proving.trust):
@@ -160,7 +160,7 @@ async def test_where_the_model_has_to_be_proven_a_proof_without_its_evidence_fai
     assert [check.name for check in report.failures] == ["model_evidence"]
 
 
-async def test_verify_says_in_words_what_is_proven_and_how_to_check_it() -> None:
+async def test_verify_explains_the_proof_and_how_to_check_it() -> None:
     async with proving_world() as proving:
         async with running_bot(proving.settings(), trust=proving.trust):
             said = await ask(proving, "!verify")
@@ -370,7 +370,7 @@ async def test_a_signature_that_was_not_checked_when_the_bot_died_is_checked_aft
             await until_last(proving, "has signed exactly")
 
 
-async def test_where_nothing_is_kept_a_wrong_signature_is_still_warned_about() -> None:
+async def test_wrong_signature_is_reported_even_without_retention() -> None:
     async with proving_world() as proving:
         proving.cloud.signature_handler = forged(proving)
         settings = proving.settings("require", store={"retention_days": 0})

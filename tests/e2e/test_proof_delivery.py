@@ -33,7 +33,7 @@ def failures(proving: ProvingWorld, file: Attachment, challenge: str) -> list[st
     return [check.name for check in report.failures]
 
 
-async def test_people_who_ask_at_once_get_a_proof_each_for_their_own_words() -> None:
+async def test_simultaneous_askers_get_proofs_for_their_own_challenges() -> None:
     async with proving_world() as proving:
         async with running_bot(proving.settings("off"), trust=proving.trust):
             for person in PEOPLE:
@@ -70,7 +70,7 @@ async def test_over_rest_the_proof_comes_with_its_file() -> None:
     assert failures(proving, file, "tea") == []
 
 
-async def test_a_proof_that_was_not_made_when_the_bot_died_is_made_once_signal_is_there() -> None:
+async def test_proof_interrupted_by_a_kill_is_made_after_the_restart() -> None:
     async with proving_world() as proving:
         signal, asked = proving.here.signal, asyncio.Event()
 

@@ -124,7 +124,7 @@ async def test_while_a_turn_waits_the_chat_goes_on_and_nothing_is_in_progress() 
             assert (await here.answer()).text == "Green it is."
 
 
-async def test_it_waits_through_ten_restarts_and_goes_on_where_it_was() -> None:
+async def test_question_survives_ten_restarts_and_the_turn_continues() -> None:
     async with world(script(ask(), text("Green it is."))) as here:
         async with running_bot(here.settings()):
             await here.signal.say("paint it")
@@ -218,7 +218,7 @@ async def test_stop_ends_a_turn_that_waits_and_a_later_answer_is_a_message() -> 
             assert (await here.answer()).text == "There is nothing to stop."
 
 
-async def test_clearing_a_chat_ends_what_waits_there() -> None:
+async def test_clear_ends_waiting_turns() -> None:
     async with world(script(ask("Which secret colour?"))) as here:
         async with running_bot(here.settings()):
             await here.signal.say("paint it")
@@ -257,7 +257,7 @@ async def test_a_question_disappears_with_its_message() -> None:
 
 
 @pytest.mark.parametrize("order", ["answer first", "stop first"])
-async def test_of_an_answer_and_a_stop_that_come_together_the_first_wins(order: str) -> None:
+async def test_first_of_a_simultaneous_answer_and_stop_wins(order: str) -> None:
     async with world(script(ask(), text("Green it is."))) as here:
         async with running_bot(here.settings()):
             await here.signal.say("paint it")
@@ -277,7 +277,7 @@ async def test_of_an_answer_and_a_stop_that_come_together_the_first_wins(order: 
     assert here.answers() == [asked.text, "Stopped.", "There is nothing to stop."]
 
 
-async def test_many_turns_that_wait_hold_nobody_up_and_each_gets_its_own_answer() -> None:
+async def test_waiting_turns_delay_no_one_and_each_gets_its_own_answer() -> None:
     people = [Person(aci=f"{number:08x}-0000-4000-8000-000000000000") for number in range(50)]
     async with world(_asking_for_a_number) as here:
         async with running_bot(here.settings()):
@@ -332,7 +332,7 @@ async def test_over_the_rest_api_questions_are_asked_and_answered_as_well() -> N
     assert [sent.text for sent in api.sent][1] == "Green it is."
 
 
-async def test_what_steers_a_display_is_spelt_out_and_letters_of_all_scripts_stay() -> None:
+async def test_control_characters_are_spelt_out_and_letters_of_all_scripts_stay() -> None:
     options = ["\u202etxt.exe", "أحمر", "Red\n4. Everything"]
     async with world(script(ask("Which\u2028one?", options))) as here:
         async with running_bot(here.settings()):
@@ -431,7 +431,7 @@ async def test_a_poll_that_undo_deletes_is_not_ended_as_well() -> None:
     assert not here.signal.ended_polls
 
 
-async def test_a_poll_whose_question_was_over_before_a_crash_ends_after_it() -> None:
+async def test_poll_of_an_answered_question_ends_after_a_crash() -> None:
     async with world(script(ask(), text("Green it is."))) as here:
         here.signal.has_polls = True
         async with running_bot(here.settings()) as bot:
@@ -445,7 +445,7 @@ async def test_a_poll_whose_question_was_over_before_a_crash_ends_after_it() -> 
             await ended(here, poll)
 
 
-async def test_a_restart_ends_no_poll_whose_question_waits() -> None:
+async def test_restart_keeps_polls_of_waiting_questions() -> None:
     async with world(script(ask(), text("Green it is."))) as here:
         here.signal.has_polls = True
         async with running_bot(here.settings()):
@@ -460,7 +460,7 @@ async def test_a_restart_ends_no_poll_whose_question_waits() -> None:
 
 
 @pytest.mark.parametrize("dies", [False, True])
-async def test_who_may_vote_for_several_has_chosen_once_no_other_vote_follows(
+async def test_vote_for_several_options_counts_once_no_other_vote_follows(
     monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
     monkeypatch.setattr("bot.chat.ask.CATCH_UP_SECONDS", 0.0)
@@ -482,7 +482,7 @@ async def test_who_may_vote_for_several_has_chosen_once_no_other_vote_follows(
     assert told(here) == "The person chose: Red; Blue"
 
 
-async def test_a_signal_cli_without_polls_has_numbered_lines_and_nobody_sees_a_failure() -> None:
+async def test_signal_cli_without_polls_shows_numbered_lines() -> None:
     async with world(script(ask(), ask(), text("All right."))) as here:
         async with running_bot(here.settings()):
             await here.signal.say("paint it", group=GROUP, mention=True)
@@ -494,7 +494,7 @@ async def test_a_signal_cli_without_polls_has_numbered_lines_and_nobody_sees_a_f
     assert here.answers() == [asked.text, again.text, "All right."]
 
 
-async def test_what_no_poll_can_show_and_what_is_asked_in_private_are_numbered_lines() -> None:
+async def test_private_questions_and_unsuitable_polls_are_numbered_lines() -> None:
     async with world(script(ask("What?\nNow?"), ask(), text("All right."))) as here:
         here.signal.has_polls = True
         async with running_bot(here.settings()):
@@ -558,7 +558,7 @@ async def test_an_answer_while_another_call_of_the_turn_still_runs_is_not_lost()
     assert results[0] == "The person chose: Green"
 
 
-async def test_a_question_counts_as_the_call_that_it_was_whatever_was_refused_behind_it() -> None:
+async def test_question_counts_as_one_call_also_before_refused_calls() -> None:
     calls = tool_calls(
         ("ask_user", asking("Which colour?", COLOURS)), ("calculate", {"expression": "1+1"})
     )
@@ -610,7 +610,7 @@ async def test_when_one_of_several_messages_is_deleted_the_others_are_asked_abou
     assert "paint it" not in said
 
 
-async def test_what_was_overheard_and_is_taken_back_leaves_a_turn_that_waits() -> None:
+async def test_waiting_turn_starts_again_without_deleted_overheard_words() -> None:
     async with world(script(ask(), ask(), text("Done."))) as here:
         async with running_bot(here.settings()):
             secret = await here.signal.say("my secret is pink", author=BEN, group=GROUP)
@@ -649,7 +649,7 @@ async def test_answer_that_is_taken_back_while_the_turn_runs_is_asked_for_again(
 
 
 @pytest.mark.parametrize("is_edited", [False, True])
-async def test_answer_that_is_taken_back_while_another_question_is_open_is_asked_for_again(
+async def test_withdrawn_answer_beside_another_open_question_is_asked_for_again(
     is_edited: bool,
 ) -> None:
     walls = ask("Which wall?", ["North", "South"])
@@ -680,7 +680,7 @@ async def test_deleted_answer_is_gone_after_its_turn_has_ended() -> None:
             await gone(here, "my secret")
 
 
-async def test_what_is_undone_takes_its_questions_with_it() -> None:
+async def test_undo_deletes_the_questions_of_the_turn() -> None:
     async with world(script(ask(), text("Green it is."))) as here:
         async with running_bot(here.settings()):
             await here.signal.say("paint it")

@@ -48,7 +48,7 @@ async def test_a_question_that_was_asked_goes_with_its_source(is_edited: bool) -
 
 
 @pytest.mark.parametrize("is_edited", [False, True])
-async def test_what_another_turn_was_told_of_a_reminder_goes_with_its_source(
+async def test_other_turns_lose_a_reminder_with_its_source(
     is_edited: bool,
 ) -> None:
     steps = script(remind(WORDS, PILLS_AT + "Z"), text("I will."), LIST, text(f"You have: {WORDS}"),

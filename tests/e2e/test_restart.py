@@ -62,7 +62,7 @@ async def test_an_answer_that_a_crash_left_unsent_is_sent_and_not_written_twice(
     assert len(here.model.requests) == 1
 
 
-async def test_what_is_in_doubt_keeps_only_its_own_chat_waiting(
+async def test_doubt_delays_only_its_own_chat(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("bot.chat.outbox.PROOF_SECONDS", 60.0)
@@ -138,7 +138,7 @@ async def test_a_stop_that_a_crash_left_unanswered_is_honoured_after_it() -> Non
     assert len(here.model.requests) == 2
 
 
-async def test_what_was_written_after_a_stop_is_answered() -> None:
+async def test_messages_after_a_stop_are_answered() -> None:
     async with world() as here:
         messages = [received("before", 6), received("!stop", 7), received("after", 8)]
         async with open_store(here.folder / "store.db") as store:
@@ -148,7 +148,7 @@ async def test_what_was_written_after_a_stop_is_answered() -> None:
     assert sorted(answer[-5:] for answer in here.answers()) == ["after", "stop."]
 
 
-async def test_a_deletion_that_a_crash_left_undone_leaves_the_other_pieces_to_be_answered() -> None:
+async def test_deletion_interrupted_by_a_crash_leaves_the_other_pieces() -> None:
     never = asyncio.Event()
     async with world(script(held(never))) as here:
         async with running_bot(here.settings()) as bot:
@@ -166,7 +166,7 @@ async def test_a_deletion_that_a_crash_left_undone_leaves_the_other_pieces_to_be
     assert len(here.answers()) == 2
 
 
-async def test_an_edit_that_a_crash_left_undone_is_what_is_answered() -> None:
+async def test_edit_interrupted_by_a_crash_is_answered() -> None:
     never = asyncio.Event()
     async with world(script(held(never))) as here:
         async with running_bot(here.settings()) as bot:

@@ -91,7 +91,7 @@ async def test_a_short_question_about_a_huge_text_reaches_the_model() -> None:
     assert "é🙂 word é🙂 word" in asked(here)
 
 
-async def test_what_others_talk_about_leaves_room_for_the_question() -> None:
+async def test_overheard_messages_leave_room_for_the_question() -> None:
     async with world() as here, running_bot(here.settings(llm={"context_tokens": 2_000})):
         for number in range(20):
             await here.signal.say(f"{number} {'chatter ' * 40}", group=GROUP)
@@ -138,7 +138,7 @@ async def test_an_answer_of_64_kib_comes_in_parts_and_gives_way_to_a_short_one()
     assert here.signal.sent[len(parts) + 1].replaces == answer.timestamp
 
 
-async def test_of_thirty_files_good_broken_and_missing_all_that_can_be_read_is() -> None:
+async def test_every_readable_one_of_thirty_files_is_read() -> None:
     files = [
         SharedFile("image/jpeg", picture()),
         SharedFile("application/pdf", pdf("It costs 12 euros."), name="good.pdf"),
@@ -196,7 +196,7 @@ async def test_whatever_comes_several_times_counts_once() -> None:
     assert len(here.model.requests[-1]["messages"]) == 2
 
 
-async def test_an_edit_of_an_edit_that_comes_before_the_first_edit_is_what_counts() -> None:
+async def test_second_edit_counts_even_if_it_comes_first() -> None:
     async with world() as here, running_bot(here.settings()):
         await here.signal.push(text_of(NOW, "first wording"))
         await here.answer()
@@ -248,7 +248,7 @@ async def test_the_file_of_a_message_that_comes_twice_is_still_seen() -> None:
     assert "an image" in answer.text
 
 
-async def test_two_people_who_edit_at_once_get_an_answer_to_their_last_words_each() -> None:
+async def test_simultaneous_edits_of_two_people_are_answered_each() -> None:
     release = asyncio.Event()
     last = 12
     async with world(held(release)) as here:
@@ -274,7 +274,7 @@ async def test_two_people_who_edit_at_once_get_an_answer_to_their_last_words_eac
 
 
 @pytest.mark.parametrize("timestamp", [1, NOW * 1_000, LAST_MOMENT])
-async def test_a_phone_whose_clock_is_anywhere_is_answered_and_may_edit_and_delete(
+async def test_phone_with_a_wrong_clock_may_ask_edit_and_delete(
     timestamp: int,
 ) -> None:
     async with world() as here, running_bot(here.settings()):
@@ -323,7 +323,7 @@ async def test_styles_and_mentions_of_any_shape_are_no_harm() -> None:
 # Told to stop in the middle of something ----------------------------------------------------------
 
 
-async def test_stopped_while_people_still_write_it_answers_what_it_has_and_loses_nothing() -> None:
+async def test_shutdown_during_messages_loses_nothing() -> None:
     never, release = asyncio.Event(), asyncio.Event()
     async with world(script(held(never), held(release, text("Both.")), echo)) as here:
         async with daemon(environment(here), folder=here.folder) as bot:

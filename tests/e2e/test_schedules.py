@@ -28,7 +28,7 @@ def asked_last(here: World) -> str:
     return str([one["content"] for one in messages if one["role"] == "user"][-1])
 
 
-async def test_a_scheduled_question_is_answered_with_tools_and_says_what_was_asked() -> None:
+async def test_scheduled_question_is_answered_with_tools_below_its_words() -> None:
     steps = script(schedule(QUESTION, at()), text("I will."), tool_calls(SUM), text("Sunny."))
     async with world(steps) as here, running_bot(here.settings()):
         await here.signal.say("tell me then how the weather is")
@@ -140,7 +140,7 @@ async def test_an_answer_in_between_lets_it_go_on() -> None:
                 assert (await here.answer()).text.startswith(f"⏰ {STOPPED}")
 
 
-async def test_a_run_that_takes_too_many_tokens_has_to_be_answered_with_what_there_is() -> None:
+async def test_scheduled_run_above_its_token_limit_answers_with_its_findings() -> None:
     usage = {"prompt_tokens": MAX_TOKENS, "completion_tokens": 1, "total_tokens": MAX_TOKENS + 1}
     function = {"name": "calculate", "arguments": '{"expression": "127*43"}'}
     call = {"index": 0, "id": "call_0", "type": "function", "function": function}
@@ -183,7 +183,7 @@ async def test_a_question_that_was_missed_is_asked_once_and_its_answer_says_for_
     assert said.endswith(" UTC.)\n\nSunny.")
 
 
-async def test_where_messages_disappear_so_does_the_answer_to_a_scheduled_question() -> None:
+async def test_answer_to_a_scheduled_question_disappears_by_the_timer() -> None:
     steps = script(schedule("sesquipedalian", at()), text("I will."), text("Sunny."))
     async with world(steps) as here, running_bot(here.settings()):
         await here.signal.say("please", expires_seconds=1)

@@ -33,7 +33,7 @@ async def test_its_status_follows_the_connection_and_the_answers_in_progress(
             await status(systemd, "Not connected to Signal; answers in progress: 0.")
 
 
-async def test_who_answers_over_a_connection_that_stands_still_is_not_fed(tmp_path: Path) -> None:
+async def test_watchdog_is_not_fed_over_a_stuck_connection(tmp_path: Path) -> None:
     async with world() as here, notify_socket(tmp_path / "notify") as systemd:
         manager = service_manager({"NOTIFY_SOCKET": systemd.address, "WATCHDOG_USEC": "90000"})
         async with running_bot(here.settings(), manager=manager, stuck_seconds=0.0):

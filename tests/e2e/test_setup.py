@@ -236,7 +236,7 @@ async def test_a_signal_cli_that_is_too_old_is_named_with_its_version() -> None:
 
 
 @pytest.mark.parametrize("value", ["plain", "with 'quotes' and \\ and #", 'a "b" $c', ""])
-def test_what_is_written_is_read_again(
+def test_written_settings_are_read_again(
     value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

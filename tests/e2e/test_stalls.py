@@ -45,7 +45,7 @@ def ends_with(words: str, sent: Sent) -> bool:
         ),
     ],
 )
-async def test_one_text_that_is_hard_to_read_keeps_nobody_else_waiting(words: str) -> None:
+async def test_hard_text_delays_no_other_chat(words: str) -> None:
     async with world(repeated) as here, running_bot(here.settings()):
         await here.signal.say("hello", author=BEN)
         await here.answer()
@@ -60,7 +60,7 @@ async def test_one_text_that_is_hard_to_read_keeps_nobody_else_waiting(words: st
 
 @pytest.mark.full
 @pytest.mark.parametrize("number", range(2_100, 2_108))
-async def test_neither_does_one_in_a_group_a_quote_an_edit_a_name_or_a_tool_s_arguments(
+async def test_hard_text_anywhere_in_a_message_or_call_delays_no_other_chat(
     number: int,
 ) -> None:
     words = rough_text(number)

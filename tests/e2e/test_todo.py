@@ -145,7 +145,7 @@ async def test_a_list_that_is_too_long_is_said_to_be() -> None:
     assert progress(here) == []
 
 
-async def test_what_was_on_a_list_disappears_with_its_turn() -> None:
+async def test_list_disappears_with_its_turn() -> None:
     steps = script(tool_calls(todo(antidisestablishmentarianism="doing")), text("Done."))
     async with world(steps) as here, running_bot(here.settings()):
         await here.signal.say("work", expires_seconds=1)

@@ -200,7 +200,7 @@ async def test_a_service_without_an_answer_proves_nothing_and_is_named(
     assert printed.splitlines()[-1].startswith("This proves too little")
 
 
-async def test_with_collateral_files_nothing_is_fetched(folder: Path) -> None:
+async def test_collateral_files_replace_all_fetches(folder: Path) -> None:
     async with pccs(PLATFORM.collateral) as service:
         assert await verified(request(folder, pccs=service.url("")))
         assert service.asked == []
@@ -298,7 +298,7 @@ async def until_proven(proving: ProvingWorld) -> None:
             said = (await proving.here.answer()).text
 
 
-async def test_a_bundle_whose_model_part_is_garbage_fails_there_alone(
+async def test_bundle_with_a_broken_model_part_fails_only_there(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = ModelEvidence(b"{", bytes(32), "qwen", None, CLOCK)
@@ -329,7 +329,7 @@ def recorded_bundle() -> Bundle:
     return Bundle(STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}", None, None)
 
 
-async def test_a_recorded_quote_is_genuine_and_says_that_it_was_made_for_something_else(
+async def test_recorded_quote_is_genuine_but_made_for_another_statement(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "bundle.json").write_bytes(recorded_bundle().to_json())

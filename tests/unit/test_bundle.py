@@ -35,7 +35,7 @@ def encoded(wire: object) -> bytes:
 
 
 @pytest.mark.parametrize("model", [MODEL, replace(MODEL, peer_key_sha256=None), None])
-def test_what_is_written_is_read_again(model: ModelEvidence | None) -> None:
+def test_written_bundle_is_read_again(model: ModelEvidence | None) -> None:
     bundle = replace(BUNDLE, model=model)
     assert Bundle.parse(bundle.to_json()) == bundle
 

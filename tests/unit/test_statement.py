@@ -49,7 +49,7 @@ def test_a_statement_is_one_line_of_canonical_json() -> None:
     ) == TEXT
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_statement_is_read_again() -> None:
     assert Statement.parse(TEXT) == STATEMENT
 
 
