@@ -62,7 +62,7 @@ async def delegate(help_with: HelpWith, task: Task, tools: Names = ()) -> ToolOu
 
     Args:
         task: With all that it has to know.
-        tools: The names, if it needs more than reading tools.
+        tools: Names, if it needs more than reading tools.
     """
     return await help_with(task, tools)
 
