@@ -135,10 +135,10 @@ class LlmSettings(ModelSettings):
         if not isinstance(values, Mapping) or not isinstance(values.get("models"), Mapping):
             return values
         shared = {name: values[name] for name in INHERITED if values.get(name)}
-        models = {
-            name: {**shared, **model} if _is_at_home(model) else model
-            for name, model in values["models"].items()
-        }
+        models = dict(values["models"])
+        for name, model in models.items():
+            if isinstance(model, Mapping) and not any(map(model.get, INHERITED)):
+                models[name] = {**shared, **model}
         return {**values, "models": models}
 
     @field_validator("fallback", mode="after")
@@ -172,8 +172,3 @@ class LlmSettings(ModelSettings):
         if name == DEFAULT:
             return self
         return self.model_copy(update=dict(self.models[name]))
-
-
-def _is_at_home(model: object) -> bool:
-    """Return whether a further model has no endpoint of its own."""
-    return isinstance(model, Mapping) and not any(model.get(name) for name in INHERITED)

@@ -175,10 +175,9 @@ class Bedrock(BlockApi):
         return ToolCall(call["toolUseId"], call["name"], call.get("input", ""))
 
     def wants_back(self, block: api.Block) -> bool:
-        thought = block.get("reasoningContent") or {}
-        return bool(
-            thought.get("redactedContent") or (thought.get("reasoningText") or {}).get("signature")
-        )
+        thought = block.get("reasoningContent")
+        signature = api.inside(thought, "reasoningText", "signature")
+        return bool(signature or api.inside(thought, "redactedContent"))
 
     def listing(self) -> api.Question[Sequence[api.ListedModel]]:
         def read(body: api.Block) -> Sequence[api.ListedModel]:

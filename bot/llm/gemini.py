@@ -88,10 +88,10 @@ class Gemini(BlockApi):
             prompt = [counts.get("promptTokenCount", 0), counts.get("toolUsePromptTokenCount")]
             written = [counts.get("candidatesTokenCount", 0), counts.get("thoughtsTokenCount")]
             answer.usage = api.usage_of(prompt, written)
-        if api.label((event.get("promptFeedback") or {}).get("blockReason")):
+        if api.label(api.inside(event, "promptFeedback", "blockReason")):
             answer.end("prohibited_content")
         for candidate in api.few(event.get("candidates"))[:1]:
-            for part in api.few((candidate.get("content") or {}).get("parts")):
+            for part in api.few(api.inside(candidate, "content", "parts")):
                 self._take(answer, part)
             answer.end(candidate.get("finishReason"))
         answer.answered = answer.answered or bool(answer.finish)
