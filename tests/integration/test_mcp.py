@@ -195,7 +195,7 @@ async def test_every_kind_of_content_is_shown_or_named(shared: Named) -> None:
         )
 
 
-async def test_what_is_no_text_is_given_to_the_person_as_files(shared: Named) -> None:
+async def test_other_content_than_text_is_sent_as_files(shared: Named) -> None:
     async with offered(shared) as registry:
         tool = registry.get("odd_everything")
         assert tool is not None
@@ -238,7 +238,7 @@ async def test_failures_are_framed_as_the_words_of_a_stranger(shared: Named) -> 
         assert "Nor tomorrow." in refused
 
 
-async def test_what_is_no_result_fails_the_call_alone() -> None:
+async def test_wrong_result_fails_only_its_call() -> None:
     async with offered(rude("no_result")) as registry:
         assert await failure(registry, "rude_act") == "The MCP server rude sent what is no result."
         assert registry.has("rude_act")
@@ -366,7 +366,7 @@ async def test_an_answer_that_comes_too_late_is_ignored() -> None:
 
 
 @pytest.mark.full
-async def test_a_server_that_stops_reading_holds_nobody_up_and_is_replaced(
+async def test_server_that_stops_reading_delays_nothing_and_is_replaced(
     tmp_path: Path,
 ) -> None:
     pids = tmp_path / "pids"
@@ -492,7 +492,7 @@ async def test_tools_that_are_left_out_are_remarked(kind: str, words: str) -> No
         assert words in registry.remarks["rude"]
 
 
-async def test_the_last_words_of_a_server_are_kept_for_whoever_listens() -> None:
+async def test_last_words_of_a_server_are_kept() -> None:
     last_words, registry = {"rude": b"x" * MAX_LAST_WORDS_BYTES}, WatchedRegistry()
     async with open_mcp_servers(dict([rude("dies")]), registry, last_words):
         await registry.settled()
@@ -522,7 +522,7 @@ async def test_a_server_that_knows_only_the_protocol_of_2026_is_reached() -> Non
 # Rude servers
 
 
-async def test_what_is_no_message_is_skipped() -> None:
+async def test_lines_without_a_message_are_skipped() -> None:
     async with offered(rude("noisy")) as registry:
         assert await call(registry, "rude_act") == "heard"
 
@@ -542,7 +542,7 @@ async def test_a_flood_is_held_up_and_the_daemon_stays_free() -> None:
         assert _processor_seconds() - busy < 0.7
 
 
-async def test_a_list_with_large_schemas_holds_nobody_up() -> None:
+async def test_list_with_large_schemas_does_not_block_the_loop() -> None:
     registry = WatchedRegistry()
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(_longest_stall(seconds=2.0))
@@ -552,7 +552,7 @@ async def test_a_list_with_large_schemas_holds_nobody_up() -> None:
     assert longest < 0.5
 
 
-async def test_an_answer_of_a_million_parts_fails_the_call_alone_and_holds_nobody_up() -> None:
+async def test_answer_of_a_million_parts_fails_its_call_and_does_not_block_the_loop() -> None:
     async with offered(rude("many_parts")) as registry, asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(_longest_stall(seconds=2.0))
         assert "more parts than are read" in await failure(registry, "rude_act")
@@ -649,7 +649,7 @@ asyncio.run(main())
     )
 
 
-def test_who_has_no_server_does_not_load_the_sdk() -> None:
+def test_sdk_is_not_loaded_without_a_server() -> None:
     program = """
 import asyncio, sys
 from tools.catalog import open_tools
@@ -774,7 +774,7 @@ def checked(schema: dict[str, Any], arguments: str) -> dict[str, Any]:
         ('{"city": "Graz", "town": 1}', "may only have city, days, unit, tags"),
     ],
 )
-def test_wrong_arguments_are_answered_with_what_is_expected(arguments: str, problem: str) -> None:
+def test_wrong_arguments_are_answered_with_the_expected_ones(arguments: str, problem: str) -> None:
     with pytest.raises(InvalidArguments) as error:
         checked(SCHEMA, arguments)
     assert str(error.value) == problem
@@ -850,7 +850,7 @@ async def test_a_server_of_another_user_is_reached_over_a_socket_and_ends_with_t
             assert await processes[-1].wait() == 0
 
 
-async def test_a_socket_where_nobody_listens_is_said_without_its_path(tmp_path: Path) -> None:
+async def test_socket_without_a_listener_is_reported_without_its_path(tmp_path: Path) -> None:
     server = named("odd", url=f"unix:{tmp_path / 'nobody'}")
     async with offered(server) as registry:
         assert registry.absent["odd"] == "The MCP server could not be reached."

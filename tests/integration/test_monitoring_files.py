@@ -148,7 +148,7 @@ def test_no_panel_lies_on_another() -> None:
     assert all(place["x"] + place["w"] <= 24 for place in places)
 
 
-def test_every_alert_says_what_happened_and_what_to_do() -> None:
+def test_every_alert_has_a_summary_and_a_remedy() -> None:
     names = [alert["alert"] for alert in alerts()]
     assert len(set(names)) == len(names)
     for alert in alerts():
@@ -157,7 +157,7 @@ def test_every_alert_says_what_happened_and_what_to_do() -> None:
         assert len(alert["annotations"]["runbook"]) > 80
 
 
-def test_what_they_name_exists() -> None:
+def test_named_metrics_and_documents_exist() -> None:
     """Settings, events of the log and alerts that a text sends somebody to."""
     words = "\n".join(file.read_text() for file in FOLDER.iterdir())
     settings = (PROJECT / ".env.example").read_text()

@@ -46,7 +46,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def test_what_an_index_shows_is_complete_and_its_links_lead_somewhere(built: Path) -> None:
+def test_page_of_the_package_index_is_complete_with_working_links(built: Path) -> None:
     [wheel] = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         [name] = (name for name in archive.namelist() if name.endswith("/METADATA"))

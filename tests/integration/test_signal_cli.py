@@ -254,7 +254,7 @@ def listener(path: Path) -> int:
     return int(struct.unpack("3i", credentials)[0])
 
 
-async def test_what_the_real_signal_cli_says_about_links_and_codes_is_understood(
+async def test_answers_of_the_real_signal_cli_about_links_and_codes_are_understood(
     on_the_path: SpawnedSignalCli, tmp_path: Path
 ) -> None:
     async with on_the_path.process():

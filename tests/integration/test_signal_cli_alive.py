@@ -89,13 +89,13 @@ async def test_a_signal_cli_that_lives_and_does_not_answer_is_ended(folder: Path
         assert await running.wait() == -signal.SIGKILL
 
 
-async def test_where_nobody_listens_it_is_not_well_and_nothing_is_ended(folder: Path) -> None:
+async def test_silent_socket_is_unhealthy_and_ends_no_process(folder: Path) -> None:
     assert await look(folder) == (1, "")
     (folder / "socket").touch()
     assert await look(folder) == (1, "")
 
 
-def test_what_hangs_is_started_again_within_40_seconds_in_the_units_and_in_the_container() -> None:
+def test_units_and_container_restart_a_hanging_process_within_40_seconds() -> None:
     answer, stop = (
         int(re.findall(rf"\${name}_seconds += (\d+);", PROGRAM.read_text())[0])
         for name in ("answer", "stop")

@@ -210,7 +210,7 @@ async def test_signal_cli_ends_in_order_when_the_bot_is_killed(folder: Path) -> 
 @pytest.mark.parametrize(
     ("options", "become"), [(("--stubborn",), True), ((), False)], ids=["stubborn", "bad script"]
 )
-async def test_a_signal_cli_that_outlived_a_killed_bot_is_gone_before_the_next_one_starts(
+async def test_signal_cli_of_a_killed_bot_ends_before_the_next_one_starts(
     folder: Path, options: tuple[str, ...], become: bool
 ) -> None:
     install(folder / "bin", *options, become=become)
@@ -249,7 +249,7 @@ def test_the_socket_is_in_the_state_directory_or_beside_the_store(
     assert socket_path(Path("data/store.db")) == Path("/var/lib/bot/signal-cli.sock")
 
 
-def test_a_folder_whose_path_is_too_long_for_a_socket_is_named(
+def test_folder_with_a_path_too_long_for_a_socket_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
@@ -335,7 +335,7 @@ async def test_a_bot_without_descriptors_does_not_take_signal_cli_for_one_that_h
     assert logs == []
 
 
-def test_one_that_hangs_is_ended_and_started_again_within_40_seconds() -> None:
+def test_hanging_signal_cli_restarts_within_40_seconds() -> None:
     patience = SpawnTimeouts()
     known = patience.sign_every + 2 * patience.sign
     assert known + STOP_SECONDS + RESTART.first_seconds < 40

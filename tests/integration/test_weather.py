@@ -117,7 +117,7 @@ async def test_an_answer_with_a_single_value_is_an_answer() -> None:
         assert "Sunday, 22 November: 30 % chance of precipitation\n" in await world.of("2, 2")
 
 
-async def test_what_is_not_known_is_left_out() -> None:
+async def test_unknown_values_are_left_out() -> None:
     async with weather() as world:
         world.service.forecast = "forecast_gaps"
         lines = (await world.of("52.52, 13.41")).splitlines()
@@ -129,7 +129,7 @@ async def test_what_is_not_known_is_left_out() -> None:
     ]
 
 
-async def test_where_the_sun_does_not_rise_no_time_is_made_up_for_it() -> None:
+async def test_day_without_a_sunrise_has_no_time_for_it() -> None:
     async with weather() as world:
         world.service.forecast = "forecast_polar_night"
         told = await world.of("78.22, 15.65")
@@ -161,7 +161,7 @@ OTHER = {
 
 
 @pytest.mark.parametrize(("kind", "codes"), FALLING.items())
-def test_what_falls_is_named_by_its_kind_and_strength(kind: str, codes: tuple[int, ...]) -> None:
+def test_precipitation_is_named_by_kind_and_strength(kind: str, codes: tuple[int, ...]) -> None:
     light, *moderate, heavy = [condition(code).removesuffix(f" {kind}") for code in codes]
     assert light in {"light", "slight"}
     assert moderate == ["moderate"] * (len(codes) - 2)
@@ -321,7 +321,7 @@ async def test_coordinates_need_no_search(place: str, latitude: str, longitude: 
         )
 
 
-async def test_a_place_that_nobody_knows_is_answered_with_what_to_try() -> None:
+async def test_unknown_place_is_answered_with_advice() -> None:
     async with weather() as world:
         assert "No place named 'Atlantis' was found. Check the spelling" in await world.problem(
             "Atlantis"
@@ -344,7 +344,7 @@ async def test_in_an_area_the_place_may_be_far_down_among_its_namesakes() -> Non
 
 
 @pytest.mark.parametrize("place", [" , ", "\n", "95, 10", "52.52, 190"])
-async def test_what_cannot_be_a_place_is_refused_without_asking_anybody(place: str) -> None:
+async def test_impossible_place_is_refused_without_a_request(place: str) -> None:
     async with weather() as world:
         with pytest.raises(InvalidArguments):
             await world.of(place)

@@ -355,7 +355,7 @@ async def test_no_notation_of_a_private_address_reaches_it(host: str) -> None:
         assert server.connections == 0
 
 
-async def test_a_name_whose_address_changes_is_connected_to_where_it_was_checked() -> None:
+async def test_connection_goes_to_the_checked_address_of_a_changing_name() -> None:
     asked: list[str] = []
 
     async def rebinding(name: str) -> Sequence[str]:

@@ -216,7 +216,7 @@ async def test_nothing_found_is_said(body: str) -> None:
         ({"query": "夜" * 400}, "The query is too long; say it in fewer words."),
     ],
 )
-async def test_what_cannot_be_searched_for_is_said_and_not_asked(
+async def test_impossible_search_is_refused_without_a_request(
     arguments: dict[str, object], problem: str
 ) -> None:
     async with brave_api() as api, a_bot_with_brave(api) as bot:
@@ -254,7 +254,7 @@ async def test_a_wrong_key_is_found_before_the_first_search() -> None:
 @pytest.mark.parametrize(
     "answer", [Answer(), Answer(503, "no"), error("QUOTA_LIMITED", 429), error("VALIDATION", 422)]
 )
-async def test_a_search_whose_key_was_not_refused_stays(answer: Answer) -> None:
+async def test_search_with_an_accepted_key_stays(answer: Answer) -> None:
     async with brave_api() as api, a_bot_with_brave(api) as bot:
         api.answers.append(answer)
         await probe(bot.registry)
@@ -290,7 +290,7 @@ async def test_searches_that_would_wait_too_long_for_their_turn_are_refused() ->
         assert max(call.result().duration_seconds for call in calls) < 5
 
 
-async def test_who_is_too_fast_twice_is_told_to_wait() -> None:
+async def test_second_rate_limit_tells_the_wait() -> None:
     async with brave_api() as api, a_bot_with_brave(api) as bot:
         api.answers += [error("RATE_LIMITED", 429, **FREE_MONTH_LEFT)] * 2
         assert await bot.complaint() == (

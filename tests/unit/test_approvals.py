@@ -183,7 +183,7 @@ async def test_a_question_is_put_again_until_there_is_a_connection(tmp_path: Pat
             assert await asking is Decision.YES
 
 
-async def test_without_a_connection_for_all_the_time_nobody_was_asked(
+async def test_question_without_any_connection_counts_as_not_asked(
     tmp_path: Path, impatient: None
 ) -> None:
     phone = Phone(*(SignalUnavailable("not connected") for _ in range(9)))
@@ -393,7 +393,7 @@ async def test_the_answer_counts_for_the_very_call_and_words_that_were_asked_abo
             assert await approval(REQUEST, "Write?") is Decision.YES
 
 
-async def test_an_answer_from_a_phone_whose_clock_is_ahead_is_in_time(tmp_path: Path) -> None:
+async def test_answer_from_a_phone_with_a_fast_clock_is_in_time(tmp_path: Path) -> None:
     phone = Phone()
     async with (
         open_call(tmp_path) as (store, accepted),
@@ -411,7 +411,7 @@ def yes_to(accepted: AcceptedMessage) -> ReceivedMessage:
     return replace(accepted.message, timestamp=now(), received_at=now(), text="yes")
 
 
-async def test_only_what_was_written_after_the_question_answers_it(tmp_path: Path) -> None:
+async def test_only_messages_after_the_question_answer_it(tmp_path: Path) -> None:
     async with open_call(tmp_path) as (store, accepted), desk_of(store, Phone()) as desk:
         await asked_before_a_restart(store, accepted)
         await desk.resume()
@@ -431,7 +431,7 @@ async def test_only_what_was_written_after_the_question_answers_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("late", "decision"), [(False, Decision.YES), (True, Decision.SILENCE)])
-async def test_after_a_restart_an_answer_that_was_given_in_time_counts_and_a_later_one_does_not(
+async def test_only_answers_in_time_count_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool, decision: Decision
 ) -> None:
     monkeypatch.setattr("bot.chat.ask.CATCH_UP_SECONDS", 0.5)
@@ -451,7 +451,7 @@ async def test_after_a_restart_an_answer_that_was_given_in_time_counts_and_a_lat
     assert phone.texts == []
 
 
-async def test_a_yes_to_a_question_whose_turn_has_ended_is_not_passed_over_in_silence(
+async def test_yes_after_the_end_of_a_turn_gets_an_answer(
     tmp_path: Path,
 ) -> None:
     async with open_call(tmp_path) as (store, accepted), desk_of(store, Phone()) as desk:

@@ -40,7 +40,7 @@ async def test_a_bot_that_cannot_start_fails_the_benchmark_at_once() -> None:
 
 
 @pytest.mark.full
-async def test_an_answer_that_nobody_expects_fails_the_benchmark() -> None:
+async def test_unexpected_answer_fails_the_benchmark() -> None:
     async with sides() as world:
         limited = {**world.settings, "ACCESS__MESSAGES_PER_MINUTE": "1"}
         with pytest.raises(BenchmarkFailed, match="ended too early"):

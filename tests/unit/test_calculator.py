@@ -79,7 +79,7 @@ def test_percentages_are_read_as_on_a_calculator_and_between_numbers_as_modulo(
         ("sqrt(9)!", "6"),
     ],
 )
-def test_a_factorial_binds_to_what_stands_right_before_it(expression: str, answer: str) -> None:
+def test_factorial_binds_to_the_term_before_it(expression: str, answer: str) -> None:
     assert calculate(expression) == answer
 
 
@@ -122,9 +122,7 @@ def test_commas_group_thousands_and_separate_arguments(expression: str, answer: 
         (" = ", "empty"),
     ],
 )
-def test_what_cannot_be_read_or_in_two_ways_is_refused_with_a_hint(
-    expression: str, hint: str
-) -> None:
+def test_unreadable_and_ambiguous_terms_are_refused_with_a_hint(expression: str, hint: str) -> None:
     with pytest.raises(WorkError, match=r".+\.$") as refusal:
         calculate(expression)
     assert hint in str(refusal.value)

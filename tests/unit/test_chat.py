@@ -102,7 +102,7 @@ async def test_work_that_waits_is_left_to_the_next_start() -> None:
     assert done == []
 
 
-async def test_whoever_brings_more_than_there_is_room_for_waits() -> None:
+async def test_callers_wait_for_room_in_the_queues() -> None:
     room = Room("ordinary")
     queue = Queue(room)
     for number in range(MAX_WAITING):
@@ -140,7 +140,7 @@ def test_dropping_takes_earlier_messages_and_leaves_other_work() -> None:
     assert [queue.take() for _ in range(len(queue))] == [work, third]
 
 
-async def test_what_a_stop_drops_is_closed_for_good(tmp_path: Path) -> None:
+async def test_messages_dropped_by_a_stop_are_closed_for_good(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store, asyncio.TaskGroup() as tasks:
         here = chats(tasks, store, file_cleanup=FileCleanup(PartialMessenger()))
         accepted = [await accept(store, received(number)) for number in (1, 2)]
@@ -182,7 +182,7 @@ async def test_notice_waits_behind_the_work_of_its_chat(tmp_path: Path) -> None:
     assert sent == ["the answer", "the notice"]
 
 
-def test_metric_counts_only_what_waits_in_this_bot() -> None:
+def test_metric_counts_only_messages_waiting_in_this_bot() -> None:
     Room("ordinary").take(2)  # of a bot that ended in this process, with work that still waited
     room = Room("ordinary")
     room.take(3)

@@ -105,7 +105,7 @@ def test_offsets_need_no_zone(said: str, told: str) -> None:
         ("\0", "There is no time zone"),
     ],
 )
-def test_what_is_no_zone_is_answered_with_what_to_send_instead(said: str, advice: str) -> None:
+def test_unknown_zone_is_answered_with_suggestions(said: str, advice: str) -> None:
     with pytest.raises(InvalidArguments) as refused:
         time_in(said, WINTER)
     assert advice.casefold() in str(refused.value).casefold()

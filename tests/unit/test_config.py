@@ -299,7 +299,7 @@ def test_tools_can_be_disabled_by_name_together_with_their_siblings(
 
 
 @pytest.mark.parametrize("name", REMOVED)
-def test_a_removed_setting_is_an_error_that_says_what_to_do_instead(
+def test_removed_setting_is_an_error_with_its_replacement(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     assert name not in setting_names()

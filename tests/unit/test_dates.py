@@ -80,7 +80,7 @@ def test_both_dates_are_said_with_their_weekdays() -> None:
 @pytest.mark.parametrize(
     "text", ["-", "24.12.2026", "2026-02-30", "tomorrow", "2026-12-24T25:00", "9" * 40, "\x00"]
 )
-def test_what_is_no_date_is_refused_with_what_to_send(text: str) -> None:
+def test_wrong_date_is_refused_with_the_expected_form(text: str) -> None:
     with pytest.raises(InvalidArguments, match="is no date: send today, now, YYYY-MM-DD"):
         told(text)
     with pytest.raises(InvalidArguments, match="is no date"):
@@ -98,7 +98,7 @@ def test_what_is_no_date_is_refused_with_what_to_send(text: str) -> None:
         ("0001-01-01T00:00+14:00", ""),
     ],
 )
-def test_what_leaves_the_calendar_is_refused(start: str, add: str) -> None:
+def test_dates_outside_the_calendar_are_refused(start: str, add: str) -> None:
     with pytest.raises(InvalidArguments, match="the years 1 to 9999"):
         told(start, add)
 

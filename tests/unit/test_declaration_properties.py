@@ -192,7 +192,7 @@ def tools_with_arguments(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any
 
 @given(tools_with_arguments())
 @settings(max_examples=60, deadline=None)
-def test_arguments_that_a_tool_accepts_are_accepted_by_what_a_model_is_told(
+def test_declared_schema_accepts_all_arguments_of_the_tool(
     drawn: tuple[dict[str, Any], dict[str, Any]],
 ) -> None:
     schema, values = drawn

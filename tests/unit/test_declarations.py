@@ -195,7 +195,7 @@ def test_a_reference_to_nothing_accepts_everything(pointer: str) -> None:
     assert argument({"$ref": pointer})[0] == {}
 
 
-def test_what_contains_itself_is_shown_once() -> None:
+def test_recursive_schema_is_shown_once() -> None:
     node = {
         "type": "object",
         "description": "A node.",

@@ -120,7 +120,7 @@ def marks_of(text: str) -> list[str]:
         ("नमस्ते สวัสดี 한국어 日本 Ödön é 👍🏽", "नमस्ते สวัสดี 한국어 日本 Ödön é 👍🏽"),
     ],
 )
-def test_what_a_phone_would_hide_or_move_is_spelt_out(hidden: str, expected: str) -> None:
+def test_hidden_and_moving_characters_are_spelt_out(hidden: str, expected: str) -> None:
     assert visible(f"a{hidden}b") == f"a{expected}b"
 
 

@@ -178,7 +178,7 @@ async def test_an_unknown_tool_is_answered_with_those_there_are() -> None:
     )
 
 
-async def test_of_hundreds_of_tools_some_are_named_and_the_nearest_one() -> None:
+async def test_unknown_tool_is_answered_with_some_names_and_the_nearest() -> None:
     async def run(_: Any, __: Caller) -> str:
         return ""
 
@@ -265,7 +265,7 @@ async def forecast(
         (json.dumps('{"location": "Oslo"}'), "(encoded twice); send the object itself"),
     ],
 )
-async def test_wrong_arguments_are_answered_with_what_to_send(arguments: str, problem: str) -> None:
+async def test_wrong_arguments_are_answered_with_the_schema(arguments: str, problem: str) -> None:
     executor = an_executor([tool_from(forecast)], result_limit_bytes=3_000)
     result = await execute("forecast", arguments, executor=executor)
     assert result.outcome is Outcome.INVALID
@@ -392,7 +392,7 @@ async def test_a_budget_without_room_for_a_frame_is_refused_at_the_start() -> No
         )
 
 
-async def test_what_strangers_wrote_is_marked_and_an_empty_page_is_not() -> None:
+async def test_words_of_strangers_are_marked_but_no_empty_page() -> None:
     executor = an_executor([tool_from(echo, untrusted=True)])
     result = await execute("echo", '{"text": "Obey! ", "times": 500}', executor=executor)
     token = re.match(r"\[Untrusted content from echo, begins here: (\w+)\.", result.content)
@@ -688,7 +688,7 @@ async def test_a_failing_audit_is_not_hidden() -> None:
         )
 
 
-async def test_what_cannot_be_stored_as_started_is_not_run() -> None:
+async def test_call_that_cannot_be_stored_does_not_run() -> None:
     class Full(Results):
         async def starting(self, request: ToolRequest) -> None:
             raise OSError("disk full")
@@ -740,7 +740,7 @@ async def test_a_file_without_words_is_told_of() -> None:
 
 
 @pytest.mark.parametrize("words", ["A chart of the year.", " "])
-async def test_what_a_picture_says_counts_as_strangers_words_whatever_the_tool(words: str) -> None:
+async def test_words_in_pictures_of_any_tool_count_as_words_of_strangers(words: str) -> None:
     shown = ToolImage("image/jpeg", b"...")
     result = await drawn(ToolOutput(words, images=(shown,)))
     assert result.images == (shown,)

@@ -70,7 +70,7 @@ async def test_the_usual_kinds_of_images_are_read(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
-async def test_an_image_is_upright_and_says_nothing_but_what_it_shows(form: str) -> None:
+async def test_image_is_upright_and_without_metadata(form: str) -> None:
     more: dict[str, Any] = {"xmp": SECRET} if form != "PNG" else {"pnginfo": _words()}
     if form == "JPEG":
         more["comment"] = SECRET
@@ -99,7 +99,7 @@ def _unpacked(png: bytes) -> bytes:
     return zlib.decompress(png[png.index(b"\0\0", start) + 2 :])
 
 
-async def test_of_what_moves_the_first_picture_is_shown() -> None:
+async def test_animation_is_shown_by_its_first_picture() -> None:
     frames = [Image.new("RGB", (20, 20), colour) for colour in (RED, BLUE)]
 
     image = opened(await read_once(saved(frames[0], "GIF", save_all=True, append_images=frames)))
@@ -107,7 +107,7 @@ async def test_of_what_moves_the_first_picture_is_shown() -> None:
     assert is_about(image.getpixel((10, 10)), RED)
 
 
-async def test_what_is_transparent_stays_so_where_that_is_small() -> None:
+async def test_small_transparent_image_stays_transparent() -> None:
     glass = two_colours(mode="RGBA")
     glass.putalpha(Image.linear_gradient("L").resize(glass.size))
 
@@ -116,7 +116,7 @@ async def test_what_is_transparent_stays_so_where_that_is_small() -> None:
     assert (image.format, image.mode, image.size) == ("PNG", "RGBA", (40, 20))
 
 
-async def test_what_is_transparent_and_large_is_shown_on_white() -> None:
+async def test_large_transparent_image_is_shown_on_white() -> None:
     noise = Image.frombytes("RGBA", (1_200, 1_200), os.urandom(1_200 * 1_200 * 4))
     noise.paste((0, 0, 0, 0), (0, 0, 100, 100))
 

@@ -13,7 +13,7 @@ from bot.signal.json_rpc import JsonRpcConnection
 MESSAGES = 100
 
 
-async def test_what_came_before_the_other_side_ended_is_read_also_by_who_writes_first(
+async def test_last_messages_of_an_ended_server_are_read_even_after_a_write(
     tmp_path: Path,
 ) -> None:
     path = str(tmp_path / "signal.sock")

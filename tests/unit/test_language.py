@@ -85,7 +85,7 @@ def test_a_few_words_tell_the_language(text: str, language: str | None) -> None:
     assert detect(text) == language
 
 
-def test_a_sentence_is_translated_with_what_stands_in_it() -> None:
+def test_translation_keeps_the_values_in_a_sentence() -> None:
     asked = translated(ASK.format(code="K7MPXQ"), "de")
     assert asked.startswith("Hallo! Ich bin ein Bot")
     assert "\n\nK7MPXQ\n\n" in asked

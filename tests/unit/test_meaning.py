@@ -49,7 +49,7 @@ def test_a_no_is_understood_as_people_write_it(text: str) -> None:
         "no wait", "sí pero mañana", "tak",
     ],
 )  # fmt: skip
-def test_what_is_neither_for_sure_is_unclear(text: str) -> None:
+def test_uncertain_words_are_unclear(text: str) -> None:
     assert meaning_of(text) is Meaning.UNCLEAR
 
 
@@ -61,7 +61,7 @@ def test_what_is_neither_for_sure_is_unclear(text: str) -> None:
         "Was kostet das?", "yes " * MAX_CHARACTERS, "En fait, quel temps fait-il ?",
     ],
 )  # fmt: skip
-def test_what_speaks_of_something_else_answers_nothing(text: str) -> None:
+def test_words_about_other_things_answer_nothing(text: str) -> None:
     assert meaning_of(text) is Meaning.OTHER
 
 

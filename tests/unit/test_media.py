@@ -136,7 +136,7 @@ def untold(what: Prepared) -> bool:
 # Words ------------------------------------------------------------------------------------------
 
 
-async def test_words_alone_ask_nobody_for_anything() -> None:
+async def test_message_without_files_causes_no_request() -> None:
     folder = Folder({})
     async with media_of(folder) as (reader, sees_images, server):
         what = await reader.prepare([message(text="hello"), message(text="again")], sees_images)
@@ -237,7 +237,7 @@ async def test_a_recording_that_was_made_elsewhere_may_hold_strangers_words() ->
     assert "la la" in what.words[0]
 
 
-async def test_where_nobody_listens_the_person_is_asked_to_write() -> None:
+async def test_voice_note_without_transcription_asks_for_text() -> None:
     folder = Folder({"b.m4a": SPEECH})
 
     what = await prepared(folder, message(VOICE))
@@ -341,7 +341,7 @@ async def test_all_documents_of_a_turn_share_the_room_there_is() -> None:
         (replace(TEXT, id="gone"), b"", "I could not get it from Signal."),
     ],
 )
-async def test_what_cannot_be_read_is_said_with_the_files_name(
+async def test_unreadable_file_is_reported_by_its_name(
     file: ReceivedFile, body: bytes | SignalError, words: str
 ) -> None:
     folder = Folder({"c.pdf": body, "d.txt": body})
@@ -362,7 +362,7 @@ async def test_what_cannot_be_read_is_said_with_the_files_name(
         ("font/ttf", "x" * 500, "x" * 80),
     ],
 )
-async def test_what_is_not_read_at_all_is_refused_politely_and_not_fetched(
+async def test_unsupported_file_is_refused_politely_and_not_fetched(
     content_type: str, name: str | None, title: str
 ) -> None:
     folder = Folder({"z": b"..."})
@@ -380,7 +380,7 @@ async def test_what_is_not_read_at_all_is_refused_politely_and_not_fetched(
 # Bounds -----------------------------------------------------------------------------------------
 
 
-async def test_of_thirty_files_eight_are_read_and_that_is_said_once() -> None:
+async def test_eight_of_thirty_files_are_read_with_one_notice() -> None:
     folder = Folder({"d.txt": b"A list."})
 
     what = await prepared(folder, message(*[TEXT] * 30), message(TEXT))
@@ -413,7 +413,7 @@ async def test_view_once_documents_are_refused() -> None:
     assert folder.fetched == []
 
 
-async def test_what_is_cancelled_while_it_is_read_ends_at_once() -> None:
+async def test_cancelled_reading_ends_at_once() -> None:
     class Silent(Folder):
         asked = asyncio.Event()
 

@@ -732,7 +732,7 @@ def test_every_further_machine_has_to_be_a_pinned_one() -> None:
 REQUIRED: Final = FirmwareRule(required=True, vouched_until={})
 
 
-def test_where_it_is_required_the_firmware_of_every_gpu_has_to_be_known() -> None:
+def test_required_firmware_of_every_gpu_has_to_be_known() -> None:
     capture = recorded_capture(CLOUD)
     assert capture.verify(firmware=REQUIRED).report.passed
     silent = capture.verify(nras=NrasSilence("no answer in time"), firmware=REQUIRED)

@@ -66,7 +66,7 @@ async def say(side: ScriptedBot, *texts: str, answer_seconds: float = 5.0) -> tu
     return code, transcript(output), errors.getvalue()
 
 
-async def test_what_is_said_is_printed_with_all_that_comes_until_its_answer() -> None:
+async def test_said_words_are_printed_with_everything_until_their_answer() -> None:
     side = ScriptedBot(SUM, (FromBot(NOON + 200, "You are welcome."),))
     code, printed, errors = await say(side, "What is 127*43?", "Thanks")
     assert side.said == ["What is 127*43?", "Thanks"]
@@ -164,7 +164,7 @@ async def test_the_phone_and_the_bot_talk_through_the_demo_s_messenger() -> None
     assert transcript(output) == "Hi\nYou · 12:00\nHi yourself!\nBot · 12:00"
 
 
-async def test_what_is_typed_while_delivery_is_held_waits_for_it() -> None:
+async def test_typed_words_wait_while_delivery_is_held() -> None:
     messenger, delivered = DemoMessenger(), asyncio.Queue[Incoming]()
 
     async def take(delivery: Sequence[Incoming]) -> None:
@@ -189,7 +189,7 @@ async def test_a_text_cannot_steer_the_terminal() -> None:
     assert "a\ufffd[31mbc\nd   e\nBot" in printed
 
 
-async def test_what_the_bot_replies_to_stands_above_its_words() -> None:
+async def test_quote_stands_above_the_words_of_the_bot() -> None:
     answer = FromBot(NOON, "Yes.", quote=Quote(1, "ada", "Is it\ntrue?"))
     _, printed, _ = await say(ScriptedBot((answer,)), "hello")
     assert printed.endswith("┃ Is it\nYes.\nBot · 12:00")

@@ -31,7 +31,7 @@ async def test_a_tool_that_cannot_work_is_withdrawn_alone_with_the_reason() -> N
 
 
 @pytest.mark.parametrize("failure", [None, ToolError("It is failing right now."), TimeoutError()])
-async def test_a_tool_whose_service_does_not_answer_now_stays(failure: Exception | None) -> None:
+async def test_tool_with_a_silent_service_stays(failure: Exception | None) -> None:
     registry = registry_of(failure)
     await probe(registry)
     assert [tool.name for tool in registry] == ["look_up", "other"]

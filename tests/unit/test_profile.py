@@ -58,7 +58,7 @@ async def test_a_profile_is_set_once_and_again_when_the_settings_change(tmp_path
     assert len(phone.shown) == 4
 
 
-async def test_without_settings_what_is_there_stays(tmp_path: Path) -> None:
+async def test_profile_stays_without_settings(tmp_path: Path) -> None:
     phone = Phone()
     await start(tmp_path / "store.db", phone, Profile())
     assert phone.shown == []

@@ -116,7 +116,7 @@ def test_long_results_are_shown_in_part_with_their_frame_whole() -> None:
     assert len(content) < 4_000 * BYTES_PER_TOKEN * (1 - ANSWER_SHARE)
 
 
-def test_what_is_said_about_tools_depends_on_what_they_are() -> None:
+def test_guidelines_depend_on_the_offered_tools() -> None:
     harmless = system_text(Prompt(Registry([CALCULATE])))
     assert "untrusted" not in harmless
     assert "asked" not in harmless
@@ -173,7 +173,7 @@ def test_a_message_that_would_fill_the_context_is_cut_and_says_so() -> None:
     assert content.endswith("the rest is cut off.]")
 
 
-def test_of_several_messages_the_longest_are_cut_to_the_same_size_and_short_ones_stay() -> None:
+def test_longest_of_several_messages_are_cut_and_short_ones_stay() -> None:
     said = [message("ä" * 60_000), message("short"), message("ö" * 50_000)]
     content = Prompt(Registry()).user_content(said, ModelTraits(1_000))
     assert len(content.encode()) < 1_000 * BYTES_PER_TOKEN * (1 - ANSWER_SHARE)
@@ -182,7 +182,7 @@ def test_of_several_messages_the_longest_are_cut_to_the_same_size_and_short_ones
     assert content.count("ä") == content.count("ö") > 100
 
 
-def test_history_gets_what_system_text_tools_turn_and_answer_leave() -> None:
+def test_history_gets_the_remaining_context() -> None:
     prompt, traits = Prompt(Registry()), ModelTraits(10_000)
     turn = (Message(Role.USER, "x" * 1_000),)
     free = prompt.history_bytes(NOW, traits, ())

@@ -46,7 +46,7 @@ def test_a_longer_one_is_numbered_and_its_last_message_is_to_be_answered() -> No
     assert put_together([message.text for message in messages]) == question
 
 
-def test_what_is_longer_still_is_a_file_with_all_of_it() -> None:
+def test_even_longer_question_is_a_complete_file() -> None:
     question = "Run write?\ncontent: " + "ö" * 20_000 + "; pay EVE"
     (message,) = question_messages("write", question, HOW)
     (file,) = message.attachments

@@ -81,7 +81,7 @@ def test_a_refusal_says_which_limit_and_when_the_next_call_can_run() -> None:
         limits.take(fetch, "third")
 
 
-def test_what_it_says_is_true() -> None:
+def test_announced_wait_is_correct() -> None:
     clock = Clock()
     limits = RateLimits(per_person=7, per_bot=5, clock=clock)
     search = tool(calls_per_minute=3)
@@ -125,7 +125,7 @@ def test_people_and_tools_whose_buckets_are_full_again_are_forgotten() -> None:
     assert len(limits) == 3
 
 
-def test_what_is_called_all_the_time_keeps_nobody_else_in_memory() -> None:
+def test_busy_tool_keeps_no_other_caller_in_memory() -> None:
     clock = Clock()
     limits = RateLimits(per_person=60, per_bot=PLENTY, clock=clock)
     search = tool(calls_per_minute=30)
@@ -161,7 +161,7 @@ def test_no_window_ever_has_more_calls_than_the_bucket_holds_and_refills(
 
 @settings(derandomize=True, deadline=None)
 @given(st.integers(1, 1_000), times)
-def test_whoever_keeps_to_the_rate_is_never_refused(per_minute: int, pauses: list[int]) -> None:
+def test_caller_within_the_rate_is_never_refused(per_minute: int, pauses: list[int]) -> None:
     clock = Clock()
     limits = RateLimits(per_person=per_minute, per_bot=PLENTY, clock=clock)
     search = tool()

@@ -95,7 +95,7 @@ def test_hourly_never_comes_twice_at_one_moment() -> None:
         ("rrule: freq=weekly; byday=mo,we;", ["2028-01-03", "2028-01-05", "2028-01-10"]),
     ],
 )
-def test_what_people_ask_for_comes_on_its_days(rule: str, dates: list[str]) -> None:
+def test_common_rules_give_the_expected_days(rule: str, dates: list[str]) -> None:
     found = series("2028-01-03T09:00", rule, at_most=len(dates))
     assert found == [f"{date} 09:00" for date in dates]
 
@@ -212,7 +212,7 @@ def test_whatever_a_model_sends_as_a_rule_is_a_rule_or_refused(text: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "", "9:00", "2026-12-24", "20261224", "2026-13-01T1"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_wrong_times_are_refused(text: str) -> None:
     with pytest.raises(InvalidArguments, match="ISO 8601"):
         parse_at(text)
 

@@ -18,7 +18,7 @@ def tool(name: str) -> Tool:
     return tool_from(act)
 
 
-def test_tools_come_in_the_order_of_their_names_whatever_the_order_of_the_catalog() -> None:
+def test_tools_are_sorted_by_name() -> None:
     registry = Registry([tool("weather"), tool("calculate"), tool("search")])
     assert [found.name for found in registry] == ["calculate", "search", "weather"]
     assert len(registry) == 3
@@ -37,7 +37,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
         Registry([tool("search"), tool("search")])
 
 
-async def test_the_catalog_offers_what_is_enabled() -> None:
+async def test_catalog_offers_the_enabled_tools() -> None:
     async with open_tools(ToolsSettings()) as registry:
         assert {found.name for found in registry} | set(registry.absent) == set(CATALOG)
     async with open_tools(ToolsSettings(disabled=frozenset(CATALOG))) as registry:

@@ -84,7 +84,7 @@ async def test_a_call_that_runs_again_says_the_same(tmp_path: Path) -> None:
         ("2026-11-26T09:00", "FREQ=DAILY;UNTIL=20261120", "no date"),
     ],
 )
-async def test_what_cannot_be_is_refused_in_words(
+async def test_impossible_reminders_are_refused_in_words(
     at: str, repeat: str, why: str, tmp_path: Path
 ) -> None:
     async with store_at(tmp_path) as store:
@@ -109,7 +109,7 @@ async def test_a_moment_needs_no_zone_and_a_local_time_does(tmp_path: Path) -> N
             await set_timezone(mine, "UTC+2")
 
 
-async def test_what_is_not_there_cannot_be_cancelled(tmp_path: Path) -> None:
+async def test_unknown_reminder_cannot_be_cancelled(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         mine = await my_reminders(store)
         await remind(mine, "Call mum", "2026-11-26T09:00")

@@ -80,7 +80,7 @@ async def test_a_long_answer_is_rendered_like_a_short_one_with_notices_above_it(
 
 
 @pytest.mark.parametrize("unit", ["![", "!", "=", "x:", "{a}", "@", "%", "^"])
-async def test_what_the_parser_stops_at_is_rendered_at_once_only_where_there_is_little_of_it(
+async def test_only_little_deep_markdown_is_rendered_at_once(
     unit: str,
 ) -> None:
     few, many = unit * 100, (unit * SHORT_CHARACTERS)[:SHORT_CHARACTERS]
@@ -145,7 +145,7 @@ async def test_an_answer_that_cannot_be_rendered_in_time_is_shown_as_it_was_type
 
 
 @pytest.mark.parametrize("answer", RELATIVES)
-def test_of_the_roughest_answer_no_word_is_lost_but_at_its_end(answer: str) -> None:
+def test_roughest_answer_loses_words_only_at_its_end(answer: str) -> None:
     messages = plain(answer, ())
     assert sum(len(message.text.encode()) for message in messages) <= MAX_ANSWER_BYTES
     shown = "".join(words(messages))
@@ -154,7 +154,7 @@ def test_of_the_roughest_answer_no_word_is_lost_but_at_its_end(answer: str) -> N
 
 
 @pytest.mark.parametrize("answer", ROUGH)
-async def test_what_once_took_eleven_seconds_keeps_the_loop_for_no_time(answer: str) -> None:
+async def test_text_that_once_took_eleven_seconds_does_not_block_the_loop(answer: str) -> None:
     async with open_renderer() as renderer, stalls() as longest:
         await renderer.messages(answer, ())
     assert longest.seconds * 1_000 < MAX_MS
@@ -172,7 +172,7 @@ async def test_no_reader_of_texts_keeps_the_loop_under_any_of_many_texts() -> No
     assert {name: taken for name, taken in found.items() if taken >= MAX_MS} == {}
 
 
-async def test_the_measure_sees_whoever_keeps_the_loop() -> None:
+async def test_measure_notices_a_blocked_loop() -> None:
     async with stalls() as longest:
         sum(range(3_000_000))
     assert longest.seconds > 0.01

@@ -79,7 +79,7 @@ async def test_places_are_taken_in_turn_but_for_the_one_that_goes_first() -> Non
     assert order == ["first", "one", "two"]
 
 
-async def test_no_place_is_lost_or_won_when_those_who_wait_are_cancelled() -> None:
+async def test_cancelled_waits_keep_the_number_of_places() -> None:
     line = Line(PLACES)
     for _ in range(PLACES):
         await line.enter(first=False)
@@ -104,7 +104,7 @@ async def test_no_place_is_lost_or_won_when_those_who_wait_are_cancelled() -> No
             await line.enter(first=False)
 
 
-async def test_whoever_is_refused_and_cancelled_at_once_gives_no_place_back() -> None:
+async def test_refused_and_cancelled_request_gives_no_place_back() -> None:
     line = Line(1)
     await line.enter(first=False)
     waiting = [asyncio.ensure_future(line.enter(first=False)) for _ in range(2)]

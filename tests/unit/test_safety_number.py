@@ -43,7 +43,7 @@ def test_thirty_digits_in_the_middle_are_no_half() -> None:
 
 
 @pytest.mark.parametrize("text", ["", NUMBER[:59], NUMBER + "1", NUMBER[:59] + "x", "²" * 60])
-def test_what_is_not_sixty_digits_is_no_safety_number(text: str) -> None:
+def test_safety_number_has_sixty_digits(text: str) -> None:
     assert not is_safety_number(text)
     assert not contains_half(text, text[:30])
 

@@ -105,7 +105,7 @@ def test_a_tool_without_arguments_has_an_empty_object() -> None:
     assert tool_from(now).parameters == expected
 
 
-def test_what_a_model_would_not_understand_is_refused_at_the_start() -> None:
+def test_unclear_declarations_are_refused_at_the_start() -> None:
     def not_async(text: str) -> str:
         """Do."""
         return text

@@ -83,7 +83,7 @@ async def test_a_burst_arrives_completely_and_in_order(tmp_path: Path) -> None:
     assert receiver.texts == [f"{number}" for number in range(1_000)]
 
 
-async def test_messages_written_while_nobody_listened_arrive_after_the_reconnect(
+async def test_messages_during_an_outage_arrive_after_the_reconnect(
     tmp_path: Path,
 ) -> None:
     receiver = Receiver()
@@ -97,7 +97,7 @@ async def test_messages_written_while_nobody_listened_arrive_after_the_reconnect
     assert receiver.texts == [f"{number}" for number in range(1_000)]
 
 
-async def test_an_answer_given_while_nobody_listened_arrives_after_the_restart(
+async def test_answer_during_an_outage_arrives_after_the_restart(
     tmp_path: Path,
 ) -> None:
     receiver = Receiver()
@@ -211,7 +211,7 @@ async def test_every_error_of_signal_cli_has_its_meaning(
         (["RATE_LIMIT_FAILURE"], SignalRateLimited),
     ],
 )
-async def test_a_send_that_reached_nobody_has_failed(
+async def test_send_without_any_recipient_has_failed(
     tmp_path: Path, fates: list[str], expected: type[SignalError]
 ) -> None:
     async with signal_cli(tmp_path) as side, running(side) as messenger:
@@ -221,7 +221,7 @@ async def test_a_send_that_reached_nobody_has_failed(
 
 
 @pytest.mark.parametrize("fates", [["IDENTITY_FAILURE", "SUCCESS"], []])
-async def test_a_send_that_reached_somebody_has_worked(tmp_path: Path, fates: list[str]) -> None:
+async def test_send_to_some_recipients_has_worked(tmp_path: Path, fates: list[str]) -> None:
     async with signal_cli(tmp_path) as side, running(side) as messenger:
         side.fates = fates
         assert await messenger.send(CHAT, "text") > 0
@@ -591,7 +591,7 @@ async def test_person_refused_by_signal_cli_is_unknown(tmp_path: Path) -> None:
         assert await messenger.peer_identity(ADA.aci) is None
 
 
-async def test_stop_receiving_waits_until_what_was_read_is_delivered(tmp_path: Path) -> None:
+async def test_stop_receiving_waits_for_the_delivery_of_read_messages(tmp_path: Path) -> None:
     receiver = SlowReceiver()
     async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
         await side.say("one")
@@ -605,7 +605,7 @@ async def test_stop_receiving_waits_until_what_was_read_is_delivered(tmp_path: P
         assert receiver.texts == ["one", "two"]
 
 
-async def test_stop_receiving_ends_within_its_bound_when_nobody_answers(tmp_path: Path) -> None:
+async def test_stop_receiving_ends_in_time_without_an_answer(tmp_path: Path) -> None:
     async with (
         signal_cli(tmp_path) as side,
         running(side, bounds=replace(BOUNDS, stop=0.05)) as messenger,

@@ -38,7 +38,7 @@ async def test_a_batch_is_answered_at_once(tmp_path: Path) -> None:
         await check_batch(str(side.path))
 
 
-async def test_every_subscriber_gets_what_was_kept(tmp_path: Path) -> None:
+async def test_every_subscriber_gets_the_kept_messages(tmp_path: Path) -> None:
     frames: asyncio.Queue[object] = asyncio.Queue()
 
     def receive(_method: object, params: object) -> None:
@@ -59,7 +59,7 @@ async def test_every_subscriber_gets_what_was_kept(tmp_path: Path) -> None:
             assert frames.empty()
 
 
-async def test_what_a_bot_does_besides_writing_is_noted(tmp_path: Path) -> None:
+async def test_other_requests_of_a_bot_are_noted(tmp_path: Path) -> None:
     chat = ChatId.direct(ADA.aci)
     async with SignalSide.listen(tmp_path / "socket") as side:
         message = await side.say("hello", author=ADA)
@@ -99,7 +99,7 @@ async def test_styles_and_a_quote_of_a_message_are_read(tmp_path: Path) -> None:
     assert sent.quote == Quote(7, ADA.aci, "is it?")
 
 
-async def test_a_file_that_somebody_sends_is_there_until_it_is_deleted(tmp_path: Path) -> None:
+async def test_sent_file_stays_until_it_is_deleted(tmp_path: Path) -> None:
     picture = SharedFile("image/png", bytes(range(256)))
     async with SignalSide.listen(tmp_path / "socket", data_dir=tmp_path) as side:
         await side.say(None, files=[picture], view_once=True)
@@ -112,7 +112,7 @@ async def test_a_file_that_somebody_sends_is_there_until_it_is_deleted(tmp_path:
                 await ask(side.path, "getAttachment", id=gone, recipient=ADA.aci)
 
 
-async def test_who_has_a_new_key_is_out_of_reach_until_it_is_trusted(tmp_path: Path) -> None:
+async def test_person_with_a_new_key_is_unreachable_until_it_is_trusted(tmp_path: Path) -> None:
     frames: asyncio.Queue[Json] = asyncio.Queue()
 
     def receive(_method: object, params: object) -> None:
@@ -164,7 +164,7 @@ async def test_in_an_announcement_group_only_its_admins_write(tmp_path: Path) ->
         await ask(side.path, "send", groupId=GROUP, message="hello")
 
 
-async def test_what_people_answer_looks_as_signal_cli_shows_it(tmp_path: Path) -> None:
+async def test_replies_of_people_look_as_in_signal_cli(tmp_path: Path) -> None:
     frames: asyncio.Queue[Json] = asyncio.Queue()
 
     def receive(_method: object, params: object) -> None:

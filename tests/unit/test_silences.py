@@ -67,9 +67,7 @@ async def test_a_send_made_in_a_silence_ends_soon_after_it(
 
 
 @pytest.mark.parametrize("chat", [CHAT, TEAM], ids=["person", "group"])
-async def test_a_slow_send_is_waited_for_although_a_silence_comes_and_later_sends_are_answered(
-    tmp_path: Path, chat: ChatId
-) -> None:
+async def test_slow_send_is_awaited_through_a_silence(tmp_path: Path, chat: ChatId) -> None:
     done = asyncio.Event()
 
     async def be_slow(sent: Sent) -> None:
@@ -94,7 +92,7 @@ async def test_a_slow_send_is_waited_for_although_a_silence_comes_and_later_send
     assert Counter(one.text for one in side.sent) == {"slow": 1, "quick": 5}
 
 
-async def test_a_receipt_settles_a_send_whose_answer_alone_was_lost(tmp_path: Path) -> None:
+async def test_receipt_settles_a_send_with_a_lost_answer(tmp_path: Path) -> None:
     async def lose(_: Sent) -> None:
         raise LostReply
 
@@ -135,7 +133,7 @@ def test_answers_in_any_order_pass_nothing_over() -> None:
     assert not sentinels.missing
 
 
-def test_only_what_is_overtaken_at_two_looks_is_passed_over() -> None:
+def test_request_overtaken_at_two_looks_is_passed_over() -> None:
     sentinels = Sentinels()
     early = sentinels.number()
     sentinels.sentinel()

@@ -47,7 +47,7 @@ def test_one_answer_to_each_message_is_fine() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_answers_is_found(sent: list[Sent], rows: Rows, found: str) -> None:
+def test_wrong_answers_are_found(sent: list[Sent], rows: Rows, found: str) -> None:
     (fault,) = audit([ASKED], sent, rows, excuses=()).faults
     assert found in fault
 
@@ -68,9 +68,7 @@ def test_a_send_that_is_repeated_needs_a_fault_that_explains_it(
 @pytest.mark.parametrize(
     ("descriptors_a_minute", "fine"), [(0.0, True), (0.1, True), (1.0, False), (-1.0, True)]
 )
-def test_what_grows_steadily_is_found_in_spite_of_noise(
-    descriptors_a_minute: float, fine: bool
-) -> None:
+def test_steady_growth_is_found_despite_noise(descriptors_a_minute: float, fine: bool) -> None:
     noise = Random(1)
     samples = [
         Sample(

@@ -44,7 +44,7 @@ class Signal(PartialMessenger):
         self.told.append("resume")
 
 
-async def test_each_reason_is_said_and_messages_are_held_until_the_last_of_them_is_gone() -> None:
+async def test_messages_are_held_until_the_last_reported_reason_is_gone() -> None:
     disk, side = Disk(), Signal()
     with capture_logs() as logged:
         async with asyncio.TaskGroup() as tasks:

@@ -146,7 +146,7 @@ async def test_a_message_cannot_be_answered_twice(tmp_path: Path) -> None:
             await store.turns.answer(accepted, ["two"], outcome="command")
 
 
-async def test_a_write_is_made_also_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
+async def test_write_happens_even_if_its_caller_is_cancelled(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         (outgoing,) = await answer_one(store, 1)
         marking = asyncio.create_task(store.outbox.mark_sent(outgoing, 5))
@@ -158,7 +158,7 @@ async def test_a_write_is_made_also_when_nobody_waits_for_it_any_more(tmp_path: 
         assert (await store.messages.unfinished()).outgoing == ()
 
 
-async def test_one_failing_write_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
+async def test_failing_write_leaves_its_batch_intact(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
         await store.turns.answer(accepted, ["one"], outcome="command")
@@ -172,7 +172,7 @@ async def test_one_failing_write_does_not_take_its_neighbours_along(tmp_path: Pa
         assert len((await store.messages.unfinished()).accepted) == 2
 
 
-async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path: Path) -> None:
+async def test_turn_continues_after_a_crash_with_the_results_of_its_calls(tmp_path: Path) -> None:
     two = ToolCall("call_2", "calculate", "{}")
     asked = Message(Role.ASSISTANT, None, (CALL, two))
     async with store_at(tmp_path) as store:
@@ -200,7 +200,7 @@ async def test_a_turn_goes_on_after_a_crash_with_what_its_calls_came_to(tmp_path
     )
 
 
-async def test_history_is_what_the_model_saw_in_whole_turns(tmp_path: Path) -> None:
+async def test_history_has_the_whole_turns_that_the_model_saw(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "What is 127*43?")
@@ -291,7 +291,7 @@ async def test_a_message_after_a_purge_does_not_get_the_id_of_a_forgotten_one(
         assert len(await answer_one(store, 2)) == 1
 
 
-async def test_retention_deletes_old_turns_and_keeps_what_waits(tmp_path: Path) -> None:
+async def test_retention_deletes_old_turns_and_keeps_waiting_messages(tmp_path: Path) -> None:
     async with store_at(tmp_path, retention_days=30) as store:
         await answer_one(store, 1)
         waiting = await accept_one(store, 2)
@@ -502,7 +502,7 @@ async def test_a_wrong_signature_is_warned_about_once_a_turn_behind_its_answer(
         assert [part.text for part in (await store.messages.unfinished()).outgoing] == ["Careful!"]
 
 
-async def test_what_is_forgotten_takes_its_exchanges_along(tmp_path: Path) -> None:
+async def test_forgotten_turns_lose_their_exchanges(tmp_path: Path) -> None:
     async with open_store(tmp_path / "s.db") as store:
         await answered_with(store, 1, *EXCHANGES)
         await store.turns.clear(ADA)

@@ -117,7 +117,7 @@ async def told_in_catch_up(store: ConversationStore) -> StoredTurn:
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 @pytest.mark.parametrize("is_cleared", [False, True])
-async def test_what_catch_up_led_to_goes_with_its_author_or_the_group(
+async def test_effects_of_catch_up_go_with_its_author_or_the_group(
     tmp_path: Path, is_deleted: bool, is_cleared: bool
 ) -> None:
     async with store_at(tmp_path) as store:
@@ -136,7 +136,7 @@ async def test_what_catch_up_led_to_goes_with_its_author_or_the_group(
         assert not is_left(tmp_path, SECRET)
 
 
-async def test_running_turn_makes_nothing_more_of_what_was_deleted(tmp_path: Path) -> None:
+async def test_running_turn_derives_nothing_more_from_deleted_words(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         turn = await told_in_catch_up(store)
         deletion = await accept(store, deletion_of(2, 4, GROUP, author="ben"))

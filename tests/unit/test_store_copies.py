@@ -44,7 +44,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-async def test_a_copy_has_no_room_for_what_is_gone(tmp_path: Path) -> None:
+async def test_copy_contains_no_deleted_content(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "x" * 1_000_000))
         await store.turns.clear(ADA)
@@ -55,7 +55,7 @@ async def test_a_copy_has_no_room_for_what_is_gone(tmp_path: Path) -> None:
     assert mode(tmp_path / "copy.db") == 0o600
 
 
-async def test_the_log_becomes_small_again_after_somebody_was_reading(tmp_path: Path) -> None:
+async def test_log_becomes_small_again_after_a_long_read(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         with closing(apsw.Connection(str(tmp_path / "store.db"))) as reader:
             reader.execute("BEGIN; SELECT * FROM inbox").fetchall()
@@ -68,7 +68,7 @@ async def test_the_log_becomes_small_again_after_somebody_was_reading(tmp_path: 
         assert (await store.upkeep.sizes()).log_bytes < 10_000_000
 
 
-async def test_a_store_goes_back_to_a_copy_and_what_was_there_is_kept_beside_it(
+async def test_restored_copy_keeps_the_replaced_store_next_to_it(
     tmp_path: Path,
 ) -> None:
     path, copy = tmp_path / "store.db", tmp_path / "copy.db"
@@ -96,9 +96,7 @@ async def test_a_store_goes_back_to_a_copy_and_what_was_there_is_kept_beside_it(
     ],
     ids=["a trigger", "a view", "a virtual table"],
 )
-async def test_a_copy_that_somebody_taught_to_do_things_is_not_restored(
-    tmp_path: Path, made: str
-) -> None:
+async def test_copy_with_triggers_is_not_restored(tmp_path: Path, made: str) -> None:
     path, copy = tmp_path / "store.db", tmp_path / "copy.db"
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept"))
@@ -154,7 +152,7 @@ async def test_the_log_of_a_store_that_was_killed_is_restored_with_it_and_kept_w
         assert await questions(store) == ["in the log"]
 
 
-async def test_what_was_owed_when_the_copy_was_made_is_owed_no_more(tmp_path: Path) -> None:
+async def test_messages_owed_at_the_time_of_a_copy_are_closed(tmp_path: Path) -> None:
     path, copy = tmp_path / "store.db", tmp_path / "copy.db"
     async with store_at(tmp_path) as store:
         unsent = await accept(store, received(1, "a", GROUP))
@@ -204,7 +202,7 @@ async def test_what_was_owed_when_the_copy_was_made_is_owed_no_more(tmp_path: Pa
     )
 
 
-async def test_what_was_to_be_deleted_when_the_copy_was_made_is_deleted(tmp_path: Path) -> None:
+async def test_deletions_due_at_the_time_of_a_copy_are_carried_out(tmp_path: Path) -> None:
     path, copy = tmp_path / "store.db", tmp_path / "copy.db"
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "secret words"))
@@ -241,7 +239,7 @@ async def test_a_copy_is_not_restored_under_a_running_bot(tmp_path: Path) -> Non
         ("damaged.db", None, "damaged"),
     ],
 )
-async def test_what_is_no_good_copy_changes_nothing(
+async def test_bad_copy_changes_nothing(
     tmp_path: Path, source: str, key: str | None, words: str
 ) -> None:
     path, copy = tmp_path / "store.db", tmp_path / "copy.db"
@@ -299,7 +297,7 @@ async def test_going_back_is_not_finished_over_another_store(tmp_path: Path) -> 
     assert (tmp_path / "store.db.aside").read_text() == "precious"
 
 
-async def test_what_was_decided_for_another_store_of_the_folder_is_left_to_that_one(
+async def test_decision_about_another_store_of_the_folder_is_left_alone(
     tmp_path: Path,
 ) -> None:
     of_another = tmp_path / "another.db.next-replaced"
@@ -340,7 +338,7 @@ async def test_a_store_behind_a_link_stays_where_it_is(tmp_path: Path) -> None:
         assert await waiting(store) == []
 
 
-async def test_whoever_still_reads_the_store_that_was_replaced_takes_nothing_from_the_new_one(
+async def test_reader_of_a_replaced_store_does_not_affect_the_new_one(
     tmp_path: Path,
 ) -> None:
     path, copy, killed = tmp_path / "store.db", tmp_path / "copy.db", tmp_path / "killed"

@@ -109,7 +109,7 @@ async def test_a_deletion_that_a_crash_has_kept_from_being_carried_out_waits(
         assert await waiting(store) == []
 
 
-async def test_what_is_deleted_before_it_comes_is_refused_when_it_comes(tmp_path: Path) -> None:
+async def test_message_deleted_before_its_arrival_is_refused(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         first = await accept(store, deletion_of(1, 2))
         assert await store.messages.accept([received(1, "secret")]) == (None,)
@@ -137,7 +137,7 @@ async def test_the_word_of_another_counts_once_it_is_carried_out(tmp_path: Path)
         assert await store.messages.accept([received(5, chat=GROUP)]) == (None,)
 
 
-async def test_a_deletion_of_what_was_said_to_others_takes_the_turn_that_was_told(
+async def test_deleted_overheard_message_takes_its_turn_along(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
@@ -156,7 +156,7 @@ async def test_a_deletion_of_what_was_said_to_others_takes_the_turn_that_was_tol
         assert not is_left(tmp_path, "secret talk")
 
 
-async def test_a_turn_that_runs_and_was_told_what_is_deleted_answers_and_goes(
+async def test_running_turn_with_deleted_words_answers_and_is_deleted(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
@@ -175,7 +175,7 @@ async def test_a_turn_that_runs_and_was_told_what_is_deleted_answers_and_goes(
     assert not is_left(tmp_path, "secret talk")
 
 
-async def test_what_is_deleted_between_being_heard_and_told_is_not_kept(tmp_path: Path) -> None:
+async def test_message_deleted_before_its_use_is_not_kept(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "secret talk", GROUP)])
         accepted = await accept(store, received(2, chat=GROUP))
@@ -187,7 +187,7 @@ async def test_what_is_deleted_between_being_heard_and_told_is_not_kept(tmp_path
     assert not is_left(tmp_path, "secret talk")
 
 
-async def test_what_disappears_goes_with_all_that_was_derived_from_it(tmp_path: Path) -> None:
+async def test_disappearing_message_takes_everything_derived_from_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept"))
         accepted = await accept(store, received(2, "secret", expires_at=FAR))
@@ -265,7 +265,7 @@ async def test_a_turn_that_runs_past_its_time_is_left_until_it_ends(tmp_path: Pa
     assert turn.id == accepted.id
 
 
-async def test_a_message_that_disappears_before_its_turn_owes_an_answer_without_its_words(
+async def test_message_that_disappears_before_its_turn_still_owes_an_answer(
     tmp_path: Path,
 ) -> None:
     files = (ReceivedFile("file-1.jpg", "image/jpeg", name="secret.jpg"),)
@@ -289,7 +289,7 @@ async def test_a_message_that_disappears_before_its_turn_owes_an_answer_without_
         assert await waiting(store) == []
 
 
-async def test_what_was_overheard_disappears(tmp_path: Path) -> None:
+async def test_overheard_messages_disappear(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "secret", GROUP, expires_at=FAR)])
         assert (await store.upkeep.expire(FAR - 1)).next_at == FAR
@@ -335,7 +335,7 @@ async def test_open_calls_of_a_deleted_turn_leave_no_questions(tmp_path: Path) -
         assert await store.questions.open() == ()
 
 
-async def test_an_answer_that_waits_loses_its_quote_with_the_question_and_goes_an_hour_later(
+async def test_waiting_answer_loses_its_quote_at_once_and_is_dropped_an_hour_later(
     tmp_path: Path,
 ) -> None:
     quote = Quote(1, "ada", "secret")

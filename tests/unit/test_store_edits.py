@@ -98,7 +98,7 @@ async def test_an_edit_changes_the_latest_of_several_edits_that_wait(tmp_path: P
         assert await store.messages.find_target(later.message) == behind.id
 
 
-async def test_what_was_begun_about_the_old_words_of_a_piece_is_not_gone_on_with(
+async def test_turn_about_old_words_of_a_piece_does_not_continue(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
@@ -126,7 +126,7 @@ async def test_an_edit_of_nothing_that_is_known_is_a_message(tmp_path: Path) -> 
         assert shapes(await answer_edit(store, 1, 3, "b")) == [("b", 100, 0)]
 
 
-async def test_a_message_that_comes_after_its_edit_does_not_hide_what_was_answered(
+async def test_message_after_its_edit_does_not_hide_the_answer(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
@@ -242,7 +242,7 @@ async def test_an_edit_comes_too_late_for_an_answer_of_long_ago(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("outcome", ["rate_limited", "mailbox_full", "approval"])
-async def test_what_was_refused_is_not_answered_by_editing_it(tmp_path: Path, outcome: str) -> None:
+async def test_edit_of_a_refused_message_is_not_answered(tmp_path: Path, outcome: str) -> None:
     async with store_at(tmp_path) as store:
         refused = await accept(store, received(1))
         await store.turns.answer(refused, ["Not now."], outcome=outcome)
@@ -250,7 +250,7 @@ async def test_what_was_refused_is_not_answered_by_editing_it(tmp_path: Path, ou
         assert await waiting(store) == []
 
 
-async def test_what_was_stopped_or_deleted_is_not_answered_by_editing_it(tmp_path: Path) -> None:
+async def test_edit_of_a_stopped_or_deleted_message_is_not_answered(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         stopped = await accept(store, received(1))
         await store.changes.stop([stopped.id])
@@ -287,7 +287,7 @@ async def test_an_edit_reaches_only_its_authors_own_message_in_the_same_chat(
         assert await questions(store, GROUP) == ["ada's"]
 
 
-async def test_an_edit_of_what_was_said_to_others_changes_that(tmp_path: Path) -> None:
+async def test_edit_changes_an_overheard_message(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "teh dog", GROUP)])
         for timestamp, target in ((2, 1), (3, 2)):
@@ -299,7 +299,7 @@ async def test_an_edit_of_what_was_said_to_others_changes_that(tmp_path: Path) -
         assert not is_left(tmp_path, "teh dog")
 
 
-async def test_an_edit_of_what_a_turn_was_told_changes_nothing_any_more(tmp_path: Path) -> None:
+async def test_edit_of_an_overheard_message_after_its_use_changes_nothing(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "teh dog", GROUP)])
         accepted = await accept(store, received(2, chat=GROUP))

@@ -113,7 +113,7 @@ async def test_a_crash_at_any_step_leaves_the_store_under_its_old_key_or_its_new
     await process.wait()
 
 
-async def test_what_cannot_be_encrypted_stays_as_it_is(tmp_path: Path) -> None:
+async def test_store_stays_unchanged_if_encryption_fails(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with pytest.raises(StoreFailed, match="there is no store yet"):
         encrypt(path, None, NEW)

@@ -57,7 +57,7 @@ async def record(
     await store.turns.record_result(call_id, result, entry, helper=helper, images=images)
 
 
-async def test_a_helper_begins_with_its_task_and_goes_on_with_what_is_stored(
+async def test_helper_begins_with_its_task_and_continues_from_the_store(
     tmp_path: Path,
 ) -> None:
     image = Image("image/png", b"a chart")

@@ -93,7 +93,7 @@ async def test_nothing_is_left_in_a_store_that_was_closed(tmp_path: Path) -> Non
     assert not left_in(tmp_path)
 
 
-async def test_what_a_killed_process_left_goes_with_the_next_one(tmp_path: Path) -> None:
+async def test_leftovers_of_a_killed_process_go_with_the_next_one(tmp_path: Path) -> None:
     killed = tmp_path / "killed"
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
         await write_and_delete(database)
@@ -116,7 +116,7 @@ async def test_a_large_store_is_not_rewritten(
     assert left_in(tmp_path)
 
 
-async def test_what_the_disk_has_no_room_for_now_is_rewritten_later(
+async def test_rewrite_without_room_on_the_disk_happens_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversation_store.database.FIRST_SECONDS", 0.05)
@@ -146,7 +146,7 @@ async def test_a_store_without_deletions_is_not_rewritten(
         await database.write(fill)
 
 
-async def test_what_is_kept_stays_and_may_be_read_and_written_meanwhile(
+async def test_kept_rows_stay_usable_during_a_rewrite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversation_store.database.FIRST_SECONDS", 0.0)

@@ -99,7 +99,7 @@ async def test_a_call_that_is_run_again_remembers_once(tmp_path: Path) -> None:
         assert await known(store) == ["fact of a", "fact of b"]
 
 
-async def test_what_is_known_keeps_its_number_and_comes_from_the_latest_message(
+async def test_repeated_fact_keeps_its_number_and_comes_from_the_latest_message(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
@@ -150,7 +150,7 @@ async def test_a_deleted_turn_remembers_nothing_any_more(tmp_path: Path) -> None
         assert await known(store) == []
 
 
-async def test_an_edit_forgets_what_the_old_words_had_remembered(tmp_path: Path) -> None:
+async def test_edit_forgets_facts_of_the_old_words(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await remember(store, "the code is zebra", 1)
         edit = await accept(store, edit_of(1, 2, "forget it"))
@@ -167,7 +167,7 @@ async def test_a_stopped_turn_has_remembered_nothing(tmp_path: Path) -> None:
         assert await known(store) == []
 
 
-async def test_what_was_told_a_fact_goes_even_where_that_was_struck_before(tmp_path: Path) -> None:
+async def test_turns_told_a_fact_go_with_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await remember(store, "the code is zebra", 1)
         await recall(store, "code", 2)
@@ -223,7 +223,7 @@ async def test_fact_disappears_with_the_earliest_of_its_messages(tmp_path: Path)
     assert not is_left(tmp_path, "zebra")
 
 
-async def test_a_fact_from_what_was_missed_in_a_group_goes_with_the_groups_timer(
+async def test_fact_from_catch_up_disappears_by_the_timer_of_the_group(
     tmp_path: Path,
 ) -> None:
     soon = now_ms() + HOUR_MS

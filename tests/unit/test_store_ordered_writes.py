@@ -81,7 +81,7 @@ async def test_a_failing_neighbour_changes_neither_its_result_nor_its_row(tmp_pa
         assert [results[0], results[2]] == [2, 3]
 
 
-async def test_an_error_of_its_own_reaches_whoever_waits(tmp_path: Path) -> None:
+async def test_error_of_an_operation_reaches_its_caller(tmp_path: Path) -> None:
     async with database_in(tmp_path) as database:
         await database.write_ordered(lambda db: insert(db, "a"))
         with pytest.raises(Exception, match="UNIQUE"):

@@ -24,7 +24,7 @@ async def texts(store: ConversationStore, chat: ChatId = GROUP) -> list[str]:
     return [heard.text for heard in await store.messages.overheard(chat)]
 
 
-async def test_what_is_overheard_is_kept_once_and_in_order(tmp_path: Path) -> None:
+async def test_overheard_messages_are_kept_once_and_in_order(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear(
             [received(1, "one", GROUP, sent_at=7), received(2, "two", GROUP)]
@@ -61,7 +61,9 @@ async def test_only_so_many_bytes_are_kept(tmp_path: Path) -> None:
         assert cut == "é" * (OVERHEARD_BYTES // 2)
 
 
-async def test_a_turn_takes_what_was_overheard_and_its_end_takes_the_texts(tmp_path: Path) -> None:
+async def test_turn_takes_overheard_messages_and_its_end_deletes_their_texts(
+    tmp_path: Path,
+) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "small talk", GROUP)])
         accepted = await accept(store, received(2, chat=GROUP))
@@ -77,7 +79,7 @@ async def test_a_turn_takes_what_was_overheard_and_its_end_takes_the_texts(tmp_p
     assert not is_left(tmp_path, "small talk")
 
 
-async def test_a_turn_that_does_not_answer_leaves_what_it_was_told_to_the_next(
+async def test_unanswered_turn_leaves_overheard_messages_to_the_next(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
@@ -101,7 +103,7 @@ async def test_a_turn_that_does_not_answer_leaves_what_it_was_told_to_the_next(
         assert await texts(store) == []
 
 
-async def test_what_was_said_to_others_is_deleted_from_an_unsent_answer_whose_question_was_edited(
+async def test_edited_question_deletes_overheard_words_from_its_unsent_answer(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:

@@ -41,7 +41,7 @@ def numbers(db: Session) -> list[int]:
     return [number for (number,) in db.run("SELECT number FROM numbers ORDER BY rowid")]
 
 
-async def test_what_the_disk_refuses_is_written_in_its_order_once_it_takes_it(
+async def test_refused_writes_happen_in_order_once_the_disk_accepts_them(
     tmp_path: Path,
 ) -> None:
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
@@ -81,7 +81,7 @@ async def test_another_program_that_holds_the_file_is_waited_for(
         ("ATTACH '/nowhere/store.db' AS elsewhere", "the files cannot be opened"),
     ],
 )
-async def test_what_hinders_one_attempt_is_named_and_waited_for(
+async def test_passing_obstacle_is_named_and_awaited(
     hindrance: str, words: str, tmp_path: Path
 ) -> None:
     attempts = 0
@@ -103,7 +103,7 @@ async def test_what_hinders_one_attempt_is_named_and_waited_for(
         assert await database.read(numbers) == [1]
 
 
-async def test_a_bug_among_what_was_refused_takes_no_neighbour_along(tmp_path: Path) -> None:
+async def test_bug_among_refused_writes_affects_no_other_write(tmp_path: Path) -> None:
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
         await database.write(lambda db: put(db, 0))
         with refusing_disk():
@@ -131,7 +131,7 @@ async def test_deleted_words_wait_in_the_log_while_the_disk_refuses_to_empty_it(
         assert await database.scrub()
 
 
-async def test_whoever_only_asks_finds_out_that_the_disk_takes_nothing(tmp_path: Path) -> None:
+async def test_ping_notices_that_the_disk_refuses_writes(tmp_path: Path) -> None:
     async with open_store(tmp_path / "store.db") as store:
         with refusing_disk():
             asking = asyncio.ensure_future(store.upkeep.ping())
@@ -140,7 +140,7 @@ async def test_whoever_only_asks_finds_out_that_the_disk_takes_nothing(tmp_path:
         assert store.refusal is None
 
 
-async def test_what_is_refused_to_the_end_is_told_to_whoever_waits(
+async def test_write_refused_to_the_end_raises_for_its_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody waits for the next attempt.
@@ -157,7 +157,7 @@ async def test_what_is_refused_to_the_end_is_told_to_whoever_waits(
         assert await again.read(numbers) == [0]
 
 
-async def test_commits_tell_how_many_writes_they_took_and_what_was_refused_tells_nothing(
+async def test_commits_report_their_writes_and_refusals_report_nothing(
     tmp_path: Path,
 ) -> None:
     commits: list[tuple[int, float]] = []
@@ -179,7 +179,7 @@ async def test_commits_tell_how_many_writes_they_took_and_what_was_refused_tells
     assert all(writes > 0 and seconds > 0 for writes, seconds in commits)
 
 
-async def test_what_cannot_be_read_is_no_reason_to_restore_at_once(tmp_path: Path) -> None:
+async def test_unreadable_page_is_no_reason_to_restore_at_once(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with open_database(path, None, prepare=prepare) as database:
         await database.write(lambda db: put(db, 1))

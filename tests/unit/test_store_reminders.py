@@ -56,7 +56,7 @@ async def test_nothing_is_added_for_a_message_that_is_gone(tmp_path: Path) -> No
         assert await add(store, asked, "call_0", now_ms() + HOUR_MS) is None
 
 
-async def test_what_was_moved_or_cancelled_meanwhile_is_not_said(tmp_path: Path) -> None:
+async def test_moved_or_cancelled_reminder_is_not_said(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         asked = await accept(store, received(1))
         local = datetime.now(UTC).replace(tzinfo=None).isoformat()
@@ -82,7 +82,7 @@ async def test_questions_of_one_person_at_one_time_are_all_asked(tmp_path: Path)
         assert found == [(5_000,), (5_001,), (5_002,)]
 
 
-async def test_whoever_goes_back_to_a_copy_says_nothing_that_may_have_been_said(
+async def test_restored_copy_repeats_no_reminder(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:

@@ -75,7 +75,7 @@ async def test_a_turn_that_is_stopped_so_is_named_like_those_of_the_message_itse
 
 
 @pytest.mark.parametrize("is_given_up", [False, True])
-async def test_what_is_unsent_of_a_reminder_goes_with_it(tmp_path: Path, is_given_up: bool) -> None:
+async def test_unsent_message_of_a_reminder_goes_with_it(tmp_path: Path, is_given_up: bool) -> None:
     async with store_at(tmp_path) as store:
         reminder = await set_one(store)
         said = await store.reminders.deliver(reminder, f"⏰ {SECRET}", LATER, now_ms())

@@ -40,7 +40,7 @@ async def leaves(folder: Path, words: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_the_old_words_of_what_waits_go_with_an_edit(tmp_path: Path) -> None:
+async def test_edit_removes_old_words_of_a_waiting_message(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         waits = await accept(store, received(1, SECRET))
         store.turns.begin([waits], SECRET)
@@ -50,7 +50,7 @@ async def test_the_old_words_of_what_waits_go_with_an_edit(tmp_path: Path) -> No
         await leaves(tmp_path, SECRET)
 
 
-async def test_the_old_words_of_what_was_answered_go_with_an_edit(tmp_path: Path) -> None:
+async def test_edit_removes_old_words_of_an_answered_message(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, SECRET))
         edit = await accept(store, edit_of(1, 2, "hello"))
@@ -108,7 +108,7 @@ async def test_with_a_retention_of_zero_a_turn_leaves_none_of_its_words(
 
 
 @pytest.mark.parametrize("how", [answered, told, stopped])
-async def test_what_disappeared_while_it_was_answered_leaves_no_words(
+async def test_message_that_disappeared_during_its_turn_leaves_no_words(
     tmp_path: Path, how: Callable[..., Awaitable[None]]
 ) -> None:
     async with store_at(tmp_path) as store:
@@ -117,7 +117,7 @@ async def test_what_disappeared_while_it_was_answered_leaves_no_words(
         await leaves(tmp_path, ANSWER)
 
 
-async def test_words_that_somebody_was_reading_go_when_that_has_ended(
+async def test_deleted_words_go_after_a_read_that_held_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "SCRUB_AGAIN_SECONDS", 0.1)

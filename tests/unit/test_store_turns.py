@@ -121,7 +121,7 @@ async def test_stopping_a_turn_closes_its_pieces(tmp_path: Path) -> None:
     assert not is_left(tmp_path, "a cat")
 
 
-async def test_an_answer_without_a_turn_closes_what_it_answers_as_well(tmp_path: Path) -> None:
+async def test_answer_without_a_turn_closes_all_its_messages(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         first, second = [await accept(store, received(number)) for number in (1, 2)]
         parts = await store.turns.answer(first, ["x"], outcome="no_words", joined=[second])
@@ -187,7 +187,7 @@ async def test_a_note_is_sent_like_an_answer_and_answers_nothing(tmp_path: Path)
         assert (await store.messages.unfinished()).outgoing == (notes[1],)
 
 
-async def test_a_fact_is_what_was_last_said(tmp_path: Path) -> None:
+async def test_fact_has_the_last_value(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         assert await store.get_metadata("profile") is None
         await store.set_metadata("profile", "one")
@@ -282,7 +282,7 @@ async def test_images_of_a_result_stay_with_it_in_the_turn_and_in_the_history(
         assert [message.images for message in messages] == [(asked,), (), (shown,)]
 
 
-async def test_of_a_turn_the_newest_images_of_results_are_kept(tmp_path: Path) -> None:
+async def test_newest_images_of_results_are_kept(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         turn = store.turns.begin([await accept(store, received(1))], "q", images=[IMAGE])
         for number in range(MAX_IMAGES_OF_RESULTS + 3):
@@ -304,7 +304,7 @@ async def test_images_of_results_go_with_their_turn(tmp_path: Path) -> None:
     assert not is_left(tmp_path, "quiet chart")
 
 
-async def test_clearing_takes_images_and_what_was_overheard(tmp_path: Path) -> None:
+async def test_clear_deletes_images_and_overheard_messages(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "secret talk", GROUP)])
         accepted = await accept(store, received(2, chat=GROUP))
@@ -316,7 +316,7 @@ async def test_clearing_takes_images_and_what_was_overheard(tmp_path: Path) -> N
     assert not is_left(tmp_path, "a cat")
 
 
-async def test_retention_takes_images_and_what_was_overheard(tmp_path: Path) -> None:
+async def test_retention_deletes_images_and_overheard_messages(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "bygone talk", GROUP)])
         await answer(store, received(2, "bygone question"))
@@ -324,7 +324,7 @@ async def test_retention_takes_images_and_what_was_overheard(tmp_path: Path) -> 
     assert not is_left(tmp_path, "bygone")
 
 
-async def test_what_strangers_said_is_found_in_results_and_in_what_people_sent(
+async def test_words_of_strangers_are_found_in_results_and_messages(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
@@ -334,7 +334,7 @@ async def test_what_strangers_said_is_found_in_results_and_in_what_people_sent(
         assert not await store.turns.has_result_with(GROUP, "[a letter]")
 
 
-async def test_what_is_dropped_and_still_on_its_way_is_not_taken_for_what_came_after_it(
+async def test_dropped_message_is_not_mistaken_for_a_later_one(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:

@@ -53,7 +53,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name != "store.db.lock")
 
 
-async def test_upgrade_keeps_what_the_store_holds(tmp_path: Path) -> None:
+async def test_upgrade_keeps_all_rows(tmp_path: Path) -> None:
     await make(tmp_path)
     assert upgrade_is_due(tmp_path / "store.db", None, NEXT)
     assert not upgrade_is_due(tmp_path / "store.db", None)

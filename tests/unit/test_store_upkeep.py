@@ -39,7 +39,7 @@ def old(number: int) -> ReceivedMessage:
     return received(number, received_at=now_ms() - 10 * DAY_MS)
 
 
-async def test_a_store_says_how_large_it_is_and_what_waits_in_it(tmp_path: Path) -> None:
+async def test_store_reports_its_size_and_waiting_work(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         empty = await store.upkeep.sizes()
         await answer(store, received(1, "x" * 100 * PAGE_BYTES))
@@ -59,7 +59,7 @@ async def test_a_store_says_how_large_it_is_and_what_waits_in_it(tmp_path: Path)
 
 
 @pytest.mark.full
-async def test_what_is_old_goes_and_nobody_waits_for_all_of_it(tmp_path: Path) -> None:
+async def test_old_rows_are_deleted_in_small_steps(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         for first in range(0, OLD, 500):
             accepted = await store.messages.accept(
@@ -81,7 +81,7 @@ async def test_what_is_old_goes_and_nobody_waits_for_all_of_it(tmp_path: Path) -
     assert rows(tmp_path, "SELECT timestamp FROM inbox") == [(OLD + 1,)]
 
 
-async def test_with_what_is_old_goes_everything_that_came_of_it(tmp_path: Path) -> None:
+async def test_old_turns_go_with_everything_derived_from_them(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "question")
@@ -108,7 +108,7 @@ async def test_a_message_is_known_for_as_long_as_signal_may_deliver_it_again(
         assert await store.messages.accept([received(1)]) != (None,)
 
 
-async def test_what_a_file_holds_no_more_is_given_back_and_the_rest_stays(tmp_path: Path) -> None:
+async def test_empty_pages_are_given_back_to_the_disk(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "x" * 20_000_000))
         await answer(store, received(2, "kept", GROUP))
@@ -121,7 +121,7 @@ async def test_what_a_file_holds_no_more_is_given_back_and_the_rest_stays(tmp_pa
     assert (tmp_path / "store.db").stat().st_size <= sizes.file_bytes < 5_000_000
 
 
-async def test_a_fifth_of_a_large_file_is_kept_for_what_comes_soon(tmp_path: Path) -> None:
+async def test_fifth_of_a_large_file_stays_for_new_rows(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "x" * 30_000_000, GROUP))
         assert await store.upkeep.give_back() > 10_000_000
@@ -138,7 +138,7 @@ async def test_a_small_file_keeps_its_size(tmp_path: Path) -> None:
         assert await store.upkeep.give_back() == 0
 
 
-async def test_what_grows_meanwhile_is_no_part_of_what_was_given_back(tmp_path: Path) -> None:
+async def test_growth_during_a_shrink_is_not_counted(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         given_back, _ = await asyncio.gather(
             store.upkeep.give_back(), answer(store, received(1, "x" * 1_000_000))
@@ -146,7 +146,7 @@ async def test_what_grows_meanwhile_is_no_part_of_what_was_given_back(tmp_path: 
     assert given_back == 0
 
 
-async def test_what_is_done_every_hour_makes_what_is_old_go_and_the_file_small(
+async def test_hourly_upkeep_deletes_old_rows_and_shrinks_the_file(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:

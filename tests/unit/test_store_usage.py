@@ -44,7 +44,7 @@ async def test_a_day_begins_at_nothing_and_a_month_later_it_is_gone(tmp_path: Pa
         assert await store.usage.of_all(40) == (TokenSum(0, 0), 0)
 
 
-async def test_what_was_counted_survives_a_restart(tmp_path: Path) -> None:
+async def test_counted_tokens_survive_a_restart(tmp_path: Path) -> None:
     for _ in range(2):
         async with open_store(tmp_path / "store.db") as store:
             store.usage.add([TokenSpend(ADA, CHAT, "default", 10, 5)])
@@ -68,7 +68,7 @@ async def test_it_is_counted_with_the_turn_and_stays_when_the_chat_is_cleared(
         assert await store.usage.spent_today(ADA) == 17
 
 
-async def test_what_a_deleted_question_took_counts(tmp_path: Path) -> None:
+async def test_tokens_of_a_deleted_question_count(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         turn = store.turns.begin([await accept(store, received(1))], "hello")
         await store.changes.forget(await accept(store, deletion_of(1, 2)))
