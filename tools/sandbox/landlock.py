@@ -6,9 +6,9 @@ behind seccomp. A sandbox or a program with a folder is held inside by it.
 Source: https://docs.kernel.org/userspace-api/landlock.html; linux/landlock.h.
 """
 
-import ctypes
 import os
 import stat
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -37,23 +37,10 @@ _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 """Devices that every program expects."""
 
 
-class _PathBeneath(ctypes.Structure):
-    """A struct landlock_path_beneath_attr: the rights below a folder."""
-
-    _pack_ = 1
-    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
-
-
-class _Ruleset(ctypes.Structure):
-    """A struct landlock_ruleset_attr: rights that only rules give."""
-
-    _fields_ = tuple((name, ctypes.c_uint64) for name in ("files", "network", "scopes"))
-
-
 def version() -> int:
     """Return the version of the kernel's Landlock; 0 if it has none."""
     try:
-        return system_call("landlock_create_ruleset", ctypes.c_void_p(), 0, _ASK_VERSION)
+        return system_call("landlock_create_ruleset", 0, 0, _ASK_VERSION)
     except OSError:
         return 0
 
@@ -75,14 +62,12 @@ def install(
         raise OSError("this Landlock lets no file be moved")
     if readable is not None and here < TRUNCATION_FROM:
         raise OSError("this Landlock lets every file be emptied")
-    rules = _Ruleset(
-        files=(1 << max((n for since, n in _FILE_RIGHTS.items() if since <= here), default=0)) - 1,
-        network=_NETWORK_RIGHTS if here >= _NETWORK_FROM else 0,
-        scopes=_SCOPES if here >= _SCOPES_FROM else 0,
-    )
-    address = ctypes.c_void_p(ctypes.addressof(rules))
-    # An older kernel accepts the longer structure if what it does not know is zero.
-    ruleset = system_call("landlock_create_ruleset", address, ctypes.sizeof(rules), 0)
+    files = (1 << max((n for since, n in _FILE_RIGHTS.items() if since <= here), default=0)) - 1
+    network = _NETWORK_RIGHTS if here >= _NETWORK_FROM else 0
+    scopes = _SCOPES if here >= _SCOPES_FROM else 0
+    # An older kernel accepts the longer structure if the fields that it does not know are zero.
+    rules = struct.pack("=QQQ", files, network, scopes)  # struct landlock_ruleset_attr
+    ruleset = system_call("landlock_create_ruleset", rules, len(rules), 0)
     allowed: list[tuple[str, int]] = []
     if folder:
         runs = 0 if readable is None else _TO_RUN | _TO_LINK
@@ -91,7 +76,7 @@ def install(
         allowed += [*((path, _TO_RUN) for path in readable), *((one, _TO_USE) for one in _DEVICES)]
     try:
         for path, rights in allowed:
-            _allow_below(path, ruleset, rights & rules.files)
+            _allow_below(path, ruleset, rights & files)
         system_call("landlock_restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)
@@ -106,8 +91,7 @@ def _allow_below(path: str, ruleset: int, rights: int) -> None:
     try:
         if not stat.S_ISDIR(os.fstat(parent).st_mode):
             rights &= _OF_FILES
-        rule = _PathBeneath(rights, parent)
-        address = ctypes.c_void_p(ctypes.addressof(rule))
-        system_call("landlock_add_rule", ruleset, _PATH_BENEATH, address, 0)
+        rule = struct.pack("=Qi", rights, parent)  # struct landlock_path_beneath_attr
+        system_call("landlock_add_rule", ruleset, _PATH_BENEATH, rule, 0)
     finally:
         os.close(parent)

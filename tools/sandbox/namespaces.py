@@ -14,6 +14,7 @@ mount_setattr(2).
 import ctypes
 import os
 import signal
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NoReturn
@@ -28,24 +29,11 @@ _FIRST: Final = 1
 _BY_SIGNAL: Final = 128
 """Exit codes above it say which signal ended a process, as in shells."""
 _CAPABILITIES_VERSION_3: Final = 0x20080522
+_CAPABILITIES_BYTES: Final = 24
 _HERE: Final = -100  # AT_FDCWD
 _BIND, _WITH_ALL_BELOW, _PRIVATE = 0x1000, 0x4000, 0x40000
 _DETACHED: Final = 2
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_PROGRAMS = 0x1, 0x2, 0x4, 0x8
-
-
-class _CapabilityHeader(ctypes.Structure):
-    """A struct __user_cap_header_struct."""
-
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
-
-
-class _MountAttributes(ctypes.Structure):
-    """A struct mount_attr."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "user_namespace")
-    )
 
 
 def unshare(folder: str | None = None, *, read_only: bool = False) -> None:
@@ -64,11 +52,10 @@ def _live_in(folder: str, *, read_only: bool) -> None:
     _mount("none", "/", _PRIVATE | _WITH_ALL_BELOW)
     _mount(folder, folder, _BIND | _WITH_ALL_BELOW)
     flags = _NO_SUID | _NO_DEVICES | _NO_PROGRAMS | (_READ_ONLY if read_only else 0)
-    attributes = _MountAttributes(set=flags)
-    address = ctypes.c_void_p(ctypes.addressof(attributes))
-    system_call("mount_setattr", _HERE, _text(folder), 0, address, ctypes.sizeof(attributes))
+    attributes = struct.pack("=QQQQ", flags, 0, 0, 0)  # struct mount_attr
+    system_call("mount_setattr", _HERE, os.fsencode(folder), 0, attributes, len(attributes))
     os.chdir(folder)
-    system_call("pivot_root", _text("."), _text("."))  # the old root now lies over the new one
+    system_call("pivot_root", b".", b".")  # the old root now lies over the new one
     checked(libc().umount2(b".", _DETACHED), "umount2")
     os.chdir("/")
 
@@ -76,10 +63,6 @@ def _live_in(folder: str, *, read_only: bool) -> None:
 def _mount(source: str, target: str, flags: int) -> None:
     names = (os.fsencode(source), os.fsencode(target))
     checked(libc().mount(*names, None, ctypes.c_ulong(flags), None), "mount")
-
-
-def _text(name: str) -> ctypes.c_char_p:
-    return ctypes.c_char_p(os.fsencode(name))
 
 
 def divide(confine_waiting: Callable[[], object]) -> None:
@@ -115,7 +98,6 @@ def drop_capabilities() -> None:
     The kernel itself never refuses this. A filter from outside that does so has forbidden
     namespaces before.
     """
-    header = _CapabilityHeader(_CAPABILITIES_VERSION_3, 0)
-    none = (ctypes.c_uint32 * 6)()
+    header = struct.pack("=Ii", _CAPABILITIES_VERSION_3, 0)  # struct __user_cap_header_struct
     with suppress(OSError):
-        checked(libc().capset(ctypes.byref(header), ctypes.byref(none)), "capset")
+        checked(libc().capset(header, bytes(_CAPABILITIES_BYTES)), "capset")

@@ -121,12 +121,6 @@ IN_A_FOLDER: Final[Mapping[str, tuple[Demand, ...]]] = {
 """The list of a sandbox that works in a folder."""
 
 
-class _Program(ctypes.Structure):
-    """A struct sock_fprog."""
-
-    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
-
-
 def program(
     of: Architecture,
     rules: Mapping[str, tuple[Demand, ...]] = ALLOWED,
@@ -158,10 +152,8 @@ def program(
 
 def is_available() -> bool:
     """Return whether this machine can run the filter, without starting it."""
-    action = ctypes.c_uint32(KILL)
     try:
-        address = ctypes.c_void_p(ctypes.addressof(action))
-        system_call("seccomp", _GET_ACTION_AVAILABLE, 0, address)
+        system_call("seccomp", _GET_ACTION_AVAILABLE, 0, struct.pack("=I", KILL))
     except OSError:
         return False
     return True
@@ -188,9 +180,8 @@ def as_bytes(steps: Sequence[Instruction]) -> bytes:
 def load(steps: Sequence[Instruction]) -> None:
     """Load a filter into the kernel, for all threads; needs no_new_privs; raises OSError."""
     code = ctypes.create_string_buffer(as_bytes(steps))
-    whole = _Program(len(steps), ctypes.addressof(code))
-    address = ctypes.c_void_p(ctypes.addressof(whole))
-    if system_call("seccomp", _SET_MODE_FILTER, _ALL_THREADS, address) != 0:
+    whole = struct.pack("@HP", len(steps), ctypes.addressof(code))  # struct sock_fprog
+    if system_call("seccomp", _SET_MODE_FILTER, _ALL_THREADS, whole) != 0:
         raise OSError("a thread could not be confined")
 
 

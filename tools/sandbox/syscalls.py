@@ -6,6 +6,7 @@ include/uapi/linux/audit.h (AUDIT_ARCH_*) of Linux.
 
 import ctypes
 import os
+import struct
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,8 +95,11 @@ def architecture() -> Architecture | None:
     return ARCHITECTURES.get(os.uname().machine)
 
 
-def system_call(name: str, *arguments: int | ctypes.c_void_p | ctypes.c_char_p) -> int:
-    """Make a system call of the table above; OSError if the kernel refuses or lacks it."""
+def system_call(name: str, *arguments: int | bytes) -> int:
+    """Make a system call of the table above; OSError if the kernel refuses or lacks it.
+
+    Bytes are passed by their address: a text or a structure that the kernel only reads.
+    """
     known = architecture()
     if known is None:
         raise OSError("no system calls are known for this machine")
@@ -120,12 +124,6 @@ def libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-class _How(ctypes.Structure):
-    """A struct open_how."""
-
-    _fields_ = tuple((name, ctypes.c_uint64) for name in ("flags", "mode", "resolve"))
-
-
 def open_below(folder: int, path: str, flags: int, *, mode: int = 0) -> int:
     """Open a path below a folder, by the folder's descriptor, and return its own.
 
@@ -136,13 +134,11 @@ def open_below(folder: int, path: str, flags: int, *, mode: int = 0) -> int:
     name = os.fsencode(path)
     if b"\0" in name:
         raise ValueError("a null character in a path")
-    how = _How(flags | os.O_CLOEXEC, mode, _IN_ROOT | _NO_MAGIC_LINKS | _NO_OTHER_DISK)
-    address = ctypes.c_void_p(ctypes.addressof(how))
+    resolve = _IN_ROOT | _NO_MAGIC_LINKS | _NO_OTHER_DISK
+    how = struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, resolve)  # struct open_how
     for races_left in reversed(range(_MOST_RACES)):
         try:
-            return system_call(
-                "openat2", folder, ctypes.c_char_p(name), address, ctypes.sizeof(how)
-            )
+            return system_call("openat2", folder, name, how, len(how))
         except OSError as error:
             if error.errno != EAGAIN or not races_left:
                 raise

@@ -8,7 +8,7 @@ wall around a folder holds a change of rights, so this is not allowed inside.
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -27,7 +27,6 @@ _LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_DIRECTORY
 LEVELS: Final = 32
 """Folders in each other that are open at the same time."""
-_LetIn = Callable[[str, int], None]
 
 
 def give_back(folder: Path) -> None:
@@ -70,25 +69,22 @@ def _give(seen: int) -> bool:
 def remove_tree(folder: Path) -> bool:
     """Delete a folder with everything in it, also closed folders; return whether it is gone."""
     with suppress(OSError), _closing(os.open(folder.parent, _READ | os.O_CLOEXEC)) as parent:
-        remove(folder.name, parent, let_in=_let_in)
+        remove(folder.name, parent, is_closed=True)
     return not os.path.lexists(folder)
 
 
 def _let_in(name: str, parent: int) -> None:
+    """Give a folder back to the owner before it is opened or moved."""
     with _closing(os.open(name, _LOOK, dir_fd=parent)) as seen:
         _give(seen)
 
 
-def _keep_closed(name: str, parent: int) -> None:
-    """Leave rights as they are."""
-
-
-def remove(name: str, parent: int, *, let_in: _LetIn = _keep_closed) -> None:
+def remove(name: str, parent: int, *, is_closed: bool = False) -> None:
     """Delete a file or a folder, if it exists; raises OSError. Follow no links.
 
     Args:
         parent: a descriptor of the folder that it is in.
-        let_in: called with a folder's name and parent before the folder is opened or moved.
+        is_closed: folders may lack rights, which this process may change.
     """
     try:
         is_folder = _is_folder(name, parent)
@@ -97,13 +93,14 @@ def remove(name: str, parent: int, *, let_in: _LetIn = _keep_closed) -> None:
     if not is_folder:
         os.unlink(name, dir_fd=parent)
         return
-    let_in(name, parent)
+    if is_closed:
+        _let_in(name, parent)
     with _closing(open_below(parent, name, _READ | os.O_NOFOLLOW)) as folder:
-        _empty(folder, let_in, top=folder, level=0)
+        _empty(folder, folder, level=0, is_closed=is_closed)
     os.rmdir(name, dir_fd=parent)
 
 
-def _empty(folder: int, let_in: _LetIn, *, top: int, level: int) -> None:
+def _empty(folder: int, top: int, *, level: int, is_closed: bool) -> None:
     """Delete everything in a folder.
 
     Deep folders are moved to the top, so that few descriptors are open at a time.
@@ -113,13 +110,14 @@ def _empty(folder: int, let_in: _LetIn, *, top: int, level: int) -> None:
             if not _is_folder(name, folder):
                 os.unlink(name, dir_fd=folder)
                 continue
-            let_in(name, folder)
+            if is_closed:
+                _let_in(name, folder)
             if level == LEVELS:
                 free = f".{secrets.token_hex(8)}"
                 os.rename(name, free, src_dir_fd=folder, dst_dir_fd=top)
                 continue
             with _closing(open_below(folder, name, _READ | os.O_NOFOLLOW)) as below:
-                _empty(below, let_in, top=top, level=level + 1)
+                _empty(below, top, level=level + 1, is_closed=is_closed)
             os.rmdir(name, dir_fd=folder)
 
 
