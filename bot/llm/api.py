@@ -495,7 +495,7 @@ def count(number: object) -> int | None:
 
 
 def inside(block: object, *keys: str) -> Any:
-    """Return what stands under keys inside each other; None if one is missing."""
+    """Follow keys into nested objects, and return the value there; None if one is missing."""
     for key in keys:
         block = block.get(key) if isinstance(block, dict) else None
     return block

@@ -25,7 +25,7 @@ MAX_PROSE_CHARACTERS: Final = 2000
 """Bound of an error's text; quotes come after the part that matters."""
 
 NO_STATUS: Final = 0
-"""Of an error inside an answer that names none."""
+"""Stands for the missing status of an error inside an answer."""
 
 ENDS_WITH_V1: Final = "See LLM__BASE_URL, which ends with /v1 at most servers."
 WEB_PAGE: Final = f"It answers with a web page. {ENDS_WITH_V1}"

@@ -251,7 +251,7 @@ async def measure_lag() -> None:
 
 
 def process_figures() -> Mapping[str, float]:
-    """Return what this process takes, by prometheus_client's names; empty without /proc."""
+    """Return the figures of this process by prometheus_client's names; empty without /proc."""
     samples = (sample for metric in PROCESS_COLLECTOR.collect() for sample in metric.samples)
     return {sample.name: sample.value for sample in samples}
 

@@ -217,7 +217,7 @@ def test_unreadable_call_is_broken_and_not_shown(text: str) -> None:
 
 
 def test_a_call_of_a_tool_that_is_not_there_is_a_call_all_the_same() -> None:
-    """The model learns that there is no such tool; for a person the call would be a riddle."""
+    """The model learns that the tool does not exist; for a person the call would be a riddle."""
     assert calls_in('{"tool": "frobnicate", "input": {}}') == [("frobnicate", {})]
     marked = '<tool_call>{"name": "frobnicate", "arguments": {}}</tool_call>'
     assert calls_in(marked) == [("frobnicate", {})]

@@ -162,7 +162,7 @@ async def _refusal(client: LlmClient) -> LlmError:
 
 
 @pytest.mark.parametrize("gate", [Gate(), Gate(proven=False), None])
-async def test_only_an_attested_endpoint_is_asked_for_the_unchanged_answer_of_this_model(
+async def test_attested_endpoint_alone_is_asked_for_the_models_own_bytes(
     gate: Gate | None,
 ) -> None:
     async with openai_server() as server, client_of(server, admission=gate) as client:
