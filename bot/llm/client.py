@@ -108,6 +108,7 @@ class Reach:
     Attributes:
         host: with the port if the address names one; never the part before an `@`.
         trouble: host and reason of the last failure; None after an answered request.
+        speaks_http: whether the address has answered in HTTP.
     """
 
     def __init__(self, base_url: str) -> None:
@@ -115,7 +116,7 @@ class Reach:
         self.host = url.netloc.rpartition("@")[2]
         self.trouble: str | None = None
         self._is_plain = url.scheme == "http"
-        self._reached = False
+        self.speaks_http = False
         self._failures = 0
         self._avoided_until = -math.inf
 
@@ -124,17 +125,9 @@ class Reach:
         """Whether to ask another endpoint, if there is one: time-outs must not slow every turn."""
         return time.monotonic() < self._avoided_until
 
-    def reached(self) -> None:
-        """Note that the address speaks HTTP."""
-        self._reached = True
-
     def explained(self, error: LlmError) -> str:
         """Return the host with the reason of the error."""
         return f"{self.host}: {error.reason}"
-
-    def note(self, error: LlmError) -> None:
-        """Keep a failure as the present trouble."""
-        self.trouble = self.explained(error)
 
     @contextmanager
     def noting(self) -> Iterator[None]:
@@ -144,7 +137,7 @@ class Reach:
         except LlmContextTooLong:
             raise  # says nothing about the endpoint
         except LlmError as error:
-            self.note(error)
+            self.trouble = self.explained(error)
             name = type(error).__name__
             log.warning("llm.failed", error=name, host=self.host, reason=error.reason)
             if isinstance(error, LlmUnavailable | LlmTimeout):
@@ -161,7 +154,7 @@ class Reach:
         reason = str(error)
         if isinstance(error, HopelessConnection):
             return LlmUnreachable(f"{reason} {SEE_BASE_URL}", is_final=True)
-        if self._reached or isinstance(error, PassingTrouble):
+        if self.speaks_http or isinstance(error, PassingTrouble):
             return LlmUnavailable(reason)
         # TLS servers close plain connections, and plain ones may wait for more.
         advice, is_slow = SEE_BASE_URL, isinstance(error, httpx2.ConnectTimeout)
@@ -451,7 +444,7 @@ class LlmClient:
         """Return the answer to a question about the endpoint."""
         try:
             async with asyncio.timeout(MODELS_SECONDS), sent(self._transport, request) as response:
-                self.reach.reached()
+                self.reach.speaks_http = True
                 self._date = response.headers.get("date", "")
                 body = await bounded_body(response, MAX_MODEL_LIST_BYTES)
         except (TimeoutError, httpx2.ReadTimeout):
@@ -518,7 +511,7 @@ class LlmClient:
             self._slots.release()
 
     async def _pause(self, failures: int, error: LlmError, seconds: float) -> None:
-        self.reach.note(error)
+        self.reach.trouble = self.reach.explained(error)
         LLM_RETRIES.inc()
         log.warning(
             "llm.retry",
@@ -563,7 +556,7 @@ class LlmClient:
                 asyncio.timeout(self._retry.answer_seconds) as bound,
                 sent(self._transport, request) as response,
             ):
-                self.reach.reached()
+                self.reach.speaks_http = True
                 if not response.is_success:
                     body = await bounded_body(response, MAX_ERROR_BYTES)
                     seconds = response.headers.get("retry-after", "").strip()
