@@ -9,8 +9,8 @@ import os
 import struct
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from errno import EAGAIN
 from functools import cache
 from typing import Final
 
@@ -56,8 +56,8 @@ landlock_restrict_self:446:446 futex_waitv:449:449
 """
 """Each call with its number on x86_64 and, if it exists there, on aarch64."""
 _IN_ROOT, _NO_MAGIC_LINKS, _NO_OTHER_DISK = 0x10, 0x02, 0x01
-_MOST_RACES: Final = 8
-"""Lookups of a path that changes in the meantime."""
+_RETRIES: Final = 7
+"""The kernel gives up if a path changes during the look-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +136,10 @@ def open_below(folder: int, path: str, flags: int, *, mode: int = 0) -> int:
         raise ValueError("a null character in a path")
     resolve = _IN_ROOT | _NO_MAGIC_LINKS | _NO_OTHER_DISK
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, resolve)  # struct open_how
-    for races_left in reversed(range(_MOST_RACES)):
-        try:
+    for _ in range(_RETRIES):
+        with suppress(BlockingIOError):
             return system_call("openat2", folder, name, how, len(how))
-        except OSError as error:
-            if error.errno != EAGAIN or not races_left:
-                raise
-    raise AssertionError("the loop returns or raises")
+    return system_call("openat2", folder, name, how, len(how))
 
 
 architecture()  # looked up while the kernel still says it

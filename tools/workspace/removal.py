@@ -40,13 +40,11 @@ def give_back(folder: Path) -> None:
 
 def _give_below(seen: int, entries: int, depth: int) -> int:
     """Go through a folder by a descriptor, which is closed then; return the entries left."""
-    try:
+    with closing(seen):
         if not _give(seen) or not depth:
             return entries
         folder = os.open(f"/proc/self/fd/{seen}", _READ | os.O_CLOEXEC)
-    finally:
-        os.close(seen)
-    with _closing(folder):
+    with closing(folder):
         names = _names(folder, entries)
         entries -= len(names)
         for name in names:
@@ -68,14 +66,14 @@ def _give(seen: int) -> bool:
 
 def remove_tree(folder: Path) -> bool:
     """Delete a folder with everything in it, also closed folders; return whether it is gone."""
-    with suppress(OSError), _closing(os.open(folder.parent, _READ | os.O_CLOEXEC)) as parent:
+    with suppress(OSError), closing(os.open(folder.parent, _READ | os.O_CLOEXEC)) as parent:
         remove(folder.name, parent, is_closed=True)
     return not os.path.lexists(folder)
 
 
 def _let_in(name: str, parent: int) -> None:
     """Give a folder back to the owner before it is opened or moved."""
-    with _closing(os.open(name, _LOOK, dir_fd=parent)) as seen:
+    with closing(os.open(name, _LOOK, dir_fd=parent)) as seen:
         _give(seen)
 
 
@@ -95,7 +93,7 @@ def remove(name: str, parent: int, *, is_closed: bool = False) -> None:
         return
     if is_closed:
         _let_in(name, parent)
-    with _closing(open_below(parent, name, _READ | os.O_NOFOLLOW)) as folder:
+    with closing(open_below(parent, name, _READ | os.O_NOFOLLOW)) as folder:
         _empty(folder, folder, level=0, is_closed=is_closed)
     os.rmdir(name, dir_fd=parent)
 
@@ -116,7 +114,7 @@ def _empty(folder: int, top: int, *, level: int, is_closed: bool) -> None:
                 free = f".{secrets.token_hex(8)}"
                 os.rename(name, free, src_dir_fd=folder, dst_dir_fd=top)
                 continue
-            with _closing(open_below(folder, name, _READ | os.O_NOFOLLOW)) as below:
+            with closing(open_below(folder, name, _READ | os.O_NOFOLLOW)) as below:
                 _empty(below, top, level=level + 1, is_closed=is_closed)
             os.rmdir(name, dir_fd=folder)
 
@@ -131,7 +129,8 @@ def _is_folder(name: str, parent: int) -> bool:
 
 
 @contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
+def closing(descriptor: int) -> Iterator[int]:
+    """Close a descriptor after the block."""
     try:
         yield descriptor
     finally:

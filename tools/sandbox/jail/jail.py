@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -299,17 +299,14 @@ def _kill_session(first: int) -> None:
 @contextmanager
 def _readable(*contents: bytes) -> Iterator[list[int]]:
     """Yield descriptors from which texts can be read, in memory."""
-    opened: list[int] = []
-    try:
+    with ExitStack() as files:
+        opened = []
         for content in contents:
-            opened.append(os.memfd_create("jail"))
-            with open(opened[-1], "wb", closefd=False) as file:
-                file.write(content)
-            os.lseek(opened[-1], 0, os.SEEK_SET)
+            file = files.enter_context(os.fdopen(os.memfd_create("jail"), "w+b", buffering=0))
+            file.write(content)
+            file.seek(0)
+            opened.append(file.fileno())
         yield opened
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
 
 
 @cache

@@ -115,9 +115,9 @@ def receive(files: Files, name: str, data: str) -> str:
         stem, dot, suffix = name, "", ""
     for number in range(1, MAX_NUMBERED):
         path = f"{INBOX}/{name if number == 1 else f'{stem}-{number}{dot}{suffix}'}"
-        try:
-            files.folder.status(path)
-        except WorkError:
+        with files.folder.parent(path, make=True) as (folder, free):
+            is_free = folder.status_here(free) is None
+        if is_free:
             _put(files, path, b64decode(data), make=True)
             return path
     raise WorkError("Too many files of this name were sent.")

@@ -12,6 +12,7 @@ from typing import Final
 from tools.display import visible
 from tools.sandbox.errors import WorkError
 from tools.sandbox.syscalls import open_below
+from tools.workspace.removal import closing
 
 MAX_DEPTH: Final = 32
 MAX_NAMES: Final = 20_000
@@ -97,29 +98,28 @@ class Folder:
     descriptor: int
 
     @contextmanager
+    def _opened(self, path: str, flags: int) -> Iterator[int]:
+        with said(path):
+            descriptor = open_below(self.descriptor, path or ".", flags)
+        with closing(descriptor):
+            yield descriptor
+
+    @contextmanager
     def file(self, path: str) -> Iterator[tuple[int, os.stat_result]]:
         """Open a file to be read; WorkError for anything but a file."""
-        with said(path):
-            descriptor = open_below(self.descriptor, path, _READ_FILE)
-        try:
+        with self._opened(path, _READ_FILE) as descriptor:
             status = os.fstat(descriptor)
             if stat.S_ISDIR(status.st_mode):
                 raise WorkError(f"{shown(path)} is a folder.")
             if not stat.S_ISREG(status.st_mode):
                 raise WorkError(f"{shown(path)} is no file.")
             yield descriptor, status
-        finally:
-            os.close(descriptor)
 
     @contextmanager
     def folder(self, path: str) -> "Iterator[Folder]":
         """Open a folder below this one."""
-        with said(path):
-            descriptor = open_below(self.descriptor, path or ".", _READ_FOLDER)
-        try:
+        with self._opened(path, _READ_FOLDER) as descriptor:
             yield Folder(descriptor)
-        finally:
-            os.close(descriptor)
 
     @contextmanager
     def parent(self, path: str, *, make: bool = False) -> "Iterator[tuple[Folder, str]]":
@@ -148,15 +148,6 @@ class Folder:
                     os.mkdir(name, 0o700, dir_fd=folder.descriptor)
                 except FileExistsError:
                     continue
-
-    def status(self, path: str) -> os.stat_result:
-        """Return the kernel's facts about a file or folder, through links."""
-        with said(path):
-            descriptor = open_below(self.descriptor, path or ".", os.O_PATH)
-        try:
-            return os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
 
     def status_here(self, name: str) -> os.stat_result | None:
         """Return the kernel's facts about a name in this very folder, itself; None if free."""
@@ -197,14 +188,11 @@ class Folder:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a new file in this very folder, to the disk; raises OSError."""
-        descriptor = open_below(self.descriptor, name, _NEW_FILE, mode=0o600)
-        try:
+        with closing(open_below(self.descriptor, name, _NEW_FILE, mode=0o600)) as descriptor:
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
