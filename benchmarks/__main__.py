@@ -30,7 +30,7 @@ class Measure(Protocol):
     """A question: one module each."""
 
     def __call__(self, *, quick: bool) -> Awaitable[Sequence[report.Figure]]:
-        """Return what was measured."""
+        """Return the measured figures."""
         ...
 
 

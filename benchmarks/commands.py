@@ -40,7 +40,7 @@ async def _unstored(_: ToolRequest | ToolResult) -> None:
 
 
 async def measure(*, quick: bool) -> Sequence[Figure]:
-    """Return what first and later calls take."""
+    """Return the times of first and later calls."""
     calls = QUICK_CALLS if quick else CALLS
     async with _executor() as executor:
         first_file = await _milliseconds(executor, "write_file", WRITE)

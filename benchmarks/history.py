@@ -25,7 +25,7 @@ TURNS_PER_CHAT: Final = 20
 LOADS: Final = 2_000
 QUICK_LOADS: Final = 50
 HISTORY_BYTES: Final = 72_000
-"""What the default of LLM__CONTEXT_TOKENS leaves."""
+"""The room that the default of LLM__CONTEXT_TOKENS leaves."""
 
 TURNS_SQL: Final = """
     WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < ?)

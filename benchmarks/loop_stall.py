@@ -114,7 +114,7 @@ TEXTS: Final = 150
 QUICK_TEXTS: Final = 3
 QUICK_FLOODS: Final = " \n"
 TRIES: Final = 3
-"""The least of so many counts: what else the machine does costs processor time, too."""
+"""The least of so many counts, because other programs cost processor time, too."""
 CLEAR_MS: Final = 10.0
 """So far from the bound that there is nothing to count again."""
 RENDERING: Final = "rendering"

@@ -19,7 +19,7 @@ PAUSE_SECONDS: Final = 0.02
 
 
 async def measure(*, quick: bool) -> Sequence[Figure]:
-    """Return the middle and the slow end of many turns, and what helps to read them."""
+    """Return the middle and the slow end of many turns, and figures to compare them with."""
     turns = QUICK_TURNS if quick else TURNS
     load = {"chats": CHATS, "in_flight": 1, "pause_seconds": PAUSE_SECONDS}
     async with sides() as world:

@@ -43,14 +43,14 @@ class Helper:
     """A process that carries out commands.
 
     Attributes:
-        ready: what it said about itself when it was ready.
+        ready: its own report when it was ready.
     """
 
     ready: Json
     _process: Process
 
     async def ask(self, **command: object) -> Json:
-        """Have a command carried out and return its result."""
+        """Carry out a command and return its result."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command).encode() + b"\n")
         return await _next_answer(self._process, COMMAND_SECONDS)
@@ -58,7 +58,7 @@ class Helper:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What the bot runs between.
+    """The two sides of the bot.
 
     Attributes:
         signal: plays the people.

@@ -1,4 +1,4 @@
-"""One picture of the last results: how much of what its target allows each figure takes.
+"""Draw the last results: each figure as a share of its target.
 
 `python -m benchmarks.plot`, with the packages of the soak.
 """
@@ -33,7 +33,7 @@ def draw(path: Path, results: dict[str, Any]) -> None:
     axes.set_xscale("log")
     axes.margins(x=0.2, y=0.01)  # the figure of the longest bar stands right of it
     axes.set_xlabel("share of what the target allows; left of the line it is met")
-    # The same results give the same file. Its text is text; a wider font than ours has some room.
+    # Equal results give equal files. Its text is text; a wider font than ours has some room.
     with rc_context({"svg.hashsalt": "benchmarks", "svg.fonttype": "none"}):
         picture.savefig(
             path, format="svg", bbox_inches="tight", pad_inches=0.3, metadata={"Date": None}

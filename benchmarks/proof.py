@@ -55,7 +55,7 @@ async def measure(*, quick: bool) -> Sequence[Figure]:
 
 
 async def _ask(proving: ProvingWorld, number: int) -> tuple[float, Bundle]:
-    """Have somebody who has not asked yet ask for a proof; return how long it took, and it."""
+    """Ask for a proof as a new person; return the time that it took, and the proof."""
     person = Person(aci=f"00000000-0000-4000-8000-{number:012d}")
     began = time.perf_counter()
     await proving.here.signal.say(f"!verify {CHALLENGE}", author=person)

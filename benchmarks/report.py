@@ -1,4 +1,4 @@
-"""What was measured: a table for people, a file for programs."""
+"""The measured figures: a table for people, a file for programs."""
 
 import json
 import os
@@ -21,7 +21,7 @@ DISK_WRITES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number, and what it must reach if it must.
+    """A number, and its target if it has one.
 
     Attributes:
         measure: what was measured.
@@ -48,7 +48,7 @@ class Figure:
 
 
 def machine() -> dict[str, object]:
-    """Return what the numbers depend on, measured or asked now."""
+    """Return the facts about the machine that the numbers depend on."""
     return {
         "cores": os.cpu_count(),
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""Texts as nobody means them: fragments that some reader of texts treats in a way of its own.
+"""Texts without sense: fragments that some reader of texts treats in a way of its own.
 
 A grammar, not a list of patterns: fragments make units, units are repeated, nested, interleaved and
 put next to each other until a text has its size. The same number always makes the same text.

@@ -61,7 +61,7 @@ class Load:
         chats: that they are spread over.
         in_flight: unanswered at once.
         pause_seconds: between an answer and the message that follows it.
-        beside: what one more person says until the others are answered; empty: nothing.
+        beside: the words of a further person until the others are answered; empty: no such person.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Load:
         self._said_at: dict[str, float] = {}
 
     def next_chat(self) -> str | None:
-        """Return who writes now, and start the watch; None when all was said."""
+        """Return the present writer, and start the watch; None when all was said."""
         if not self._left:
             return None
         self._left -= 1

@@ -34,7 +34,7 @@ REST_WAIT_SECONDS: Final = 40.0
 SETTLING_SECONDS: Final = 1.5
 DRAINED_SECONDS: Final = IDLE_CONNECTION_SECONDS + 3.0
 DRAINED_EVERY: Final = 4
-"""One rest in so many is long enough for idle connections to be closed."""
+"""Every so many rests, one is long enough to close idle connections."""
 
 STOPPED_BY_A_PERSON: Final = 130
 BUGS: Final = frozenset({"app.bug", "turn.bug"})
@@ -42,7 +42,7 @@ BUGS: Final = frozenset({"app.bug", "turn.bug"})
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done."""
+    """The options of a soak."""
 
     minutes: float
     seed: int
@@ -131,7 +131,7 @@ async def _take(
 
 
 async def _rest(here: Stage, samples: list[Sample], minutes: float) -> None:
-    """Now and then have everybody wait until nothing is going on, and look at the bot then."""
+    """Sometimes wait until nothing happens any more, and look at the bot then."""
     shortest, longest = REST_SECONDS
     every = min(longest, max(shortest, minutes * 60 / 60))
     for number in itertools.count():

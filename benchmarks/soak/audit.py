@@ -1,4 +1,4 @@
-"""Was every accepted message answered exactly once? What people saw, held against the store."""
+"""Was every accepted message answered exactly once? Compare the chats on phones with the store."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -16,12 +16,12 @@ NEVER_STORED: Final = frozenset({Kind.OVERHEARD, Kind.STRANGER})
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a store has of the messages.
+    """The messages in a store.
 
     Attributes:
         outcomes: of every accepted message by its timestamp; None while it waits.
         states: of the parts of answers.
-        marked: timestamps that Signal gave to what was sent.
+        marked: timestamps that Signal gave to sent messages.
     """
 
     outcomes: dict[int, str | None]
@@ -43,7 +43,7 @@ class Verdict:
 
 
 def read_rows(store: Path) -> Rows:
-    """Read a store that nobody has open."""
+    """Read a closed store."""
     with copied(store) as database:
         messages: list[tuple[Any, ...]] = database.execute(
             "SELECT timestamp, outcome FROM inbox WHERE kind = 'message'"
@@ -66,13 +66,13 @@ def audit(
     notes: Sequence[str] = (),
     excuses: Sequence[tuple[float, float]],
 ) -> Verdict:
-    """Compare what was written, what was stored and what was sent.
+    """Compare written, stored and sent messages.
 
     Args:
         said: everything that people wrote.
         sent: everything that the bot wrote, in its order.
         rows: the store in the end.
-        notes: what a tool with side effects has written, as people allowed.
+        notes: notes that a tool with side effects has written with permission.
         excuses: from when to when (Signal's time, ms) a send could lose its answer: the bot was
             killed, or its connection. Only then anything may be sent a second time.
     """
@@ -132,7 +132,7 @@ def _outcomes(accepted: Iterable[Said], rows: Rows) -> Counter[str]:
 
 
 def _repeated(answers: Sequence[Sent], marked: frozenset[int]) -> list[Sent]:
-    """Return what was sent, not marked, and sent again: Signal took it, and nobody noted it."""
+    """Return messages that were sent, not marked, and sent again."""
     later: defaultdict[tuple[str, str], int] = defaultdict(int)
     repeated = []
     for one in reversed(answers):

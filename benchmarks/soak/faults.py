@@ -1,4 +1,4 @@
-"""What goes wrong in a soak, and when: at random, but for a seed always the same."""
+"""The faults of a soak and their times: random, but equal for equal seeds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DOWN_SECONDS: Final = (0.5, 3.0)
 
 
 class Fault(StrEnum):
-    """What befalls the bot while it runs."""
+    """A fault of a running bot."""
 
     CONNECTION_LOST = "connection lost"
     SIGNAL_AWAY = "signal-cli away"

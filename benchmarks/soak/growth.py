@@ -1,7 +1,7 @@
 """Does it grow? A straight line through the samples at rest of one life of the bot.
 
 The line is Theil and Sen's: the median of the slopes between all pairs of samples, which a few
-odd samples do not bend. What it rises by over the time that was looked at is the growth.
+odd samples do not bend. The growth is its rise over the observed time.
 """
 
 import statistics
@@ -52,7 +52,7 @@ MEASURES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a measure did in a life.
+    """The course of a measure in a life.
 
     Attributes:
         measure: which.
@@ -83,7 +83,7 @@ class Growth:
 
 
 def growth(samples: Iterable[Sample]) -> list[Growth]:
-    """Return what each measure did in each life that was long enough to tell."""
+    """Return the course of each measure in each sufficiently long life."""
     lives: dict[int, list[Sample]] = {}
     for sample in samples:
         lives.setdefault(sample.life, []).append(sample)

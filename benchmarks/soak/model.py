@@ -61,7 +61,7 @@ class Model:
         server.handler = self.answer
 
     async def answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
-        """Be a step of the endpoint."""
+        """Act as a step of the endpoint."""
         self._server.requests.clear()
         self._server.received.clear()
         await asyncio.sleep(self._random.uniform(*THINKING_SECONDS))

@@ -41,7 +41,7 @@ FLOOD_OVER_SECONDS: Final = 62.0
 """A person's minute, and a little more."""
 
 THINKING_SECONDS: Final = (4.0, 9.0)
-"""Between an answer and the next message: whoever is faster time and again is taken for a bot."""
+"""Between an answer and the next message; faster people may be taken for bots."""
 
 CHANGES_MIND_SECONDS: Final = (0.0, 1.5)
 PHONE_SECONDS: Final = (0.02, 0.3)
@@ -59,7 +59,7 @@ IMAGE_PIXELS: Final = (64, 64)
 
 
 class Kind(StrEnum):
-    """What somebody does; what becomes of it depends on that."""
+    """An action of a person, which decides the result."""
 
     WORDS = "words"
     CALCULATION = "calculation"
@@ -98,12 +98,12 @@ USUAL: Final = (
 
 @dataclass(slots=True)
 class Said:
-    """A message that somebody wrote.
+    """A written message.
 
     Attributes:
         name: unique; its words are made of it.
-        kind: what it belongs to.
-        chat: where it was written.
+        kind: the action that it belongs to.
+        chat: its chat.
         at: monotonic seconds.
         timestamp: Signal's, ms; 0 while it is being written.
         edits: timestamps of its edits.
@@ -124,11 +124,11 @@ class Said:
 
 
 class Chat:
-    """A place where people write, and what the bot wrote there.
+    """A chat with its people, and the messages of the bot.
 
     Args:
         chat_id: of the chat.
-        people: who writes there; in a private chat one person.
+        people: the people there; in a private chat one person.
     """
 
     def __init__(self, chat_id: ChatId, people: tuple[Person, ...]) -> None:
@@ -149,7 +149,7 @@ class Chat:
         self.wake()
 
     def wake(self) -> None:
-        """Have whoever waits here look again."""
+        """Wake the waiting people."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -181,11 +181,11 @@ class Chat:
 
 
 class Crowd:
-    """Everybody, and all that they wrote.
+    """All people with their messages.
 
     Args:
         signal: where they write.
-        random: what they do, and when.
+        random: their actions with the times.
     """
 
     def __init__(self, signal: SignalSide, random: Random) -> None:
@@ -235,11 +235,11 @@ class Crowd:
 
     @property
     def waiting(self) -> int:
-        """In how many chats somebody waits for the bot."""
+        """The number of chats with a person who waits for the bot."""
         return sum(chat.busy for chat in self.chats.values())
 
     async def have_spoken(self) -> None:
-        """Wait until nobody is speaking: Signal has heard everything that was begun."""
+        """Wait until Signal has received all begun messages."""
         await self._quiet.wait()
 
     @contextmanager
@@ -254,7 +254,7 @@ class Crowd:
                 self._quiet.set()
 
     def lose(self, timestamps: Collection[int]) -> None:
-        """Give up the messages that no store has; nobody waits for them any more."""
+        """Give up the messages that no store has, so that no person waits for them."""
         for said in self.said:
             said.lost = said.lost or said.timestamp in timestamps
         for chat in self.chats.values():
@@ -285,7 +285,7 @@ class Crowd:
         self._confirming.put_nowait(sent)
 
     async def _confirm(self) -> None:
-        """Be the phones, which confirm what they get."""
+        """Act as the phones, which confirm their messages."""
         while True:
             arrived = [await self._confirming.get()]
             await asyncio.sleep(self._random.uniform(*PHONE_SECONDS))
@@ -296,7 +296,7 @@ class Crowd:
                     await self._signal.deliver_receipt(sent.timestamp, chat.people[0])
 
     async def _strangers(self) -> None:
-        """Be those who may not talk to the bot, and try."""
+        """Act as strangers who try to talk to the bot."""
         while not self._over.is_set():
             await self._think(*THINKING_SECONDS)
             await self.may_write.wait()
@@ -366,7 +366,7 @@ class Crowd:
         await self._answer(chat, await self._say(chat, Kind.COMMAND, "!stop"))
 
     async def _allow_or_not(self, chat: Chat, kind: Kind) -> None:
-        """Have the bot write a note, and say yes or no to it, again if it seems not to hear."""
+        """Ask for a note and answer yes or no, repeatedly if the bot seems not to hear."""
         said = await self._say_alone(chat, kind, WRITES)
         emoji = self._random.choice("👍👎")
         tries = int(ANSWER_SECONDS / ASKED_AGAIN_SECONDS)

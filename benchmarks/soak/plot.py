@@ -1,4 +1,4 @@
-"""One picture of a soak: memory, descriptors, tasks, queues and the store, and what went wrong."""
+"""Draw a soak: memory, descriptors, tasks, queues, the store, and the faults."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -60,7 +60,7 @@ def _memory(axis: Any, samples: Sequence[Sample]) -> None:
 
 
 def _lines(axis: Any, samples: Sequence[Sample], curves: dict[str, Any]) -> None:
-    """Draw curves that are broken where one process ends and the next one begins."""
+    """Draw curves that break between two processes."""
     for number, (name, value) in enumerate(curves.items()):
         for at, life in enumerate(sorted({one.life for one in samples})):
             points = [(one.at / 60, value(one)) for one in samples if one.life == life]
@@ -88,7 +88,7 @@ def _colours(marks: Iterable[Mark]) -> dict[str, str]:
 
 
 def _shade(axes: Iterable[Any], mark: Mark, colours: dict[str, str]) -> Any:
-    """Show when a fault was, and return what the legend shows for it."""
+    """Show the time of a fault, and return its entry in the legend."""
     begin, end = mark.at / 60, max(mark.until, mark.at + 1) / 60
     if mark.kind in ENDS:
         colour, style = ENDS[mark.kind]

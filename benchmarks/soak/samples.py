@@ -1,4 +1,4 @@
-"""What the bot takes of the machine, every few seconds, and now and then at rest."""
+"""Samples of the resources of the bot, every few seconds, and sometimes at rest."""
 
 import asyncio
 import re
@@ -34,7 +34,7 @@ class Sample:
     Attributes:
         at: seconds since the soak began.
         life: number of the process.
-        rest: nobody waits for anything, and nothing is wrong.
+        rest: no person waits, and no fault is present.
         drained: it has been so for longer than an idle connection is kept.
         resident_mb: memory of the process.
         threads: of it.

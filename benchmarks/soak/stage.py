@@ -66,7 +66,7 @@ class SoakSignal(FallingSilent):
 
     @property
     def kept(self) -> frozenset[int]:
-        """Timestamps of what waits here for the bot."""
+        """Timestamps of the messages that wait here for the bot."""
         return frozenset(frame["envelope"]["timestamp"] for frame in self._undelivered)
 
 
@@ -96,10 +96,10 @@ class Stage:
 
     Attributes:
         crowd: the people.
-        marks: what befell the bot so far.
+        marks: the faults of the bot so far.
         process: its life now; None between two lives.
-        undisturbed: held by whoever wants nothing else to happen.
-        log: what the bot said on stderr, in all its lives.
+        undisturbed: held to prevent further faults.
+        log: the lines of the bot on stderr, in all its lives.
         ends: how its lives ended.
     """
 
@@ -127,7 +127,7 @@ class Stage:
         return time.monotonic() - self.began
 
     def notes(self) -> list[str]:
-        """Return what the bot has written as people allowed it to."""
+        """Return the notes that the bot has written with permission."""
         return self._notes.read_text().splitlines() if self._notes.exists() else []
 
     @property
@@ -329,7 +329,7 @@ async def stage(random: Random) -> AsyncIterator[Stage]:
 
 
 async def _stay(bot: Daemon, seconds: float) -> None:
-    """Let the bot live for so long."""
+    """Run the bot for some time."""
     try:
         code = await bot.exit_code(seconds=seconds)
     except TimeoutError:
