@@ -33,7 +33,7 @@ async def stumble(words: str) -> str:
     """Fail.
 
     Args:
-        words: What to fail with.
+        words: The failure to raise.
     """
     loop = asyncio.get_running_loop()
     thread = threading.Thread(target=int, args=(words,), name=words)

@@ -21,13 +21,13 @@ EXIT_SECONDS: Final = 25.0
 COMMAND_SECONDS: Final = 15.0
 AFTER_KILL_SECONDS: Final = 5.0
 HASTY: Final = "tests.e2e.hasty_bot"
-"""What a daemon runs that is killed often."""
+"""The settings of a daemon that is killed often."""
 
 MAX_LINE_BYTES: Final = 1024 * 1024
 
 
 class Daemon:
-    """A process, what it says, and how it ends. Made by `daemon`.
+    """A process with its output and its exit. Made by `daemon`.
 
     Attributes:
         stderr: its lines so far, without their newlines; also what it says on standard output,
@@ -57,7 +57,7 @@ class Daemon:
         return self.events(name)[times - 1]
 
     async def port(self) -> int:
-        """Return where it serves health, once it does."""
+        """Return the address of its health server, once it listens."""
         port: int = (await self.event("health.listening"))["port"]
         return port
 
@@ -72,12 +72,12 @@ class Daemon:
             self._process.send_signal(number)
 
     def leave_no_room(self) -> None:
-        """Let every write to a file fail from now on, as on a full disk."""
+        """Make every write to a file fail from now on, as on a full disk."""
         _, most = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (0, most))
 
     def make_room(self) -> None:
-        """Let writes to files work again."""
+        """Make writes to files work again."""
         _, most = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (most, most))
 
@@ -139,7 +139,7 @@ async def daemon(
 
 
 async def ends_when_told(running: Daemon, here: World) -> bool:
-    """Tell a daemon to stop, and return whether it ended as one that does as it is told.
+    """Tell a daemon to stop, and return whether it obeyed and ended well.
 
     A process knows what a signal means only once it has started, so its subscription comes first.
     """

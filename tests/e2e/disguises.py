@@ -1,4 +1,4 @@
-"""The forms in which a word may stand in an output, for whoever looks for one in all of it."""
+"""The forms that a word may have in an output."""
 
 import base64
 import html
@@ -16,7 +16,7 @@ MIN_DIGITS: Final = 7
 
 
 def found_in(output: str, words: str) -> list[str]:
-    """Return the forms of a text that occur in an output, whatever their case."""
+    """Return the forms of a text that occur in an output, in any case."""
     folded = output.casefold()
     found = [form for form in disguises(words) if form.casefold() in folded]
     digits = re.sub(r"\D", "", words)

@@ -47,7 +47,7 @@ class Disk:
         (self.folder / "filler").unlink()
 
     def forbid_writing(self) -> None:
-        """Mount it anew, to be read only."""
+        """Mount it again, read only."""
         _run("mount", "-o", "remount,ro", self.folder)
 
     def turn_read_only(self) -> None:

@@ -12,7 +12,7 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 
 FIRST_OF_THE_REST = "structlog"
-"""What `run` loads first of what takes time."""
+"""The slow import that `run` begins with."""
 
 
 def hang_up() -> None:

@@ -67,7 +67,7 @@ def task_of(body: Body) -> str:
 
 
 def results_in(body: Body) -> list[str]:
-    """Return what a request tells of results of tools, oldest first."""
+    """Return the results of tools in a request, oldest first."""
     return [message["content"] for message in body["messages"] if message["role"] == "tool"]
 
 

@@ -17,7 +17,7 @@ from tests.fakes.web_server import WebServer
 
 @dataclass(frozen=True, slots=True)
 class ProvingWorld:
-    """What a bot is proven with, and to; outlives the bot.
+    """The sides of a proof, which outlive the bot.
 
     Attributes:
         here: Signal, and a folder.

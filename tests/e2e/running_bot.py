@@ -23,7 +23,7 @@ WAIT_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Both sides of a bot, and what it runs on; outlives the bot."""
+    """Both sides of a bot and its folder, which outlive the bot."""
 
     signal: SignalSide
     model: OpenAiServer
@@ -44,7 +44,7 @@ class World:
         return load_settings(sections)
 
     def answers(self) -> list[str]:
-        """Return the texts of what the bot sent, progress left out."""
+        """Return the texts that the bot sent, without progress messages."""
         return [sent.text for sent in self.signal.sent if not sent.text.startswith("🔧")]
 
     def shown(self) -> str:
@@ -52,7 +52,7 @@ class World:
         return [sent.text for sent in self.signal.sent if sent.text.startswith("🔧")][-1]
 
     async def answer(self) -> Sent:
-        """Return the next message of the bot that is no progress."""
+        """Return the next message of the bot, without progress messages."""
         while True:
             sent = await self.signal.next_sent()
             if not sent.text.startswith("🔧"):
@@ -102,6 +102,6 @@ async def running_bot(
 
 
 async def kill(bot: asyncio.Task[None]) -> None:
-    """End the bot as it is, without its shutdown; what is on disk is all that stays."""
+    """End the bot without its shutdown; only its disk remains."""
     bot.cancel()
     await asyncio.wait({bot}, timeout=WAIT_SECONDS)

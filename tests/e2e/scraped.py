@@ -14,7 +14,7 @@ from tests.e2e.running_bot import running_bot
 from tests.exposition import Exposition
 
 ANY_PORT: Final = "127.0.0.1:0"
-"""Has the bot take a free port, which nobody else can take before it does."""
+"""Makes the bot take a free port, without a race."""
 
 HTTP_SECONDS: Final = 6.0
 
@@ -29,14 +29,14 @@ async def bot_with_health(settings: Settings, *, trust: Trust = REAL) -> AsyncIt
 
 
 async def scrape(port: int) -> Exposition:
-    """Return what `/metrics` says."""
+    """Return the text of `/metrics`."""
     status, body = await get(port, "/metrics")
     assert status == 200
     return Exposition(body.decode())
 
 
 async def readiness(port: int) -> dict[str, tuple[bool, str]]:
-    """Return what `/readyz` says of every part: whether it is well, and in words."""
+    """Return the health of every part from `/readyz`: a flag and words."""
     status, body = await get(port, "/readyz")
     answer = json.loads(body)
     checks = {name: (check["ok"], check["detail"]) for name, check in answer["checks"].items()}

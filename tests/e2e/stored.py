@@ -1,4 +1,4 @@
-"""What a store says between two lives of the daemon."""
+"""The contents of a store between two lives of the daemon."""
 
 import shutil
 import tempfile
@@ -51,14 +51,14 @@ EMPTY = Stored({}, ())
 
 
 def read_store(path: Path) -> Stored:
-    """Read a store that nobody has open."""
+    """Read a closed store."""
     with copied(path) as database:
         return _tables(database)
 
 
 @contextmanager
 def copied(path: Path) -> Iterator[apsw.Connection]:
-    """Open a copy of a store that nobody has open: reading would tidy the store up."""
+    """Open a copy of a closed store, because reading would tidy the store up."""
     with tempfile.TemporaryDirectory(prefix="stb-") as folder:
         for source in (path, path.with_name(path.name + "-wal")):
             if source.exists():

@@ -1,4 +1,4 @@
-"""A command at a terminal: what it shows, and what somebody types."""
+"""A command at a terminal, with its screen and its input."""
 
 import asyncio
 import codecs

@@ -99,7 +99,7 @@ async def test_a_phone_that_scans_the_code_links_the_bot(open_side: Open, folder
 
 
 def modules_on_screen(shown: str) -> list[list[int]]:
-    """What a phone sees: dark modules as 1, two rows of them in each row of the screen."""
+    """The code for a phone: dark modules as 1, two rows of them in each row of the screen."""
     pairs = {"█": (0, 0), "▀": (0, 1), "▄": (1, 0), " ": (1, 1)}
     found: list[list[int]] = []
     for row in re.findall(f"{re.escape(WHITE_ON_BLACK)}(.*?){re.escape(RESET)}", shown):

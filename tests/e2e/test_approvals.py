@@ -1,4 +1,4 @@
-"""A tool that writes asks first: who may answer, how, how long, and over a restart."""
+"""A tool that writes asks first: people, ways and times of answers, also after a restart."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def with_notes(here: World, **overrides: Mapping[str, object]) -> Settings:
 
 
 def notes(here: World) -> str:
-    """Return what was written."""
+    """Return the written notes."""
     path = here.folder / "notes"
     return path.read_text() if path.exists() else ""
 
@@ -48,7 +48,7 @@ async def question(here: World) -> Sent:
 
 
 def last_result(here: World) -> str:
-    """Return what the model was told of the last call."""
+    """Return the result of the last call as the model saw it."""
     content = here.model.requests[-1]["messages"][-1]["content"]
     assert isinstance(content, str)
     return content
@@ -464,7 +464,7 @@ async def test_a_question_cut_by_a_crash_is_asked_again_whole_and_runs_once() ->
 
 
 async def test_yes_to_a_withdrawn_question_allows_no_other_call() -> None:
-    """What was forgotten leaves its numbers in the store to nothing that comes after it."""
+    """Later rows do not reuse the numbers of forgotten rows."""
     async with world(script(tool_calls(WRITE), tool_calls(WRITE), text("Not now."))) as here:
         settings = with_notes(here)
         async with running_bot(settings) as bot:

@@ -1,4 +1,4 @@
-"""Commands that only read answer at once, whatever else happens in their chat."""
+"""Commands that only read answer at once, in any state of their chat."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What a person on Signal sees."""
+"""The view of a person on Signal."""
 
 import asyncio
 import gc

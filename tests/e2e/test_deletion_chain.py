@@ -69,10 +69,10 @@ ACTIONS: Final[Mapping[str, Sequence[Call]]] = {
     "delegate": (delegate, remember),
     "edit": (remember,),
 }
-"""What happens, with the calls of the model. Most of it is in the private chat or in the group."""
+"""The story with the calls of the model. Most of it is in the private chat or in the group."""
 
 Actions = Sequence[tuple[str, bool]]
-"""What happens, and whether it does in the group."""
+"""The story, and whether it happens in the group."""
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Said:
 
 
 class History:
-    """A private chat and a group, and what was said there."""
+    """A private chat and a group with their messages."""
 
     def __init__(self, here: World, parrot: Parrot, timed: int | None) -> None:
         self.said: list[Said] = []

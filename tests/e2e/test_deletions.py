@@ -1,4 +1,4 @@
-"""What a person deletes for everyone is gone from the bot as well."""
+"""The bot also loses messages that a person deletes for everyone."""
 
 import asyncio
 

@@ -14,7 +14,7 @@ GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 
 
 def asked(here: World) -> str:
-    """What the model was asked last, without the time."""
+    """The last question to the model, without the time."""
     content: str = here.model.requests[-1]["messages"][-1]["content"]
     return content.partition("] ")[2]
 

@@ -1,4 +1,4 @@
-"""Files of people leave signal-cli's folder, whatever becomes of their messages."""
+"""Files of people leave signal-cli's folder, for any fate of their messages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

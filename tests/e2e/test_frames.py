@@ -1,4 +1,4 @@
-"""Every kind of frame that Signal delivers, and what people then see the bot do."""
+"""Every kind of frame that Signal delivers, and the visible reaction of the bot."""
 
 import json
 import tempfile
@@ -87,7 +87,7 @@ def with_own_timestamp(frame: Any, number: int) -> Any:
 
 
 async def answers_until_markers(here: World) -> list[str]:
-    """Write in both chats, and return what was answered before the answers to that."""
+    """Write in both chats, and return the answers before the answers to these messages."""
     for group in (None, GROUP.value):
         for words in ("!apart", MARKER):  # behind a command, the marker joins no turn
             await here.signal.say(words, author=PERSON, group=group, mention=group is not None)

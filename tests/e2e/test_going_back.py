@@ -25,7 +25,7 @@ MAX_RUN_SECONDS: Final = 0.7
 
 
 def histories(folder: Path) -> set[str]:
-    """Return what is said in the stores of a folder, whole ones and those that lie aside."""
+    """Return the words in all stores of a folder."""
     said = set()
     for path in folder.glob("store.db*"):
         if path.name.endswith((".lock", "-wal", "-shm")):

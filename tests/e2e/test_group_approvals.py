@@ -36,7 +36,7 @@ def listing() -> Step:
 
 
 async def asked_by(here: World, author: Person = BEN) -> Sent:
-    """Have somebody ask in the group for a command; return the bot's question."""
+    """Ask in the group for a command; return the bot's question."""
     await here.signal.say("list it", group=GROUP, mention=True, author=author)
     return await question(here)
 

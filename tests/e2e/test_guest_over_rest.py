@@ -1,4 +1,4 @@
-"""A good guest over signal-cli-rest-api: what people see there is what they see elsewhere."""
+"""A good guest over signal-cli-rest-api: people see the same as over signal-cli."""
 
 import asyncio
 import sys
@@ -36,7 +36,7 @@ class Guest:
     api: SignalRestApi
 
     async def answer(self, number: int) -> Sent:
-        """Return the bot's n-th message that is no progress, once it is there."""
+        """Return the n-th message of the bot without progress messages, once it is there."""
         await self.api.until(lambda: len(self.answers()) >= number)
         return self.answers()[number - 1]
 
@@ -44,7 +44,7 @@ class Guest:
         return [sent for sent in self.api.sent if not sent.text.startswith("🔧")]
 
     def asked(self) -> str:
-        """What the model was asked last, without the time."""
+        """The last question to the model, without the time."""
         content = self.here.model.requests[-1]["messages"][-1]["content"]
         words = content if isinstance(content, str) else content[0]["text"]
         return str(words).split(" UTC] ", 1)[-1]

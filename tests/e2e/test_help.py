@@ -1,4 +1,4 @@
-"""What the program says about itself: help for every command, and what the Tab key offers."""
+"""The help for every command, and the offers of the Tab key."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""`delegate` in the whole bot: helpers of a turn, with what the model was really sent."""
+"""`delegate` in the whole bot: helpers of a turn, with the real requests to the model."""
 
 import asyncio
 from random import Random

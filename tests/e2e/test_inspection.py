@@ -1,4 +1,4 @@
-"""Nobody looks into the bot: its children neither, which have its user."""
+"""No process looks into the bot, not even its children with its user."""
 
 import asyncio
 import os

@@ -1,6 +1,6 @@
 """Answers, `!stop`, edits, deletions and restarts in any order: nothing is left waiting.
 
-Every message comes to one end: it is answered, stopped or forgotten, whatever came together.
+Every message comes to one end: it is answered, stopped or forgotten.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ async def test_whatever_comes_together_every_message_comes_to_one_end(
     answers = Counter(
         found[1] for sent in here.signal.sent if (found := ANSWER.match(sent.text)) is not None
     )
-    # Nobody's phone confirms anything here: what a kill met on its way may be sent once more.
+    # No phone confirms anything here, so a send interrupted by a kill may happen twice.
     assert all(count <= 1 + on_their_way[name] for name, count in answers.items()), answers
 
 
@@ -144,7 +144,7 @@ def _is_at_rest(here: World) -> bool:
 
 
 def _unsent_answers(here: World) -> list[str]:
-    """Return whose answers wait, sent or not."""
+    """Return the people with waiting answers, sent or not."""
     with closing(apsw.Connection(str(here.folder / "store.db"))) as store:
         rows = store.execute("SELECT text FROM outbox WHERE state = 'waiting'").fetchall()
     return [found[1] for (said,) in rows if (found := ANSWER.match(str(said))) is not None]

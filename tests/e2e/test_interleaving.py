@@ -35,7 +35,7 @@ MAX_TURNS_OF_THE_LOOP: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What somebody does in a place."""
+    """An action of a person in a chat."""
 
     place: str
     by_ada: bool
@@ -57,7 +57,7 @@ ACTS: Final = st.lists(
 
 
 class Scene:
-    """Everybody's doings, and what the model and the chats got to see."""
+    """All actions of people, and the views of the model and the chats."""
 
     def __init__(self, here: World, random: Random) -> None:
         self.here = here
@@ -69,7 +69,7 @@ class Scene:
         here.signal.on_send = self.look_at
 
     async def answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
-        """Be a model that repeats all that it was ever told in this request."""
+        """Act as a model that repeats its whole request."""
         for _ in range(self.random.randrange(MAX_TURNS_OF_THE_LOOP)):
             await asyncio.sleep(0)
         said = str(request.body["messages"])
@@ -122,7 +122,7 @@ class Scene:
         return f"{place}x{self._number}"
 
     async def ask_everywhere_and_wait(self) -> None:
-        """Let everybody ask once more, and wait until each has the answer."""
+        """Ask once more in every chat, and wait until each has the answer."""
         for place, (group, chat) in PLACES.items():
             author = BEN if place == "ben" else ADA
             token = self.token(place)

@@ -32,7 +32,7 @@ async def write(here: World, words: str | None, *, author: Person = ADA, **more:
 
 
 def shown(here: World, request: int = -1) -> list[tuple[str, str]]:
-    """Return who said what in a request, without the system message and the times."""
+    """Return the authors and words of a request, without the system message and the times."""
     messages = here.model.requests[request]["messages"][1:]
     return [(one["role"], str(one["content"] or "").rpartition(" UTC] ")[2]) for one in messages]
 
@@ -263,7 +263,7 @@ async def test_message_joins_over_the_rest_api() -> None:
     assert shown(here)[-1] == ("user", "apples, I mean")
 
 
-# What does not join -------------------------------------------------------------------------------
+# Messages that do not join -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["a command", "a file", "a long message"])

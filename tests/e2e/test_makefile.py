@@ -1,4 +1,4 @@
-"""What make targets hand over to the program."""
+"""The arguments that make targets pass to the program."""
 
 import os
 import re

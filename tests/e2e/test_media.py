@@ -1,4 +1,4 @@
-"""What people send beside words, and what tools return beside words, over the whole bot."""
+"""Files of people and of tools, over the whole bot."""
 
 import sys
 from typing import Final
@@ -38,7 +38,7 @@ LISTENING: Final = {"transcription_model": "whisper"}
 
 
 def asked(here: World) -> str:
-    """What the model was asked last, without the time."""
+    """The last question to the model, without the time."""
     content = words_of(here.model.requests[-1]["messages"][-1]["content"])
     return content.split(" UTC] ", 1)[-1]
 
@@ -54,7 +54,7 @@ async def test_an_image_is_shown_to_a_model_that_may_see() -> None:
 async def test_words_in_a_picture_change_nothing_without_a_yes(
     call: tuple[str, dict[str, object]],
 ) -> None:
-    """As with documents, whoever sends a picture need not be who wrote what is in it."""
+    """As with documents, the sender of a picture may not be the author of its words."""
     steps = script(text("A bill."), tool_calls(call), text("Not done."))
     async with world(steps) as here:
         async with running_bot(here.settings()):

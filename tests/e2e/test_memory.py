@@ -1,4 +1,4 @@
-"""Facts in the whole bot: remembered, shown to the model, found, forgotten, and whose they are."""
+"""Facts in the whole bot: remembered, shown to the model, found and forgotten."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def recall(query: str = "nuts") -> Any:
 
 
 def lose_result(here: World) -> None:
-    """Let the store be as if a kill had come between a call's effect and its result."""
+    """Change the store as if a kill had come between a call's effect and its result."""
     database = apsw.Connection(str(here.folder / "store.db"))
     try:
         database.execute("UPDATE messages SET content = NULL WHERE role = 'tool'")

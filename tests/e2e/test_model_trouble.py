@@ -1,4 +1,4 @@
-"""A model that cannot be reached, or not now: what people, the operator and the log are told."""
+"""An unreachable model: the words for people, the operator and the log."""
 
 import asyncio
 import json
@@ -132,7 +132,7 @@ async def test_check_names_host_and_reason() -> None:
 
 
 async def _checked(here: World, base_url: str) -> str:
-    """Return what `check` says of the model's endpoint."""
+    """Return the lines of `check` about the model's endpoint."""
     settings = {
         "SIGNAL__PHONE_NUMBER": "+4915100000000",
         "SIGNAL__URL": f"unix:{here.folder / 'nowhere'}",

@@ -51,7 +51,7 @@ NOTICED: Final = {STORE: "store.refuses", SIGNAL: "signal.reconnecting"}
 BACK: Final = {STORE: "store.takes_again", SIGNAL: "signal.connected"}
 STARTS: Final = {STORE: 1, SIGNAL: 2}
 """What the log says of an outage and of its end, and how often by then: the first connection is
-none. The model is asked by whoever asks for readiness."""
+none. Each readiness check asks the model."""
 
 CHATS: Final = (
     *(ChatId.direct(person.aci) for person in PEOPLE),
@@ -65,7 +65,7 @@ OUTAGES: Final = [
     ),
     PARTS,
 ]
-"""Two at once show little that one and three do not."""
+"""Two at once add little to one and three."""
 
 Fill = Callable[[Daemon], None]
 
@@ -108,7 +108,7 @@ async def test_read_only_disk_is_named_and_the_start_after_its_repair_answers() 
                 await everybody_writes(people)
                 assert "Nothing can be stored" in (await readiness(port, without={STORE}))[STORE]
                 await bot.killed()
-            # What signal-cli writes to a dead process is lost, until it sees that it is gone.
+            # signal-cli loses frames to a dead process, until it notices the end.
             await here.signal.wait_until_alone()
         with mounted(image_disk(folder, image)) as disk:
             assert read_store(disk.folder / "store.db").answered == answered
@@ -201,7 +201,7 @@ def lost_messages() -> float:
 
 
 async def until_refused(bot: Daemon, people: Traffic) -> None:
-    """Have everybody write until the store takes nothing: its log may have had room left."""
+    """Write in all chats until the store takes nothing, because its log may have had room left."""
     for _ in range(MOST_ROUNDS):
         with suppress(TimeoutError):
             async with asyncio.timeout(ROUND_SECONDS):
@@ -216,7 +216,7 @@ async def until_refused(bot: Daemon, people: Traffic) -> None:
 async def live_through(
     here: World, parts: tuple[str, ...], store: Path, fill: Fill, make_room: Fill
 ) -> None:
-    """Have parts fail under traffic and come back, and look at every answer."""
+    """Parts fail under traffic and come back, and every answer is checked."""
     people = Traffic(here.signal, Random(len(parts)), lambda: None)
     here.model.handler = people.model
     async with daemon(bot_settings(here, store), folder=here.folder) as bot:
@@ -254,7 +254,7 @@ async def live_through(
 
 
 def bot_settings(here: World, store: Path) -> dict[str, str]:
-    """Return the settings of a bot that answers everybody and tells how it is."""
+    """Return the settings of a bot with an open door and a health server."""
     return environment(
         here,
         ACCESS__GROUPS="always",
@@ -265,7 +265,7 @@ def bot_settings(here: World, store: Path) -> dict[str, str]:
 
 @asynccontextmanager
 async def away(here: World, part: str) -> AsyncIterator[None]:
-    """Be without the Signal side, or without the model, inside the block."""
+    """Stop the Signal side, or the model, inside the block."""
     if part == SIGNAL:
         await here.signal.go_away()
         yield
@@ -286,7 +286,7 @@ async def all_answered(here: World, people: Traffic) -> None:
 
 
 def told(here: World) -> dict[ChatId, list[str]]:
-    """Return what each chat got to read, in its order."""
+    """Return the messages of each chat, in order."""
     texts: defaultdict[ChatId, list[str]] = defaultdict(list)
     for sent in answers(here.signal.sent):
         texts[sent.chat].append(sent.text)
@@ -294,7 +294,7 @@ def told(here: World) -> dict[ChatId, list[str]]:
 
 
 def expected(people: Traffic) -> dict[ChatId, list[str]]:
-    """Return what each chat is to read, in its order."""
+    """Return the expected messages of each chat, in order."""
     texts: defaultdict[ChatId, list[str]] = defaultdict(list)
     for question in people.said:
         texts[question.chat] += question.answer
@@ -302,7 +302,7 @@ def expected(people: Traffic) -> dict[ChatId, list[str]]:
 
 
 async def last_answered(here: World, people: Traffic) -> None:
-    """Wait until each chat has the answer to what was written there last."""
+    """Wait until each chat has the answer to its last message."""
     last = {question.chat: question.answer[-1] for question in people.said}
 
     def are_there() -> bool:

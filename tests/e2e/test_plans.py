@@ -1,4 +1,4 @@
-"""A plan before anything is done: what holds until it is accepted, and what its answers do."""
+"""A plan before any action: the rules until it is accepted, and the effects of answers."""
 
 import json
 from typing import Final
@@ -40,7 +40,7 @@ def offered(request: Body) -> set[str]:
 
 
 def told(here: World) -> str:
-    """Return what the model was told of its last call."""
+    """Return the result of the last call as the model saw it."""
     content = here.model.requests[-1]["messages"][-1]["content"]
     assert isinstance(content, str)
     return content

@@ -1,4 +1,4 @@
-"""The daemon as a process: how it starts, stops, fails, and what it lets others see."""
+"""The daemon as a process: its start, stop, failures, and its visible parts."""
 
 import asyncio
 import json
@@ -135,7 +135,7 @@ async def test_without_a_signal_side_it_can_be_stopped() -> None:
             assert await bot.exit_code(seconds=AT_ONCE_SECONDS) == 0
 
 
-# What a person did wrong --------------------------------------------------------------------------
+# Mistakes of people --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What people can prove of the bot, and what it refuses to trust, on the whole bot."""
+"""Proofs of the whole bot for people, and evidence that the bot refuses."""
 
 import asyncio
 import json
@@ -473,7 +473,7 @@ def _files(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in folder.iterdir() if file.is_file())
 
 
-# What is written down
+# Written statements
 
 
 async def test_the_log_of_a_proof_tells_nothing_about_people_or_keys(

@@ -21,7 +21,7 @@ PEOPLE = [Person(f"a11ce000-0000-4000-8000-00000000000{number}") for number in r
 
 
 def failures(proving: ProvingWorld, file: Attachment, challenge: str) -> list[str]:
-    """Check a file as on a laptop that trusts this world, and return what does not hold."""
+    """Check a file as on a laptop that trusts this world, and return the failed checks."""
     collateral = Collateral.parse(proving.cloud.platform.collateral)
     report = verify_bundle(
         Bundle.parse(file.data),

@@ -1,4 +1,4 @@
-"""The model asks a person: how it is asked, who answers and how, and what happens meanwhile."""
+"""Questions of the model to a person: their form, their answers, and other messages."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ async def question(here: World) -> Sent:
 
 
 def told(here: World) -> str:
-    """Return what the model was told of its last call."""
+    """Return the result of the last call as the model saw it."""
     content = here.model.requests[-1]["messages"][-1]["content"]
     assert isinstance(content, str)
     return content

@@ -100,7 +100,7 @@ class Stage:
             self.side.on_send = self._refuse
 
     def shown(self, chat: ChatId) -> list[tuple[str, int]]:
-        """Return what phones show in a chat: the last words and the timestamp of each message."""
+        """Return the view of phones in a chat: the last words and the timestamp of each message."""
         sends = [(one.chat, one.text, one.timestamp) for one in self.side.sent]
         return [(text.split()[-1], timestamp) for where, text, timestamp in sends if where == chat]
 
@@ -144,7 +144,7 @@ async def test_answer_that_arrived_despite_its_error_is_shown_once(kind: str) ->
         here.limit(ada)
         await here.people.say("one")
         await here.until_shown(ada, "one")
-        # Other chats go on meanwhile.
+        # Other chats continue in the meantime.
         await here.people.say("other", author=BEN)
         await here.until_shown(ben, "other")
         await here.people.say("two")

@@ -1,4 +1,4 @@
-"""`signal-tee-bot ready` beside the whole bot, as a container's health check runs it."""
+"""`signal-tee-bot ready` next to the whole bot, as in a container's health check."""
 
 import tempfile
 from pathlib import Path

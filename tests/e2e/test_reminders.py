@@ -464,7 +464,7 @@ def bells(here: World) -> list[str]:
 
 
 def last_result(here: World) -> str:
-    """Return what the model was told of the last call."""
+    """Return the result of the last call as the model saw it."""
     content = here.model.requests[-1]["messages"][-1]["content"]
     assert isinstance(content, str)
     return content

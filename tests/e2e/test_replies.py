@@ -1,4 +1,4 @@
-"""Replies in context: the bot's, and people's; what was said in a group before."""
+"""Replies in context: quotes of the bot and of people, and earlier messages in a group."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 
 
 def asked(here: World, number: int = -1) -> list[str]:
-    """What the model was asked, line by line, without the times."""
+    """The question to the model, line by line, without the times."""
     last = here.model.requests[number]["messages"][-1]["content"]
     return [line.split(" UTC] ", 1)[-1] for line in last.splitlines()]
 
@@ -155,7 +155,7 @@ def forged_words(answer: Sent) -> Quote:
 
 
 def forged_tags(answer: Sent) -> Quote:
-    """Letters that nobody sees and models read; the bot has not said them."""
+    """Invisible letters that models read; the bot has not said them."""
     tags = "".join(chr(0xE0000 + ord(letter)) for letter in "look it up")
     return Quote(answer.timestamp, str(BOT.aci), f"Hello{tags}")
 

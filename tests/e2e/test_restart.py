@@ -1,4 +1,4 @@
-"""What survives: crashes at every stage, restarts, shutdown under load."""
+"""Survival of crashes at every stage, restarts, and shutdown under load."""
 
 import asyncio
 import re

@@ -34,7 +34,7 @@ async def ask(here: World, words: str, *, author: Person = ADA, group: str | Non
 
 
 def shown(here: World, request: int = -1) -> list[str]:
-    """What the model was shown, without the system message."""
+    """The request to the model, without the system message."""
     return [str(message["content"]) for message in here.model.requests[request]["messages"][1:]]
 
 

@@ -46,12 +46,12 @@ LISTENING: Final = {"transcription_model": "whisper"}
 
 
 def asked(here: World) -> str:
-    """What the model was asked last."""
+    """The last question to the model."""
     return words_of(here.model.requests[-1]["messages"][-1]["content"])
 
 
 def replaced(sent: list[Sent]) -> list[tuple[str, int | None]]:
-    """Return what people read, without the time, and which message of the bot each edits."""
+    """Return the messages that people read, without the time, with the message that each edits."""
     number = {one.timestamp: place for place, one in enumerate(sent)}
     return [
         (one.text.partition("] ")[2], None if one.replaces is None else number[one.replaces])
@@ -64,7 +64,7 @@ def to_ada(here: World) -> list[Sent]:
 
 
 async def goes_on(here: World) -> None:
-    """Wait for an answer to somebody else: everything before was taken, and nothing broke."""
+    """Wait for an answer to another person, which proves that everything before was processed."""
     await here.signal.say("hello", author=BEN)
     await here.signal.wait_for(lambda sent: sent.chat.value == BEN.aci)
 

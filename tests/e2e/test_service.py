@@ -1,4 +1,4 @@
-"""What systemd hears of a bot that runs."""
+"""Messages of a running bot to systemd."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.fakes.openai_server import held, script, text
 
 
 async def status(systemd: NotifySocket, wanted: str) -> None:
-    """Wait until this is what it says of itself."""
+    """Wait until this is its status line."""
     await systemd.until(lambda: systemd.statuses[-1:] == [wanted])
 
 

@@ -110,7 +110,7 @@ async def test_from_nothing_to_a_first_answer_on_ones_own_phone() -> None:
         assert len(kept["STORE__KEY"] or "") == 64
         assert stat.S_IMODE(at.env.stat().st_mode) == 0o600
         assert "# The bot's own number" in at.env.read_text()
-        # What was there before is kept, in the new file and as it was beside it.
+        # The earlier file is kept, in the new one and as a copy.
         assert kept["MCP__SERVERS__NOTES__COMMAND"] == 'python -m "my notes"'
         assert [file.read_text() for file in at.folder.glob(".env.before-*")] == [BEFORE]
         assert not (at.folder / ".env.setup").exists()

@@ -1,6 +1,6 @@
-"""signal-cli is silent for some seconds, and what it was asked meanwhile is never done.
+"""signal-cli is silent for some seconds, and drops the requests of this time.
 
-What was on its way then is on the phones soon after, once, and slow sends are waited for.
+Interrupted messages reach the phones soon after, once, and slow sends are awaited.
 """
 
 import asyncio
@@ -62,13 +62,13 @@ async def world() -> AsyncIterator[tuple[World, FallingSilent]]:
 
 
 async def all_sent(side: FallingSilent) -> AsyncIterator[Sent]:
-    """What the bot sends, without an end."""
+    """The messages of the bot, without an end."""
     while True:
         yield await side.next_sent(seconds=60.0)
 
 
 class Phones:
-    """Everybody's phones: what each got, and when; they confirm it at once."""
+    """All phones with their messages and times; they confirm at once."""
 
     def __init__(self, side: FallingSilent) -> None:
         self._side = side
@@ -119,7 +119,7 @@ async def test_after_two_silences_everything_is_on_the_phones_within_seconds_and
 
 
 async def ask(side: FallingSilent, asked: list[str]) -> None:
-    """Have somebody new write all the time, every few in a group."""
+    """Write as new people all the time, sometimes in a group."""
     for number in itertools.count():
         group = f"{number:044}" if number % EVERY_NTH_IN_A_GROUP == 0 else None
         await side.say(f"q{number}", author=person(number), group=group)
@@ -131,7 +131,7 @@ async def ask(side: FallingSilent, asked: list[str]) -> None:
 
 
 class Chance:
-    """What a fuzzed Signal side does with sends, and phones with messages.
+    """Reactions of a fuzzed Signal side to sends, and of phones to messages.
 
     Args:
         random: decides.
@@ -156,7 +156,7 @@ class Chance:
             self._side.silent = False
 
     async def confirm(self, tasks: asyncio.TaskGroup) -> None:
-        """Let half of the phones confirm at once, and of the others some late and some never."""
+        """Half of the phones confirm at once, some late and some never."""
         async for sent in all_sent(self._side):
             if sent.chat.value in self.confirm_soon:
                 tasks.create_task(self._confirm(sent, self._random.uniform(0.0, 0.02)))
@@ -206,7 +206,7 @@ async def test_random_silences_lose_nothing_and_repeat_nothing_that_a_phone_conf
 
 
 async def to_send(store: ConversationStore, number: int) -> tuple[OutgoingMessage, ...]:
-    """Store an answer in four parts to somebody."""
+    """Store an answer in four parts."""
     chat, author = ChatId.direct(person(number).aci), person(number).aci
     message = ReceivedMessage("+49", author, 1, chat, "q", 1)
     (accepted,) = await store.messages.accept([message])

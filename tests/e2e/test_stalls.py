@@ -1,4 +1,4 @@
-"""Texts that are hard to read keep nobody else waiting."""
+"""Hard texts delay no other chat."""
 
 import asyncio
 from dataclasses import replace

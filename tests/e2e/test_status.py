@@ -1,4 +1,4 @@
-"""`!status`: a few lines for everybody, and in private what an operator wants to see on a phone."""
+"""`!status`: a few lines for all people, and in private the state for operators."""
 
 import re
 from typing import Final

@@ -224,7 +224,7 @@ async def test_unusable_address_causes_no_question(url: str) -> None:
 
 
 async def test_a_page_that_was_read_long_ago_is_not_forgotten() -> None:
-    """It has fallen out of what the model is shown, but an answer since may still repeat it."""
+    """The model does not see it any more, but an answer since may repeat it."""
     steps = script(
         tool_calls(SEARCH),
         text("Two run."),

@@ -66,7 +66,7 @@ async def test_each_undo_takes_back_one_question_more_until_there_is_none() -> N
 
 
 async def let_wait(here: World) -> Sent:
-    """Have a question answered, and another one wait for its person; return what is asked."""
+    """Answer a question while another one waits for its person; return the open one."""
     choice = {"question": "Which wall?", "options": ["North", "South"]}
     here.model.handler = script(text(ANSWER), tool_calls(("ask_user", choice)), text("Else."))
     await asked(here, "how high is it?")
@@ -77,7 +77,7 @@ async def let_wait(here: World) -> Sent:
 
 
 async def take_back(here: World, question: Sent) -> None:
-    """Take back what waits; nothing may be left of it, and everything of what came before."""
+    """Delete the waiting message; nothing of it stays, and everything before it stays."""
     assert await asked(here, "!retry") == NOTHING_TO_RETRY
     assert await asked(here, "!undo") == UNDONE
     await here.signal.until(lambda: bool(here.signal.deleted))

@@ -83,7 +83,7 @@ async def verified(
 
 
 def verdicts(table: str) -> dict[str, str]:
-    """Read a table: what each line of it says first, by what it looks at."""
+    """Read a table: the first words of each line by its subject."""
     lines = re.findall(r"^(proven|claimed|failed|not checked) +(.+?)(?:  |$)", table, re.MULTILINE)
     return {label: verdict for verdict, label in lines}
 
@@ -95,7 +95,7 @@ async def run(
     return await run_process(program, "verify", *arguments, folder=folder, environment=environment)
 
 
-# What a good bundle comes to
+# Results for a good bundle
 
 
 async def test_everything_asked_for_is_proven(
@@ -395,7 +395,7 @@ async def test_on_a_terminal_lines_are_wrapped_and_verdicts_coloured(folder: Pat
 
 
 async def on_a_terminal(folder: Path, columns: int) -> str:
-    """Run the program with a terminal for its output, and return what it drew."""
+    """Run the program with a terminal for its output, and return the picture."""
     ours, its = os.openpty()
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("signal-tee-bot"),

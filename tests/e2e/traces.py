@@ -1,4 +1,4 @@
-"""What a store still says of somebody's words, while the bot runs or after it."""
+"""Traces of words in a store, while the bot runs or after it."""
 
 import asyncio
 
@@ -56,7 +56,7 @@ async def gone_from_files(here: World, words: str) -> None:
 
 
 def let_all_timers_run_out(here: World) -> None:
-    """Let the timers of what waits in the store have run out long ago."""
+    """Set the timers of waiting rows to a time long ago."""
     database = apsw.Connection(str(here.folder / "store.db"))
     try:
         database.execute("UPDATE inbox SET expires_at = 1 WHERE expires_at IS NOT NULL")

@@ -64,14 +64,14 @@ class Traffic:
         signal.on_send = self._on_send
 
     async def write_everywhere(self, unanswered: Callable[[Question], bool]) -> None:
-        """Let each chat write until it has its share of unanswered messages."""
+        """Write in each chat until it has its share of unanswered messages."""
         open_questions = [question.chat for question in self.said if unanswered(question)]
         for chat in self._writers:
             for _ in range(WAITING_IN_CHAT - open_questions.count(chat)):
                 await self.write(chat)
 
     async def last_words(self) -> frozenset[str]:
-        """Write once more in each chat, and return the answers; then nobody writes any more."""
+        """Write once more in each chat for the last time, and return the answers."""
         self.goes_on = False
         last = [await self.write(chat, "good night") for chat in self._writers]
         return frozenset(question.answer[-1] for question in last)
@@ -162,7 +162,7 @@ def joint_answer(names: Iterable[str]) -> str:
 
 
 def turn_of(messages: Sequence[Body]) -> Sequence[Body]:
-    """Return what was said since the last answer, which calls no tool."""
+    """Return the messages since the last answer, which calls no tool."""
     first = len(messages)
     while first and not _is_answer(messages[first - 1]):
         first -= 1
