@@ -68,17 +68,14 @@ class Limits:
 def limit_resources(limits: Limits) -> None:
     """Bound memory, time and files, and forbid children and core dumps, for good.
 
-    The kernel kills a process that has used up its time; the clock of a call is the bot's.
+    The kernel kills a process that has used up its time; the clock of a call is the bot's. A
+    process without a folder gets no new descriptor, not even the number of a closed one.
     """
     limit(resource.RLIMIT_AS, limits.memory_bytes)
     limit(resource.RLIMIT_CPU, LIFE_CPU_SECONDS)
     limit(resource.RLIMIT_FSIZE, limits.file_bytes)
     limit(resource.RLIMIT_NPROC, 0)
     limit(resource.RLIMIT_CORE, 0)
-
-
-def limit_descriptors(limits: Limits) -> None:
-    """Forbid new descriptors, also under the number of a closed one; a folder needs some."""
     limit(resource.RLIMIT_NOFILE, 0 if limits.folder is None else DESCRIPTORS)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from tools.sandbox import landlock, namespaces, seccomp
-from tools.sandbox.limits import Limits, limit_descriptors, limit_resources
+from tools.sandbox.limits import Limits, limit_resources
 from tools.sandbox.syscalls import prctl
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
@@ -45,7 +45,6 @@ def raise_walls(limits: Limits) -> frozenset[Wall]:
     """
     if sys.platform != "linux":
         limit_resources(limits)
-        limit_descriptors(limits)
         return frozenset(Wall)
     missing: set[Wall] = set()
 
@@ -75,7 +74,6 @@ def raise_walls(limits: Limits) -> frozenset[Wall]:
 
 def _confine(limits: Limits) -> None:
     """Bound a process and tie it to its parent."""
-    limit_resources(limits)
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(_PR_SET_DUMPABLE, 0)  # a limit of 0 does not stop core dumps that go to a program
-    limit_descriptors(limits)
+    limit_resources(limits)
