@@ -233,6 +233,18 @@ class Learnt:
             await self.store.set_metadata(self.key, facts.model_dump_json())
 
 
+def retry_after_seconds(value: str, now: datetime | None = None) -> float | None:
+    """Return the seconds of a `Retry-After` header, which may be a date; None if it is wrong."""
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
+
+
 MODELS_SECONDS: Final = 15.0
 CONTEXT_SECONDS: Final = 3.0
 """The first answer waits for the question how much the model reads."""
@@ -559,8 +571,7 @@ class LlmClient:
                 self.reach.speaks_http = True
                 if not response.is_success:
                     body = await bounded_body(response, MAX_ERROR_BYTES)
-                    seconds = response.headers.get("retry-after", "").strip()
-                    wait = float(seconds) if seconds.isdecimal() else None
+                    wait = retry_after_seconds(response.headers.get("retry-after", ""))
                     raise refusal_from_http(response.status_code, body, wait)
                 if _is_web_page(response):
                     raise LlmUnreachable(WEB_PAGE, is_final=False)

@@ -1,6 +1,12 @@
 """How long the pauses between attempts are."""
 
-from bot.llm.client import RetryPolicy
+from datetime import UTC, datetime
+
+import pytest
+
+from bot.llm.client import RetryPolicy, retry_after_seconds
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
 
 def test_pauses_grow_to_their_limit_and_are_never_the_same_for_a_crowd() -> None:
@@ -14,3 +20,23 @@ def test_a_pause_that_was_asked_for_is_kept_and_a_crowd_spread_behind_it() -> No
     pauses = {RetryPolicy().pause(1, 60.0) for _ in range(50)}
 
     assert 60.0 <= min(pauses) < max(pauses) <= 60.5
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        (" 0 ", 0.0),
+        ("Sat, 21 Nov 2026 12:00:30 GMT", 30.0),
+        ("Sat, 21 Nov 2026 12:00:30 -0000", 30.0),
+        ("Sat, 21 Nov 2026 11:59:00 GMT", 0.0),
+        ("", None),
+        ("soon", None),
+        ("-5", None),
+        ("1.5", None),
+        ("9" * 5000, float("inf")),
+        ("Sat, 99 Nov 2026 12:00:30 GMT", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(header: str, seconds: float | None) -> None:
+    assert retry_after_seconds(header, NOW) == seconds
