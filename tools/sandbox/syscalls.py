@@ -88,11 +88,12 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
 
 
 @cache
-def architecture() -> Architecture | None:
-    """Return that of this process; None if its numbers are not known."""
-    if sys.platform != "linux" or sys.maxsize < 2**32:
-        return None
-    return ARCHITECTURES.get(os.uname().machine)
+def architecture() -> Architecture:
+    """Return that of this process; OSError if its numbers are not known."""
+    machine = os.uname().machine
+    if sys.platform != "linux" or sys.maxsize < 2**32 or machine not in ARCHITECTURES:
+        raise OSError("no system calls are known for this machine")
+    return ARCHITECTURES[machine]
 
 
 def system_call(name: str, *arguments: int | bytes) -> int:
@@ -100,11 +101,8 @@ def system_call(name: str, *arguments: int | bytes) -> int:
 
     Bytes are passed by their address: a text or a structure that the kernel only reads.
     """
-    known = architecture()
-    if known is None:
-        raise OSError("no system calls are known for this machine")
     words = (ctypes.c_long(one) if isinstance(one, int) else one for one in arguments)
-    return checked(libc().syscall(ctypes.c_long(known.numbers[name]), *words), name)
+    return checked(libc().syscall(ctypes.c_long(architecture().numbers[name]), *words), name)
 
 
 def prctl(option: int, value: int) -> None:
@@ -142,4 +140,5 @@ def open_below(folder: int, path: str, flags: int, *, mode: int = 0) -> int:
     return system_call("openat2", folder, name, how, len(how))
 
 
-architecture()  # looked up while the kernel still says it
+with suppress(OSError):
+    architecture()  # looked up while the kernel still says it

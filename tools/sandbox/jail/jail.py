@@ -311,8 +311,8 @@ def _readable(*contents: bytes) -> Iterator[list[int]]:
 
 @cache
 def _filter() -> bytes:
-    known = architecture()
-    if known is None:
-        raise ToolUnavailable("there is no filter of system calls for it")
-    steps = seccomp.program(known, IN_NAMESPACES, absent=ABSENT, kills=False)
+    try:
+        steps = seccomp.program(architecture(), IN_NAMESPACES, absent=ABSENT, kills=False)
+    except OSError as error:
+        raise ToolUnavailable(str(error)) from None
     return seccomp.as_bytes(steps)
