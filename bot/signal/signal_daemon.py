@@ -138,19 +138,12 @@ class _Sent(_Answer):
     results: list[_Recipient] = []
 
 
-class _FailureData(_Answer):
-    """Data of the error of a send."""
-
-    response: _Sent
-
-
 VERSION: Final = TypeAdapter(_Version)
 ADDRESSES: Final = TypeAdapter(list[Address])
 _GROUPS: Final = TypeAdapter(list[GroupRow])
 _FILE: Final = TypeAdapter(_File)
 _SUBSCRIPTION: Final = TypeAdapter(int)
 _SENT: Final = TypeAdapter(_Sent)
-_FAILURE_DATA: Final = TypeAdapter(_FailureData)
 
 
 class SignalDaemon:
@@ -602,8 +595,9 @@ async def _call(
     try:
         return await connection.call(method, params, seconds=seconds, guarded=guarded)
     except JsonRpcError as failure:
+        response = failure.data.get("response") if isinstance(failure.data, dict) else None
         try:
-            sent = _FAILURE_DATA.validate_python(failure.data).response
+            sent = _SENT.validate_python(response)
         except ValidationError:
             sent = None
         raise _refusal(failure.code, sent, failure.message) from None

@@ -27,7 +27,15 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from cachetools import TTLCache
-from pydantic import BaseModel, FailFast, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    FailFast,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
 from tools.base import InvalidArguments, Tool, ToolError
 from tools.display import short_line
@@ -218,13 +226,11 @@ class _BravePage(BaseModel):
     web: _BraveResults | None = None
 
 
+_CODE: Final = AliasChoices(AliasPath("error", "code"), AliasPath("errors", 0, "code"))
+
+
 class _BraveError(BaseModel):
-    code: str = ""
-
-
-class _BraveErrors(BaseModel):
-    error: _BraveError | None = None
-    errors: list[_BraveError] = []
+    code: str = Field("", validation_alias=_CODE)
 
 
 def _brave(client: WebClient, key: str, url: str) -> Search:
@@ -314,11 +320,9 @@ def _brave_failure(answer: WebAnswer) -> WorkError:
 
 def _error_code(body: bytes) -> str:
     try:
-        page = _BraveErrors.model_validate_json(body)
+        return _BraveError.model_validate_json(body).code
     except ValidationError:
         return ""
-    errors = [page.error] if page.error else page.errors
-    return errors[0].code if errors else ""
 
 
 def _quota_is_used_up(answer: WebAnswer) -> bool:

@@ -11,6 +11,7 @@ from binascii import unhexlify
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
+    AliasPath,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -74,8 +75,9 @@ def _bytes_of_hex(value: object) -> object:
     return unhexlify(value.removeprefix("0x")) if isinstance(value, str) else value
 
 
-def _object_of_json(value: object) -> object:
-    return decode(value, "tcb_info") if isinstance(value, str) else value
+def _compose_of(tcb_info: object) -> object:
+    info = decode(tcb_info, "tcb_info") if isinstance(tcb_info, str) else tcb_info
+    return info.get("app_compose") if isinstance(info, dict) else None
 
 
 Digest = Annotated[bytes, BeforeValidator(_bytes_of_hex), Field(min_length=32, max_length=32)]
@@ -89,14 +91,6 @@ class _Wire(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True)
 
 
-class _TcbInfo(_Wire):
-    app_compose: Text
-
-
-class _Info(_Wire):
-    tcb_info: Annotated[_TcbInfo, BeforeValidator(_object_of_json)]
-
-
 class Machine(_Wire):
     """A trust domain that signs answers."""
 
@@ -105,7 +99,11 @@ class Machine(_Wire):
     signing_public_key: _Key | None = None
     intel_quote: _Quote
     event_log: _EventLog
-    info: _Info
+    app_compose: Annotated[
+        Text,
+        BeforeValidator(_compose_of),
+        Field(validation_alias=AliasPath("info", "tcb_info")),
+    ]
     request_nonce: Digest
     tls_cert_fingerprint: Digest | None = None
 

@@ -244,7 +244,7 @@ class _Verification:
         self, part: str, machine: Machine, quote: bytes, event_log: str | list[Any]
     ) -> TdFindings | None:
         """Verify a quote; record a failed check and return None if it cannot be read."""
-        evidence = TdEvidence(quote, event_log, machine.info.tcb_info.app_compose)
+        evidence = TdEvidence(quote, event_log, machine.app_compose)
         try:
             found = verify_td(evidence, self.collateral, now=self.now, trust=self.trust)
         except MalformedEvidence as error:
