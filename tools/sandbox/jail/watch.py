@@ -125,12 +125,13 @@ def _exceeded(first: int, bounds: Bounds) -> Stopped | None:
     memory = processes = 0
     nameless: dict[tuple[int, int], int] = {}
     for process in processes_of(first):
-        its_memory, its_threads = _memory_and_threads(process)
-        memory += its_memory
-        processes += its_threads
+        with suppress(OSError):  # it has ended
+            its_memory, its_threads = _memory_and_threads(process)
+            memory += its_memory
+            processes += its_threads
+            nameless.update(_nameless_files(process))
         if processes > bounds.processes + ALSO_THERE:
             return Stopped.PROCESSES
-        nameless.update(_nameless_files(process))
     if memory > bounds.memory_bytes:
         return Stopped.MEMORY
     return Stopped.DISK if sum(nameless.values()) > bounds.file_bytes + SPARE_BYTES else None
@@ -139,11 +140,7 @@ def _exceeded(first: int, bounds: Bounds) -> Stopped | None:
 def _memory_and_threads(process: int) -> tuple[int, int]:
     """Return a process's bytes in memory that belong to no file, and its threads."""
     memory = threads = 0
-    try:
-        lines = _read(f"{_PROC}/{process}/status").splitlines()
-    except OSError:
-        return 0, 0
-    for line in lines:
+    for line in _read(f"{_PROC}/{process}/status").splitlines():
         name, _, value = line.partition(b":")
         if name in (b"RssAnon", b"RssShmem", b"VmSwap", b"VmPTE"):
             memory += int(value.split()[0]) * _KILO
@@ -163,11 +160,8 @@ def _free_bytes(folder: Path) -> int:
 
 def _nameless_files(process: int) -> Iterator[tuple[tuple[int, int], int]]:
     """Yield the open files of a process that no folder names, with the bytes that they take."""
-    try:
-        with os.scandir(f"{_PROC}/{process}/fd") as entries:
-            descriptors = list(entries)
-    except OSError:  # it has ended
-        return
+    with os.scandir(f"{_PROC}/{process}/fd") as entries:
+        descriptors = list(entries)
     for descriptor in descriptors:
         try:
             status = descriptor.stat()
