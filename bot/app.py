@@ -254,6 +254,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
 
         # Entered last, so that no task outlives a part that it works with.
         await stack.enter_async_context(tasks)
+        stack.callback(presence.cancel)  # its timers would begin tasks, also after a failure
         yield Bot(
             base=base,
             intake=intake,

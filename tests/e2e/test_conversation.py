@@ -8,9 +8,12 @@ from itertools import pairwise
 
 from prometheus_client import generate_latest
 
+from bot.app import build
+from bot.chat.presence import TYPING_AFTER_SECONDS
 from bot.commands.questions import HOW_TO_PLAN
+from bot.foundation import Start
 from bot.signal.events import Person
-from conversation_store.models import StyleRange, TextStyle
+from conversation_store.models import ChatId, StyleRange, TextStyle
 from tests.e2e.running_bot import running_bot, world
 from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_side import ADA
@@ -255,3 +258,14 @@ async def test_answered_turns_are_freed_at_once() -> None:
             gc.enable()
     # Each turn in a reference cycle would leave its whole history.
     assert left_over < turns
+
+
+async def test_closed_bot_shows_no_typing_afterwards() -> None:
+    troubles: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: troubles.append(context["message"]))
+    async with world() as here:
+        async with build(Start(here.settings())) as bot:
+            bot.presence.noticed(ChatId.direct(ADA.aci), ADA.aci, 1, received_at=1)
+        await asyncio.sleep(2 * TYPING_AFTER_SECONDS)
+    assert troubles == []

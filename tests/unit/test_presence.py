@@ -201,6 +201,17 @@ async def test_without_settings_the_bot_only_shows_typing() -> None:
 
 
 @without_waiting
+async def test_cancelled_presence_shows_no_typing_later() -> None:
+    phones = Phones()
+    async with presence_on(phones) as presence:
+        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
+        presence.cancel()
+        presence.noticed(GROUP, ADA, TIMESTAMP, received_at=TIMESTAMP)
+    await asyncio.sleep(60)
+    assert phones.signs == []
+
+
+@without_waiting
 async def test_message_without_a_turn_shows_typing_once() -> None:
     phones = Phones()
     async with presence_on(phones) as presence:
