@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
@@ -204,9 +204,10 @@ class SignalRestApi(SignalPeople):
         await self.push_raw(json.dumps(frame).encode())
 
     async def push_raw(self, data: bytes, *, kind: WSMsgType = WSMsgType.TEXT) -> None:
-        """Deliver bytes as one frame, whatever they are."""
+        """Deliver any bytes as one frame; a connection that is closing loses it."""
         for websocket in tuple(self._websockets):
-            await websocket.send_frame(data, kind)
+            with suppress(ConnectionResetError):
+                await websocket.send_frame(data, kind)
 
     async def close_websockets(self, code: int = WSCloseCode.OK) -> None:
         """Close cleanly, as a proxy that restarts does."""
