@@ -105,7 +105,8 @@ def numbered(file_path: str, lines: Sequence[str], offset: int, limit: int, note
     """
     if offset > len(lines):
         raise WorkError(f"{shown(file_path)} has {counted(len(lines), 'line')}, and no more.")
-    part = [f"{number}\t{line}" for number, line in enumerate(lines, 1)][offset - 1 :][:limit]
+    shown_lines = lines[offset - 1 : offset - 1 + limit]
+    part = [f"{number}\t{line}" for number, line in enumerate(shown_lines, offset)]
     if left := len(lines) - (offset - 1 + len(part)):
         part.append(f"[{counted(left, 'more line')}; go on at offset {offset + len(part)}.]")
     if note:
