@@ -65,8 +65,7 @@ class _Typing:
 
     Attributes:
         turns: how many turns want it.
-        timer: phones are shown it when this is due.
-        begun: a task shows it.
+        timer: begins to show it when it is due; None from then on.
         visible: phones show it; the bot's next message ends that.
         answered: the last turn that left had sent its answer.
         left_at: when that was, by the loop's clock.
@@ -74,9 +73,8 @@ class _Typing:
         news: a message was sent, or the last turn has left.
     """
 
-    timer: asyncio.TimerHandle
+    timer: asyncio.TimerHandle | None
     turns: int = 0
-    begun: bool = False
     visible: bool = False
     answered: bool = False
     left_at: float = 0.0
@@ -160,7 +158,7 @@ class Presence:
             typing.leave(answered=turn.answered)
             if turn.answered:
                 self._is_signed(chat)
-            if not typing.turns and not typing.begun:
+            if not typing.turns and typing.timer is not None:
                 typing.timer.cancel()
                 del self._typing[chat]
 
@@ -175,7 +173,8 @@ class Presence:
         """Give up the signs that are being given, and give no more."""
         self._cancelled = True
         for typing in self._typing.values():
-            typing.timer.cancel()
+            if typing.timer is not None:
+                typing.timer.cancel()
         for task in self._running:
             task.cancel()
 
@@ -187,7 +186,7 @@ class Presence:
 
     def _show_typing(self, chat: ChatId) -> None:
         typing = self._typing[chat]
-        typing.begun = True
+        typing.timer = None
         self._start(self._keep_typing(chat, typing))
 
     def _start(self, signs: Coroutine[Any, Any, None]) -> None:
