@@ -238,8 +238,8 @@ class Prompt:
         begin = self.system_prompt or opening(in_tee=self.in_tee, proven=traits.is_proven)
         end = offer.guidelines if self.system_prompt is None else offer.warning
         notes = _cut_out(self.notes.text, int(_input_bytes(traits) * NOTES_SHARE))
-        make = _system.__wrapped__ if notes else _system  # never keep texts of people in memory
-        return make(begin, now.astimezone(UTC).date(), notes, end)
+        parts = (begin, _today(now.astimezone(UTC).date()), notes, end)
+        return Message(Role.SYSTEM, "\n\n".join(filter(None, parts)))
 
     def user_content(
         self,
@@ -351,11 +351,9 @@ def _offered(tools: tuple[Tool, ...], useless: frozenset[str], traits: ModelTrai
     return _Offer(_guidelines(shown), warning, specs, sum(spec.size for spec in specs))
 
 
-@lru_cache(maxsize=16)
-def _system(begin: str, day: date, notes: str, end: str) -> Message:
-    """Return a system message; the one without notes about a chat is shared by all turns."""
-    parts = (begin, f"Today is {day:%A, %d %B %Y} (UTC).", notes, end)
-    return Message(Role.SYSTEM, "\n\n".join(filter(None, parts)))
+@lru_cache(maxsize=2)
+def _today(day: date) -> str:
+    return f"Today is {day:%A, %d %B %Y} (UTC)."
 
 
 @lru_cache(maxsize=4)
