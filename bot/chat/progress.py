@@ -76,11 +76,11 @@ class _News:
     """
 
     def __init__(self) -> None:
-        self.waits = asyncio.Event()
+        self.arrived = asyncio.Event()
         self.start: Callable[[], object] | None = None
 
     def set(self) -> None:
-        self.waits.set()
+        self.arrived.set()
         if self.start is not None:
             start, self.start = self.start, None
             start()
@@ -240,7 +240,7 @@ class Progress:
         async with asyncio.TaskGroup() as tasks:
             showing: list[asyncio.Task[None]] = []
             self._changed.start = lambda: showing.append(tasks.create_task(self._keep_shown()))
-            if self._changed.waits.is_set():
+            if self._changed.arrived.is_set():
                 self._changed.set()
             try:
                 yield
@@ -263,8 +263,8 @@ class Progress:
         waits = [due for due in (self._next_sign_of_life, self._next_details) if due is not None]
         with suppress(TimeoutError):
             async with asyncio.timeout_at(min(waits, default=None)):
-                await self._changed.waits.wait()
-        self._changed.waits.clear()
+                await self._changed.arrived.wait()
+        self._changed.arrived.clear()
         busy_since = self.tools.busy_since
         seconds = 0.0 if busy_since is None else _now() - busy_since
         self._busy_seconds = seconds if seconds >= LONG_CALL_SECONDS else 0.0

@@ -1,8 +1,7 @@
 """Background work: hold messages while the disk is full, expire messages, delete files, tidy up.
 
-While the store refuses writes, messages stay on Signal's server, safe from
-crashes of this machine. Writers to the store wait until it recovers
-(`conversation_store.database`).
+While the store refuses writes, messages stay on Signal's server, safe from crashes of this machine.
+Writers to the store wait until it recovers (`conversation_store.database`).
 """
 
 import asyncio
