@@ -1,8 +1,9 @@
-"""Outgoing HTTP: sessions of aiohttp, and httpx2's API on top of them.
+"""Outgoing HTTP: sessions of aiohttp, with the errors of httpx2, and with its API for MCP.
 
-All requests of the bot go over aiohttp. The model client and the MCP client use httpx2's API,
-which the MCP SDK demands, and send through `AiohttpTransport`. httpx2's own connection pool uses
-twice the CPU per request. httpx-aiohttp reports every failure to connect as a time-out.
+All requests of the bot go over aiohttp. The model client sends through `AiohttpTransport.sent`. The
+MCP SDK demands httpx2's API, so the transport has that as well; its objects take as long as the
+request itself. httpx2's own connection pool uses twice the CPU per request. httpx-aiohttp reports
+every failure to connect as a time-out.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 import certifi
@@ -121,22 +122,18 @@ async def whole_body(
     return bytes(body)
 
 
-@contextlib.asynccontextmanager
-async def sent(
-    transport: httpx2.AsyncBaseTransport, request: httpx2.Request
-) -> AsyncIterator[httpx2.Response]:
-    """Send a request and provide its response before the body is read; close it at the end."""
-    response = await transport.handle_async_request(request)
-    try:
-        yield response
-    finally:
-        await response.aclose()
+class Request(NamedTuple):
+    """A request: a POST if it has a body, otherwise a GET."""
+
+    url: str
+    headers: Mapping[str, str]
+    content: bytes = b""
 
 
-async def bounded_body(response: httpx2.Response, max_bytes: int) -> bytes:
+async def bounded_body(response: "Response", max_bytes: int) -> bytes:
     """Return the body, cut off after `max_bytes`."""
     body = bytearray()
-    async for piece in response.aiter_raw():
+    async for piece in response:
         body += piece
         if len(body) >= max_bytes:
             break
@@ -171,23 +168,53 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             auto_decompress=False,
         )
 
+    @contextlib.asynccontextmanager
+    async def sent(self, request: Request) -> AsyncIterator["Response"]:
+        """Send a request and provide its response before the body is read; close it at the end.
+
+        Raises:
+            httpx2.TransportError: the request or a part of the answer got lost.
+        """
+        method = "POST" if request.content else "GET"
+        response = await self._send(
+            method, request.url, request.headers, request.content, self._session.timeout
+        )
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request; the response reads its body from the connection."""
+        """Send a request of httpx2; the response reads its body from the connection."""
+        response = await self._send(
+            request.method,
+            str(request.url),
+            request.headers.multi_items(),
+            await request.aread(),
+            self._timeout_of(request),
+        )
+        return httpx2.Response(
+            response.status, headers=response.raw_headers, stream=response, request=request
+        )
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | list[tuple[str, str]],
+        body: bytes,
+        timeout: aiohttp.ClientTimeout,
+    ) -> "Response":
         with _httpx2_errors():
             response = await self._session.request(
-                request.method,
-                _as_spelled(str(request.url)),
-                data=_sendable(await request.aread()),
-                headers=request.headers.multi_items(),
+                method,
+                _as_spelled(url),
+                data=_sendable(body),
+                headers=headers,
                 allow_redirects=False,
-                timeout=self._timeout_of(request),
+                timeout=timeout,
             )
-        return httpx2.Response(
-            response.status,
-            headers=response.raw_headers,
-            stream=_Body(response, self._streams),
-            request=request,
-        )
+        return Response(response, self._streams)
 
     def _timeout_of(self, request: httpx2.Request) -> aiohttp.ClientTimeout:
         timeout = request.extensions.get("timeout")
@@ -216,16 +243,24 @@ class _StreamCount:
             self.count -= 1
 
 
-class _Body(httpx2.AsyncByteStream):
-    """Reads a body in gulps, which grow with the body's age and the number of other responses.
+class Response(httpx2.AsyncByteStream):
+    """An answer. Iterate over it to read its body in gulps, which raises httpx2.TransportError.
 
-    Nothing acts on an answer before its end, and waking up for a word costs ten times as much CPU
-    as the word itself.
+    Gulps grow with the body's age and the number of other responses: nothing acts on an answer
+    before its end, and waking up for a word costs ten times as much CPU as the word itself.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, streams: _StreamCount) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.raw_headers = response.raw_headers
         self._response = response
         self._streams = streams
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status says that the request was accepted."""
+        return 200 <= self.status < 300
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
@@ -249,6 +284,7 @@ class _Body(httpx2.AsyncByteStream):
             connection.protocol.resume_reading()
 
     async def aclose(self) -> None:
+        """Give the connection back, or close it if the body has not ended."""
         # A connection whose body was read to its end is back in the pool already.
         self._response.close()
 
@@ -259,9 +295,9 @@ def _as_spelled(url: str) -> URL:
     return URL(url, encoded=True)
 
 
-def _sendable(body: bytes) -> bytes | io.BytesIO:
+def _sendable(body: bytes) -> bytes | io.BytesIO | None:
     """Wrap large bodies so that aiohttp streams them instead of warning about one big write."""
-    return body if len(body) <= LARGE_BODY_BYTES else io.BytesIO(body)
+    return io.BytesIO(body) if len(body) > LARGE_BODY_BYTES else body or None
 
 
 @contextlib.contextmanager

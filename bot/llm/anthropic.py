@@ -10,14 +10,13 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
 
-import httpx2
-
 from bot.config.llm import LlmSettings
 from bot.llm import api
 from bot.llm.blocks import BlockApi, Turns, declared
 from bot.llm.rearranged import base64_of, system_text
 from bot.llm.refusals import error_inside_answer
 from conversation_store.models import Image, Message, ToolCall
+from tools.http import Request
 from tools.schema import Declarations, to_anthropic
 
 VERSION: Final = "2023-06-01"
@@ -45,7 +44,7 @@ class Anthropic(BlockApi):
     def key_headers(self, api_key: str) -> Mapping[str, str]:
         return {"x-api-key": api_key}
 
-    def put(self, asked: api.Asked) -> httpx2.Request:
+    def put(self, asked: api.Asked) -> Request:
         request, messages = asked.request, asked.messages
         body: api.Block = {"model": self.model, "max_tokens": MAX_TOKENS}
         if tools := declared(request.tools, messages):

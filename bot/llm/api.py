@@ -12,11 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
-import httpx2
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from bot import __version__
@@ -25,6 +23,7 @@ from bot.llm.errors import LlmBroken
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.rearranged import latest_images, without_system_role
 from conversation_store.models import Message, ModelState, Role, TokenSum, ToolCall
+from tools.http import Request
 
 MAX_LINE_BYTES: Final = 1024 * 1024
 MAX_STREAM_BYTES: Final = 32 * 1024 * 1024
@@ -140,7 +139,7 @@ BROKEN_CALLS: Final = frozenset(
 
 Block = dict[str, Any]
 T = TypeVar("T")
-Question = tuple[httpx2.Request, Callable[[Block], T]]
+Question = tuple[Request, Callable[[Block], T]]
 """A request about the endpoint, and the reader of its answer with the errors of `Api.read`."""
 
 
@@ -247,7 +246,7 @@ class Api(ABC):
         return {"authorization": f"Bearer {api_key}"}
 
     @abstractmethod
-    def put(self, asked: Asked) -> httpx2.Request:
+    def put(self, asked: Asked) -> Request:
         """Return the request for an answer."""
 
     @abstractmethod
@@ -278,7 +277,7 @@ class Api(ABC):
     def properties(self) -> Question[int | None]:
         """Ask llama.cpp's server how many tokens its model reads."""
         root = self.base_url.removesuffix("/v1")
-        request = http(f"{root}/props", self.headers)
+        request = Request(f"{root}/props", self.headers)
         return request, lambda body: count(body["default_generation_settings"]["n_ctx"])
 
     def framing(self) -> Framing:
@@ -304,13 +303,13 @@ class Api(ABC):
         del block
         return False
 
-    def post(self, path: str, body: Mapping[str, object]) -> httpx2.Request:
+    def post(self, path: str, body: Mapping[str, object]) -> Request:
         """Return a request with a body of JSON."""
-        return http(f"{self.base_url}{path}", self.headers, dumped(body))
+        return Request(f"{self.base_url}{path}", self.headers, dumped(body))
 
-    def get(self, path: str) -> httpx2.Request:
+    def get(self, path: str) -> Request:
         """Return a request without a body."""
-        return http(f"{self.base_url}{path}", self.headers)
+        return Request(f"{self.base_url}{path}", self.headers)
 
 
 class Pieces(list[str]):
@@ -382,6 +381,8 @@ class Answer:
 
     def end(self, reason: object) -> None:
         """Take the API's finish reason, if there is one."""
+        if reason is None:
+            return
         said = label(reason)
         if said.lower() in BROKEN_CALLS:
             raise LlmBroken("The model wrote a tool call that its API could not read.")
@@ -532,13 +533,3 @@ def as_json(value: object) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
-
-
-_parsed = lru_cache(maxsize=64)(httpx2.URL)
-"""An endpoint has few addresses, and parsing one takes as long as a line of its answer."""
-
-
-def http(url: str, headers: Mapping[str, str], body: bytes | None = None) -> httpx2.Request:
-    """Return a GET without a body, otherwise a POST."""
-    method = "GET" if body is None else "POST"
-    return httpx2.Request(method, _parsed(url), headers=dict(headers), content=body)

@@ -19,8 +19,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-import httpx2
-
 from bot.config.llm import LlmSettings
 from bot.llm import api
 from bot.llm.api import MAX_LINE_BYTES, MAX_STREAM_BYTES, TOO_LONG, Event, Framing
@@ -30,6 +28,7 @@ from bot.llm.rearranged import base64_of, system_text
 from bot.llm.refusals import error_inside_answer
 from conversation_store.models import Image, Message, ToolCall
 from tools.base import ToolSpec
+from tools.http import Request
 from tools.schema import Declarations, to_anthropic
 
 PROBE: Final = {
@@ -63,14 +62,14 @@ class Bedrock(BlockApi):
     def key_headers(self, api_key: str) -> Mapping[str, str]:
         return super().key_headers(api_key) if self._llm.access_key_id is None else {}
 
-    def post(self, path: str, body: Mapping[str, object]) -> httpx2.Request:
+    def post(self, path: str, body: Mapping[str, object]) -> Request:
         url, sent = f"{self.base_url}{path}", api.dumped(body)
         headers: Mapping[str, str] = self.headers
         if self._llm.access_key_id is not None:
             headers = signed(url, headers, sent, self._llm, datetime.now(UTC))
-        return api.http(url, headers, sent)
+        return Request(url, headers, sent)
 
-    def put(self, asked: api.Asked) -> httpx2.Request:
+    def put(self, asked: api.Asked) -> Request:
         """Return the request.
 
         The request sets no limit of tokens, because each model refuses numbers above its own.

@@ -58,9 +58,10 @@ from tools.http import (
     AiohttpTransport,
     HopelessConnection,
     PassingTrouble,
+    Request,
+    Response,
     bounded_body,
     new_tls_context,
-    sent,
 )
 
 if TYPE_CHECKING:
@@ -264,9 +265,7 @@ NOT_UNDERSTOOD: Final = "The endpoint's list of models could not be understood."
 T = TypeVar("T")
 
 
-def open_transport(
-    llm: LlmSettings, *, tls: ssl.SSLContext | None = None
-) -> httpx2.AsyncBaseTransport:
+def open_transport(llm: LlmSettings, *, tls: ssl.SSLContext | None = None) -> AiohttpTransport:
     """Return a transport for the endpoint, with a running loop; the caller closes it.
 
     Args:
@@ -335,9 +334,7 @@ class LlmClient:
     """Asks the model of one endpoint; every question raises LlmError without a usable answer.
 
     Args:
-        transport: sends the requests, see `open_transport`; its creator closes it. A
-            `httpx2.AsyncClient` around it would cost 0.4 ms a request for redirects, cookies and
-            hooks, which endpoints do not need.
+        transport: sends the requests, see `open_transport`; its creator closes it.
         admit: called before each request with parts of a conversation; returns whether the endpoint
             is proven, and raises LlmNotAttested if nothing may be sent.
         seal: returns fresh keys for one request; LlmNotAttested without a verified key. None
@@ -351,7 +348,7 @@ class LlmClient:
 
     def __init__(
         self,
-        transport: httpx2.AsyncBaseTransport,
+        transport: AiohttpTransport,
         llm: LlmSettings,
         *,
         retry: RetryPolicy = DEFAULT_RETRY,
@@ -452,10 +449,10 @@ class LlmClient:
         except ValueError:
             return None
 
-    async def _told(self, request: httpx2.Request, read: Callable[[Block], T]) -> T:
+    async def _told(self, request: Request, read: Callable[[Block], T]) -> T:
         """Return the answer to a question about the endpoint."""
         try:
-            async with asyncio.timeout(MODELS_SECONDS), sent(self._transport, request) as response:
+            async with asyncio.timeout(MODELS_SECONDS), self._transport.sent(request) as response:
                 self.reach.speaks_http = True
                 self._date = response.headers.get("date", "")
                 body = await bounded_body(response, MAX_MODEL_LIST_BYTES)
@@ -464,7 +461,7 @@ class LlmClient:
         except httpx2.TransportError as error:
             raise self.reach.lost(error) from error
         if not response.is_success:
-            raise refusal_from_http(response.status_code, body)
+            raise refusal_from_http(response.status, body)
         if _is_web_page(response):
             raise LlmUnreachable(WEB_PAGE, is_final=False)
         try:
@@ -566,13 +563,13 @@ class LlmClient:
         try:
             async with (
                 asyncio.timeout(self._retry.answer_seconds) as bound,
-                sent(self._transport, request) as response,
+                self._transport.sent(request) as response,
             ):
                 self.reach.speaks_http = True
                 if not response.is_success:
                     body = await bounded_body(response, MAX_ERROR_BYTES)
                     wait = retry_after_seconds(response.headers.get("retry-after", ""))
-                    raise refusal_from_http(response.status_code, body, wait)
+                    raise refusal_from_http(response.status, body, wait)
                 if _is_web_page(response):
                     raise LlmUnreachable(WEB_PAGE, is_final=False)
                 answer = self.api.reader(response.headers.get("content-type", ""), sealing)
@@ -594,11 +591,11 @@ class LlmClient:
 
 
 async def _received(
-    response: httpx2.Response, answer: Answer, bound: asyncio.Timeout, asked_at: float
+    response: Response, answer: Answer, bound: asyncio.Timeout, asked_at: float
 ) -> str:
     """Feed the answer, and return the SHA-256 of the whole body, including unneeded bytes."""
     digest = hashlib.sha256()
-    pieces = response.aiter_raw()
+    pieces = aiter(response)
     is_first = True
     async for piece in pieces:
         if is_first:
@@ -617,7 +614,7 @@ async def _received(
     return digest.hexdigest()
 
 
-def _is_web_page(response: httpx2.Response) -> bool:
+def _is_web_page(response: Response) -> bool:
     """Whether the answer is meant for a browser, as if the address lacked its `/v1`."""
     content_type: str = response.headers.get("content-type", "")
     return content_type.startswith("text/html")

@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
-import httpx2
-
 from bot.config.llm import LlmSettings
 from bot.llm import api
 from bot.llm.blocks import BlockApi, Turns
 from bot.llm.rearranged import base64_of, images_after_results, system_text
 from bot.llm.refusals import error_inside_answer
 from conversation_store.models import Image, Message, ToolCall
+from tools.http import Request
 from tools.schema import Declarations, from_gemini_name, gemini_name, to_gemini
 
 VERSION: Final = "v1beta"
@@ -50,7 +49,7 @@ class Gemini(BlockApi):
     def key_headers(self, api_key: str) -> Mapping[str, str]:
         return {"x-goog-api-key": api_key}
 
-    def put(self, asked: api.Asked) -> httpx2.Request:
+    def put(self, asked: api.Asked) -> Request:
         messages = asked.messages
         body: api.Block = {}
         if text := system_text(messages):

@@ -8,14 +8,13 @@ Reference: https://docs.ollama.com/api
 from collections.abc import Sequence
 from typing import Final
 
-import httpx2
-
 from bot.config.llm import LlmSettings
 from bot.llm import api
 from bot.llm.errors import LlmBroken
 from bot.llm.rearranged import arguments_object, base64_of, images_after_results
 from bot.llm.refusals import error_inside_answer
 from conversation_store.models import Message, Role
+from tools.http import Request
 from tools.schema import to_openai
 
 KEEP_ALIVE: Final = "30m"
@@ -36,7 +35,7 @@ class Ollama(api.Api):
         # The server cuts a longer prompt silently.
         self._context_tokens = llm.context_tokens
 
-    def put(self, asked: api.Asked) -> httpx2.Request:
+    def put(self, asked: api.Asked) -> Request:
         request = asked.request
         body: api.Block = {"model": self.model, "messages": _messages(asked.messages)}
         if request.tools and request.may_call:  # the API cannot forbid calls

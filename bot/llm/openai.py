@@ -11,14 +11,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-import httpx2
-
 from bot.config.llm import LlmSettings
 from bot.llm import api
 from bot.llm.errors import LlmNotAttested
 from bot.llm.rearranged import arguments_object, base64_of, images_after_results, in_turn
 from bot.llm.refusals import error_inside_answer
 from conversation_store.models import Message, Role
+from tools.http import Request
 from tools.schema import to_openai
 
 HEARD: Final = "There is a further message."
@@ -36,7 +35,7 @@ class OpenAi(api.Api):
     def __init__(self, llm: LlmSettings) -> None:
         super().__init__(llm, llm.base_url, "text/event-stream")
 
-    def put(self, asked: api.Asked) -> httpx2.Request:
+    def put(self, asked: api.Asked) -> Request:
         body, headers = self._body(asked), self.headers
         if asked.attested:
             # Under another name, the endpoint would add a warning to the answer and break its hash.
@@ -44,7 +43,7 @@ class OpenAi(api.Api):
         if asked.sealing is not None:
             headers = {**headers, **asked.sealing.headers}
             seal_request(body, asked.sealing.seal)
-        return api.http(f"{self.base_url}/chat/completions", headers, api.dumped(body))
+        return Request(f"{self.base_url}/chat/completions", headers, api.dumped(body))
 
     def _body(self, asked: api.Asked) -> api.Block:
         messages = _bridged(in_turn(images_after_results(asked.messages)))
@@ -72,7 +71,7 @@ class OpenAi(api.Api):
         if (failure := _failure(event)) is not None:
             raise error_inside_answer(failure)
         answer.completion_id = answer.completion_id or _name(event.get("id"))
-        answer.model = api.label(event.get("model")) or answer.model
+        answer.model = answer.model or api.label(event.get("model"))
         if isinstance(counts := event.get("usage"), dict):
             usage = api.usage_of([counts.get("prompt_tokens")], [counts.get("completion_tokens")])
             answer.usage = usage or answer.usage

@@ -14,7 +14,7 @@ from bot.llm.api import Api
 from bot.llm.client import counted
 from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnavailable
 from bot.llm.refusals import refusal_from_http
-from tools.http import bounded_body, sent
+from tools.http import AiohttpTransport, Request, bounded_body
 
 MAX_AUDIO_BYTES: Final = 23 * 2**20
 """A little less than OpenAI's 25 MB; as Base64 it fits into 32 MiB."""
@@ -47,7 +47,7 @@ class Transcriber:
         timeout_seconds: for a whole transcription.
     """
 
-    transport: httpx2.AsyncBaseTransport
+    transport: AiohttpTransport
     api: Api
     model: str
     timeout_seconds: float
@@ -74,30 +74,32 @@ class Transcriber:
 
     async def _attempt(self, audio: bytes) -> str:
         try:
-            async with sent(self.transport, self._request(audio)) as response:
+            async with self.transport.sent(self._request(audio)) as response:
                 body = await bounded_body(response, MAX_ANSWER_BYTES)
         except httpx2.ReadTimeout:
             raise
         except httpx2.TransportError as error:
             raise LlmUnavailable(str(error)) from error
         if not response.is_success:
-            raise refusal_from_http(response.status_code, body)
+            raise refusal_from_http(response.status, body)
         try:
             text = from_json(body)["text"].strip()
         except (ValueError, TypeError, LookupError, AttributeError):
             raise LlmBroken("The transcription could not be understood.") from None
         return str(text)
 
-    def _request(self, audio: bytes) -> httpx2.Request:
+    def _request(self, audio: bytes) -> Request:
+        url = f"{self.api.base_url}/audio/transcriptions"
         headers = {**self.api.headers, "accept": "application/json"}
         del headers["content-type"]  # the form's own names its boundary
-        return httpx2.Request(
+        form = httpx2.Request(
             "POST",
-            f"{self.api.base_url}/audio/transcriptions",
+            url,
             headers=headers,
             data={"model": self.model, "response_format": "json"},
             files={"file": (f"recording.{_suffix(audio)}", audio)},
         )
+        return Request(url, dict(form.headers), form.read())
 
 
 def _suffix(audio: bytes) -> str:

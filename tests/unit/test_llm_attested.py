@@ -5,12 +5,12 @@ import contextlib
 import hashlib
 import itertools
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import httpx2
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +23,7 @@ from bot.llm.messages import Completion
 from bot.llm.openai import OpenAi
 from conversation_store.models import Message, NewExchange, Role, ToolCall
 from tests.fakes import openai_server as fake
+from tests.fakes.http import served
 from tests.fakes.near_ai_encryption import EncryptedModel, seal_field
 from tests.fakes.openai_server import (
     EVENT_STREAM,
@@ -481,40 +482,33 @@ def test_nothing_in_the_clear_ever_comes_through(message: dict[str, Any]) -> Non
 PIECES: Final = 2_000
 
 
-class AtOnce(httpx2.AsyncBaseTransport):
-    """An encrypted model whose many small pieces of an answer come in one go."""
+@contextlib.asynccontextmanager
+async def answering_at_once(model: EncryptedModel) -> AsyncIterator[str]:
+    """Serve an encrypted model whose many small pieces of an answer come in one go."""
 
-    def __init__(self, model: EncryptedModel) -> None:
-        self._model = model
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        body = await asyncio.to_thread(self._answer, request.headers)
-        headers = {"content-type": "text/event-stream"}
-        return httpx2.Response(200, headers=headers, stream=OneGo(body))
-
-    def _answer(self, headers: httpx2.Headers) -> bytes:
-        piece = self._model.seal_answer(headers, chunk({"content": "word "}))
+    def body(headers: Mapping[str, str]) -> bytes:
+        piece = model.seal_answer(headers, chunk({"content": "word "}))
         end = chunk({}, finish_reason="stop")
         events = [f"data: {json.dumps(event)}\n\n" for event in (*[piece] * PIECES, end)]
         return "".join(events).encode()
 
+    async def answer(request: web.BaseRequest) -> web.Response:
+        sealed = await asyncio.to_thread(body, request.headers)
+        return web.Response(body=sealed, content_type="text/event-stream")
 
-class OneGo(httpx2.AsyncByteStream):
-    """A body that comes as one piece."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield self._body
+    async with served(answer) as port:
+        yield f"http://127.0.0.1:{port}/v1"
 
 
 async def test_thousands_of_encrypted_messages_do_not_block_the_loop() -> None:
     model = EncryptedModel()
-    endpoint = LlmSettings(base_url="http://model", model="m", api_key=None)
-    client = LlmClient(AtOnce(model), endpoint, seal=EndToEndEncryption(model.encryption_key).begin)
     conversation = [Message(Role.USER, "a"), Message(Role.ASSISTANT, "b")] * 2_500
-    async with stalls() as longest:
-        completion = await client.complete(conversation)
+    async with answering_at_once(model) as url:
+        endpoint = LlmSettings(base_url=url, model="m", api_key=None)
+        async with open_transport(endpoint) as transport:
+            seal = EndToEndEncryption(model.encryption_key).begin
+            client = LlmClient(transport, endpoint, seal=seal)
+            async with stalls() as longest:
+                completion = await client.complete(conversation)
     assert completion.message.content == "word " * PIECES
     assert longest.seconds * 1_000 < MAX_MS
