@@ -14,9 +14,10 @@ E = TypeVar("E", bound=Exception)
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
     """Wait for an event, but not longer than some seconds; return whether it is set."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
+    if not event.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
     return event.is_set()
 
 

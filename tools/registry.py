@@ -26,6 +26,9 @@ class Registry:
         tools: offered from the start, each as a source of its own name.
         withheld: names of tools that are never offered.
 
+    Attributes:
+        settled: set once every expected source was offered or withdrawn.
+
     Raises:
         ValueError: two tools have one name.
     """
@@ -38,8 +41,8 @@ class Registry:
         self._absent: dict[str, str] = {}
         self._remarks: dict[str, str] = {}
         self._expected: set[str] = set()
-        self._settled = asyncio.Event()
-        self._settled.set()
+        self.settled = asyncio.Event()
+        self.settled.set()
         self._tools: dict[str, Tool] = {}
         self._listed: tuple[Tool, ...] = ()
         self._for_everybody: tuple[Tool, ...] = ()
@@ -122,7 +125,7 @@ class Registry:
             self._remarks[source] = remark
         self._expected.discard(source)
         if not self._expected:
-            self._settled.set()
+            self.settled.set()
 
     def withdraw(self, source: str, reason: str) -> None:
         """Take a source's tools away and log why; the reason is one sentence, with no secret."""
@@ -134,11 +137,7 @@ class Registry:
     def expect(self, source: str) -> None:
         """Make `settled` wait for a source."""
         self._expected.add(source)
-        self._settled.clear()
-
-    async def settled(self) -> None:
-        """Wait until every expected source was offered or withdrawn once."""
-        await self._settled.wait()
+        self.settled.clear()
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._listed)

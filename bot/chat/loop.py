@@ -5,13 +5,13 @@ A helper's turn runs through the same loop. Each step is stored before the next 
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import structlog
 
+from bot.backoff import set_within
 from bot.chat.plan import OVER_LIMIT, OVER_STEP, CallCount
 from bot.chat.turn import Turn
 from bot.llm.errors import LlmError, LlmRejected, may_be_about_images
@@ -52,7 +52,7 @@ class ToolLoop:
             LlmError: the model cannot answer.
             AllowanceUsedUp: its person may use no more today.
         """
-        await self._wait_for_tools()
+        await set_within(self.registry.settled, TOOLS_START_SECONDS)
         await self._resume(turn)
         while not turn.open_calls:
             await turn.join()
@@ -66,11 +66,6 @@ class ToolLoop:
             await turn.add_calls(completion.message)
             await self._run_open_calls(turn)
         return None
-
-    async def _wait_for_tools(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(TOOLS_START_SECONDS):
-                await self.registry.settled()
 
     async def _resume(self, turn: Turn) -> None:
         """Show what ran before a crash, and finish the calls that it left open.

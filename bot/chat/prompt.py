@@ -262,6 +262,8 @@ class Prompt:
         """
         said = [message.text for message in messages] if words is None else words
         lines = [_line(message, text) for message, text in zip(messages, said, strict=True)]
+        if not overheard and sum(map(_size_of, lines)) <= KEPT_BYTES:
+            return "\n".join(lines)  # fits in any case
         now = datetime.fromtimestamp(messages[-1].received_at / 1_000, UTC)
         most = min(
             _input_bytes(traits) // 2, max(KEPT_BYTES, self._room(self.system(now, traits), traits))
@@ -415,7 +417,8 @@ def overheard_line(message: OverheardMessage) -> str:
 
 
 def _time(at_ms: int) -> str:
-    return f"[{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC]"
+    minute = datetime.fromtimestamp(at_ms // 60_000 * 60, UTC)
+    return f"[{minute.replace(tzinfo=None).isoformat(' ', 'minutes')} UTC]"
 
 
 def _author(author_name: str | None) -> str:

@@ -280,8 +280,10 @@ class Turn:
 
     def __post_init__(self, fleeting: Sequence[Image]) -> None:
         self.began_at = datetime.fromtimestamp(self.parts.clock(), UTC)
-        asked, *rest = self.stored.messages
-        self.messages = [replace(asked, images=(*asked.images, *fleeting)), *rest]
+        self.messages = [*self.stored.messages]
+        if fleeting:
+            asked = self.messages[0]
+            self.messages[0] = replace(asked, images=(*asked.images, *fleeting))
         self.notices = list(self.stored.notices)
         self.rounds = sum(bool(message.tool_calls) for message in self.messages)
         self.costs = Costs(self.person.aci, self.chat)

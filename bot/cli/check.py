@@ -362,7 +362,7 @@ async def tools(settings: Settings, *, asks: bool = False) -> AsyncIterator[Find
     async with listed_tools(settings, sandboxes, servers, last_words) as registry:
         with suppress(TimeoutError):
             async with asyncio.timeout(PART_SECONDS):
-                await registry.settled()
+                await registry.settled.wait()
         troubles = await probe(registry)
         if registry.offered_by(COMMANDS):
             try:

@@ -27,12 +27,13 @@ _ARABIC: Final = re.compile(r"[\u0600-\u06ff]+")
 _WORD: Final = re.compile(r"[^\W\d_]{2,}(?:'[^\W\d_]+)?|[^\W\d_]'[^\W\d_]+")
 """A single letter is a word in most of them."""
 
-_FREQUENT: Final = {
-    language: frozenset(words.split())
-    for language, words in tomllib.loads(
-        resources.files(__package__).joinpath("words.toml").read_text("utf-8")
-    ).items()
-}
+_SPEAKERS: Final[dict[str, list[str]]] = {}
+"""The languages of each frequent word."""
+for _language, _words in tomllib.loads(
+    resources.files(__package__).joinpath("words.toml").read_text("utf-8")
+).items():
+    for _word in _words.split():
+        _SPEAKERS.setdefault(_word, []).append(_language)
 
 
 class Languages:
@@ -88,7 +89,7 @@ def detect(text: str) -> str | None:
         return "ar"
     found: Counter[str] = Counter()
     for word in dict.fromkeys(words):
-        speakers = [language for language, known in _FREQUENT.items() if word in known]
+        speakers = _SPEAKERS.get(word, ())
         for language in speakers:
             found[language] += 4 // len(speakers)
     (best, most), (_, second) = [*found.most_common(2), ("", 0), ("", 0)][:2]

@@ -537,7 +537,7 @@ class LlmClient:
         omitted = self._learnt.facts.omitted
         while True:
             try:
-                completion = await self._ask(Asked(request, omitted))
+                completion = await self._ask(request, omitted)
             except LlmError as error:
                 refused = error.refused_parts if error.came_first else ()
                 part = next(
@@ -550,20 +550,20 @@ class LlmClient:
                 await self._learnt.note(omitted=omitted)
                 return completion
 
-    async def _ask(self, asked: Asked) -> Completion:
+    async def _ask(self, request: ModelRequest, omitted: frozenset[Parameter]) -> Completion:
         attested = self._admit is not None and await self._admit()
         sealing = await self._seal() if self._seal is not None else None
-        asked = replace(asked, attested=attested, sealing=sealing)
+        asked = Asked(request, omitted, attested, sealing)
         # On a thread if sealed, because each of perhaps thousands of messages is encrypted alone.
         put = self.api.put
-        request = put(asked) if sealing is None else await asyncio.to_thread(put, asked)
+        question = put(asked) if sealing is None else await asyncio.to_thread(put, asked)
         answer: Answer | None = None
         response_sha256 = None
         asked_at = time.monotonic()
         try:
             async with (
                 asyncio.timeout(self._retry.answer_seconds) as bound,
-                self._transport.sent(request) as response,
+                self._transport.sent(question) as response,
             ):
                 self.reach.speaks_http = True
                 if not response.is_success:
@@ -585,7 +585,7 @@ class LlmClient:
         completion = answer.completion()
         if response_sha256 is None or not answer.completion_id:
             return completion
-        request_sha256 = hashlib.sha256(request.content).hexdigest()
+        request_sha256 = hashlib.sha256(question.content).hexdigest()
         exchange = NewExchange(answer.completion_id, request_sha256, response_sha256)
         return replace(completion, exchange=exchange)
 

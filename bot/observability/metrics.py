@@ -7,6 +7,7 @@ event of a series that appears with it. Only tools have names from outside, a bo
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -34,6 +35,8 @@ PREFIX: Final = "signal_tee_bot"
 LAG_EVERY_SECONDS: Final = 1.0
 SIZES_SECONDS: Final = 2.0
 """How long a scrape waits for the store's sizes; after that it gets the previous ones."""
+MAX_SERIES: Final = 1_024
+"""Of one metric."""
 MAX_TOOLS: Final = 64
 """Counted by name; a server may offer new tools all the time."""
 
@@ -66,6 +69,8 @@ def _histogram(name: str, documentation: str, buckets: Sequence[float], **labels
 def _with_series(metric: Metric, labels: Mapping[str, str]) -> Metric:
     for values in product(*map(str.split, labels.values())) if labels else ():
         metric.labels(*values)
+    # To look a series up takes longer than to count.
+    metric.labels = lru_cache(maxsize=MAX_SERIES)(metric.labels)  # type: ignore[method-assign]
     return metric
 
 

@@ -64,7 +64,7 @@ async def offered(
     """Offer servers once it is known what became of each; leave no process, in bounded time."""
     registry = WatchedRegistry() if registry is None else registry
     async with open_mcp_servers(dict(servers), registry):
-        await registry.settled()
+        await registry.settled.wait()
         yield registry
         leaving = monotonic()
     assert monotonic() - leaving < CLOSE_SECONDS
@@ -149,7 +149,7 @@ def shared() -> Iterator[Named]:
 async def test_a_server_from_the_package_index_tells_the_time() -> None:
     server = named("time", (sys.executable, "-m", "mcp_server_time"))
     async with open_tools(ToolsSettings(), servers=dict([server])) as registry:
-        await registry.settled()
+        await registry.settled.wait()
         tool = registry.get("time_get_current_time")
         assert tool is not None
         assert tool.untrusted
@@ -495,7 +495,7 @@ async def test_tools_that_are_left_out_are_remarked(kind: str, words: str) -> No
 async def test_last_words_of_a_server_are_kept() -> None:
     last_words, registry = {"rude": b"x" * MAX_LAST_WORDS_BYTES}, WatchedRegistry()
     async with open_mcp_servers(dict([rude("dies")]), registry, last_words):
-        await registry.settled()
+        await registry.settled.wait()
         assert last_words["rude"].endswith(b"I have no idea why.\n")
         assert len(last_words["rude"]) == MAX_LAST_WORDS_BYTES
     assert children() == set()
@@ -637,7 +637,7 @@ from tools.settings import McpServer, ToolsSettings
 async def main():
     servers = {"x": McpServer(command=("true",))}
     async with open_tools(ToolsSettings(), servers=servers) as registry:
-        await registry.settled()
+        await registry.settled.wait()
         print(registry.get("calculate").name, registry.absent["x"])
 asyncio.run(main())
 """

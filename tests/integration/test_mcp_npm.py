@@ -75,7 +75,7 @@ async def use(server: McpServer) -> None:
     registry = Registry()
     async with open_mcp_servers({"npm": server}, registry):
         async with asyncio.timeout(30):
-            await registry.settled()
+            await registry.settled.wait()
         assert registry.absent == {}
         assert await call(registry, "npm_echo", message="hello") == "Echo: hello"
         assert "is 42" in await call(registry, "npm_get-sum", a=40, b=2)
