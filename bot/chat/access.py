@@ -39,10 +39,12 @@ MAX_TURNS: Final = 200
 PAUSE_SECONDS: Final = 120.0
 """After this long without a message, the count starts again."""
 
-HOW_TO_GO_ON: Final = "If you are a person, send !help, and I go on at once."
+SILENCE_SECONDS: Final = 600.0
 
-FIRST_SILENCE_SECONDS: Final = 600.0
-MAX_SILENCE_SECONDS: Final = 86_400.0
+TWO_BOTS: Final = (
+    "This looks like two bots talking to each other. I will not answer you here for 10 minutes. If"
+    " you are a person, send !help, and I go on at once."
+)
 
 MAX_PARTNERS: Final = 10_000
 """People in chats that the guard remembers; when full, it forgets the longest silent one."""
@@ -183,8 +185,6 @@ class _Partner:
     answered_at: float | None = None
     turns: int = 0
     silent_until: float = 0.0
-    silence_seconds: float = FIRST_SILENCE_SECONDS / 2
-    released: bool = False
 
 
 @dataclass(eq=False, repr=False, slots=True, kw_only=True)
@@ -221,21 +221,10 @@ class LoopGuard:
         if partner.turns < MAX_TURNS:
             return None
         partner.turns = 0
-        partner.silence_seconds = min(2 * partner.silence_seconds, MAX_SILENCE_SECONDS)
-        partner.silent_until = now + partner.silence_seconds
-        minutes = round(partner.silence_seconds / 60)
-        notice = (
-            "This looks like two bots talking to each other."
-            f" I will not answer you here for {minutes} minutes."
-        )
-        return notice if partner.released else f"{notice} {HOW_TO_GO_ON}"
+        partner.silent_until = now + SILENCE_SECONDS
+        return TWO_BOTS
 
     def release(self, chat: ChatId, author: str) -> None:
-        """End the first silence of someone who sent a command, as the notice says.
-
-        A command ends only the first silence: a bot may follow the notice, too.
-        """
-        partner = self._partners.get((chat, author))
-        if partner is not None and not partner.released and self.clock() < partner.silent_until:
-            partner.released = True
+        """End the silence towards someone who sent a command, as the notice says."""
+        if (partner := self._partners.get((chat, author))) is not None:
             partner.silent_until = 0.0

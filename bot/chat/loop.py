@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from bot.backoff import set_within
-from bot.chat.plan import OVER_LIMIT, OVER_STEP, CallCount
+from bot.chat.plan import OVER_LIMIT, allowed_calls
 from bot.chat.turn import Turn
 from bot.llm.errors import LlmError, LlmRejected, may_be_about_images
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
@@ -81,12 +81,11 @@ class ToolLoop:
     # Ask the model ---------------------------------------------------------------------------
 
     def _may_call(self, turn: Turn) -> bool:
-        return bool(turn.prompt.tools) and self._count(turn).has_room and not turn.is_exhausted
+        _, has_room = self._allowed(turn)
+        return bool(turn.prompt.tools) and has_room and not turn.is_exhausted
 
-    def _count(self, turn: Turn) -> CallCount:
-        count = CallCount(self.max_tool_calls, self._is_bookkeeping)
-        count.add(turn.messages)
-        return count
+    def _allowed(self, turn: Turn) -> tuple[frozenset[str], bool]:
+        return allowed_calls(turn.messages, self.max_tool_calls, self._is_bookkeeping)
 
     def _is_bookkeeping(self, name: str) -> bool:
         tool = self.registry.get(name)
@@ -158,17 +157,19 @@ class ToolLoop:
 
         Questions to a person may stay open.
         """
-        count = self._count(turn)
+        allowed, _ = self._allowed(turn)
         heard, caller = await self._heard(turn), turn.confined_caller
         requests = [
             ToolRequest(call.id, call.name, call.arguments, caller, heard, resumed=resumed)
             for call in turn.open_calls
         ]
-        turn.show(self._shown_at_once(one for one in requests if one.call_id in count.allowed))
+        turn.show(self._shown_at_once(one for one in requests if one.call_id in allowed))
         running = []
         async with asyncio.TaskGroup() as tasks:
             for request in requests:
-                running.append(tasks.create_task(self._run_call(turn, request, count)))
+                is_allowed = request.call_id in allowed
+                call = self._run_call(turn, request, is_allowed=is_allowed)
+                running.append(tasks.create_task(call))
                 await asyncio.sleep(0)  # others' turns go on between the questions of many calls
         for task in running:
             turn.close(task.result())
@@ -184,16 +185,15 @@ class ToolLoop:
         before = await turn.parts.store.turns.has_result_with(turn.chat, UNTRUSTED)
         return replace(turn.heard, strangers_before=before)
 
-    async def _run_call(self, turn: Turn, request: ToolRequest, count: CallCount) -> ToolResult:
-        if request.call_id in count.allowed or self.registry.get(request.tool) is None:
+    async def _run_call(self, turn: Turn, request: ToolRequest, *, is_allowed: bool) -> ToolResult:
+        if is_allowed or self.registry.get(request.tool) is None:
             return await self.executor.execute(
                 request,
                 ask=turn.ask,
                 starting=turn.starting,
                 finished=turn.finished,
             )
-        refusal = OVER_STEP if count.is_in_plan else OVER_LIMIT
-        result = ToolResult(request, Outcome.REFUSED, refusal, 0.0)
+        result = ToolResult(request, Outcome.REFUSED, OVER_LIMIT, 0.0)
         await turn.finished(result)
         return result
 

@@ -4,12 +4,11 @@ After `!plan`, a turn only reads until a person has accepted its plan. The store
 with a sentence that says so. Restarts and `!retry` find the mode there. A person who writes this
 sentence binds only their own turn.
 
-A turn may make so many calls. After its plan is accepted, it may make as many for each step. A step
-ends when the turn's list (`todo`) has another item done. All steps together have a bound as well.
+A turn may make so many calls, and ten times as many from the moment when its plan is accepted.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Final, Literal
 
@@ -30,21 +29,13 @@ PLANNING: Final = (
 _COMMAND: Final = re.compile(r"\s*!plan\s+(?=\S)", re.IGNORECASE)
 
 MAX_FREE_CALLS: Final = 30
-"""Bookkeeping calls that a step may make without using up its calls."""
+"""Bookkeeping calls of a turn, which use up none of its other calls."""
 
-REFUSALS_IN_STEP: Final = 2
-"""Refused calls of a step before the model has to answer. Each refusal says that it may go on with
-the next step."""
-
-MAX_STEPS: Final = 10
-"""A plan that is carried out may make as many calls as so many steps, all together."""
+PLAN_FACTOR: Final = 10
+"""How many times as many calls an accepted plan may make as a turn without one."""
 
 OVER_LIMIT: Final = (
     "Not run: no more tool calls are allowed for this message. Answer with what you have."
-)
-OVER_STEP: Final = (
-    "Not run: this step of the plan may make no more calls. If it is done, say so with todo, and go"
-    " on with the next one. Otherwise answer with what you have."
 )
 
 
@@ -65,81 +56,36 @@ def is_to_be_planned(messages: Sequence[Message]) -> bool:
     return PLANNING in (messages[0].content or "")
 
 
-def accepts_plan(call_names: dict[str, str], message: Message) -> bool:
-    """Return whether a message is the result of an accepted plan.
+def is_accepted(messages: Iterable[Message]) -> bool:
+    """Return whether a person has accepted a plan in a turn."""
+    names: dict[str, str] = {}
+    for message in messages:
+        names.update((call.id, call.name) for call in message.tool_calls)
+        if names.get(message.tool_call_id or "") == PROPOSE_PLAN and message.content == ACCEPTED:
+            return True
+    return False
+
+
+def allowed_calls(
+    messages: Sequence[Message], limit: int, is_bookkeeping: Callable[[str], bool]
+) -> tuple[frozenset[str], bool]:
+    """Return the ids of a turn's calls that may run, and whether the model may make more.
 
     Args:
-        call_names: the name of each called tool by the id of its call.
-        message: of the turn.
-    """
-    is_of_plan = call_names.get(message.tool_call_id or "") == PROPOSE_PLAN
-    return is_of_plan and message.content == ACCEPTED
-
-
-def is_accepted(messages: Sequence[Message]) -> bool:
-    """Return whether a person has accepted a plan in this turn."""
-    names = {call.id: call.name for message in messages for call in message.tool_calls}
-    return any(accepts_plan(names, message) for message in messages)
-
-
-class CallCount:
-    """Counts the calls of a turn.
-
-    Args:
-        limit: calls of a step, and of a turn without a plan.
+        limit: calls of a turn without a plan.
         is_bookkeeping: whether calls of a tool only note what the model is about to do.
     """
-
-    def __init__(self, limit: int, is_bookkeeping: Callable[[str], bool]) -> None:
-        self._limit = limit
-        self._is_bookkeeping = is_bookkeeping
-        self._in_step = self._bookkeeping = 0
-        self._in_plan: int | None = None
-        self._done = 0
-        self.allowed: set[str] = set()
-
-    @property
-    def is_in_plan(self) -> bool:
-        """Whether a plan is carried out."""
-        return self._in_plan is not None
-
-    @property
-    def has_room(self) -> bool:
-        """Whether another call may be made."""
-        if self._in_plan is None:
-            return self._counted < self._limit
-        in_step = self._counted < self._limit + REFUSALS_IN_STEP
-        return in_step and self._in_plan < self._limit * MAX_STEPS
-
-    def add(self, messages: Sequence[Message]) -> None:
-        """Count the calls of a turn, and note by their ids which of them may run."""
-        names = {call.id: call.name for message in messages for call in message.tool_calls}
-        for message in messages:
-            if accepts_plan(names, message):
-                self._begin_step()
-                self._in_plan = self._done = 0
-            for call in message.tool_calls:
-                self._add(call)
-
-    def _add(self, call: ToolCall) -> None:
-        if self._in_plan is not None and (done := done_in(call)) > self._done:
-            self._begin_step()
-            self._done = done
-        if self._is_bookkeeping(call.name):
-            self._bookkeeping += 1
+    factor = PLAN_FACTOR if is_accepted(messages) else 1
+    work, notes = limit * factor, MAX_FREE_CALLS * factor
+    allowed = set()
+    for call in (call for message in messages for call in message.tool_calls):
+        if is_bookkeeping(call.name):
+            notes -= 1
         else:
-            self._in_step += 1
-            if self._in_plan is not None:
-                self._in_plan += 1
-        if self._counted <= self._limit and (self._in_plan or 0) <= self._limit * MAX_STEPS:
-            self.allowed.add(call.id)
-
-    def _begin_step(self) -> None:
-        self._in_step = self._bookkeeping = 0
-
-    @property
-    def _counted(self) -> int:
-        return self._in_step + max(0, self._bookkeeping - MAX_FREE_CALLS)
+            work -= 1
+        if min(work, notes) >= 0:
+            allowed.add(call.id)
+    return frozenset(allowed), min(work, notes) > 0
 
 
 TODO: Final = "todo"
@@ -181,12 +127,6 @@ def shown(items: Sequence[Item]) -> tuple[str, ...]:
     most = MAX_SHOWN_BYTES // max(1, len(items))
     signed = ((_SIGNS[item.state], item.text) for item in items)
     return tuple(f"{sign} {fitted(text, most - len(f'{sign} '.encode()))}" for sign, text in signed)
-
-
-def done_in(call: ToolCall) -> int:
-    """Return how many items of a list a call says are done; 0 for any other call."""
-    items = _items(call)
-    return sum(item.state == "done" for item in items or ())
 
 
 def _items(call: ToolCall) -> Items | None:

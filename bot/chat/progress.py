@@ -27,15 +27,13 @@ PROGRESS_SECONDS: Final = 5.0
 MAX_EDITS: Final = 10
 """Signal's limit of edits of a message; the last one is kept for the end of the turn."""
 
-MAX_EDITS_FOR_MARKS: Final = 5
-"""After so many edits, the end of a tool is shown together with the start of the next one."""
+EDITS_AT_ONCE: Final = 6
+PAUSE_SECONDS: Final = 15.0
+"""After `EDITS_AT_ONCE`, changes are collected for so long, and for twice as long after each edit.
+Otherwise frequent changes would use up all edits."""
 
 LONG_CALL_SECONDS: Final = 15.0
 """The message names the seconds of a tool that runs for so long, and again after twice as long."""
-
-DETAIL_PAUSE_SECONDS: Final = 15.0
-"""After `MAX_EDITS_FOR_MARKS`, changes of the list and of helpers are collected for so long, and
-for twice as long after each further edit. Otherwise frequent changes would use up all edits."""
 
 MAX_HELPERS_SHOWN: Final = 8
 """The latest helpers have a line each; the others are counted."""
@@ -184,14 +182,13 @@ class Progress:
     tools: ToolSigns = field(init=False)
     _helpers: list[HelperSigns] = field(default_factory=list, init=False)
     _list: tuple[str, ...] = field(default=(), init=False)
-    _details_shown: tuple[str, ...] = field(default=(), init=False)
     _waits_after: int | None = field(default=None, init=False)
     _calls_before: int = field(default=0, init=False)
     _busy_seconds: float = field(default=0.0, init=False)
     _edits_kept: int = field(default=0, init=False)
     _shown: str = field(default="", init=False)
-    _shown_at: float = field(default=0.0, init=False)
-    _tools_shown: int = field(default=0, init=False)
+    _tried: str = field(default="", init=False)
+    _tried_at: float = field(default=0.0, init=False)
     _changed: _News = field(default_factory=_News, init=False)
     _over: bool = field(default=False, init=False)
 
@@ -207,12 +204,9 @@ class Progress:
         return signs
 
     def show_again(self, ended: Ended) -> None:
-        """Note how calls ended before a restart.
-
-        Without news, it is worth an edit only after few others, and never a new message.
-        """
+        """Note how calls ended before a restart; that alone begins no new message."""
         self.tools.show_again(ended)
-        self._tools_shown, self._calls_before = len(self.tools), self.tools.calls
+        self._calls_before = self.tools.calls
 
     def show_list(self, lines: Sequence[str]) -> None:
         """Replace the lines below the tools."""
@@ -259,8 +253,8 @@ class Progress:
             raise failure
 
     async def _something_to_show(self) -> None:
-        """Wait until something has changed, details may be shown, or a tool runs for long."""
-        waits = [due for due in (self._next_sign_of_life, self._next_details) if due is not None]
+        """Wait until something has changed, an edit may be made, or a tool runs for long."""
+        waits = [due for due in (self._next_sign_of_life, self._next_edit) if due is not None]
         with suppress(TimeoutError):
             async with asyncio.timeout_at(min(waits, default=None)):
                 await self._changed.arrived.wait()
@@ -277,12 +271,12 @@ class Progress:
         return self.tools.busy_since + max(LONG_CALL_SECONDS, 2 * self._busy_seconds)
 
     @property
-    def _next_details(self) -> float | None:
-        """When changed details are shown; None if none wait."""
-        further = self.edits - MAX_EDITS_FOR_MARKS
-        if self._details == self._details_shown or further < 0 or self.edits >= MAX_EDITS - 1:
+    def _next_edit(self) -> float | None:
+        """When collected changes are shown; None if none wait."""
+        further = self.edits - EDITS_AT_ONCE
+        if self._text() in ("", self._tried) or further < 0 or self.edits >= MAX_EDITS - 1:
             return None
-        return self._shown_at + DETAIL_PAUSE_SECONDS * 2.0**further
+        return self._tried_at + PAUSE_SECONDS * 2.0**further
 
     async def _keep_shown(self) -> None:
         while True:
@@ -300,17 +294,13 @@ class Progress:
             return False
         if self.timestamp is None:
             return self.tools.calls > self._calls_before or self._waits or bool(self._list)
-        is_news = len(self.tools) > self._tools_shown or self._details_are_due
-        limit = MAX_EDITS if is_news else MAX_EDITS_FOR_MARKS
-        return self.edits < min(limit, MAX_EDITS - 1)
+        if self.edits < EDITS_AT_ONCE:
+            return True
+        return self._next_edit is not None and _now() >= self._next_edit
 
     @property
     def _waits(self) -> bool:
         return self._waits_after == self.tools.calls
-
-    @property
-    def _details_are_due(self) -> bool:
-        return self._next_details is not None and _now() >= self._next_details
 
     @property
     def _details(self) -> tuple[str, ...]:
@@ -335,8 +325,8 @@ class Progress:
 
     async def _show(self) -> None:
         """Send or edit the message; on trouble the next change tries again."""
-        text, tools, details = self._text(), len(self.tools), self._details
-        self._shown_at = _now()
+        text = self._tried = self._text()
+        self._tried_at = _now()
         self.edits += self.timestamp is not None
         try:
             async with asyncio.timeout(PROGRESS_SECONDS):
@@ -345,7 +335,6 @@ class Progress:
             log.info("progress.not_shown", reason=type(error).__name__)
             return
         self.timestamp, self._shown = timestamp, text
-        self._tools_shown, self._details_shown = tools, details
         self.remember(timestamp)
 
 

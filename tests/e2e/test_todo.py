@@ -132,7 +132,7 @@ async def test_a_model_that_only_writes_lists_ends_at_a_bound() -> None:
         async with running_bot(here.settings(tools={"max_tool_calls": 2})):
             await here.signal.say("work")
             assert (await here.answer()).text == "Enough."
-    assert len(here.model.requests) == MAX_FREE_CALLS + 2 + 1
+    assert len(here.model.requests) == MAX_FREE_CALLS + 1
 
 
 async def test_a_list_that_is_too_long_is_said_to_be() -> None:

@@ -6,6 +6,7 @@ from bot.chat.access import (
     MAX_PARTNERS,
     MAX_TURNS,
     PAUSE_SECONDS,
+    SILENCE_SECONDS,
     LoopGuard,
 )
 from conversation_store.models import ChatId
@@ -13,7 +14,6 @@ from conversation_store.models import ChatId
 CHAT = ChatId.parse("direct:ada")
 GROUP = ChatId.parse("group:g")
 ADA = "ada"
-DAY_MINUTES = 24 * 60
 
 
 @dataclass(slots=True)
@@ -65,27 +65,20 @@ def test_pause_starts_the_count_again() -> None:
         assert talk.write(after=after) is None
 
 
-def test_each_silence_lasts_twice_as_long_up_to_a_day() -> None:
+def test_silence_ends_after_ten_minutes() -> None:
     talk = Conversation()
-    minutes = []
-    for _ in range(10):
-        _, words = talk.until_silence()
-        minutes.append(int("".join(filter(str.isdigit, words))))
-        assert talk.write(after=60.0 * minutes[-1] - 1) == ""
-        assert talk.write(after=2.0) is None
-    assert minutes == [10, 20, 40, 80, 160, 320, 640, 1280, DAY_MINUTES, DAY_MINUTES]
-
-
-def test_command_ends_only_the_first_silence() -> None:
-    talk = Conversation()
-    talk.guard.release(CHAT, ADA)
     talk.until_silence()
-    assert talk.write(after=5.0) == ""
-    talk.guard.release(CHAT, ADA)
-    assert talk.write(after=5.0) is None
-    assert "!help" not in talk.until_silence()[1]
-    talk.guard.release(CHAT, ADA)
-    assert talk.write(after=5.0) == ""
+    assert talk.write(after=SILENCE_SECONDS - 1) == ""
+    assert talk.write(after=2.0) is None
+
+
+def test_command_ends_the_silence() -> None:
+    talk = Conversation()
+    for _ in range(2):
+        talk.until_silence()
+        assert talk.write(after=5.0) == ""
+        talk.guard.release(CHAT, ADA)
+        assert talk.write(after=5.0) is None
 
 
 def test_messages_before_an_answer_do_not_count() -> None:
