@@ -179,6 +179,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         response = await self._send(
             method, request.url, request.headers, request.content, self._session.timeout
         )
+        del request  # its body may be large, and need not wait for the answer
         try:
             yield response
         finally:

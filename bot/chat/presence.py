@@ -69,7 +69,7 @@ class _Typing:
         visible: phones show it; the bot's next message ends that.
         answered: the last turn that left had sent its answer.
         left_at: when that was, by the loop's clock.
-        gone: the last turn has left.
+        gone: the last turn has left, and none has come since.
         news: a message was sent, or the last turn has left.
     """
 
@@ -78,19 +78,18 @@ class _Typing:
     visible: bool = False
     answered: bool = False
     left_at: float = 0.0
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def enter(self) -> None:
         self.turns += 1
-        self.gone.clear()
+        self.gone = False
 
     def leave(self, *, answered: bool) -> None:
         self.turns -= 1
         self.answered = answered
         self.left_at = asyncio.get_running_loop().time()
-        if not self.turns:
-            self.gone.set()
+        self.gone = not self.turns
         if answered or not self.turns:
             self.visible = False
             self.news.set()
@@ -99,12 +98,13 @@ class _Typing:
         """Wait until typing is to be shown again, or the last turn has left."""
         if await set_within(self.news, TYPING_REFRESH_SECONDS):
             self.news.clear()
-            await set_within(self.gone, TYPING_AGAIN_SECONDS)
+            if not self.gone:
+                await set_within(self.news, TYPING_AGAIN_SECONDS)
 
     def is_to_be_taken_back(self, shown_at: float) -> bool:
         """Whether phones may go on showing what they were shown last."""
         overtaken = self.left_at - shown_at < OVERTAKING_SECONDS
-        return self.gone.is_set() and (overtaken or not self.answered)
+        return self.gone and (overtaken or not self.answered)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -201,7 +201,7 @@ class Presence:
         """Show typing as long as turns want it; without any, phones forget it by themselves."""
         clock = asyncio.get_running_loop().time
         try:
-            while not typing.gone.is_set():
+            while not typing.gone:
                 show = self.messenger.show_typing
                 typing.visible = await self._give(chat, partial(show, chat))
                 if typing.visible:

@@ -81,7 +81,7 @@ class RunningTurn:
     _scope: asyncio.Timeout = field(default_factory=partial(asyncio.timeout, None), init=False)
     _changes: dict[int, AcceptedMessage | None] = field(default_factory=dict, init=False)
     _interruption: type[TurnStopped | TurnChanged] | None = field(default=None, init=False)
-    _ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _ended: asyncio.Event | None = field(default=None, init=False)
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]], places: asyncio.Semaphore) -> T:
         """Run the work of the turn; apply edits and deletions to the pieces at its end.
@@ -107,7 +107,8 @@ class RunningTurn:
                 changed = [self._changes.get(piece.id, piece) for piece in self.pieces]
                 self.pieces[:] = [piece for piece in changed if piece is not None]
             metrics.RUNNING_TURNS.dec()
-            self._ended.set()
+            if self._ended is not None:
+                self._ended.set()
         if self._interruption is TurnChanged:  # told so at the very moment when it was done
             raise TurnChanged
         if self._interruption is TurnStopped and done is None:
@@ -131,6 +132,7 @@ class RunningTurn:
     async def stop(self) -> bool:
         """Stop the turn; return False if its answer was complete before."""
         self._interrupt(TurnStopped)
+        self._ended = self._ended or asyncio.Event()
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await self._ended.wait()

@@ -123,9 +123,9 @@ def _may_be_without_tools(request: ModelRequest, answer: Completion) -> bool:
 async def _clean(request: ModelRequest, ask: Ask, *, prompted: bool) -> Completion:
     """Return a clean answer, after asking again if its call cannot be read."""
     asked = with_tools_as_text(request) if prompted else request
+    answer = await _whole(asked, await ask(asked), ask)
     called = {call.name for message in request.messages for call in message.tool_calls}
     offered = frozenset({tool.name for tool in request.tools} | called)
-    answer = await _whole(asked, await ask(asked), ask)
     found, is_broken = _read(answer, offered, prompted=prompted)
     if not (is_broken and request.may_call and request.tools):
         return found

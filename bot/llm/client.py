@@ -557,13 +557,16 @@ class LlmClient:
         # On a thread if sealed, because each of perhaps thousands of messages is encrypted alone.
         put = self.api.put
         question = put(asked) if sealing is None else await asyncio.to_thread(put, asked)
+        request_sha256 = hashlib.sha256(question.content).hexdigest()
+        sending = self._transport.sent(question)
+        del question  # its body may be large, and need not wait for the answer
         answer: Answer | None = None
         response_sha256 = None
         asked_at = time.monotonic()
         try:
             async with (
                 asyncio.timeout(self._retry.answer_seconds) as bound,
-                self._transport.sent(question) as response,
+                sending as response,
             ):
                 self.reach.speaks_http = True
                 if not response.is_success:
@@ -585,7 +588,6 @@ class LlmClient:
         completion = answer.completion()
         if response_sha256 is None or not answer.completion_id:
             return completion
-        request_sha256 = hashlib.sha256(question.content).hexdigest()
         exchange = NewExchange(answer.completion_id, request_sha256, response_sha256)
         return replace(completion, exchange=exchange)
 
