@@ -1,6 +1,7 @@
 """`get_weather`, from Open-Meteo: the public service, or the operator's own server.
 
-A name may belong to many places: the tool chooses the one that a text means, or asks.
+A name may belong to many places: the tool takes the service's first one in the areas that a text
+names, and lists others, so that the model can ask for another one.
 
 Documentation: https://open-meteo.com/en/docs/geocoding-api and https://open-meteo.com/en/docs.
 Empty fields are left out, unknown values are null, and a search without results has no `results`.
@@ -10,7 +11,6 @@ A refusal is `{"error": true, "reason": "…"}`, mostly with status 400, or 429 
 import asyncio
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -63,22 +63,15 @@ _Number = FiniteFloat | None
 class Place(BaseModel):
     """A place as GeoNames has it; `admin1` is the largest area within the country."""
 
-    id: int
     name: _Line
     latitude: Annotated[float, Field(ge=-90, le=90)]
     longitude: Annotated[float, Field(ge=-180, le=180)]
-    feature_code: str = ""
     country: _Line = ""
     country_code: _Line = ""
-    country_id: int | None = None
     admin1: _Line = ""
-    admin1_id: int | None = None
     admin2: _Line = ""
-    admin2_id: int | None = None
     admin3: _Line = ""
-    admin3_id: int | None = None
     admin4: _Line = ""
-    admin4_id: int | None = None
     population: Annotated[int, Field(le=10**10)] = 0
     postcodes: tuple[_Line, ...] = ()
 
@@ -256,8 +249,6 @@ def _refusal(service: str, answer: WebAnswer) -> str:
 MAX_PLACE_CHARACTERS: Final = 100
 CANDIDATES: Final = 10
 CANDIDATES_IN_AREA: Final = 100  # the wanted place may be far down among its namesakes
-CLEARLY_LARGER: Final = 5
-REGION_WEIGHT: Final = 0.1  # "Washington" means the town as often as the state of that name
 NEAR_DEGREES: Final = 0.3  # close enough for the same weather
 MAX_LISTED: Final = 6
 MAX_OTHERS: Final = 3
@@ -271,34 +262,20 @@ _COUNTRIES: Final = {
     "GB": {"uk", "great britain", "britain"},
     "AE": {"uae", "emirates"},
 }
-_ABBREVIATIONS: Final = {
-    "US": {
-        "alabama": "al", "alaska": "ak", "arizona": "az", "arkansas": "ar", "california": "ca",
-        "colorado": "co", "connecticut": "ct", "delaware": "de", "district of columbia": "dc",
-        "florida": "fl", "georgia": "ga", "hawaii": "hi", "idaho": "id", "illinois": "il",
-        "indiana": "in", "iowa": "ia", "kansas": "ks", "kentucky": "ky", "louisiana": "la",
-        "maine": "me", "maryland": "md", "massachusetts": "ma", "michigan": "mi",
-        "minnesota": "mn", "mississippi": "ms", "missouri": "mo", "montana": "mt",
-        "nebraska": "ne", "nevada": "nv", "new hampshire": "nh", "new jersey": "nj",
-        "new mexico": "nm", "new york": "ny", "north carolina": "nc", "north dakota": "nd",
-        "ohio": "oh", "oklahoma": "ok", "oregon": "or", "pennsylvania": "pa",
-        "rhode island": "ri", "south carolina": "sc", "south dakota": "sd", "tennessee": "tn",
-        "texas": "tx", "utah": "ut", "vermont": "vt", "virginia": "va", "washington": "wa",
-        "washington dc": "dc", "west virginia": "wv", "wisconsin": "wi", "wyoming": "wy",
-    },
-    "CA": {
-        "alberta": "ab", "british columbia": "bc", "manitoba": "mb", "new brunswick": "nb",
-        "newfoundland and labrador": "nl", "northwest territories": "nt", "nova scotia": "ns",
-        "nunavut": "nu", "ontario": "on", "prince edward island": "pe", "quebec": "qc",
-        "saskatchewan": "sk", "yukon": "yt",
-    },
-    "AU": {
-        "australian capital territory": "act", "new south wales": "nsw",
-        "northern territory": "nt", "queensland": "qld", "south australia": "sa",
-        "tasmania": "tas", "victoria": "vic", "western australia": "wa",
-    },
+_STATES: Final = {
+    "alabama": "al", "alaska": "ak", "arizona": "az", "arkansas": "ar", "california": "ca",
+    "colorado": "co", "connecticut": "ct", "delaware": "de", "district of columbia": "dc",
+    "florida": "fl", "georgia": "ga", "hawaii": "hi", "idaho": "id", "illinois": "il",
+    "indiana": "in", "iowa": "ia", "kansas": "ks", "kentucky": "ky", "louisiana": "la",
+    "maine": "me", "maryland": "md", "massachusetts": "ma", "michigan": "mi", "minnesota": "mn",
+    "mississippi": "ms", "missouri": "mo", "montana": "mt", "nebraska": "ne", "nevada": "nv",
+    "new hampshire": "nh", "new jersey": "nj", "new mexico": "nm", "new york": "ny",
+    "north carolina": "nc", "north dakota": "nd", "ohio": "oh", "oklahoma": "ok", "oregon": "or",
+    "pennsylvania": "pa", "rhode island": "ri", "south carolina": "sc", "south dakota": "sd",
+    "tennessee": "tn", "texas": "tx", "utah": "ut", "vermont": "vt", "virginia": "va",
+    "washington": "wa", "west virginia": "wv", "wisconsin": "wi", "wyoming": "wy",
 }  # fmt: skip
-"""Postal abbreviations by country and `admin1`, in the form that `folded` returns."""
+"""Postal abbreviations of the United States, in the form that `folded` returns."""
 
 Search = Callable[[str, int], Awaitable[Sequence[Place]]]
 """Returns at most so many places of a name, the likeliest first."""
@@ -314,10 +291,6 @@ class Spot:
     others: tuple[str, ...] = ()
 
 
-class AmbiguousPlace(Exception):
-    """Several places fit equally; the text asks which one."""
-
-
 async def find(text: str, search: Search) -> Spot:
     """Return the place that a text means.
 
@@ -326,7 +299,6 @@ async def find(text: str, search: Search) -> Spot:
         search: finds places by name.
 
     Raises:
-        AmbiguousPlace: several places fit, and none clearly best.
         InvalidArguments: the text cannot be a place.
         ToolError: the place is unknown; the text says what to try.
     """
@@ -342,9 +314,12 @@ async def find(text: str, search: Search) -> Spot:
         # The service itself knows areas in many languages, but no abbreviations.
         within = list(await search(f"{name}, {areas[0]}", CANDIDATES))
     if within:
-        return _clearest(name, _namesakes(name, within))
+        place, *rest = within
+        others = [one for one in rest if folded(one.name) == folded(place.name)]
+        far = [_label(one) for one in others if not _is_near(place, one)]
+        return Spot(_label(place), place.latitude, place.longitude, tuple(far[:MAX_OTHERS]))
     if places:
-        listed = "; ".join(_described(places[:MAX_LISTED]))
+        listed = "; ".join(map(_label, places[:MAX_LISTED]))
         raise ToolError(f"There is no {name} in {', '.join(areas)}. Places of that name: {listed}.")
     raise ToolError(
         f"No place named {name!r} was found. Check the spelling, leave out street and house "
@@ -372,70 +347,17 @@ def _spot_at(coordinates: re.Match[str]) -> Spot:
 
 def _lies_in(place: Place, area: str) -> bool:
     """Tell whether a place lies in an area: `Texas`, `TX`, `USA`, `Lamar County`, `75460`."""
-    wanted = folded(area)
-    country = place.country_code.upper()
-    short = _ABBREVIATIONS.get(country, {}).get(folded(place.admin1))
-    names = {folded(place.name), folded(place.country), folded(country), short}
-    if wanted in names | _COUNTRIES.get(country, set()) or _has_postcode(place, wanted):
+    wanted, country = folded(area), place.country_code.upper()
+    names = {folded(name) for name in (place.name, place.country, country, *place.postcodes)}
+    if country == "US":
+        names.add(_STATES.get(folded(place.admin1), ""))
+    if wanted in names | _COUNTRIES.get(country, set()):
         return True
-    areas = map(folded, (place.admin1, place.admin2, place.admin3, place.admin4))
-    # "Lamar" means Lamar County as well.
-    return any(
-        f"{name} ".startswith(f"{wanted} ") or f"{wanted} ".startswith(f"{name} ")
-        for name in areas
-        if name
+    areas = [folded(name) for name in (place.admin1, place.admin2, place.admin3, place.admin4)]
+    # "Lamar" means Lamar County, and the other way round.
+    return any(f"{area} ".startswith(f"{wanted} ") for area in areas) or any(
+        area and f"{wanted} ".startswith(f"{area} ") for area in areas
     )
-
-
-def _has_postcode(place: Place, wanted: str) -> bool:
-    has_digit = any(map(str.isdigit, wanted))  # cities have hundreds of codes to compare
-    return has_digit and wanted in map(folded, place.postcodes)
-
-
-def _namesakes(name: str, places: Sequence[Place]) -> Sequence[Place]:
-    """Return the places that a name means, the weightiest first.
-
-    These are the service's first choice, which may have the name in another language, and all
-    places with exactly this name or postal code. The state around a city of its name is left out.
-    """
-    wanted = folded(name)
-    called_so = [
-        place
-        for place in places
-        if place is places[0] or folded(place.name) == wanted or _has_postcode(place, wanted)
-    ]
-    around = {area for place in called_so for area in _areas_around(place)}
-    innermost = [place for place in called_so if place.id not in around] or called_so
-    return sorted(innermost, key=_weight, reverse=True)
-
-
-def _areas_around(place: Place) -> set[int | None]:
-    areas = {place.country_id, place.admin1_id, place.admin2_id, place.admin3_id, place.admin4_id}
-    return areas - {place.id}  # an area may name itself
-
-
-def _clearest(name: str, namesakes: Sequence[Place]) -> Spot:
-    place, *others = namesakes
-    rivals = [other for other in others if not _is_near(place, other)]
-    largest_rival = max(map(_weight, rivals), default=0)
-    is_clear = 0 < _weight(place) >= CLEARLY_LARGER * largest_rival
-    # Size says nothing about places that share a postal code.
-    if rivals and (not is_clear or _has_postcode(place, folded(name))):
-        listed = "; ".join(_described([place, *rivals][:MAX_LISTED]))
-        raise AmbiguousPlace(
-            f"{name}: which one? {listed}. "
-            "Ask again with the region or country behind a comma, or with coordinates."
-        )
-    label, *other_labels = _described([place, *rivals[:MAX_OTHERS]])
-    return Spot(label, place.latitude, place.longitude, tuple(other_labels))
-
-
-def _weight(place: Place) -> float:
-    return place.population * (REGION_WEIGHT if _is_region(place) else 1)
-
-
-def _is_region(place: Place) -> bool:
-    return place.feature_code.startswith(("ADM", "PCL"))  # GeoNames' codes of states and counties
 
 
 def _is_near(one: Place, other: Place) -> bool:
@@ -443,23 +365,10 @@ def _is_near(one: Place, other: Place) -> bool:
     return max(abs(north), abs(east)) < NEAR_DEGREES
 
 
-def _described(places: Sequence[Place]) -> list[str]:
-    """Return a label per place, with coordinates if names do not tell them apart."""
-    labels = [
-        ", ".join(dict.fromkeys(filter(None, (it.name, it.admin1, it.country or it.country_code))))
-        for it in places
-    ]
-    count = Counter(labels)
-    described = []
-    for place, label in zip(places, labels, strict=True):
-        details = ["the region"] if _is_region(place) else []
-        if place.population > 0:
-            details.append(f"pop. {place.population:,}")
-        if count[label] > 1:
-            details += filter(None, [place.admin2])
-            details.append(f"{place.latitude:.2f}, {place.longitude:.2f}")
-        described.append(f"{label} ({'; '.join(details)})" if details else label)
-    return described
+def _label(place: Place) -> str:
+    names = filter(None, (place.name, place.admin1, place.country or place.country_code))
+    label = ", ".join(dict.fromkeys(names))
+    return f"{label} (pop. {place.population:,})" if place.population > 0 else label
 
 
 CONDITIONS: Final = {
@@ -521,10 +430,7 @@ async def open_weather(
         Args:
             place: Such as Portland, Maine; or 52.52, 13.41.
         """
-        try:
-            spot = await find(place, service.places)
-        except AmbiguousPlace as question:
-            return str(question)
+        spot = await find(place, service.places)
         forecast = await service.forecast(spot.latitude, spot.longitude, units, days)
         return _report(spot, forecast, _UNITS[units], days)
 

@@ -226,78 +226,19 @@ async def test_a_sunrise_of_another_day_is_not_told() -> None:
         ("Antarctica", "Antarctica (pop. 1,100)"),
     ],
 )
-async def test_a_name_means_its_clearly_largest_place_or_the_one_in_the_area(
-    place: str, taken: str
-) -> None:
+async def test_name_means_the_first_place_or_the_one_in_the_area(place: str, taken: str) -> None:
     async with weather() as world:
         assert (await world.of(place)).startswith(f"Weather in {taken}")
 
 
-@pytest.mark.parametrize(
-    ("place", "candidates"),
-    [
-        (
-            "Springfield",
-            (
-                "Springfield: which one? Springfield, Missouri, United States (pop. 169,176); "
-                "Springfield, Massachusetts, United States (pop. 155,929); "
-                "Springfield, Illinois, United States (pop. 114,394);"
-            ),
-        ),
-        (
-            "Washington",
-            (
-                "Washington: which one? Washington, United States (the region; pop. 7,705,281); "
-                "Washington D.C., District of Columbia, United States (pop. 689,545);"
-            ),
-        ),
-        ("10115", "10115: which one? New York, United States (pop. 8,804,190); Berlin,"),
-        (
-            "Neudorf",
-            (
-                "Neudorf: which one? Neudorf, Bavaria, Germany (Middle Franconia; 49.50, 11.20); "
-                "Neudorf, Bavaria, Germany (Middle Franconia; 48.90, 10.60)."
-            ),
-        ),
-    ],
-)
-async def test_a_name_of_several_is_answered_with_the_candidates(
-    place: str, candidates: str
-) -> None:
+async def test_places_of_the_same_name_are_listed_with_the_weather_of_the_first() -> None:
     async with weather() as world:
-        told = await world.of(place)
-        assert told.startswith(candidates)
-        assert told.endswith("with coordinates.")
-        assert world.service.asked(FORECAST) == []
-
-
-def two_bergs(population: int, **beside: object) -> Step:
-    """The geocoder's answer of two places of one name, the second with 1,000 people."""
-    east = {"id": 1, "name": "Berg", "latitude": 48.0, "longitude": 16.0, "country": "Austria"}
-    west = {"id": 2, "name": "Berg", "latitude": 47.0, "longitude": 9.0, "country": "Switzerland"}
-    places = [{**east, "population": population}, {**west, "population": 1_000}]
-    return reply(200, {"results": [{**place, **beside} for place in places]})
-
-
-async def test_clearly_the_largest_has_five_times_as_many_people() -> None:
-    async with weather() as world:
-        world.service.script(two_bergs(4_999))
-        assert (await world.of("Berg")).startswith("Berg: which one? Berg, Austria (pop. 4,999);")
-    async with weather() as world:
-        world.service.script(two_bergs(5_000))
-        assert (await world.of("Berg")).startswith("Weather in Berg, Austria (pop. 5,000)\n")
-
-
-async def test_of_places_with_one_postal_code_the_larger_is_not_likelier() -> None:
-    async with weather() as world:
-        world.service.script(two_bergs(5_000, postcodes=["6800"]))
-        assert (await world.of("6800")).startswith("6800: which one? Berg, Austria (pop. 5,000);")
-
-
-async def test_places_that_claim_to_lie_in_each_other_are_places_all_the_same() -> None:
-    async with weather() as world:
-        world.service.script(two_bergs(5_000, admin1_id=1, admin2_id=2))
-        assert (await world.of("Berg")).startswith("Weather in Berg, Austria (pop. 5,000)\n")
+        told = await world.of("Springfield")
+    assert told.startswith(
+        "Weather in Springfield, Missouri, United States (pop. 169,176)\n"
+        "Other places of that name: Springfield, Massachusetts, United States (pop. 155,929);"
+        " Springfield, Illinois, United States (pop. 114,394);"
+    )
 
 
 @pytest.mark.parametrize(
