@@ -15,7 +15,6 @@ from pydantic import Field
 from tools.base import InvalidArguments
 
 MAX_ZONE_CHARACTERS: Final = 64
-CHANGE_WITHIN: Final = timedelta(days=366)
 
 _OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?([0-5]\d))?", re.IGNORECASE)
 _NEAREST: Final = 5
@@ -30,8 +29,8 @@ def time_in(zone: str, now: datetime) -> str:
     """
     name, found = find_zone(zone, now)
     local = now.astimezone(found)
-    details = [text for text in (_abbreviation(local), _change(local)) if text not in {"", name}]
-    more = f" ({'; '.join(details)})" if details else ""
+    offset = _offset_name(_offset(local))
+    more = "" if offset == name else f" ({offset})"
     return (
         f"{_date(local)}, {local:%H:%M:%S} in {name}{more}. "
         f"ISO 8601: {local.isoformat(timespec='seconds')}"
@@ -55,8 +54,7 @@ def find_zone(text: str, now: datetime) -> tuple[str, tzinfo]:
     if offset := _OFFSET.fullmatch(folded.replace("_", "")):
         return _fixed(offset)
     names = by_city.get(folded, ())
-    locals_ = [now.astimezone(ZoneInfo(name)) for name in names]
-    if len({(_offset(local), _next_change(local)) for local in locals_}) == 1:
+    if len({_offset(now.astimezone(ZoneInfo(name))) for name in names}) == 1:
         return names[0], ZoneInfo(names[0])
     if names:
         raise InvalidArguments(f"{text!r} may be {' or '.join(names)}: send one of these names.")
@@ -103,13 +101,6 @@ def _date(local: datetime) -> str:
     return f"{local:%A}, {local.day} {local:%B %Y}"
 
 
-def _abbreviation(local: datetime) -> str:
-    """Return for example `CET, UTC+01:00`, or only the offset if the zone has no letters."""
-    offset = _offset_name(_offset(local))
-    letters = local.tzname() or ""
-    return f"{letters}, {offset}" if letters.isalpha() and letters != offset else offset
-
-
 def _offset(local: datetime) -> timedelta:
     return local.utcoffset() or timedelta()
 
@@ -119,36 +110,6 @@ def _offset_name(offset: timedelta) -> str:
         return "UTC"
     minutes = int(abs(offset).total_seconds()) // 60
     return f"UTC{'-' if offset < timedelta() else '+'}{minutes // 60:02}:{minutes % 60:02}"
-
-
-def _change(local: datetime) -> str:
-    """Return a phrase about the next change of the clocks, or an empty text for an offset."""
-    if isinstance(local.tzinfo, timezone):
-        return ""
-    after = _next_change(local)
-    if after is None:
-        return "no clock change within a year"
-    wall = after.astimezone(timezone(_offset(local)))
-    changed = after.astimezone(local.tzinfo)
-    return f"next change on {_date(wall)}, {wall:%H:%M} to {_abbreviation(changed)}"
-
-
-def _next_change(local: datetime) -> datetime | None:
-    """Return the first moment with another offset, to the minute, in UTC."""
-    zone, offset = local.tzinfo, _offset(local)
-    before = local.astimezone(UTC).replace(second=0, microsecond=0)
-    end = before + CHANGE_WITHIN
-    while _offset((after := before + timedelta(days=1)).astimezone(zone)) == offset:
-        if after > end:
-            return None
-        before = after
-    while after - before > timedelta(minutes=1):
-        middle = (before + (after - before) // 2).replace(second=0, microsecond=0)
-        if _offset(middle.astimezone(zone)) == offset:
-            before = middle
-        else:
-            after = middle
-    return after
 
 
 MAX_DATE_CHARACTERS: Final = 40

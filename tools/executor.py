@@ -8,17 +8,18 @@ failing audit leave the executor.
 import asyncio
 import hashlib
 import json
+import math
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import chain
-from time import monotonic, monotonic_ns
+from time import monotonic
 from typing import Any, Final
 
 import structlog
+from cachetools import TTLCache
 from pydantic import BaseModel
 
 from tools.base import (
@@ -183,68 +184,59 @@ def _name(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else shown(name)
 
 
-_SECOND: Final = 1_000_000_000
-_MINUTE: Final = 60 * _SECOND
+MINUTE_SECONDS: Final = 60.0
+MAX_COUNTED: Final = 10_000
+"""People and tools whose calls are counted at once; above it, the oldest count is forgotten."""
 
 
 class RateLimits:
-    """Counter of calls; it forgets each within a minute.
+    """Counter of calls in minutes that begin with a call.
 
     Args:
         per_person: calls per minute for one person.
         per_bot: calls per minute for all people together.
-        clock: monotonic, in nanoseconds.
+        clock: monotonic seconds.
 
     Attributes:
         per_person: may be changed at any time, like `per_bot`.
     """
 
     def __init__(
-        self, *, per_person: int, per_bot: int, clock: Callable[[], int] = monotonic_ns
+        self, *, per_person: int, per_bot: int, clock: Callable[[], float] = monotonic
     ) -> None:
         self.per_person = per_person
         self.per_bot = per_bot
         self._clock = clock
-        self._full_at: OrderedDict[tuple[str, str], int] = OrderedDict()
-
-    def __len__(self) -> int:
-        """Return the number of stored buckets: those with calls in the last minute."""
-        return len(self._full_at)
+        self._begun: TTLCache[tuple[str, str], list[float]] = TTLCache(
+            MAX_COUNTED, MINUTE_SECONDS, timer=clock
+        )
 
     def take(self, tool: Tool, caller: str) -> None:
-        """Take one call from the tool's, the person's and the bot's bucket, or from none.
+        """Count one call for the tool, the person and the bot, or for none.
 
         Raises:
-            ToolError: one of them is empty; the text says which, and until when.
+            ToolError: one of them has used up its minute; the text says which, and until when.
         """
         now = self._clock()
-        # The first one has waited longest for a call.
-        while self._full_at and next(iter(self._full_at.values())) <= now:
-            self._full_at.popitem(last=False)
         limits = (
             (("tool", tool.name), tool.calls_per_minute, f"too many calls of {tool.name}"),
             (("person", caller), self.per_person, "too many tool calls for this person"),
             (("bot", ""), self.per_bot, "too many tool calls by everybody together"),
         )
-        taken = {
-            key: max(self._full_at.get(key, now), now) + _MINUTE // per_minute
-            for key, per_minute, _ in limits
-        }
-        wait, reason = max((taken[key] - _MINUTE - now, message) for key, _, message in limits)
-        if wait > 0:
-            seconds = -(-wait // _SECOND)
-            after = "1 second" if seconds == 1 else f"{seconds} seconds"
-            sentence = f"Not run: {reason} right now; the next one can run in {after}."
-            raise ToolError(sentence, Outcome.RATE_LIMITED)
-        for key, full_at in taken.items():
-            self._full_at[key] = full_at
-            self._full_at.move_to_end(key)
+        counted = [(self._begun.setdefault(key, []), most, reason) for key, most, reason in limits]
+        for calls, most, reason in counted:
+            if len(calls) >= most:
+                seconds = max(1, math.ceil(calls[0] + MINUTE_SECONDS - now))
+                after = "1 second" if seconds == 1 else f"{seconds} seconds"
+                sentence = f"Not run: {reason} right now; the next one can run in {after}."
+                raise ToolError(sentence, Outcome.RATE_LIMITED)
+        for calls, _, _ in counted:
+            calls.append(now)
 
 
 MAX_ARGUMENTS_BYTES: Final = 65_536
 MAX_SCHEMA_CHARACTERS: Final = 2_000
 """A longer schema is not repeated with each complaint: the model has it already."""
-MAX_NAMED_ARGUMENTS: Final = 5
 _VERSION_CHARACTERS: Final = 16
 _MAX_NAME_CHARACTERS: Final = 64
 _MAX_NAMES: Final = 40
@@ -314,7 +306,7 @@ class ToolExecutor:
         started: float | None = None
         try:
             tool = self._find(request)
-            arguments, ignored = _validate(tool, request.arguments)
+            arguments = _validate(tool, request.arguments)
             if not request.resumed:  # it was counted when it began
                 self.limits.take(tool, request.caller.person)
             if _needs_yes(tool, arguments, request):
@@ -324,7 +316,7 @@ class ToolExecutor:
                 await starting(request)
             started = monotonic()
             output = await self._run(tool, arguments, _calling(request))
-            shown = self._presentable(tool, output, ignored)
+            shown = self._presentable(tool, output)
             outcome = Outcome.OK
         except AwaitsPerson:
             return ToolResult(request, Outcome.AWAITS_PERSON, "", 0.0)
@@ -342,7 +334,7 @@ class ToolExecutor:
             tool = self._find(request)
             return tool.side_effects or (
                 (tool.address is not None or tool.lasting or tool.asks_if is not None)
-                and _needs_yes(tool, _validate(tool, request.arguments)[0], request)
+                and _needs_yes(tool, _validate(tool, request.arguments), request)
             )
         except ToolError:
             return False
@@ -387,13 +379,13 @@ class ToolExecutor:
                 words = f"{tool.name} took over {seconds:g} seconds and was stopped."
                 raise _timed_out(tool, words) from None
 
-    def _presentable(self, tool: Tool, output: str | ToolOutput, ignored: str) -> ToolOutput:
+    def _presentable(self, tool: Tool, output: str | ToolOutput) -> ToolOutput:
         """Return an output within all bounds, with strangers' words marked."""
         with _bugs_told(tool.name):  # an output of a wrong type is a tool's bug, too
             if not isinstance(output, ToolOutput):
                 output = ToolOutput(output)
             files = presentable(output.files)
-            note = note_about(len(files), of=len(output.files)) + ignored
+            note = note_about(len(files), of=len(output.files))
             room = max(MIN_LIMIT_BYTES, self._result_limit_bytes - len(note))
             words = output.text
             if not words.strip() and (files or output.images):
@@ -427,18 +419,14 @@ def _bugs_told(tool: str) -> Iterator[None]:
         raise ToolError(_BUG, Outcome.BUG) from None
 
 
-def _validate(tool: Tool, text: str) -> tuple[Any, str]:
-    """Return the arguments of a call, and a note about ignored ones."""
+def _validate(tool: Tool, text: str) -> Any:
+    """Return the parsed arguments of a call."""
     if len(text) > MAX_ARGUMENTS_BYTES:
         raise InvalidArguments(f"The arguments of {tool.name} are too long.")
     try:
         with _bugs_told(tool.name):
-            return tool.parse(text), ""
+            return tool.parse(text)
     except InvalidArguments as problems:
-        kept, note = _without_unknown(tool, text)
-        if note:
-            with suppress(InvalidArguments), _bugs_told(tool.name):
-                return tool.parse(kept), note
         schema = f"this schema: {tool.schema_text}"
         if len(tool.schema_text) > MAX_SCHEMA_CHARACTERS:
             schema = "the tool's schema."
@@ -446,28 +434,6 @@ def _validate(tool: Tool, text: str) -> tuple[Any, str]:
             f"The arguments of {tool.name} are wrong: {problems}. "
             f"Send one JSON object that fits {schema}"
         ) from None
-
-
-def _without_unknown(tool: Tool, text: str) -> tuple[str, str]:
-    """Return only the arguments that the tool has, and a note about the others.
-
-    The note is empty if the tool has them all, or if its schema allows others.
-    """
-    known = tool.parameters.get("properties")
-    if not isinstance(known, dict) or tool.parameters.get("additionalProperties") is not False:
-        return text, ""
-    try:
-        sent = json.loads(text)
-    except (ValueError, RecursionError):
-        return text, ""
-    if not isinstance(sent, dict) or not (unknown := [name for name in sent if name not in known]):
-        return text, ""
-    kept = {name: value for name, value in sent.items() if name in known}
-    first, more = unknown[:MAX_NAMED_ARGUMENTS], len(unknown) - MAX_NAMED_ARGUMENTS
-    named = ", ".join(visible(name[:_MAX_NAME_CHARACTERS]) for name in first)
-    rest = f" and {more} more" if more > 0 else ""
-    note = f"\n[Ignored, because {tool.name} has no such argument: {named}{rest}.]"
-    return json.dumps(kept), note
 
 
 def _needs_yes(tool: Tool, arguments: Any, request: ToolRequest) -> bool:

@@ -13,10 +13,9 @@ WINTER = datetime(2026, 11, 22, 13, 5, 33, tzinfo=UTC)
 SUMMER = datetime(2026, 7, 1, 12, 0, 0, tzinfo=UTC)
 
 
-def test_the_time_is_told_with_weekday_offset_next_change_and_iso_form() -> None:
+def test_the_time_is_told_with_weekday_offset_and_iso_form() -> None:
     assert time_in("Europe/Berlin", WINTER) == (
-        "Sunday, 22 November 2026, 14:05:33 in Europe/Berlin (CET, UTC+01:00; "
-        "next change on Sunday, 28 March 2027, 02:00 to CEST, UTC+02:00). "
+        "Sunday, 22 November 2026, 14:05:33 in Europe/Berlin (UTC+01:00). "
         "ISO 8601: 2026-11-22T14:05:33+01:00"
     )
 
@@ -24,24 +23,15 @@ def test_the_time_is_told_with_weekday_offset_next_change_and_iso_form() -> None
 @pytest.mark.parametrize(
     ("zone", "now", "words"),
     [
-        (
-            "Europe/Berlin",
-            SUMMER,
-            "next change on Sunday, 25 October 2026, 03:00 to CET",
-        ),
-        ("America/New_York", SUMMER, "(EDT, UTC-04:00; next change on"),
-        ("Asia/Tokyo", SUMMER, "(JST, UTC+09:00; no clock change within a year)"),
-        ("Asia/Kathmandu", SUMMER, "(UTC+05:45; no clock change within a year)"),
-        ("Australia/Lord_Howe", SUMMER, "next change on Sunday, 4 October 2026, 02:00 to UTC+11"),
+        ("Europe/Berlin", SUMMER, "14:00:00 in Europe/Berlin (UTC+02:00)"),
+        ("Asia/Kathmandu", SUMMER, "(UTC+05:45)"),
         # Ireland's winter time is a negative daylight saving time in the database.
-        ("Europe/Dublin", SUMMER, "(IST, UTC+01:00; next change on Sunday, 25 October 2026"),
-        ("Europe/Dublin", WINTER, "(GMT, UTC; next change on Sunday, 28 March 2027"),
+        ("Europe/Dublin", SUMMER, "(UTC+01:00)"),
+        ("Europe/Dublin", WINTER, "(UTC)"),
         ("Pacific/Apia", WINTER, "Monday, 23 November 2026, 02:05:33"),
     ],
 )
-def test_clock_changes_and_odd_offsets_are_those_of_the_zone(
-    zone: str, now: datetime, words: str
-) -> None:
+def test_offsets_are_those_of_the_zone(zone: str, now: datetime, words: str) -> None:
     assert words in time_in(zone, now)
 
 
@@ -53,7 +43,6 @@ def test_the_second_before_a_change_and_the_second_of_it_are_told_apart(moment: 
     before = moment.minute == 59
     text = time_in("Europe/Berlin", moment)
     assert ("01:59:59" if before else "03:00:00") in text
-    assert ("next change on Sunday, 29 March 2026, 02:00" in text) is before
 
 
 @pytest.mark.parametrize(

@@ -312,17 +312,6 @@ async def test_the_complaint_about_arguments_is_bounded_and_does_not_repeat_them
     assert SECRET not in result.content
 
 
-async def test_arguments_that_a_model_makes_up_are_ignored_and_it_is_told_so() -> None:
-    executor = an_executor([tool_from(forecast)])
-    result = await execute("forecast", '{"location": "Oslo", "volume": 11}', executor=executor)
-    assert result.outcome is Outcome.OK
-    assert result.content.endswith("\n[Ignored, because forecast has no such argument: volume.]")
-    many = json.dumps({"text": "Hi"} | {f"argument_{number}\n" * 50: 1 for number in range(50)})
-    result = await execute("echo", many)
-    assert result.content.endswith(" and 45 more.]")
-    assert len(result.content) < 1_000
-
-
 async def test_a_mountain_of_arguments_is_not_even_parsed() -> None:
     result = await execute("echo", json.dumps({"text": "x" * 10_000_000}))
     assert (result.outcome, result.content) == (
