@@ -346,7 +346,7 @@ class TurnStore(Aggregate):
             turn.id,
             chat,
             tuple(parts),
-            _take_files(db, turn.id),
+            _take_files(db, turn.id) if ended.has_called else (),
             quote if quote is not None and _is_apart(db, turn.id, chat) else None,
             replaces,
             expires_at,
