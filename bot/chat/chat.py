@@ -25,11 +25,19 @@ from structlog.contextvars import bound_contextvars
 from bot.chat.ask import Answer, Questions
 from bot.chat.door import Door, author_of
 from bot.chat.handler import ChatHandler, TurnForgotten
-from bot.chat.joining import Joining, Queue, Room, Work
+from bot.chat.joining import (
+    MAX_RUNNING_TURNS,
+    Queue,
+    Room,
+    RunningTurn,
+    TurnChanged,
+    TurnStopped,
+    Work,
+)
 from bot.chat.outbox import Notices
 from bot.chat.presence import Presence
 from bot.chat.replies import Replies
-from bot.chat.turn import MAX_RUNNING_TURNS, RunningTurn, Turn, TurnChanged, TurnStopped
+from bot.chat.turn import Turn
 from bot.chat.upkeep import FileCleanup
 from bot.commands.base import ChatTurns, Reply
 from bot.commands.questions import stop
@@ -259,26 +267,26 @@ class Chat:
 
     async def _run(self, pieces: list[AcceptedMessage], retry: Retry | None) -> Turn | None:
         """Find the answer; `stop`, edits and deletions may end this, and change the pieces."""
-        self.turn = RunningTurn(pieces)
+        self.turn = RunningTurn(
+            self.queue,
+            pieces,
+            self.chats.door.identities.is_verified,
+            joined=self._notice_joined,
+            clock=self.chats.replies.parts.clock,
+        )
         try:
-            return await self.turn.run(partial(self._find_answer, pieces, retry), self.chats.places)
+            find = partial(self._find_answer, self.turn, retry)
+            return await self.turn.run(find, self.chats.places)
         finally:
             self.turn = None
 
-    async def _find_answer(self, pieces: list[AcceptedMessage], retry: Retry | None) -> Turn | None:
-        chats, first = self.chats, pieces[0]
+    async def _find_answer(self, turn: RunningTurn, retry: Retry | None) -> Turn | None:
+        first, find = turn.pieces[0], self.chats.conversation.run_turn
         if first.message.kind is ReceivedKind.SCHEDULED:
-            return await chats.conversation.run_turn(tuple(pieces))
-        joining = Joining(
-            self.queue,
-            pieces,
-            chats.door.identities.is_verified,
-            joined=self._notice_joined,
-            clock=chats.replies.parts.clock,
-        )
+            return await find(tuple(turn.pieces))
         if not first.begun and retry is None:
-            joining.take(begun=False)
-        return await chats.conversation.run_turn(tuple(pieces), joining, retry=retry)
+            turn.take(begun=False)
+        return await find(tuple(turn.pieces), turn, retry=retry)
 
     def _notice_joined(self, pieces: Iterable[AcceptedMessage]) -> None:
         """Show in a group that messages were accepted; private chats have shown it already."""

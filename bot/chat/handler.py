@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from bot.chat.joining import Joining
+from bot.chat.joining import RunningTurn
 from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
 from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
@@ -115,7 +115,7 @@ class ChatHandler:
     async def run_turn(
         self,
         pieces: Sequence[AcceptedMessage],
-        joining: Joining | None = None,
+        running: RunningTurn | None = None,
         *,
         retry: Retry | None = None,
     ) -> Turn | None:
@@ -125,7 +125,7 @@ class ChatHandler:
 
         Args:
             pieces: the messages.
-            joining: the messages that join the turn; None if none can.
+            running: takes the messages that join the turn; None if none can.
             retry: the first message asks for this; the others were written with it.
 
         Returns:
@@ -134,7 +134,7 @@ class ChatHandler:
         Raises:
             TurnForgotten: the messages are gone.
         """
-        turn, can_be_asked = await self._begin(pieces, joining, retry)
+        turn, can_be_asked = await self._begin(pieces, running, retry)
         log.debug("turn.began", turn=turn.id, attempt=turn.stored.attempts, count=len(pieces))
         if turn.stored.attempts > MAX_ATTEMPTS:
             log.error("turn.given_up", attempts=turn.stored.attempts, turn=turn.id)
@@ -202,7 +202,7 @@ class ChatHandler:
         return Caller(message.author, message.chat, is_admin=is_own and self.is_admin(person))
 
     async def _begin(
-        self, pieces: Sequence[AcceptedMessage], joining: Joining | None, retry: Retry | None
+        self, pieces: Sequence[AcceptedMessage], running: RunningTurn | None, retry: Retry | None
     ) -> tuple[Turn, bool]:
         """Begin or resume a turn; also return whether there is something to ask."""
         fleeting: tuple[Image, ...] = ()
@@ -228,7 +228,7 @@ class ChatHandler:
             self.models.route(chat, None if retry is None else retry.model),
             self.prompts.of(caller).with_notes(notes),
             fleeting=fleeting,
-            joining=joining,
+            running=running,
             is_retry=retry is not None,
             most_tokens=token_bound(accepted.message),
         )

@@ -1,4 +1,4 @@
-"""The queue of a chat, and which of its messages join the turn before them.
+"""The queue of a chat, and its running turn: what stops it, and which messages join it.
 
 A person's next messages become part of the turn that answers the last one.
 
@@ -9,10 +9,11 @@ While the model writes, it cancels the request and asks again with the new words
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Final, Literal, TypeVar
+from functools import partial
+from typing import Any, Final, Literal, TypeVar
 
 import structlog
 
@@ -163,11 +164,27 @@ MAX_CANCELLED: Final = 3
 """Cancelled requests of one turn, because each costs money; later messages wait for their turn."""
 
 
+MAX_RUNNING_TURNS: Final = 1_024
+"""Turns in progress in all chats together; the others wait in their queues."""
+
+STOP_SECONDS: Final = 5.0
+"""How long a turn may take to let go once it is told to stop."""
+
+
+class TurnStopped(Exception):
+    """`!stop` ended the turn; its messages get no answer."""
+
+
+class TurnChanged(Exception):
+    """A message of the turn was edited or deleted, so its pieces have changed."""
+
+
 @dataclass(eq=False, repr=False, slots=True)
-class Joining:
-    """The messages that join one turn.
+class RunningTurn:
+    """The turn that a chat has in progress: its messages, and what stops or changes them.
 
     Attributes:
+        queue: of the chat; its next messages may join the turn.
         pieces: the messages of the turn, oldest first.
         joined: called with the messages that have just joined.
     """
@@ -179,6 +196,71 @@ class Joining:
     joined: Callable[[Sequence[AcceptedMessage]], None]
     clock: Callable[[], float] = time.time
     _cancelled: int = field(default=0, init=False)
+    # A time-out without a deadline is a cancel scope: letting go moves the deadline to now.
+    _scope: asyncio.Timeout = field(default_factory=partial(asyncio.timeout, None), init=False)
+    _changes: dict[int, AcceptedMessage | None] = field(default_factory=dict, init=False)
+    _interruption: type[TurnStopped | TurnChanged] | None = field(default=None, init=False)
+    _ended: asyncio.Event | None = field(default=None, init=False)
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]], places: asyncio.Semaphore) -> T:
+        """Run the work of the turn; apply edits and deletions to the pieces at its end.
+
+        Args:
+            work: returns None if it has nothing to store.
+            places: for turns in progress.
+
+        Raises:
+            TurnStopped: `!stop` ended the turn.
+            TurnChanged: a piece was edited or deleted in the meantime.
+        """
+        metrics.RUNNING_TURNS.inc()
+        try:
+            async with self._scope, places:
+                done = await work()
+        except TimeoutError:
+            if not self._scope.expired() or self._interruption is None:
+                raise
+            raise self._interruption from None
+        finally:
+            if self._interruption is not TurnStopped:
+                changed = [self._changes.get(piece.id, piece) for piece in self.pieces]
+                self.pieces[:] = [piece for piece in changed if piece is not None]
+            metrics.RUNNING_TURNS.dec()
+            if self._ended is not None:
+                self._ended.set()
+        if self._interruption is TurnChanged:  # told so at the very moment when it was done
+            raise TurnChanged
+        if self._interruption is TurnStopped and done is None:
+            raise TurnStopped
+        self._interruption = None
+        return done
+
+    def piece(self, inbox_id: int) -> AcceptedMessage | None:
+        """Return one of its messages as it reads now."""
+        found = next((piece for piece in self.pieces if piece.id == inbox_id), None)
+        return None if found is None else self._changes.get(inbox_id, found)
+
+    def change(self, inbox_id: int, instead: AcceptedMessage | None) -> bool:
+        """Start again with a changed message, or without it; False if it has no such message."""
+        if self.piece(inbox_id) is None:
+            return False
+        self._changes[inbox_id] = instead
+        self._interrupt(TurnChanged)
+        return True
+
+    async def stop(self) -> bool:
+        """Stop the turn; return False if its answer was complete before."""
+        self._interrupt(TurnStopped)
+        self._ended = self._ended or asyncio.Event()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._ended.wait()
+        except TimeoutError:
+            log.warning("turn.slow_to_stop", turn=self.pieces[0].id)
+            return True
+        return self._interruption is TurnStopped
+
+    # Messages that join
 
     def take(self, *, begun: bool = True) -> Sequence[AcceptedMessage]:
         """Move messages of the asker from the chat's queue to the pieces; return them.
@@ -223,6 +305,13 @@ class Joining:
                 raise
         self._cancelled += 1
         return None
+
+    def _interrupt(self, interruption: type[TurnStopped | TurnChanged]) -> None:
+        """Cancel the work; once stopped it stays stopped."""
+        if self._interruption is not TurnStopped:
+            self._interruption = interruption
+        if self._scope.when() is None:
+            self._scope.reschedule(asyncio.get_running_loop().time())
 
     def _next(self, room: int = MAX_JOINED_BYTES, *, begun: bool = True) -> AcceptedMessage | None:
         """Return the chat's next message if it joins."""

@@ -94,7 +94,7 @@ class ToolLoop:
     async def _ask_unless_joined(self, turn: Turn, *, may_call: bool) -> Completion | None:
         """Ask a model; None if a message joins the turn before the answer is complete."""
         ask = partial(self._ask, turn, may_call=may_call)
-        return await (ask() if turn.joining is None else turn.joining.unless_one_comes(ask))
+        return await (ask() if turn.running is None else turn.running.unless_one_comes(ask))
 
     async def _ask(self, turn: Turn, *, may_call: bool, with_tools: bool = True) -> Completion:
         """Ask the models of the turn's route, until one answers."""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bot.chat.joining import MAX_PIECES, Joining, Queue, Room
+from bot.chat.joining import MAX_PIECES, Queue, Room, RunningTurn
 from conversation_store.models import AcceptedMessage
 from tests.unit.stores import received
 
@@ -13,11 +13,11 @@ def piece(number: int, *, author: str = "ada") -> AcceptedMessage:
     return AcceptedMessage(number, received(number, author=author))
 
 
-def joining(queue: Queue, pieces: list[AcceptedMessage], *, verified: bool = True) -> Joining:
-    return Joining(queue, pieces, lambda _: verified, joined=lambda _: None)
+def joining(queue: Queue, pieces: list[AcceptedMessage], *, verified: bool = True) -> RunningTurn:
+    return RunningTurn(queue, pieces, lambda _: verified, joined=lambda _: None)
 
 
-def joined(*waiting: AcceptedMessage, verified: bool = True) -> list[int]:
+async def joined(*waiting: AcceptedMessage, verified: bool = True) -> list[int]:
     """Return which of the messages that wait become part of the first one's turn."""
     queue, pieces = Queue(Room("ordinary")), [piece(0)]
     for one in waiting:
@@ -26,17 +26,17 @@ def joined(*waiting: AcceptedMessage, verified: bool = True) -> list[int]:
     return [one.id for one in pieces[1:]]
 
 
-def test_turn_takes_a_bounded_number_of_messages() -> None:
+async def test_turn_takes_a_bounded_number_of_messages() -> None:
     waiting = [piece(number) for number in range(1, MAX_PIECES + 5)]
-    assert joined(*waiting) == list(range(1, MAX_PIECES))
+    assert await joined(*waiting) == list(range(1, MAX_PIECES))
 
 
-def test_message_of_another_person_ends_the_messages_that_join() -> None:
-    assert joined(piece(1), piece(2, author="ben"), piece(3)) == [1]
+async def test_message_of_another_person_ends_the_messages_that_join() -> None:
+    assert await joined(piece(1), piece(2, author="ben"), piece(3)) == [1]
 
 
-def test_message_under_a_key_that_is_not_trusted_does_not_join() -> None:
-    assert joined(piece(1), verified=False) == []
+async def test_message_under_a_key_that_is_not_trusted_does_not_join() -> None:
+    assert await joined(piece(1), verified=False) == []
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4])

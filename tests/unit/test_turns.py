@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
-from bot.chat.turn import RunningTurn, TurnChanged, TurnStopped
+from bot.chat.joining import Queue, Room, RunningTurn, TurnChanged, TurnStopped
 from conversation_store.models import AcceptedMessage
 from tests.unit.stores import received
 
 
 def pieces(count: int = 1) -> list[AcceptedMessage]:
     return [AcceptedMessage(number, received(number)) for number in range(1, count + 1)]
+
+
+def running_turn(messages: list[AcceptedMessage]) -> RunningTurn:
+    queue = Queue(Room("ordinary"))
+    return RunningTurn(queue, messages, lambda _: True, joined=lambda _: None)
 
 
 def places() -> asyncio.Semaphore:
@@ -32,7 +37,7 @@ def told_while_it_ends(tell: Callable[[], object]) -> Callable[[], Coroutine[Any
 
 async def test_turn_begins_afresh_if_it_is_changed_at_the_moment_when_it_is_done() -> None:
     (piece,) = messages = pieces()
-    turn = RunningTurn(messages)
+    turn = running_turn(messages)
     revised = replace(piece, message=replace(piece.message, text="other words"))
     with pytest.raises(TurnChanged):
         await turn.run(told_while_it_ends(lambda: turn.change(piece.id, revised)), places())
@@ -40,7 +45,7 @@ async def test_turn_begins_afresh_if_it_is_changed_at_the_moment_when_it_is_done
 
 
 async def test_turn_is_not_stopped_at_the_moment_when_it_is_done() -> None:
-    turn = RunningTurn(pieces())
+    turn = running_turn(pieces())
     stops: list[asyncio.Task[bool]] = []
 
     async def work() -> str:
@@ -54,7 +59,7 @@ async def test_turn_is_not_stopped_at_the_moment_when_it_is_done() -> None:
 
 async def test_turn_that_is_slow_to_let_go_may_be_changed_again_and_stopped() -> None:
     messages = pieces(2)
-    turn = RunningTurn(messages)
+    turn = running_turn(messages)
     begun, letting_go, may_go = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
