@@ -62,6 +62,7 @@ from bot.llm.models import Model
 from bot.observability import logs, metrics
 from bot.observability.process import calm_collector, hangups, prepare_descriptors
 from bot.observability.systemd import ServiceManager, service_manager
+from bot.signal.events import Person
 from conversation_store.store import ConversationStore
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import probe
@@ -130,16 +131,6 @@ class Bot:
         return f"{connected} to Signal; answers in progress: {self.chats.running()}."
 
 
-@dataclass(frozen=True, slots=True)
-class _Speaking:
-    """The parts that write to people."""
-
-    presence: Presence
-    noted_sends: NotedSends
-    renderer: Renderer
-    languages: Languages
-
-
 @asynccontextmanager
 async def build(start: Start) -> AsyncIterator[Bot]:
     """Open and connect every part; close them in reverse.
@@ -198,10 +189,17 @@ async def build(start: Start) -> AsyncIterator[Bot]:
         conversation = await stack.enter_async_context(
             _open_conversation(
                 base,
-                access=access,
-                budget=budget,
-                speaking=_Speaking(presence, noted_sends, renderer, languages),
-                questions=questions,
+                TurnParts(
+                    store,
+                    questions,
+                    noted_sends,
+                    progress_shown=presence.message_sent,
+                    stops=budget.stops,
+                    clock=clock,
+                ),
+                is_admin=access.is_admin,
+                renderer=renderer,
+                languages=languages,
                 answered=proofs.wake if proofs is not None else lambda: None,
                 reminders_changed=reminders_changed.set,
             )
@@ -279,11 +277,11 @@ async def build(start: Start) -> AsyncIterator[Bot]:
 @asynccontextmanager
 async def _open_conversation(
     base: Foundation,
+    parts: TurnParts,
     *,
-    access: Access,
-    budget: TokenBudget,
-    speaking: _Speaking,
-    questions: Questions,
+    is_admin: Callable[[Person], bool],
+    renderer: Renderer,
+    languages: Languages,
     answered: Callable[[], None],
     reminders_changed: Callable[[], None],
 ) -> AsyncIterator[ChatHandler]:
@@ -321,8 +319,8 @@ async def _open_conversation(
         reminders_of=partial(reminders_of, store.reminders, reminders_changed, clock),
         memory_of=partial(memory_of, store.memory),
         missed=GroupTalk(store.catch_up, base.messenger).missed,
-        choose=questions.choose,
-        decide=questions.decide,
+        choose=parts.questions.choose,
+        decide=parts.questions.decide,
     )
     offer_own_tools(settings, registry, parts_of_tools)
 
@@ -335,7 +333,7 @@ async def _open_conversation(
         offer_own_tools(changed, registry, parts_of_tools)
 
     base.reload.register(apply)
-    inbox = Inbox(workspaces, access.is_admin, store.files) if workspaces is not None else None
+    inbox = Inbox(workspaces, is_admin, store.files) if workspaces is not None else None
     async with (
         open_media(
             base.messenger,
@@ -348,22 +346,15 @@ async def _open_conversation(
         yield ChatHandler(
             loop=loop,
             running=running,
-            parts=TurnParts(
-                store,
-                questions,
-                speaking.noted_sends,
-                progress_shown=speaking.presence.message_sent,
-                stops=budget.stops,
-                clock=clock,
-            ),
+            parts=parts,
             prompts=prompts,
             uses_memory=uses_memory(settings),
-            is_admin=access.is_admin,
+            is_admin=is_admin,
             store=store,
             media=media,
-            renderer=speaking.renderer,
+            renderer=renderer,
             answered=answered,
-            languages=speaking.languages,
+            languages=languages,
             models=models,
             words_for=_explained if base.start.to_operator else _sentence,
         )

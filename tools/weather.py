@@ -30,6 +30,7 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
+from pydantic_core import from_json
 
 from tools.base import InvalidArguments, Tool, ToolError
 from tools.display import short_line
@@ -129,10 +130,6 @@ class Forecast(BaseModel):
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-class _Problem(BaseModel):
-    reason: str
-
-
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
@@ -230,8 +227,8 @@ def _refusal(service: str, answer: WebAnswer) -> str:
     """Return a sentence about an answer that does not hold the requested data."""
     status = answer.status
     try:
-        reason = short_line(_Problem.model_validate_json(answer.body).reason, MAX_REASON_CHARACTERS)
-    except ValidationError:
+        reason = short_line(str(from_json(answer.body)["reason"]), MAX_REASON_CHARACTERS)
+    except (ValueError, TypeError, LookupError):
         reason = ""
     if status == 429:
         return f"{service} allows no more requests at the moment. {reason or 'Try again later.'}"

@@ -221,12 +221,8 @@ LEFT_OUT: Final = "[{count} earlier messages are left out.]"
 NAMELESS: Final = "without a name"
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A group that a person is in."""
-
-    chat: ChatId
-    name: str
+_Place = tuple[ChatId, str]
+"""A group that a person is in, with its name."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -255,8 +251,11 @@ class GroupTalk:
         Raises:
             ToolError: there is nothing to tell.
         """
-        place = await (self._here(person, chat) if chat.is_group else self._meant(person, group))
-        found = await self.book.missed(place.chat, person.aci, turn_id=turn_id, hours=hours)
+        if chat.is_group:
+            here, name = await self._here(person, chat)
+        else:
+            here, name = await self._meant(person, group)
+        found = await self.book.missed(here, person.aci, turn_id=turn_id, hours=hours)
         if found is None:
             raise ToolError(NEVER_WROTE)
         since = f"{datetime.fromtimestamp(found.since / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
@@ -265,7 +264,7 @@ class GroupTalk:
         told = await self.book.tell(newest, turn_id)
         if not told:
             return NOTHING.format(since=since)
-        lines = [TOLD.format(name=place.name or NAMELESS, since=since)]
+        lines = [TOLD.format(name=name or NAMELESS, since=since)]
         if len(newest) < len(messages):
             lines.append(LEFT_OUT.format(count=len(messages) - len(newest)))
         return "\n".join((*lines, *map(overheard_line, told)))
@@ -285,9 +284,9 @@ class GroupTalk:
         if not places:
             raise ToolError(NOWHERE)
         wanted = name.strip().casefold()
-        named = [place for place in places if not wanted or place.name.strip().casefold() == wanted]
+        named = [place for place in places if not wanted or place[1].casefold() == wanted]
         if len(named) != 1:
-            names = ", ".join(sorted(place.name or NAMELESS for place in places))
+            names = ", ".join(sorted(name or NAMELESS for _, name in places))
             raise ToolError(WHICH.format(names=names))
         return named[0]
 
@@ -313,7 +312,7 @@ class GroupTalk:
         group = await self.messenger.group(chat)
         if group is None or not group.is_member or not person.is_in(group.members):
             return None
-        return _Place(chat, " ".join(group.name.split()))
+        return chat, " ".join(group.name.split())
 
 
 def _newest(messages: Sequence[OverheardMessage]) -> Sequence[OverheardMessage]:

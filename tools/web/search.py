@@ -28,14 +28,13 @@ from urllib.parse import quote, urlsplit
 
 from cachetools import TTLCache
 from pydantic import (
-    AliasChoices,
-    AliasPath,
     BaseModel,
     FailFast,
     Field,
     TypeAdapter,
     ValidationError,
 )
+from pydantic_core import from_json
 
 from tools.base import InvalidArguments, Tool, ToolError
 from tools.display import short_line
@@ -226,13 +225,6 @@ class _BravePage(BaseModel):
     web: _BraveResults | None = None
 
 
-_CODE: Final = AliasChoices(AliasPath("error", "code"), AliasPath("errors", 0, "code"))
-
-
-class _BraveError(BaseModel):
-    code: str = Field("", validation_alias=_CODE)
-
-
 def _brave(client: WebClient, key: str, url: str) -> Search:
     second_attempts = asyncio.Lock()
 
@@ -320,8 +312,9 @@ def _brave_failure(answer: WebAnswer) -> WorkError:
 
 def _error_code(body: bytes) -> str:
     try:
-        return _BraveError.model_validate_json(body).code
-    except ValidationError:
+        answer = from_json(body)
+        return str((answer.get("error") or answer["errors"][0])["code"])
+    except (ValueError, TypeError, LookupError, AttributeError):
         return ""
 
 
