@@ -13,12 +13,10 @@ requests are answered and the sentinel is not, signal-cli passed both over.
 """
 
 import asyncio
-import itertools
 import json
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from contextvars import Context
 from typing import Any, Final, Self, cast
 from urllib.parse import urlsplit
 
@@ -81,10 +79,11 @@ class JsonRpcConnection(asyncio.Protocol):
         self._on_notification = on_notification
         self._on_garbage = on_garbage
         self._look_seconds = look_seconds
-        self._next_look: asyncio.TimerHandle | None = None
         self._lines = LineBuffer(MAX_LINE_BYTES)
-        self._sentinels = Sentinels()
-        self._waiting: dict[int | None, asyncio.Future[dict[str, Any]]] = {}
+        self._last_id = 0
+        self._last_answered = 0
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._sentinels: set[int] = set()  # without an answer so far
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
         self.lost = asyncio.Event()
@@ -137,21 +136,38 @@ class JsonRpcConnection(asyncio.Protocol):
             SignalTimeout: no answer in time, or the connection was lost before it.
             JsonRpcError: the answer is an error.
         """
-        answered = asyncio.get_running_loop().create_future()
-        request_id = None
+        number = 0
         try:
             async with asyncio.timeout(seconds):
                 await self._writable.wait()
-                request_id = self._write(method, params, guarded=guarded)
-                self._waiting[request_id] = answered
-                answer = await answered
+                number = self._request(method, params, guarded=guarded)
+                if guarded:
+                    await self._watch_sentinel(number)
+                answer = await self._waiting[number]
         except TimeoutError as error:
-            if request_id is None:
+            if not number:
                 raise SignalUnavailable("signal-cli takes no requests.") from error
             raise SignalTimeout("signal-cli did not answer in time.") from error
         finally:
-            self._waiting.pop(request_id, None)
+            self._waiting.pop(number, None)
+            self._sentinels.discard(number + 1)
         return _result(answer)
+
+    async def _watch_sentinel(self, number: int) -> None:
+        """Return once signal-cli has taken or answered a request; otherwise SignalPassedOver."""
+        looks = 0
+        answered = self._waiting[number]
+        while number + 1 in self._sentinels and not answered.done():
+            await asyncio.wait([answered], timeout=self._look_seconds)
+            # While nothing is read or written, a missing answer proves nothing.
+            if self.reading_paused or not self._writable.is_set() or self._transport is None:
+                continue
+            looks += self._last_answered > number + 1
+            if looks >= MAX_LOOKS and number + 1 in self._sentinels and not answered.done():
+                log.warning("signal.passed_over")
+                raise SignalPassedOver("signal-cli did not take the request.")
+            # A bot that asks nothing else must hear that the silence ended.
+            self._transport.write(self._line("version", {}))
 
     def close(self) -> None:
         """Break the connection now."""
@@ -192,8 +208,6 @@ class JsonRpcConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the requests in flight: perhaps done, perhaps not."""
-        if self._next_look is not None:
-            self._next_look.cancel()
         if exc is not None and self._transport is not None:
             # asyncio drops unread lines if a write fails; only this process has those messages.
             descriptor = self._transport.get_extra_info("socket").fileno()
@@ -202,50 +216,28 @@ class JsonRpcConnection(asyncio.Protocol):
                     self.data_received(data)
         self.lost.set()
         self._writable.set()
-        for number in [*self._waiting]:
-            lost = SignalTimeout("The connection to signal-cli was lost before the answer.")
-            self._finish(number, lost)
+        for answered in self._waiting.values():
+            if not answered.done():
+                lost = SignalTimeout("The connection to signal-cli was lost before the answer.")
+                answered.set_exception(lost)
 
-    def _write(self, method: str, params: dict[str, Any], *, guarded: bool) -> int:
+    def _request(self, method: str, params: dict[str, Any], *, guarded: bool) -> int:
         """Write a request, perhaps with a sentinel, and return its id."""
         if self._transport is None or self._transport.is_closing():
             raise SignalUnavailable("The connection to signal-cli is lost.")
-        number = self._sentinels.number()
-        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        line = json.dumps(request, separators=(",", ":")).encode() + b"\n"
-        self._transport.write(line + self._sentinels.sentinel() if guarded else line)
-        if guarded and self._next_look is None:
-            self._look_later()
+        line = self._line(method, params)
+        number = self._last_id
+        if guarded:
+            line += self._line("version", {})
+            self._sentinels.add(self._last_id)
+        self._transport.write(line)
+        self._waiting[number] = asyncio.get_running_loop().create_future()
         return number
 
-    def _look_later(self) -> None:
-        later = asyncio.get_running_loop().call_later
-        # A context of its own: its log lines are not about the chat of the present request.
-        self._next_look = later(self._look_seconds, self._look, context=Context())
-
-    def _look(self) -> None:
-        """Fail the requests that were passed over, and look again while a sentinel is missing."""
-        self._next_look = None
-        if not self._sentinels.missing:
-            return
-        # While nothing is read or written, a missing answer proves nothing.
-        if self._transport is not None and self._writable.is_set() and not self.reading_paused:
-            if numbers := self._sentinels.passed_over():
-                log.warning("signal.passed_over", count=len(numbers))
-            for number in numbers:
-                self._finish(number, SignalPassedOver("signal-cli did not take the request."))
-            # A bot that asks nothing else must hear that the silence ended.
-            self._transport.write(self._sentinels.question())
-        self._look_later()
-
-    def _finish(self, number: int | None, outcome: dict[str, Any] | SignalTimeout) -> None:
-        answered = self._waiting.get(number)
-        if answered is None or answered.done():
-            return  # the outcome came too late
-        if isinstance(outcome, SignalTimeout):
-            answered.set_exception(outcome)
-        else:
-            answered.set_result(outcome)
+    def _line(self, method: str, params: dict[str, Any]) -> bytes:
+        self._last_id += 1
+        request = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
+        return json.dumps(request, separators=(",", ":")).encode() + b"\n"
 
     def _take(self, line: bytes | None) -> None:
         try:
@@ -256,54 +248,12 @@ class JsonRpcConnection(asyncio.Protocol):
             self._on_garbage()
         elif "method" in value:
             self._on_notification(value["method"], value.get("params"))
-        elif isinstance(number := value.get("id"), int):
-            self._sentinels.answered(number)
-            self._finish(number, value)
-
-
-class Sentinels:
-    """Ids of all requests of a connection, and the sentinels among them."""
-
-    def __init__(self) -> None:
-        self._last = 0
-        self._last_answered = 0
-        self._missing: dict[int, int] = {}
-
-    @property
-    def missing(self) -> bool:
-        """Whether a sentinel has no answer yet."""
-        return bool(self._missing)
-
-    def number(self) -> int:
-        """Return the id of the next request."""
-        self._last += 1
-        return self._last
-
-    def sentinel(self) -> bytes:
-        """Return the sentinel of the request with the last id, to be written right after it."""
-        question = self.question()
-        self._missing[self._last] = 0
-        return question
-
-    def question(self) -> bytes:
-        """Return a request whose answer shows that the other side answers again."""
-        return b'{"jsonrpc":"2.0","id":%d,"method":"version","params":{}}\n' % self.number()
-
-    def answered(self, number: int) -> None:
-        """Note an answer to any request; an unknown id is ignored."""
-        self._missing.pop(number, None)
-        if number <= self._last:
+        elif isinstance(number := value.get("id"), int) and number <= self._last_id:
             self._last_answered = max(self._last_answered, number)
-
-    def passed_over(self) -> list[int]:
-        """Look once, and return the ids of the requests that turn out to be passed over."""
-        found = []
-        for number in itertools.takewhile(self._last_answered.__gt__, [*self._missing]):
-            self._missing[number] += 1
-            if self._missing[number] >= MAX_LOOKS:
-                del self._missing[number]
-                found.append(number - 1)
-        return found
+            self._sentinels.discard(number)
+            answered = self._waiting.get(number)
+            if answered is not None and not answered.done():
+                answered.set_result(value)
 
 
 def parse_address(url: str) -> str | tuple[str, int]:

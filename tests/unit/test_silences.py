@@ -11,7 +11,6 @@ from typing import Final
 import pytest
 
 from bot.errors import SignalPassedOver
-from bot.signal.json_rpc import Sentinels
 from bot.signal.signal_daemon import SignalDaemon
 from conversation_store.models import Attachment, ChatId
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
@@ -118,38 +117,15 @@ async def test_the_receipt_of_a_reaction_does_not_settle_a_send_made_in_a_silenc
         await sending
 
 
-def test_answers_in_any_order_pass_nothing_over() -> None:
-    sentinels = Sentinels()
-    numbers = []
-    for _ in range(10):
-        numbers.append(sentinels.number())
-        sentinels.sentinel()
-    for number in reversed(numbers[5:]):
-        sentinels.answered(number + 1)
-    assert sentinels.passed_over() == []
-    for number in reversed(numbers[:5]):
-        sentinels.answered(number + 1)
-    assert sentinels.passed_over() == []
-    assert not sentinels.missing
-
-
-def test_request_overtaken_at_two_looks_is_passed_over() -> None:
-    sentinels = Sentinels()
-    early = sentinels.number()
-    sentinels.sentinel()
-    assert sentinels.passed_over() == sentinels.passed_over() == []
-    late = sentinels.number()
-    sentinels.sentinel()
-    sentinels.answered(late)
-    assert (sentinels.passed_over(), sentinels.passed_over()) == ([], [early])
-    assert sentinels.passed_over() == []
-    assert sentinels.missing
-
-
-@pytest.mark.parametrize("number", [3, 999_999, 10**30, -1, 0])
-def test_an_answer_to_a_request_that_was_never_made_passes_nothing_over(number: int) -> None:
-    sentinels = Sentinels()
-    sentinels.number()
-    sentinels.sentinel()
-    sentinels.answered(number)
-    assert sentinels.passed_over() == sentinels.passed_over() == []
+async def test_an_answer_to_a_request_that_was_never_made_passes_nothing_over(
+    tmp_path: Path,
+) -> None:
+    async with connected(tmp_path) as (side, messenger), asyncio.TaskGroup() as tasks:
+        side.silent = True
+        sending = tasks.create_task(passed_over(messenger))
+        await asked(side, "version", times=2)
+        for number in (999_999, 10**30, -1, 0):
+            await side.push_line(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % number)
+        await asked(side, "version", times=8)
+        assert not sending.done()
+        side.silent = False
