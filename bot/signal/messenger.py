@@ -162,9 +162,6 @@ class Messenger(Sender, Protocol):
     ) -> int:
         """Send a text, perhaps with files, and return Signal's timestamp of it, in ms.
 
-        If the answer does not come soon after a receipt of the person's phone, the receipt takes
-        its place. Callers send to one chat one after the other; `receipts` says why.
-
         Args:
             text: shown as it is; nothing in it is markup.
             replaces: timestamp of an own message, or of its last edit, that this text replaces.

@@ -53,9 +53,6 @@ LATE_START_MS: Final = 10_000
 
 Must be shorter than the wait for a receipt, so that a retry never overlaps the original send."""
 
-PROOF_SECONDS: Final = 2.0
-"""Time for the answer after the receipt; a later answer counts as lost."""
-
 log = structlog.get_logger()
 
 _OUTCOMES: Final[dict[type[SignalError], str]] = {
@@ -89,7 +86,6 @@ class Attempt:
     people: frozenset[str] | None = None
     is_done: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    patience: asyncio.Timeout | None = None  # ends the wait for its answer
 
     def __post_init__(self) -> None:
         if not self.chat.is_group and not self.chat.value.startswith("+"):
@@ -117,11 +113,8 @@ class DeliveryReceipts:
         news: set when a receipt may settle a send in doubt.
     """
 
-    def __init__(
-        self, *, clock: Callable[[], float] = time.time, proof_seconds: float = PROOF_SECONDS
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._proof_seconds = proof_seconds
         self._started_ms = self._now_ms()
         self.keep: Callable[[int, str | None], None] = lambda _timestamp, _person: None
         self.known: Callable[[Sequence[int]], Awaitable[Iterable[int]]] = _none_is_known
@@ -169,9 +162,6 @@ class DeliveryReceipts:
         self.news.set()
         for attempt in fitting:
             attempt.news.set()
-            if attempt.patience is not None:
-                later = asyncio.get_running_loop().call_later
-                later(self._proof_seconds, self._end_if_proven, attempt)
         return True
 
     def know(self, timestamp: int) -> None:
@@ -296,9 +286,7 @@ class DeliveryReceipts:
     # Sends on their way
 
     async def settle(self, chat: ChatId, sending: Awaitable[int]) -> int:
-        """Return the timestamp of a message from its answer, or from a receipt if that is missing.
-
-        The outcome is counted, and the time of a successful send measured.
+        """Await the answer to a message, count the outcome, and return the message's timestamp.
 
         Raises:
             SignalTimeout: the result is unknown; `sending` of the error is the send in doubt.
@@ -316,17 +304,9 @@ class DeliveryReceipts:
         return timestamp
 
     async def timestamp_of(self, chat: ChatId, sending: Awaitable[int]) -> int:
-        """Settle a request other than a message; otherwise like `settle`, without counting."""
+        """Await the answer to a request other than a message, without counting."""
         with self.unnamed(chat) as attempt:
-            try:
-                timestamp = await _within(attempt, sending)
-            except SignalTimeout as error:
-                self._end(attempt, error)
-                proven = self.proof(attempt)
-                if proven is None:
-                    raise
-                log.info("signal.send_proven_by_receipt")
-                timestamp = proven
+            timestamp = await sending
         self.drop(attempt)
         self.know(timestamp)
         return timestamp
@@ -342,7 +322,10 @@ class DeliveryReceipts:
             yield attempt
             attempt.until, attempt.is_done = self._now_ms() + 1, True
         except SignalTimeout as error:
-            self._end(attempt, error)
+            if error.timestamp is not None:
+                attempt.since, attempt.until = error.timestamp, error.timestamp + 1
+            elif error.answered:
+                attempt.until = self._now_ms() + 1
             error.sending = attempt
             raise
         except SignalError:
@@ -352,33 +335,9 @@ class DeliveryReceipts:
             if attempt.until is None:
                 attempt.until = self._now_ms() + LATE_START_MS
 
-    def _end(self, attempt: Attempt, error: SignalTimeout) -> None:
-        """Note the time in which a send in doubt was done, if it was."""
-        if error.timestamp is not None:
-            attempt.since, attempt.until = error.timestamp, error.timestamp + 1
-        elif attempt.until is None:
-            attempt.until = self._now_ms() + (1 if error.answered else LATE_START_MS)
-
-    def _end_if_proven(self, attempt: Attempt) -> None:
-        """End the wait for an answer that does not follow the receipt."""
-        patience = attempt.patience
-        if patience is not None and not patience.expired() and self.proof(attempt) is not None:
-            patience.reschedule(asyncio.get_running_loop().time())
-
     def _now_ms(self) -> int:
         return int(self._clock() * 1_000)
 
 
 async def _none_is_known(_: Sequence[int]) -> Iterable[int]:
     return ()
-
-
-async def _within(attempt: Attempt, sending: Awaitable[int]) -> int:
-    """Await a send for as long as there is patience with it."""
-    try:
-        async with asyncio.timeout(None) as attempt.patience:
-            return await sending
-    except TimeoutError:
-        raise SignalTimeout("The phone confirmed the message; its answer is lost.") from None
-    finally:
-        attempt.patience = None

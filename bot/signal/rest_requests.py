@@ -42,7 +42,6 @@ from bot.errors import (
 from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
 from bot.signal.formatting import Span, merged, spans_of
 from bot.signal.messenger import RECONNECT
-from bot.signal.receipts import PROOF_SECONDS
 from conversation_store.models import StyleRange, TextStyle
 
 PLACES: Final = 3
@@ -75,9 +74,16 @@ class RequestKind(StrEnum):
     CHANGE = "change"
 
 
-WEIGHTS: Final = {"sign_of_life": 0.6, "probe": 1.0, "text": 1.0, "file": 4.0}
+WEIGHTS: Final = {
+    RequestKind.PROBE: 1.0,
+    RequestKind.QUESTION: 2.0,
+    RequestKind.SIGN: 0.6,
+    RequestKind.TEXT: 1.0,
+    RequestKind.GROUP: 2.0,
+    RequestKind.FILE: 4.0,
+    RequestKind.CHANGE: 2.0,
+}
 """Shortest patience with a kind of request, relative to `RestTimeouts.late`."""
-WEIGHT_OF_OTHERS: Final = 2.0
 
 MAY_TAKE_LONG: Final = frozenset({RequestKind.GROUP, RequestKind.FILE})
 """signal-cli encrypts for every device of every member, and uploads files."""
@@ -90,7 +96,6 @@ class RestTimeouts:
     connect: float = 10.0  # until a connection is open, HTTP or websocket
     request: float = 15.0  # until the answer to a question or a sign of life
     send: float = 60.0  # for changes and files; the server itself never gives up
-    proof: float = PROOF_SECONDS  # for the answer after the receipt; see `receipts`
     turn: float = 120.0  # until a request gets its place
     late: float = 5.0  # until a request of weight 1 runs late, at least
     ping_every: float = 20.0  # of silence, before the bot pings
@@ -104,30 +109,6 @@ class RestTimeouts:
         """Return the time limit of a kind of request."""
         quick = kind in {RequestKind.PROBE, RequestKind.QUESTION, RequestKind.SIGN}
         return self.request if quick else self.send
-
-
-class Patience:
-    """Seconds after which a request of one kind runs late, learned from the answers.
-
-    Attributes:
-        seconds: present value, between `least` and `most`.
-    """
-
-    def __init__(self, least: float, most: float) -> None:
-        self._least = least
-        self._most = most
-        self._doubled_at = 0.0
-        self.seconds = min(least, most)
-
-    def answered(self, seconds: float) -> None:
-        """Learn from an answer."""
-        self.seconds = min(self._most, max(self._least, USUAL_TIMES * seconds))
-
-    def ran_late(self, *, began: float, now: float) -> None:
-        """Double the patience, once for all requests that ran at the same time."""
-        if began >= self._doubled_at:
-            self.seconds = min(self._most, 2 * self.seconds)
-            self._doubled_at = now
 
 
 class Line:
@@ -204,17 +185,18 @@ class Places:
         self._signs = Line(1)
         self._spare: _Request | None = None  # holds the spare place
         self._stuck_since: float | None = None
-        longest = timeouts.longest
-        self._patience = {
-            kind: Patience(WEIGHTS.get(kind, WEIGHT_OF_OTHERS) * timeouts.late, longest(kind))
-            for kind in RequestKind
-        }
+        self._patience = dict.fromkeys(RequestKind, 0.0)
         self.ran_late = asyncio.Event()
 
     @property
     def stuck(self) -> bool:
         """Whether a request ran late and no later one has been answered since."""
         return self._stuck_since is not None
+
+    def patience(self, kind: RequestKind) -> float:
+        """Return the seconds after which a request runs late."""
+        learned = max(self._patience[kind], WEIGHTS[kind] * self._timeouts.late)
+        return min(learned, self._timeouts.longest(kind))
 
     def refuse_waiting(self) -> None:
         """Refuse all requests that wait for a place with SignalUnavailable."""
@@ -230,7 +212,7 @@ class Places:
         """
         request = await self._enter(kind)
         # Counted from the same instant as the deadline, so that both fire if they are equal.
-        late_at = request.began + self._patience[kind].seconds
+        late_at = request.began + self.patience(kind)
         late = asyncio.get_running_loop().call_at(late_at, self._run_late, request)
         try:
             with _translated():
@@ -261,7 +243,8 @@ class Places:
         return request
 
     def _answered(self, request: _Request) -> None:
-        self._patience[request.kind].answered(asyncio.get_running_loop().time() - request.began)
+        seconds = asyncio.get_running_loop().time() - request.began
+        self._patience[request.kind] = USUAL_TIMES * seconds
         if self._stuck_since is not None and request.began > self._stuck_since:
             self._stuck_since = None
             SIGNAL_STUCK.set(0)
@@ -269,7 +252,7 @@ class Places:
 
     def _run_late(self, request: _Request) -> None:
         now = asyncio.get_running_loop().time()
-        self._patience[request.kind].ran_late(began=request.began, now=now)
+        self._patience[request.kind] = 2 * (now - request.began)
         SIGNAL_UNANSWERED.labels(request.kind).inc()
         if self._stuck_since is None:
             self._stuck_since = now
@@ -369,11 +352,13 @@ _ESCAPES: Final = str.maketrans({marker: f"\\{marker}" for marker in "*~|`"})
 
 
 def escaped_markup(text: str, styles: Sequence[StyleRange]) -> str:
-    """Return the text with markers, from which the server's parser gets text and styles back."""
+    """Return the text with markers, from which the server's parser gets text and styles back.
+
+    Leave out styles that it would not read, for example of code that ends with a backslash.
+    """
     if len(styles) > MAX_STYLES:
         return _escaped(text)
-    moved = merged(_on_safe_edges(text, spans_of(text, styles)))
-    spans = _nested(merged(_expressible(text, _nested(moved))))
+    spans = _nested(merged(_expressible(text, _nested(spans_of(text, styles)))))
     pieces: list[str] = []
     written = 0
     for place, marker in _switches(spans):
@@ -384,19 +369,6 @@ def escaped_markup(text: str, styles: Sequence[StyleRange]) -> str:
 
 def _escaped(text: str) -> str:
     return text.translate(_ESCAPES)
-
-
-def _on_safe_edges(text: str, spans: Sequence[Span]) -> Iterator[Span]:
-    """Yield each span with its edges moved to places at which its markers are read as such."""
-    safe: dict[tuple[int, TextStyle], int] = {}
-    for edge, style in sorted({(edge, one.style) for one in spans for edge in one[:2]}):
-        place = edge
-        # An earlier edge knows the rest of the way, so no character is looked at twice.
-        while place and (place, style) not in safe and text[place - 1] in _UNSAFE_BEFORE[style]:
-            place -= 1
-        safe[edge, style] = safe.get((place, style), place)
-    for start, end, style in spans:
-        yield Span(safe[start, style], safe[end, style], style)
 
 
 def _nested(spans: Iterable[Span]) -> list[Span]:
@@ -421,9 +393,10 @@ def _nested(spans: Iterable[Span]) -> list[Span]:
 def _expressible(text: str, spans: Sequence[Span]) -> Iterator[Span]:
     """Yield the spans that the server's parser reads: on safe edges, no italic next to bold."""
     bold = {edge for span in spans if span.style is TextStyle.BOLD for edge in span[:2]}
-    for span, on_safe_edges in zip(spans, _on_safe_edges(text, spans), strict=True):
+    for span in spans:
+        before = {text[edge - 1] for edge in span[:2] if edge}
         between_bold = span.style is TextStyle.ITALIC and not bold.isdisjoint(span[:2])
-        if not between_bold and span == on_safe_edges:
+        if not between_bold and before.isdisjoint(_UNSAFE_BEFORE[span.style]):
             yield span
 
 

@@ -72,7 +72,7 @@ from bot.signal.messenger import (
     check_message,
     check_size,
 )
-from bot.signal.receipts import PROOF_SECONDS, DeliveryReceipts
+from bot.signal.receipts import DeliveryReceipts
 from conversation_store.models import (
     MAX_ATTACHMENT_BYTES,
     Attachment,
@@ -108,7 +108,6 @@ class DaemonTimeouts:
 
     request: float = 10.0  # until the answer to a question or a sign of life
     send: float = 60.0  # for files and people: signal-cli encrypts for every device of each member
-    proof: float = PROOF_SECONDS  # for the answer after the receipt; see `receipts`
     look: float = LOOK_SECONDS  # between two looks for requests passed over; see `json_rpc`
     probe_every: float = 20.0  # between two probes; after a missed one the next comes at once
     probe_answer: float = 10.0  # until the answer to a probe; two missed ones end the connection
@@ -176,7 +175,7 @@ class SignalDaemon:
         self._data_dir = data_dir
         self._bounds = bounds or DaemonTimeouts()
         self._queue = DeliveryQueue()
-        self.receipts = DeliveryReceipts(proof_seconds=self._bounds.proof)
+        self.receipts = DeliveryReceipts()
         self._connection: JsonRpcConnection | None = None
         self._subscription: int | None = None
         self._subscribing = asyncio.Lock()

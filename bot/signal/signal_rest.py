@@ -143,7 +143,7 @@ class SignalRest:
         self._account = Account(number, note_to_self=note_to_self)
         self._bounds = bounds or RestTimeouts()
         self._places = Places(self._bounds)
-        self.receipts = DeliveryReceipts(proof_seconds=self._bounds.proof)
+        self.receipts = DeliveryReceipts()
         self._session: aiohttp.ClientSession | None = None
         self._websocket_open = False
         self._waiting: asyncio.Timeout | None = None

@@ -40,7 +40,6 @@ EVERY_NTH_IN_A_GROUP: Final = 5
 BOUNDS: Final = DaemonTimeouts(
     request=0.5,
     send=5.0,
-    proof=0.05,
     look=0.02,
     backoff=Backoff(first_seconds=0.01, longest_seconds=0.05),
 )

@@ -1,6 +1,7 @@
 """How long a request to signal-cli-rest-api keeps its place."""
 
 import asyncio
+from typing import Final
 
 import pytest
 
@@ -9,7 +10,6 @@ from bot.signal.rest_requests import (
     PLACES,
     USUAL_TIMES,
     Line,
-    Patience,
     Places,
     RequestKind,
     RestTimeouts,
@@ -19,11 +19,21 @@ LEAST = 5.0
 MOST = 60.0
 
 
-def learned(*answered_after: float) -> Patience:
-    patience = Patience(LEAST, MOST)
-    for seconds in answered_after:
-        patience.answered(seconds)
-    return patience
+LIMITS: Final = RestTimeouts(late=LEAST, send=MOST)
+
+
+async def answer(places: Places, after_seconds: float) -> None:
+    request = await places._enter(RequestKind.TEXT)
+    request.began -= after_seconds
+    places._answered(request)
+    request.give_place()
+
+
+async def run_late(places: Places) -> None:
+    request = await places._enter(RequestKind.GROUP)
+    request.began -= places.patience(RequestKind.GROUP)
+    places._run_late(request)
+    places._spare = None
 
 
 @pytest.mark.parametrize(
@@ -36,28 +46,21 @@ def learned(*answered_after: float) -> Patience:
         ([4.0, 0.2], LEAST),
     ],
 )
-def test_request_runs_late_after_multiple_of_last_answer_within_bounds(
+async def test_request_runs_late_after_multiple_of_last_answer_within_bounds(
     answered_after: list[float], late_after: float
 ) -> None:
-    assert learned(*answered_after).seconds == late_after
+    places = Places(LIMITS)
+    for seconds in answered_after:
+        await answer(places, seconds)
+    assert places.patience(RequestKind.TEXT) == pytest.approx(late_after, rel=0.01)
 
 
-def test_late_requests_double_patience_until_an_answer() -> None:
-    patience, now, seen = learned(), 100.0, []
-    for _ in range(6):
-        began, now = now, now + patience.seconds
-        patience.ran_late(began=began, now=now)
-        seen.append(patience.seconds)
-    assert seen == [10.0, 20.0, 40.0, 60.0, 60.0, 60.0]
-    patience.answered(0.2)
-    assert patience.seconds == LEAST
-
-
-def test_concurrent_late_requests_double_patience_once() -> None:
-    patience = learned()
-    for _ in range(3):
-        patience.ran_late(began=100.0, now=105.0)
-    assert patience.seconds == 2 * LEAST
+async def test_late_requests_double_patience() -> None:
+    places, seen = Places(LIMITS), []
+    for _ in range(4):
+        await run_late(places)
+        seen.append(places.patience(RequestKind.GROUP))
+    assert seen == pytest.approx([20.0, 40.0, 60.0, 60.0], rel=0.01)
 
 
 async def test_places_are_taken_in_turn_but_for_the_one_that_goes_first() -> None:

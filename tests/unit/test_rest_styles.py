@@ -70,7 +70,7 @@ def test_the_model_of_the_server_follows_its_rules(
         ("**a *b* c**", "**a *b* c**"),
         ("**`x` is *it* now**", "**`x` is *it* now**"),
         ("# Read *this*", "**Read this**"),
-        (r"`C:\dir\` is it", "`C:\\dir`\\ is it"),
+        (r"`C:\dir\` is it", r"C:\dir\ is it"),
         ("`SELECT *`", r"`SELECT \*`"),
         ("```\na || b\n```", "`a \\|\\| b`"),
     ],
@@ -108,11 +108,9 @@ def test_the_text_arrives_as_it_is_whatever_its_styles(
 
 @FUZZ
 @given(TEXTS, STYLES)
-def test_styles_spread_only_to_neighbouring_markers(
-    text: str, styles: Sequence[StyleRange]
-) -> None:
+def test_no_style_spreads(text: str, styles: Sequence[StyleRange]) -> None:
     arrived = covered(served(escaped_markup(text, styles))[1], text)
-    assert all(text[place] in "\\*|" for place, _ in arrived - covered(styles, text))
+    assert arrived <= covered(styles, text)
 
 
 @FUZZ

@@ -27,7 +27,7 @@ from bot.signal.json_rpc import MAX_LINE_BYTES, LineBuffer
 from bot.signal.messenger import FileTooBig
 from bot.signal.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
 from conversation_store.models import MAX_ATTACHMENT_BYTES, ChatId, ReceivedFile, ReceivedQuote
-from tests.contract.harnesses import Receiver, daemon_bounds, in_background
+from tests.contract.harnesses import Receiver, daemon_bounds, in_background, settled
 from tests.fakes.json_rpc_server import Client, HangUp, Json, LostReply, Refusal
 from tests.fakes.registering import RegisteringSignalCli
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
@@ -278,7 +278,8 @@ async def test_a_receipt_that_came_before_the_connection_broke_is_evidence(
             raise HangUp
 
         side.on_send = confirm_and_hang_up
-        assert await messenger.send(CHAT, "text") == side.sent[0].timestamp
+        sending = messenger.send(CHAT, "text")
+        assert await settled(messenger, sending) == side.sent[0].timestamp
 
 
 async def all_read(side: SignalCli, receiver: Receiver) -> None:

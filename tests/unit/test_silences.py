@@ -14,7 +14,6 @@ from bot.errors import SignalPassedOver
 from bot.signal.signal_daemon import SignalDaemon
 from conversation_store.models import Attachment, ChatId
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
-from tests.fakes.json_rpc_server import LostReply
 from tests.fakes.signal_cli import SignalCli
 from tests.fakes.signal_side import ADA, Group, Sent
 
@@ -22,7 +21,7 @@ CHAT: Final = ChatId.direct(ADA.aci)
 TEAM: Final = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 FILE: Final = Attachment("a.png", "image/png", b"pixels")
 LOOK_SECONDS: Final = 0.03
-BOUNDS: Final = replace(daemon_bounds(impatient=False), look=LOOK_SECONDS, proof=LOOK_SECONDS)
+BOUNDS: Final = replace(daemon_bounds(impatient=False), look=LOOK_SECONDS)
 """An answer is waited for longer than a test may last."""
 
 
@@ -89,18 +88,6 @@ async def test_slow_send_is_awaited_through_a_silence(tmp_path: Path, chat: Chat
         done.set()
         assert await slow == next(one.timestamp for one in side.sent if one.text == "slow")
     assert Counter(one.text for one in side.sent) == {"slow": 1, "quick": 5}
-
-
-async def test_receipt_settles_a_send_with_a_lost_answer(tmp_path: Path) -> None:
-    async def lose(_: Sent) -> None:
-        raise LostReply
-
-    async with connected(tmp_path) as (side, messenger), asyncio.TaskGroup() as tasks:
-        side.on_send = lose
-        sending = tasks.create_task(messenger.send(CHAT, "hello"))
-        sent = await side.next_sent()
-        await side.deliver_receipt(sent.timestamp)
-        assert await sending == sent.timestamp
 
 
 async def test_the_receipt_of_a_reaction_does_not_settle_a_send_made_in_a_silence(
