@@ -174,34 +174,16 @@ Incoming = IncomingMessage | Edit | Deletion | Reaction | PollVote | GroupChange
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A phone's confirmation that messages of the bot arrived; `person` is its owner's ACI."""
+    """Timestamps of messages of the account that have arrived.
 
-    kind: ClassVar[FrameKind] = FrameKind.RECEIPT
-
-    person: str
-    timestamps: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SentElsewhere:
-    """Timestamp of a message that the account's owner sent from another device.
-
-    Phones confirm it like a message of the bot.
+    `person` is the ACI of the owner of a phone that confirmed them. None: the account's owner sent
+    them from another device, and phones confirm them like messages of the bot.
     """
 
-    kind: ClassVar[FrameKind] = FrameKind.SYNC
+    person: str | None
+    timestamps: tuple[int, ...]
 
-    timestamp: int
-
-
-Evidence = Receipt | SentElsewhere
-
-
-@dataclass(frozen=True, slots=True)
-class Ignored:
-    """A frame that tells the bot nothing, and why."""
-
-    kind: FrameKind
-
-
-Frame = Incoming | Evidence | Ignored
+    @property
+    def kind(self) -> FrameKind:
+        """Kind of the frame."""
+        return FrameKind.SYNC if self.person is None else FrameKind.RECEIPT

@@ -18,19 +18,15 @@ from bot.observability.metrics import FRAMES
 from bot.signal.events import (
     Deletion,
     Edit,
-    Evidence,
-    Frame,
     FrameKind,
     GroupChanged,
     IdentityChanged,
-    Ignored,
     Incoming,
     IncomingMessage,
     Person,
     PollVote,
     Reaction,
     Receipt,
-    SentElsewhere,
 )
 from conversation_store.models import ChatId, ReceivedFile, ReceivedQuote
 
@@ -53,12 +49,6 @@ class Account:
     def names(self) -> frozenset[str]:
         """Number and, once known, ACI: other people use either."""
         return frozenset(filter(None, (self.aci, self.number)))
-
-    def is_me(self, *, aci: str | None, number: str | None) -> bool:
-        """Whether an ACI, or for want of one a number, names this account."""
-        if aci is not None and self.aci is not None:
-            return aci == self.aci
-        return number is not None and number == self.number
 
 
 MAX_TEXT_BYTES: Final = 64 * 1024
@@ -96,27 +86,17 @@ _JOINERS: Final = "\u200c\u200d"
 _PHONE_NUMBER: Final = re.compile(r"[+\d][\d\s()./-]{4,}")
 
 _OTHER_PAYLOADS: Final = (
-    ("editMessage", FrameKind.EDIT),
     ("typingMessage", FrameKind.TYPING),
-    ("receiptMessage", FrameKind.RECEIPT),
     ("callMessage", FrameKind.CALL),
     ("storyMessage", FrameKind.STORY),
-)
-_WORDLESS: Final = (
-    ("reaction", FrameKind.REACTION),
-    ("remoteDelete", FrameKind.DELETE),
-    ("adminDelete", FrameKind.DELETE),
-    ("sticker", FrameKind.STICKER),
-    ("pollCreate", FrameKind.POLL),
-    ("pollVote", FrameKind.POLL),
-    ("pollTerminate", FrameKind.POLL),
-    ("pinMessage", FrameKind.PIN),
-    ("unpinMessage", FrameKind.PIN),
-    ("groupCallUpdate", FrameKind.CALL),
 )
 
 _Part = dict[str, Any]
 """A JSON object."""
+
+
+Parsed = Incoming | Receipt | FrameKind
+"""An event, a receipt, or the kind of a frame that tells the bot nothing."""
 
 
 class _Broken(Exception):
@@ -124,7 +104,7 @@ class _Broken(Exception):
 
 
 def take_frame(
-    frame: object, account: Account, confirm: Callable[[Evidence], None]
+    frame: object, account: Account, confirm: Callable[[Receipt], None]
 ) -> Incoming | None:
     """Parse and count a frame, and return the event in it that is to be delivered.
 
@@ -134,17 +114,16 @@ def take_frame(
         confirm: takes receipts at once, because they must not wait behind messages.
     """
     parsed = parse_frame(frame, account)
-    FRAMES.labels(parsed.kind).inc()
-    if isinstance(parsed, Ignored):
-        return None
-    if isinstance(parsed, Evidence):
+    FRAMES.labels(parsed if isinstance(parsed, FrameKind) else parsed.kind).inc()
+    if isinstance(parsed, Receipt):
         confirm(parsed)
-        return None
-    return parsed
+    elif not isinstance(parsed, FrameKind):
+        return parsed
+    return None
 
 
-def parse_frame(frame: object, account: Account) -> Frame:
-    """Return the event in a received frame, or the reason to ignore the frame.
+def parse_frame(frame: object, account: Account) -> Parsed:
+    """Return the event in a received frame, or the kind of a frame that tells the bot nothing.
 
     Args:
         frame: decoded JSON.
@@ -153,74 +132,66 @@ def parse_frame(frame: object, account: Account) -> Frame:
     try:
         return _parse_received(_needed({"frame": frame}, "frame"), account)
     except _Broken:
-        return Ignored(FrameKind.BROKEN)
+        return FrameKind.BROKEN
 
 
-def _parse_received(received: _Part, account: Account) -> Frame:
+def _parse_received(received: _Part, account: Account) -> Parsed:
     envelope, exception = _core(received, "envelope"), _core(received, "exception")
     if received.get("error") is not None and envelope is None:
-        return Ignored(FrameKind.ERROR)
+        return FrameKind.ERROR
     if not isinstance(received.get("account"), str):
         raise _Broken
     if received["account"] != account.number:
-        return Ignored(FrameKind.OTHER_ACCOUNT)
-    if account.note_to_self and envelope and exception is None and _has(envelope, "syncMessage"):
-        return _parse_note(envelope, account)
-    told = _parse_told(envelope, exception, account)
-    if account.note_to_self and not isinstance(told, Ignored):
-        return Ignored(FrameKind.OTHER_CHAT)
+        return FrameKind.OTHER_ACCOUNT
+    if envelope is not None and exception is None and _has(envelope, "syncMessage"):
+        return _parse_sync(envelope, account)
+    if exception is not None:
+        told = _parse_exception(envelope or {}, exception, account)
+    else:
+        told = _parse_told(_needed(received, "envelope"), account)
+    if account.note_to_self and not isinstance(told, FrameKind):
+        return FrameKind.OTHER_CHAT
     return told
 
 
-def _parse_note(envelope: _Part, account: Account) -> Frame:
-    """Read the note to self; other messages of the account are not for the bot."""
-    sent = _core(_needed(envelope, "syncMessage"), "sentMessage")
-    if sent is None or not _is_from(envelope, account):
-        return Ignored(FrameKind.SYNC)
-    if _group_of(sent) is not None or not _names(account, sent, "destination"):
-        return Ignored(FrameKind.OTHER_CHAT)
-    if _has(sent, "editMessage"):
-        return _parse_edit(envelope, sent, account)
-    return _parse_data_message(envelope, sent, account)
+def _parse_sync(envelope: _Part, account: Account) -> Parsed:
+    """Read a message that the owner sent from another device: a note to self, or its timestamp."""
+    sent = _object(_object(envelope, "syncMessage") or {}, "sentMessage")
+    if sent is None or not _is_me(account, envelope, "source"):
+        return FrameKind.SYNC
+    edit = _object(sent, "editMessage")
+    if not account.note_to_self:
+        timestamp = _time(_object(edit, "dataMessage") or {} if edit else sent, "timestamp")
+        return FrameKind.SYNC if timestamp is None else Receipt(None, (timestamp,))
+    if _group_of(sent) is not None or not _is_me(account, sent, "destination"):
+        return FrameKind.OTHER_CHAT
+    parse = _parse_edit if _has(sent, "editMessage") else _parse_data_message
+    return parse(envelope, sent, account)
 
 
-def _parse_told(envelope: _Part | None, exception: _Part | None, account: Account) -> Frame:
+def _parse_told(envelope: _Part, account: Account) -> Parsed:
     """Read messages of other people."""
-    if exception is not None:
-        return _parse_exception(envelope, exception, account)
-    if envelope is None:
-        raise _Broken
-    if _has(envelope, "syncMessage"):
-        return _parse_sent_elsewhere(envelope, account)
-    if _is_from(envelope, account):
-        return Ignored(FrameKind.OWN)
+    if _is_me(account, envelope, "source"):
+        return FrameKind.OWN
     if (data := _core(envelope, "dataMessage")) is not None:
         return _parse_data_message(envelope, data, account)
-    kind = _first_present(envelope, _OTHER_PAYLOADS)
-    if kind is FrameKind.EDIT:
+    if _has(envelope, "editMessage"):
         return _parse_edit(envelope, envelope, account)
-    return _parse_receipt(envelope) if kind is FrameKind.RECEIPT else Ignored(kind)
+    if _has(envelope, "receiptMessage"):
+        return _parse_receipt(envelope)
+    kinds = (kind for key, kind in _OTHER_PAYLOADS if _has(envelope, key))
+    return next(kinds, FrameKind.EMPTY)
 
 
-def _parse_exception(envelope: _Part | None, exception: _Part, account: Account) -> Frame:
+def _parse_exception(envelope: _Part, exception: _Part, account: Account) -> Parsed:
     if exception.get("type") != "UntrustedIdentityException":
-        return Ignored(FrameKind.UNDECRYPTABLE)
-    if envelope is None or _aci(envelope, "sourceUuid") is None or _is_from(envelope, account):
-        return Ignored(FrameKind.UNTRUSTED_IDENTITY)
+        return FrameKind.UNDECRYPTABLE
+    if _aci(envelope, "sourceUuid") is None or _is_me(account, envelope, "source"):
+        return FrameKind.UNTRUSTED_IDENTITY
     return IdentityChanged(account=account.number, person=_author_of(envelope))
 
 
-def _parse_sent_elsewhere(envelope: _Part, account: Account) -> Frame:
-    """Read when the account's owner sent something from another device; not its text."""
-    sent = _object(_object(envelope, "syncMessage") or {}, "sentMessage")
-    if sent is None or not _is_from(envelope, account):
-        return Ignored(FrameKind.SYNC)
-    edit = _object(sent, "editMessage")
-    timestamp = _time(sent if edit is None else _object(edit, "dataMessage") or {}, "timestamp")
-    return Ignored(FrameKind.SYNC) if timestamp is None else SentElsewhere(timestamp)
-
-
-def _parse_receipt(envelope: _Part) -> Frame:
+def _parse_receipt(envelope: _Part) -> Parsed:
     """Read a receipt of a known kind; each of them means that the message is there."""
     receipt = _object(envelope, "receiptMessage") or {}
     listed = receipt.get("timestamps")
@@ -228,56 +199,56 @@ def _parse_receipt(envelope: _Part) -> Frame:
     is_known = any(receipt.get(kind) is True for kind in ("isDelivery", "isRead", "isViewed"))
     person = _aci(envelope, "sourceUuid")
     if person is None or not is_known or not times or not all(map(_is_time, times)):
-        return Ignored(FrameKind.RECEIPT)
-    return Receipt(person=person, timestamps=tuple(times))
+        return FrameKind.RECEIPT
+    return Receipt(person, tuple(times))
 
 
-def _parse_edit(envelope: _Part, holder: _Part, account: Account) -> Frame:
+def _parse_edit(envelope: _Part, holder: _Part, account: Account) -> Parsed:
     """Read an edit; its message may have no words, for example if only its picture is left."""
     edit = _needed(holder, "editMessage")
     data, target = _needed(edit, "dataMessage"), _needed_time(edit, "targetSentTimestamp")
     if _has(data, "storyContext"):
-        return Ignored(FrameKind.STORY)
-    words = sanitize_text(_words(data), _mentions(data), account)
-    return Edit(_message(envelope, data, words, account), target_timestamp=target)
+        return FrameKind.STORY
+    return Edit(_message(envelope, data, account), target_timestamp=target)
 
 
-def _parse_data_message(envelope: _Part, data: _Part, account: Account) -> Frame:
+def _parse_data_message(envelope: _Part, data: _Part, account: Account) -> Parsed:
     if _has(data, "storyContext"):
-        return Ignored(FrameKind.STORY)
-    words = sanitize_text(_words(data), _mentions(data), account)
-    mentions_only = bool(data.get("message")) and _addresses(data, account)
-    if mentions_only or words or _user_files(data):
-        return _message(envelope, data, words, account)
-    return _parse_wordless(envelope, data, account)
+        return FrameKind.STORY
+    message = _message(envelope, data, account)
+    mentions_only = bool(data.get("message")) and message.addresses_bot
+    if mentions_only or message.text or message.files:
+        return message
+    for key, kind, parse in _WORDLESS:
+        if _has(data, key):
+            return kind if parse is None else parse(message, _needed(data, key), account)
+    if data.get("isExpirationUpdate") is True:
+        return FrameKind.TIMER
+    if message.chat.is_group and data["groupInfo"].get("type") != "DELIVER":
+        return GroupChanged(message.account, message.chat, message.author)
+    return FrameKind.EMPTY
 
 
-def _parse_wordless(envelope: _Part, data: _Part, account: Account) -> Frame:
-    group = _group_of(data)
-    kind = _first_present(data, _WORDLESS)
-    if kind is FrameKind.REACTION:
-        return _parse_reaction(envelope, data, account)
-    if kind is FrameKind.DELETE:
-        return _parse_deletion(envelope, data, account)
-    if _has(data, "pollVote"):
-        return _parse_vote(envelope, data, account)
-    if kind is not FrameKind.EMPTY or data.get("isExpirationUpdate") is True:
-        return Ignored(FrameKind.TIMER if kind is FrameKind.EMPTY else kind)
-    if group is not None and data["groupInfo"].get("type") != "DELIVER":
-        return GroupChanged(account.number, chat=group, author=_author_of(envelope))
-    return Ignored(kind)
-
-
-def _message(envelope: _Part, data: _Part, words: str, account: Account) -> IncomingMessage:
-    quote, files = _object(data, "quote"), _user_files(data)
+def _message(envelope: _Part, data: _Part, account: Account) -> IncomingMessage:
+    author = _author_of(envelope)
+    timestamp = _time(data, "timestamp") or _needed_time(envelope, "timestamp")
+    words, mentions, quote = data.get("message"), _mentions(data), _object(data, "quote")
+    if words is not None and not isinstance(words, str):
+        raise _Broken
+    mentioned = any(_is_me(account, mention) for mention in mentions)
+    quoted = None if quote is None else _quoted(quote, account)
+    files = _user_files(data)
     seconds = data["expiresInSeconds"] if _is_count(data.get("expiresInSeconds")) else 0
     return IncomingMessage(
-        *_head(envelope, data, account),
-        text=words,
-        addresses_bot=_addresses(data, account),
+        account.number,
+        _group_of(data) or ChatId.direct(author.aci),
+        author,
+        timestamp,
+        text=sanitize_text(words, mentions, account),
+        addresses_bot=mentioned or (quoted is not None and quoted.by_bot),
         files=_received(files[:MAX_FILES]),
         unread=_received([*files[MAX_FILES:], *_unread(data)]),
-        quote=None if quote is None else _quoted(quote, account),
+        quote=quoted,
         expires_seconds=min(seconds, MAX_EXPIRES),
         view_once=data.get("viewOnce") is True,
         server_timestamp=_time(envelope, "serverReceivedTimestamp"),
@@ -289,69 +260,74 @@ def _quoted(quote: _Part, account: Account) -> ReceivedQuote:
     return ReceivedQuote(
         timestamp=_time(quote, "id"),
         author=_aci(quote, "authorUuid"),
-        by_bot=_names(account, quote, "author"),
+        by_bot=_is_me(account, quote, "author"),
         text=sanitize_quote(_text(quote, "text")),
         has_files=bool(_user_files(quote)),
         author_number=_number(quote, "authorNumber") or _number(quote, "author"),
     )
 
 
-def _parse_reaction(envelope: _Part, data: _Part, account: Account) -> Frame:
-    reaction = _needed(data, "reaction")
+def _parse_reaction(message: IncomingMessage, reaction: _Part, account: Account) -> Parsed:
     emoji, removed = _text(reaction, "emoji"), reaction.get("isRemove")
     target = _needed_time(reaction, "targetSentTimestamp")
-    is_emoji = emoji and len(emoji) <= MAX_EMOJI and _is_encodable(emoji)
-    if not emoji or not is_emoji or not isinstance(removed, bool):
+    if not emoji or len(emoji) > MAX_EMOJI or not isinstance(removed, bool):
         raise _Broken
-    if not _names(account, reaction, "targetAuthor"):
-        return Ignored(FrameKind.REACTION)
-    head = _head(envelope, data, account)
-    return Reaction(*head, emoji=emoji, target_timestamp=target, removed=removed)
+    if emoji != emoji.encode(errors="replace").decode():  # half of a surrogate pair
+        raise _Broken
+    if not _is_me(account, reaction, "targetAuthor"):
+        return FrameKind.REACTION
+    return Reaction(*_head(message), emoji=emoji, target_timestamp=target, removed=removed)
 
 
-def _parse_vote(envelope: _Part, data: _Part, account: Account) -> Frame:
-    vote = _needed(data, "pollVote")
+def _parse_vote(message: IncomingMessage, vote: _Part, account: Account) -> Parsed:
     target, options = _needed_time(vote, "targetSentTimestamp"), vote.get("optionIndexes", [])
     if not isinstance(options, list) or len(options) > MAX_OPTIONS:
         raise _Broken
     if not all(_is_count(option) and option < MAX_OPTIONS for option in options):
         raise _Broken
-    if not _names(account, vote, "author"):
-        return Ignored(FrameKind.POLL)
-    head = _head(envelope, data, account)
-    return PollVote(*head, target_timestamp=target, options=tuple(options))
+    if not _is_me(account, vote, "author"):
+        return FrameKind.POLL
+    return PollVote(*_head(message), target_timestamp=target, options=tuple(options))
 
 
-def _parse_deletion(envelope: _Part, data: _Part, account: Account) -> Frame:
-    head = _head(envelope, data, account)
-    if _has(data, "remoteDelete"):
-        author: str | None = _author_of(envelope).aci
-        timestamp = _needed_time(_needed(data, "remoteDelete"), "timestamp")
-    else:
-        deleted = _needed(data, "adminDelete")
-        author = _aci(deleted, "targetAuthorUuid")
-        timestamp = _needed_time(deleted, "targetSentTimestamp")
-        if not _has(data, "groupInfo"):  # only groups have admins
-            raise _Broken
-    if author is None:
+def _parse_deletion(message: IncomingMessage, deletion: _Part, _: Account) -> Parsed:
+    target = _needed_time(deletion, "timestamp")
+    return Deletion(*_head(message), target_author=message.author.aci, target_timestamp=target)
+
+
+def _parse_admin_deletion(message: IncomingMessage, deletion: _Part, _: Account) -> Parsed:
+    author = _aci(deletion, "targetAuthorUuid")
+    target = _needed_time(deletion, "targetSentTimestamp")
+    if author is None or not message.chat.is_group:  # only groups have admins
         raise _Broken
-    return Deletion(*head, target_author=author, target_timestamp=timestamp)
+    return Deletion(*_head(message), target_author=author, target_timestamp=target)
 
 
-def _head(envelope: _Part, data: _Part, account: Account) -> tuple[str, ChatId, Person, int]:
+_WORDLESS: Final = (
+    ("reaction", FrameKind.REACTION, _parse_reaction),
+    ("remoteDelete", FrameKind.DELETE, _parse_deletion),
+    ("adminDelete", FrameKind.DELETE, _parse_admin_deletion),
+    ("sticker", FrameKind.STICKER, None),
+    ("pollCreate", FrameKind.POLL, None),
+    ("pollVote", FrameKind.POLL, _parse_vote),
+    ("pollTerminate", FrameKind.POLL, None),
+    ("pinMessage", FrameKind.PIN, None),
+    ("unpinMessage", FrameKind.PIN, None),
+    ("groupCallUpdate", FrameKind.CALL, None),
+)
+"""Keys of messages without words, with the kind to count or the parser of the event."""
+
+
+def _head(message: IncomingMessage) -> tuple[str, ChatId, Person, int]:
     """Return account, chat, author and timestamp, with which every event begins."""
-    author = _author_of(envelope)
-    timestamp = _time(data, "timestamp") or _time(envelope, "timestamp")
-    if timestamp is None:
-        raise _Broken
-    return account.number, _group_of(data) or ChatId.direct(author.aci), author, timestamp
+    return message.account, message.chat, message.author, message.timestamp
 
 
 def _author_of(envelope: _Part) -> Person:
     aci = _aci(envelope, "sourceUuid")
     if aci is None:
         raise _Broken
-    name = sanitize_name(_name(envelope, "sourceName"))
+    name = sanitize_name(_text(envelope, "sourceName"))
     return Person(aci=aci, number=_number(envelope, "sourceNumber"), name=name)
 
 
@@ -365,28 +341,16 @@ def _group_of(data: _Part) -> ChatId | None:
     return ChatId.group(group_id)
 
 
-def _is_from(envelope: _Part, account: Account) -> bool:
-    return account.is_me(aci=_aci(envelope, "sourceUuid"), number=_number(envelope, "sourceNumber"))
+def _is_me(account: Account, part: _Part, role: str = "") -> bool:
+    """Whether a part names the account, as its author or destination for example.
 
-
-def _names(account: Account, part: _Part, role: str) -> bool:
-    """Whether a part names the account as its author or destination."""
-    number = _number(part, f"{role}Number") or _number(part, role)
-    return account.is_me(aci=_aci(part, f"{role}Uuid"), number=number)
-
-
-def _words(data: _Part) -> str | None:
-    words = data.get("message")
-    if words is not None and not isinstance(words, str):
-        raise _Broken
-    return words
-
-
-def _addresses(data: _Part, account: Account) -> bool:
-    if any(_is_mentioned(mention, account) for mention in _mentions(data)):
-        return True
-    quote = _object(data, "quote")
-    return quote is not None and _names(account, quote, "author")
+    By the ACI, or for want of one by the number.
+    """
+    aci, number = (f"{role}Uuid", f"{role}Number") if role else ("uuid", "number")
+    named = _aci(part, aci)
+    if named is not None and account.aci is not None:
+        return named == account.aci
+    return (_number(part, number) or _number(part, role)) == account.number
 
 
 def _mentions(data: _Part) -> list[_Part]:
@@ -397,19 +361,11 @@ def _mentions(data: _Part) -> list[_Part]:
     ]
 
 
-def _is_mentioned(mention: _Part, account: Account) -> bool:
-    return account.is_me(aci=_aci(mention, "uuid"), number=_number(mention, "number"))
-
-
 # Values
 
 
 def _has(part: _Part, key: str) -> bool:
     return part.get(key) is not None
-
-
-def _first_present(part: _Part, kinds: Sequence[tuple[str, FrameKind]]) -> FrameKind:
-    return next((kind for name, kind in kinds if _has(part, name)), FrameKind.EMPTY)
 
 
 def _object(part: _Part, key: str) -> _Part | None:
@@ -419,9 +375,7 @@ def _object(part: _Part, key: str) -> _Part | None:
 
 def _core(part: _Part, key: str) -> _Part | None:
     """Return an object that is there and right, or not there."""
-    if (found := _object(part, key)) is None and _has(part, key):
-        raise _Broken
-    return found
+    return _needed(part, key) if _has(part, key) else None
 
 
 def _needed(part: _Part, key: str) -> _Part:
@@ -440,18 +394,6 @@ def _objects(part: _Part, key: str) -> list[_Part]:
 def _text(part: _Part, key: str) -> str | None:
     value = part.get(key)
     return value if isinstance(value, str) else None
-
-
-def _name(part: _Part, key: str) -> str | None:
-    name = _text(part, key)
-    if name is None or len(name) > 8 * MAX_NAME_CHARACTERS or not _is_encodable(name):
-        return None
-    return name
-
-
-def _is_encodable(text: str) -> bool:
-    """Whether a short text has no halves of surrogate pairs, which no encoding can carry."""
-    return text == text.encode(errors="replace").decode()
 
 
 def _matching(pattern: re.Pattern[str], value: object) -> str | None:
@@ -588,8 +530,8 @@ def _name_mentions(text: str, mentions: Sequence[_Part], account: Account) -> st
         start, end = 2 * mention["start"], 2 * (mention["start"] + mention["length"])
         if start < done or end > len(units) or start == end:
             continue
-        name = f"@{sanitize_name(_name(mention, 'name')) or 'someone'}"
-        name = _PLACEHOLDER if _is_mentioned(mention, account) else name
+        name = f"@{sanitize_name(_text(mention, 'name')) or 'someone'}"
+        name = _PLACEHOLDER if _is_me(account, mention) else name
         added = (units[done:start], name.encode("utf-16-le"))
         pieces += added
         done = end

@@ -34,7 +34,7 @@ from bot.errors import (
     SignalUntrusted,
 )
 from bot.observability.metrics import SEND_SECONDS, SENDS
-from bot.signal.events import Evidence, SentElsewhere
+from bot.signal.events import Receipt
 from conversation_store.models import ChatId
 
 MAX_KNOWN: Final = 10_000
@@ -128,17 +128,15 @@ class DeliveryReceipts:
 
     # Receipts
 
-    def take(self, evidence: Evidence) -> None:
+    def take(self, receipt: Receipt) -> None:
         """Keep the timestamps of a receipt that may matter, or of a message from another device."""
-        if isinstance(evidence, SentElsewhere):
-            self.know(evidence.timestamp)
-            self.keep(evidence.timestamp, None)
-            return
-        person = evidence.person
+        person = receipt.person
         theirs = [one for one in self._attempts if one.people is None or person in one.people]
-        newest = sorted(evidence.timestamps)[-MAX_CONFIRMED_BY_ONE:]
-        for timestamp in newest if theirs else ():
-            if self.confirm(timestamp, person, theirs):
+        for timestamp in sorted(receipt.timestamps)[-MAX_CONFIRMED_BY_ONE:]:
+            if person is None:
+                self.know(timestamp)
+                self.keep(timestamp, None)
+            elif theirs and self.confirm(timestamp, person, theirs):
                 self.keep(timestamp, person)
 
     def confirm(self, timestamp: int, person: str, theirs: Sequence[Attempt]) -> bool:
@@ -244,22 +242,13 @@ class DeliveryReceipts:
 
     def _others(self, attempt: Attempt) -> list[Attempt]:
         """Return the sends whose timestamp a receipt for this send must not be able to name."""
-        chat = attempt.chat
         others = [one for one in self._attempts if one is not attempt]
         others = [one for one in others if one.row is None or one.row != attempt.row]
         kept = self._resent.get(attempt)
         if kept is None or self._seen[kept] is None:
             return others
-        # A copy: nothing gets lost as long as every message stays once. What one person alone
-        # confirmed counts as private.
-        return [
-            one
-            for one in others
-            if one.row is not None
-            and (
-                one not in self._resent if one.chat == chat else chat.is_group >= one.chat.is_group
-            )
-        ]
+        # A copy: nothing gets lost as long as every message stays once.
+        return [one for one in others if one.row is not None]
 
     async def wait_for_proof(self, attempts: Sequence[Attempt], seconds: float) -> int | None:
         """Wait until a receipt settles one of several sends of a message; None if none does."""

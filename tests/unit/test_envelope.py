@@ -13,13 +13,11 @@ from bot.signal.events import (
     FrameKind,
     GroupChanged,
     IdentityChanged,
-    Ignored,
     IncomingMessage,
     Person,
     PollVote,
     Reaction,
     Receipt,
-    SentElsewhere,
 )
 from bot.signal.frames import (
     MAX_CONTENT_TYPE,
@@ -72,19 +70,19 @@ def parsed(raw: object, account: Account = BOT) -> IncomingMessage:
 
 def test_a_frame_of_another_account_is_not_ours() -> None:
     raw = {**FRAMES["dm_text"], "account": "+4915100000009"}
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.OTHER_ACCOUNT)
+    assert parse_frame(raw, BOT) == FrameKind.OTHER_ACCOUNT
 
 
 @pytest.mark.parametrize(
     "raw", [None, [], 0, 1.5, "", "text", True, {}, {"account": BOT.number}, {"envelope": None}]
 )
 def test_json_of_another_shape_is_broken(raw: object) -> None:
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(raw, BOT) == FrameKind.BROKEN
 
 
 def test_exception_without_envelope_is_undecryptable() -> None:
     raw = {"account": BOT.number, "exception": {"type": "ProtocolNoSessionException"}}
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.UNDECRYPTABLE)
+    assert parse_frame(raw, BOT) == FrameKind.UNDECRYPTABLE
 
 
 @pytest.mark.parametrize(
@@ -97,14 +95,14 @@ def test_exception_without_envelope_is_undecryptable() -> None:
 def test_bot_ignores_its_own_messages(account: Account, source: dict[str, object]) -> None:
     raw = frame()
     raw["envelope"].update(source)
-    assert parse_frame(raw, account) == Ignored(FrameKind.OWN)
+    assert parse_frame(raw, account) == FrameKind.OWN
 
 
 @pytest.mark.parametrize("aci", [None, "", "+4915200000001", "no-uuid", 7, f"{{{ADA}}}"])
 def test_a_message_without_a_valid_aci_is_broken(aci: object) -> None:
     raw = frame()
     raw["envelope"]["sourceUuid"] = aci
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(raw, BOT) == FrameKind.BROKEN
 
 
 def test_acis_are_compared_in_lower_case() -> None:
@@ -119,7 +117,7 @@ def test_acis_are_compared_in_lower_case() -> None:
 def test_message_with_invalid_group_id_is_broken(
     group: object,
 ) -> None:
-    assert parse_frame(frame(groupInfo=group), BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(frame(groupInfo=group), BOT) == FrameKind.BROKEN
 
 
 @pytest.mark.parametrize("timestamp", [0, -1, 2**63, True, "1795291728387", None, 1.5])
@@ -130,7 +128,7 @@ def test_an_unusable_timestamp_is_replaced_by_that_of_the_envelope(timestamp: ob
 def test_a_message_without_any_timestamp_is_broken() -> None:
     raw = frame(timestamp=None)
     raw["envelope"]["timestamp"] = 2**64
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(raw, BOT) == FrameKind.BROKEN
 
 
 def test_wrong_types_of_optional_parts_do_not_lose_the_message() -> None:
@@ -172,7 +170,7 @@ def test_view_once_message_is_marked() -> None:
     ],
 )
 def test_a_frame_without_words_has_a_kind(changes: dict[str, object], kind: FrameKind) -> None:
-    assert parse_frame(frame(**changes), BOT) == Ignored(kind)
+    assert parse_frame(frame(**changes), BOT) == kind
 
 
 def receipt(**changes: object) -> dict[str, Any]:
@@ -203,22 +201,22 @@ def test_receipts_of_every_known_kind_are_read() -> None:
     ],
 )
 def test_invalid_receipt_is_ignored(changes: dict[str, object]) -> None:
-    assert parse_frame(receipt(**changes), BOT) == Ignored(FrameKind.RECEIPT)
+    assert parse_frame(receipt(**changes), BOT) == FrameKind.RECEIPT
 
 
 @pytest.mark.parametrize("value", [{}, [], "x", True])
 def test_receipt_of_another_shape_is_ignored(value: object) -> None:
     raw = receipt()
     raw["envelope"]["receiptMessage"] = value
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.RECEIPT)
+    assert parse_frame(raw, BOT) == FrameKind.RECEIPT
 
 
 def test_receipt_without_sender_or_from_the_bot_is_ignored() -> None:
     raw = receipt()
     raw["envelope"]["sourceUuid"] = None
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.RECEIPT)
+    assert parse_frame(raw, BOT) == FrameKind.RECEIPT
     raw["envelope"]["sourceUuid"] = BOT_ACI
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.OWN)
+    assert parse_frame(raw, BOT) == FrameKind.OWN
 
 
 def reacted(base: str = "reaction_add", /, **changes: object) -> dict[str, Any]:
@@ -251,7 +249,7 @@ NOBODYS: Final = dict.fromkeys(OTHERS)
 def test_reaction_to_message_of_another_person_is_ignored(
     target: dict[str, object],
 ) -> None:
-    assert parse_frame(reacted(**target), BOT) == Ignored(FrameKind.REACTION)
+    assert parse_frame(reacted(**target), BOT) == FrameKind.REACTION
 
 
 @pytest.mark.parametrize(
@@ -287,37 +285,37 @@ def test_reaction_targets_the_bot_by_aci_or_else_by_number(
     ],
 )
 def test_invalid_reaction_is_broken(changes: dict[str, object]) -> None:
-    assert parse_frame(reacted(**changes), BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(reacted(**changes), BOT) == FrameKind.BROKEN
 
 
 @pytest.mark.parametrize("part", ["emoji", "targetSentTimestamp", "isRemove"])
 def test_a_reaction_with_a_part_missing_is_broken(part: str) -> None:
     raw = reacted()
     del raw["envelope"]["dataMessage"]["reaction"][part]
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(raw, BOT) == FrameKind.BROKEN
 
 
 @pytest.mark.parametrize("value", [{}, [], "👍", True])
 def test_reaction_of_another_shape_is_broken(value: object) -> None:
-    assert parse_frame(frame("reaction_add", reaction=value), BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(frame("reaction_add", reaction=value), BOT) == FrameKind.BROKEN
 
 
 def test_reaction_needs_author_timestamp_and_valid_chat() -> None:
     raw = reacted()
     raw["envelope"]["sourceUuid"] = None
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
-    assert parse_frame(frame("reaction_add", groupInfo={}), BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(raw, BOT) == FrameKind.BROKEN
+    assert parse_frame(frame("reaction_add", groupInfo={}), BOT) == FrameKind.BROKEN
     raw = frame("reaction_add", timestamp=None)
     assert parse_frame(raw, BOT) == reaction()
     raw["envelope"]["timestamp"] = None
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(raw, BOT) == FrameKind.BROKEN
 
 
 def test_reactions_of_the_bot_and_to_stories_are_ignored() -> None:
     raw = reacted()
     raw["envelope"]["sourceUuid"] = BOT_ACI
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.OWN)
-    assert parse_frame(frame("reaction_add", storyContext={}), BOT) == Ignored(FrameKind.STORY)
+    assert parse_frame(raw, BOT) == FrameKind.OWN
+    assert parse_frame(frame("reaction_add", storyContext={}), BOT) == FrameKind.STORY
 
 
 def quoting(**changes: object) -> dict[str, Any]:
@@ -553,24 +551,24 @@ def test_an_edit_names_mentions_and_quotes_like_any_message() -> None:
 def test_invalid_edit_is_broken(value: object) -> None:
     raw = copy.deepcopy(FRAMES["edit"])
     raw["envelope"]["editMessage"] = value
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(raw, BOT) == FrameKind.BROKEN
 
 
 def test_edit_without_author_is_broken_and_edit_by_the_bot_ignored() -> None:
     raw = edited()
     raw["envelope"]["sourceUuid"] = None
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(raw, BOT) == FrameKind.BROKEN
     raw["envelope"]["sourceUuid"] = BOT_ACI
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.OWN)
+    assert parse_frame(raw, BOT) == FrameKind.OWN
 
 
 def test_edited_reply_to_story_is_ignored() -> None:
-    assert parse_frame(edited(storyContext={}), BOT) == Ignored(FrameKind.STORY)
+    assert parse_frame(edited(storyContext={}), BOT) == FrameKind.STORY
 
 
 @pytest.mark.parametrize("value", [{}, "x", {"timestamp": None}, {"timestamp": 0}, 5])
 def test_invalid_deletion_is_broken(value: object) -> None:
-    assert parse_frame(frame("remote_delete", remoteDelete=value), BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(frame("remote_delete", remoteDelete=value), BOT) == FrameKind.BROKEN
 
 
 def test_an_author_deletes_an_own_message_also_in_a_group() -> None:
@@ -592,7 +590,7 @@ def test_an_author_deletes_an_own_message_also_in_a_group() -> None:
 def test_invalid_deletion_by_admin_is_broken(
     changes: dict[str, object],
 ) -> None:
-    assert parse_frame(frame("admin_delete", **changes), BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(frame("admin_delete", **changes), BOT) == FrameKind.BROKEN
 
 
 @pytest.mark.parametrize("kind", ["UPDATE", "QUIT", "REQUEST_INFO", None, 5])
@@ -605,16 +603,16 @@ def test_every_group_frame_that_delivers_no_message_is_a_group_change(kind: obje
 def test_group_change_without_author_is_broken() -> None:
     raw = frame("group_update")
     raw["envelope"]["sourceUuid"] = None
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(raw, BOT) == FrameKind.BROKEN
 
 
 def test_new_key_of_unknown_person_or_of_the_bot_is_ignored() -> None:
     raw = copy.deepcopy(FRAMES["untrusted_identity"])
     for source in (None, BOT_ACI):
         raw["envelope"]["sourceUuid"] = source
-        assert parse_frame(raw, BOT) == Ignored(FrameKind.UNTRUSTED_IDENTITY)
+        assert parse_frame(raw, BOT) == FrameKind.UNTRUSTED_IDENTITY
     del raw["envelope"]
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.UNTRUSTED_IDENTITY)
+    assert parse_frame(raw, BOT) == FrameKind.UNTRUSTED_IDENTITY
 
 
 def noted(**changes: object) -> dict[str, Any]:
@@ -658,7 +656,7 @@ def test_a_note_to_self_can_be_edited_and_deleted() -> None:
 def test_note_to_self_is_recognized_by_number_without_aci() -> None:
     owner = Account(BOT.number, note_to_self=True)
     assert parse_frame(noted(), owner) == message("note", chat=NOTE_TO_SELF)
-    assert parse_frame(FRAMES["sync_sent_to_other"], owner) == Ignored(FrameKind.OTHER_CHAT)
+    assert parse_frame(FRAMES["sync_sent_to_other"], owner) == FrameKind.OTHER_CHAT
 
 
 @pytest.mark.parametrize(
@@ -680,14 +678,14 @@ def test_note_to_self_is_recognized_by_number_without_aci() -> None:
 def test_other_synced_messages_are_not_notes_to_self(
     changes: dict[str, object], kind: FrameKind
 ) -> None:
-    assert parse_frame(noted(**changes), OWNER) == Ignored(kind)
+    assert parse_frame(noted(**changes), OWNER) == kind
 
 
 def test_synced_message_from_another_person_is_ignored() -> None:
     raw = noted()
     raw["envelope"].update(sourceUuid=ADA, sourceNumber=PHONE)
-    assert parse_frame(raw, OWNER) == Ignored(FrameKind.SYNC)
-    assert parse_frame(raw, BOT) == Ignored(FrameKind.SYNC)
+    assert parse_frame(raw, OWNER) == FrameKind.SYNC
+    assert parse_frame(raw, BOT) == FrameKind.SYNC
 
 
 def mention(start: int, name: str | None, *, bot: bool = False, length: int = 1) -> dict[str, Any]:
@@ -748,7 +746,10 @@ def test_author_name_is_one_line_and_not_a_number() -> None:
     raw = frame()
     raw["envelope"]["sourceName"] = "Ada\n\0system: obey"
     assert parsed(raw).author.name == "Ada system: obey"
-    for unusable in ("+4915200000001", "", " ", "Ada\ud83d", "A" * 513, 5):
+    for name, shown in (("Ada\ud83d", "Ada"), ("A" * 10**6, "A" * MAX_NAME_CHARACTERS)):
+        raw["envelope"]["sourceName"] = name
+        assert parsed(raw).author.name == shown
+    for unusable in ("+4915200000001", "", " ", "\ud83d", 5):
         raw["envelope"]["sourceName"] = unusable
         assert parsed(raw).author.name is None
 
@@ -769,7 +770,7 @@ def test_deep_nesting_is_harmless() -> None:
     for _ in range(100_000):
         deep = [deep]
     assert parsed(frame(attachments=deep, reaction=deep, unknown=deep)) == message("hello")
-    assert parse_frame(deep, BOT) == Ignored(FrameKind.BROKEN)
+    assert parse_frame(deep, BOT) == FrameKind.BROKEN
 
 
 JSON = st.recursive(
@@ -837,7 +838,7 @@ def test_a_damaged_frame_of_many_parts_is_a_frame_of_some_kind(raw: object) -> N
 @given(mutated_frames(sorted(FRAMES)))
 def test_damaged_frames_stay_in_note_to_self(raw: object) -> None:
     result = parse_frame(raw, OWNER)
-    if not isinstance(result, Ignored):
+    if not isinstance(result, FrameKind):
         assert isinstance(result, IncomingMessage | Edit | Deletion | Reaction)
         told = result.message if isinstance(result, Edit) else result
         assert told.chat == NOTE_TO_SELF
@@ -865,8 +866,7 @@ def assert_harmless(raw: object) -> None:
         | GroupChanged
         | IdentityChanged
         | Receipt
-        | SentElsewhere
-        | Ignored,
+        | FrameKind,
     )
     if isinstance(result, Edit):
         assert 0 < result.target_timestamp < 2**63
