@@ -8,7 +8,7 @@ narrow table as a grid, a wide one as lines. A line break is a line break.
 Signal shows up to 2,000 bytes as text and makes a file of a longer message. So a long answer is
 split where a reader would pause: between paragraphs, otherwise lines, sentences or words. A code
 block or a word that is longer than a message stays whole, and a heading stays with the text below
-it. In plain text a code block is between fences; in styled text it is monospace of several lines.
+it. Without styles a code block is between fences; otherwise it is monospace of several lines.
 """
 
 import re
@@ -17,7 +17,6 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from itertools import accumulate
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -421,7 +420,6 @@ CUT_NOTICE: Final = "The answer was too long for Signal and ends here."
 _CODE_BLOCK: Final = re.compile(
     r"^[ \t]*(`{3,})[^`\n]*$.*?(?:^[ \t]*\1`*(?=[ \t]*$)|\Z)", re.MULTILINE | re.DOTALL
 )
-_HEADING: Final = re.compile(r"^ {0,3}#{1,6} [^\n]*(?<=\S)", re.MULTILINE)
 _EAST_ASIAN: Final = r"[\u3041-\u3096\u30a1-\u30fa\u3400-\u4dbf\u4e00-\u9fff]"  # kana, ideographs
 _STOP: Final = r"[\u3002\uff01\uff1f]"  # their full stop, exclamation and question mark
 _CLOSE: Final = r"[\u300d\u300f\uff09]"  # their closing brackets
@@ -433,76 +431,39 @@ _PAUSE: Final = re.compile(
 _SENTENCE_END: Final = re.compile(
     rf"(?:[.!?\u2026]|{_STOP})(?:[\"'\u201d\u2019\u00bb)\]*_]|{_CLOSE})*$"
 )
-_end: Final = attrgetter("end")
 _CLOSING_LENGTH: Final = 4
 _ZERO_WIDTH_JOINER: Final = "\u200d"
-_VIRAMA: Final = 9
-_REGIONAL: Final = "".join(map(chr, range(0x1F1E6, 0x1F200)))
-"""Letters of flags, two for each."""
-_GRAPHEME_BOUND: Final = 64
 _WORD_BOUND: Final = 200
 
-
-class _Rank(IntEnum):
-    WORD = 0
-    SENTENCE = 1
-    LINE = 2
-    PARAGRAPH = 3
+_WORD, _SENTENCE, _LINE, _PARAGRAPH = range(4)
+"""Ranks of pauses, the weakest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pause:
+class _Pause(NamedTuple):
     """A place to split: the first part ends at `end`, the next one starts at `resume`."""
 
+    rank: int
     end: int
     resume: int
-    rank: _Rank
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Parts that stay together: code blocks, in order, and headings with the text below."""
-
-    blocks: list[tuple[int, int]]
-    headings: set[int]
 
 
 def split(text: str) -> tuple[str, ...]:
-    """Return the messages of a plain answer, in order.
+    """Return the messages of a plain answer, in order, see `split_styled`."""
+    return tuple(part.text for part in split_styled(StyledText(text)))
+
+
+def split_styled(styled: StyledText) -> tuple[StyledText, ...]:
+    """Return the messages of an answer, in order.
 
     Joined they are the text without the white space between them. A text of more than
     `MAX_ANSWER_BYTES` is cut and says so at its end.
     """
-    text, _ = _shortened(well_formed(text).strip())
-    layout = _Layout(
-        [match.span() for match in _CODE_BLOCK.finditer(text)],
-        {match.end() for match in _HEADING.finditer(text)},
-    )
-    return tuple(text[start:end] for start, end in _parts(text, layout))
-
-
-def split_styled(styled: StyledText) -> tuple[StyledText, ...]:
-    """Return the messages of a styled answer, split like those of `split`, with their styles."""
     whole = well_formed(styled.text)
     text, kept = _shortened(whole.rstrip())
     first = len(text) - len(text.lstrip())
     spans = [span._replace(end=min(span.end, kept)) for span in spans_of(whole, styled.styles)]
-    parts = _parts(text, _styled_layout(text, spans), first)
+    parts = _parts(text, spans, first)
     return tuple(_part(text[start:end], start, spans) for start, end in parts)
-
-
-def _styled_layout(text: str, spans: list[Span]) -> _Layout:
-    layout = _Layout([], set())
-    for start, end, style in spans:
-        if style is TextStyle.MONOSPACE and "\n" in text[start:end]:
-            layout.blocks.append((start, end))
-        elif style is TextStyle.BOLD and _is_line(text, start, end):
-            layout.headings.add(end)
-    return layout
-
-
-def _is_line(text: str, start: int, end: int) -> bool:
-    return text[max(0, start - 1) : start] in {"", "\n"} and text[end : end + 1] == "\n"
 
 
 def _part(text: str, start: int, spans: list[Span]) -> StyledText:
@@ -515,10 +476,10 @@ def _part(text: str, start: int, spans: list[Span]) -> StyledText:
     return StyledText(text, ranges_of(text, cut))
 
 
-def _parts(text: str, layout: _Layout, start: int = 0) -> Iterator[tuple[int, int]]:
+def _parts(text: str, spans: list[Span], start: int) -> Iterator[tuple[int, int]]:
     """Yield the beginning and the end of each message."""
     if len(text.encode()) > MAX_PART_BYTES:
-        pauses = list(_pauses(text, layout))
+        pauses = list(_pauses(text, spans))
         while (reach := _reach(text, start, MAX_PART_BYTES)) < len(text):
             pause = _best(pauses, start, reach)
             if pause is None:
@@ -535,8 +496,7 @@ def _shortened(text: str) -> tuple[str, int]:
     if len(text.encode()) <= MAX_ANSWER_BYTES:
         return text, len(text)
     ending = f"\n\n{CUT_NOTICE}"
-    reach = _reach(text, 0, MAX_ANSWER_BYTES - len(ending))
-    kept = text[: _whole_graphemes(text, reach)]
+    kept = text[: _reach(text, 0, MAX_ANSWER_BYTES - len(ending))]
     words = kept.rsplit(maxsplit=1)
     if len(words) > 1 and len(words[1]) <= _WORD_BOUND:
         kept = words[0]
@@ -552,61 +512,43 @@ def _reach(text: str, start: int, limit: int) -> int:
 
 def _best(pauses: list[_Pause], start: int, reach: int) -> _Pause | None:
     """Return the last of the strongest pauses within reach, or the first beyond it."""
-    first = bisect_right(pauses, start, key=_end)
-    beyond = bisect_right(pauses, reach, key=_end)
+    first = bisect_right(pauses, start, key=attrgetter("end"))
+    beyond = bisect_right(pauses, reach, key=attrgetter("end"))
     if first < beyond:
-        return max(pauses[first:beyond], key=lambda pause: (pause.rank, pause.end))
+        return max(pauses[first:beyond])
     return pauses[beyond] if beyond < len(pauses) else None
 
 
-def _pauses(text: str, layout: _Layout) -> Iterator[_Pause]:
-    blocks = deque(layout.blocks)
+def _pauses(text: str, spans: list[Span]) -> Iterator[_Pause]:
+    """Yield the places to split; none is inside a code block."""
+    blocks = [] if spans else [match.span() for match in _CODE_BLOCK.finditer(text)]
+    headings = set()
+    for start, end, style in spans:
+        if style is TextStyle.MONOSPACE and "\n" in text[start:end]:
+            blocks.append((start, end))
+        elif style is TextStyle.BOLD and text[max(0, start - 1) : start] in {"", "\n"}:
+            headings.add(end)
+    waiting = deque(sorted(blocks))
     for match in _PAUSE.finditer(text):
         pause = _pause(match)
-        while blocks and blocks[0][1] <= pause.end:
-            blocks.popleft()
-        inside_code = bool(blocks) and blocks[0][0] < pause.resume
+        while waiting and waiting[0][1] <= pause.end:
+            waiting.popleft()
+        inside_code = bool(waiting) and waiting[0][0] < pause.resume
         if not inside_code and not _extends(text[pause.resume]):
-            below_heading = pause.end in layout.headings
-            yield replace(pause, rank=_Rank.WORD) if below_heading else pause
+            # A heading stays with the text below it.
+            yield pause._replace(rank=_WORD) if pause.end in headings else pause
 
 
 def _pause(match: re.Match[str]) -> _Pause:
-    space = match["space"] or ""
+    space, place = match["space"] or "", match.start()
     newlines = space.count("\n")
     # The indentation of the line after the pause belongs to that line.
-    resume = match.end() if not newlines else match.start() + space.rindex("\n") + 1
-    if newlines > 1:
-        rank = _Rank.PARAGRAPH
-    elif newlines:
-        rank = _Rank.LINE
-    elif match["sentence"] is not None or _ends_sentence(match.string, match.start()):
-        rank = _Rank.SENTENCE
-    else:
-        rank = _Rank.WORD
-    return _Pause(match.start(), resume, rank)
-
-
-def _ends_sentence(text: str, end: int) -> bool:
-    return _SENTENCE_END.search(text[max(0, end - _CLOSING_LENGTH) : end]) is not None
-
-
-def _whole_graphemes(text: str, end: int) -> int:
-    """Return a place at or a little before `end` that is not inside one visible character."""
-    for place in range(end, max(0, end - _GRAPHEME_BOUND), -1):
-        if not _inside_grapheme(text, place):
-            return place
-    return end
-
-
-def _inside_grapheme(text: str, place: int) -> bool:
-    """Whether the characters around a place belong together, by the rules of UAX 29."""
-    before, after = text[place - 1], text[place]
-    if _is_regional(before) and _is_regional(after):
-        flags = place - len(text[:place].rstrip(_REGIONAL))
-        return flags % 2 == 1
-    joined = before == _ZERO_WIDTH_JOINER or unicodedata.combining(before) == _VIRAMA
-    return joined or _extends(after)
+    resume = match.end() if not newlines else place + space.rindex("\n") + 1
+    if newlines:
+        return _Pause(_LINE if newlines == 1 else _PARAGRAPH, place, resume)
+    before = match.string[max(0, place - _CLOSING_LENGTH) : place]
+    ends_sentence = match["sentence"] is not None or _SENTENCE_END.search(before)
+    return _Pause(_SENTENCE if ends_sentence else _WORD, place, resume)
 
 
 def _extends(character: str) -> bool:
@@ -618,10 +560,6 @@ def _extends(character: str) -> bool:
         or "\u1160" <= character <= "\u11ff"
         or "\U000e0020" <= character <= "\U000e007f"
     )
-
-
-def _is_regional(character: str) -> bool:
-    return character in _REGIONAL
 
 
 def rendered(answer: str, notices: Sequence[str]) -> tuple[StyledText, ...]:
