@@ -8,6 +8,8 @@ A private chat with the account's own ACI or number is its note to self. It show
 """
 
 import asyncio
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -15,10 +17,18 @@ from typing import Final, Protocol
 import structlog
 
 from bot.backoff import Backoff
-from bot.errors import SignalRejected
+from bot.errors import SignalError, SignalRejected
 from bot.observability.metrics import SIGNAL_QUEUE
-from bot.signal.account import Group, OwnIdentity, PeerIdentity, Profile
+from bot.signal.account import (
+    Group,
+    Identity,
+    OwnIdentity,
+    PeerIdentity,
+    Profile,
+    own_aci,
+)
 from bot.signal.events import Incoming
+from bot.signal.frames import Account
 from bot.signal.receipts import DeliveryReceipts
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 
@@ -310,3 +320,77 @@ class DeliveryQueue:
                 await self._waiting.join()
         except TimeoutError:
             log.warning("signal.stop_timed_out", waiting=self.undelivered)
+
+
+class Transport(ABC):
+    """Base of both transports: the account, and a connection that is opened again and again.
+
+    The attributes without a name of their own here are those of `Messenger`.
+    """
+
+    def __init__(self, number: str, backoff: Backoff, *, note_to_self: bool) -> None:
+        self._account = Account(number, note_to_self=note_to_self)
+        self._backoff = backoff
+        self.receipts = DeliveryReceipts()
+        self.unregistered = False
+        self.last_sign = time.monotonic()
+        self._connected_at = self.last_sign
+        self._may_start_until = self.last_sign  # failures before this are no warnings
+        self._last_failure = ""
+
+    @property
+    @abstractmethod
+    def connected(self) -> bool:
+        """See `Messenger`."""
+
+    @property
+    def connected_since(self) -> float | None:
+        """See `Messenger`."""
+        return self._connected_at if self.connected else None
+
+    async def _stay_connected(self, connect: Callable[[], Awaitable[None]]) -> None:
+        """Connect again and again, until cancelled.
+
+        Args:
+            connect: returns or raises a SignalError when the connection has ended.
+        """
+        failures = 0
+        while True:
+            began = time.monotonic()
+            try:
+                await connect()
+            except SignalError as error:
+                self._log_failure(error)
+            self.last_sign = time.monotonic()
+            lasted = self.last_sign - began > self._backoff.longest_seconds
+            failures = 1 if lasted else failures + 1
+            delay = self._backoff.seconds(failures)
+            say = log.info if failures == 1 else log.debug
+            say("signal.reconnecting", attempt=failures, delay_seconds=round(delay, 1))
+            await asyncio.sleep(delay)
+
+    def _log_failure(self, error: SignalError) -> None:
+        """Warn of a failure once, because it may last for days."""
+        kind = type(error.__cause__ or error).__name__
+        say = log.debug if kind == self._last_failure else log.warning
+        self._last_failure = kind
+        if time.monotonic() < self._may_start_until:
+            say, self._last_failure = log.debug, ""
+        say("signal.failed", error=type(error).__name__, kind=kind, reason=str(error))
+
+    def _is_set_up(self) -> None:
+        """Note that a connection works, so that its end is worth a warning."""
+        self._last_failure, self._may_start_until = "", 0.0
+
+    @abstractmethod
+    async def _own_rows(self) -> Sequence[Identity]:
+        """Ask for the identity of the account itself."""
+
+    async def _learn_aci(self) -> None:
+        """Find the bot's own row among the identities; without it mentions go by number."""
+        try:
+            rows = await self._own_rows()
+        except SignalError as error:
+            log.warning("signal.own_identity_unknown", error=type(error).__name__)
+        else:
+            self._account.aci = own_aci(self._account.number, rows)

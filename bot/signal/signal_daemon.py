@@ -15,15 +15,14 @@ import binascii
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import structlog
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, TypeAdapter, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, Field, NonNegativeFloat, TypeAdapter, ValidationError
 
 from bot.backoff import Backoff
 from bot.errors import (
@@ -46,13 +45,12 @@ from bot.signal.account import (
     OwnIdentity,
     PeerIdentity,
     Profile,
-    own_aci,
     own_identity,
     own_rows,
     peer_identity,
 )
 from bot.signal.events import FrameKind
-from bot.signal.frames import Account, take_frame
+from bot.signal.frames import take_frame
 from bot.signal.json_rpc import (
     INTERNAL_ERROR,
     LOOK_SECONDS,
@@ -69,10 +67,10 @@ from bot.signal.messenger import (
     Deliver,
     DeliveryQueue,
     Poll,
+    Transport,
     check_message,
     check_size,
 )
-from bot.signal.receipts import DeliveryReceipts
 from conversation_store.models import (
     MAX_ATTACHMENT_BYTES,
     Attachment,
@@ -82,6 +80,7 @@ from conversation_store.models import (
     StyleRange,
 )
 
+UNREADABLE: Final = "signal-cli gave an answer that cannot be read."
 MAX_QUEUE: Final = 500
 MISSED_PROBES: Final = 2
 ATTACHMENTS: Final = "attachments"
@@ -115,37 +114,23 @@ class DaemonTimeouts:
     backoff: Backoff = RECONNECT  # between two attempts to connect
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel)
-
-
-class _Version(_Answer):
-    version: str
-
-
-class _File(_Answer):
-    data: str
-
-
-class _Recipient(_Answer):
+class _Recipient(BaseModel):
     type: str
-    retry_after_seconds: NonNegativeFloat | None = None
+    retry_after_seconds: NonNegativeFloat | None = Field(None, alias="retryAfterSeconds")
 
 
-class _Sent(_Answer):
+class _Sent(BaseModel):
     timestamp: int
     results: list[_Recipient] = []
 
 
-VERSION: Final = TypeAdapter(_Version)
 ADDRESSES: Final = TypeAdapter(list[Address])
 _GROUPS: Final = TypeAdapter(list[GroupRow])
-_FILE: Final = TypeAdapter(_File)
 _SUBSCRIPTION: Final = TypeAdapter(int)
 _SENT: Final = TypeAdapter(_Sent)
 
 
-class SignalDaemon:
+class SignalDaemon(Transport):
     """The Messenger over signal-cli's JSON-RPC daemon.
 
     Args:
@@ -154,9 +139,6 @@ class SignalDaemon:
         data_dir: signal-cli's own folder, to delete files there; None: out of reach.
         note_to_self: the account is a person's own, and the bot lives in its note to self alone.
         start_seconds: how long it may take until signal-cli listens.
-
-    Attributes:
-        unregistered: signal-cli has said that it does not have the account.
     """
 
     def __init__(
@@ -171,22 +153,17 @@ class SignalDaemon:
     ) -> None:
         parse_address(url)
         self._url = url
-        self._account = Account(number, note_to_self=note_to_self)
         self._data_dir = data_dir
         self._bounds = bounds or DaemonTimeouts()
+        super().__init__(number, self._bounds.backoff, note_to_self=note_to_self)
+        self._may_start_until += start_seconds
         self._queue = DeliveryQueue()
-        self.receipts = DeliveryReceipts()
         self._connection: JsonRpcConnection | None = None
         self._subscription: int | None = None
         self._subscribing = asyncio.Lock()
         self._receiving = True
         self._held = False
-        self._can_accept_requests = True
-        self.unregistered = False
         self._missed_probes = 0
-        self.last_sign = time.monotonic()
-        self._connected_at = self.last_sign
-        self._may_start_until = self.last_sign + start_seconds
 
     @property
     def connected(self) -> bool:
@@ -202,17 +179,13 @@ class SignalDaemon:
         return self._missed_probes > 0
 
     @property
-    def connected_since(self) -> float | None:
-        return self._connected_at if self.connected else None
-
-    @property
     def undelivered(self) -> int:
         return self._queue.undelivered
 
     async def run(self, deliver: Deliver) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.deliver_all(deliver, taken=self._read_on))
-            tasks.create_task(self._stay_connected())
+            tasks.create_task(self._stay_connected(self._connect_and_watch))
 
     async def stop_receiving(self, *, delivery_seconds: float = STOP_DELIVERY_SECONDS) -> None:
         self._receiving = False
@@ -320,7 +293,7 @@ class SignalDaemon:
         check_size(file.size, max_bytes)
         where = {"groupId": chat.value} if chat.is_group else {"recipient": chat.value}
         answer = await self._ask("getAttachment", {"id": file.id, **where}, patiently=True)
-        encoded = _read(_FILE, answer).data
+        encoded = _word(answer, "data")
         # Base64 writes three bytes as four characters.
         check_size(3 * (len(encoded) // 4 - 1), max_bytes)
         try:
@@ -374,14 +347,10 @@ class SignalDaemon:
 
     async def accept_request(self, person: str) -> None:
         """Accept the message request of a person, if signal-cli can."""
-        if not self._can_accept_requests or person in self._account.names:
-            return
-        try:
+        if person not in self._account.names:
             params = {"recipient": [person], "type": "accept"}
-            await self._ask("sendMessageRequestResponse", params)
-        except SignalLacks:
-            self._can_accept_requests = False
-            log.info("signal.requests_not_accepted")
+            with suppress(SignalLacks):
+                await self._ask("sendMessageRequestResponse", params)
 
     async def set_profile(self, profile: Profile) -> None:
         avatar = None
@@ -413,9 +382,9 @@ class SignalDaemon:
         """Ask over a connection of its own; `run` need not be running."""
         seconds = self._bounds.request
         async with JsonRpcConnection.connect(self._url) as connection:
-            version = _read(VERSION, await _call(connection, "version", {}, seconds=seconds))
+            answer = await _call(connection, "version", {}, seconds=seconds)
             registered = await self._is_registered(connection)
-        return AccountStatus(server=f"signal-cli {version.version}", registered=registered)
+        return AccountStatus(server=f"signal-cli {_word(answer, 'version')}", registered=registered)
 
     async def _is_registered(self, connection: JsonRpcConnection) -> bool:
         found = await _call(connection, "listAccounts", {}, seconds=self._bounds.request)
@@ -442,22 +411,12 @@ class SignalDaemon:
 
     async def _set_up(self) -> None:
         """Learn who the bot is and subscribe, as far as either is still to be done."""
-        if self.unregistered and await self._finds_no_account():
-            return
-        if self._account.aci is None:  # before the first message, which may mention it
-            await self._learn_aci()
-        if self._wants_messages and not self.unregistered:
+        if self._account.aci is None or self.unregistered:
+            if await self._finds_no_account():
+                return
+            await self._learn_aci()  # before the first message, which may mention it
+        if self._wants_messages:
             await self._subscribe()
-
-    async def _learn_aci(self) -> None:
-        """Find the bot's own row among the identities; without it mentions go by number."""
-        try:
-            rows = await self._own_rows()
-        except SignalError as error:
-            if not (isinstance(error, SignalRejected) and await self._finds_no_account()):
-                log.warning("signal.own_identity_unknown", error=type(error).__name__)
-            return
-        self._account.aci = own_aci(self._account.number, rows)
 
     async def _finds_no_account(self) -> bool:
         """Ask whether signal-cli refuses because it does not have the account; log that once."""
@@ -483,7 +442,6 @@ class SignalDaemon:
                 if not await self._finds_no_account():
                     log.error("signal.subscription_refused")
                 return
-        self.unregistered = False
         SIGNAL_CONNECTED.set(1)
         log.info("signal.connected")
 
@@ -499,31 +457,7 @@ class SignalDaemon:
 
     # The connection
 
-    async def _stay_connected(self) -> None:
-        failures, said = 0, ""
-        while True:
-            try:
-                async with self._connect() as connection:
-                    await self._set_up()
-                    failures, said, self._may_start_until = 0, "", 0.0
-                    await self._watch(connection)
-                SIGNAL_RECONNECTS.inc()
-            except SignalError as error:
-                kind = type(error.__cause__ or error).__name__
-                say = log.debug if kind == said else log.warning  # it may last for days
-                if time.monotonic() < self._may_start_until:
-                    say, kind = log.debug, ""  # and is worth a warning if it lasts
-                say("signal.failed", error=type(error).__name__, kind=kind)
-                said = kind
-            self.last_sign = time.monotonic()
-            failures += 1
-            delay = self._bounds.backoff.seconds(failures)
-            say = log.info if failures == 1 else log.debug
-            say("signal.reconnecting", attempt=failures, delay_seconds=round(delay, 1))
-            await asyncio.sleep(delay)
-
-    @asynccontextmanager
-    async def _connect(self) -> AsyncIterator[JsonRpcConnection]:
+    async def _connect_and_watch(self) -> None:
         def count_garbage() -> None:
             FRAMES.labels(FrameKind.BROKEN).inc()
 
@@ -533,7 +467,10 @@ class SignalDaemon:
             self._connection = connection
             self._connected_at = time.monotonic()
             try:
-                yield connection
+                await self._set_up()
+                self._is_set_up()
+                await self._watch(connection)
+                SIGNAL_RECONNECTS.inc()
             finally:
                 self._connection = None
                 self._subscription = None
@@ -607,7 +544,14 @@ def _read(answer: TypeAdapter[T], value: object) -> T:
     try:
         return answer.validate_python(value)
     except ValidationError:
-        raise SignalTimeout("signal-cli gave an answer that cannot be read.") from None
+        raise SignalTimeout(UNREADABLE) from None
+
+
+def _word(answer: object, name: str) -> str:
+    """Return a text in an answer."""
+    if not isinstance(answer, dict) or not isinstance(word := answer.get(name), str):
+        raise SignalTimeout(UNREADABLE)
+    return word
 
 
 def _timestamp_of(value: object) -> int:

@@ -20,7 +20,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import quote as quoted
@@ -58,15 +58,15 @@ from bot.signal.account import (
     IDENTITIES,
     Group,
     GroupRow,
+    Identity,
     OwnIdentity,
     PeerIdentity,
     Profile,
     TrustLevel,
-    own_aci,
     own_identity,
     peer_identity,
 )
-from bot.signal.frames import Account, take_frame
+from bot.signal.frames import take_frame
 from bot.signal.messenger import (
     NOT_REGISTERED,
     STOP_DELIVERY_SECONDS,
@@ -74,10 +74,10 @@ from bot.signal.messenger import (
     Deliver,
     FileTooBig,
     Poll,
+    Transport,
     check_message,
     check_size,
 )
-from bot.signal.receipts import DeliveryReceipts
 from bot.signal.rest_requests import (
     Places,
     Refused,
@@ -121,7 +121,7 @@ _NUMBERS: Final = TypeAdapter(list[str])
 _GROUP: Final[TypeAdapter[GroupRow | None]] = TypeAdapter(GroupRow | None)
 
 
-class SignalRest:
+class SignalRest(Transport):
     """The Messenger over signal-cli-rest-api.
 
     Args:
@@ -140,10 +140,9 @@ class SignalRest:
         bounds: RestTimeouts | None = None,
     ) -> None:
         self._url = url.rstrip("/")
-        self._account = Account(number, note_to_self=note_to_self)
         self._bounds = bounds or RestTimeouts()
+        super().__init__(number, self._bounds.backoff, note_to_self=note_to_self)
         self._places = Places(self._bounds)
-        self.receipts = DeliveryReceipts()
         self._session: aiohttp.ClientSession | None = None
         self._websocket_open = False
         self._waiting: asyncio.Timeout | None = None
@@ -152,10 +151,7 @@ class SignalRest:
         self._finished.set()
         self._alive = False
         self._receiving = True
-        self.unregistered = False
         self.undelivered = 0
-        self.last_sign = time.monotonic()
-        self._connected_at = self.last_sign
         logging.getLogger(LOGGER_NAME).disabled = True  # it writes texts, numbers and names
 
     @cached_property
@@ -187,14 +183,9 @@ class SignalRest:
     def stuck(self) -> bool:
         return self._places.stuck
 
-    @property
-    def connected_since(self) -> float | None:
-        return self._connected_at if self.connected else None
-
     async def run(self, deliver: Deliver) -> None:
         try:
-            await self._stay_connected(deliver)
-            await asyncio.Event().wait()  # sending goes on until `run` is cancelled
+            await self._stay_connected(partial(self._connect_and_read, deliver))
         finally:
             if "_bot" in self.__dict__:
                 await self._bot.close()
@@ -373,8 +364,7 @@ class SignalRest:
     # Keys and the account
 
     async def peer_identity(self, person: str) -> PeerIdentity | None:
-        identities = await self._ask(self._of_account("identities"), IDENTITIES)
-        return peer_identity(person, identities)
+        return peer_identity(person, await self._own_rows())
 
     async def trust(self, person: str, *, safety_number: str | None) -> None:
         proof: dict[str, Any] = {"trust_all_known_keys": True}
@@ -384,7 +374,7 @@ class SignalRest:
         await self._request("PUT", path, proof)
 
     async def own_identity(self) -> OwnIdentity:
-        identities = await self._ask(self._of_account("identities"), IDENTITIES)
+        identities = await self._own_rows()
         devices = await self._ask(self._of_account("devices"), DEVICES)
         return own_identity(self._account.number, identities, devices)
 
@@ -475,29 +465,10 @@ class SignalRest:
 
     # Receiving
 
-    async def _stay_connected(self, deliver: Deliver) -> None:
-        failures, said = 0, ""
-        loop = asyncio.get_running_loop()
-        while self._receiving:
-            began = loop.time()
-            try:
-                await self._connect_and_read(deliver)
-            except SignalError as error:
-                reason = str(error)
-                say = log.debug if reason == said else log.warning  # it may last for days
-                say("signal.failed", error=type(error).__name__, reason=reason)
-                said = reason
-            if loop.time() - began > self._bounds.backoff.longest_seconds:
-                failures, said = 0, ""
-            self.last_sign = time.monotonic()
-            failures += 1
-            delay = self._bounds.backoff.seconds(failures)
-            say = log.info if failures == 1 else log.debug
-            say("signal.reconnecting", attempt=failures, delay_seconds=round(delay, 1))
-            await asyncio.sleep(delay)
-
     async def _connect_and_read(self, deliver: Deliver) -> None:
-        """Receive over one websocket until it ends."""
+        """Receive over one websocket until it ends; after `stop_receiving`, wait for ever."""
+        if not self._receiving:
+            await asyncio.Event().wait()  # sending goes on until `run` is cancelled
         _check_version(await self._ask("/v1/about", _ABOUT))
         await self._probe()
         if not self._receiving:
@@ -529,6 +500,7 @@ class SignalRest:
             raise SignalUnavailable("signal-cli-rest-api does not open its websocket.") from None
         self._websocket_open = True
         self._connected_at = time.monotonic()
+        self._is_set_up()
         self._set_alive(True)
         try:
             yield websocket
@@ -627,14 +599,8 @@ class SignalRest:
         if self._account.aci is None:
             await self._learn_aci()
 
-    async def _learn_aci(self) -> None:
-        """Find the bot's own row among the identities; without it mentions go by number."""
-        try:
-            identities = await self._ask(self._of_account("identities"), IDENTITIES)
-        except SignalError as error:
-            log.warning("signal.own_identity_unknown", error=type(error).__name__)
-            return
-        self._account.aci = own_aci(self._account.number, identities)
+    async def _own_rows(self) -> Sequence[Identity]:
+        return await self._ask(self._of_account("identities"), IDENTITIES)
 
 
 def _check_version(about: _About) -> None:
