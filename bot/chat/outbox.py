@@ -40,6 +40,7 @@ from conversation_store.models import (
     ChatId,
     Doubt,
     OutgoingMessage,
+    Quote,
     StyleRange,
 )
 from conversation_store.outbox import ELSEWHERE
@@ -217,12 +218,13 @@ class NotedSends:
         text: str,
         *,
         styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
         """Send a message and return Signal's timestamp of it; raises SignalError."""
         sending = self.doubts.messenger.send(
-            chat, text, styles=styles, replaces=replaces, attachments=attachments
+            chat, text, styles=styles, quote=quote, replaces=replaces, attachments=attachments
         )
         return await self._noted(chat, sending)
 

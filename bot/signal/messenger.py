@@ -78,7 +78,7 @@ class AccountStatus:
 
 
 class Sender(Protocol):
-    """Sends plain messages and polls: a Messenger, or `noted_sends`, which notes them first."""
+    """Sends messages and polls: a Messenger, or `NotedSends`, which notes them in the store."""
 
     async def send(
         self,
@@ -86,13 +86,30 @@ class Sender(Protocol):
         text: str,
         *,
         styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
-        """Send or edit a message and return Signal's timestamp of it; raises SignalError."""
+        """Send a text, perhaps with files, and return Signal's timestamp of it, in ms.
+
+        Args:
+            text: shown as it is; nothing in it is markup.
+            replaces: timestamp of an own message, or of its last edit, that this text replaces.
+            attachments: never together with `replaces`.
+
+        Raises:
+            ValueError: attachments together with `replaces`.
+            SignalTimeout: perhaps sent; its `sending` is the send in doubt.
+            SignalRateLimited: perhaps sent; wait before trying again.
+            SignalError: not sent, see `Messenger`.
+        """
 
     async def send_poll(self, chat: ChatId, poll: Poll) -> int:
-        """Send a poll and return Signal's timestamp of it; raises SignalError."""
+        """Send a poll and return Signal's timestamp of it, in ms; otherwise like `send`.
+
+        Raises:
+            SignalLacks: the Signal side has no polls; nothing was sent.
+        """
 
     async def end_poll(self, chat: ChatId, timestamp: int) -> None:
         """End the voting in an own poll; raises SignalError."""
@@ -159,39 +176,6 @@ class Messenger(Sender, Protocol):
 
     async def resume_receiving(self) -> None:
         """Receive again, the waiting messages first."""
-
-    async def send(
-        self,
-        chat: ChatId,
-        text: str,
-        *,
-        styles: Sequence[StyleRange] = (),
-        quote: Quote | None = None,
-        replaces: int | None = None,
-        attachments: Sequence[Attachment] = (),
-    ) -> int:
-        """Send a text, perhaps with files, and return Signal's timestamp of it, in ms.
-
-        Args:
-            text: shown as it is; nothing in it is markup.
-            replaces: timestamp of an own message, or of its last edit, that this text replaces.
-            attachments: never together with `replaces`.
-
-        Raises:
-            ValueError: attachments together with `replaces`.
-            SignalUnavailable: not sent; try again.
-            SignalTimeout: perhaps sent; its `sending` is the send in doubt.
-            SignalRateLimited: perhaps sent; wait before trying again.
-            SignalUntrusted: not sent; the recipient's new key is not trusted.
-            SignalRejected: not sent; trying again changes nothing.
-        """
-
-    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
-        """Send a poll and return Signal's timestamp of it, in ms; otherwise like `send`.
-
-        Raises:
-            SignalLacks: the Signal side has no polls; nothing was sent.
-        """
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         """Delete an own message for everyone, by its first timestamp or its last edit's."""

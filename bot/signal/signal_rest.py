@@ -107,10 +107,6 @@ T = TypeVar("T")
 _Websocket = aiohttp.ClientWebSocketResponse[Literal[False]]
 
 
-class AnswerTooBig(SignalTimeout):
-    """The answer is too big to be read. The request may have been done."""
-
-
 class _About(BaseModel):
     version: str
     mode: str
@@ -335,10 +331,7 @@ class SignalRest(Transport):
 
     async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
         check_size(file.size, max_bytes)
-        try:
-            data = await self._request("GET", _file_path(file), kind=RequestKind.FILE)
-        except AnswerTooBig:
-            raise FileTooBig("The file is too big.") from None
+        data = await self._request("GET", _file_path(file), kind=RequestKind.FILE)
         check_size(len(data), max_bytes)
         return data
 
@@ -444,7 +437,7 @@ class SignalRest(Transport):
             self._places.take(kind),
             session.request(verb, self._url + path, json=body, allow_redirects=False) as response,
         ):
-            too_big = AnswerTooBig("signal-cli-rest-api gave an answer that is too big.")
+            too_big = FileTooBig("signal-cli-rest-api gave an answer that is too big.")
             answer = await whole_body(response, MAX_ANSWER_BYTES, too_big)
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             text = answer.decode(errors="replace")

@@ -23,6 +23,7 @@ from conversation_store.models import (
     Message,
     QuestionKind,
     QuestionTerms,
+    Quote,
     ReceivedKind,
     ReceivedMessage,
     ReceivedQuote,
@@ -67,6 +68,7 @@ class Phone:
         text: str,
         *,
         styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> int:
