@@ -6,6 +6,7 @@ signal-cli 0.13 and 0.14; the code of the error is the same for most of them.
 """
 
 import asyncio
+import json
 import math
 import re
 import time
@@ -14,11 +15,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import aiohttp
-from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationError
 
 from bot.errors import (
     SignalError,
@@ -37,15 +37,15 @@ DAEMON_LINK_SECONDS: Final = 300.0
 """Signal itself gives up an unused link code sooner than this."""
 REST_LINK_SECONDS: Final = 90.0
 """The server does not tell when an unused link code has expired."""
+UNREADABLE: Final = "signal-cli gave an answer that cannot be read."
 POLL_SECONDS: Final = 1.0
 MAX_ANSWER_BYTES: Final = 2**20
 SECONDS_PER_MINUTE: Final = 60
 
-Link = Annotated[str, Field(pattern=r"^sgnl://linkdevice\?[!-~]{1,500}$")]
-Number = Annotated[str, Field(pattern=r"^\+[1-9]\d{6,14}$")]
+_LINK: Final = re.compile(r"sgnl://linkdevice\?[!-~]{1,500}")
+_NUMBER: Final = re.compile(r"\+[1-9]\d{6,14}", re.ASCII)
 """Both are printed on a terminal, so nothing else is accepted."""
-
-T = TypeVar("T")
+_ANY: Final = re.compile(r".+")
 
 
 class Reason(StrEnum):
@@ -143,20 +143,18 @@ def _rate_limited(message: str) -> SignalRateLimited:
     )
 
 
-class _Version(BaseModel):
-    version: str
+def _text(answer: object, name: str, pattern: re.Pattern[str] = _ANY) -> str:
+    """Return a text in an answer."""
+    text = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(text, str) or not pattern.fullmatch(text):
+        raise SignalTimeout(UNREADABLE)
+    return text
 
 
-class _Link(BaseModel):
-    uri: Link = Field(validation_alias=AliasChoices("deviceLinkUri", "device_link_uri"))
-
-
-class _Linked(BaseModel):
-    number: Number
-
-
-class _Account(BaseModel):
-    number: str | None = None
+def _list(answer: object) -> list[Any]:
+    if not isinstance(answer, list):
+        raise SignalTimeout(UNREADABLE)
+    return answer
 
 
 @dataclass
@@ -174,22 +172,23 @@ class DaemonSetup:
 
     async def version(self) -> str:
         """Return signal-cli's version, as `1.2.3`."""
-        return (await self._ask(_Version, "version", {})).version
+        return _text(await self._call("version", {}), "version")
 
     async def accounts(self) -> frozenset[str]:
         """Return the numbers of the accounts that signal-cli has."""
-        found = await self._ask(list[_Account], "listAccounts", {})
-        return frozenset(account.number for account in found if account.number)
+        found = _list(await self._call("listAccounts", {}))
+        named = (one for one in found if isinstance(one, dict) and one.get("number"))
+        return frozenset(_text(account, "number") for account in named)
 
     async def start_link(self, device_name: str) -> str:
         """Return a link that a phone can scan for some minutes."""
-        return (await self._ask(_Link, "startLink", {})).uri
+        return _text(await self._call("startLink", {}), "deviceLinkUri", _LINK)
 
     async def finish_link(self, uri: str, device_name: str) -> str:
         """Wait for the phone and return the number of its account."""
         params = {"deviceLinkUri": uri, "deviceName": device_name}
-        linked = await self._ask(_Linked, "finishLink", params, seconds=DAEMON_LINK_SECONDS)
-        return linked.number
+        linked = await self._call("finishLink", params, seconds=DAEMON_LINK_SECONDS)
+        return _text(linked, "number", _NUMBER)
 
     async def register(self, number: str, *, captcha: str | None, voice: bool) -> None:
         """Make Signal send a code to a number, by SMS or by a call."""
@@ -204,20 +203,6 @@ class DaemonSetup:
         if pin is not None:
             params["pin"] = pin
         await self._call("verify", params)
-
-    async def _ask(
-        self,
-        kind: type[T],
-        method: str,
-        params: dict[str, Any],
-        *,
-        seconds: float = REQUEST_SECONDS,
-    ) -> T:
-        answer = await self._call(method, params, seconds=seconds)
-        try:
-            return TypeAdapter(kind).validate_python(answer)
-        except ValidationError:
-            raise SignalTimeout("signal-cli gave an answer that cannot be read.") from None
 
     async def _call(
         self, method: str, params: dict[str, Any], *, seconds: float = REQUEST_SECONDS
@@ -252,16 +237,17 @@ class RestSetup:
             yield cls(session, link_seconds=link_seconds)
 
     async def version(self) -> str:
-        return (await self._ask(_Version, "v1/about")).version
+        return _text(await self._ask("v1/about"), "version")
 
     async def accounts(self) -> frozenset[str]:
-        return frozenset(await self._ask(list[Number], "v1/accounts"))
+        numbers = _list(await self._ask("v1/accounts"))
+        return frozenset(_text({"number": number}, "number", _NUMBER) for number in numbers)
 
     async def start_link(self, device_name: str) -> str:
         if self.known is None:
             self.known = await self.accounts()
         path = f"v1/qrcodelink/raw?device_name={quote(device_name, safe='')}"
-        return (await self._ask(_Link, path)).uri
+        return _text(await self._ask(path), "device_link_uri", _LINK)
 
     async def finish_link(self, uri: str, device_name: str) -> str:
         # The server links in the background and reports nothing: the new account is the linked one.
@@ -282,12 +268,11 @@ class RestSetup:
         path = f"v1/register/{number}/verify/{quote(code, safe='')}"
         await self._call("POST", path, {"pin": pin or ""})
 
-    async def _ask(self, kind: type[T], path: str) -> T:
-        answer = await self._call("GET", path)
+    async def _ask(self, path: str) -> object:
         try:
-            return TypeAdapter(kind).validate_json(answer)
-        except ValidationError:
-            raise SignalTimeout("signal-cli-rest-api gave an answer that cannot be read.") from None
+            return json.loads(await self._call("GET", path))
+        except (ValueError, RecursionError):
+            raise SignalTimeout(UNREADABLE) from None
 
     async def _call(self, verb: str, path: str, body: dict[str, Any] | None = None) -> bytes:
         # SignalTimeout, because the request did arrive.

@@ -373,7 +373,12 @@ class SignalDaemon(Transport):
         number = self._account.number
         # The filter saves signal-cli a long list, but it need not find the account itself.
         for params in ({"number": number}, {}):
-            listed = _read(IDENTITIES, await self._ask("listIdentities", params))
+            try:
+                listed = _read(IDENTITIES, await self._ask("listIdentities", params))
+            except SignalRejected:
+                if await self._finds_no_account():
+                    break
+                raise
             if rows := own_rows(number, listed):
                 return rows
         return []
@@ -411,11 +416,11 @@ class SignalDaemon(Transport):
 
     async def _set_up(self) -> None:
         """Learn who the bot is and subscribe, as far as either is still to be done."""
-        if self._account.aci is None or self.unregistered:
-            if await self._finds_no_account():
-                return
-            await self._learn_aci()  # before the first message, which may mention it
-        if self._wants_messages:
+        if self.unregistered and await self._finds_no_account():
+            return
+        if self._account.aci is None:  # before the first message, which may mention it
+            await self._learn_aci()
+        if self._wants_messages and not self.unregistered:
             await self._subscribe()
 
     async def _finds_no_account(self) -> bool:
@@ -442,6 +447,7 @@ class SignalDaemon(Transport):
                 if not await self._finds_no_account():
                     log.error("signal.subscription_refused")
                 return
+        self.unregistered = False
         SIGNAL_CONNECTED.set(1)
         log.info("signal.connected")
 
