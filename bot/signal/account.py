@@ -83,19 +83,18 @@ class Profile:
     picture: bytes | None = field(default=None, repr=False)
 
 
-class Address(BaseModel):
-    """Name of an account or a member; either may be missing."""
-
-    number: str | None = None
-    uuid: str | None = None
-
-
-def _address(value: object) -> object:
-    """Read a member that is listed by number or uuid alone."""
-    return {"number": value} if isinstance(value, str) else value
+def names_of(people: object) -> object:
+    """Return the ACIs and numbers of listed people; each is a name, or has `uuid` and `number`."""
+    if not isinstance(people, list):
+        return people
+    names = set[object]()
+    for one in people:
+        names |= {one.get("uuid"), one.get("number")} if isinstance(one, dict) else {one}
+    return {name.lower() if isinstance(name, str) else name for name in names} - {None, ""}
 
 
-_People = list[Annotated[Address, BeforeValidator(_address)]]
+_People = Annotated[frozenset[str], BeforeValidator(names_of)]
+PEOPLE: Final = TypeAdapter(_People)
 
 
 class GroupRow(BaseModel):
@@ -104,9 +103,11 @@ class GroupRow(BaseModel):
     id: str | None = None
     name: str | None = None
     is_member: bool = Field(False, validation_alias=AliasChoices("isMember", "member"))
-    members: _People = []
-    admins: _People = []
-    invited: _People = Field([], validation_alias=AliasChoices("pendingMembers", "pending_invites"))
+    members: _People = frozenset()
+    admins: _People = frozenset()
+    invited: _People = Field(
+        frozenset(), validation_alias=AliasChoices("pendingMembers", "pending_invites")
+    )
     writers: str | None = Field(
         None,
         validation_alias=AliasChoices(
@@ -117,10 +118,10 @@ class GroupRow(BaseModel):
     def to_group(self, own_names: frozenset[str]) -> Group:
         """Return the group as the account with these names sees it."""
         return Group(
-            members=names_of(self.members),
-            admins=names_of(self.admins),
+            members=self.members,
+            admins=self.admins,
             is_member=self.is_member,
-            is_invited=not names_of(self.invited).isdisjoint(own_names),
+            is_invited=not self.invited.isdisjoint(own_names),
             only_admins_write=self.writers in {"ONLY_ADMINS", "only-admins"},
             name=self.name or "",
         )
@@ -150,12 +151,6 @@ class Device(BaseModel):
 
 IDENTITIES: Final = TypeAdapter(list[Identity])
 DEVICES: Final = TypeAdapter(list[Device])
-
-
-def names_of(people: Iterable[Address]) -> frozenset[str]:
-    """Return the ACIs and numbers of people."""
-    names = (name for one in people for name in (one.uuid and one.uuid.lower(), one.number))
-    return frozenset(filter(None, names))
 
 
 def own_aci(number: str, identities: Iterable[Identity]) -> str | None:

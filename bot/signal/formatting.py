@@ -170,11 +170,11 @@ class _Canvas:
 
     def show(self, tokens: Sequence[Token], line_break: str) -> None:
         """Write the inside of a paragraph, a heading or a table cell."""
-        opened: list[tuple[Token, int]] = []
+        opened: list[tuple[Token, int, int]] = []
         for token in tokens:
-            start = self.length
+            start, first = self.length, len(self.pieces)
             if token.nesting > 0:
-                opened.append((token, start))
+                opened.append((token, start, first))
             elif token.nesting < 0:
                 self._close(*opened.pop())
             elif token.type == "code_inline":
@@ -182,35 +182,26 @@ class _Canvas:
                 self.style(start, TextStyle.MONOSPACE)
             elif token.type == "image":
                 self.show(token.children or (), line_break)
-                self._add_address(start, token, "src")
+                self._add_address(first, token, "src")
             else:
                 self.write(line_break if token.type.endswith("break") else token.content)
 
-    def _close(self, token: Token, start: int) -> None:
+    def _close(self, token: Token, start: int, first: int) -> None:
         if token.type == "link_open":
-            self._add_address(start, token, "href")
+            self._add_address(first, token, "href")
         else:
             self.style(start, _INLINE_STYLES[token.type.removesuffix("_open")])
 
-    def _add_address(self, start: int, token: Token, attribute: str) -> None:
+    def _add_address(self, first: int, token: Token, attribute: str) -> None:
+        """Write an address after its text, which begins with the piece `first`."""
         address, title = str(token.attrs[attribute]), token.attrs.get("title")
-        shown = self._text_from(start)
+        shown = "".join(self.pieces[first:])
         if title:
             address = f"{title}: {address}"
         if not shown:
             self.write(address)
         elif address and address.removeprefix("mailto:").rstrip("/") != shown.rstrip("/"):
             self.write(f" ({address})")
-
-    def _text_from(self, start: int) -> str:
-        pieces = []
-        place = self.length
-        for piece in reversed(self.pieces):
-            if place <= start:
-                break
-            place -= len(piece)
-            pieces.append(piece)
-        return "".join(reversed(pieces))
 
 
 class _Page(_Canvas):

@@ -22,7 +22,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from heapq import heapify, heappop, heappush
 from http import HTTPStatus
 from typing import Final
 
@@ -40,7 +39,7 @@ from bot.errors import (
     SignalUnavailable,
 )
 from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
-from bot.signal.formatting import Span, merged, spans_of
+from bot.signal.formatting import Span, spans_of
 from bot.signal.messenger import RECONNECT
 from conversation_store.models import StyleRange, TextStyle
 
@@ -354,14 +353,13 @@ _ESCAPES: Final = str.maketrans({marker: f"\\{marker}" for marker in "*~|`"})
 def escaped_markup(text: str, styles: Sequence[StyleRange]) -> str:
     """Return the text with markers, from which the server's parser gets text and styles back.
 
-    Leave out styles that it would not read, for example of code that ends with a backslash.
+    Leave out styles that it would not read, for example those of code that ends with a backslash.
     """
     if len(styles) > MAX_STYLES:
         return _escaped(text)
-    spans = _nested(merged(_expressible(text, _nested(spans_of(text, styles)))))
     pieces: list[str] = []
     written = 0
-    for place, marker in _switches(spans):
+    for place, marker in _switches(_expressible(text, spans_of(text, styles))):
         pieces += (_escaped(text[written:place]), marker)
         written = place
     return "".join([*pieces, _escaped(text[written:])])
@@ -371,32 +369,18 @@ def _escaped(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def _nested(spans: Iterable[Span]) -> list[Span]:
-    """Divide spans so that they never cross; return outer ones first."""
-    waiting = [(start, -end, style) for start, end, style in spans]
-    heapify(waiting)
-    nested: list[Span] = []
-    ends: list[int] = []
-    while waiting:
-        start, negative_end, style = heappop(waiting)
-        end = -negative_end
-        while ends and ends[-1] <= start:
-            ends.pop()
-        if ends and ends[-1] < end:
-            heappush(waiting, (ends[-1], -end, style))
-            end = ends[-1]
-        nested.append(Span(start, end, style))
-        ends.append(end)
-    return nested
-
-
 def _expressible(text: str, spans: Sequence[Span]) -> Iterator[Span]:
-    """Yield the spans that the server's parser reads: on safe edges, no italic next to bold."""
+    """Yield the spans that the server's parser reads: nested, on safe edges, no italic at bold."""
     bold = {edge for span in spans if span.style is TextStyle.BOLD for edge in span[:2]}
+    ends: list[int] = []
     for span in spans:
+        while ends and ends[-1] <= span.start:
+            ends.pop()
+        crosses = bool(ends) and ends[-1] < span.end
         before = {text[edge - 1] for edge in span[:2] if edge}
         between_bold = span.style is TextStyle.ITALIC and not bold.isdisjoint(span[:2])
-        if not between_bold and before.isdisjoint(_UNSAFE_BEFORE[span.style]):
+        if not crosses and not between_bold and before.isdisjoint(_UNSAFE_BEFORE[span.style]):
+            ends.append(span.end)
             yield span
 
 

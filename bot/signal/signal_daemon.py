@@ -38,7 +38,7 @@ from bot.observability.metrics import FRAMES, SIGNAL_CONNECTED, SIGNAL_RECONNECT
 from bot.signal.account import (
     DEVICES,
     IDENTITIES,
-    Address,
+    PEOPLE,
     Group,
     GroupRow,
     Identity,
@@ -124,7 +124,6 @@ class _Sent(BaseModel):
     results: list[_Recipient] = []
 
 
-ADDRESSES: Final = TypeAdapter(list[Address])
 _GROUPS: Final = TypeAdapter(list[GroupRow])
 _SUBSCRIPTION: Final = TypeAdapter(int)
 _SENT: Final = TypeAdapter(_Sent)
@@ -393,7 +392,7 @@ class SignalDaemon(Transport):
 
     async def _is_registered(self, connection: JsonRpcConnection) -> bool:
         found = await _call(connection, "listAccounts", {}, seconds=self._bounds.request)
-        return self._account.number in {account.number for account in _read(ADDRESSES, found)}
+        return self._account.number in _read(PEOPLE, found)
 
     # Receiving
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bot.signal.formatting import (
@@ -85,9 +85,9 @@ def test_styles_outside_the_text_and_empty_ones_leave_no_markers() -> None:
     assert escaped_markup("abc", styles) == "abc"
 
 
-def test_styles_that_cross_are_divided() -> None:
+def test_style_that_crosses_another_is_left_out() -> None:
     styles = [StyleRange(0, 4, STRIKETHROUGH), StyleRange(2, 4, MONOSPACE)]
-    assert escaped_markup("abcdef", styles) == "~ab`cd`~`ef`"
+    assert escaped_markup("abcdef", styles) == "~abcd~ef"
 
 
 TEXTS = st.lists(st.sampled_from(UNITS), max_size=12).map("".join)
@@ -119,6 +119,7 @@ def test_styles_arrive_as_they_are_where_the_text_has_nothing_special(
     text: str, styles: Sequence[StyleRange]
 ) -> None:
     without_italic = tuple(style for style in styles if style.style is not ITALIC)
+    assume(not any_cross(spans_of(text, without_italic)))
     assert served(escaped_markup(text, without_italic)) == (
         text,
         ranges_of(text, spans_of(text, without_italic)),
@@ -131,10 +132,15 @@ def test_italic_arrives_unless_it_touches_an_edge_of_bold(
     text: str, styles: Sequence[StyleRange]
 ) -> None:
     spans = [span for span in spans_of(text, styles) if span.style in {BOLD, ITALIC}]
+    assume(not any_cross(spans))
     bold = [span for span in spans if span.style is BOLD]
     free = [span for span in spans if span.style is BOLD or not any(meet(span, b) for b in bold)]
     arrived = served(escaped_markup(text, ranges_of(text, spans)))
     assert arrived == (text, ranges_of(text, free))
+
+
+def any_cross(spans: Sequence[Span]) -> bool:
+    return any(one.start < other.start < one.end < other.end for one in spans for other in spans)
 
 
 def meet(italic: Span, bold: Span) -> bool:
