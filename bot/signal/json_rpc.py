@@ -54,16 +54,12 @@ class JsonRpcError(Exception):
         self.message = message
 
 
-def _ignore(*_: object) -> None:
-    """Ignore notifications and garbage on a connection that only asks."""
-
-
 class JsonRpcConnection(asyncio.Protocol):
     """Single connection, from `connect` until it is lost.
 
     Args:
-        on_notification: takes method and params of each notification, in order.
-        on_garbage: called for each line that is too long or not JSON-RPC.
+        on_notification: takes method and params of each notification, in order. A line that is
+            too long or not JSON-RPC counts as a message without content.
 
     Attributes:
         lost: set when the connection is lost.
@@ -72,12 +68,10 @@ class JsonRpcConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        on_notification: Callable[[object, object], None],
-        on_garbage: Callable[[], None],
+        on_notification: Callable[[object, object], object],
         look_seconds: float,
     ) -> None:
         self._on_notification = on_notification
-        self._on_garbage = on_garbage
         self._look_seconds = look_seconds
         self._lines = LineBuffer(MAX_LINE_BYTES)
         self._last_id = 0
@@ -94,8 +88,7 @@ class JsonRpcConnection(asyncio.Protocol):
     async def connect(
         cls,
         url: str,
-        on_notification: Callable[[object, object], None] = _ignore,
-        on_garbage: Callable[[], None] = _ignore,
+        on_notification: Callable[[object, object], object] = lambda *_: None,
         *,
         look_seconds: float = LOOK_SECONDS,
     ) -> AsyncIterator[Self]:
@@ -107,7 +100,7 @@ class JsonRpcConnection(asyncio.Protocol):
         """
         loop = asyncio.get_running_loop()
         address = parse_address(url)
-        connection = cls(on_notification, on_garbage, look_seconds)
+        connection = cls(on_notification, look_seconds)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 if isinstance(address, str):
@@ -245,7 +238,7 @@ class JsonRpcConnection(asyncio.Protocol):
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            self._on_garbage()
+            self._on_notification("receive", None)
         elif "method" in value:
             self._on_notification(value["method"], value.get("params"))
         elif isinstance(number := value.get("id"), int) and number <= self._last_id:

@@ -34,7 +34,7 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.observability.metrics import FRAMES, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+from bot.observability.metrics import SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 from bot.signal.account import (
     DEVICES,
     IDENTITIES,
@@ -49,7 +49,6 @@ from bot.signal.account import (
     own_rows,
     peer_identity,
 )
-from bot.signal.events import FrameKind
 from bot.signal.frames import take_frame
 from bot.signal.json_rpc import (
     INTERNAL_ERROR,
@@ -235,7 +234,7 @@ class SignalDaemon(Transport):
             params["editTimestamp"] = replaces
         if attachments:
             params["attachment"] = [attachment.data_uri for attachment in attachments]
-        return await self._settled("send", params, chat)
+        return await self.receipts.settle(chat, self._send_out("send", params, chat))
 
     async def send_poll(self, chat: ChatId, poll: Poll) -> int:
         params = {
@@ -243,40 +242,32 @@ class SignalDaemon(Transport):
             "option": [*poll.options],
             "noMulti": not poll.multiple,
         }
-        return await self._settled("sendPollCreate", params, chat)
+        return await self.receipts.settle(chat, self._send_out("sendPollCreate", params, chat))
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
-        await self._change("remoteDelete", {"targetTimestamp": timestamp}, chat)
+        sending = self._send_out("remoteDelete", {"targetTimestamp": timestamp}, chat)
+        await self.receipts.timestamp_of(chat, sending)
 
     async def end_poll(self, chat: ChatId, timestamp: int) -> None:
-        await self._change("sendPollTerminate", {"pollTimestamp": timestamp}, chat)
+        sending = self._send_out("sendPollTerminate", {"pollTimestamp": timestamp}, chat)
+        await self.receipts.timestamp_of(chat, sending)
 
     async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
         params = {"emoji": emoji, "targetAuthor": author, "targetTimestamp": timestamp}
-        await self._change("sendReaction", params, chat, patiently=False)
+        sending = self._send_out("sendReaction", params, chat, patiently=False)
+        await self.receipts.timestamp_of(chat, sending)
 
     async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
         if chat.value not in self._account.names:
-            await self._send_out("sendTyping", {"stop": stop}, chat)
+            await self._send_out("sendTyping", {"stop": stop}, chat, patiently=False)
 
     async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
         if person not in self._account.names:
             params = {"recipient": person, "targetTimestamp": [*timestamps], "type": "read"}
             _timestamp_of(await self._ask("sendReceipt", params))
 
-    async def _settled(self, method: str, params: dict[str, Any], chat: ChatId) -> int:
-        sending = self._send_out(method, params, chat, patiently=True)
-        return await self.receipts.settle(chat, sending)
-
-    async def _change(
-        self, method: str, params: dict[str, Any], chat: ChatId, *, patiently: bool = True
-    ) -> None:
-        """Change a message; phones confirm that as well."""
-        sending = self._send_out(method, params, chat, patiently=patiently)
-        await self.receipts.timestamp_of(chat, sending)
-
     async def _send_out(
-        self, method: str, params: dict[str, Any], chat: ChatId, *, patiently: bool = False
+        self, method: str, params: dict[str, Any], chat: ChatId, *, patiently: bool = True
     ) -> int:
         if chat.is_group:
             to: dict[str, Any] = {"groupId": chat.value}
@@ -292,11 +283,8 @@ class SignalDaemon(Transport):
         check_size(file.size, max_bytes)
         where = {"groupId": chat.value} if chat.is_group else {"recipient": chat.value}
         answer = await self._ask("getAttachment", {"id": file.id, **where}, patiently=True)
-        encoded = _word(answer, "data")
-        # Base64 writes three bytes as four characters.
-        check_size(3 * (len(encoded) // 4 - 1), max_bytes)
         try:
-            data = base64.b64decode(encoded, validate=True)
+            data = base64.b64decode(_word(answer, "data"), validate=True)
         except binascii.Error:
             raise SignalTimeout("signal-cli gave a file that cannot be read.") from None
         check_size(len(data), max_bytes)
@@ -463,11 +451,8 @@ class SignalDaemon(Transport):
     # The connection
 
     async def _connect_and_watch(self) -> None:
-        def count_garbage() -> None:
-            FRAMES.labels(FrameKind.BROKEN).inc()
-
         async with JsonRpcConnection.connect(
-            self._url, self._take_notification, count_garbage, look_seconds=self._bounds.look
+            self._url, self._take_notification, look_seconds=self._bounds.look
         ) as connection:
             self._connection = connection
             self._connected_at = time.monotonic()

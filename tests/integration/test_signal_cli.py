@@ -94,7 +94,7 @@ async def test_the_real_daemon_accepts_connection_and_subscription(
     messenger = SignalDaemon(f"unix:{tmp_path}/socket", NUMBER, bounds=BOUNDS)
     async with daemon(start_script, tmp_path):
         await answering(messenger)
-        async with JsonRpcConnection.connect(f"unix:{tmp_path}/socket", unheard, unheard) as rpc:
+        async with JsonRpcConnection.connect(f"unix:{tmp_path}/socket", unheard) as rpc:
             subscription = await rpc.call("subscribeReceive", {}, seconds=10.0)
             assert isinstance(subscription, int)
             params = {"subscription": subscription}

@@ -22,7 +22,7 @@ async def test_last_messages_of_an_ended_server_are_read_even_after_a_write(
         server.bind(path)
         server.listen()
         async with JsonRpcConnection.connect(
-            f"unix:{path}", lambda _, params: heard.append(params), lambda: None
+            f"unix:{path}", lambda _, params: heard.append(params)
         ) as connection:
             peer, _ = server.accept()
             frames = ({"method": "receive", "params": number} for number in range(MESSAGES))

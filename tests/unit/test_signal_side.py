@@ -47,8 +47,8 @@ async def test_every_subscriber_gets_the_kept_messages(tmp_path: Path) -> None:
     async with SignalSide.listen(tmp_path / "socket") as side:
         await side.say("kept")
         async with (
-            JsonRpcConnection.connect(f"unix:{side.path}", receive, lambda: None) as first,
-            JsonRpcConnection.connect(f"unix:{side.path}", receive, lambda: None) as second,
+            JsonRpcConnection.connect(f"unix:{side.path}", receive) as first,
+            JsonRpcConnection.connect(f"unix:{side.path}", receive) as second,
         ):
             await first.call("subscribeReceive", {}, seconds=5.0)
             await frames.get()
@@ -121,7 +121,7 @@ async def test_person_with_a_new_key_is_unreachable_until_it_is_trusted(tmp_path
 
     async with (
         SignalSide.listen(tmp_path / "socket") as side,
-        JsonRpcConnection.connect(f"unix:{side.path}", receive, lambda: None) as connection,
+        JsonRpcConnection.connect(f"unix:{side.path}", receive) as connection,
     ):
         await connection.call("subscribeReceive", {}, seconds=5.0)
         number = await side.change_identity(ADA)
@@ -173,7 +173,7 @@ async def test_replies_of_people_look_as_in_signal_cli(tmp_path: Path) -> None:
 
     async with (
         SignalSide.listen(tmp_path / "socket", account=FIXTURE_ACCOUNT) as side,
-        JsonRpcConnection.connect(f"unix:{side.path}", receive, lambda: None) as connection,
+        JsonRpcConnection.connect(f"unix:{side.path}", receive) as connection,
     ):
         await connection.call("subscribeReceive", {}, seconds=5.0)
         params = {"recipient": ["x"], "message": "Did you mean A?"}
