@@ -135,7 +135,7 @@ class JsonRpcConnection(asyncio.Protocol):
                 await self._writable.wait()
                 number = self._request(method, params, guarded=guarded)
                 if guarded:
-                    await self._watch_sentinel(number)
+                    self._look_later(number, 0)
                 answer = await self._waiting[number]
         except TimeoutError as error:
             if not number:
@@ -146,21 +146,25 @@ class JsonRpcConnection(asyncio.Protocol):
             self._sentinels.discard(number + 1)
         return _result(answer)
 
-    async def _watch_sentinel(self, number: int) -> None:
-        """Return once signal-cli has taken or answered a request; otherwise SignalPassedOver."""
-        looks = 0
-        answered = self._waiting[number]
-        while number + 1 in self._sentinels and not answered.done():
-            await asyncio.wait([answered], timeout=self._look_seconds)
-            # While nothing is read or written, a missing answer proves nothing.
-            if self.reading_paused or not self._writable.is_set() or self._transport is None:
-                continue
+    def _look_later(self, number: int, looks: int) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._look_seconds, self._look, number, looks)
+
+    def _look(self, number: int, looks: int) -> None:
+        """Fail a request that turns out to be passed over; look again while it is unknown."""
+        answered = self._waiting.get(number)
+        if number + 1 not in self._sentinels or answered is None or answered.done():
+            return
+        # While nothing is read or written, a missing answer proves nothing.
+        if self._transport is not None and self._writable.is_set() and not self.reading_paused:
             looks += self._last_answered > number + 1
-            if looks >= MAX_LOOKS and number + 1 in self._sentinels and not answered.done():
+            if looks >= MAX_LOOKS:
                 log.warning("signal.passed_over")
-                raise SignalPassedOver("signal-cli did not take the request.")
+                answered.set_exception(SignalPassedOver("signal-cli did not take the request."))
+                return
             # A bot that asks nothing else must hear that the silence ended.
             self._transport.write(self._line("version", {}))
+        self._look_later(number, looks)
 
     def close(self) -> None:
         """Break the connection now."""
