@@ -499,9 +499,9 @@ def sanitize_quote(text: str | None) -> str:
 def sanitize_name(name: str | None) -> str | None:
     """Return the beginning of a person's name as one line without invisible characters.
 
-    Return None for a missing name and for a phone number.
+    Return None for a missing name, for a text in place of a name, and for a phone number.
     """
-    if name is None:
+    if name is None or len(name) > 8 * MAX_NAME_CHARACTERS:
         return None
     line = " ".join(name[:MAX_NAME_CHARACTERS].replace(_PLACEHOLDER, "").split())
     if not line.isprintable():
