@@ -141,7 +141,7 @@ def attachments(settings: Settings) -> Iterator[Finding]:
         spawned = spawned_signal_cli(settings)
     except SettingsError:  # signal-cli is missing, which is a finding of its own
         return
-    folder = settings.signal.data_dir if spawned is None else spawned.data_dir
+    folder = settings.signal.data_dir if spawned is None else spawned.folder
     stays = "What people send stays in signal-cli's folder:"
     if folder is None:
         yield warning(

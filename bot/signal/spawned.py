@@ -22,7 +22,7 @@ import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -92,49 +92,36 @@ def socket_path(store: Path) -> Path:
     return path
 
 
+@dataclass(eq=False)
 class SpawnedSignalCli:
     """A signal-cli that the bot starts, restarts and ends.
 
     `run` and `process` must be used in the main thread: the kernel takes the end of the thread
     that started signal-cli for the end of the program.
 
-    Args:
-        path: of the socket, see `socket_path`.
-        program: name on the PATH, or a path.
-        data_dir: signal-cli's own folder; None for signal-cli's default.
-
     Attributes:
+        path: of the socket, see `socket_path`.
+        data_dir: signal-cli's own folder; None for signal-cli's default.
         silent: it has not answered the last question for a sign of life.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        program: str = PROGRAM,
-        data_dir: Path | None = None,
-        backoff: Backoff = RESTART,
-        patience: SpawnTimeouts | None = None,
-    ) -> None:
-        self._path = path
-        self._program = program
-        self._data_dir = data_dir
-        self._backoff = backoff
-        self._patience = patience or SpawnTimeouts()
-        self.silent = False
+    path: Path
+    data_dir: Path | None = None
+    backoff: Backoff = RESTART
+    patience: SpawnTimeouts = field(default_factory=SpawnTimeouts)
+    silent: bool = field(default=False, init=False)
 
     @property
     def url(self) -> str:
         """Its address, for `SignalDaemon`."""
-        return f"unix:{self._path}"
+        return f"unix:{self.path}"
 
     @property
-    def data_dir(self) -> Path:
+    def folder(self) -> Path:
         """Folder of its accounts, and of the files that come with messages."""
-        if self._data_dir is not None:
-            return self._data_dir
         data_home = os.environ.get("XDG_DATA_HOME")
-        return (Path(data_home) if data_home else Path.home() / ".local/share") / "signal-cli"
+        default = (Path(data_home) if data_home else Path.home() / ".local/share") / "signal-cli"
+        return self.data_dir or default
 
     async def run(self) -> NoReturn:
         """Keep it running until cancelled; then it has ended, too.
@@ -152,7 +139,7 @@ class SpawnedSignalCli:
             self.silent = False
             SIGNAL_CLI_RESTARTS.labels("silent" if hangs else "ended").inc()
             failures = 1 if clock() - started_at >= STEADY_SECONDS else failures + 1
-            delay = self._backoff.seconds(failures)
+            delay = self.backoff.seconds(failures)
             log.warning(
                 "signal_cli.ended",
                 code=process.returncode,
@@ -172,9 +159,9 @@ class SpawnedSignalCli:
         """
         command = self._command()
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            await _end_left_over(self._path, self._patience.stop)
-            self._path.unlink(missing_ok=True)  # signal-cli does not start if there is one
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await _end_left_over(self.path, self.patience.stop)
+            self.path.unlink(missing_ok=True)  # signal-cli does not start if there is one
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-m", "bot.observability.parent_death", str(os.getpid())),
                 *command,
@@ -190,7 +177,7 @@ class SpawnedSignalCli:
         try:
             yield process
         finally:
-            await _end(process, self._patience.stop)
+            await _end(process, self.patience.stop)
 
     async def _hangs(self, process: Process) -> bool:
         """Wait until it has ended or given no sign of life; return whether it still lives."""
@@ -198,13 +185,13 @@ class SpawnedSignalCli:
         started_at, missed = clock(), 0
         while missed < MISSED_SIGNS:
             with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), 0 if missed else self._patience.sign_every)
+                await asyncio.wait_for(process.wait(), 0 if missed else self.patience.sign_every)
             if process.returncode is not None:
                 return False
-            starting = clock() - started_at < self._patience.start
+            starting = clock() - started_at < self.patience.start
             missed = 0 if await self._answers(while_it_starts=starting) else missed + 1
             if missed == 1:
-                log.warning("signal_cli.silent", seconds=self._patience.sign)
+                log.warning("signal_cli.silent", seconds=self.patience.sign)
             self.silent = missed > 0
         log.error("signal_cli.hangs", attempts=missed)
         return True
@@ -214,11 +201,11 @@ class SpawnedSignalCli:
         listens = False
         try:
             async with (
-                asyncio.timeout(self._patience.sign),
+                asyncio.timeout(self.patience.sign),
                 JsonRpcConnection.connect(self.url) as connection,
             ):
                 listens = True
-                await connection.call("version", {}, seconds=self._patience.sign)
+                await connection.call("version", {}, seconds=self.patience.sign)
         except JsonRpcError:
             return True
         except (SignalError, TimeoutError) as error:
@@ -228,14 +215,14 @@ class SpawnedSignalCli:
         return True
 
     def _command(self) -> list[str]:
-        program = shutil.which(self._program)
+        program = shutil.which(PROGRAM)
         if program is None:
             raise SettingsError(
                 "SIGNAL__URL: spawn: needs the program signal-cli on the PATH;"
                 " install it, or give the address of one that runs elsewhere"
             )
-        config = ["--config", str(self._data_dir)] if self._data_dir is not None else []
-        daemon = ["daemon", "--socket", str(self._path)]
+        config = ["--config", str(self.data_dir)] if self.data_dir else []
+        daemon = ["daemon", "--socket", str(self.path)]
         return [program, *config, *daemon, "--receive-mode", "manual", "--no-receive-stdout"]
 
 

@@ -32,7 +32,7 @@ def make_messenger(settings: Settings, at: str | None = None) -> Messenger:
     return SignalDaemon(
         at or (signal.url if spawned is None else spawned.url),
         signal.phone_number,
-        data_dir=signal.data_dir if spawned is None else spawned.data_dir,
+        data_dir=signal.data_dir if spawned is None else spawned.folder,
         note_to_self=note_to_self,
         start_seconds=0.0 if spawned is None else START_SECONDS,
     )

@@ -130,7 +130,7 @@ async def test_without_a_folder_of_the_operator_s_signal_cli_takes_its_own(
     install(folder / "bin")
     async with spawned(folder) as signal_cli:
         await answering(signal_cli)
-        assert signal_cli.data_dir == folder / "home" / "signal-cli"
+        assert signal_cli.folder == folder / "home" / "signal-cli"
     [start] = notes(folder)
     assert "--config" not in start["arguments"]
     assert start["environment"]["XDG_DATA_HOME"] == str(folder / "home")
