@@ -63,7 +63,6 @@ class JsonRpcConnection(asyncio.Protocol):
 
     Attributes:
         lost: set when the connection is lost.
-        reading_paused: between `pause_reading` and `resume_reading`.
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class JsonRpcConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
         self.lost = asyncio.Event()
-        self.reading_paused = False
 
     @classmethod
     @asynccontextmanager
@@ -112,7 +110,8 @@ class JsonRpcConnection(asyncio.Protocol):
         try:
             yield connection
         finally:
-            connection.close()
+            if connection._transport is not None:
+                connection._transport.abort()
             await connection.lost.wait()
 
     async def call(
@@ -166,21 +165,19 @@ class JsonRpcConnection(asyncio.Protocol):
             self._transport.write(self._line("version", {}))
         self._look_later(number, looks)
 
-    def close(self) -> None:
-        """Break the connection now."""
-        if self._transport is not None:
-            self._transport.abort()
+    @property
+    def reading_paused(self) -> bool:
+        """Whether nothing is read at present."""
+        return self._transport is not None and not self._transport.is_reading()
 
     def pause_reading(self) -> None:
         """Read nothing more, including answers, until `resume_reading`."""
-        if self._transport is not None and not self.reading_paused:
-            self.reading_paused = True
+        if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read again."""
-        if self._transport is not None and self.reading_paused:
-            self.reading_paused = False
+        if self._transport is not None:
             self._transport.resume_reading()
 
     # asyncio.Protocol

@@ -309,7 +309,7 @@ class DeliveryQueue:
 class Transport(ABC):
     """Base of both transports: the account, and a connection that is opened again and again.
 
-    The attributes without a name of their own here are those of `Messenger`.
+    `Messenger` describes its attributes.
     """
 
     def __init__(self, number: str, backoff: Backoff, *, note_to_self: bool) -> None:
@@ -319,7 +319,7 @@ class Transport(ABC):
         self.unregistered = False
         self.last_sign = time.monotonic()
         self._connected_at = self.last_sign
-        self._may_start_until = self.last_sign  # failures before this are no warnings
+        self._may_start_until = self.last_sign  # no warnings of failures before that
         self._last_failure = ""
 
     @property
@@ -362,8 +362,8 @@ class Transport(ABC):
             say, self._last_failure = log.debug, ""
         say("signal.failed", error=type(error).__name__, kind=kind, reason=str(error))
 
-    def _is_set_up(self) -> None:
-        """Note that a connection works, so that its end is worth a warning."""
+    def _note_success(self) -> None:
+        """Note that a connection works, so that the next failure is worth a warning."""
         self._last_failure, self._may_start_until = "", 0.0
 
     @abstractmethod

@@ -458,7 +458,7 @@ class SignalDaemon(Transport):
             self._connected_at = time.monotonic()
             try:
                 await self._set_up()
-                self._is_set_up()
+                self._note_success()
                 await self._watch(connection)
                 SIGNAL_RECONNECTS.inc()
             finally:

@@ -493,7 +493,7 @@ class SignalRest(Transport):
             raise SignalUnavailable("signal-cli-rest-api does not open its websocket.") from None
         self._websocket_open = True
         self._connected_at = time.monotonic()
-        self._is_set_up()
+        self._note_success()
         self._set_alive(True)
         try:
             yield websocket
