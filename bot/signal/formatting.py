@@ -323,10 +323,8 @@ class _Page(_Canvas):
         widths = [max(_width(cell.text) for cell in column) for column in zip(*rows, strict=True)]
         if sum(widths) + len(_COLUMN_GAP) * (len(widths) - 1) <= GRID_COLUMNS:
             self._show_grid(rows, widths)
-        elif len(rows) > 1 and all(_width(name.text) <= GRID_COLUMNS for name in rows[0]):
-            _show_lines(self, rows, self._line_break)
         else:
-            _show_rows(self, rows, self._line_break)
+            _show_lines(self, rows, self._line_break)
         self._rows, self._alignments = [], []
 
     def _show_grid(self, rows: Sequence[Sequence[_Canvas]], widths: Sequence[int]) -> None:
@@ -351,8 +349,10 @@ class _Page(_Canvas):
 
 
 def _show_lines(canvas: _Canvas, rows: Sequence[Sequence[_Canvas]], line_break: str) -> None:
-    """Write every cell on a line of its own, after the name of its column."""
+    """Write every cell on a line of its own, after the name of its column if that is short."""
     header, *body = rows
+    if not body or any(_width(name.text) > GRID_COLUMNS for name in header):
+        header, body = [_Canvas() for _ in header], [*rows]
     blank_line = ""
     for row in body:
         canvas.write(blank_line)
@@ -365,15 +365,6 @@ def _show_lines(canvas: _Canvas, rows: Sequence[Sequence[_Canvas]], line_break: 
             canvas.write(": " if name.length else "")
             canvas.paste(cell)
         blank_line = line_break.rstrip(" ") + line_break
-
-
-def _show_rows(canvas: _Canvas, rows: Sequence[Sequence[_Canvas]], line_break: str) -> None:
-    """Write a table whose columns have no names to repeat, as it was typed."""
-    for number, row in enumerate(rows):
-        canvas.write(line_break if number else "")
-        for column, cell in enumerate(row):
-            canvas.write(" | " if column else "")
-            canvas.paste(cell)
 
 
 def _cell(token: Token) -> _Canvas:

@@ -231,7 +231,7 @@ def test_a_table_in_a_list_stays_in_it() -> None:
 
 def test_long_column_name_is_not_repeated() -> None:
     name = "n" * (GRID_COLUMNS + 1)
-    assert render(f"|{name}|b|\n|-|-|\n|1|2|\n|3|4|").text == f"{name} | b\n1 | 2\n3 | 4"
+    assert render(f"|{name}|b|\n|-|-|\n|1|2|\n|3|4|").text == f"{name}\nb\n\n1\n2\n\n3\n4"
 
 
 def test_halves_of_a_surrogate_pair_are_replaced() -> None:
