@@ -15,6 +15,7 @@ requests are answered and the sentinel is not, signal-cli passed both over.
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Self, cast
@@ -35,6 +36,8 @@ MAX_LOOKS: Final = 2
 """A request counts as passed over after so many looks in a row.
 
 Answers to requests of the same moment come in any order, a few milliseconds apart."""
+
+UNREADABLE: Final = "signal-cli gave an answer that cannot be read."
 
 log = structlog.get_logger()
 
@@ -258,6 +261,14 @@ def parse_address(url: str) -> str | tuple[str, int]:
     if parts.scheme == "tcp" and parts.hostname and parts.port:
         return parts.hostname, parts.port
     raise ValueError("Expected unix:/path/socket or tcp://host:port.")
+
+
+def text_in(answer: object, name: str, pattern: re.Pattern[str] | None = None) -> str:
+    """Return a text in an answer; SignalTimeout if it is not there, or not of the pattern."""
+    text = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(text, str) or not (pattern is None or pattern.fullmatch(text)):
+        raise SignalTimeout(UNREADABLE)
+    return text
 
 
 class LineBuffer:

@@ -27,7 +27,7 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.signal.json_rpc import JsonRpcConnection, JsonRpcError
+from bot.signal.json_rpc import UNREADABLE, JsonRpcConnection, JsonRpcError, text_in
 from tools.http import new_session, whole_body
 
 REQUEST_SECONDS: Final = 90.0
@@ -37,7 +37,6 @@ DAEMON_LINK_SECONDS: Final = 300.0
 """Signal itself gives up an unused link code sooner than this."""
 REST_LINK_SECONDS: Final = 90.0
 """The server does not tell when an unused link code has expired."""
-UNREADABLE: Final = "signal-cli gave an answer that cannot be read."
 POLL_SECONDS: Final = 1.0
 MAX_ANSWER_BYTES: Final = 2**20
 SECONDS_PER_MINUTE: Final = 60
@@ -45,7 +44,6 @@ SECONDS_PER_MINUTE: Final = 60
 _LINK: Final = re.compile(r"sgnl://linkdevice\?[!-~]{1,500}")
 _NUMBER: Final = re.compile(r"\+[1-9]\d{6,14}", re.ASCII)
 """Both are printed on a terminal, so nothing else is accepted."""
-_ANY: Final = re.compile(r".+")
 
 
 class Reason(StrEnum):
@@ -143,14 +141,6 @@ def _rate_limited(message: str) -> SignalRateLimited:
     )
 
 
-def _text(answer: object, name: str, pattern: re.Pattern[str] = _ANY) -> str:
-    """Return a text in an answer."""
-    text = answer.get(name) if isinstance(answer, dict) else None
-    if not isinstance(text, str) or not pattern.fullmatch(text):
-        raise SignalTimeout(UNREADABLE)
-    return text
-
-
 def _list(answer: object) -> list[Any]:
     if not isinstance(answer, list):
         raise SignalTimeout(UNREADABLE)
@@ -172,23 +162,23 @@ class DaemonSetup:
 
     async def version(self) -> str:
         """Return signal-cli's version, as `1.2.3`."""
-        return _text(await self._call("version", {}), "version")
+        return text_in(await self._call("version", {}), "version")
 
     async def accounts(self) -> frozenset[str]:
         """Return the numbers of the accounts that signal-cli has."""
         found = _list(await self._call("listAccounts", {}))
         named = (one for one in found if isinstance(one, dict) and one.get("number"))
-        return frozenset(_text(account, "number") for account in named)
+        return frozenset(text_in(account, "number") for account in named)
 
     async def start_link(self, device_name: str) -> str:
         """Return a link that a phone can scan for some minutes."""
-        return _text(await self._call("startLink", {}), "deviceLinkUri", _LINK)
+        return text_in(await self._call("startLink", {}), "deviceLinkUri", _LINK)
 
     async def finish_link(self, uri: str, device_name: str) -> str:
         """Wait for the phone and return the number of its account."""
         params = {"deviceLinkUri": uri, "deviceName": device_name}
         linked = await self._call("finishLink", params, seconds=DAEMON_LINK_SECONDS)
-        return _text(linked, "number", _NUMBER)
+        return text_in(linked, "number", _NUMBER)
 
     async def register(self, number: str, *, captcha: str | None, voice: bool) -> None:
         """Make Signal send a code to a number, by SMS or by a call."""
@@ -237,17 +227,17 @@ class RestSetup:
             yield cls(session, link_seconds=link_seconds)
 
     async def version(self) -> str:
-        return _text(await self._ask("v1/about"), "version")
+        return text_in(await self._ask("v1/about"), "version")
 
     async def accounts(self) -> frozenset[str]:
         numbers = _list(await self._ask("v1/accounts"))
-        return frozenset(_text({"number": number}, "number", _NUMBER) for number in numbers)
+        return frozenset(text_in({"number": number}, "number", _NUMBER) for number in numbers)
 
     async def start_link(self, device_name: str) -> str:
         if self.known is None:
             self.known = await self.accounts()
         path = f"v1/qrcodelink/raw?device_name={quote(device_name, safe='')}"
-        return _text(await self._ask(path), "device_link_uri", _LINK)
+        return text_in(await self._ask(path), "device_link_uri", _LINK)
 
     async def finish_link(self, uri: str, device_name: str) -> str:
         # The server links in the background and reports nothing: the new account is the linked one.

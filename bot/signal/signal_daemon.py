@@ -54,9 +54,11 @@ from bot.signal.json_rpc import (
     INTERNAL_ERROR,
     LOOK_SECONDS,
     METHOD_NOT_FOUND,
+    UNREADABLE,
     JsonRpcConnection,
     JsonRpcError,
     parse_address,
+    text_in,
 )
 from bot.signal.messenger import (
     NOT_REGISTERED,
@@ -79,7 +81,6 @@ from conversation_store.models import (
     StyleRange,
 )
 
-UNREADABLE: Final = "signal-cli gave an answer that cannot be read."
 MAX_QUEUE: Final = 500
 MISSED_PROBES: Final = 2
 ATTACHMENTS: Final = "attachments"
@@ -284,7 +285,7 @@ class SignalDaemon(Transport):
         where = {"groupId": chat.value} if chat.is_group else {"recipient": chat.value}
         answer = await self._ask("getAttachment", {"id": file.id, **where}, patiently=True)
         try:
-            data = base64.b64decode(_word(answer, "data"), validate=True)
+            data = base64.b64decode(text_in(answer, "data"), validate=True)
         except binascii.Error:
             raise SignalTimeout("signal-cli gave a file that cannot be read.") from None
         check_size(len(data), max_bytes)
@@ -376,7 +377,9 @@ class SignalDaemon(Transport):
         async with JsonRpcConnection.connect(self._url) as connection:
             answer = await _call(connection, "version", {}, seconds=seconds)
             registered = await self._is_registered(connection)
-        return AccountStatus(server=f"signal-cli {_word(answer, 'version')}", registered=registered)
+        return AccountStatus(
+            server=f"signal-cli {text_in(answer, 'version')}", registered=registered
+        )
 
     async def _is_registered(self, connection: JsonRpcConnection) -> bool:
         found = await _call(connection, "listAccounts", {}, seconds=self._bounds.request)
@@ -535,13 +538,6 @@ def _read(answer: TypeAdapter[T], value: object) -> T:
         return answer.validate_python(value)
     except ValidationError:
         raise SignalTimeout(UNREADABLE) from None
-
-
-def _word(answer: object, name: str) -> str:
-    """Return a text in an answer."""
-    if not isinstance(answer, dict) or not isinstance(word := answer.get(name), str):
-        raise SignalTimeout(UNREADABLE)
-    return word
 
 
 def _timestamp_of(value: object) -> int:
