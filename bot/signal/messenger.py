@@ -355,12 +355,12 @@ class Transport(ABC):
 
     def _log_failure(self, error: SignalError) -> None:
         """Warn of a failure once, because it may last for days."""
-        kind = type(error.__cause__ or error).__name__
-        say = log.debug if kind == self._last_failure else log.warning
-        self._last_failure = kind
+        kind, reason = type(error.__cause__ or error).__name__, str(error)
+        say = log.debug if self._last_failure == kind + reason else log.warning
+        self._last_failure = kind + reason
         if time.monotonic() < self._may_start_until:
             say, self._last_failure = log.debug, ""
-        say("signal.failed", error=type(error).__name__, kind=kind, reason=str(error))
+        say("signal.failed", error=type(error).__name__, kind=kind, reason=reason)
 
     def _note_success(self) -> None:
         """Note that a connection works, so that the next failure is worth a warning."""

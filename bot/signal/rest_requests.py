@@ -175,12 +175,13 @@ class Places:
     """All places for requests.
 
     Attributes:
+        line: for all requests but signs of life.
         ran_late: set when a request ran late; the reader clears it.
     """
 
     def __init__(self, timeouts: RestTimeouts) -> None:
         self._timeouts = timeouts
-        self._places = Line(PLACES)
+        self.line = Line(PLACES)
         self._signs = Line(1)
         self._spare: _Request | None = None  # holds the spare place
         self._stuck_since: float | None = None
@@ -196,10 +197,6 @@ class Places:
         """Return the seconds after which a request runs late."""
         learned = max(self._patience[kind], WEIGHTS[kind] * self._timeouts.late)
         return min(learned, self._timeouts.longest(kind))
-
-    def refuse_waiting(self) -> None:
-        """Refuse all requests that wait for a place with SignalUnavailable."""
-        self._places.refuse_all()
 
     @asynccontextmanager
     async def take(self, kind: RequestKind) -> AsyncIterator[None]:
@@ -225,7 +222,7 @@ class Places:
                 self._spare = None
 
     async def _enter(self, kind: RequestKind) -> _Request:
-        line = self._signs if kind is RequestKind.SIGN else self._places
+        line = self._signs if kind is RequestKind.SIGN else self.line
         try:
             async with asyncio.timeout(self._timeouts.turn):
                 await line.enter(first=kind is RequestKind.PROBE)

@@ -561,7 +561,7 @@ class SignalRest(Transport):
                 await self._probe()
             except SignalError:
                 self._set_alive(False)
-                self._places.refuse_waiting()
+                self._places.line.refuse_all()
             else:
                 self._set_alive(True)
 
