@@ -231,11 +231,9 @@ class SignalRest(Transport):
             quote_text=quote.text if quote else None,
             base64_attachments=[attachment.data_uri for attachment in attachments] or None,
         )
-
-        async def send_out() -> int:
-            return (await self._bot.messages.send(message, self._recipient(chat))).timestamp
-
-        return await self._settled(chat, send_out, has_files=bool(attachments))
+        kind = RequestKind.FILE if attachments else _kind_of(chat)
+        send_out = partial(self._bot.messages.send, message, self._recipient(chat))
+        return await self.receipts.settle(chat, self._sent(chat, kind, send_out))
 
     async def send_poll(self, chat: ChatId, poll: Poll) -> int:
         created = CreatePoll(
@@ -243,11 +241,8 @@ class SignalRest(Transport):
             answers=[*poll.options],
             allow_multiple_selections=poll.multiple,
         )
-
-        async def send_out() -> int:
-            return (await self._bot.polls.create(created, self._recipient(chat))).timestamp
-
-        return await self._settled(chat, send_out)
+        send_out = partial(self._bot.polls.create, created, self._recipient(chat))
+        return await self.receipts.settle(chat, self._sent(chat, _kind_of(chat), send_out))
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         with self.receipts.unnamed(chat):
@@ -290,20 +285,14 @@ class SignalRest(Transport):
     async def accept_request(self, person: str) -> None:
         """Do nothing: the server has no way to accept a message request."""
 
-    async def _settled(
-        self, chat: ChatId, send_out: Callable[[], Awaitable[int]], *, has_files: bool = False
-    ) -> int:
-        kind = RequestKind.GROUP if chat.is_group else RequestKind.TEXT
-        sending = self._sent(chat, RequestKind.FILE if has_files else kind, send_out)
-        return await self.receipts.settle(chat, sending)
-
     async def _sent(
-        self, chat: ChatId, kind: RequestKind, send_out: Callable[[], Awaitable[int]]
+        self, chat: ChatId, kind: RequestKind, send_out: Callable[[], Awaitable[Any]]
     ) -> int:
+        """Send through signalbot and return the timestamp."""
         await self._know_group(chat)
         try:
             async with self._places.take(kind):
-                return await send_out()
+                return int((await send_out()).timestamp)
         except Refused:
             if not chat.is_group and await self._is_untrusted(chat.value):
                 raise SignalUntrusted("The recipient's new key is not trusted yet.") from None
@@ -601,6 +590,10 @@ def _check_version(about: _About) -> None:
     found = _VERSION.match(about.version)
     if found and (int(found[1]), int(found[2])) < OLDEST_VERSION:
         raise SignalRejected(TOO_OLD)
+
+
+def _kind_of(chat: ChatId) -> RequestKind:
+    return RequestKind.GROUP if chat.is_group else RequestKind.TEXT
 
 
 def _received(chat: ChatId, author: str, timestamp: int) -> DataMessage:
