@@ -48,7 +48,6 @@ def message(
         quote=quote,
         view_once=view_once,
         server_timestamp=1795291728600,
-        delivered_timestamp=1795291728738,
     )
 
 

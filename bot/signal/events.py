@@ -76,7 +76,6 @@ class IncomingMessage(_Event):
         expires_seconds: it disappears so long after it was read; 0: it stays.
         view_once: its files may be looked at once, and never be kept.
         server_timestamp: when Signal's server got it, in ms, if known.
-        delivered_timestamp: when Signal's server handed it to the Signal side, if known.
     """
 
     kind: ClassVar[FrameKind] = FrameKind.MESSAGE
@@ -89,7 +88,6 @@ class IncomingMessage(_Event):
     expires_seconds: int = 0
     view_once: bool = False
     server_timestamp: int | None = None
-    delivered_timestamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,6 @@ def _message(envelope: _Part, data: _Part, account: Account) -> IncomingMessage:
         expires_seconds=min(seconds, MAX_EXPIRES),
         view_once=data.get("viewOnce") is True,
         server_timestamp=_time(envelope, "serverReceivedTimestamp"),
-        delivered_timestamp=_time(envelope, "serverDeliveredTimestamp"),
     )
 
 

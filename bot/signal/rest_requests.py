@@ -50,7 +50,6 @@ USUAL_TIMES: Final = 4.0
 LOOKED_AT_CHARACTERS: Final = 8_192
 """Length of the part of an error body that is searched; its reason comes first."""
 
-_POLLS: Final = "/v1/polls/"
 _NO_FILE: Final = re.compile(r"no attachment with that name", re.IGNORECASE)
 _RATE_LIMIT: Final = re.compile(r"rate.?limit|\[429\]", re.IGNORECASE)
 _NOT_DONE: Final = re.compile(
@@ -280,7 +279,7 @@ def error_from_status(status: int, path: str = "") -> SignalError:
         return SignalRateLimited()
     if status == HTTPStatus.GATEWAY_TIMEOUT:
         return SignalTimeout("A proxy in front of signal-cli-rest-api got no answer.")
-    if status == HTTPStatus.NOT_FOUND and _POLLS in path:
+    if status == HTTPStatus.NOT_FOUND and "/v1/polls/" in path:
         return SignalLacks("This signal-cli-rest-api does not know polls.")
     return SignalUnavailable(f"signal-cli-rest-api answered with status {status}.")
 
