@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -23,13 +22,11 @@ DEFAULT: Final = "default"
 
 NEAR_AI: Final = "https://cloud-api.near.ai/v1"
 
-BASE_URLS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "anthropic": "https://api.anthropic.com",
-        "gemini": "https://generativelanguage.googleapis.com/v1beta",
-        "ollama": "http://127.0.0.1:11434",
-    }
-)
+BASE_URLS: Final[Mapping[str, str]] = {
+    "anthropic": "https://api.anthropic.com",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta",
+    "ollama": "http://127.0.0.1:11434",
+}
 """Default addresses of other dialects; Bedrock's address depends on the region."""
 
 
@@ -84,7 +81,7 @@ class ModelSettings(Section):
         """Fill in the usual address of a dialect."""
         if not isinstance(values, Mapping) or values.get("base_url"):
             return values
-        dialect, region = values.get("dialect") or "openai", values.get("region")
+        dialect, region = values.get("dialect"), values.get("region")
         if dialect == "bedrock" and region:
             return {**values, "base_url": bedrock_url(str(region))}
         usual = BASE_URLS.get(str(dialect))

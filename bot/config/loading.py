@@ -4,10 +4,10 @@ import difflib
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, get_args, get_origin
 from urllib.parse import urlsplit
 
@@ -34,31 +34,24 @@ WITHOUT_SECTION: Final = frozenset({"sandbox"})
 
 EMPTY_MEANS_OFF: Final = frozenset({"health__listen"})
 
-ANY_NAME: Final = "name"
+CHOSEN: Final = "NAME"
 """Stands in a setting's name for a name that the operator chooses."""
-
-CHOSEN: Final = ANY_NAME.upper()
-
-ALIKE: Final = 0.85
-"""difflib's ratio of a misspelt setting: `LLM_APIKEY` counts as one, `LLM_CACHE` does not."""
 
 COMMON: Final = frozenset({"LOG_LEVEL", "LOG_FORMAT"})
 """Variables of many programs, which may stand in the environment of the process."""
 
-REMOVED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "ACCESS__QUORUM": "delete it: in groups, one admin's yes allows a command",
-        "BOT__SETTLE_SECONDS": "delete it: messages in a row join the running answer",
-        "BOT__STEERING": "delete it: messages in a row join the running answer",
-        "TOOLS__AUDIT_ARGUMENTS": "delete it: the audit keeps a hash of the arguments",
-        "TOOLS__COMMANDS__NETWORK": "delete it: commands have no network",
-        "TOOLS__CURRENT_TIME__ENABLED": "use TOOLS__DISABLED=date_time to disable the tool",
-        "TOOLS__HELPERS__ENABLED": "use TOOLS__DISABLED=delegate to disable helpers",
-        "TOOLS__MEMORY__ENABLED": "use TOOLS__DISABLED=remember to disable memory",
-        "TOOLS__REMINDERS__ENABLED": "use TOOLS__DISABLED=remind to disable reminders",
-        "TOOLS__REMINDERS__MAX_PER_PERSON": "delete it: each person may have 100 reminders",
-    }
-)
+REMOVED: Final[Mapping[str, str]] = {
+    "ACCESS__QUORUM": "delete it: in groups, one admin's yes allows a command",
+    "BOT__SETTLE_SECONDS": "delete it: messages in a row join the running answer",
+    "BOT__STEERING": "delete it: messages in a row join the running answer",
+    "TOOLS__AUDIT_ARGUMENTS": "delete it: the audit keeps a hash of the arguments",
+    "TOOLS__COMMANDS__NETWORK": "delete it: commands have no network",
+    "TOOLS__CURRENT_TIME__ENABLED": "use TOOLS__DISABLED=date_time to disable the tool",
+    "TOOLS__HELPERS__ENABLED": "use TOOLS__DISABLED=delegate to disable helpers",
+    "TOOLS__MEMORY__ENABLED": "use TOOLS__DISABLED=remember to disable memory",
+    "TOOLS__REMINDERS__ENABLED": "use TOOLS__DISABLED=remind to disable reminders",
+    "TOOLS__REMINDERS__MAX_PER_PERSON": "delete it: each person may have 100 reminders",
+}
 """Settings of earlier builds, and what to do instead."""
 
 _A_NAME: Final = re.compile(r"(?<![A-Z0-9_])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*(?![A-Z0-9_])")
@@ -113,7 +106,7 @@ def _names(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
         name = field.alias or attribute  # `for` is a keyword of Python
         kind, *of_what = (field.annotation, *get_args(field.annotation))
         if get_origin(kind) is dict:
-            kind, path_to = of_what[-1], (*path, name, ANY_NAME)
+            kind, path_to = of_what[-1], (*path, name, CHOSEN)
         else:
             path_to = (*path, name)
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -248,13 +241,12 @@ def _check_together(settings: Settings) -> None:
 # Names that only look like settings: `LLM_API_KEY=…` would leave the bot without a key.
 
 
-def _problems_of_env_file() -> tuple[str, ...]:
-    try:
-        # The library would print a warning for each line that is a problem here.
-        logging.getLogger("dotenv").setLevel(logging.ERROR)
-        return tuple(problems_in(ENV_FILE)) if ENV_FILE.is_file() else ()
-    except (OSError, UnicodeDecodeError):
-        return ()  # reading the settings says so
+def _problems_of_env_file() -> Iterator[str]:
+    # The library would print a warning for each line that is a problem here.
+    logging.getLogger("dotenv").setLevel(logging.ERROR)
+    with suppress(OSError, UnicodeDecodeError):  # reading the settings says so
+        if ENV_FILE.is_file():
+            yield from problems_in(ENV_FILE)
 
 
 def _problems_of_environment() -> Iterator[str]:
@@ -262,11 +254,8 @@ def _problems_of_environment() -> Iterator[str]:
 
     Compose's `env_file` puts all lines of `.env` there.
     """
-    sections = tuple(f"{section}_".upper() for section in SECTIONS)
-    for name in sorted(os.environ):
-        if not name.upper().startswith(sections) or name in COMMON:
-            continue
-        if (meant := _meant_but_for_underscores(name.upper())) is not None:
+    for name in sorted(os.environ.keys() - COMMON):
+        if (meant := _meant_by(name)) is not None:
             yield f"{name} is no setting; did you mean {meant}?"
 
 
@@ -292,30 +281,18 @@ def problems_in(file: Path) -> Iterator[str]:
 
 
 def _meant_by(name: str) -> str | None:
-    """Return the setting that a misspelt name probably means; None for settings and other names.
+    """Return the setting that differs from a name only in its underscores; None if none does.
 
     A section refuses unknown names below itself, so this leaves those alone.
     """
     upper, known = name.upper(), setting_names()
-    section, delimiter, _ = upper.partition(DELIMITER)
-    if upper in known or (delimiter and section in {one.split(DELIMITER)[0] for one in known}):
-        return None
-    if (found := _meant_but_for_underscores(upper)) is not None:
-        return found
-    spelt = {re.sub("_+", "_", setting): setting for setting in known}
-    near = difflib.get_close_matches(re.sub("_+", "_", upper), spelt, n=1, cutoff=ALIKE)
-    return spelt[near[0]] if near else None
-
-
-def _meant_but_for_underscores(name: str) -> str | None:
-    """Return the setting that differs from a name only in its underscores; None if none does."""
-    known = setting_names()
-    if DELIMITER in name:
+    section = upper.partition("_")[0].lower()
+    if section not in SECTIONS or DELIMITER in name or upper in known:
         return None
     for setting in sorted(known, key=len, reverse=True):
         parts = setting.split(DELIMITER)
-        pattern = "_".join("(.+?)" if part == CHOSEN else part for part in parts)
-        if len(parts) > 1 and (found := re.fullmatch(pattern, name)):
+        pattern = "_".join("(.+?)" if part == CHOSEN else part.replace("_", "_?") for part in parts)
+        if found := re.fullmatch(pattern, upper):
             chosen = iter(found.groups())
             return DELIMITER.join(next(chosen) if part == CHOSEN else part for part in parts)
     return None
@@ -333,7 +310,7 @@ def _explained(problem: Mapping[str, Any]) -> str:
     """Describe one problem of pydantic in one line, without the value."""
     # pydantic marks a problem of a name itself by a part `[key]`.
     path = [part for part in problem["loc"] if isinstance(part, str) and part != "[key]"]
-    known = frozenset(_with_chosen_names(setting_names(), path))
+    known = frozenset(_with_chosen_names(name, path) for name in setting_names())
     prefixes = [DELIMITER.join(path[:length]).upper() for length in range(len(path), 0, -1)]
     name = next((prefix for prefix in prefixes if prefix in known), prefixes[0])
     if problem["type"] == "extra_forbidden":
@@ -365,14 +342,13 @@ def _with_whole_names(section: str, sentence: str, known: Collection[str]) -> st
     return written if written.startswith(section) else f"{section}: {written}"
 
 
-def _with_chosen_names(names: Iterable[str], path: Sequence[str]) -> Iterator[str]:
-    """Yield the settings' names with the operator's names of this path filled in."""
-    for name in names:
-        parts = name.split(DELIMITER)
-        for number, chosen in enumerate(path[: len(parts)]):
-            if parts[number] == CHOSEN:
-                parts[number] = chosen.upper()
-        yield DELIMITER.join(parts)
+def _with_chosen_names(name: str, path: Sequence[str]) -> str:
+    """Fill the operator's names of this path into a setting's name."""
+    parts = name.split(DELIMITER)
+    for number, chosen in enumerate(path[: len(parts)]):
+        if parts[number] == CHOSEN:
+            parts[number] = chosen.upper()
+    return DELIMITER.join(parts)
 
 
 def _keys_below(value: object) -> Iterator[str]:

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from bot import app
 from bot.chat.door import WELCOME
 from bot.commands.questions import HOW_TO_PLAN
-from bot.config.loading import ANY_NAME, load_settings, setting_names
+from bot.config.loading import CHOSEN, load_settings, setting_names
 from bot.config.reload import LIVE, Reload
 from bot.config.settings import AccessSettings
 from bot.foundation import Start
@@ -275,7 +275,7 @@ async def test_the_log_withholds_the_reason_of_no_setting(
         for name in setting_names():
             for value in ("?", "-1", "01511 2345678", "/nowhere", "http://", "x" * 5_000):
                 with monkeypatch.context() as set_once, capture_logs() as logged:
-                    set_once.setenv(name.replace(ANY_NAME.upper(), "NOTES"), value)
+                    set_once.setenv(name.replace(CHOSEN, "NOTES"), value)
                     await reload_now()
                 for line in logged:
                     assert logs.WITHHELD not in logs.withhold_values(None, "", dict(line)).values()
