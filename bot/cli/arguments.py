@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from bot import __version__
+from bot.cli.exit_codes import WRONG_SETTINGS
 
 PCCS_URL: Final = "https://pccs.phala.network"
-
-WRONG_USAGE: Final = 2
 
 _NOT_KNOWN: Final = re.compile(r"(?<=invalid choice: ')[^']+|(?<=unrecognized arguments: )-\S+")
 """An unknown command or option in a message of argparse."""
@@ -72,7 +71,7 @@ class CommandParser(argparse.ArgumentParser):
         if sys.stderr is not None and sys.stderr.isatty():
             width = shutil.get_terminal_size().columns
             text = textwrap.fill(text, width, break_on_hyphens=False)
-        self.exit(WRONG_USAGE, f"{text}\n")
+        self.exit(WRONG_SETTINGS, f"{text}\n")
 
     def format_help(self) -> str:
         """Return the help, with the examples at its end."""

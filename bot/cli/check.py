@@ -22,7 +22,6 @@ from bot.attestation.trust import REAL, Trust
 from bot.chat.own_tools import LISTED, offer_own_tools
 from bot.cli import model_findings
 from bot.cli.account_setup import signal_cli_at
-from bot.cli.console import wrapped
 from bot.cli.exit_codes import FAILED, OK
 from bot.cli.finding import (
     PART_SECONDS,
@@ -30,7 +29,6 @@ from bot.cli.finding import (
     Severity,
     access,
     attachments,
-    descriptors,
     disk,
     encryption,
     failed,
@@ -63,7 +61,6 @@ from conversation_store.backup import is_there, upgrade_is_due
 from conversation_store.connections import StoreError, StoreLocked
 from conversation_store.pairings import open_pairing_book
 from conversation_store.store import open_store
-from tools.base import Tool
 from tools.catalog import open_tools
 from tools.commands import try_jail
 from tools.display import visible
@@ -96,7 +93,7 @@ def run(arguments: Namespace) -> int:
         settings = load_settings()
     except SettingsError as error:
         if arguments.json:
-            print(document(failed("settings", problem) for problem in error.problems))
+            print(document([failed("settings", problem) for problem in error.problems]))
         raise
     well = asyncio.run(check(settings, as_json=arguments.json))
     return OK if well else FAILED
@@ -117,26 +114,13 @@ async def check(settings: Settings, *, as_json: bool = False) -> bool:
             print(_line(finding), flush=True)
     if as_json:
         print(document(found))
-    elif sys.stdout is not None and sys.stdout.isatty():
-        print(f"\n{wrapped(_summary(found), shutil.get_terminal_size().columns)}")
     return not _any_failed(found)
 
 
-def document(found: Iterable[Finding]) -> str:
+def document(found: Sequence[Finding]) -> str:
     """Return findings as JSON: `{"ok": bool, "findings": [{"part", "verdict", "words"}]}`."""
-    listed = list(found)
-    findings = [asdict(finding) for finding in listed]
-    return json.dumps({"ok": not _any_failed(listed), "findings": findings}, ensure_ascii=False)
-
-
-def _summary(found: Sequence[Finding]) -> str:
-    """Return the last line on a terminal, where the first ones have perhaps scrolled away."""
-    counted = {
-        severity: [finding.part for finding in found if finding.verdict is severity]
-        for severity in (Severity.FAILED, Severity.WARNING)
-    }
-    said = [f"{severity}: {', '.join(parts)}" for severity, parts in counted.items() if parts]
-    return "; ".join(said) or "Everything is well."
+    findings = [asdict(finding) for finding in found]
+    return json.dumps({"ok": not _any_failed(found), "findings": findings}, ensure_ascii=False)
 
 
 def _any_failed(found: Iterable[Finding]) -> bool:
@@ -198,7 +182,6 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
     yield await model_findings.attestation(settings, trust)
     yield await model_findings.model_proof(settings, trust)
     yield await health_address(settings)
-    yield descriptors(settings)
 
 
 async def _paired_admins(settings: Settings) -> frozenset[str]:
@@ -213,26 +196,22 @@ async def _paired_admins(settings: Settings) -> frozenset[str]:
 
 
 async def _store(settings: Settings) -> Finding:
+    path = settings.store.path
     try:
         key = await store_key(settings)
+        if not is_there(path):
+            return new_store(settings, encrypted=key is not None)
+        if upgrade_is_due(path, key):
+            return ok("store", "From an earlier version. The next start upgrades it.")
+        async with open_store(path, key=key):
+            pass  # Opening it reads, writes and commits.
+        return encryption(settings, "Works", encrypted=key is not None)
     except BotError as error:
         return failed("store", str(error))
-    try:
-        if not is_there(settings.store.path):
-            return new_store(settings, encrypted=key is not None)
-        return await _present_store(settings, key)
     except StoreLocked:
         return ok("store", "In use by the running bot.")
     except StoreError as error:
         return failed("store", f"{said(error, settings)}.")
-
-
-async def _present_store(settings: Settings, key: str | None) -> Finding:
-    if upgrade_is_due(settings.store.path, key):
-        return ok("store", "From an earlier version. The next start upgrades it.")
-    async with open_store(settings.store.path, key=key):
-        pass  # Opening it reads, writes and commits.
-    return encryption(settings, "Works", encrypted=key is not None)
 
 
 async def _signal(settings: Settings) -> AsyncIterator[Finding]:
@@ -393,16 +372,13 @@ def _built_in(
         if trouble := troubles.get(tool.name):
             yield warning(tool.name, f"Does not work now. {trouble}")
         elif tool.name not in of_servers:
-            yield _ready(tool)
+            asks = "; asks before each call" if tool.side_effects else ""
+            if tool.consent is not None:
+                asks = "; TOOLS__COMMANDS__APPROVAL says which calls are asked about"
+            yield ok(tool.name, f"Ready{asks}.")
     for name, reason in sorted(registry.absent.items()):
         if name not in servers:
             yield warning(name, reason)
-
-
-def _ready(tool: Tool) -> Finding:
-    if tool.consent is not None:
-        return ok(tool.name, "Ready; TOOLS__COMMANDS__APPROVAL says which calls are asked about.")
-    return ok(tool.name, "Ready; asks before each call." if tool.side_effects else "Ready.")
 
 
 def _server(name: str, server: McpServer, registry: Registry, last_words: str) -> Finding:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import platform
-import resource
 import shutil
 import stat
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from bot.errors import BotError, SettingsError
 from bot.observability.health import health_server
 from bot.observability.health_client import ask, host_and_port
 from bot.observability.metrics import measured
-from bot.observability.process import DESCRIPTORS_WITHOUT_MODEL, size
+from bot.observability.process import size
 from bot.signal.account import Profile
 from bot.signal.signal_daemon import can_discard
 from bot.signal.transport import spawned_signal_cli
@@ -203,11 +202,11 @@ def file_rights(settings: Settings) -> Finding:
 
 def new_store(settings: Settings, *, encrypted: bool) -> Finding:
     """Say what becomes of a store that is not there yet; nothing is made."""
-    folder = _nearest_folder(settings.store.path)
+    folder = _nearest(settings.store.path)
+    if not stat.S_ISDIR(_mode(folder)):
+        return failed("store", f"STORE__PATH: {folder} is a file, where a folder is needed.")
     if not os.access(folder, os.W_OK | os.X_OK):
         return failed("store", f"STORE__PATH: the bot may not write in {folder}.")
-    if (in_the_way := _in_the_way(settings.store.path)) is not None:
-        return failed("store", f"STORE__PATH: {in_the_way} is a file, where a folder is needed.")
     return encryption(settings, "The first start makes it", encrypted=encrypted)
 
 
@@ -237,8 +236,7 @@ def is_guessable(settings: Settings) -> bool:
 def disk(settings: Settings) -> Iterator[Finding]:
     """Report the free space on the disk, and copies next to the store."""
     path = settings.store.path
-    folder = _nearest_folder(path)
-    free = shutil.disk_usage(folder).free
+    free = shutil.disk_usage(_nearest(path)).free
     taken = sum(file.stat().st_size for file in _with_companions(path))
     words = f"{size(free)} free; the store takes {size(taken)}."
     if free < max(MIN_FREE_BYTES, taken):
@@ -277,26 +275,11 @@ async def health_address(settings: Settings) -> Finding:
     return warning("health", words)
 
 
-def descriptors(settings: Settings) -> Finding:
-    """Say whether enough files and connections may be open at once."""
-    needed = DESCRIPTORS_WITHOUT_MODEL + settings.llm.max_concurrency
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY or most >= needed:
-        return ok(
-            "descriptors", f"As many files and connections as are needed may be open: {needed:,}."
-        )
-    return warning(
-        "descriptors",
-        f"Only {most:,} files and connections may be open at once here, and {needed:,} may be"
-        " needed: raise LimitNOFILE= of the service, or ulimit -Hn; or lower LLM__MAX_CONCURRENCY.",
-    )
-
-
-def clock(there: datetime | None, here: datetime | None = None) -> Iterator[Finding]:
+def clock(there: datetime | None) -> Iterator[Finding]:
     """Compare the clock with that of the model's endpoint, if it tells its time."""
     if there is None:
         return
-    ahead = ((here or datetime.now(UTC)) - there).total_seconds()
+    ahead = (datetime.now(UTC) - there).total_seconds()
     if abs(ahead) <= CLOCK_SECONDS:
         yield ok("clock", "Agrees with that of the model's endpoint.")
         return
@@ -320,15 +303,9 @@ def _is_open_to_all(file: Path) -> bool:
     return bool(_mode(file) & stat.S_IROTH) and all(ways)
 
 
-def _nearest_folder(path: Path) -> Path:
-    """Return the folder of the store, or its nearest existing parent."""
-    return next(parent for parent in path.absolute().parents if stat.S_ISDIR(_mode(parent)))
-
-
-def _in_the_way(path: Path) -> Path | None:
-    """Return a file that stands where the store's folder would be made."""
-    parents = ((parent, _mode(parent)) for parent in path.absolute().parents)
-    return next((parent for parent, mode in parents if mode and not stat.S_ISDIR(mode)), None)
+def _nearest(path: Path) -> Path:
+    """Return the folder of the store, or the nearest path above it that exists."""
+    return next(parent for parent in path.absolute().parents if _mode(parent))
 
 
 def _mode(path: Path) -> int:

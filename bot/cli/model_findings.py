@@ -175,15 +175,6 @@ async def _unlisted(part: str, model: str, client: LlmClient) -> Finding:
     return ok(part, f"{model} is not listed there, but answers.")
 
 
-def _listed(part: str, model: str, setting: str, names: Collection[str]) -> Finding:
-    """Say whether the endpoint lists a model."""
-    if model in names:
-        return ok(part, f"{model} is known there.")
-    if not names:
-        return warning(part, "The endpoint lists no models.")
-    return warning(part, f"{model} is not listed there. See {setting}; !models lists them.")
-
-
 def _images(settings: Settings, *, listed: bool | None) -> Finding:
     """Report whether the model is shown images, and the source of that."""
     mode = settings.llm.vision
@@ -203,12 +194,16 @@ def _images(settings: Settings, *, listed: bool | None) -> Finding:
 
 
 def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
-    model = settings.llm.transcription_model
+    part, model = "voice notes", settings.llm.transcription_model
     if model is None:
-        return ok(
-            "voice notes", "Not listened to; people are told so. See LLM__TRANSCRIPTION_MODEL."
-        )
-    return _listed("voice notes", model, "LLM__TRANSCRIPTION_MODEL", names)
+        return ok(part, "Not listened to; people are told so. See LLM__TRANSCRIPTION_MODEL.")
+    if model in names:
+        return ok(part, f"{model} is known there.")
+    if not names:
+        return warning(part, "The endpoint lists no models.")
+    return warning(
+        part, f"{model} is not listed there. See LLM__TRANSCRIPTION_MODEL; !models lists them."
+    )
 
 
 async def attestation(settings: Settings, trust: Trust) -> Finding:

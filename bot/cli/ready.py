@@ -4,10 +4,9 @@ It asks `/readyz` at `HEALTH__LISTEN`, so an image needs no shell and no HTTP cl
 """
 
 import asyncio
+import json
 from argparse import Namespace
 from typing import Final
-
-from pydantic import BaseModel, ValidationError
 
 from bot.cli.exit_codes import FAILED, OK
 from bot.config.loading import load_settings
@@ -16,16 +15,6 @@ from bot.observability.health_client import ask
 
 ASK_SECONDS: Final = 8.0
 """`/readyz` itself takes up to five seconds if a part does not answer."""
-
-
-class _Part(BaseModel):
-    ok: bool
-    detail: str
-
-
-class _Readiness(BaseModel):
-    ok: bool
-    checks: dict[str, _Part]
 
 
 def run(_: Namespace) -> int:
@@ -44,14 +33,10 @@ async def ready(listen: str, *, seconds: float = ASK_SECONDS) -> bool:
         raise BotError(f"No answer at HEALTH__LISTEN within {seconds:g} seconds.") from None
     except OSError:
         raise BotError("Nobody answers at HEALTH__LISTEN; is the bot running?") from None
-    readiness = _read(answer)
-    for name, part in sorted(readiness.checks.items()):
-        print(f"{'ok' if part.ok else 'failed':<8} {name:<16} {part.detail}")
-    return readiness.ok
-
-
-def _read(body: bytes) -> _Readiness:
     try:
-        return _Readiness.model_validate_json(body)
-    except ValidationError:
+        readiness = json.loads(answer)
+        for name, part in sorted(readiness["checks"].items()):
+            print(f"{'ok' if part['ok'] else 'failed':<8} {name:<16} {part['detail']}")
+        return readiness["ok"] is True
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise BotError("What answers at HEALTH__LISTEN is not this bot.") from None

@@ -1,13 +1,11 @@
 """The message about a store that cannot be used."""
 
-from pathlib import Path
+from contextlib import suppress
 from typing import Final
 
 from bot.config.settings import Settings
 from conversation_store.backup import is_plain
-from conversation_store.connections import StoreError, StoreFailed, StoreLocked, WrongKey
-
-SMALLEST_PAGE_BYTES: Final = 512
+from conversation_store.connections import StoreError, StoreLocked, WrongKey
 
 PLAIN: Final = (
     "the store is not encrypted yet, but a key is set: signal-tee-bot encrypt encrypts it"
@@ -15,8 +13,8 @@ PLAIN: Final = (
 NO_KEY: Final = (
     "the store is encrypted, and no key is set: put the one that it was made with into .env"
 )
-NO_STORE: Final = (
-    "{path} is {what}, and no store of this bot: move it away, or name another file, such as"
+IS_FOLDER: Final = (
+    "{path} is a folder, and no store of this bot: move it away, or name another file, such as"
     " data/conversations.db"
 )
 MEND_PATH: Final = "a file in a folder that the bot may read and write is needed: {error}"
@@ -29,30 +27,20 @@ OTHER_KEY: Final = (
 
 def said(error: StoreError, settings: Settings) -> str:
     """Return the setting, the problem and the remedy."""
-    if (what := _no_store(settings.store.path)) is not None:
-        return f"STORE__PATH: {NO_STORE.format(path=settings.store.path, what=what)}"
+    if isinstance(error, WrongKey):
+        return f"STORE__KEY: {_about_key(settings)}"
     if isinstance(error, StoreLocked):
         return f"STORE__PATH: {error}; stop that one first, perhaps a bot that runs already"
-    if isinstance(error, StoreFailed) and "cannot be opened" in str(error):
-        return f"STORE__PATH: {MEND_PATH.format(error=error)}"
-    if not isinstance(error, WrongKey):
+    if "cannot be opened" not in str(error):
         return f"STORE__PATH: {error}"
-    return f"STORE__KEY: {_advice(settings)}"
-
-
-def _no_store(path: Path) -> str | None:
-    """Return the kind of thing at the path if it cannot be a store, or None."""
-    try:
+    path = settings.store.path
+    with suppress(OSError):  # a folder above it is closed to the bot
         if path.is_dir():
-            return "a folder"
-        # SQLite's file, encrypted or not, consists of whole pages.
-        is_odd = path.is_file() and path.stat().st_size % SMALLEST_PAGE_BYTES
-    except OSError:
-        return None
-    return "no database" if is_odd else None
+            return f"STORE__PATH: {IS_FOLDER.format(path=path)}"
+    return f"STORE__PATH: {MEND_PATH.format(error=error)}"
 
 
-def _advice(settings: Settings) -> str:
+def _about_key(settings: Settings) -> str:
     if is_plain(settings.store.path):
         return PLAIN
     if settings.store.key is None and settings.store.key_source == "setting":
