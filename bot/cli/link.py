@@ -62,9 +62,9 @@ def run(_: Namespace) -> int:
     return OK
 
 
-async def run_link(console: Console | None = None) -> None:
+async def run_link() -> None:
     """Link the bot to an account with the signal-cli of the settings."""
-    console = console or Console()
+    console = Console()
     settings = load_settings({"signal": {"phone_number": UNKNOWN_NUMBER}})
     try:
         console.say(BEFORE)

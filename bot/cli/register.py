@@ -54,7 +54,6 @@ async def run_register(
     captcha: str | None,
     code: str | None = None,
     unattended: bool = False,
-    console: Console | None = None,
 ) -> None:
     """Register the bot's number with the signal-cli of the settings.
 
@@ -65,7 +64,7 @@ async def run_register(
         unattended: started together with signal-cli at every start: wait until that listens, and
             do nothing if the account exists.
     """
-    console = console or Console()
+    console = Console()
     try:
         if number is None and not unattended:
             number = await console.ask("The bot's number, such as +4915112345678:")
@@ -87,8 +86,8 @@ async def register(
     console: Console,
     number: str,
     *,
-    voice: bool,
-    captcha: str | None,
+    voice: bool = False,
+    captcha: str | None = None,
     code: str | None = None,
 ) -> None:
     """Register a number with captcha, code and PIN, as far as Signal demands them."""

@@ -13,9 +13,8 @@ import sys
 from argparse import Namespace
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -92,23 +91,9 @@ def run(arguments: Namespace) -> int:
         else:
             asyncio.run(set_up(arguments, console))
     except KeyboardInterrupt:
-        if _has_come_to_its_end():
-            console.say(KEEP_RUNNING)
-            return OK
         console.say(BROKEN_OFF if DRAFT_FILE.exists() else NOTHING_YET)
         raise
     return OK
-
-
-def _has_come_to_its_end() -> bool:
-    """Return whether everything was answered, and only the last step was interrupted."""
-    draft = Draft.begun()
-    if draft is None or not ENV_FILE.exists() or not draft["ACCESS__ADMINS"]:
-        return False
-    is_written = Draft.read(ENV_FILE)["ACCESS__ADMINS"] == draft["ACCESS__ADMINS"]
-    if is_written:
-        draft.end()
-    return is_written
 
 
 async def set_up(arguments: Namespace, console: Console) -> None:
@@ -274,7 +259,7 @@ async def _new_account(console: Console, setup: AccountSetup) -> dict[str, str]:
     match await choose(console, WHICH, [ITS_OWN, OF_A_PHONE, MINE]):
         case 0:
             number = phone_number(await console.ask("The number, such as +49 1511 2345678:"))
-            await register(setup, console, number, voice=False, captcha=None)
+            await register(setup, console, number)
             return {"SIGNAL__PHONE_NUMBER": number}
         case 1:
             return {"SIGNAL__PHONE_NUMBER": await link(setup, console)}
@@ -423,24 +408,32 @@ SERVICES: Final = {
 KEY: Final = "API key (it is not shown; Enter for none):"
 
 
-@dataclass(frozen=True, slots=True)
-class _Server:
-    name: str
-    dialect: str
-    url: str
-    models: tuple[str, ...]
+Offer = tuple[str, str, str]
+"""The words for a list, the API, and the address; no address if people type it."""
 
 
 async def ask_for_model(console: Console, draft: Draft) -> None:
-    """Ask which model, and try it, until one answers."""
-    url = ""
+    """Ask which model, and try it, until one answers; offer an address that was typed again."""
+    typed = ""
     while True:
-        found = await _servers_here()
-        dialect, url = await _address(console, found, tried=url)
+        here = await _servers_here()
+        offers: list[Offer] = [
+            *here,
+            (PRIVATE, "openai", NEAR_AI),
+            (COMPATIBLE, "openai", ""),
+            *((words, dialect, BASE_URLS[dialect]) for words, dialect in SERVICES.items()),
+        ]
+        listed = [words for words, _, _ in offers]
+        usual = listed.index(COMPATIBLE) if typed else 0
+        offer = offers[await choose(console, WHICH_MODEL, listed, usual=usual)]
+        _, dialect, url = offer
+        if not url:
+            hint = f" [{typed}]" if typed else ", such as https://api.openai.com/v1"
+            url = typed = await console.ask(f"Address{hint}:") or typed or "none"
         answers = {"LLM__DIALECT": dialect, "LLM__BASE_URL": url, "LLM__API_KEY": ""}
         try:
             draft.settings(**answers, LLM__MODEL=NOT_CHOSEN_YET)
-            if url not in {server.url for server in found}:
+            if offer not in here:
                 if dialect == "openai":
                     answers["LLM__BASE_URL"] = url = await _with_version(console, draft, url)
                 answers["LLM__API_KEY"] = await console.ask(KEY, secret=True)
@@ -455,27 +448,6 @@ async def ask_for_model(console: Console, draft: Draft) -> None:
         else:
             draft.keep(**answers)
             return
-
-
-async def _address(console: Console, found: Sequence[_Server], tried: str) -> tuple[str, str]:
-    """Ask for the address of the model; return the API and the address.
-
-    An address that was tried before is offered again.
-    """
-    here = [f"{one.name} on this machine: {', '.join(one.models[:3])}" for one in found]
-    options = [*here, PRIVATE, COMPATIBLE, *SERVICES]
-    known = {"", NEAR_AI, *BASE_URLS.values(), *(one.url for one in found)}
-    usual = 0 if tried in known else options.index(COMPATIBLE)
-    chosen = await choose(console, WHICH_MODEL, options, usual=usual)
-    if chosen < len(found):
-        return found[chosen].dialect, found[chosen].url
-    if (dialect := SERVICES.get(options[chosen])) is not None:
-        return dialect, BASE_URLS[dialect]
-    if options[chosen] == PRIVATE:
-        return "openai", NEAR_AI
-    offered = tried if usual else ""
-    hint = f" [{offered}]" if offered else ", such as https://api.openai.com/v1"
-    return "openai", await console.ask(f"Address{hint}:") or offered or "none"
 
 
 async def _with_version(console: Console, draft: Draft, url: str) -> str:
@@ -533,17 +505,17 @@ async def _model(console: Console, draft: Draft, answers: dict[str, str]) -> str
     return await console.ask(f"Model [{usual}]:") or usual
 
 
-async def _servers_here() -> list[_Server]:
-    async def look(name: str, dialect: str, url: str) -> _Server:
+async def _servers_here() -> list[Offer]:
+    async def look(name: str, dialect: str, url: str) -> list[Offer]:
         answers = {"LLM__DIALECT": dialect, "LLM__BASE_URL": url, "LLM__MODEL": NOT_CHOSEN_YET}
-        models: list[str] = []
         with suppress(LlmError):
-            models = await _listed_at(Draft(answers).settings(), SERVER_SECONDS)
-        return _Server(name, dialect, url, tuple(models))
+            if models := await _listed_at(Draft(answers).settings(), SERVER_SECONDS):
+                return [(f"{name} on this machine: {', '.join(models[:3])}", dialect, url)]
+        return []
 
     async with asyncio.TaskGroup() as tasks:
         looks = [tasks.create_task(look(n, *where)) for n, where in ON_THIS_MACHINE.items()]
-    return [look.result() for look in looks if look.result().models]
+    return [offer for look in looks for offer in look.result()]
 
 
 async def _listed_at(settings: Settings, seconds: float) -> list[str]:

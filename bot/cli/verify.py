@@ -13,7 +13,6 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from bot.attestation.bundle import MAX_BUNDLE_BYTES, MAX_CHALLENGE_BYTES, Bundle
 from bot.attestation.collateral import CollateralSource
@@ -32,6 +31,7 @@ from bot.cli.exit_codes import FAILED, OK
 from bot.errors import SettingsError
 from bot.observability import logs
 from bot.signal.account import is_safety_number
+from tools.settings import http_url
 
 
 def run(arguments: Namespace) -> int:
@@ -85,21 +85,14 @@ def _require_sense(request: Namespace) -> None:
     if not 0 < length <= MAX_CHALLENGE_BYTES:
         limit = f"1 to {MAX_CHALLENGE_BYTES} bytes"
         problems.append(f"--challenge: {limit} of UTF-8, exactly as sent to the bot")
-    if not _is_address(request.pccs):
+    try:
+        http_url(request.pccs)
+    except ValueError:
         problems.append("--pccs: an address as in https://pccs.example.org")
     if request.safety_number is not None and not is_safety_number(request.safety_number):
         problems.append("--safety-number: 60 digits, as Signal shows them; spaces do not matter")
     if problems:
         raise SettingsError(*problems)
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    return whole and url.isprintable() and url.isascii()
 
 
 def _content(file: Path, limit: int) -> bytes:
