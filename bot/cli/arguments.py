@@ -5,10 +5,9 @@ argparse, with examples at the end of each help, and the right name for a misspe
 
 import argparse
 import re
-import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -28,7 +27,7 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, *, examples: Sequence[str] = (), **settings: Any) -> None:
         self.examples = tuple(examples)
         self.arguments: list[argparse.Action] = []
-        self.commands: dict[str, CommandParser] = {}
+        self.commands: Mapping[str, CommandParser] = {}
         super().__init__(**settings)
 
     def add_argument(self, *args: Any, **settings: Any) -> argparse.Action:
@@ -42,6 +41,7 @@ class CommandParser(argparse.ArgumentParser):
         self._below = self.add_subparsers(
             title=title, required=True, metavar=metavar, dest=dest, parser_class=CommandParser
         )
+        self.commands = self._below.choices
 
     def command(self, name: str, help_: str, *examples: str, does: str = "") -> "CommandParser":
         """Add a command.
@@ -51,9 +51,7 @@ class CommandParser(argparse.ArgumentParser):
             does: whole sentences for its own help; default: `help_`.
         """
         description = does or f"{help_[0].upper()}{help_[1:]}."
-        added = self._below.add_parser(name, help=help_, description=description, examples=examples)
-        self.commands[name] = added
-        return added
+        return self._below.add_parser(name, help=help_, description=description, examples=examples)
 
     def error(self, message: str) -> NoReturn:
         """End with the usage and a message that names the right command or option."""
@@ -62,16 +60,15 @@ class CommandParser(argparse.ArgumentParser):
             chosen.error(message)
         for wrong in _NOT_KNOWN.findall(message):
             if near := get_close_matches(wrong, list(_known_names(self)), n=1):
-                self._end(f"there is no {wrong}; did you mean {near[0]}?")
-        self._end(f"{message}; see {self.prog} --help")
+                message = f"there is no {wrong}; did you mean {near[0]}?"
+                break
+        else:
+            message = f"{message}; see {self.prog} --help"
+        from bot.cli.console import complain  # noqa: PLC0415 - right command lines start sooner
 
-    def _end(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        text = f"{self.prog}: error: {message}"
-        if sys.stderr is not None and sys.stderr.isatty():
-            width = shutil.get_terminal_size().columns
-            text = textwrap.fill(text, width, break_on_hyphens=False)
-        self.exit(WRONG_SETTINGS, f"{text}\n")
+        complain(f"{self.prog}: error: {message}")
+        self.exit(WRONG_SETTINGS)
 
     def format_help(self) -> str:
         """Return the help, with the examples at its end."""

@@ -7,7 +7,7 @@ import sys
 import termios
 import textwrap
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Final, TextIO
 
 from bot.chat.meaning import Meaning, meaning_of
@@ -40,7 +40,7 @@ class Console:
 
     def say(self, text: str = "") -> None:
         """Write a line, or several, wrapped to the screen."""
-        self.draw(f"{self._wrapped(text)}\n")
+        self.draw(f"{wrapped_on(self._screen, text)}\n")
 
     def draw(self, text: str) -> None:
         """Write text as it is; the cursor stays behind it."""
@@ -52,31 +52,18 @@ class Console:
         can_link = self._screen.isatty() and os.environ.get("TERM", "") not in WITHOUT_LINKS
         self.draw(f"\x1b]8;;{uri}\x1b\\{uri}\x1b]8;;\x1b\\\n" if can_link else f"{uri}\n")
 
-    def _wrapped(self, text: str) -> str:
-        columns = shutil.get_terminal_size().columns
-        return wrapped(text, columns) if self._screen.isatty() else text
-
     async def ask(self, question: str, *, secret: bool = False) -> str:
-        """Ask a question, and return the answer without the spaces around it.
-
-        Args:
-            secret: do not echo the answer on the terminal.
-        """
-        if not os.isatty(self._keyboard):
-            return await self._answer_to(question)
-        if secret:
-            with _unechoed(self._keyboard):  # before the question, for people who type early
-                answer = await self._answer_to(question)
+        """Ask a question, and return the answer without the spaces around it."""
+        is_typed = os.isatty(self._keyboard)
+        hidden = _unechoed(self._keyboard) if secret and is_typed else nullcontext()
+        with hidden:  # before the question, for people who type early
+            self.draw(f"{wrapped_on(self._screen, question)} ")
+            answer = (await self._line()).strip()
+        if secret and is_typed:
             self.say()
-        else:
-            answer = await self._answer_to(question)
-        if len(answer) >= TERMINAL_LINE_BYTES:
+        if is_typed and len(answer) >= TERMINAL_LINE_BYTES:
             raise BotError("The terminal cut that after 4,095 characters; see --help for a way.")
         return answer
-
-    async def _answer_to(self, question: str) -> str:
-        self.draw(f"{self._wrapped(question)} ")
-        return (await self._line()).strip()
 
     async def _line(self) -> str:
         while b"\n" not in self._unread:
@@ -88,6 +75,12 @@ class Console:
                 raise BotError("That is too long for an answer.")
         line, _, self._unread = self._unread.partition(b"\n")
         return line.decode(errors="replace")
+
+
+def wrapped_on(stream: TextIO | None, text: str) -> str:
+    """Wrap a text for people, if the stream is a terminal."""
+    is_terminal = stream is not None and stream.isatty()
+    return wrapped(text, shutil.get_terminal_size().columns) if is_terminal else text
 
 
 def wrapped(text: str, columns: int) -> str:
@@ -122,10 +115,8 @@ def _unechoed(terminal: int) -> Iterator[None]:
 
 
 def complain(text: str) -> None:
-    """Say what went wrong, wrapped if a person reads it on a terminal."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        text = wrapped(text, shutil.get_terminal_size().columns)
-    print(text, file=sys.stderr)
+    """Say what went wrong."""
+    print(wrapped_on(sys.stderr, text), file=sys.stderr)
 
 
 async def choose(console: Console, question: str, options: Sequence[str], *, usual: int = 0) -> int:

@@ -19,18 +19,10 @@ from conversation_store.connections import StoreError
 from conversation_store.models import PairedPerson, PairingRequest
 from conversation_store.pairings import PairingBook, open_pairing_book
 
-NOBODY_WAITS: Final = "Nobody waits to be let in."
-NOBODY_IS_IN: Final = "Nobody was let in by a code."
 UNKNOWN_CODE: Final = (
     "There is no such code. It may have expired: codes are valid for one hour."
     " `signal-tee-bot pair list` shows those that wait."
 )
-NOBODY_MEANT: Final = (
-    "Nobody who was let in has this number, or an ACI that begins like this."
-    " `signal-tee-bot pair list` shows who was."
-)
-SEVERAL_MEANT: Final = "Several people are meant, so nothing was changed. Give the ACI of one:"
-STILL_ALLOWED: Final = "The settings let this person talk all the same: see ACCESS__ in .env."
 
 NAME_CHARACTERS: Final = 40
 MINUTE_MS: Final = 60_000
@@ -57,13 +49,14 @@ def listing(book: PairingBook, access: AccessSettings) -> str:
     """List the people who wait, with their codes, and the people who were let in."""
     waiting = [_waiting_line(request) for request in book.waiting()]
     people = [_person_line(person) for person in book.people()]
-    return "\n".join(
-        (
-            *(("Waiting to be let in:", *waiting) if waiting else (NOBODY_WAITS,)),
-            *(("Let in:", *people) if people else (NOBODY_IS_IN,)),
-            *_unused(access),
-        )
-    )
+    lines = [
+        "Waiting to be let in:" if waiting else "Nobody waits to be let in.",
+        *waiting,
+        "Let in:" if people else "Nobody was let in by a code.",
+        *people,
+        *_unused(access),
+    ]
+    return "\n".join(lines)
 
 
 def approve(book: PairingBook, code: str, access: AccessSettings, *, admin: bool = False) -> str:
@@ -90,17 +83,23 @@ def as_stored(who: str) -> str:
 
 def revoke(book: PairingBook, who: str, access: AccessSettings) -> str:
     """Put out a person by number, ACI or the beginning of an ACI, and say who that was."""
-    person = _one_of(book.revoke(who), nobody=NOBODY_MEANT)
-    listed = access.allowed | access.admins
-    still_allowed = access.policy == "open" or bool({person.person, person.number} & listed)
-    return "\n".join((f"Put out: {who_is(person)}", *((STILL_ALLOWED,) if still_allowed else ())))
+    nobody = (
+        "Nobody who was let in has this number, or an ACI that begins like this."
+        " `signal-tee-bot pair list` shows who was."
+    )
+    person = _one_of(book.revoke(who), nobody=nobody)
+    said = f"Put out: {who_is(person)}"
+    if access.policy == "open" or {person.person, person.number} & (access.allowed | access.admins):
+        said += "\nThe settings let this person talk all the same: see ACCESS__ in .env."
+    return said
 
 
 def _one_of(meant: Sequence[PairedPerson], *, nobody: str) -> PairedPerson:
     if not meant:
         raise BotError(nobody)
     if len(meant) > 1:
-        raise BotError("\n".join((SEVERAL_MEANT, *map(_person_line, meant))))
+        several = "Several people are meant, so nothing was changed. Give the ACI of one:"
+        raise BotError("\n".join((several, *map(_person_line, meant))))
     return meant[0]
 
 

@@ -8,7 +8,6 @@ import asyncio
 import json
 import shutil
 import sys
-import textwrap
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +26,7 @@ from bot.attestation.strict_json import decode
 from bot.attestation.tdx_guest import CollateralFor
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import Asked, BundleReport, verify_bundle
+from bot.cli.console import wrapped_on
 from bot.cli.exit_codes import FAILED, OK
 from bot.errors import SettingsError
 from bot.observability import logs
@@ -161,9 +161,8 @@ async def _own_collateral(source: CollateralSource, quote: bytes) -> Collateral 
 def _as_text(report: BundleReport, request: Namespace) -> str:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
-    result = conclusion(report)
-    wrapped = textwrap.fill(result, width) if width is not None else result
-    parts = [table(report, width=width, colours=terminal), LEGEND, wrapped]
+    result = wrapped_on(sys.stdout, conclusion(report))
+    parts = [table(report, width=width, colours=terminal), LEGEND, result]
     half = report.facts.get("safety_number_half")
     if report.passed and request.safety_number is None and half is not None:
         parts.append(how_to_compare(half))
