@@ -46,38 +46,37 @@ def read_key(option: str, file: Path) -> str:
         raise BotError(f"{option}: {file} cannot be read") from error
 
 
-def add_setting(name: str, value: str, file: Path = ENV_FILE) -> None:
-    """Set what has no value yet; the file is made if it is not there, and closed to others."""
+def add_setting(name: str, value: str) -> None:
+    """Set in `.env` what has no value yet; the file is made if it is not there."""
     try:
-        text = file.read_text() if file.exists() else ""
+        text = ENV_FILE.read_text() if ENV_FILE.exists() else ""
         line, empty = f"{name}={value}", re.compile(rf"^#?{name}=[ \t]*$", re.MULTILINE)
         if empty.search(text):
             text = empty.sub(line, text, count=1)
         else:
             text = f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n"
-        write_private(file, text)
     except OSError as error:
-        raise BotError(f"{file} cannot be written: {error.strerror}") from error
+        raise BotError(f"{ENV_FILE} cannot be read: {error.strerror}") from error
+    write_private(ENV_FILE, text)
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner may read; it is the old one or the new one, never half.
-
-    Raises:
-        OSError: the disk does not let it.
-    """
+    """Write a file that only its owner may read; it is the old one or the new one, never half."""
     # A link stays a link; its target is replaced.
     real = Path(os.path.realpath(file))
-    descriptor, name = tempfile.mkstemp(dir=real.parent, prefix=f"{real.name}.")
     try:
-        with os.fdopen(descriptor, "w") as draft:
-            draft.write(text)
-            draft.flush()
-            os.fsync(draft.fileno())
-        Path(name).rename(real)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        descriptor, name = tempfile.mkstemp(dir=real.parent, prefix=f"{real.name}.")
+        try:
+            with os.fdopen(descriptor, "w") as draft:
+                draft.write(text)
+                draft.flush()
+                os.fsync(draft.fileno())
+            Path(name).rename(real)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise BotError(f"{file} cannot be written: {error.strerror}") from error
 
 
 DRAFT_FILE: Final = Path(".env.setup")
@@ -125,7 +124,7 @@ class Draft:
         self.values |= answers
         if not self.values:
             return
-        _write(DRAFT_FILE, "".join(_line(name, self[name]) for name in sorted(self.values)))
+        write_private(DRAFT_FILE, "".join(_line(name, self[name]) for name in sorted(self.values)))
 
     def forget_key_of_another(self, base_url: str) -> None:
         """Drop the model's key where an address is another server's than that it was made for."""
@@ -156,7 +155,7 @@ class Draft:
 
         filled = _LINE.sub(fill, example())
         others = "".join(_line(name, value) for name, value in left.items())
-        _write(ENV_FILE, f"{filled}{OTHERS}{others}" if others else filled)
+        write_private(ENV_FILE, f"{filled}{OTHERS}{others}" if others else filled)
 
     def end(self) -> None:
         """Delete the remembered answers, which are in `.env`."""
@@ -168,10 +167,3 @@ def _line(name: str, value: str) -> str:
         return f"{name}={value}\n"
     quoted = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"{name}='{quoted}'\n"
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        write_private(file, text)
-    except OSError as error:
-        raise BotError(f"{file} cannot be written: {error.strerror}") from error
