@@ -100,11 +100,7 @@ def run(arguments: Namespace) -> int:
 
 
 async def check(settings: Settings, *, as_json: bool = False) -> bool:
-    """Print the findings and return whether nothing failed.
-
-    Args:
-        as_json: print one document at the end in place of the lines.
-    """
+    """Print the findings, as lines or as one document; return whether nothing failed."""
     logs.configure(level="error", log_format="console")
     logging.disable()  # the libraries' logs: the report has what matters
     found = []
@@ -134,9 +130,7 @@ def _line(finding: Finding) -> str:
         return line
     indent = " " * (VERDICT_COLUMNS + PART_COLUMNS + 2)
     width = max(shutil.get_terminal_size().columns, 2 * len(indent))
-    shown = textwrap.fill(
-        line, width, subsequent_indent=indent, drop_whitespace=True, break_on_hyphens=False
-    )
+    shown = textwrap.fill(line, width, subsequent_indent=indent, break_on_hyphens=False)
     if os.environ.get("NO_COLOR"):
         return shown
     verdict = f"{COLOURS[finding.verdict]}{finding.verdict}{PLAIN}"
@@ -151,17 +145,17 @@ def _announce(part: str, seconds: float) -> None:
 
 async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[Finding]:
     """Check one part after the other."""
-    yield version()
-    yield ok("settings", "Every setting is understood.")
-    yield file_rights(settings)
-    yield access(settings)
-    paired = await _paired_admins(settings)
-    for finding in group_admins(settings, admins=len(settings.access.admins | paired)):
-        yield finding
-    for finding in safety_numbers(settings, has_admins=bool(paired)):
-        yield finding
-    yield await _store(settings)
-    for finding in disk(settings):
+    admins = settings.access.admins | await _paired_admins(settings)
+    for finding in (
+        version(),
+        ok("settings", "Every setting is understood."),
+        file_rights(settings),
+        access(settings),
+        *group_admins(settings, admins),
+        *safety_numbers(settings, admins),
+        await _store(settings),
+        *disk(settings),
+    ):
         yield finding
     _announce("signal-cli, SIGNAL__URL", PART_SECONDS)
     async for finding in _signal(settings):

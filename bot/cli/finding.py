@@ -5,7 +5,7 @@ import os
 import platform
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -98,7 +98,7 @@ def access(settings: Settings) -> Finding:
     return ok(part, " ".join(said))
 
 
-def group_admins(settings: Settings, *, admins: int) -> Iterator[Finding]:
+def group_admins(settings: Settings, admins: Collection[str]) -> Iterator[Finding]:
     """Warn if groups have commands but the bot has no admin to allow them."""
     wanted = settings.access
     in_groups = wanted.groups != "off" and not wanted.note_to_self
@@ -110,18 +110,14 @@ def group_admins(settings: Settings, *, admins: int) -> Iterator[Finding]:
         )
 
 
-def safety_numbers(settings: Settings, *, has_admins: bool = False) -> Iterator[Finding]:
-    """Say how people with a new key are treated; the note to self knows none.
-
-    Args:
-        has_admins: a code made a person an admin.
-    """
+def safety_numbers(settings: Settings, admins: Collection[str]) -> Iterator[Finding]:
+    """Say how people with a new key are treated; the note to self knows none."""
     part, policy = "safety numbers", settings.signal.trust
     if settings.access.note_to_self:
         return
     if policy == "always":
         yield warning(part, "Every new key is trusted at once (SIGNAL__TRUST=always).")
-    elif settings.access.admins or has_admins:
+    elif admins:
         yield ok(part, "Admins are told about new ones and decide with !trust.")
     else:
         who = "Everybody" if policy == "verified" else "Who installs Signal anew"
