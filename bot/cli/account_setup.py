@@ -12,15 +12,13 @@ from bot.cli.console import Console
 from bot.config.settings import Settings
 from bot.errors import BotError, SignalUnavailable
 from bot.signal.registration import AccountSetup, DaemonSetup, RestSetup
-from bot.signal.spawned import SpawnedSignalCli, socket_path
+from bot.signal.spawned import START_SECONDS, SpawnedSignalCli, socket_path
 
 UNKNOWN_NUMBER: Final = "+9999999"
 """Replaces the setting while the number is unknown; the number does not exist."""
 
 PUT_NUMBER: Final = "Put this into .env:\n\nSIGNAL__PHONE_NUMBER={number}"
 
-START_SECONDS: Final = 60.0
-"""signal-cli takes 2 s to start, and 10 s if it has accounts but the network is down."""
 RETRY_SECONDS: Final = 0.1
 
 
@@ -31,7 +29,6 @@ async def open_setup(
     """Connect to the signal-cli that `SIGNAL__URL` names; with `spawn:`, run one.
 
     Args:
-        console: for a line when something takes a moment.
         wait: for a daemon that was started at the same moment.
     """
     url = settings.signal.url

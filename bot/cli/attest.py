@@ -142,15 +142,11 @@ def _pins(machines: Sequence[_Seen], day: str) -> ModelPins:
 
 
 def _pinned(machines: Sequence[_Seen], part: Part, day: str) -> PinnedPart:
-    systems: list[OsMeasurement] = []
-    hashes: list[str] = []
-    for of, quote, boot in machines:
-        system = OsMeasurement.of(quote, f"{part}, seen on {day}")
-        if of == part:
-            systems += [system] if system not in systems else []
-            hashes.append(boot.compose_hash.hex())
-    applications = [Application(compose_hash=each) for each in dict.fromkeys(hashes)]
-    return PinnedPart(systems=systems, applications=applications)
+    seen = [(quote, boot) for of, quote, boot in machines if of == part]
+    systems = dict.fromkeys(OsMeasurement.of(quote, f"{part}, seen on {day}") for quote, _ in seen)
+    hashes = dict.fromkeys(boot.compose_hash.hex() for _, boot in seen)
+    applications = [Application(compose_hash=each) for each in hashes]
+    return PinnedPart(systems=list(systems), applications=applications)
 
 
 def _write(output: Path, text: str, *, force: bool) -> None:

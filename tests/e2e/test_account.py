@@ -16,7 +16,6 @@ from typing import Final, Protocol
 import pytest
 import segno
 
-from bot.cli.account_setup import START_SECONDS
 from bot.cli.check import findings
 from bot.cli.finding import Finding, Severity
 from bot.cli.link import RESET, WHITE_ON_BLACK, drawn
@@ -25,6 +24,7 @@ from bot.config.settings import Settings
 from bot.errors import SignalUnavailable
 from bot.signal.account import Profile
 from bot.signal.registration import Reason, RegistrationRefused, RestSetup
+from bot.signal.spawned import START_SECONDS
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.terminal import COLUMNS, ROWS, at_a_terminal
