@@ -5,19 +5,16 @@ interruption, the next run continues there.
 """
 
 import asyncio
-import os
 import re
 import secrets
 import shutil
-import sys
 from argparse import Namespace
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 from urllib.parse import urlsplit
 
+from bot import app
 from bot.cli.account_setup import open_setup
 from bot.cli.check import listed_tools
 from bot.cli.console import Console, agrees, choose
@@ -29,9 +26,12 @@ from bot.cli.link import link
 from bot.cli.model_findings import ONE_WORD_SECONDS, with_tools
 from bot.cli.pair import who_is
 from bot.cli.register import register
+from bot.cli.store_errors import said
 from bot.config.llm import BASE_URLS, NEAR_AI
+from bot.config.loading import load_settings
 from bot.config.settings import Settings, phone_number
 from bot.errors import BotError, SettingsError, SignalError
+from bot.foundation import Start
 from bot.llm.client import open_client
 from bot.llm.errors import LlmError, LlmTimeout, LlmUnavailable, LlmUnreachable
 from bot.llm.refusals import WEB_PAGE
@@ -121,7 +121,7 @@ async def set_up(arguments: Namespace, console: Console) -> None:
     _finish(draft)
     console.say(WRITTEN)
     if not draft["ACCESS__ADMINS"]:
-        await meet_the_first(console, draft)
+        await meet_the_first(console)
     draft.end()
     console.say(KEEP_RUNNING)
 
@@ -284,8 +284,6 @@ async def try_account(console: Console, draft: Draft) -> None:
 
 
 LOOK_SECONDS: Final = 0.5
-STOP_SECONDS: Final = 20.0
-LAST_LINES: Final = 5
 
 WRITE: Final = """
 The bot runs. Write anything to {number} from your own phone. The bot answers with a code, which \
@@ -299,10 +297,10 @@ EXPIRED: Final = "That code has expired. Write again, and run signal-tee-bot set
 DONE: Final = "Now ask it something. Press Enter here when you are done: the bot stops then."
 
 
-async def meet_the_first(console: Console, draft: Draft) -> None:
+async def meet_the_first(console: Console) -> None:
     """Run the bot, and make the first person who writes an admin, after a question."""
-    settings = draft.settings()
-    async with _running_bot():
+    settings = load_settings()
+    async with _running_bot(settings):
         if settings.access.note_to_self:
             console.say(WRITE_TO_YOURSELF)
         elif settings.access.policy == "pairing":
@@ -334,46 +332,27 @@ async def _admit(console: Console, settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _running_bot() -> AsyncIterator[None]:
-    """Run the daemon during a block; if it ends by itself, the block ends with its last lines."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-m", "bot.observability.parent_death", str(os.getpid())),
-        *(sys.executable, "-m", "bot", "run"),
-        stdin=DEVNULL,
-        stdout=DEVNULL,
-        stderr=PIPE,
-        env={**os.environ, "LOG__FORMAT": "console", "NO_COLOR": "1"},
-        start_new_session=True,  # Ctrl-C is for this program, which then stops it
-    )  # fmt: skip
+async def _running_bot(settings: Settings) -> AsyncIterator[None]:
+    """Run the daemon during a block; if it ends by itself, the block ends with its error."""
+    told_to_stop = asyncio.Event()
     try:
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(_end_of(process.stderr))
-            yield
-            watching.cancel()
+            running = tasks.create_task(app.run(Start(settings), told_to_stop=told_to_stop))
+            try:
+                yield
+            finally:
+                told_to_stop.set()
+                await asyncio.wait([running])  # also after Ctrl-C, it stops in order
     except BaseExceptionGroup as ended:
-        raise ended.exceptions[0] from None
-    finally:
-        await _stop(process)
-
-
-async def _end_of(output: asyncio.StreamReader | None) -> None:
-    lines: deque[str] = deque(maxlen=LAST_LINES)
-    if output is not None:
-        async for line in output:
-            lines.append(line.decode(errors="replace").rstrip())
-    raise BotError("\n".join(("The bot has ended by itself. It said:", *lines)))
-
-
-async def _stop(process: Process) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            process.terminate()
-    try:
-        async with asyncio.timeout(STOP_SECONDS):
-            await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+        error: BaseException = ended
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, StoreError):
+            raise BotError(said(error, settings)) from None
+        if isinstance(error, BotError):
+            raise error from None
+        # A traceback may quote what people wrote.
+        raise BotError("The bot has ended by itself. signal-tee-bot run says why.") from None
 
 
 # The model

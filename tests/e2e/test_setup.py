@@ -1,5 +1,6 @@
 """`signal-tee-bot setup`: from nothing to a first answer, at a terminal or for scripts."""
 
+import asyncio
 import re
 import stat
 import tempfile
@@ -153,6 +154,34 @@ async def test_interrupted_setup_continues() -> None:
             await terminal.reads("To keep the bot running:")
             assert await terminal.exit_code() == 0
         assert at.settings()["LLM__API_KEY"] == KEY
+
+
+async def test_ctrl_c_stops_the_first_bot_in_order() -> None:
+    async with place() as at:
+        at.signal.registrar.registered = True
+        at.env.write_text(BEFORE)
+        arguments = ("setup", *at.options())
+        async with at_a_terminal(*arguments, url="", folder=at.folder) as terminal:
+            await terminal.answers("There is a .env already.", "yes")
+            await terminal.reads(f"Write anything to {BOT.number}")
+            await at.signal.until(lambda: at.signal.subscribed)
+            terminal.presses_ctrl_c()
+            await terminal.reads("Run it again to go on.")
+            assert await terminal.exit_code() == 130
+            assert "Traceback" not in terminal.shown
+
+
+async def test_first_bot_that_cannot_start_ends_setup_with_its_reason() -> None:
+    async with place() as at, await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as server:
+        at.signal.registrar.registered = True
+        port = server.sockets[0].getsockname()[1]
+        at.env.write_text(f"HEALTH__LISTEN=127.0.0.1:{port}\n")
+        arguments = ("setup", *at.options())
+        async with at_a_terminal(*arguments, url="", folder=at.folder) as terminal:
+            await terminal.answers("There is a .env already.", "yes")
+            await terminal.reads("HEALTH__LISTEN: ")
+            assert await terminal.exit_code() in {1, 2}
+            assert "Traceback" not in terminal.shown
 
 
 async def test_a_wrong_answer_is_said_at_once_and_asked_again() -> None:
