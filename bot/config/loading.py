@@ -37,6 +37,9 @@ EMPTY_MEANS_OFF: Final = frozenset({"health__listen"})
 CHOSEN: Final = "NAME"
 """Stands in a setting's name for a name that the operator chooses."""
 
+ALIKE: Final = 0.85
+"""difflib's ratio of a misspelt setting: `LLMS__MODEL` counts as one, `LLM_CACHE` does not."""
+
 COMMON: Final = frozenset({"LOG_LEVEL", "LOG_FORMAT"})
 """Variables of many programs, which may stand in the environment of the process."""
 
@@ -274,7 +277,7 @@ def problems_in(file: Path) -> Iterator[str]:
                 f"{file}, line {_line(binding)}: is no setting; NAME=value is expected, and a"
                 " quotation mark that is closed again"
             )
-        elif binding.key and (meant := _meant_by(binding.key)):
+        elif binding.key and (meant := _meant_by(binding.key) or _misspelt(binding.key)):
             yield (
                 f"{file}, line {_line(binding)}: {binding.key} is no setting; did you mean {meant}?"
             )
@@ -296,6 +299,18 @@ def _meant_by(name: str) -> str | None:
             chosen = iter(found.groups())
             return DELIMITER.join(next(chosen) if part == CHOSEN else part for part in parts)
     return None
+
+
+def _misspelt(name: str) -> str | None:
+    """Return the setting that a name of an unknown section probably means, or None.
+
+    `STOER__KEY` must not leave the store without its key.
+    """
+    section, delimiter, _ = name.lower().partition(DELIMITER)
+    if name.upper() in setting_names() or (delimiter and section in SECTIONS):
+        return None
+    near = difflib.get_close_matches(name.upper(), setting_names(), n=1, cutoff=ALIKE)
+    return near[0] if near else None
 
 
 def _line(binding: Binding) -> int:
