@@ -214,19 +214,14 @@ def encryption(settings: Settings, words: str, *, encrypted: bool) -> Finding:
             f"{words}, but without encryption. Stop the bot and run signal-tee-bot encrypt, which"
             " makes a STORE__KEY.",
         )
-    if is_guessable(settings):
+    key = settings.store.key  # short ones are found by trying
+    if key is not None and len(key.get_secret_value()) < MIN_KEY_CHARACTERS:
         return warning(
             "store",
             f"{words}, encrypted, but STORE__KEY can be guessed. Stop the bot, put a longer one"
             " into .env (openssl rand -hex 32 makes one), and run signal-tee-bot encrypt.",
         )
     return ok("store", f"{words}, encrypted at rest.")
-
-
-def is_guessable(settings: Settings) -> bool:
-    """Whether the key of the store is short enough to be found by trying."""
-    key = settings.store.key
-    return key is not None and len(key.get_secret_value()) < MIN_KEY_CHARACTERS
 
 
 def disk(settings: Settings) -> Iterator[Finding]:

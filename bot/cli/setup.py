@@ -416,7 +416,8 @@ async def ask_for_model(console: Console, draft: Draft) -> None:
                 if dialect == "openai":
                     answers["LLM__BASE_URL"] = url = await _with_version(console, draft, url)
                 answers["LLM__API_KEY"] = await console.ask(KEY, secret=True)
-            answers["LLM__MODEL"] = await _model(console, draft, answers)
+            without_model = draft.settings(**answers, LLM__MODEL=NOT_CHOSEN_YET)
+            answers["LLM__MODEL"] = await _model(console, without_model)
             await try_model(console, draft.settings(**answers))
         except SettingsError as error:
             console.say("\n".join(error.problems))
@@ -461,27 +462,21 @@ async def try_model(console: Console, settings: Settings) -> None:
         console.say(found.words)
 
 
-async def _model(console: Console, draft: Draft, answers: dict[str, str]) -> str:
+async def _model(console: Console, settings: Settings) -> str:
     """Ask for one of the endpoint's models; unlisted names are accepted too."""
-    settings = draft.settings(**answers, LLM__MODEL=NOT_CHOSEN_YET)
-    why = ""
     try:
         names = await _listed_at(settings, LIST_SECONDS)
     except LlmError as error:
-        names, why = [], f" {error.reason}"
+        names = []
+        console.say(f"It lists no models. {error.reason}")
     if len(names) == 1:
         return names[0]
     if 1 < len(names) <= MAX_LISTED:
         return names[await choose(console, "Which of its models?", names)]
-    if not names and answers["LLM__BASE_URL"] != NEAR_AI:
-        console.say(f"It lists no models.{why}")
-        while not (name := await console.ask("Model:")):
-            pass
-        return name
-    usual = NEAR_AI_MODEL if NEAR_AI_MODEL in names or not names else names[0]
     if names:
         console.say(f"It has {len(names)} models: {', '.join(names)}")
-    return await console.ask(f"Model [{usual}]:") or usual
+    usual = NEAR_AI_MODEL if settings.llm.base_url == NEAR_AI else (names or [""])[0]
+    return await console.ask(f"Model [{usual}]:" if usual else "Model:") or usual
 
 
 async def _servers_here() -> list[Offer]:
