@@ -92,7 +92,7 @@ async def attest_model(
         print("\nNo pins are made of this evidence: no key service vouches for a machine.")
         return False
     pins = _pins(machines, datetime.fromtimestamp(clock(), UTC).date().isoformat())
-    _write(output, pins.model_dump_json(indent=2, exclude_none=True), force=force)
+    _write(output, pins.model_dump_json(indent=2, exclude_none=True))
     words = WRITTEN.format(file=output, sha256=pins_sha256(pins.text()))
     print(f"\n{words}")
     return True
@@ -149,11 +149,8 @@ def _pinned(machines: Sequence[_Seen], part: Part, day: str) -> PinnedPart:
     return PinnedPart(systems=list(systems), applications=applications)
 
 
-def _write(output: Path, text: str, *, force: bool) -> None:
+def _write(output: Path, text: str) -> None:
     try:
-        with output.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(f"{text}\n")
-    except FileExistsError:
-        raise SettingsError(f"{output}: {IS_THERE}") from None
+        output.write_text(f"{text}\n", "utf-8")
     except OSError as error:
         raise SettingsError(f"{output}: {error.strerror}") from None

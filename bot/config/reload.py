@@ -72,7 +72,8 @@ class Reload:
                 shown = reason.replace(EXAMPLE_NUMBER, "+…")
                 log.error("settings.refused", setting=setting, reason=shown)
             return
-        differing = _differing(self.settings, wanted)
+        before = dict(_values(self.settings))
+        differing = [name for name, value in _values(wanted) if value != before[name]]
         waiting = {name: self._waits_because(name, wanted) for name in differing}
         changed = [name for name, because in waiting.items() if because is None]
         self.settings = _with(self.settings, wanted, changed)
@@ -102,13 +103,8 @@ def _without_keys(settings: Settings) -> Mapping[str, ModelSettings]:
     return {name: model.model_copy(update={"api_key": None}) for name, model in models.items()}
 
 
-def _differing(running: Settings, wanted: Settings) -> list[str]:
-    """Return the environment names of the settings whose values differ."""
-    before, after = dict(_values(running)), dict(_values(wanted))
-    return [name for name, value in after.items() if value != before[name]]
-
-
 def _values(section: BaseModel, *path: str) -> Iterator[tuple[str, object]]:
+    """Yield the environment names of settings, with their values."""
     for name in type(section).model_fields:
         value = getattr(section, name)
         if isinstance(value, BaseModel):
