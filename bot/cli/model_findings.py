@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from bot.attestation.trust import Trust
@@ -64,18 +63,17 @@ async def with_tools(settings: Settings, tools: Sequence[Tool]) -> Finding:
     An error gives the reason and names the setting.
     """
     llm = settings.llm
-    asked = partial(_ask_for_one_word, tool_calling=llm.tool_calling)
     async with open_client(llm) as client, _explained(client, ONE_WORD_SECONDS):
         context = min(llm.context_tokens, await client.context_tokens() or llm.context_tokens)
         shown = fitting(tools, context)
         try:
-            await asked(client, shown)
+            await _ask_for_one_word(client, shown, llm.tool_calling)
         except LlmContextTooLong as error:
             if error.context_tokens is None or error.context_tokens >= context:
                 raise
             context = error.context_tokens
             shown = fitting(tools, context)
-            await asked(client, shown)
+            await _ask_for_one_word(client, shown, llm.tool_calling)
     left_out = [tool.name for tool in tools if tool not in shown]
     if left_out:
         return warning(
@@ -93,7 +91,7 @@ def _tokens(tools: Sequence[Tool]) -> int:
 
 
 async def _ask_for_one_word(
-    client: LlmClient, tools: Sequence[Tool], *, tool_calling: ToolCalling
+    client: LlmClient, tools: Sequence[Tool], tool_calling: ToolCalling
 ) -> None:
     specs = () if tool_calling == "off" else tuple(tool.spec for tool in tools)
     request = ModelRequest((Message(Role.USER, ONE_WORD),), specs)

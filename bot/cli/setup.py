@@ -357,8 +357,6 @@ async def _running_bot(settings: Settings) -> AsyncIterator[None]:
 
 # The model
 
-SERVER_SECONDS: Final = 2.0
-LIST_SECONDS: Final = 20.0
 MAX_LISTED: Final = 9
 """Models that are offered as a list; of more, one is named."""
 
@@ -433,7 +431,7 @@ async def ask_for_model(console: Console, draft: Draft) -> None:
 async def _with_version(console: Console, draft: Draft, url: str) -> str:
     """Return an address with the `/v1` that most servers need, where only that lists models."""
     try:
-        await _listed_at(draft.settings(LLM__BASE_URL=url), SERVER_SECONDS)
+        await _listed_at(draft.settings(LLM__BASE_URL=url))
     except (LlmUnavailable, LlmTimeout) as error:
         is_page = isinstance(error, LlmUnreachable) and error.reason == WEB_PAGE
         if not is_page:
@@ -445,7 +443,7 @@ async def _with_version(console: Console, draft: Draft, url: str) -> str:
     versioned = f"{url.rstrip('/')}/v1"
     if not urlsplit(url).path.strip("/"):
         with suppress(LlmError):
-            await _listed_at(draft.settings(LLM__BASE_URL=versioned), SERVER_SECONDS)
+            await _listed_at(draft.settings(LLM__BASE_URL=versioned))
             console.say(f"Its models are at {versioned}.")
             return versioned
     return url
@@ -465,7 +463,7 @@ async def try_model(console: Console, settings: Settings) -> None:
 async def _model(console: Console, settings: Settings) -> str:
     """Ask for one of the endpoint's models; unlisted names are accepted too."""
     try:
-        names = await _listed_at(settings, LIST_SECONDS)
+        names = await _listed_at(settings)
     except LlmError as error:
         names = []
         console.say(f"It lists no models. {error.reason}")
@@ -483,7 +481,7 @@ async def _servers_here() -> list[Offer]:
     async def look(name: str, dialect: str, url: str) -> list[Offer]:
         answers = {"LLM__DIALECT": dialect, "LLM__BASE_URL": url, "LLM__MODEL": NOT_CHOSEN_YET}
         with suppress(LlmError):
-            if models := await _listed_at(Draft(answers).settings(), SERVER_SECONDS):
+            if models := await _listed_at(Draft(answers).settings()):
                 return [(f"{name} on this machine: {', '.join(models[:3])}", dialect, url)]
         return []
 
@@ -492,11 +490,7 @@ async def _servers_here() -> list[Offer]:
     return [offer for look in looks for offer in look.result()]
 
 
-async def _listed_at(settings: Settings, seconds: float) -> list[str]:
+async def _listed_at(settings: Settings) -> list[str]:
     """Return the models that an endpoint lists."""
     async with open_client(settings.llm) as client:
-        try:
-            async with asyncio.timeout(seconds):
-                return sorted(await client.models())
-        except TimeoutError:
-            raise LlmTimeout("It does not answer.") from None
+        return sorted(await client.models())
