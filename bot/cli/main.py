@@ -48,11 +48,9 @@ def _outcome(arguments: Sequence[str] | None) -> int:
     except BotError as error:
         from bot.cli.console import complain
 
-        if isinstance(error, SettingsError):
-            complain("\n".join(error.problems))
-            return WRONG_SETTINGS
-        complain(f"signal-tee-bot: {error}")
-        return FAILED
+        is_setting = isinstance(error, SettingsError)
+        complain(str(error) if is_setting else f"signal-tee-bot: {error}")
+        return WRONG_SETTINGS if is_setting else FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     return result

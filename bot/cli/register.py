@@ -34,39 +34,23 @@ is gone. See docs/SIGNAL.md."""
 def run(arguments: Namespace) -> int:
     """Register the account; return the exit code."""
     logs.configure(level="error", log_format="console")  # the console says what happens
-    asyncio.run(
-        run_register(
-            " ".join(arguments.number) or None,
-            voice=arguments.voice,
-            # Compose sets missing variables to empty texts.
-            captcha=arguments.captcha or os.environ.get("SIGNAL_CAPTCHA") or None,
-            code=arguments.code or os.environ.get("SIGNAL_CODE") or None,
-            unattended=arguments.unattended,
-        )
-    )
+    asyncio.run(run_register(arguments))
     return OK
 
 
-async def run_register(
-    number: str | None,
-    *,
-    voice: bool,
-    captcha: str | None,
-    code: str | None = None,
-    unattended: bool = False,
-) -> None:
+async def run_register(arguments: Namespace) -> None:
     """Register the bot's number with the signal-cli of the settings.
 
-    Args:
-        number: E.164; None: ask for it, or when unattended take it from the settings.
-        captcha: the link of a captcha that is already solved.
-        code: from an earlier run; then Signal is not asked for another one.
-        unattended: started together with signal-cli at every start: wait until that listens, and
-            do nothing if the account exists.
+    Without a number, ask for it. An unattended run, which begins together with signal-cli, takes it
+    from the settings, waits until signal-cli listens, and does nothing if the account exists.
     """
-    console = Console()
+    console, unattended = Console(), arguments.unattended
+    number = " ".join(arguments.number)
+    # Compose sets missing variables to empty texts.
+    captcha = arguments.captcha or os.environ.get("SIGNAL_CAPTCHA") or None
+    code = arguments.code or os.environ.get("SIGNAL_CODE") or None
     try:
-        if number is None and not unattended:
+        if not number and not unattended:
             number = await console.ask("The bot's number, such as +4915112345678:")
         settings = load_settings({"signal": {"phone_number": number}} if number else {})
         number = settings.signal.phone_number
@@ -74,7 +58,9 @@ async def run_register(
             if unattended and number in await setup.accounts():
                 console.say(PRESENT)
                 return
-            await register(setup, console, number, voice=voice, captcha=captcha, code=code)
+            await register(
+                setup, console, number, voice=arguments.voice, captcha=captcha, code=code
+            )
             console.say(PUT_NUMBER.format(number=number))
     except asyncio.CancelledError:
         console.say("\nStopped; the number is not registered.")
@@ -90,7 +76,11 @@ async def register(
     captcha: str | None = None,
     code: str | None = None,
 ) -> None:
-    """Register a number with captcha, code and PIN, as far as Signal demands them."""
+    """Register a number with captcha, code and PIN, as far as Signal demands them.
+
+    Args:
+        code: from an earlier run; then Signal is not asked for another one.
+    """
     if number in await setup.accounts():
         raise RegistrationRefused(Reason.ALREADY_HERE)
     console.say(BEFORE.format(number=number))

@@ -216,7 +216,7 @@ async def ask_for_signal_cli(console: Console, draft: Draft) -> None:
         try:
             draft.settings(SIGNAL__URL=url)
         except SettingsError as error:
-            console.say("\n".join(error.problems))
+            console.say(str(error))
         else:
             draft.keep(SIGNAL__URL=url)
             return
@@ -417,8 +417,6 @@ async def ask_for_model(console: Console, draft: Draft) -> None:
             without_model = draft.settings(**answers, LLM__MODEL=NOT_CHOSEN_YET)
             answers["LLM__MODEL"] = await _model(console, without_model)
             await try_model(console, draft.settings(**answers))
-        except SettingsError as error:
-            console.say("\n".join(error.problems))
         except LlmError as error:
             console.say(f"{urlsplit(url).netloc}: {error.reason}")
         except BotError as error:

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import pytest
 import segno
 
+from bot.cli.arguments import read_arguments
 from bot.cli.check import findings
 from bot.cli.finding import Finding, Severity
 from bot.cli.link import RESET, WHITE_ON_BLACK, drawn
@@ -491,7 +492,7 @@ def test_unattended_register_waits_a_minute_for_signal_cli(
 
     async def start() -> None:
         with pytest.raises(SignalUnavailable):
-            await run_register(BOT.number, voice=False, captcha=None, unattended=True)
+            await run_register(read_arguments(["register", BOT.number, "--unattended"]))
         assert asyncio.get_running_loop().time() >= START_SECONDS
 
     run_without_waiting(start())
