@@ -29,6 +29,7 @@ from bot.cli.finding import (
     Severity,
     access,
     attachments,
+    descriptors,
     disk,
     encryption,
     failed,
@@ -176,6 +177,7 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
     yield await model_findings.attestation(settings, trust)
     yield await model_findings.model_proof(settings, trust)
     yield await health_address(settings)
+    yield descriptors(settings)
 
 
 async def _paired_admins(settings: Settings) -> frozenset[str]:

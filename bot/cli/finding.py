@@ -3,6 +3,7 @@
 import asyncio
 import os
 import platform
+import resource
 import shutil
 import stat
 from collections.abc import Collection, Iterator
@@ -21,7 +22,7 @@ from bot.errors import BotError, SettingsError
 from bot.observability.health import health_server
 from bot.observability.health_client import ask, host_and_port
 from bot.observability.metrics import measured
-from bot.observability.process import size
+from bot.observability.process import DESCRIPTORS_WITHOUT_MODEL, size
 from bot.signal.account import Profile
 from bot.signal.signal_daemon import can_discard
 from bot.signal.transport import spawned_signal_cli
@@ -264,6 +265,21 @@ async def health_address(settings: Settings) -> Finding:
         " on a private network, or set HEALTH__LISTEN=127.0.0.1:8081."
     )
     return warning("health", words)
+
+
+def descriptors(settings: Settings) -> Finding:
+    """Say whether enough files and connections may be open at once."""
+    needed = DESCRIPTORS_WITHOUT_MODEL + settings.llm.max_concurrency
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY or most >= needed:
+        return ok(
+            "descriptors", f"As many files and connections as needed may be open: {needed:,}."
+        )
+    return warning(
+        "descriptors",
+        f"Only {most:,} files and connections may be open at once here, and {needed:,} may be"
+        " needed: raise LimitNOFILE= of the service, or ulimit -Hn; or lower LLM__MAX_CONCURRENCY.",
+    )
 
 
 def clock(there: datetime | None) -> Iterator[Finding]:

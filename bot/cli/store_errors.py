@@ -11,7 +11,8 @@ PLAIN: Final = (
     "the store is not encrypted yet, but a key is set: signal-tee-bot encrypt encrypts it"
 )
 NO_KEY: Final = (
-    "the store is encrypted, and no key is set: put the one that it was made with into .env"
+    "the store is encrypted, and no key is set: put the one that it was made with into .env; or the"
+    " file is no database: name another one, such as data/conversations.db"
 )
 IS_FOLDER: Final = (
     "{path} is a folder, and no store of this bot: move it away, or name another file, such as"

@@ -101,11 +101,12 @@ def run_program(
 # The machine
 
 
-async def test_check_names_version_and_free_space() -> None:
+async def test_check_names_version_free_space_and_open_files() -> None:
     async with world() as here:
         found = await report(without_tools(here))
     assert found["version"].words.startswith(f"signal-tee-bot {__version__}, commit ")
     assert re.fullmatch(r"[\d,]+ [KMG]iB free; the store takes 0 bytes\.", found["disk"].words)
+    assert found["descriptors"].verdict is Severity.OK
 
 
 def test_check_warns_where_other_users_may_read_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,6 +171,16 @@ async def test_check_names_the_jail_of_commands() -> None:
     assert found.words == "Walled off by bubblewrap, without a network."
 
 
+@pytest.mark.parametrize(("limit", "verdict"), [(256, "warning"), (288, "ok")])
+def test_check_warns_where_fewer_files_may_be_open_than_the_bot_may_need(
+    limit: int, verdict: str, tmp_path: Path
+) -> None:
+    done = run_check("--json", folder=tmp_path, environment=QUICK, before=f"ulimit -n {limit}")
+    found = finding_of(done, "descriptors")
+    assert found["verdict"] == verdict
+    assert ("LimitNOFILE=" in found["words"]) == (verdict == "warning")
+
+
 def finding_of(done: subprocess.CompletedProcess[str], part: str) -> dict[str, str]:
     findings: list[dict[str, str]] = json.loads(done.stdout)["findings"]
     [found] = [finding for finding in findings if finding["part"] == part]
@@ -216,7 +227,7 @@ def test_folders_that_are_closed_are_findings_and_the_others_follow(
     assert found["store"]["words"].startswith("STORE__PATH: ")
     assert found["store"]["words"].endswith("Permission denied.")
     assert found["attachments"]["verdict"] == "warning"
-    assert {"signal", "disk", "health"} <= found.keys()
+    assert {"signal", "disk", "health", "descriptors"} <= found.keys()
 
 
 async def test_check_warns_of_copies_next_to_the_store() -> None:
