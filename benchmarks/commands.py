@@ -17,7 +17,7 @@ from typing import Final
 
 from benchmarks.platform import BenchmarkFailed
 from benchmarks.report import Figure
-from tools.base import Caller, Decision, Outcome, ToolRequest, ToolResult
+from tools.base import Caller, Decision, ToolRequest, ToolResult
 from tools.catalog import CATALOG, open_tools
 from tools.executor import RateLimits, ToolExecutor
 from tools.sandbox.pool import SandboxPolicy
@@ -86,7 +86,7 @@ async def _milliseconds(executor: ToolExecutor, tool: str, arguments: Mapping[st
     begun = time.perf_counter()
     result = await run()
     taken = time.perf_counter() - begun
-    if result.outcome is not Outcome.OK:
+    if result.outcome != "ok":
         raise BenchmarkFailed(f"{tool}: {result.content}")
     return taken * 1_000
 

@@ -68,23 +68,23 @@ class ChangeStore(Aggregate):
         """
         root = db.value("SELECT replaces FROM inbox WHERE id = ?", edit.id)
         if root is not None:
-            return EditOutcome.ANSWERED, replace(edit, replaces=root)
+            return "answered", replace(edit, replaces=root)
         earlier = [
             version
             for version in messages.versions(db, edit.message)
             if version.id < edit.id and version.outcome not in messages.NOT_EDITED
         ]
         if not earlier:
-            return EditOutcome.UNKNOWN, edit
+            return "unknown", edit
         # The message itself, unless it came after an edit of it.
         first = min(earlier, key=lambda version: version.id)
         questions.revoke_given_by(db, [first.id])
         answered_since = self._now_ms() - answered_within_ms
         if first.outcome != "deleted" and _reopen(db, first.turn_id, answered_since):
             replace_answer(db, edit.id, first.turn_id)
-            return EditOutcome.ANSWERED, replace(edit, replaces=first.turn_id)
+            return "answered", replace(edit, replaces=first.turn_id)
         messages.close(db, edit.id, "edit_too_late")
-        return EditOutcome.TOO_LATE, edit
+        return "too_late", edit
 
     @writes_and_scrubs
     def edit_overheard(self, db: Session, edit: ReceivedMessage) -> None:
@@ -156,7 +156,10 @@ def replace_answer(db: Session, row: int, root: int) -> None:
 def _reopen(db: Session, root: int, answered_since: int) -> bool:
     """Delete what a message's answers came from; False if the last answer stays as it is."""
     last = outbox.last_answer(db, root)
-    if last is None or last.outcome in REFUSALS or last.created_at < answered_since:
+    if last is None:
+        return False
+    _, outcome, created_at = last
+    if outcome in REFUSALS or created_at < answered_since:
         return False
     rows = db.run("SELECT id FROM inbox WHERE id = ?1 OR replaces = ?1", root)
     deletion.forget(db, [row for (row,) in rows])

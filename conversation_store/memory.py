@@ -79,12 +79,12 @@ class MemoryStore(Aggregate):
             turn_id: the fact is deleted together with the turn's messages.
         """
         if not self._context.retention_days:
-            return NotRemembered.KEPT_NOWHERE
+            return "kept_nowhere"
         if _is_off(db, chat):
-            return NotRemembered.OFF
+            return "off"
         turns = db.run("SELECT expires_at FROM turns WHERE id = ?", turn_id)
         if not turns or (turns[0][0] is not None and turns[0][0] <= self._now_ms()):
-            return NotRemembered.KEPT_NOWHERE
+            return "kept_nowhere"
         for known in db.run(
             "SELECT number, text, said_at, expires_at FROM facts WHERE turn_id = ? AND call = ?",
             *(turn_id, call),
@@ -93,7 +93,7 @@ class MemoryStore(Aggregate):
         known_as = _number_of(db, chat, text)
         if known_as is None:
             if db.value("SELECT count(*) FROM facts WHERE chat = ?", chat) >= MAX_FACTS:
-                return NotRemembered.FULL
+                return "full"
             number = db.value(
                 "INSERT INTO memories (chat, last_number) VALUES (?, 1)"
                 " ON CONFLICT (chat) DO UPDATE SET last_number = last_number + 1"
@@ -121,14 +121,14 @@ class MemoryStore(Aggregate):
     ) -> tuple[Fact, ...] | NotRemembered:
         """Find facts of a chat for a turn, best first; without words the newest."""
         numbers = await self._find(chat, query, limit)
-        if isinstance(numbers, NotRemembered):
+        if isinstance(numbers, str):
             return numbers
         return await self._tell(chat, numbers, turn_id) if numbers else ()
 
     @reads_aside
     def _find(self, db: Session, chat: ChatId, query: str, limit: int) -> list[int] | NotRemembered:
         if _is_off(db, chat):
-            return NotRemembered.OFF
+            return "off"
         facts = _of_chat(db, chat, self._now_ms())
         if not query.strip():
             return [fact.number for fact in facts[: -limit - 1 : -1]]

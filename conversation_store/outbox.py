@@ -8,7 +8,7 @@ left over are deleted for everyone.
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from conversation_store import history
 from conversation_store.connections import Row, Session, Value
@@ -62,14 +62,6 @@ class NewAnswer:
     replaces: int | None = None
     expires_at: int | None = None
     removals: tuple[int, ...] = ()
-
-
-class LastAnswer(NamedTuple):
-    """The last answer to a message or its edits: row, outcome of that row, and time."""
-
-    row: int
-    outcome: str
-    created_at: int
 
 
 NOTHING: Final = StyledText("")
@@ -237,8 +229,8 @@ def expire(db: Session, now_ms: int) -> None:
     )
 
 
-def last_answer(db: Session, root: int) -> LastAnswer | None:
-    """Return the last answer to a message and its edits.
+def last_answer(db: Session, root: int) -> tuple[int, str, int] | None:
+    """Return row, outcome and time of the last answer to a message and its edits.
 
     Args:
         root: the row that was answered first.
@@ -250,7 +242,7 @@ def last_answer(db: Session, root: int) -> LastAnswer | None:
         " GROUP BY inbox.id ORDER BY inbox.id DESC LIMIT 1",
         root,
     )
-    return LastAnswer(*rows[0]) if rows else None
+    return rows[0] if rows else None
 
 
 def seen(db: Session, rows: Sequence[int], since_ms: int) -> list[int]:
@@ -272,15 +264,16 @@ def seen(db: Session, rows: Sequence[int], since_ms: int) -> list[int]:
 def _take_standing(db: Session, answer: NewAnswer) -> list[_Standing]:
     """Return the messages that an answer replaces, and drop unsent ones."""
     last = last_answer(db, answer.replaces or 0)
-    if last is None or last.row == answer.row:
+    if last is None or last[0] == answer.row:
         return []
+    row = last[0]
     rows = db.run(
         "SELECT kind, state, signal_timestamp, replaces, edits FROM outbox"
         " WHERE inbox_id = ? ORDER BY part",
-        last.row,
+        row,
     )
     found = [standing for row in rows if (standing := _standing(row)) is not None]
-    drop(db, "inbox_id = ?", last.row)
+    drop(db, "inbox_id = ?", row)
     worn_out = any(standing.edits >= MAX_ANSWER_EDITS for standing in found)
     return [] if worn_out else found
 

@@ -53,7 +53,6 @@ from conversation_store.models import (
     StyledText,
     TokenSpend,
     TurnEnd,
-    TurnStatus,
 )
 
 BEGIN_WITHIN_SECONDS: Final = 0.05
@@ -354,7 +353,7 @@ class TurnStore(Aggregate):
         to_send = outbox.add_answer(db, answer, now)
         messages.close(db, turn.id, ended.state if ended.retried is None else messages.RETRIED)
         if ended.was_scheduled:
-            failed = ended.state is not TurnStatus.ANSWERED
+            failed = ended.state != "answered"
             reminders.count_run(db, turn.id, has_failed=failed, now_ms=now)
         messages.close_joined(db, turn.id)
         expired = expires_at is not None and expires_at <= now

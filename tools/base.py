@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tools.sandbox.errors import WorkError
 
@@ -194,22 +194,21 @@ def first_sentence(description: str) -> str:
     return description.split(". ", maxsplit=1)[0].rstrip(".") + "."
 
 
-class Outcome(StrEnum):
-    """The end of a call; also the label of metrics and audit rows."""
-
-    OK = "ok"
-    FAILED = "failed"
-    INVALID = "invalid"
-    UNKNOWN = "unknown"
-    RATE_LIMITED = "rate_limited"
-    DECLINED = "declined"
-    UNANSWERED = "unanswered"
-    TIMEOUT = "timeout"
-    BUG = "bug"
-    INTERRUPTED = "interrupted"
-    REFUSED = "refused"
-    AWAITS_PERSON = "awaits_person"
-    """The call has not ended: a person was asked."""
+Outcome = Literal[
+    "ok",
+    "failed",
+    "invalid",
+    "unknown",
+    "rate_limited",
+    "declined",
+    "unanswered",
+    "timeout",
+    "bug",
+    "interrupted",
+    "refused",
+    "awaits_person",
+]
+"""The end of a call; also the label of metrics and audit rows; awaits_person: it has not ended."""
 
 
 class Decision(StrEnum):
@@ -277,7 +276,7 @@ class ToolResult:
 class ToolError(WorkError):
     """An expected failure, in a sentence that helps the model to go on."""
 
-    def __init__(self, sentence: str = "", outcome: Outcome = Outcome.FAILED) -> None:
+    def __init__(self, sentence: str = "", outcome: Outcome = "failed") -> None:
         super().__init__(sentence)
         self.outcome = outcome
 
@@ -286,7 +285,7 @@ class InvalidArguments(ToolError):
     """The arguments do not fit the tool's schema; the text says what to send instead."""
 
     def __init__(self, sentence: str) -> None:
-        super().__init__(sentence, Outcome.INVALID)
+        super().__init__(sentence, "invalid")
 
 
 class AwaitsPerson(ToolError):

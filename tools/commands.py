@@ -57,12 +57,12 @@ _UNCOUNTED: Final = (
     " empty it with !clear files."
 )
 _STOPPED: Final = {
-    Stopped.TIME: "It was ended after {seconds} seconds. timeout_seconds may be up to 300.",
-    Stopped.MEMORY: "It was ended: it took more than {memory} MB of memory.",
-    Stopped.PROCESSES: "It was ended: it started more than {processes} processes.",
-    Stopped.DISK: "It was ended: the workspace may hold {disk} MB. Delete what is not needed.",
-    Stopped.ROOM: "It was ended: the disk of the workspaces was running out of room.",
-    Stopped.FILES: "It was ended: there are too many files, or some that nobody may look at.",
+    "time": "It was ended after {seconds} seconds. timeout_seconds may be up to 300.",
+    "memory": "It was ended: it took more than {memory} MB of memory.",
+    "processes": "It was ended: it started more than {processes} processes.",
+    "disk": "It was ended: the workspace may hold {disk} MB. Delete what is not needed.",
+    "room": "It was ended: the disk of the workspaces was running out of room.",
+    "files": "It was ended: there are too many files, or some that nobody may look at.",
 }
 
 
@@ -98,7 +98,7 @@ class Commands:
         shared = {name: folder.path for name, folder in workspace.shared.items()}
         program = Program(command, workspace.files, script, shared)
         ended = await self.jail.run(program, bounds, self._outgrown)
-        if ended.stopped not in {None, Stopped.TIME}:
+        if ended.stopped not in {None, "time"}:
             await asyncio.sleep(PAUSE_SECONDS)
         return _said(ended, bounds, quota_bytes)
 
@@ -110,8 +110,8 @@ class Commands:
             return None  # it is busy, or its disk is slow; the next look tells
         used_bytes, files = used or (0, math.inf)
         if files > workspace.bounds["max_files"]:
-            return Stopped.FILES
-        return Stopped.DISK if used_bytes > workspace.bounds["quota_bytes"] else None
+            return "files"
+        return "disk" if used_bytes > workspace.bounds["quota_bytes"] else None
 
 
 def _said(ended: Ended, bounds: Bounds, quota_bytes: int) -> str:

@@ -123,13 +123,13 @@ def require_yes(decision: Decision) -> None:
         case Decision.YES:
             return
         case Decision.NO:
-            raise ToolError(_DECLINED, Outcome.DECLINED)
+            raise ToolError(_DECLINED, "declined")
         case Decision.INTERRUPTED:
-            raise ToolError(_INTERRUPTED, Outcome.INTERRUPTED)
+            raise ToolError(_INTERRUPTED, "interrupted")
         case Decision.SILENCE:
-            raise ToolError(_SILENCE, Outcome.UNANSWERED)
+            raise ToolError(_SILENCE, "unanswered")
         case Decision.NOT_ASKED:
-            raise ToolError(_NOT_ASKED, Outcome.UNANSWERED)
+            raise ToolError(_NOT_ASKED, "unanswered")
 
 
 def question(tool: Tool, arguments: Any, hints: Sequence[str] = ()) -> str:
@@ -229,7 +229,7 @@ class RateLimits:
                 seconds = max(1, math.ceil(calls[0] + MINUTE_SECONDS - now))
                 after = "1 second" if seconds == 1 else f"{seconds} seconds"
                 sentence = f"Not run: {reason} right now; the next one can run in {after}."
-                raise ToolError(sentence, Outcome.RATE_LIMITED)
+                raise ToolError(sentence, "rate_limited")
         for calls, _, _ in counted:
             calls.append(now)
 
@@ -317,9 +317,9 @@ class ToolExecutor:
             started = monotonic()
             output = await self._run(tool, arguments, _calling(request))
             shown = self._presentable(tool, output)
-            outcome = Outcome.OK
+            outcome: Outcome = "ok"
         except AwaitsPerson:
-            return ToolResult(request, Outcome.AWAITS_PERSON, "", 0.0)
+            return ToolResult(request, "awaits_person", "", 0.0)
         except ToolError as error:
             outcome = error.outcome
             shown = ToolOutput(trim(str(error), self._result_limit_bytes))
@@ -344,7 +344,7 @@ class ToolExecutor:
         if tool is None:
             offered = self._registry.offered_to(request.caller)
             names = [tool.name for tool in offered]
-            raise ToolError(_unknown(request.tool, names), Outcome.UNKNOWN)
+            raise ToolError(_unknown(request.tool, names), "unknown")
         return tool
 
     def _find_again(self, asked_about: Tool, request: ToolRequest) -> Tool:
@@ -413,10 +413,10 @@ def _bugs_told(tool: str) -> Iterator[None]:
             raise
         # The call was not cancelled: the tool awaited something that was cancelled elsewhere.
         log.exception("tool.bug", tool=tool)
-        raise ToolError(_BUG, Outcome.BUG) from None
+        raise ToolError(_BUG, "bug") from None
     except Exception:
         log.exception("tool.bug", tool=tool)
-        raise ToolError(_BUG, Outcome.BUG) from None
+        raise ToolError(_BUG, "bug") from None
 
 
 def _validate(tool: Tool, text: str) -> Any:
@@ -464,7 +464,7 @@ def _calling(request: ToolRequest) -> Caller:
 
 
 def _timed_out(tool: Tool, words: str) -> ToolError:
-    return ToolError(words + (_PERHAPS_DONE if tool.side_effects else ""), Outcome.TIMEOUT)
+    return ToolError(words + (_PERHAPS_DONE if tool.side_effects else ""), "timeout")
 
 
 def _version(tool: Tool) -> str:

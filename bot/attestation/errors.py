@@ -4,27 +4,22 @@ Functions that read a document raise MalformedEvidence, those that ask a service
 EvidenceUnavailable, and those that ask the guest agent raise AgentError. Docstrings name an error
 only if it says more.
 
-AttestationError
-    AgentError
-    EvidenceUnavailable
-        AttestationNotOffered
-        AnswerTooLong
-    MalformedEvidence
-    ModelNotVerified
+AgentError
+EvidenceUnavailable
+    AttestationNotOffered
+    AnswerTooLong
+MalformedEvidence
+ModelNotVerified
 """
 
 from bot.errors import BotError
 
 
-class AttestationError(BotError):
-    """Evidence could not be made, fetched or read."""
-
-
-class AgentError(AttestationError):
+class AgentError(BotError):
     """The dstack guest agent is missing, does not answer, or answers nonsense."""
 
 
-class EvidenceUnavailable(AttestationError):
+class EvidenceUnavailable(BotError):
     """A service is down, slow, limits the rate or answers garbage; ends a sentence."""
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
@@ -40,9 +35,9 @@ class AnswerTooLong(EvidenceUnavailable):
     """A service answered with more bytes than this program reads."""
 
 
-class MalformedEvidence(AttestationError):
+class MalformedEvidence(BotError):
     """The input is not valid evidence."""
 
 
-class ModelNotVerified(AttestationError):
+class ModelNotVerified(BotError):
     """Nothing may be sent to the model now; the message is for the person."""

@@ -48,7 +48,6 @@ from conversation_store.connections import is_of_store
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
-    EditOutcome,
     OutgoingMessage,
     Quote,
     ReceivedKind,
@@ -193,7 +192,7 @@ class Chat:
             outcome, accepted = await chats.store.changes.settle_edit(
                 accepted, answered_within_ms=EDIT_ANSWERED_MS
             )
-            if outcome is EditOutcome.TOO_LATE:
+            if outcome == "too_late":
                 self._clean([accepted])
                 return
         message = accepted.message

@@ -32,7 +32,6 @@ from conversation_store.models import (
     Role,
     StoredTurn,
     TurnEnd,
-    TurnStatus,
 )
 from conversation_store.reminders import ReminderStore
 from conversation_store.store import ConversationStore
@@ -156,7 +155,7 @@ class ChatHandler:
         finally:
             del self.running[turn.id]
             # A stopped turn has also spent tokens.
-            if turn.status is not TurnStatus.ANSWERED and (spent := turn.costs.take_spent()):
+            if turn.status != "answered" and (spent := turn.costs.take_spent()):
                 self.store.usage.add(spent)
 
     async def _is_answered(self, turn: Turn) -> bool:
@@ -186,7 +185,7 @@ class ChatHandler:
         if turn.route.stands_in:
             written += ANSWERED_BY.format(name=turn.route.model.name)
         turn.shown = await self.renderer.messages(written, turn.notices)
-        turn.status, turn.answer = TurnStatus.ANSWERED, answer
+        turn.status, turn.answer = "answered", answer
         return True
 
     async def _fail(self, turn: Turn, sentence: str) -> None:
@@ -315,7 +314,7 @@ class ChatHandler:
             TurnForgotten: nothing of it was stored.
         """
         first = pieces[0]
-        if retry is not None and turn.status is not TurnStatus.ANSWERED:
+        if retry is not None and turn.status != "answered":
             _count(turn)
             return await self.store.turns.answer(
                 first,

@@ -17,7 +17,7 @@ from bot.chat.turn import Turn
 from bot.llm.errors import LlmError, LlmRejected, may_be_about_images
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.rearranged import without_images
-from tools.base import UNTRUSTED, Heard, Outcome, ToolRequest, ToolResult
+from tools.base import UNTRUSTED, Heard, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
 from tools.registry import Registry
 
@@ -193,7 +193,7 @@ class ToolLoop:
                 starting=turn.starting,
                 finished=turn.finished,
             )
-        result = ToolResult(request, Outcome.REFUSED, OVER_LIMIT, 0.0)
+        result = ToolResult(request, "refused", OVER_LIMIT, 0.0)
         await turn.finished(result)
         return result
 

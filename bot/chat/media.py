@@ -11,10 +11,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
-from enum import StrEnum
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 
@@ -75,23 +74,18 @@ _TYPES: Final = {
 }
 
 
-class FileKind(StrEnum):
-    """How the bot reads a file."""
-
-    IMAGE = "image"
-    SOUND = "sound"
-    DOCUMENT = "document"
-    OTHER = "other"
+FileKind = Literal["image", "sound", "document", "other"]
+"""How the bot reads a file."""
 
 
 def kind_of_file(file: ReceivedFile) -> FileKind:
     """Tell what a file seems to be."""
     content_type = type_of_file(file)
     if file.voice_note or content_type.startswith("audio/"):
-        return FileKind.SOUND
+        return "sound"
     if may_be_document(content_type):
-        return FileKind.DOCUMENT
-    return FileKind.IMAGE if content_type.startswith("image/") else FileKind.OTHER
+        return "document"
+    return "image" if content_type.startswith("image/") else "other"
 
 
 def type_of_file(file: ReceivedFile) -> str:
@@ -115,10 +109,10 @@ def title_of_file(file: ReceivedFile) -> str:
 
 
 _UNNAMED: Final = {
-    FileKind.IMAGE: "the image",
-    FileKind.SOUND: "the recording",
-    FileKind.DOCUMENT: "the document",
-    FileKind.OTHER: "the file",
+    "image": "the image",
+    "sound": "the recording",
+    "document": "the document",
+    "other": "the file",
 }
 
 
@@ -303,7 +297,7 @@ class Media:
             sees_images: whether the model does; asked if there is an image.
         """
         has_images = any(
-            kind_of_file(file) is FileKind.IMAGE for message in messages for file in message.files
+            kind_of_file(file) == "image" for message in messages for file in message.files
         )
         budget = _Budget(has_images and await sees_images(), self.words_bytes)
         found = [await self._found_in(message, budget) for message in messages]
@@ -348,13 +342,13 @@ class Media:
         try:
             async with asyncio.timeout(budget.seconds), self._places:
                 match kind_of_file(file):
-                    case FileKind.IMAGE:
+                    case "image":
                         return await self._image(message, file, budget)
-                    case FileKind.SOUND:
+                    case "sound":
                         return await self._sound(message, file, budget)
-                    case FileKind.DOCUMENT:
+                    case "document":
                         return await self._document(message, file, budget)
-                    case FileKind.OTHER:
+                    case "other":
                         return _unread(file, f"I cannot read it. {WHAT_I_READ}")
         except LlmError as error:
             log.info("media.not_heard", error=type(error).__name__, reason=error.reason)
@@ -383,7 +377,7 @@ class Media:
             notice = found.notice or NOT_KEPT.format(why=_what_went_wrong(error))
             return replace(found, notice=notice)
         kept = f"[This file is {path} in the workspace.]"
-        if kind_of_file(file) is FileKind.OTHER:  # tools can work with unreadable files there
+        if kind_of_file(file) == "other":  # tools can work with unreadable files there
             return _Found(f"[{title_of_file(file)}]\n{kept}")
         return replace(found, words=f"{found.words}\n{kept}", understood=True)
 

@@ -16,7 +16,6 @@ from conversation_store.memory import MemoryStore
 from conversation_store.models import (
     ChatId,
     NewReminder,
-    NotRemembered,
     StoredReminder,
 )
 from conversation_store.models import Fact as StoredFact
@@ -108,15 +107,15 @@ def uses_memory(settings: Settings) -> bool:
 OUTSIDE: Final = "There is no memory outside of a conversation."
 
 _REFUSALS: Final = {
-    NotRemembered.OFF: (
+    "off": (
         "Memory is off in this chat: nothing was remembered or looked up. Tell the person that"
         " !memory on switches it on again."
     ),
-    NotRemembered.FULL: (
+    "full": (
         "Not remembered: the memory of this chat is full. Tell the person that !memory lists what"
         " is in it, and forget what they no longer need."
     ),
-    NotRemembered.KEPT_NOWHERE: (
+    "kept_nowhere": (
         "Not remembered: in this chat nothing is kept beyond the answer to a message. Tell the"
         " person so."
     ),
@@ -131,13 +130,13 @@ def memory_of(store: MemoryStore, caller: Caller) -> Memory:
 
     async def remember(text: str) -> Fact:
         kept = await store.remember(chat, text, turn_id=turn, call=caller.call)
-        if isinstance(kept, NotRemembered):
+        if isinstance(kept, str):
             raise ToolError(_REFUSALS[kept])
         return _fact(kept)
 
     async def recall(query: str, limit: int) -> Sequence[Fact]:
         found = await store.recall(chat, query, limit, turn_id=turn)
-        if isinstance(found, NotRemembered):
+        if isinstance(found, str):
             raise ToolError(_REFUSALS[found])
         return [_fact(fact) for fact in found]
 

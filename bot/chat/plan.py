@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bot.chat.meaning import ACCEPTED
 from bot.chat.progress import DONE, fitted
@@ -105,14 +105,11 @@ class Item(BaseModel):  # noqa: D101 - the model would read it
 
 
 Items = Annotated[list[Item], Field(max_length=MAX_ITEMS)]
+_ITEMS: Final = TypeAdapter(Items)
 
 
 ShowList = Callable[[Sequence[str]], None]
 """Shows a list in the progress message of the calling turn."""
-
-
-class _List(BaseModel):
-    items: Items
 
 
 async def todo(show_list: ShowList, items: Items) -> str:
@@ -134,7 +131,7 @@ def _items(call: ToolCall) -> Items | None:
     if call.name != TODO:
         return None
     try:
-        return _List.model_validate(parse_object(call.arguments)).items
+        return _ITEMS.validate_python(parse_object(call.arguments).get("items"))
     except (InvalidArguments, ValidationError):
         return None  # the model was told so, and the list before it is still shown
 

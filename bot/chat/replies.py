@@ -9,7 +9,6 @@ from bot.chat.access import TokenBudget
 from bot.chat.door import author_of
 from bot.commands.base import (
     UNKNOWN_COMMAND,
-    Allowed,
     ChatTurns,
     Command,
     CommandContext,
@@ -33,7 +32,7 @@ async def _unknown(_: CommandContext) -> Reply:
     return Reply(UNKNOWN_COMMAND)
 
 
-UNKNOWN: Final = Command("", "", Allowed.EVERYONE, never, _unknown)
+UNKNOWN: Final = Command("", "", "everyone", never, _unknown)
 """Any command that the bot does not have."""
 
 

@@ -44,13 +44,13 @@ from conversation_store.models import (
     TurnStatus,
 )
 from conversation_store.store import ConversationStore
-from tools.base import Caller, Decision, Heard, Outcome, ToolError, ToolRequest, ToolResult
+from tools.base import Caller, Decision, Heard, ToolError, ToolRequest, ToolResult
 from tools.settings import FILE_TOOLS
 
 MAX_HELPERS_AT_ONCE: Final = 8
 """Of one turn; others wait."""
 
-RAN: Final = frozenset({Outcome.OK, Outcome.FAILED, Outcome.TIMEOUT, Outcome.BUG})
+RAN: Final = frozenset({"ok", "failed", "timeout", "bug"})
 """Outcomes of calls that ran; only these are shown again after a restart."""
 
 
@@ -173,7 +173,7 @@ class Turn:
     signs: ToolSigns = field(init=False)
     helper_places: asyncio.Semaphore = field(init=False)
     is_cut: bool = field(default=False, init=False)
-    status: TurnStatus = field(default=TurnStatus.FAILED, init=False)
+    status: TurnStatus = field(default="failed", init=False)
     answer: str = field(default="", init=False)
     shown: Sequence[StyledText] = field(default=(), init=False)
     _shown_calls: set[str] = field(default_factory=set, init=False)
@@ -345,7 +345,7 @@ class Turn:
         """Store the result and its audit entry in one transaction, count it and show it."""
         request = result.request
         # The name comes from the model: only names of real tools may become labels.
-        tool = "unknown" if result.outcome is Outcome.UNKNOWN else request.tool
+        tool = "unknown" if result.outcome == "unknown" else request.tool
         metrics.count_tool_call(tool, result.outcome, result.duration_seconds)
         entry = AuditEntry(
             at=int(self.parts.clock() * 1_000),
@@ -368,11 +368,11 @@ class Turn:
         )
         if request.call_id in self._shown_calls:
             self._shown_calls.remove(request.call_id)
-            self.signs.finished(request.tool, ok=result.outcome is Outcome.OK)
+            self.signs.finished(request.tool, ok=result.outcome == "ok")
 
     def close(self, result: ToolResult) -> None:
         """Give an open call its result; a call that waits for a person stays open."""
-        if result.outcome is Outcome.AWAITS_PERSON:
+        if result.outcome == "awaits_person":
             return
         for place, message in enumerate(self.messages):
             if message.tool_call_id == result.request.call_id and message.content is None:
@@ -380,7 +380,7 @@ class Turn:
                     message,
                     content=result.content,
                     images=_images_of(result),
-                    failed=result.outcome is not Outcome.OK,
+                    failed=result.outcome != "ok",
                 )
 
     async def show_again(self, is_shown: Callable[[str], bool]) -> None:
@@ -398,7 +398,7 @@ class Turn:
             if helper.outcome is not None:
                 signs = self.progress.helper(helper.task)
                 signs.show_again(_signs_of(helper, is_shown))
-                signs.ended(ok=helper.outcome == Outcome.OK)
+                signs.ended(ok=helper.outcome == "ok")
 
 
 def running_turn(running: dict[int, Turn], caller: Caller) -> Turn:
@@ -429,7 +429,7 @@ def heard_in(told: Sequence[Message]) -> Heard:
 
 def _signs_of(ended: EndedCalls, is_shown: Callable[[str], bool]) -> Ended:
     return [
-        (tool, outcome == Outcome.OK)
+        (tool, outcome == "ok")
         for tool, outcome in ended.calls
         if outcome in RAN and is_shown(tool)
     ]

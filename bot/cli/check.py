@@ -26,7 +26,6 @@ from bot.cli.exit_codes import FAILED, OK
 from bot.cli.finding import (
     PART_SECONDS,
     Finding,
-    Severity,
     access,
     attachments,
     descriptors,
@@ -81,9 +80,9 @@ ANSWER_SECONDS: Final = PART_SECONDS + model_findings.ONE_WORD_SECONDS
 VERDICT_COLUMNS: Final = 8
 PART_COLUMNS: Final = 16
 COLOURS: Final = {
-    Severity.OK: "\x1b[32m",
-    Severity.WARNING: "\x1b[33m",
-    Severity.FAILED: "\x1b[31m",
+    "ok": "\x1b[32m",
+    "warning": "\x1b[33m",
+    "failed": "\x1b[31m",
 }
 PLAIN: Final = "\x1b[0m"
 
@@ -121,7 +120,7 @@ def document(found: Sequence[Finding]) -> str:
 
 
 def _any_failed(found: Iterable[Finding]) -> bool:
-    return any(finding.verdict is Severity.FAILED for finding in found)
+    return any(finding.verdict == "failed" for finding in found)
 
 
 def _line(finding: Finding) -> str:
@@ -166,7 +165,7 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
     _announce("the model's endpoint, LLM__BASE_URL", 2 * PART_SECONDS)
     answers = True
     async for finding in model_findings.model(settings):
-        answers = answers and (finding.part not in ASKED or finding.verdict is Severity.OK)
+        answers = answers and (finding.part not in ASKED or finding.verdict == "ok")
         yield finding
     for finding in await model_findings.further_models(settings):
         yield finding

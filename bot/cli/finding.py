@@ -9,10 +9,9 @@ import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from bot import __version__, built_from
 from bot.chat.profile import wanted_profile
@@ -38,12 +37,8 @@ CLOCK_SECONDS: Final = 60.0
 """Evidence and certificates tolerate far more; slow answers and rounding cause far less."""
 
 
-class Severity(StrEnum):
-    """The verdict on a part."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
+Severity = Literal["ok", "warning", "failed"]
+"""The verdict on a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +52,17 @@ class Finding:
 
 def ok(part: str, words: str) -> Finding:
     """Return the finding that a part works."""
-    return Finding(part, Severity.OK, words)
+    return Finding(part, "ok", words)
 
 
 def warning(part: str, words: str) -> Finding:
     """Return the finding that a part works, but should be looked at."""
-    return Finding(part, Severity.WARNING, words)
+    return Finding(part, "warning", words)
 
 
 def failed(part: str, words: str) -> Finding:
     """Return the finding that a part does not work."""
-    return Finding(part, Severity.FAILED, words)
+    return Finding(part, "failed", words)
 
 
 def access(settings: Settings) -> Finding:

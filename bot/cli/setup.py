@@ -21,7 +21,6 @@ from bot.cli.console import Console, agrees, choose
 from bot.cli.encrypt import KEY_BYTES
 from bot.cli.env import DRAFT_FILE, ENV_FILE, Draft, read_key
 from bot.cli.exit_codes import OK
-from bot.cli.finding import Severity
 from bot.cli.link import link
 from bot.cli.model_findings import ONE_WORD_SECONDS, with_tools
 from bot.cli.pair import who_is
@@ -454,7 +453,7 @@ async def try_model(console: Console, settings: Settings) -> None:
     async with listed_tools(settings, sandboxes, {}, {}) as registry:
         found = await with_tools(settings, registry.tools)
     console.say("It answers.")
-    if found.verdict is not Severity.OK:
+    if found.verdict != "ok":
         console.say(found.words)
 
 

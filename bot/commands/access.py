@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from bot.commands.base import Allowed, CommandContext, Reply, command, day
+from bot.commands.base import CommandContext, Reply, command, day
 from bot.errors import SignalError, SignalRejected
 from conversation_store.models import StoredGrant
 from tools.display import visible
@@ -30,7 +30,7 @@ REVOKE: Final = "revoke"
 ALL: Final = "all"
 
 
-@command("pair", "let somebody in with the code that I gave them", allowed=Allowed.ADMINS)
+@command("pair", "let somebody in with the code that I gave them", allowed="admins")
 async def pair(context: CommandContext) -> Reply:
     """Admit the owner of a code."""
     let_in = context.parts.people.let_in
@@ -42,7 +42,7 @@ async def pair(context: CommandContext) -> Reply:
     return Reply(f"{person.name or person.number or 'Somebody'} can talk to me now.")
 
 
-@command("trust", "trust somebody's new safety number", allowed=Allowed.ADMINS)
+@command("trust", "trust somebody's new safety number", allowed="admins")
 async def trust(context: CommandContext) -> Reply:
     """Trust the new key of a person."""
     if not context.argument:
@@ -65,7 +65,7 @@ def _only_lists(argument: str) -> bool:
 @command(
     "grants",
     "show what I may do here without asking, and take it back",
-    allowed=Allowed.GROUP_ADMINS,
+    allowed="group_admins",
     urgent=_only_lists,
 )
 async def grants(context: CommandContext) -> Reply:

@@ -9,8 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from bot.errors import SignalError
 from bot.language.languages import Languages
@@ -82,7 +81,7 @@ class Prover:
     """Makes proofs of the bot, at most `PROOFS_PER_MINUTE` for each person.
 
     Attributes:
-        make: returns a proof for a challenge; raises AttestationError or SignalError.
+        make: returns a proof for a challenge; raises BotError.
         clock: monotonic seconds.
     """
 
@@ -146,14 +145,12 @@ ONLY_ASKER: Final = (
 CANNOT_TELL: Final = "I cannot find out right now who administers this group. Try again later."
 
 
-class Allowed(Enum):
-    """People who may use a command."""
+Allowed = Literal["everyone", "group_admins", "admins"]
+"""People who may use a command.
 
-    EVERYONE = auto()
-    GROUP_ADMINS = auto()
-    """In a group, only its admins and the bot's may change something; everyone may read."""
-    ADMINS = auto()
-    """Only admins of the bot, in private; for other people the command does not exist."""
+- group_admins: in a group, only its admins and the bot's may change something; everyone may read.
+- admins: only admins of the bot, in private; for other people the command does not exist.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +220,9 @@ class Command:
 
     async def answer(self, context: CommandContext) -> Reply:
         """Run the command, or refuse it if the person may not use it."""
-        if self.allowed is Allowed.ADMINS and not context.by_admin_in_private:
+        if self.allowed == "admins" and not context.by_admin_in_private:
             return Reply(IN_PRIVATE if context.by_admin else UNKNOWN_COMMAND)
-        changes = self.allowed is Allowed.GROUP_ADMINS and not self.urgent(context.argument)
+        changes = self.allowed == "group_admins" and not self.urgent(context.argument)
         if changes and (refused := await group_refusal(context)):
             return Reply(refused)
         return await self.run(context)
@@ -250,7 +247,7 @@ def command(
     name: str,
     summary: str,
     *,
-    allowed: Allowed = Allowed.EVERYONE,
+    allowed: Allowed = "everyone",
     urgent: Callable[[str], bool] = never,
 ) -> Callable[[Run], Command]:
     """Make a command of a function; see `Command`."""

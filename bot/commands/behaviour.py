@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bot.commands.base import Allowed, CommandContext, Reply, command, without_argument
+from bot.commands.base import CommandContext, Reply, command, without_argument
 from bot.language.catalogs import NAMES, code_of
 from conversation_store.heard import CatchUpStore
 from conversation_store.models import ChatId
@@ -59,7 +59,7 @@ USAGE: Final = "Send !catchup on or !catchup off."
 @command(
     "instructions",
     "tell me how to behave in this chat: language, tone, role",
-    allowed=Allowed.GROUP_ADMINS,
+    allowed="group_admins",
     urgent=without_argument,
 )
 async def instructions(context: CommandContext) -> Reply:
@@ -111,7 +111,7 @@ def _only_tells(argument: str) -> bool:
 @command(
     "catchup",
     "in a group: let members ask me what they have missed",
-    allowed=Allowed.GROUP_ADMINS,
+    allowed="group_admins",
     urgent=_only_tells,
 )
 async def catchup(context: CommandContext) -> Reply:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from bot.commands.access import grants, pair, trust
-from bot.commands.base import Allowed, Command, CommandContext, Parts, Reply, always, command
+from bot.commands.base import Command, CommandContext, Parts, Reply, always, command
 from bot.commands.behaviour import catchup, instructions, language
 from bot.commands.memory import memory, reminders, timezone
 from bot.commands.models import list_models, model, retry, usage
@@ -64,7 +64,7 @@ def available(parts: Parts, *, note_to_self: bool = False) -> dict[str, Command]
     if parts.people.let_in is None:
         absent.add(pair)
     if note_to_self:
-        absent |= {one for one in COMMANDS if one.allowed is Allowed.ADMINS}
+        absent |= {one for one in COMMANDS if one.allowed == "admins"}
     return {one.name: one for one in COMMANDS if one not in absent}
 
 
@@ -72,7 +72,7 @@ def _is_for_admins(one: Command, parts: Parts) -> bool:
     workspaces = parts.tools.workspaces
     if one is files:
         return workspaces is not None and workspaces.admins_only
-    return one.allowed is Allowed.ADMINS
+    return one.allowed == "admins"
 
 
 def _line(one: Command) -> str:

@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Final
 
 from bot.commands.base import (
-    Allowed,
     CommandContext,
     Reply,
     always,
@@ -46,7 +45,7 @@ ALL: Final = "Everybody together ({people}): {today} tokens today, {lately} in 3
 @command(
     "model",
     "show the models that can answer here, or choose one",
-    allowed=Allowed.GROUP_ADMINS,
+    allowed="group_admins",
     urgent=without_argument,
 )
 async def model(context: CommandContext) -> Reply:

@@ -4,7 +4,6 @@ import asyncio
 from typing import Final
 
 from bot.commands.base import (
-    Allowed,
     CommandContext,
     Reply,
     always,
@@ -60,7 +59,7 @@ async def plan(_: CommandContext) -> Reply:
     return Reply(HOW_TO_PLAN)
 
 
-@command("clear", "forget this conversation", allowed=Allowed.GROUP_ADMINS)
+@command("clear", "forget this conversation", allowed="group_admins")
 async def clear(context: CommandContext) -> Reply:
     """Forget the conversation, or delete the files of a chat.
 

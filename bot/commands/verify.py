@@ -8,10 +8,9 @@ from typing import Final
 import structlog
 
 from bot.attestation.bundle import MAX_CHALLENGE_BYTES
-from bot.attestation.errors import AttestationError
 from bot.attestation.report import FILE_NAME, chat_report
 from bot.commands.base import CommandContext, Prover, Reply, command
-from bot.errors import SignalError
+from bot.errors import BotError, SignalError
 from conversation_store.models import Attachment, ExchangeState, StoredExchange
 
 CHALLENGE_BYTES: Final = 8
@@ -61,9 +60,9 @@ async def verify(context: CommandContext) -> Reply:
         return Reply(refused)
     try:
         return await _proof(context, prover, challenge)
-    except (AttestationError, SignalError) as error:
+    except BotError as error:
         log.warning("verify.failed", error=type(error).__name__)
-        why = str(error) if isinstance(error, AttestationError) else NO_ACCOUNT
+        why = NO_ACCOUNT if isinstance(error, SignalError) else str(error)
         return _with_model(NO_PROOF.format(why=why), context)
 
 

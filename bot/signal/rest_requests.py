@@ -18,12 +18,11 @@ Error bodies quote numbers, ids and texts. No error carries any of it, only its 
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal
 
 import aiohttp
 import structlog
@@ -60,30 +59,22 @@ _NOT_DONE: Final = re.compile(
 log = structlog.get_logger()
 
 
-class RequestKind(StrEnum):
-    """Subject of a request, as far as it decides how long the request may take."""
-
-    PROBE = "probe"
-    QUESTION = "question"
-    SIGN = "sign_of_life"
-    TEXT = "text"
-    GROUP = "group"
-    FILE = "file"
-    CHANGE = "change"
+RequestKind = Literal["probe", "question", "sign_of_life", "text", "group", "file", "change"]
+"""Subject of a request, as far as it decides how long the request may take."""
 
 
-WEIGHTS: Final = {
-    RequestKind.PROBE: 1.0,
-    RequestKind.QUESTION: 2.0,
-    RequestKind.SIGN: 0.6,
-    RequestKind.TEXT: 1.0,
-    RequestKind.GROUP: 2.0,
-    RequestKind.FILE: 4.0,
-    RequestKind.CHANGE: 2.0,
+WEIGHTS: Final[Mapping[RequestKind, float]] = {
+    "probe": 1.0,
+    "question": 2.0,
+    "sign_of_life": 0.6,
+    "text": 1.0,
+    "group": 2.0,
+    "file": 4.0,
+    "change": 2.0,
 }
 """Shortest patience with a kind of request, relative to `RestTimeouts.late`."""
 
-MAY_TAKE_LONG: Final = frozenset({RequestKind.GROUP, RequestKind.FILE})
+MAY_TAKE_LONG: Final = frozenset({"group", "file"})
 """signal-cli encrypts for every device of every member, and uploads files."""
 
 
@@ -105,7 +96,7 @@ class RestTimeouts:
 
     def longest(self, kind: RequestKind) -> float:
         """Return the time limit of a kind of request."""
-        quick = kind in {RequestKind.PROBE, RequestKind.QUESTION, RequestKind.SIGN}
+        quick = kind in {"probe", "question", "sign_of_life"}
         return self.request if quick else self.send
 
 
@@ -184,7 +175,7 @@ class Places:
         self._signs = Line(1)
         self._spare: _Request | None = None  # holds the spare place
         self._stuck_since: float | None = None
-        self._patience = dict.fromkeys(RequestKind, 0.0)
+        self._patience = dict.fromkeys(WEIGHTS, 0.0)
         self.ran_late = asyncio.Event()
 
     @property
@@ -221,16 +212,16 @@ class Places:
                 self._spare = None
 
     async def _enter(self, kind: RequestKind) -> _Request:
-        line = self._signs if kind is RequestKind.SIGN else self.line
+        line = self._signs if kind == "sign_of_life" else self.line
         try:
             async with asyncio.timeout(self._timeouts.turn):
-                await line.enter(first=kind is RequestKind.PROBE)
+                await line.enter(first=kind == "probe")
         except TimeoutError:
             raise SignalUnavailable("Too many requests wait for signal-cli-rest-api.") from None
         began = asyncio.get_running_loop().time()
         deadline = asyncio.timeout_at(began + self._timeouts.longest(kind))
         request = _Request(kind, line, began, deadline)
-        if kind is RequestKind.SIGN:
+        if kind == "sign_of_life":
             if self._spare is not None:
                 request.give_place()
                 raise SignalUnavailable("signal-cli-rest-api is too busy for signs of life.")

@@ -231,7 +231,7 @@ class SignalRest(Transport):
             quote_text=quote.text if quote else None,
             base64_attachments=[attachment.data_uri for attachment in attachments] or None,
         )
-        kind = RequestKind.FILE if attachments else _kind_of(chat)
+        kind = "file" if attachments else _kind_of(chat)
         send_out = partial(self._bot.messages.send, message, self._recipient(chat))
         return await self.receipts.settle(chat, self._sent(chat, kind, send_out))
 
@@ -248,7 +248,7 @@ class SignalRest(Transport):
         with self.receipts.unnamed(chat):
             await self._know_group(chat)
             sent = SentMessage(recipient=self._recipient(chat), timestamp=timestamp)
-            async with self._places.take(RequestKind.CHANGE):
+            async with self._places.take("change"):
                 await self._bot.messages.remote_delete(sent)
 
     async def end_poll(self, chat: ChatId, timestamp: int) -> None:
@@ -262,7 +262,7 @@ class SignalRest(Transport):
             message: SentMessage | DataMessage = _received(chat, author, timestamp)
             if author in self._account.names:
                 message = SentMessage(recipient=self._recipient(chat), timestamp=timestamp)
-            async with self._places.take(RequestKind.SIGN):
+            async with self._places.take("sign_of_life"):
                 await self._bot.reactions.react(message, emoji)
 
     async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
@@ -270,7 +270,7 @@ class SignalRest(Transport):
             return
         await self._know_group(chat)
         typing = self._bot.messages.stop_typing if stop else self._bot.messages.start_typing
-        async with self._places.take(RequestKind.SIGN):
+        async with self._places.take("sign_of_life"):
             await typing(self._recipient(chat))
 
     async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
@@ -279,7 +279,7 @@ class SignalRest(Transport):
             return
         for timestamp in timestamps:
             message = _received(ChatId.direct(person), person, timestamp)
-            async with self._places.take(RequestKind.SIGN):
+            async with self._places.take("sign_of_life"):
                 await self._bot.receipts.send(message, ReceiptType.READ)
 
     async def accept_request(self, person: str) -> None:
@@ -311,7 +311,7 @@ class SignalRest(Transport):
         if not chat.is_group or chat.value in self._bot.groups:
             return
         try:
-            async with self._places.take(RequestKind.QUESTION):
+            async with self._places.take("question"):
                 await self._bot.groups.refresh()
         except SignalTimeout:  # nothing was sent yet
             raise SignalUnavailable("signal-cli-rest-api does not list the groups.") from None
@@ -320,7 +320,7 @@ class SignalRest(Transport):
 
     async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
         check_size(file.size, max_bytes)
-        data = await self._request("GET", _file_path(file), kind=RequestKind.FILE)
+        data = await self._request("GET", _file_path(file), kind="file")
         check_size(len(data), max_bytes)
         return data
 
@@ -402,7 +402,7 @@ class SignalRest(Transport):
         path: str,
         answer: TypeAdapter[T],
         *,
-        kind: RequestKind = RequestKind.QUESTION,
+        kind: RequestKind = "question",
         session: aiohttp.ClientSession | None = None,
     ) -> T:
         try:
@@ -418,7 +418,7 @@ class SignalRest(Transport):
         path: str,
         body: dict[str, Any] | None = None,
         *,
-        kind: RequestKind = RequestKind.CHANGE,
+        kind: RequestKind = "change",
         session: aiohttp.ClientSession | None = None,
     ) -> bytes:
         session = session or self._own_session()
@@ -574,7 +574,7 @@ class SignalRest(Transport):
             SignalError: it did not answer, or it does not know the account.
         """
         self.unregistered = False  # without an answer this is unknown
-        numbers = await self._ask(PROBE_PATH, _NUMBERS, kind=RequestKind.PROBE)
+        numbers = await self._ask(PROBE_PATH, _NUMBERS, kind="probe")
         if self._account.number not in numbers:
             self.unregistered = True
             raise SignalRejected(NOT_REGISTERED)
@@ -593,7 +593,7 @@ def _check_version(about: _About) -> None:
 
 
 def _kind_of(chat: ChatId) -> RequestKind:
-    return RequestKind.GROUP if chat.is_group else RequestKind.TEXT
+    return "group" if chat.is_group else "text"
 
 
 def _received(chat: ChatId, author: str, timestamp: int) -> DataMessage:

@@ -1,8 +1,8 @@
 """Facts, instructions, reminders, people who were let in, and sizes of the store."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from conversation_store.models.outgoing import OutgoingMessage
 from conversation_store.models.received import AcceptedMessage, ChatId
@@ -24,15 +24,13 @@ class Fact:
     expires_at: int | None = None
 
 
-class NotRemembered(StrEnum):
-    """Reason why a fact is not stored."""
+NotRemembered = Literal["off", "full", "kept_nowhere"]
+"""Reason why a fact is not stored.
 
-    OFF = "off"
-    """The chat's memory is off."""
-    FULL = "full"
-    """The chat has the maximum number of facts."""
-    KEPT_NOWHERE = "kept_nowhere"
-    """Nothing is kept after a turn, or the turn is gone."""
+- off: the chat's memory is off.
+- full: the chat has the maximum number of facts.
+- kept_nowhere: nothing is kept after a turn, or the turn is gone.
+"""
 
 
 @dataclass(frozen=True, slots=True)

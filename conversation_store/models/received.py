@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 _DIRECT: Final = "direct:"
 _GROUP: Final = "group:"
@@ -193,15 +193,13 @@ class Missed:
     messages: tuple[OverheardMessage, ...]
 
 
-class EditOutcome(StrEnum):
-    """Fate of an edit."""
+EditOutcome = Literal["unknown", "answered", "too_late"]
+"""Fate of an edit.
 
-    UNKNOWN = "unknown"
-    """The target is unknown: the edit counts as a new message."""
-    ANSWERED = "answered"
-    """The target was answered a short time ago: it is answered again."""
-    TOO_LATE = "too_late"
-    """The target was answered long ago, or was refused: nothing is done."""
+- unknown: the target is unknown: the edit counts as a new message.
+- answered: the target was answered a short time ago: it is answered again.
+- too_late: the target was answered long ago, or was refused: nothing is done.
+"""
 
 
 @dataclass(frozen=True, slots=True)

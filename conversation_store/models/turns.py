@@ -2,17 +2,12 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 from conversation_store.models.received import ChatId
 
-
-class TurnStatus(StrEnum):
-    """State of a turn. Answered and failed turns are history for the model."""
-
-    RUNNING = "running"
-    ANSWERED = "answered"
-    FAILED = "failed"
-    STOPPED = "stopped"
+TurnStatus = Literal["running", "answered", "failed", "stopped"]
+"""State of a turn. Answered and failed turns are history for the model."""
 
 
 class Role(StrEnum):

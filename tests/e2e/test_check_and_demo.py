@@ -39,14 +39,14 @@ async def test_check_finds_everything_well() -> None:
     async with world() as here:
         here.model.models_handler = models("fake")
         found = await report(here.settings(store={"key": "k" * 32}))
-    failed = [finding for finding in found.values() if finding.verdict is Severity.FAILED]
+    failed = [finding for finding in found.values() if finding.verdict == "failed"]
     assert failed == []
     assert found["signal"].words == "signal-cli 0.13.19 answers."
-    assert found["account"].verdict is Severity.OK
+    assert found["account"].verdict == "ok"
     assert found["model"].words == "fake is known there."
-    assert found["calculate"].verdict is Severity.OK
+    assert found["calculate"].verdict == "ok"
     assert found["store"].words == "The first start makes it, encrypted at rest."
-    assert found["attestation"].verdict is Severity.WARNING
+    assert found["attestation"].verdict == "warning"
 
 
 async def test_check_takes_no_message_away_from_the_bot() -> None:
@@ -72,7 +72,7 @@ async def test_check_says_that_the_signal_side_is_stuck(over: str) -> None:
         api.signal_cli_alive.clear()
         signal_side = {"url": api.url} if over == "REST" else {}
         found = await report(here.settings(signal=signal_side))
-        assert found["signal"].verdict is Severity.FAILED
+        assert found["signal"].verdict == "failed"
         assert "stuck. Restart it." in found["signal"].words
 
 
@@ -85,11 +85,11 @@ async def test_check_names_problems_and_remedies() -> None:
         )
         found = await report(settings)
     assert "ACCESS__ALLOWED" in found["access"].words
-    assert found["access"].verdict is Severity.WARNING
-    assert found["store"].verdict is Severity.FAILED
+    assert found["access"].verdict == "warning"
+    assert found["store"].verdict == "failed"
     assert "SIGNAL__URL" in found["signal"].words
     assert "LLM__API_KEY" in found["llm"].words
-    assert found["tools"].verdict is Severity.WARNING
+    assert found["tools"].verdict == "warning"
 
 
 async def test_check_reports_the_proofs_of_bot_and_model() -> None:
@@ -102,12 +102,12 @@ async def test_check_reports_the_proofs_of_bot_and_model() -> None:
         proving.agent.fault = says(b"rubbish")
         wrong = await report(settings, proving.trust)
     assert well["store"].words == "The first start makes it, encrypted at rest."
-    assert well["attestation"].verdict is well["model proof"].verdict is Severity.OK
-    assert foreign["attestation"].verdict is foreign["model proof"].verdict is Severity.FAILED
+    assert well["attestation"].verdict is well["model proof"].verdict == "ok"
+    assert foreign["attestation"].verdict is foreign["model proof"].verdict == "failed"
     assert "ATTESTATION__MODEL_POLICY" in foreign["model proof"].words
-    assert brought_in["attestation"].verdict is Severity.WARNING
+    assert brought_in["attestation"].verdict == "warning"
     assert "ATTESTATION__KEY_ORIGIN" in brought_in["attestation"].words
-    assert wrong["attestation"].verdict is Severity.FAILED
+    assert wrong["attestation"].verdict == "failed"
     assert wrong["store"].words.startswith("STORE__KEY_SOURCE: ")
 
 
@@ -119,7 +119,7 @@ async def test_check_names_settings_left_to_the_operator(tmp_path: Path) -> None
         async with serving(agent, tmp_path / "agent.sock") as socket:
             settings = proving.settings("off", attestation={"dstack_socket": socket})
             found = (await report(settings, proving.trust))["attestation"]
-    assert found.verdict is Severity.FAILED
+    assert found.verdict == "failed"
     assert "pre_launch_script has another value" in found.words
 
 
@@ -148,7 +148,7 @@ async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path
     assert done.returncode == 1
     assert done.stderr == ""
     lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
-    assert {verdict for verdict, _, _ in lines} == set(Severity)
+    assert {verdict for verdict, _, _ in lines} == {"ok", "warning", "failed"}
     said = {part: words for _, part, words in lines}
     assert len(said) == len(lines)
     assert said["notes"] == (
@@ -176,7 +176,7 @@ async def test_check_has_one_line_for_an_mcp_server_and_on_request_one_for_each_
     async with world() as here:
         settings = here.settings(mcp={"servers": {"odd": odd}})
         short = await report(settings)
-    assert short["odd"].verdict is Severity.WARNING
+    assert short["odd"].verdict == "warning"
     assert short["odd"].words.startswith(
         "Ready. Tools: 2; asking before each call: odd_crash. It has no tool nonsense; it has "
     )
@@ -187,7 +187,7 @@ async def test_check_knows_an_account_that_is_not_registered_and_a_model_that_is
     async with world(status(404)) as here:
         here.model.models_handler = models("other")
         found = await report(here.settings(signal={"phone_number": "+4915100000099"}))
-    assert found["account"].verdict is Severity.FAILED
+    assert found["account"].verdict == "failed"
     assert "LLM__MODEL" in found["model"].words
 
 
@@ -351,9 +351,7 @@ def test_a_reader_that_has_seen_enough_of_check_gets_no_traceback(tmp_path: Path
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("who", "verdict"), [(ADA.aci, Severity.OK), (ADA.number, Severity.WARNING)]
-)
+@pytest.mark.parametrize(("who", "verdict"), [(ADA.aci, "ok"), (ADA.number, "warning")])
 async def test_check_warns_that_people_may_hide_their_number(who: str, verdict: Severity) -> None:
     async with world() as here:
         found = await report(here.settings(access={"policy": "allowlist", "allowed": who}))
@@ -367,12 +365,12 @@ OTHER = "0d1e2f30-0000-4000-8000-00000000000c"
 @pytest.mark.parametrize(
     ("settings", "verdict", "words"),
     [
-        ({}, Severity.OK, "Strangers get a code; signal-tee-bot pair approve CODE lets them in."),
-        ({"admins": OWNER}, Severity.OK, "approve CODE or an admin's !pair CODE lets them in."),
-        ({"admins": "+15550100001"}, Severity.WARNING, "A number fits only people who show theirs"),
-        ({"policy": "allowlist"}, Severity.WARNING, "Nobody is answered"),
-        ({"policy": "open"}, Severity.WARNING, "Everybody is answered"),
-        ({"note_to_self": True}, Severity.OK, "Only the note to self"),
+        ({}, "ok", "Strangers get a code; signal-tee-bot pair approve CODE lets them in."),
+        ({"admins": OWNER}, "ok", "approve CODE or an admin's !pair CODE lets them in."),
+        ({"admins": "+15550100001"}, "warning", "A number fits only people who show theirs"),
+        ({"policy": "allowlist"}, "warning", "Nobody is answered"),
+        ({"policy": "open"}, "warning", "Everybody is answered"),
+        ({"note_to_self": True}, "ok", "Only the note to self"),
     ],
 )
 async def test_check_names_the_access_policy(
@@ -401,17 +399,17 @@ async def test_check_warns_if_no_admin_can_allow_commands_in_groups(
         found = await report(here.settings(access=access, tools=tools))
     assert ("admins" in found) is warns
     if warns:
-        assert found["admins"].verdict is Severity.WARNING
+        assert found["admins"].verdict == "warning"
 
 
 @pytest.mark.parametrize(
     ("trust", "admins", "verdict", "words"),
     [
-        ("tofu", OWNER, Severity.OK, "!trust"),
-        ("tofu", "", Severity.WARNING, "Who installs Signal anew waits"),
-        ("verified", OWNER, Severity.OK, "!trust"),
-        ("verified", "", Severity.WARNING, "Everybody waits"),
-        ("always", OWNER, Severity.WARNING, "trusted at once"),
+        ("tofu", OWNER, "ok", "!trust"),
+        ("tofu", "", "warning", "Who installs Signal anew waits"),
+        ("verified", OWNER, "ok", "!trust"),
+        ("verified", "", "warning", "Everybody waits"),
+        ("always", OWNER, "warning", "trusted at once"),
     ],
 )
 async def test_check_explains_new_safety_numbers(
@@ -435,20 +433,20 @@ async def test_check_says_whether_files_of_people_can_be_deleted_after_use() -> 
         over_rest = await report(here.settings(signal={"url": "http://127.0.0.1:9"}))
     assert unknown["attachments"].words.endswith("Set SIGNAL__DATA_DIR.")
     assert "SIGNAL__DATA_DIR is none" in absent["attachments"].words
-    assert unknown["attachments"].verdict is absent["attachments"].verdict is Severity.WARNING
-    assert known["attachments"].verdict is Severity.OK
+    assert unknown["attachments"].verdict is absent["attachments"].verdict == "warning"
+    assert known["attachments"].verdict == "ok"
     assert "attachments" not in over_rest
 
 
 @pytest.mark.parametrize(
     ("vision", "listed", "verdict", "words"),
     [
-        ("auto", ["text", "image"], Severity.OK, "Shown to the model."),
-        ("auto", ["text"], Severity.OK, "Not shown to the model; people are told so."),
-        ("auto", None, Severity.OK, "The endpoint does not say"),
-        ("on", None, Severity.OK, "Shown to the model."),
-        ("on", ["text"], Severity.WARNING, "LLM__VISION"),
-        ("off", ["text", "image"], Severity.OK, "Not shown"),
+        ("auto", ["text", "image"], "ok", "Shown to the model."),
+        ("auto", ["text"], "ok", "Not shown to the model; people are told so."),
+        ("auto", None, "ok", "The endpoint does not say"),
+        ("on", None, "ok", "Shown to the model."),
+        ("on", ["text"], "warning", "LLM__VISION"),
+        ("off", ["text", "image"], "ok", "Not shown"),
     ],
 )
 async def test_check_says_whether_the_model_is_shown_images(
@@ -465,10 +463,10 @@ async def test_check_says_whether_the_model_is_shown_images(
 @pytest.mark.parametrize(
     ("step", "verdict", "words"),
     [
-        (echo, Severity.OK, "fake is not listed there, but answers."),
-        (status(404, {"error": "no such model"}), Severity.FAILED, "refused. See LLM__MODEL"),
-        (status(401), Severity.FAILED, "refused. See LLM__MODEL"),
-        (GARBAGE, Severity.WARNING, "did not answer. See LLM__MODEL"),
+        (echo, "ok", "fake is not listed there, but answers."),
+        (status(404, {"error": "no such model"}), "failed", "refused. See LLM__MODEL"),
+        (status(401), "failed", "refused. See LLM__MODEL"),
+        (GARBAGE, "warning", "did not answer. See LLM__MODEL"),
     ],
     ids=["answers", "unknown", "not allowed", "garbage"],
 )
@@ -489,7 +487,7 @@ async def test_check_asks_a_listed_model_one_question_with_tools() -> None:
         here.model.models_handler = models("fake")
         found = (await report(here.settings()))["tools"]
         (request,) = here.model.requests
-    assert found.verdict is Severity.OK
+    assert found.verdict == "ok"
     assert re.fullmatch(
         r"The model answers a question with 2\d tools, which take 2,\d{3} of 32,000 tokens\.",
         found.words,
@@ -502,14 +500,14 @@ async def test_check_names_the_tools_that_a_small_context_has_no_room_for() -> N
     async with world(reading(4_096)) as here:
         here.model.models_handler = models("fake", max_model_len=4_096)
         found = (await report(here.settings()))["tools"]
-        assert found.verdict is Severity.WARNING
+        assert found.verdict == "warning"
         assert "a third of the model's context is 1,365, so these are left out: " in found.words
         assert "edit_notebook" in found.words
         assert "calculate" not in found.words
         here.model.models_handler = models("fake")  # the refusal names the size
         here.model.handler = reading(1_500)
         found = (await report(here.settings()))["tools"]
-        assert found.verdict is Severity.WARNING
+        assert found.verdict == "warning"
         assert "context is 500, so" in found.words
 
 
@@ -517,7 +515,7 @@ async def test_check_says_that_a_model_answers_no_question_with_tools() -> None:
     async with world(status(400, {"error": {"message": "odd"}})) as here:
         here.model.models_handler = models("fake")
         found = (await report(here.settings()))["tools"]
-    assert found.verdict is Severity.FAILED
+    assert found.verdict == "failed"
     assert found.words.startswith("The model answers no question with tools. ")
 
 
@@ -526,16 +524,16 @@ async def test_check_describes_the_tools_to_an_endpoint_that_takes_none() -> Non
     async with world(script(refusal, echo)) as here:
         here.model.models_handler = models("fake")
         found = (await report(here.settings()))["tools"]
-        assert found.verdict is Severity.OK
+        assert found.verdict == "ok"
         assert "- calculate: " in here.model.requests[-1]["messages"][0]["content"]
 
 
 @pytest.mark.parametrize(
     ("model", "verdict", "words"),
     [
-        (None, Severity.OK, "Not listened to"),
-        ("whisper", Severity.OK, "whisper is known there."),
-        ("whisper-9", Severity.WARNING, "See LLM__TRANSCRIPTION_MODEL"),
+        (None, "ok", "Not listened to"),
+        ("whisper", "ok", "whisper is known there."),
+        ("whisper-9", "warning", "See LLM__TRANSCRIPTION_MODEL"),
     ],
 )
 async def test_check_names_the_model_for_voice_notes(
@@ -556,9 +554,9 @@ async def test_check_names_problems_of_the_profile() -> None:
         name = here.settings(bot={"profile_name": "Tee"}, signal={"url": "http://127.0.0.1:9"})
         half = await report(name)
     assert "profile" not in unset
-    assert wrong["profile"].verdict is Severity.FAILED
+    assert wrong["profile"].verdict == "failed"
     assert wrong["profile"].words.startswith("BOT__PROFILE_PICTURE: must be")
-    assert half["profile"].verdict is Severity.WARNING
+    assert half["profile"].verdict == "warning"
 
 
 async def test_check_asks_every_further_model_and_names_its_settings() -> None:
@@ -572,9 +570,9 @@ async def test_check_asks_every_further_model_and_names_its_settings() -> None:
         }
         found = await report(here.settings(llm={"models": further, "fallback": "local"}))
     assert found["model local"].words == f"test-model is known at 127.0.0.1:{other.port}."
-    assert found["model gone"].verdict is Severity.FAILED
+    assert found["model gone"].verdict == "failed"
     assert "See LLM__MODELS__GONE__BASE_URL." in found["model gone"].words
-    assert found["model unknown"].verdict is Severity.FAILED
+    assert found["model unknown"].verdict == "failed"
     assert "See LLM__MODELS__UNKNOWN__MODEL" in found["model unknown"].words
     assert "fallback" not in found
 
@@ -586,5 +584,5 @@ async def test_check_names_fallbacks_without_proof() -> None:
             "require", llm={"models": {"local": local}, "fallback": "local"}
         )
         found = await report(settings, proving.trust)
-    assert found["fallback"].verdict is Severity.WARNING
+    assert found["fallback"].verdict == "warning"
     assert "local never stands in for another model" in found["fallback"].words

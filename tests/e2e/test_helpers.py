@@ -10,7 +10,6 @@ from bot.chat import helpers
 from bot.chat.helpers import NOT_FOR_HELPERS
 from bot.chat.turn import MAX_HELPERS_AT_ONCE
 from bot.cli.check import tools as findings
-from bot.cli.finding import Severity
 from bot.observability import metrics
 from bot.signal.frames import Account
 from tests.e2e.minds import Minds, delegating, is_of_helper, results_in, task_of
@@ -516,7 +515,7 @@ async def test_without_helpers_none_is_offered() -> None:
         found = {finding.part: finding async for finding in findings(here.settings())}
     assert "delegate" not in offered(minds.asked_by_turns[0])
     assert "delegate" not in parts
-    assert found["delegate"].verdict is Severity.OK
+    assert found["delegate"].verdict == "ok"
 
 
 async def test_an_operators_system_prompt_holds_for_helpers_as_well() -> None:

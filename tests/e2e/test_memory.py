@@ -10,7 +10,6 @@ import pytest
 
 from bot.chat.prompt import REMEMBERED, UNTRUSTED_GUIDELINE
 from bot.cli.check import findings
-from bot.cli.finding import Severity
 from conversation_store.models import Quote
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
@@ -229,7 +228,7 @@ async def test_setting_switches_memory_off() -> None:
             assert "STORE__RETENTION_DAYS=0" in await asked(here, "!tools")
         assert "remember" not in offered(here.model.requests[-1])
         found = {one.part: one async for one in findings(here.settings())}
-        assert {found[name].verdict for name in ("remember", "recall", "forget")} == {Severity.OK}
+        assert {found[name].verdict for name in ("remember", "recall", "forget")} == {"ok"}
 
 
 @pytest.mark.parametrize("calling", ["prompt", "native"])

@@ -9,7 +9,6 @@ import pytest
 from prometheus_client import generate_latest
 
 from bot.cli.check import findings
-from bot.cli.finding import Severity
 from bot.config.settings import Settings
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import notes, with_notes
@@ -108,9 +107,9 @@ async def test_without_a_key_the_search_alone_is_missing_and_that_is_said() -> N
     assert "• Tell the weather (get_weather)" in listed
     assert "TOOLS__" not in to_ben
     assert to_ben.endswith("\nNot available right now: web_search.")
-    assert found["web_search"].verdict is Severity.WARNING
+    assert found["web_search"].verdict == "warning"
     assert found["web_search"].words.startswith("No key: set TOOLS__WEB_SEARCH__API_KEY")
-    assert found["calculate"].verdict is Severity.OK
+    assert found["calculate"].verdict == "ok"
 
 
 async def test_a_wrong_key_is_found_before_anybody_searches() -> None:
@@ -127,7 +126,7 @@ async def test_a_wrong_key_is_found_before_anybody_searches() -> None:
     assert "API_KEY" not in listed
     assert "web_search" not in offered(here.model.requests[0])
     assert "calculate" in offered(here.model.requests[0])
-    assert found["web_search"].verdict is Severity.WARNING
+    assert found["web_search"].verdict == "warning"
     assert "BSA-wrong" not in listed + found["web_search"].words
 
 
@@ -135,7 +134,7 @@ async def test_a_search_that_fails_only_now_stays_and_check_says_so() -> None:
     async with world() as here, brave_api() as brave:
         brave.answers.extend([error("QUOTA_LIMITED", 429)] * 2)
         found = {finding.part: finding async for finding in findings(with_search(here, brave))}
-    assert found["web_search"].verdict is Severity.WARNING
+    assert found["web_search"].verdict == "warning"
     assert found["web_search"].words.startswith("Does not work now. The searches that Brave allows")
 
 

@@ -106,7 +106,7 @@ async def test_check_names_version_free_space_and_open_files() -> None:
         found = await report(without_tools(here))
     assert found["version"].words.startswith(f"signal-tee-bot {__version__}, commit ")
     assert re.fullmatch(r"[\d,]+ [KMG]iB free; the store takes 0 bytes\.", found["disk"].words)
-    assert found["descriptors"].verdict is Severity.OK
+    assert found["descriptors"].verdict == "ok"
 
 
 def test_check_warns_where_other_users_may_read_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,8 +129,8 @@ def test_check_warns_where_other_users_may_read_secrets(monkeypatch: pytest.Monk
             said.append(file_rights(settings))
     readable, closed, out_of_reach = said
     words = f"Every user of this machine may read .env, {secrets / 'llm__api_key'}: chmod o-r."
-    assert readable == Finding("file rights", Severity.WARNING, words)
-    assert closed.verdict is out_of_reach.verdict is Severity.OK
+    assert readable == Finding("file rights", "warning", words)
+    assert closed.verdict is out_of_reach.verdict == "ok"
 
 
 WALLED_OFF = "Walled off by the kernel: seccomp, Landlock, namespaces."
@@ -235,7 +235,7 @@ async def test_check_warns_of_copies_next_to_the_store() -> None:
         assert "copies" not in await report(without_tools(here))
         (here.folder / "store.db.replaced-1").touch()
         found = await report(without_tools(here))
-    assert found["copies"].verdict is Severity.WARNING
+    assert found["copies"].verdict == "warning"
     assert found["copies"].words.startswith("store.db.replaced-1 beside the store")
 
 
@@ -246,7 +246,7 @@ async def test_check_warns_of_a_disk_with_less_room_than_a_copy_of_the_store_tak
             sparse.truncate(max(free, MIN_FREE_BYTES) + 2**30)
         (here.folder / "store.db").mkdir()  # so that nothing opens the log
         found = await report(without_tools(here))
-    assert found["disk"].verdict is Severity.WARNING
+    assert found["disk"].verdict == "warning"
     assert "STORE__PATH" in found["disk"].words
 
 
@@ -263,20 +263,20 @@ async def test_check_knows_the_running_bot_at_the_health_address_from_another_pr
         elsewhere = without_tools(here, health={"listen": f"{other.host}:{other.port}"})
         taken = (await report(elsewhere))["health"]
         off = (await report(without_tools(here)))["health"]
-    assert free == Finding("health", Severity.OK, f"HEALTH__LISTEN is free: {listen}.")
-    assert running == Finding("health", Severity.OK, f"Answered by the running bot at {listen}.")
-    assert taken.verdict is Severity.FAILED
+    assert free == Finding("health", "ok", f"HEALTH__LISTEN is free: {listen}.")
+    assert running == Finding("health", "ok", f"Answered by the running bot at {listen}.")
+    assert taken.verdict == "failed"
     assert taken.words.startswith("HEALTH__LISTEN: ")
-    assert off == Finding("health", Severity.OK, "Not served: HEALTH__LISTEN is empty.")
+    assert off == Finding("health", "ok", "Not served: HEALTH__LISTEN is empty.")
 
 
 @pytest.mark.parametrize(
     ("host", "verdict"),
     [
-        ("127.0.0.1", Severity.OK),
-        ("localhost", Severity.OK),
-        ("0.0.0.0", Severity.WARNING),
-        ("[::]", Severity.WARNING),
+        ("127.0.0.1", "ok"),
+        ("localhost", "ok"),
+        ("0.0.0.0", "warning"),
+        ("[::]", "warning"),
     ],
 )
 async def test_check_warns_where_other_machines_may_ask_for_health(
@@ -285,9 +285,7 @@ async def test_check_warns_where_other_machines_may_ask_for_health(
     async with world() as here:
         found = await report(without_tools(here, health={"listen": f"{host}:0"}))
     assert found["health"].verdict is verdict
-    assert ("HEALTH__LISTEN=127.0.0.1:8081" in found["health"].words) == (
-        verdict is Severity.WARNING
-    )
+    assert ("HEALTH__LISTEN=127.0.0.1:8081" in found["health"].words) == (verdict == "warning")
 
 
 async def free_address() -> str:
@@ -302,9 +300,9 @@ async def free_address() -> str:
 @pytest.mark.parametrize(
     ("there", "verdict", "words"),
     [
-        (timedelta(), Severity.OK, "Agrees"),
-        (timedelta(hours=-1), Severity.WARNING, "seconds ahead of that of the model's endpoint"),
-        (timedelta(days=400), Severity.WARNING, "seconds behind that of the model's endpoint"),
+        (timedelta(), "ok", "Agrees"),
+        (timedelta(hours=-1), "warning", "seconds ahead of that of the model's endpoint"),
+        (timedelta(days=400), "warning", "seconds behind that of the model's endpoint"),
     ],
 )
 async def test_check_compares_the_clock_with_that_of_the_models_endpoint(
@@ -325,7 +323,7 @@ async def test_check_is_silent_about_the_clock_if_the_endpoint_tells_no_time(dat
         here.model.models_handler = status(200, {"data": [{"id": "fake"}]}, {"Date": date})
         found = await report(without_tools(here))
     assert "clock" not in found
-    assert found["model"].verdict is Severity.OK
+    assert found["model"].verdict == "ok"
 
 
 # The account
@@ -338,7 +336,7 @@ async def test_check_counts_linked_devices() -> None:
         shared = (await report(without_tools(here)))["linked devices"]
         missing = await report(without_tools(here, signal={"phone_number": "+4915100000099"}))
     assert alone.words.startswith("None: ")
-    assert shared.verdict is Severity.OK
+    assert shared.verdict == "ok"
     assert shared.words.startswith("2, with the account's key")
     assert "linked devices" not in missing
 
@@ -348,7 +346,7 @@ async def test_check_warns_of_linked_devices_where_the_bot_has_something_to_prov
         proving.here.signal.device_ids = [1, 2]
         settings = proving.settings("off")
         found = {one.part: one async for one in findings(settings, trust=proving.trust)}
-    assert found["linked devices"].verdict is Severity.WARNING
+    assert found["linked devices"].verdict == "warning"
     assert "!verify fails" in found["linked devices"].words
 
 
@@ -369,9 +367,9 @@ async def test_check_asks_a_weather_service_of_the_operators_own_and_says_where_
             tools={"weather": {**own, "forecast_url": f"http://{await free_address()}/v1/forecast"}}
         )
         unreachable = (await report(down))["get_weather"]
-    assert well == Finding("get_weather", Severity.OK, "Ready.")
+    assert well == Finding("get_weather", "ok", "Ready.")
     for finding in (wrong, unreachable):
-        assert finding.verdict is Severity.WARNING
+        assert finding.verdict == "warning"
         assert finding.words.startswith("Does not work now. ")
 
 
@@ -382,7 +380,7 @@ def test_check_for_programs_is_one_document_and_nothing_else(tmp_path: Path) -> 
     done = run_check("--json", folder=tmp_path, environment=QUICK)
     said = json.loads(done.stdout)
     assert (done.returncode, done.stderr, said["ok"]) == (1, "", False)
-    assert {finding["verdict"] for finding in said["findings"]} == set(Severity)
+    assert {finding["verdict"] for finding in said["findings"]} == {"ok", "warning", "failed"}
     assert all(set(finding) == {"part", "verdict", "words"} for finding in said["findings"])
 
 

@@ -9,7 +9,7 @@ from time import monotonic
 from tests.executing import run_call
 from tests.integration.test_jail import NO_BUBBLEWRAP
 from tests.integration.test_sandbox import Ignore
-from tools.base import Caller, Decision, Outcome, ToolRequest
+from tools.base import Caller, Decision, ToolRequest
 from tools.commands import PAUSE_SECONDS, open_commands
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
@@ -41,7 +41,7 @@ class Calls:
             "call_1", "run_command", json.dumps(arguments), Caller("ada", "chat", is_admin=True)
         )
         result = await run_call(self._executor, request, Ignore(), Yes())
-        assert result.outcome is Outcome.OK, result.content
+        assert result.outcome == "ok", result.content
         return result.content
 
 

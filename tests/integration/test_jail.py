@@ -33,7 +33,7 @@ NO_BUBBLEWRAP = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="bubblewrap is not installed"
 )
 KINDS = pytest.mark.parametrize(
-    "kind", [pytest.param(Kind.BUBBLEWRAP, marks=NO_BUBBLEWRAP), Kind.LANDLOCK]
+    "kind", [pytest.param("bubblewrap", marks=NO_BUBBLEWRAP), "Landlock"]
 )
 PACKAGES = Path(pytest.__file__).parents[1]
 CHECKOUT = Path(__file__).parents[2]
@@ -116,7 +116,7 @@ async def test_an_interpreter_below_tmp_is_found(kind: Kind) -> None:
             stdout=asyncio.subprocess.PIPE,
         )
         output, _ = await process.communicate()
-    place = bubblewrap.FOLDER if kind is Kind.BUBBLEWRAP else folder
+    place = bubblewrap.FOLDER if kind == "bubblewrap" else folder
     assert output.decode().split() == [str(environment), str(place), "0"]
 
 
@@ -143,7 +143,7 @@ async def test_programs_that_set_the_times_of_files_go_on(
 
 async def test_a_copy_keeps_times_and_rights_where_they_may_be_set(tmp_path: Path) -> None:
     script = "touch -d 2001-01-01 a; chmod 640 a; cp -p a b; stat -c '%Y %a' a b | uniq | wc -l"
-    ended = await run(Kind.BUBBLEWRAP, tmp_path / "here", script)
+    ended = await run("bubblewrap", tmp_path / "here", script)
     assert (ended.errors, ended.output) == ("", "1\n")
 
 
@@ -365,23 +365,23 @@ go_on()
 """
 SWELL = "import time; x = bytearray(50_000_000); time.sleep(9)"
 HOGS = {
-    "a loop": ("while :; do :; done", {"seconds": 1.0}, Stopped.TIME),
-    "a pipe that nobody writes into": ("sleep 100 | cat", {"seconds": 1.0}, Stopped.TIME),
-    "what stops itself": ("kill -STOP $$ 1 -1; sleep 100", {"seconds": 1.0}, Stopped.TIME),
-    "what closes its outputs": ("exec >&- 2>&-; sleep 100", {"seconds": 1.0}, Stopped.TIME),
-    "a long sleep": ("sleep 100", {"seconds": 1.0}, Stopped.TIME),
-    "what ignores being told": ("trap '' TERM INT HUP; sleep 100", {"seconds": 1.0}, Stopped.TIME),
+    "a loop": ("while :; do :; done", {"seconds": 1.0}, "time"),
+    "a pipe that nobody writes into": ("sleep 100 | cat", {"seconds": 1.0}, "time"),
+    "what stops itself": ("kill -STOP $$ 1 -1; sleep 100", {"seconds": 1.0}, "time"),
+    "what closes its outputs": ("exec >&- 2>&-; sleep 100", {"seconds": 1.0}, "time"),
+    "a long sleep": ("sleep 100", {"seconds": 1.0}, "time"),
+    "what ignores being told": ("trap '' TERM INT HUP; sleep 100", {"seconds": 1.0}, "time"),
     # No bomb: where the tests are root, it would take the processes of the other tests.
-    "processes": ("for i in $(seq 300); do sleep 9 & done; wait", {}, Stopped.PROCESSES),
+    "processes": ("for i in $(seq 300); do sleep 9 & done; wait", {}, "processes"),
     "memory of many": (
         f"for i in 1 2 3 4 5 6 7 8; do python3 -c '{SWELL}' & done; wait",
         {"memory_bytes": 128 * 2**20},
-        Stopped.MEMORY,
+        "memory",
     ),
     "memory behind threads that come and go": (
         f"python3 -c '{FLUTTER}'",
         {"memory_bytes": 128 * 2**20},
-        Stopped.MEMORY,
+        "memory",
     ),
 }
 
@@ -617,7 +617,7 @@ def runs(argument: str) -> bool:
 
 
 async def test_program_ends_with_its_supervisor(tmp_path: Path) -> None:
-    running = asyncio.create_task(run(Kind.LANDLOCK, tmp_path / "here", "sleep 60"))
+    running = asyncio.create_task(run("Landlock", tmp_path / "here", "sleep 60"))
     await until(lambda: b"sleep\x0060" in command_lines())
     watching = next(one for one in processes_of(os.getpid()) if one != os.getpid())
     os.kill(watching, signal.SIGKILL)
@@ -653,7 +653,7 @@ async def test_open_files_without_a_name_count(tmp_path: Path, kind: Kind) -> No
     script, most = NAMELESS, 4_000_000
     async with asyncio.timeout(5):
         ended = await run(kind, tmp_path / "here", script, shell="python3", file_bytes=most)
-    assert ended.stopped is Stopped.DISK
+    assert ended.stopped == "disk"
 
 
 MAPPED = """
@@ -677,7 +677,7 @@ async def test_mapped_and_passed_files_count_as_lost_room(tmp_path: Path, kind: 
     with mounted(memory_disk(tmp_path / "disk")) as disk:
         async with asyncio.timeout(5):
             ended = await run(kind, disk.folder / "here", MAPPED, shell="python3")
-        assert ended.stopped is Stopped.ROOM
+        assert ended.stopped == "room"
 
 
 @KINDS
@@ -711,7 +711,7 @@ async def test_the_kernel_bounds_the_number_of_processes(tmp_path: Path, kind: K
 
 async def test_a_program_hides_from_the_bot_nothing_that_it_has_open(tmp_path: Path) -> None:
     script = "import ctypes; print(ctypes.CDLL(None).prctl(4, 0))"
-    ended = await run(Kind.LANDLOCK, tmp_path / "here", script, shell="python3")
+    ended = await run("Landlock", tmp_path / "here", script, shell="python3")
     assert ended.output == "-1\n"
 
 
@@ -745,7 +745,7 @@ async def test_a_slow_look_at_the_folder_holds_up_no_other(tmp_path: Path, kind:
     program = Program(("sh", THE_SCRIPT), tmp_path, script)
     async with asyncio.timeout(5):
         ended = await Jail([kind]).run(program, bounds, slow)
-    assert ended.stopped is Stopped.MEMORY
+    assert ended.stopped == "memory"
 
 
 async def test_no_program_runs_without_walls(tmp_path: Path) -> None:

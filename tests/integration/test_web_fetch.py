@@ -12,7 +12,6 @@ import pytest
 from tests.fakes.web_server import answer, redirect, web_server
 from tests.integration.web_pages import Fetch, pdf, web_fetch
 from tests.processes import end_of
-from tools.base import Outcome
 from tools.sandbox.errors import WorkError
 from tools.sandbox.pool import Limits, Sandbox
 from tools.settings import MAX_RESULT_BYTES
@@ -37,7 +36,7 @@ UNTRUSTED = re.compile(
 async def text_of(fetch: Fetch, url: str, **arguments: int) -> str:
     """Return what the model reads, out of its frame."""
     result = await fetch(url, **arguments)
-    assert result.outcome is Outcome.OK, result.content
+    assert result.outcome == "ok", result.content
     found = UNTRUSTED.search(result.content)
     assert found is not None
     return found[1]
@@ -186,7 +185,7 @@ async def test_a_refusal_of_the_site_is_said_in_words(
     page = answer(b"" if status == 304 else b"<h1>Sorry</h1>", status=status, headers=headers)
     async with web_server({"/": page}) as server, web_fetch() as fetch:
         result = await fetch(server.url("/"))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome == "failed"
     assert sentence in result.content
 
 
@@ -247,7 +246,7 @@ async def test_an_offset_beyond_the_end_is_said() -> None:
         result = await fetch(server.url("/"), offset=5)
         assert result.content == "The page ends at character 5; there is nothing at 5."
         result = await fetch(server.url("/"), offset=-1)
-        assert result.outcome is Outcome.INVALID
+        assert result.outcome == "invalid"
 
 
 async def test_a_page_is_read_anew_from_its_start_and_kept_for_its_next_parts() -> None:

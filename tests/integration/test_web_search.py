@@ -18,7 +18,7 @@ from tests.executing import run_call
 from tests.fakes import brave, duckduckgo
 from tests.fakes.brave import KEY, Answer, BraveApi, brave_api, error
 from tests.fakes.duckduckgo import DuckDuckGoPage, Page, duckduckgo_page
-from tools.base import Caller, Decision, Outcome, Tool, ToolRequest, ToolResult
+from tools.base import Caller, Decision, Tool, ToolRequest, ToolResult
 from tools.catalog import open_tools
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry, probe
@@ -109,7 +109,7 @@ class Bot:
     async def read(self, query: str = "night trains") -> str:
         """Return what a search found, without the frame around what strangers wrote."""
         result = await self.call(query=query)
-        assert result.outcome is Outcome.OK, result.content
+        assert result.outcome == "ok", result.content
         begin, *lines, end = result.content.splitlines()
         assert begin.startswith("[Untrusted content from web_search")
         assert end.startswith("[Untrusted content")
@@ -118,7 +118,7 @@ class Bot:
     async def complaint(self, query: str = "night trains") -> str:
         """Return why a search failed."""
         result = await self.call(query=query)
-        assert result.outcome is Outcome.FAILED, result.content
+        assert result.outcome == "failed", result.content
         return result.content
 
 
@@ -221,7 +221,7 @@ async def test_impossible_search_is_refused_without_a_request(
 ) -> None:
     async with brave_api() as api, a_bot_with_brave(api) as bot:
         result = await bot.call(**arguments)
-        assert result.outcome is Outcome.INVALID
+        assert result.outcome == "invalid"
         assert problem in result.content
         assert api.requests == []
 
@@ -285,7 +285,7 @@ async def test_searches_that_would_wait_too_long_for_their_turn_are_refused() ->
         async with asyncio.TaskGroup() as turn:
             calls = [turn.create_task(bot.call(query=str(number))) for number in range(4)]
         first, *_, last = (call.result() for call in calls)
-        assert first.outcome is Outcome.OK
+        assert first.outcome == "ok"
         assert last.content == "Too many searches at once; try again in a few seconds."
         assert max(call.result().duration_seconds for call in calls) < 5
 
@@ -548,7 +548,7 @@ async def test_a_page_made_to_take_forever_is_stopped_and_the_next_one_is_read()
     async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
         page.pages.append(Page(200, "<div class=body>" * 250 + "<h2>x</h2>" * 40_000))
         result = await bot.call(query="night trains")
-        assert result.outcome is Outcome.TIMEOUT
+        assert result.outcome == "timeout"
         assert result.duration_seconds < 5
         assert (await bot.read()).startswith("[1] Night trains")
 

@@ -23,7 +23,6 @@ from conversation_store.models import (
     StyledText,
     ToolCall,
     TurnEnd,
-    TurnStatus,
 )
 from conversation_store.store import ConversationStore, open_store
 
@@ -95,7 +94,7 @@ async def finish(
 ) -> tuple[OutgoingMessage, ...]:
     said = " ".join(part if isinstance(part, str) else part.text for part in parts)
     shown = {name: more.pop(name) for name in ("quote", "replaces") if name in more}
-    ended = TurnEnd(TurnStatus.ANSWERED, said, **more)
+    ended = TurnEnd("answered", said, **more)
     return await store.turns.finish(turn, ended, parts, **shown)
 
 

@@ -33,7 +33,6 @@ from conversation_store.models import (
     StyleRange,
     ToolCall,
     TurnEnd,
-    TurnStatus,
 )
 from conversation_store.store import ConversationStore, open_store
 from tools.base import Caller, Consent, Decision, Heard, ToolRequest, mark
@@ -482,7 +481,7 @@ async def test_the_end_of_a_turn_closes_no_question_of_another(tmp_path: Path) -
         assert other is not None
         await store.turns.finish(
             store.turns.begin([other], "hello"),
-            TurnEnd(TurnStatus.ANSWERED, "Hello."),
+            TurnEnd("answered", "Hello."),
             ["Hello."],
         )
         assert len(await store.questions.open()) == 1

@@ -149,7 +149,7 @@ async def execute(
 
 async def test_a_call_is_run_and_audited() -> None:
     result = await execute("echo", '{"text": "Hi", "times": 2}')
-    assert (result.outcome, result.content) == (Outcome.OK, "HiHi")
+    assert (result.outcome, result.content) == ("ok", "HiHi")
     assert 0 <= result.duration_seconds < 5
 
 
@@ -170,7 +170,7 @@ async def test_a_tool_learns_which_call_it_carries_out() -> None:
 
 async def test_an_unknown_tool_is_answered_with_those_there_are() -> None:
     result = await execute("ecko")
-    assert result.outcome is Outcome.UNKNOWN
+    assert result.outcome == "unknown"
     assert result.content == (
         "There is no tool named 'ecko'. Did you mean echo? Tools: "
         "await_what_is_cancelled_elsewhere, crash, echo, end_without_text, hang, refuse, reject, "
@@ -268,7 +268,7 @@ async def forecast(
 async def test_wrong_arguments_are_answered_with_the_schema(arguments: str, problem: str) -> None:
     executor = an_executor([tool_from(forecast)], result_limit_bytes=3_000)
     result = await execute("forecast", arguments, executor=executor)
-    assert result.outcome is Outcome.INVALID
+    assert result.outcome == "invalid"
     assert result.content.startswith("The arguments of forecast are wrong: ")
     assert problem in result.content
     assert "Send one JSON object that fits this schema: {" in result.content
@@ -280,7 +280,7 @@ async def test_a_wrong_value_is_never_repeated(argument: str) -> None:
     value: object = {"kind": SECRET} if argument == "area" else [SECRET]
     arguments = json.dumps({"location": "Oslo"} | {argument: value})
     result = await execute("forecast", arguments, executor=an_executor([tool_from(forecast)]))
-    assert result.outcome is Outcome.INVALID
+    assert result.outcome == "invalid"
     assert SECRET not in result.content
 
 
@@ -298,7 +298,7 @@ async def test_a_huge_schema_is_not_repeated_and_huge_choices_are_cut() -> None:
     executor = an_executor([tool_from(choose)])
     for arguments in ("{}", '{"choice": "none"}'):
         result = await execute("choose", arguments, executor=executor)
-        assert result.outcome is Outcome.INVALID
+        assert result.outcome == "invalid"
         assert result.content.endswith("Send one JSON object that fits the tool's schema.")
         assert len(result.content) < 400
 
@@ -306,7 +306,7 @@ async def test_a_huge_schema_is_not_repeated_and_huge_choices_are_cut() -> None:
 async def test_the_complaint_about_arguments_is_bounded_and_does_not_repeat_them() -> None:
     many = json.dumps({"text": [SECRET]} | {f"argument_{number}" * 50: 1 for number in range(50)})
     result = await execute("echo", many)
-    assert result.outcome is Outcome.INVALID
+    assert result.outcome == "invalid"
     assert "and 46 more problems" in result.content
     assert len(result.content) < 1_000
     assert SECRET not in result.content
@@ -315,28 +315,28 @@ async def test_the_complaint_about_arguments_is_bounded_and_does_not_repeat_them
 async def test_a_mountain_of_arguments_is_not_even_parsed() -> None:
     result = await execute("echo", json.dumps({"text": "x" * 10_000_000}))
     assert (result.outcome, result.content) == (
-        Outcome.INVALID,
+        "invalid",
         "The arguments of echo are too long.",
     )
 
 
 async def test_a_tool_that_needs_nothing_may_be_called_with_nothing() -> None:
-    assert (await execute("refuse", "  ")).outcome is Outcome.FAILED
+    assert (await execute("refuse", "  ")).outcome == "failed"
 
 
 async def test_an_expected_failure_is_told_in_the_tools_own_words() -> None:
     result = await execute("refuse")
-    assert (result.outcome, result.content) == (Outcome.FAILED, "The place is unknown.")
+    assert (result.outcome, result.content) == ("failed", "The place is unknown.")
 
 
 async def test_a_tool_may_find_arguments_wrong_that_fit_the_schema() -> None:
     result = await execute("reject")
-    assert (result.outcome, result.content) == (Outcome.INVALID, "The date lies in the past.")
+    assert (result.outcome, result.content) == ("invalid", "The date lies in the past.")
 
 
 async def test_a_slow_tool_is_stopped() -> None:
     result = await execute("hang")
-    assert result.outcome is Outcome.TIMEOUT
+    assert result.outcome == "timeout"
     assert result.content == "hang took over 0.05 seconds and was stopped."
 
 
@@ -344,19 +344,19 @@ async def test_a_slow_tool_is_stopped() -> None:
 async def test_a_bug_is_logged_and_told_without_details(tool: str) -> None:
     with capture_logs() as logs:
         result = await execute(tool)
-    assert result.outcome is Outcome.BUG
+    assert result.outcome == "bug"
     assert SECRET not in result.content
     assert [(log["event"], log["tool"]) for log in logs] == [("tool.bug", tool)]
 
 
 async def test_an_empty_result_says_so() -> None:
     result = await execute("echo", '{"text": " "}')
-    assert (result.outcome, result.content) == (Outcome.OK, "The tool ran and returned nothing.")
+    assert (result.outcome, result.content) == ("ok", "The tool ran and returned nothing.")
 
 
 async def test_a_long_result_is_trimmed_to_the_budget() -> None:
     result = await execute("echo", '{"text": "€", "times": 500}')
-    assert result.outcome is Outcome.OK
+    assert result.outcome == "ok"
     assert "Cut: only the beginning of 1,500 bytes is shown" in result.content
     assert len(result.content.encode()) <= 1_000
 
@@ -367,7 +367,7 @@ async def test_a_long_complaint_of_a_tool_is_trimmed_too() -> None:
         raise ToolError("No! \ud800" * 1_000)
 
     result = await execute("complain", executor=an_executor([tool_from(complain)]))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome == "failed"
     assert len(result.content.encode()) <= 1_000
 
 
@@ -395,21 +395,21 @@ async def test_words_of_strangers_are_marked_but_no_empty_page() -> None:
 async def test_calls_over_a_limit_are_not_run_and_told_when_to_come_again() -> None:
     executor = an_executor([tool_from(echo, calls_per_minute=2), tool_from(refuse)])
     calls = [await execute("echo", '{"text": "Hi"}', executor=executor) for _ in range(3)]
-    assert [call.outcome for call in calls] == [Outcome.OK, Outcome.OK, Outcome.RATE_LIMITED]
+    assert [call.outcome for call in calls] == ["ok", "ok", "rate_limited"]
     assert re.fullmatch(
         r"Not run: too many calls of echo right now; the next one can run in \d+ seconds\.",
         calls[-1].content,
     )
     assert calls[-1].duration_seconds == 0.0
-    assert (await execute("refuse", executor=executor)).outcome is Outcome.FAILED
+    assert (await execute("refuse", executor=executor)).outcome == "failed"
 
 
 async def test_a_call_that_cannot_run_anyway_takes_nothing_from_the_limits() -> None:
     executor = an_executor([tool_from(echo, calls_per_minute=1)])
     for _ in range(10):
-        assert (await execute("echo", "[]", executor=executor)).outcome is Outcome.INVALID
+        assert (await execute("echo", "[]", executor=executor)).outcome == "invalid"
     result = await execute("echo", '{"text": "Hi"}', executor=executor)
-    assert result.outcome is Outcome.OK
+    assert result.outcome == "ok"
 
 
 async def test_a_person_is_asked_about_side_effects_only() -> None:
@@ -431,17 +431,17 @@ async def test_after_a_yes_the_start_is_stored_and_then_the_tool_runs() -> None:
 
     executor = an_executor([tool_from(write, side_effects=True)])
     result = await run_call(executor, request, results, person)
-    assert (result.outcome, result.content) == (Outcome.OK, "Written.")
+    assert (result.outcome, result.content) == ("ok", "Written.")
     assert results == [result]
 
 
 @pytest.mark.parametrize(
     ("decision", "outcome"),
     [
-        (Decision.NO, Outcome.DECLINED),
-        (Decision.SILENCE, Outcome.UNANSWERED),
-        (Decision.NOT_ASKED, Outcome.UNANSWERED),
-        (Decision.INTERRUPTED, Outcome.INTERRUPTED),
+        (Decision.NO, "declined"),
+        (Decision.SILENCE, "unanswered"),
+        (Decision.NOT_ASKED, "unanswered"),
+        (Decision.INTERRUPTED, "interrupted"),
     ],
 )
 async def test_without_a_yes_nothing_starts(decision: Decision, outcome: Outcome) -> None:
@@ -463,7 +463,7 @@ async def test_a_call_that_cannot_be_shown_to_the_person_is_not_asked_about() ->
     tool = Tool("write", "Write.", {}, parse_object, run, side_effects=True)
     arguments = json.dumps({f"argument_{number}": number for number in range(5_000)})
     result = await execute("write", arguments, executor=an_executor([tool]), person=person)
-    assert result.outcome is Outcome.INVALID
+    assert result.outcome == "invalid"
     assert person.questions == []
 
 
@@ -472,7 +472,7 @@ async def test_a_bug_in_a_tools_question_is_told_and_nothing_runs() -> None:
     tool = tool_from(crash, side_effects=True, question="Delete {no_such_argument}?")
     with capture_logs() as logs:
         result = await execute("crash", executor=an_executor([tool]), person=person)
-    assert (result.outcome, result.duration_seconds) == (Outcome.BUG, 0.0)
+    assert (result.outcome, result.duration_seconds) == ("bug", 0.0)
     assert person.questions == []
     assert [log["event"] for log in logs] == ["tool.bug"]
 
@@ -486,7 +486,7 @@ async def test_a_bug_in_parsing_is_told_like_any_other() -> None:
 
     with capture_logs() as logs:
         result = await execute("do", executor=an_executor([Tool("do", "Do.", {}, parse, run)]))
-    assert result.outcome is Outcome.BUG
+    assert result.outcome == "bug"
     assert [log["event"] for log in logs] == ["tool.bug"]
 
 
@@ -503,7 +503,7 @@ async def test_a_tool_that_is_gone_when_the_answer_comes_is_not_run() -> None:
     result = await run_call(
         an_executor(registry), ToolRequest("call_1", "crash", "", SOMEONE), results, Slow()
     )
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome == "failed"
     assert "was allowed, but was removed or changed" in result.content
     assert results.started == []
 
@@ -566,7 +566,7 @@ async def test_a_tool_that_was_offered_anew_meanwhile_runs_as_it_is_now() -> Non
             return Decision.YES
 
     result = await execute("write", executor=an_executor(registry), person=Slow())
-    assert (result.outcome, result.content) == (Outcome.OK, "Written.")
+    assert (result.outcome, result.content) == ("ok", "Written.")
 
 
 async def test_the_time_that_a_person_takes_is_not_the_tools() -> None:
@@ -585,14 +585,14 @@ async def test_the_time_that_a_person_takes_is_not_the_tools() -> None:
     executor = an_executor([tool_from(echo, side_effects=True)])
     started = monotonic()
     result = await execute("echo", '{"text": "Hi"}', executor=executor, person=person)
-    assert result.outcome is Outcome.OK
+    assert result.outcome == "ok"
     assert 0 < result.duration_seconds < monotonic() - started - person.seconds
 
 
 async def test_a_call_with_side_effects_that_was_stopped_is_perhaps_done() -> None:
     executor = an_executor([tool_from(hang, side_effects=True)], timeout_seconds=0.01)
     result = await execute("hang", executor=executor, person=Person(Decision.YES))
-    assert result.outcome is Outcome.TIMEOUT
+    assert result.outcome == "timeout"
     assert result.content.endswith("Whether it took effect is unknown; tell the person.")
     assert result.duration_seconds >= 0.01
 
@@ -611,12 +611,12 @@ async def test_a_tool_that_finds_itself_unusable_is_withdrawn_alone() -> None:
         async with asyncio.TaskGroup() as turn:
             calls = [turn.create_task(execute("search", executor=executor)) for _ in range(3)]
     for call in calls:
-        assert call.result().outcome is Outcome.FAILED
+        assert call.result().outcome == "failed"
         assert call.result().content == "The key is refused."
     assert [tool.name for tool in registry] == ["echo"]
     assert registry.absent == {"search": "The key is refused."}
     assert [log["event"] for log in logs] == ["tool.unavailable"]
-    assert (await execute("search", executor=executor)).outcome is Outcome.UNKNOWN
+    assert (await execute("search", executor=executor)).outcome == "unknown"
 
 
 async def test_calls_run_at_the_same_time() -> None:
@@ -696,7 +696,7 @@ async def test_a_tool_with_a_time_of_its_own_is_given_it() -> None:
     tool = replace(tool_from(hang, side_effects=True), timeout_seconds=0.05)
     executor = an_executor([tool], timeout_seconds=60)
     result = await execute("hang", executor=executor, person=Person(Decision.YES))
-    assert result.outcome is Outcome.TIMEOUT
+    assert result.outcome == "timeout"
     assert result.content.startswith("hang took over 0.05 seconds")
     assert "Whether it took effect is unknown" in result.content
 
@@ -718,7 +718,7 @@ async def drawn(output: ToolOutput, *, untrusted: bool = False) -> ToolResult:
 
 async def test_a_file_goes_to_the_person_and_the_words_to_the_model() -> None:
     result = await drawn(ToolOutput("A chart of the year.", (PICTURE,)))
-    assert (result.outcome, result.content) == (Outcome.OK, "A chart of the year.")
+    assert (result.outcome, result.content) == ("ok", "A chart of the year.")
     assert result.files == (PICTURE,)
 
 

@@ -19,7 +19,7 @@ from bot.config.settings import AccessSettings
 from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from bot.signal.account import Group
 from bot.signal.events import GroupChanged, Person
-from conversation_store.models import ChatId, ReceivedMessage, TurnEnd, TurnStatus
+from conversation_store.models import ChatId, ReceivedMessage, TurnEnd
 from conversation_store.store import ConversationStore, open_store
 from tests.fakes.partial_messenger import PartialMessenger
 
@@ -238,7 +238,7 @@ async def test_bot_stays_in_a_group_with_history(
         turn = store.turns.begin([accepted], "hi")
         await store.turns.finish(
             turn,
-            TurnEnd(TurnStatus.ANSWERED, "hello"),
+            TurnEnd("answered", "hello"),
             ["hello"],
         )
         await rooms_of(directory, store).changed(changed_by(EVE))

@@ -17,7 +17,6 @@ from conversation_store.models import (
     AcceptedMessage,
     AuditEntry,
     ChatId,
-    EditOutcome,
     Message,
     Role,
     ToolCall,
@@ -218,7 +217,7 @@ class Life:
             )
             edit = await accept(self.store, said)
             outcome, _ = await self.store.changes.settle_edit(edit, answered_within_ms=HOUR_MS)
-            if outcome is EditOutcome.ANSWERED:
+            if outcome == "answered":
                 self.go(target)
             await self.store.changes.stop([edit.id])
 

@@ -13,7 +13,7 @@ from bot.llm.client import counted
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected, LlmTimeout, LlmUnavailable
 from bot.observability.metrics import MAX_TOOLS, count_tool_call, measure_lag
 from bot.signal.events import FrameKind
-from conversation_store.models import ChatId, ExchangeState, TurnStatus
+from conversation_store.models import ChatId, ExchangeState
 from tests import exposition
 from tests.exposition import PREFIX
 from tests.skipped_waits import run_without_waiting, without_waiting
@@ -27,7 +27,7 @@ CHATS: Final = [ChatId.direct(str(number)) for number in range(MAX_UNSIGNED_CHAT
     ("name", "label", "values"),
     [
         ("signal_frames_total", "kind", FrameKind),
-        ("turns_total", "outcome", set(TurnStatus) - {TurnStatus.RUNNING} | {"bug"}),
+        ("turns_total", "outcome", {"answered", "failed", "stopped", "bug"}),
         ("answer_signatures_total", "outcome", set(ExchangeState) - {ExchangeState.WAITING}),
         ("model_verifications_total", "outcome", set(ModelState) - {ModelState.PENDING}),
         (

@@ -165,10 +165,10 @@ def argument(line: re.Match[str] | None) -> tuple[str, object]:
 @pytest.mark.parametrize(
     ("decision", "outcome", "words"),
     [
-        (Decision.NO, Outcome.DECLINED, "the person said no"),
-        (Decision.SILENCE, Outcome.UNANSWERED, "did not answer in time"),
-        (Decision.NOT_ASKED, Outcome.UNANSWERED, "nobody could be asked"),
-        (Decision.INTERRUPTED, Outcome.INTERRUPTED, "whether it took effect is unknown"),
+        (Decision.NO, "declined", "the person said no"),
+        (Decision.SILENCE, "unanswered", "did not answer in time"),
+        (Decision.NOT_ASKED, "unanswered", "nobody could be asked"),
+        (Decision.INTERRUPTED, "interrupted", "whether it took effect is unknown"),
     ],
 )
 def test_other_answers_than_yes_tell_the_model_not_to_repeat_the_call(

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from conversation_store.models import (
     AcceptedMessage,
-    EditOutcome,
     FurtherDate,
     NewReminder,
     StoredReminder,
@@ -123,7 +122,7 @@ class Life:
         said = edit_of(source, self.number(), "never mind", received_at=self.now)
         edit = await accept(self.store, said)
         outcome, _ = await self.store.changes.settle_edit(edit, answered_within_ms=HOUR_MS * 24)
-        if outcome is EditOutcome.ANSWERED:
+        if outcome == "answered":
             self.taken_back.add(self.sources.pop(source))
         await self.store.changes.stop([edit.id])
 

@@ -9,6 +9,7 @@ from bot.errors import SignalTimeout, SignalUnavailable
 from bot.signal.rest_requests import (
     PLACES,
     USUAL_TIMES,
+    WEIGHTS,
     Line,
     Places,
     RequestKind,
@@ -23,15 +24,15 @@ LIMITS: Final = RestTimeouts(late=LEAST, send=MOST)
 
 
 async def answer(places: Places, after_seconds: float) -> None:
-    request = await places._enter(RequestKind.TEXT)
+    request = await places._enter("text")
     request.began -= after_seconds
     places._answered(request)
     request.give_place()
 
 
 async def run_late(places: Places) -> None:
-    request = await places._enter(RequestKind.GROUP)
-    request.began -= places.patience(RequestKind.GROUP)
+    request = await places._enter("group")
+    request.began -= places.patience("group")
     places._run_late(request)
     places._spare = None
 
@@ -52,14 +53,14 @@ async def test_request_runs_late_after_multiple_of_last_answer_within_bounds(
     places = Places(LIMITS)
     for seconds in answered_after:
         await answer(places, seconds)
-    assert places.patience(RequestKind.TEXT) == pytest.approx(late_after, rel=0.01)
+    assert places.patience("text") == pytest.approx(late_after, rel=0.01)
 
 
 async def test_late_requests_double_patience() -> None:
     places, seen = Places(LIMITS), []
     for _ in range(4):
         await run_late(places)
-        seen.append(places.patience(RequestKind.GROUP))
+        seen.append(places.patience("group"))
     assert seen == pytest.approx([20.0, 40.0, 60.0, 60.0], rel=0.01)
 
 
@@ -121,7 +122,7 @@ async def test_refused_and_cancelled_request_gives_no_place_back() -> None:
             await line.enter(first=False)
 
 
-@pytest.mark.parametrize("kind", RequestKind)
+@pytest.mark.parametrize("kind", WEIGHTS)
 async def test_a_request_that_used_all_its_time_ran_late(kind: RequestKind) -> None:
     longest = 0.002
     places = Places(RestTimeouts(turn=1.0, late=5.0, request=longest, send=longest))

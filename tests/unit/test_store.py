@@ -27,7 +27,6 @@ from conversation_store.models import (
     StoredTurn,
     ToolCall,
     TurnEnd,
-    TurnStatus,
 )
 from conversation_store.schema import APPLICATION_ID
 from conversation_store.store import ConversationStore, open_store
@@ -74,7 +73,7 @@ async def answer_one(
     turn = store.turns.begin([accepted], question)
     return await store.turns.finish(
         turn,
-        TurnEnd(TurnStatus.ANSWERED, answer),
+        TurnEnd("answered", answer),
         [answer],
     )
 
@@ -208,7 +207,7 @@ async def test_history_has_the_whole_turns_that_the_model_saw(tmp_path: Path) ->
         await store.turns.record_result("call_1", "5461", audit_entry(turn))
         await store.turns.finish(
             turn,
-            TurnEnd(TurnStatus.ANSWERED, "It is 5461."),
+            TurnEnd("answered", "It is 5461."),
             ["It is 5461."],
         )
         running = await accept_one(store, 2)
@@ -242,7 +241,7 @@ async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path
         await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         await store.turns.finish(
             turn,
-            TurnEnd(TurnStatus.FAILED, "The model cannot be reached."),
+            TurnEnd("failed", "The model cannot be reached."),
             ["The model cannot be reached."],
         )
         ((_, _, result, answer),) = (await store.turns.history(ADA, max_bytes=10_000)).turns
@@ -427,7 +426,7 @@ async def answered_with(
     await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged[:1])
     (answer,) = await store.turns.finish(
         turn,
-        TurnEnd(TurnStatus.ANSWERED, "hi", exchanged[1:]),
+        TurnEnd("answered", "hi", exchanged[1:]),
         ("hi",),
     )
     await store.outbox.mark_sent(answer, 1)

@@ -57,13 +57,13 @@ async def recall(
     """Look for facts in a turn that answers a message."""
     turn = store.turns.begin([await accept(store, received(at, "what?", chat))], "what?")
     found = await store.memory.recall(chat, query, 10, turn_id=turn.id)
-    said = "nothing" if isinstance(found, NotRemembered) else str(texts(found))
+    said = "nothing" if isinstance(found, str) else str(texts(found))
     await mark(store, await finish(store, turn, [said]), 1_000 * at)
     return found
 
 
 def texts(facts: Sequence[Fact] | NotRemembered) -> list[str]:
-    assert not isinstance(facts, NotRemembered)
+    assert not isinstance(facts, str)
     return [fact.text for fact in facts]
 
 
@@ -146,7 +146,7 @@ async def test_a_deleted_turn_remembers_nothing_any_more(tmp_path: Path) -> None
         turn = store.turns.begin([await accept(store, received(1))], "x")
         await store.changes.forget(await accept(store, deletion_of(1, 2)))
         late = await store.memory.remember(ADA, "late", turn_id=turn.id, call="a")
-        assert late is NotRemembered.KEPT_NOWHERE
+        assert late == "kept_nowhere"
         assert await known(store) == []
 
 
@@ -276,7 +276,7 @@ async def test_retention_takes_facts_and_a_store_that_keeps_nothing_remembers_no
     async with store_at(tmp_path, retention_days=0) as store:
         turn = store.turns.begin([await accept(store, received(5))], "x")
         kept = await store.memory.remember(ADA, "x", turn_id=turn.id, call="a")
-        assert kept is NotRemembered.KEPT_NOWHERE
+        assert kept == "kept_nowhere"
 
 
 async def test_a_memory_that_is_off_neither_learns_nor_tells(tmp_path: Path) -> None:
@@ -284,10 +284,10 @@ async def test_a_memory_that_is_off_neither_learns_nor_tells(tmp_path: Path) -> 
         await remember(store, "Ada sings", 1)
         await store.memory.switch(ADA, on=False)
         assert (await store.memory.noted(ADA)).facts == ()
-        assert await recall(store, "sings", 2) is NotRemembered.OFF
+        assert await recall(store, "sings", 2) == "off"
         turn = store.turns.begin([await accept(store, received(3))], "x")
         kept = await store.memory.remember(ADA, "x", turn_id=turn.id, call="a")
-        assert kept is NotRemembered.OFF
+        assert kept == "off"
         assert await known(store) == ["Ada sings"]
         await store.memory.switch(ADA, on=True)
         assert texts((await store.memory.noted(ADA)).facts) == ["Ada sings"]
@@ -301,7 +301,7 @@ async def test_a_chat_has_a_bounded_number_of_facts(
         turn = store.turns.begin([await accept(store, received(1))], "x")
         assert [await keep(store, turn, f"fact {n}", f"{n}") for n in (1, 2, 3)] == [1, 2, 3]
         fourth = await store.memory.remember(ADA, "fact 4", turn_id=turn.id, call="4")
-        assert fourth is NotRemembered.FULL
+        assert fourth == "full"
 
 
 async def test_the_newest_short_facts_are_always_shown_in_the_order_of_their_numbers(

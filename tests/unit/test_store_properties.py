@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conversation_store.models import AcceptedMessage, Attachment, EditOutcome, Image
+from conversation_store.models import AcceptedMessage, Attachment, Image
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     GROUP,
@@ -112,7 +112,7 @@ class Chat:
         outcome, edit = await self.store.changes.settle_edit(
             edit, answered_within_ms=TEN_MINUTES_MS
         )
-        if outcome in {EditOutcome.ANSWERED, EditOutcome.UNKNOWN}:
+        if outcome in {"answered", "unknown"}:
             self.waiting[edit.id] = edit
 
     async def forget(self) -> None:

@@ -1,8 +1,8 @@
 """Documents: their kinds, recognised by first bytes and declared types, and their text."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from tools.sandbox.errors import WorkError
 
@@ -11,15 +11,8 @@ MAX_LINE_CHARACTERS: Final = 400
 """Bound of a title and of a note."""
 
 
-class DocumentKind(StrEnum):
-    """Kinds that can be read."""
-
-    HTML = "html"
-    PDF = "pdf"
-    SHEETS = "sheets"
-    TEXT = "text"
-    WORDS = "words"
-    """A text or a presentation of an office program."""
+DocumentKind = Literal["html", "pdf", "sheets", "text", "words"]
+"""Kinds that can be read; words: a text or a presentation of an office program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +61,12 @@ _SIGNATURES: Final = (
     (b"OggS", "a sound", "audio/ogg"),
     (_OLE, "an office document", "application/x-ole-storage"),
 )
-_OFFICE_PARTS: Final = {
-    b"application/vnd.oasis.opendocument.spreadsheet": DocumentKind.SHEETS,
-    b"application/vnd.oasis.opendocument.": DocumentKind.WORDS,
-    b"word/document.xml": DocumentKind.WORDS,
-    b"ppt/presentation.xml": DocumentKind.WORDS,
-    b"xl/workbook.": DocumentKind.SHEETS,
+_OFFICE_PARTS: Final[Mapping[bytes, DocumentKind]] = {
+    b"application/vnd.oasis.opendocument.spreadsheet": "sheets",
+    b"application/vnd.oasis.opendocument.": "words",
+    b"word/document.xml": "words",
+    b"ppt/presentation.xml": "words",
+    b"xl/workbook.": "sheets",
 }
 _OFFICE_TYPES: Final = (
     "application/msexcel",
@@ -110,7 +103,7 @@ def kind_of(content_type: str, body: bytes) -> DocumentKind:
     declared = _declared(content_type)
     start = body[:_SNIFFED_BYTES]
     if b"%PDF-" in start:
-        return DocumentKind.PDF
+        return "pdf"
     if (kind := _office_kind(body)) is not None:
         return kind
     for signature, sort, name in _SIGNATURES:
@@ -121,12 +114,12 @@ def kind_of(content_type: str, body: bytes) -> DocumentKind:
     if b"\0" in start and not start.startswith(_BYTE_ORDER_MARKS) and "utf-16" not in content_type:
         raise _unreadable("binary data", declared)
     if declared in _HTML_TYPES:
-        return DocumentKind.HTML
+        return "html"
     if _is_text(declared):
-        return DocumentKind.TEXT
+        return "text"
     if declared in _UNSAID_TYPES or declared.startswith(_OFFICE_TYPES):  # Windows: CSV is Excel
         is_html = start.lstrip().lower().startswith(_HTML_STARTS)
-        return DocumentKind.HTML if is_html else DocumentKind.TEXT
+        return "html" if is_html else "text"
     raise _unreadable("a file", declared)
 
 
@@ -140,7 +133,7 @@ def may_be_document(content_type: str) -> bool:
 def _office_kind(body: bytes) -> DocumentKind | None:
     """Recognise an office document by the names of its parts, which are not compressed."""
     if body.startswith(_OLE):
-        return DocumentKind.SHEETS if _OLD_WORKBOOK in body else None
+        return "sheets" if _OLD_WORKBOOK in body else None
     if not body.startswith(_ZIP):
         return None
     return next((kind for part, kind in _OFFICE_PARTS.items() if part in body), None)

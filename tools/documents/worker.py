@@ -18,7 +18,7 @@ from trafilatura.utils import detect_encoding
 from w3lib.encoding import html_to_unicode
 
 from tools.documents import html, office, pdf
-from tools.documents.document import MAX_CHARACTERS, Document, DocumentKind
+from tools.documents.document import MAX_CHARACTERS, Document
 from tools.sandbox.child import serve
 from tools.sandbox.errors import WorkError
 
@@ -45,14 +45,14 @@ def read(request: str) -> str:
 def _document(kind: str, content_type: str, url: str, body: str) -> Document:
     data = base64.b64decode(body)
     match kind:
-        case DocumentKind.PDF:
+        case "pdf":
             return pdf.document_of(data)
-        case DocumentKind.SHEETS:
+        case "sheets":
             return office.sheets_of(data)
-        case DocumentKind.WORDS:
+        case "words":
             return office.words_of(data)
     text = _decoded(data, content_type)
-    if kind == DocumentKind.HTML:
+    if kind == "html":
         return Document(html.title_of(text), html.text_of(text, url))
     return Document("", text)
 

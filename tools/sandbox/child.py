@@ -38,7 +38,7 @@ def serve(answer: Callable[[str], str]) -> NoReturn:
     os.closerange(_FIRST_TO_CLOSE, os.sysconf("SC_OPEN_MAX"))
     missing = raise_walls(limits)
     send = partial(_send, limits.reply_bytes)
-    send("", ReplyKind.READY, where=sorted(missing))
+    send("", "ready", where=sorted(missing))
     last_start = LIFE_CPU_SECONDS - limits.call_seconds
     while time.process_time() < last_start and (request := _next_request(limits)) is not None:
         ticket, text = request
@@ -56,15 +56,15 @@ def _next_request(limits: Limits) -> tuple[str, str] | None:
 
 def _reply(answer: Callable[[str], str], request: str, send: Callable[..., None]) -> None:
     try:
-        send(ReplyKind.RESULT, answer(request))
+        send("result", answer(request))
     except WorkError as error:
-        send(ReplyKind.ERROR, str(error))
+        send("error", str(error))
     except MemoryError:
-        send(ReplyKind.ERROR, "This needs more memory than it may have.")
+        send("error", "This needs more memory than it may have.")
     except Exception as error:  # the boundary of the process: the bot's side logs it
         frames = traceback.walk_tb(error.__traceback__)
         places = [f"{frame.f_code.co_name}:{line}" for frame, line in frames]
-        send(ReplyKind.BUG, type(error).__name__, places[-MAX_PLACES:])
+        send("bug", type(error).__name__, places[-MAX_PLACES:])
 
 
 def _send(

@@ -13,8 +13,7 @@ Source: setrlimit(2).
 
 import resource
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 MEMORY_BYTES: Final = 256 * 2**20
 CALL_SECONDS: Final = 2.0
@@ -31,13 +30,8 @@ ENVELOPE_BYTES: Final = 2 * TICKET_BYTES + 8
 """Around a request's text: the ticket as hexadecimal digits, brackets and quotation marks."""
 
 
-class ReplyKind(StrEnum):
-    """Kinds of replies."""
-
-    READY = "ready"
-    RESULT = "result"
-    ERROR = "error"
-    BUG = "bug"
+ReplyKind = Literal["ready", "result", "error", "bug"]
+"""Kinds of replies."""
 
 
 @dataclass(frozen=True, slots=True)

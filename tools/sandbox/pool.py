@@ -340,9 +340,9 @@ class Sandbox:
 
 def _result(head: _Head, text: str) -> str:
     match head.kind:
-        case ReplyKind.RESULT:
+        case "result":
             return text
-        case ReplyKind.ERROR:
+        case "error":
             raise WorkError(text[:_MAX_ERROR_CHARACTERS])
         case _:
             error = text[:_MAX_NAME_CHARACTERS]

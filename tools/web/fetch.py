@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 
 from tools.base import Tool, ToolError
 from tools.documents.client import open_reader
-from tools.documents.document import Document, DocumentKind, kind_of
+from tools.documents.document import Document, kind_of
 from tools.sandbox.pool import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import MAX_RESULT_BYTES
@@ -113,7 +113,7 @@ def _checked_type(answer: WebAnswer) -> str:
         raise ToolError("The page is empty.")
     content_type = answer.headers.get("content-type", "")
     if answer.cut:
-        name = "PDF" if kind_of(content_type, answer.body) is DocumentKind.PDF else "page"
+        name = "PDF" if kind_of(content_type, answer.body) == "pdf" else "page"
         raise ToolError(
             f"This {name} is larger than {MAX_DOWNLOADED_BYTES // 2**20} MB, which I do not read."
         )

@@ -28,6 +28,7 @@ from urllib.parse import quote, urlsplit
 
 from cachetools import TTLCache
 from pydantic import (
+    AliasPath,
     BaseModel,
     FailFast,
     Field,
@@ -214,15 +215,11 @@ class _BraveResult(BaseModel):
     page_age: str | None = None
 
 
-class _BraveResults(BaseModel):
-    results: list[object] = []
-
-
 class _BravePage(BaseModel):
     """Results; `web` is missing if nothing was found."""
 
     type: Literal["search"]
-    web: _BraveResults | None = None
+    results: Annotated[list[object], Field(validation_alias=AliasPath("web", "results"))] = []
 
 
 def _brave(client: WebClient, key: str, url: str) -> Search:
@@ -267,7 +264,7 @@ def _brave(client: WebClient, key: str, url: str) -> Search:
             page = _BravePage.model_validate_json(answer.body)
         except ValidationError:
             raise ToolError("Brave answered with something else than search results.") from None
-        return _brave_results(page.web.results[:_MAX_RESULTS] if page.web else [])
+        return _brave_results(page.results[:_MAX_RESULTS])
 
     return search
 

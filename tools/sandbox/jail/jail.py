@@ -8,10 +8,9 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 
@@ -48,11 +47,8 @@ _FLOOD_PAUSE_SECONDS: Final = 0.01
 log = structlog.get_logger()
 
 
-class Kind(StrEnum):
-    """The walls of a jail, by the name that operators know."""
-
-    BUBBLEWRAP = "bubblewrap"
-    LANDLOCK = "Landlock"
+Kind = Literal["bubblewrap", "Landlock"]
+"""The walls of a jail, by the name that operators know."""
 
 
 class Jail:
@@ -67,7 +63,9 @@ class Jail:
     """
 
     def __init__(
-        self, kinds: Sequence[Kind] = tuple(Kind), readable: Sequence[Path] = READABLE
+        self,
+        kinds: Sequence[Kind] = ("bubblewrap", "Landlock"),
+        readable: Sequence[Path] = READABLE,
     ) -> None:
         self.refused: tuple[str, ...] = ()
         self._kinds = kinds
@@ -165,7 +163,7 @@ class Jail:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 exceeded = [task.result() for task in watching if task.done()]
-                stopped = exceeded[0] if exceeded else None if done else Stopped.TIME
+                stopped = exceeded[0] if exceeded else None if done else "time"
             finally:
                 for look in watching:
                     look.cancel()
@@ -198,7 +196,7 @@ class Jail:
         self, kind: Kind, program: Program, bounds: Bounds
     ) -> asyncio.subprocess.Process:
         """Start a jail and return its first process, which ends when all have ended."""
-        is_told = kind is Kind.LANDLOCK
+        is_told = kind == "Landlock"
         contents = [program.script.encode(errors="replace")]
         try:
             contents += [] if is_told else [_filter(), bubblewrap.PEOPLE]

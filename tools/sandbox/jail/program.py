@@ -3,9 +3,8 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 PLACES: Final = 4
 """Programs that run at the same time."""
@@ -79,15 +78,8 @@ class Bounds:
         }
 
 
-class Stopped(StrEnum):
-    """Why a program was ended from outside."""
-
-    TIME = "time"
-    MEMORY = "memory"
-    PROCESSES = "processes"
-    DISK = "disk"
-    FILES = "files"
-    ROOM = "room"
+Stopped = Literal["time", "memory", "processes", "disk", "files", "room"]
+"""Why a program was ended from outside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ async def watch_processes(first: int, folder: Path, bounds: Bounds, threads: Exe
             return reason
         # A nameless file that is only mapped, or in a socket, takes room unseen.
         if await loop.run_in_executor(threads, _free_bytes, folder) < enough:
-            return Stopped.ROOM
+            return "room"
 
 
 async def watch_folder(look_at_folder: LookAtFolder) -> Stopped:
@@ -131,10 +131,10 @@ def _exceeded(first: int, bounds: Bounds) -> Stopped | None:
             processes += its_threads
             nameless.update(_nameless_files(process))
         if processes > bounds.processes + ALSO_THERE:
-            return Stopped.PROCESSES
+            return "processes"
     if memory > bounds.memory_bytes:
-        return Stopped.MEMORY
-    return Stopped.DISK if sum(nameless.values()) > bounds.file_bytes + SPARE_BYTES else None
+        return "memory"
+    return "disk" if sum(nameless.values()) > bounds.file_bytes + SPARE_BYTES else None
 
 
 def _memory_and_threads(process: int) -> tuple[int, int]:
