@@ -29,7 +29,7 @@ from conversation_store.connections import (
     transact,
 )
 from conversation_store.database import locked, open_shared
-from conversation_store.models import ReceivedKind, Restored
+from conversation_store.models import Restored
 from conversation_store.schema import (
     EMPTY,
     MIGRATIONS,
@@ -261,7 +261,7 @@ def _close_debts(db: Session) -> tuple[int, int]:
     migrate(db)
     now = time.time_ns() // 1_000_000
     for accepted in messages.waiting(db):
-        if accepted.message.kind is ReceivedKind.DELETION:
+        if accepted.message.kind == "deletion":
             changes.carry_out(db, accepted)
     owed = [row for (row,) in db.run("SELECT id FROM inbox WHERE state = 'waiting'")]
     for row in owed:

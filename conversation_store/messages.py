@@ -19,7 +19,6 @@ from conversation_store.models import (
     ChatId,
     OverheardMessage,
     ReceivedFile,
-    ReceivedKind,
     ReceivedMessage,
     ReceivedQuote,
     UnfinishedWork,
@@ -86,9 +85,9 @@ class MessageStore(Aggregate):
         for message, one in zip(messages, accepted, strict=True):
             if message.author in unverified or not self._context.retention_days:
                 continue
-            if message.kind is ReceivedKind.EDIT:
+            if message.kind == "edit":
                 heard.change_kept(db, message.text, version_ids(db, message))
-            elif message.kind is ReceivedKind.MESSAGE and message.chat.is_group and one is not None:
+            elif message.kind == "message" and message.chat.is_group and one is not None:
                 heard.keep(db, message, one.id)
         return accepted
 
@@ -222,7 +221,7 @@ def _is_overtaken(db: Session, message: ReceivedMessage, about: int | None) -> b
     Args:
         about: if the message is an edit itself, the timestamp that it is about.
     """
-    if message.kind is ReceivedKind.DELETION:
+    if message.kind == "deletion":
         return False
     rows = db.run(
         "UPDATE inbox SET target_timestamp = ? WHERE target_author = ? AND target_timestamp = ?"
@@ -238,7 +237,7 @@ def is_deleted(db: Session, message: ReceivedMessage, about: int | None = None) 
 
     A deletion by another person counts only after it was carried out.
     """
-    if message.kind is ReceivedKind.DELETION:
+    if message.kind == "deletion":
         return False
     rows = db.run(
         "SELECT 1 FROM inbox WHERE target_author = ? AND target_timestamp IN (?, ?)"
@@ -380,9 +379,9 @@ def unquote(db: Session, rows: Iterable[int]) -> None:
 
 def target(db: Session, message: ReceivedMessage) -> tuple[str | None, int | None]:
     """Return author and own timestamp of the message that an edit or a deletion is about."""
-    if message.kind is ReceivedKind.MESSAGE or message.target_timestamp is None:
+    if message.kind == "message" or message.target_timestamp is None:
         return None, None
-    author = message.author if message.kind is ReceivedKind.EDIT else message.target_author
+    author = message.author if message.kind == "edit" else message.target_author
     found: int | None = db.value(
         "SELECT target_timestamp FROM inbox WHERE account = ? AND author = ? AND timestamp = ?"
         " AND kind = 'edit' AND chat = ?",
@@ -453,7 +452,7 @@ def _accepted(row: Sequence[Any] | Row) -> AcceptedMessage:
         account=account,
         author=author,
         timestamp=timestamp,
-        kind=ReceivedKind(kind),
+        kind=kind,
         chat=ChatId.parse(chat),
         received_at=received_at,
         expires_at=expires_at,

@@ -129,11 +129,11 @@ class QuestionStore(Aggregate):
         )
         expires_at = None if message is None else message.message.expires_at
         for turn_id, kind in rows:
-            if kind != QuestionKind.CALL:
+            if kind != "call":
                 # Its turn has made progress, however often it was begun.
                 db.run("UPDATE turns SET attempts = 0 WHERE id = ?", turn_id)
             if message is not None:
-                _join(db, message.id, turn_id, QuestionKind(kind))
+                _join(db, message.id, turn_id, kind)
             if expires_at is not None:
                 db.run(
                     "UPDATE turns SET expires_at = min(coalesce(expires_at, ?1), ?1) WHERE id = ?2",
@@ -282,7 +282,7 @@ def end(db: Session, turn_id: int) -> None:
 
 def _join(db: Session, row: int, turn_id: int, kind: QuestionKind) -> None:
     """Close a message that answers, and add it to the turn, so that it can be taken back."""
-    if kind is not QuestionKind.CALL:
+    if kind != "call":
         messages.close(db, row, messages.ANSWER)
         messages.join(db, row, turn_id)
         return
@@ -307,7 +307,7 @@ def _question(row: Row) -> StoredQuestion:
         id_,
         turn_id,
         ChatId.parse(chat),
-        QuestionTerms(QuestionKind(kind), **terms),
+        QuestionTerms(kind, **terms),
         () if last is None else (*json.loads(earlier or "[]"), last),
         asked_at or 0,
         expires_at or 0,

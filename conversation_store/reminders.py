@@ -17,7 +17,6 @@ from conversation_store.models import (
     FurtherDate,
     NewReminder,
     OutgoingMessage,
-    ReceivedKind,
     ReceivedMessage,
     StoredReminder,
 )
@@ -294,7 +293,7 @@ class ReminderStore(Aggregate):
                 question.text,
                 now_ms,
                 sent_at=now_ms,
-                kind=ReceivedKind.SCHEDULED,
+                kind="scheduled",
                 author_number=question.person_number,
                 author_name=question.person_name,
                 expires_at=None if question.timer_ms is None else now_ms + question.timer_ms,

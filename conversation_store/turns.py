@@ -46,7 +46,6 @@ from conversation_store.models import (
     OverheardMessage,
     Question,
     Quote,
-    ReceivedKind,
     Role,
     StoredHelper,
     StoredTurn,
@@ -407,7 +406,7 @@ class TurnStore(Aggregate):
             )
             to_send = outbox.add_answer(db, answer, now)
             messages.close(db, accepted.id, outcome)
-            if accepted.message.kind is ReceivedKind.SCHEDULED:
+            if accepted.message.kind == "scheduled":
                 reminders.count_run(db, accepted.id, has_failed=True, now_ms=now)
             messages.close_joined(db, accepted.id)
             return to_send

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from conversation_store import outbox
-from conversation_store.connections import Row, Session
+from conversation_store.connections import Session
 from conversation_store.database import Aggregate, reads, reads_aside, writes, writes_later
 from conversation_store.models import (
     ChatId,
@@ -100,7 +100,7 @@ class ExchangeStore(Aggregate):
             " ORDER BY id LIMIT ?",
             limit,
         )
-        return tuple(map(_exchange, rows))
+        return tuple(StoredExchange(*row) for row in rows)
 
     @reads
     def of_last_answer(self, db: Session, chat: ChatId) -> tuple[StoredExchange, ...]:
@@ -110,7 +110,7 @@ class ExchangeStore(Aggregate):
             " WHERE chat = ? AND turns.state IN ('answered', 'failed')) ORDER BY id",
             chat,
         )
-        return tuple(map(_exchange, rows))
+        return tuple(StoredExchange(*row) for row in rows)
 
     @writes
     def settle(
@@ -167,9 +167,3 @@ def purge_exchanges(db: Session, at_most: int) -> int:
         " exchanges)) LIMIT ?) RETURNING id"
     )
     return len(db.run(sql, at_most))
-
-
-def _exchange(row: Row) -> StoredExchange:
-    values = list(row)
-    values[5] = ExchangeState(row[5])
-    return StoredExchange(*values)

@@ -48,9 +48,7 @@ from conversation_store.models import (
     AcceptedMessage,
     ChatId,
     OpenPoll,
-    QuestionKind,
     QuestionTerms,
-    ReceivedKind,
     ReceivedMessage,
     StoredQuestion,
     StyledText,
@@ -110,9 +108,9 @@ Render = Callable[[str], Awaitable[Sequence[StyledText]]]
 """Makes messages of Markdown."""
 
 _SILENCE: Final = {
-    QuestionKind.CALL: Decision.SILENCE,
-    QuestionKind.CHOICE: NOBODY,
-    QuestionKind.PLAN: NOBODY_DECIDED,
+    "call": Decision.SILENCE,
+    "choice": NOBODY,
+    "plan": NOBODY_DECIDED,
 }
 
 
@@ -134,7 +132,7 @@ class OpenQuestion:
     @property
     def is_about_call(self) -> bool:
         """Whether it asks if a call may run."""
-        return self.stored.terms.kind is QuestionKind.CALL
+        return self.stored.terms.kind == "call"
 
     @property
     def timestamps(self) -> Sequence[int]:
@@ -148,7 +146,7 @@ class OpenQuestion:
             any_words: any do if the question has no options.
         """
         terms = self.stored.terms
-        if terms.kind is not QuestionKind.CHOICE:
+        if terms.kind != "choice":
             return meaning_of(message.text) is not Meaning.OTHER
         if not terms.options:
             return any_words and self.takes(message)
@@ -222,14 +220,14 @@ class Questions:
     async def choose(self, caller: Caller, choice: Choice) -> str:
         """Return a person's choice or words; see `tools.people.Choose`."""
         chat = ChatId.parse(caller.chat)
-        terms = QuestionTerms(QuestionKind.CHOICE, caller.person, choice.options, choice.multiple)
+        terms = QuestionTerms("choice", caller.person, choice.options, choice.multiple)
         numbered = (f"{number}. {option}" for number, option in enumerate(choice.options, 1))
         messages = partial(question_messages, ASK_USER, "\n".join((choice.question, *numbered)))
         return await self._answer_for(caller, terms, messages, poll_of(chat, choice))
 
     async def decide(self, caller: Caller, plan: str) -> str:
         """Return a person's decision about a plan; see `tools.people.Decide`."""
-        terms = QuestionTerms(QuestionKind.PLAN, caller.person)
+        terms = QuestionTerms("plan", caller.person)
         messages = partial(styled_messages, await self.render(plan))
         return await self._answer_for(caller, terms, messages)
 
@@ -355,7 +353,7 @@ class Questions:
         except (SignalRejected, TimeoutError) as error:
             log.warning("approval.not_asked", reason=type(error).__name__)
             return None
-        is_about_call = stored.terms.kind is QuestionKind.CALL
+        is_about_call = stored.terms.kind == "call"
         seconds = APPROVAL_SECONDS if is_about_call else PATIENCE_SECONDS
         now = int(self.clock() * 1_000)
         expires_at = now + int(seconds * 1_000)
@@ -403,7 +401,7 @@ class Questions:
 
         An edit is never an answer: only messages written after the question count.
         """
-        if message.edited or message.kind is ReceivedKind.EDIT:
+        if message.edited or message.kind == "edit":
             return None
         if message.question_timestamp is not None:
             question = self._find(message.chat, message.question_timestamp)
@@ -442,10 +440,10 @@ class Questions:
             return NOT_YOURS
         if not self._in_time(message.timestamp, question):
             return TOO_LATE
-        in_own_words = terms.kind is QuestionKind.CHOICE or message.question_timestamp is not None
+        in_own_words = terms.kind == "choice" or message.question_timestamp is not None
         text = answer_of(terms, message.text, in_own_words=in_own_words)
         if text is None:
-            return YES_NO_OR_CHANGES if terms.kind is QuestionKind.PLAN else YES_OR_NO
+            return YES_NO_OR_CHANGES if terms.kind == "plan" else YES_OR_NO
         if not self._may_say(text, author, question):
             return NOT_COUNTED
         counts = await self._take(question, text, author, message.text, message=accepted)
@@ -660,7 +658,7 @@ def _terms(
     asked = f"{request.tool}\0{request.arguments}\0{text}"
     told_by_strangers = strangers_words(request.heard, but_of=consent.covers)
     return QuestionTerms(
-        QuestionKind.CALL,
+        "call",
         message.author,
         fingerprint=hashlib.sha256(asked.encode()).hexdigest(),
         covers=() if told_by_strangers or helper is not None else consent.covers,

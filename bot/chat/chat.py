@@ -50,7 +50,6 @@ from conversation_store.models import (
     ChatId,
     OutgoingMessage,
     Quote,
-    ReceivedKind,
     ReceivedMessage,
     Retry,
 )
@@ -145,7 +144,7 @@ class Chat:
 
         An answer counts only if the person's key is trusted.
         """
-        if message.kind is ReceivedKind.SCHEDULED:
+        if message.kind == "scheduled":
             return None
         if not self.chats.door.identities.is_verified(message.author):
             return None
@@ -168,7 +167,7 @@ class Chat:
 
     def notice(self, message: ReceivedMessage) -> None:
         """Show at once that a message was accepted."""
-        if message.kind is not ReceivedKind.SCHEDULED:
+        if message.kind != "scheduled":
             self.chats.presence.noticed(
                 self.id, message.author, message.timestamp, received_at=message.received_at
             )
@@ -188,7 +187,7 @@ class Chat:
             StoreError: the process cannot go on; in a group when it came out of one.
         """
         chats = self.chats
-        if accepted.message.kind is ReceivedKind.EDIT:
+        if accepted.message.kind == "edit":
             outcome, accepted = await chats.store.changes.settle_edit(
                 accepted, answered_within_ms=EDIT_ANSWERED_MS
             )
@@ -211,7 +210,7 @@ class Chat:
             kind = "command" if is_command else "conversation"
             metrics.ANSWER_SECONDS.labels(kind).observe(waited)
         chats.door.loops.answered(self.id, message.author)
-        if message.kind is ReceivedKind.SCHEDULED:
+        if message.kind == "scheduled":
             chats.reminders_changed.set()  # perhaps nothing came of it once too often
 
     async def _answer_somehow(self, pieces: list[AcceptedMessage]) -> tuple[OutgoingMessage, ...]:
@@ -281,7 +280,7 @@ class Chat:
 
     async def _find_answer(self, turn: RunningTurn, retry: Retry | None) -> Turn | None:
         first, find = turn.pieces[0], self.chats.conversation.run_turn
-        if first.message.kind is ReceivedKind.SCHEDULED:
+        if first.message.kind == "scheduled":
             return await find(tuple(turn.pieces))
         if not first.begun and retry is None:
             turn.take(begun=False)
@@ -581,9 +580,9 @@ class Chats:
                     self.file_cleanup.files_of(*accepted.messages)
                 elif accepted.id in suspended:
                     chat.suspended.add(accepted.id)
-                elif message.kind is ReceivedKind.DELETION:
+                elif message.kind == "deletion":
                     await chat.delete(accepted)
-                elif message.kind is ReceivedKind.EDIT:
+                elif message.kind == "edit":
                     await chat.edit(accepted)
                 else:
                     self.notices.languages.notice(message.chat, message.text)
@@ -607,7 +606,7 @@ class Chats:
                 earlier.clear()
             elif command is not None and command.urgent(argument):
                 continue  # `!stop` does not end commands that only read
-            elif accepted.message.kind is not ReceivedKind.DELETION:
+            elif accepted.message.kind != "deletion":
                 earlier += (accepted.id, *(piece.id for piece in accepted.joined))
         if stopped:
             await self.store.changes.stop(sorted(stopped))
@@ -693,7 +692,7 @@ def _joined_into_one(pieces: Sequence[AcceptedMessage]) -> AcceptedMessage | Non
 def _quote_of(accepted: AcceptedMessage) -> Quote | None:
     """Return the quote for an answer; phones know a message by its first timestamp."""
     message = accepted.message
-    if message.kind is ReceivedKind.SCHEDULED:
+    if message.kind == "scheduled":
         return None  # a scheduled question is on no phone
     timestamp = message.target_timestamp or message.timestamp
     return Quote(timestamp, message.author, message.text[:QUOTE_CHARACTERS])

@@ -26,7 +26,6 @@ from conversation_store.models import (
     Message,
     OutgoingMessage,
     Quote,
-    ReceivedKind,
     ReceivedMessage,
     Retry,
     Role,
@@ -337,7 +336,7 @@ class ChatHandler:
                 turn.costs.take_exchanged(),
                 turn.costs.take_spent(),
                 None if retry is None else retry.question,
-                was_scheduled=first.message.kind is ReceivedKind.SCHEDULED,
+                was_scheduled=first.message.kind == "scheduled",
                 has_called=turn.rounds > 0,
             ),
             turn.shown,
@@ -407,7 +406,7 @@ async def headings(
     message: ReceivedMessage, reminders: ReminderStore, languages: Languages
 ) -> list[str]:
     """Return the lines above the answer to a scheduled question; none above other answers."""
-    if message.kind is not ReceivedKind.SCHEDULED:
+    if message.kind != "scheduled":
         return []
     question = " ".join(message.text.split())
     if len(question) > HEADING_CHARACTERS:
@@ -421,4 +420,4 @@ async def headings(
 
 def token_bound(message: ReceivedMessage) -> int | None:
     """Return how many tokens the turn of a message may take; None: as many as it needs."""
-    return MAX_TOKENS if message.kind is ReceivedKind.SCHEDULED else None
+    return MAX_TOKENS if message.kind == "scheduled" else None

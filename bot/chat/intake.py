@@ -31,7 +31,7 @@ from bot.signal.events import (
     PollVote,
     Reaction,
 )
-from conversation_store.models import AcceptedMessage, ChatId, ReceivedKind, ReceivedMessage
+from conversation_store.models import AcceptedMessage, ChatId, ReceivedMessage
 
 log = structlog.get_logger()
 
@@ -71,7 +71,7 @@ def received_edit(edit: Edit, now_ms: int) -> ReceivedMessage:
     """Return an edit as it is stored: the message as it reads now, and which one it was."""
     return replace(
         received(edit.message, now_ms),
-        kind=ReceivedKind.EDIT,
+        kind="edit",
         target_author=edit.message.author.aci,
         target_timestamp=edit.target_timestamp,
     )
@@ -88,7 +88,7 @@ def received_deletion(deletion: Deletion, now_ms: int) -> ReceivedMessage:
         text="",
         received_at=now_ms,
         sent_at=now_ms,
-        kind=ReceivedKind.DELETION,
+        kind="deletion",
         target_author=deletion.target_author,
         target_timestamp=deletion.target_timestamp,
     )
@@ -255,13 +255,13 @@ class Intake:
         message = accepted.message
         self._watch_timer(message)
         with self.chats.open(message.chat) as chat:
-            if message.kind is ReceivedKind.DELETION:
+            if message.kind == "deletion":
                 metrics.INTAKE.labels("deletion").inc()
                 await self.chats.urgent_room.wait()
                 await chat.delete(accepted)
                 return
             self.chats.notices.languages.notice(message.chat, message.text)
-            if message.kind is ReceivedKind.EDIT:
+            if message.kind == "edit":
                 await self._hand_over_edit(accepted, chat)
             else:
                 await self._hand_over_message(accepted, chat)

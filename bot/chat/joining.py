@@ -19,7 +19,7 @@ import structlog
 
 from bot.chat.replies import parse_command
 from bot.observability import metrics
-from conversation_store.models import AcceptedMessage, ReceivedKind
+from conversation_store.models import AcceptedMessage
 
 log = structlog.get_logger()
 
@@ -324,7 +324,7 @@ class RunningTurn:
         is_short = not message.files and len(message.text.encode()) <= room
         expires_at = message.expires_at
         joins = (
-            message.kind is ReceivedKind.MESSAGE
+            message.kind == "message"
             and message.author == self.pieces[0].message.author
             and parse_command(message.text, {}) is None
             and bool(message.text.strip() or message.files)

@@ -12,7 +12,7 @@ from enum import Enum
 from importlib import resources
 from typing import Final
 
-from conversation_store.models import QuestionKind, QuestionTerms
+from conversation_store.models import QuestionTerms
 from tools.base import Decision
 
 CHOSE: Final = "The person chose: {options}"
@@ -73,13 +73,13 @@ def answer_of(terms: QuestionTerms, text: str, *, in_own_words: bool) -> str | N
     Args:
         in_own_words: any words are meant as an answer to the question.
     """
-    if terms.kind is QuestionKind.CHOICE:
+    if terms.kind == "choice":
         if choice := chosen(text, terms.options, multiple=terms.multiple):
             return chose(terms, choice)
         words = WROTE if terms.options else ANSWERED
         return words.format(words=text.strip()) if in_own_words else None
     meaning = meaning_of(text)
-    is_call = terms.kind is QuestionKind.CALL
+    is_call = terms.kind == "call"
     if meaning in {Meaning.YES, Meaning.ALWAYS}:
         return Decision.YES if is_call else ACCEPTED
     if meaning is Meaning.NO:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bot.chat.meaning import ACCEPTED
 from bot.chat.progress import DONE, fitted
-from conversation_store.models import Message, ReceivedKind, ReceivedMessage, ToolCall
+from conversation_store.models import Message, ReceivedMessage, ToolCall
 from tools.base import InvalidArguments
 from tools.people import PROPOSE_PLAN
 from tools.schema import parse_object
@@ -46,7 +46,7 @@ def without_command(messages: Sequence[ReceivedMessage]) -> tuple[list[ReceivedM
     """
     first, *others = messages
     command = _COMMAND.match(first.text)
-    if command is None or first.kind is ReceivedKind.SCHEDULED:
+    if command is None or first.kind == "scheduled":
         return [*messages], False
     return [replace(first, text=first.text[command.end() :]), *others], True
 

@@ -28,7 +28,6 @@ from conversation_store.models import (
     Fact,
     Message,
     OverheardMessage,
-    ReceivedKind,
     ReceivedMessage,
     Role,
 )
@@ -401,7 +400,7 @@ def _line(message: ReceivedMessage, text: str) -> str:
     """Return a message with its time, in groups its author, and the quoted message."""
     at = _time(message.sent_at or message.received_at)
     quote = reply(message, message.quote) if message.quote is not None else ""
-    if message.kind is ReceivedKind.SCHEDULED:
+    if message.kind == "scheduled":
         quote = SCHEDULED
     if not message.chat.startswith("group:"):
         return f"{at} {quote}{text}"

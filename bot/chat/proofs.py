@@ -67,16 +67,17 @@ class AnswerProofs:
 
     async def _settle(self, exchange: StoredExchange) -> None:
         try:
+            state: ExchangeState
             signatures = self.signatures.get(exchange.model)
             if signatures is None:
-                state, kind, message = ExchangeState.UNATTESTED, "", MODEL_GONE
+                state, kind, message = "unattested", "", MODEL_GONE
             elif exchange.completion_id:
                 verdict = await signatures.check(
                     exchange.completion_id, exchange.request_sha256, exchange.response_sha256
                 )
                 state, kind, message = verdict.state, verdict.kind, verdict.message
             else:
-                state, kind, message = ExchangeState.MISSING, "", NO_NAME
+                state, kind, message = "missing", "", NO_NAME
             await self._keep(exchange, state, kind, message)
         finally:
             self._running.discard(exchange.id)
@@ -87,7 +88,7 @@ class AnswerProofs:
     ) -> None:
         """Store the result, and warn about wrong signatures."""
         metrics.SIGNATURES.labels(state).inc()
-        wrong = state is ExchangeState.WRONG
+        wrong = state == "wrong"
         if wrong:
             log.error("signature.wrong", turn=exchange.turn_id)
         warning = WARNING if wrong and self.warn else None

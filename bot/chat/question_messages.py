@@ -16,7 +16,6 @@ from bot.signal.messenger import Poll
 from conversation_store.models import (
     Attachment,
     ChatId,
-    QuestionKind,
     QuestionTerms,
     StyledText,
     StyleRange,
@@ -96,9 +95,9 @@ def how_to_answer(terms: QuestionTerms, *, minutes: float) -> list[str]:
     Args:
         minutes: until silence about a call counts as no.
     """
-    if terms.kind is QuestionKind.PLAN:
+    if terms.kind == "plan":
         return [HOW_TO_DECIDE]
-    if terms.kind is QuestionKind.CHOICE:
+    if terms.kind == "choice":
         how = HOW_TO_CHOOSE_SEVERAL if terms.multiple else HOW_TO_CHOOSE
         return [how if terms.options else HOW_TO_WRITE]
     said = [HOW_TO_ANSWER.format(minutes=f"{minutes:g} minutes")]

@@ -18,7 +18,7 @@ from bot.commands.base import (
 )
 from bot.commands.models import retry
 from bot.commands.questions import plan
-from conversation_store.models import AcceptedMessage, ReceivedKind, ReceivedMessage
+from conversation_store.models import AcceptedMessage, ReceivedMessage
 
 COMMAND: Final = re.compile(r"!([a-z][\w-]*)$", re.IGNORECASE)
 
@@ -58,7 +58,7 @@ class Replies:
 
     def command_in(self, message: ReceivedMessage) -> tuple[Command, str] | None:
         """Return the command in a message and its argument, or None."""
-        if message.kind is ReceivedKind.SCHEDULED:
+        if message.kind == "scheduled":
             return None
         return parse_command(message.text, self.commands)
 

@@ -11,7 +11,7 @@ from bot.attestation.bundle import MAX_CHALLENGE_BYTES
 from bot.attestation.report import FILE_NAME, chat_report
 from bot.commands.base import CommandContext, Prover, Reply, command
 from bot.errors import BotError, SignalError
-from conversation_store.models import Attachment, ExchangeState, StoredExchange
+from conversation_store.models import Attachment, StoredExchange
 
 CHALLENGE_BYTES: Final = 8
 LAST: Final = "last"
@@ -40,8 +40,8 @@ ASKED: Final = "I asked the model {total} times for it."
 ONLY_MY_WORD: Final = "I checked this myself; !verify shows whether you can believe me."
 WAITING: Final = "The signature is not checked yet. Ask again in a minute."
 CONSEQUENCES: Final = {
-    ExchangeState.WRONG: " Do not rely on the answer.",
-    ExchangeState.MISSING: " So nothing proves which model answered.",
+    "wrong": " Do not rely on the answer.",
+    "missing": " So nothing proves which model answered.",
 }
 
 log = structlog.get_logger()
@@ -105,6 +105,6 @@ def signatures(exchanges: Sequence[StoredExchange]) -> str:
 
 
 def _meaning(exchange: StoredExchange) -> str:
-    if exchange.state is ExchangeState.WAITING:
+    if exchange.state == "waiting":
         return WAITING
     return exchange.message + CONSEQUENCES.get(exchange.state, "")

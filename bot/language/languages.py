@@ -83,8 +83,6 @@ def detect(text: str) -> str | None:
     Supports English, German, Spanish, French, Portuguese and Arabic.
     """
     words = _WORD.findall(text[:MAX_CHARACTERS].casefold().replace("\u2019", "'"))
-    if not words:
-        return None
     if sum(map(len, _ARABIC.findall(text[:MAX_CHARACTERS]))) * 2 > sum(map(len, words)):
         return "ar"
     found: Counter[str] = Counter()

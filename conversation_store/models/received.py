@@ -1,7 +1,6 @@
 """Messages that came in, and the chats that they came from."""
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final, Literal, Self
 
 _DIRECT: Final = "direct:"
@@ -88,14 +87,11 @@ class ReceivedQuote:
     reminder: int | None = None
 
 
-class ReceivedKind(StrEnum):
-    """Kind of a row of the inbox; part of its key."""
+ReceivedKind = Literal["message", "edit", "deletion", "scheduled"]
+"""Kind of a row of the inbox; part of its key.
 
-    MESSAGE = "message"
-    EDIT = "edit"
-    DELETION = "deletion"
-    SCHEDULED = "scheduled"
-    """A question that the bot asks itself at a time, for a person."""
+- scheduled: a question that the bot asks itself at a time, for a person.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +118,7 @@ class ReceivedMessage:
     text: str
     received_at: int
     sent_at: int = 0
-    kind: ReceivedKind = ReceivedKind.MESSAGE
+    kind: ReceivedKind = "message"
     author_number: str | None = None
     author_name: str | None = None
     files: tuple[ReceivedFile, ...] = ()

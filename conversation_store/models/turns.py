@@ -205,17 +205,13 @@ class AuditEntry:
     duration_ms: int
 
 
-class ExchangeState(StrEnum):
-    """Result of checking the signature over a request to a model and its answer."""
+ExchangeState = Literal["waiting", "proven", "wrong", "missing", "unattested"]
+"""Result of checking the signature over a request to a model and its answer.
 
-    WAITING = "waiting"
-    PROVEN = "proven"
-    WRONG = "wrong"
-    """The signature is not over these bytes, or not by an attested key."""
-    MISSING = "missing"
-    """The endpoint gave no signature."""
-    UNATTESTED = "unattested"
-    """No verified report vouches for a key to check it with."""
+- wrong: the signature is not over these bytes, or not by an attested key.
+- missing: the endpoint gave no signature.
+- unattested: no verified report vouches for a key to check it with.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +243,7 @@ class StoredExchange:
     completion_id: str
     request_sha256: str
     response_sha256: str
-    state: ExchangeState = ExchangeState.WAITING
+    state: ExchangeState = "waiting"
     kind: str = ""
     message: str = ""
     model: str = "default"
@@ -285,15 +281,13 @@ class StoredGrant:
     expires_at: int
 
 
-class QuestionKind(StrEnum):
-    """What a person is asked."""
+QuestionKind = Literal["call", "choice", "plan"]
+"""What a person is asked.
 
-    CALL = "call"
-    """Whether a call with side effects may run."""
-    CHOICE = "choice"
-    """Something that the model needs to know, with or without options."""
-    PLAN = "plan"
-    """Whether to carry out a plan."""
+- call: whether a call with side effects may run.
+- choice: something that the model needs to know, with or without options.
+- plan: whether to carry out a plan.
+"""
 
 
 @dataclass(frozen=True, slots=True)

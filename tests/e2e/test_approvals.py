@@ -13,7 +13,7 @@ import pytest
 
 from bot.chat.question_messages import REMINDER, TOO_LATE, WHICH, YES_OR_NO
 from bot.config.settings import Settings
-from conversation_store.models import ChatId, ReceivedKind, ReceivedMessage
+from conversation_store.models import ChatId, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.test_conversation import BEN
@@ -498,7 +498,7 @@ def deletion_of(timestamp: int) -> ReceivedMessage:
         chat=ChatId.parse(f"direct:{ADA.aci}"),
         text="",
         received_at=timestamp + 1,
-        kind=ReceivedKind.DELETION,
+        kind="deletion",
         target_author=ADA.aci,
         target_timestamp=timestamp,
     )

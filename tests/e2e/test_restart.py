@@ -157,7 +157,7 @@ async def test_deletion_interrupted_by_a_crash_leaves_the_other_pieces() -> None
             await here.model.wait_for_requests(1)
             await kill(bot)
         async with open_store(here.folder / "store.db") as store:
-            assert all(await store.messages.accept([about(wrong, ReceivedKind.DELETION)]))
+            assert all(await store.messages.accept([about(wrong, "deletion")]))
         async with running_bot(here.settings()):
             answer = (await here.answer()).text
             await here.signal.say("!status")
@@ -176,7 +176,7 @@ async def test_edit_interrupted_by_a_crash_is_answered() -> None:
         async with open_store(here.folder / "store.db") as store:
             # Something that is to be sent keeps the chat's turn waiting.
             await store.outbox.add_note(ChatId.parse(f"direct:{ADA.aci}"), "By the way.")
-            assert all(await store.messages.accept([about(question, ReceivedKind.EDIT, "right")]))
+            assert all(await store.messages.accept([about(question, "edit", "right")]))
         async with running_bot(here.settings()):
             assert (await here.answer()).text == "By the way."
             assert (await here.answer()).text.endswith("right")
@@ -190,7 +190,7 @@ async def test_a_start_waits_for_no_room_however_much_there_is_to_go_on_with() -
     waiting = [received(str(number), number) for number in range(MAX_WAITING + 1)]
     async with world(held(never)) as here:
         async with open_store(here.folder / "store.db") as store:
-            edit = about(MAX_WAITING + 1, ReceivedKind.EDIT, "of what never came")
+            edit = about(MAX_WAITING + 1, "edit", "of what never came")
             assert all(await store.messages.accept([*waiting, edit]))
         async with running_bot(here.settings()) as bot:
             await here.model.wait_for_requests(1)

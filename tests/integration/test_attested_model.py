@@ -145,7 +145,7 @@ async def said(client: LlmClient) -> str | None:
 async def test_model_with_valid_evidence_is_verified_and_answers(direct: bool) -> None:
     async with world(direct=direct) as here, here.chat() as client:
         verdict = await here.model.verify()
-        assert verdict.state is ModelState.VERIFIED, verdict.reason
+        assert verdict.state == "verified", verdict.reason
         await here.model.admit()
         assert await said(client) == "answer to: hello"
         assert "proved" in here.model.summary()
@@ -262,7 +262,7 @@ async def test_evidence_that_is_wrong_keeps_every_message_back(name: str) -> Non
     async with world() as here:
         spoil(here)
         verdict = await here.model.verify()
-        assert verdict.state is ModelState.FAILED
+        assert verdict.state == "failed"
         assert verdict.report is not None
         assert check in [one.name for one in verdict.report.failures]
         assert verdict.reason in [one.message for one in verdict.report.failures]
@@ -275,7 +275,7 @@ async def test_evidence_that_is_wrong_keeps_every_message_back(name: str) -> Non
 async def test_a_platform_that_is_out_of_date_keeps_every_message_back() -> None:
     async with world(tcb_status="OutOfDate") as here:
         verdict = await here.model.verify()
-        assert verdict.state is ModelState.FAILED
+        assert verdict.state == "failed"
         assert "OutOfDate" in await here.refusal()
         assert "gateway.tcb" in here.model.summary()
 
@@ -294,17 +294,17 @@ HUGE = raw_body(b" " * (5 * 1024 * 1024), content_type="application/json")
 DEEP = raw_body(b"[" * 200_000, content_type="application/json")
 
 TROUBLE: dict[str, tuple[Spoil, ModelState, str]] = {
-    "down": (down, ModelState.UNAVAILABLE, "the connection broke"),
-    "overloaded": (tells(status(503)), ModelState.UNAVAILABLE, "in trouble: HTTP 503"),
-    "limiting the rate": (tells(status(429)), ModelState.UNAVAILABLE, "too often: HTTP 429"),
-    "broken": (tells(status(500)), ModelState.UNAVAILABLE, "HTTP 500"),
-    "refusing the key": (tells(status(401)), ModelState.UNAVAILABLE, "API key"),
-    "sending garbage": (tells(GARBAGE), ModelState.UNAVAILABLE, "not readable"),
-    "sending depths": (tells(DEEP), ModelState.UNAVAILABLE, "not readable"),
-    "sending too much": (tells(HUGE), ModelState.UNAVAILABLE, "longer"),
-    "without collateral": (no_collateral, ModelState.UNAVAILABLE, "collateral service"),
-    "no attestation": (tells(status(404)), ModelState.NOT_OFFERED, "only use one that can"),
-    "a page": (tells(HTML), ModelState.NOT_OFFERED, "only use one that can"),
+    "down": (down, "unavailable", "the connection broke"),
+    "overloaded": (tells(status(503)), "unavailable", "in trouble: HTTP 503"),
+    "limiting the rate": (tells(status(429)), "unavailable", "too often: HTTP 429"),
+    "broken": (tells(status(500)), "unavailable", "HTTP 500"),
+    "refusing the key": (tells(status(401)), "unavailable", "API key"),
+    "sending garbage": (tells(GARBAGE), "unavailable", "not readable"),
+    "sending depths": (tells(DEEP), "unavailable", "not readable"),
+    "sending too much": (tells(HUGE), "unavailable", "longer"),
+    "without collateral": (no_collateral, "unavailable", "collateral service"),
+    "no attestation": (tells(status(404)), "not_offered", "only use one that can"),
+    "a page": (tells(HTML), "not_offered", "only use one that can"),
 }
 
 
@@ -325,7 +325,7 @@ async def test_under_warn_a_model_without_nvidias_word_is_verified_by_its_gpus_s
     async with world("warn") as here:
         here.cloud.nras.tokens_handler = status(503)
         verdict = await here.model.verify()
-        assert verdict.state is ModelState.VERIFIED
+        assert verdict.state == "verified"
         assert "own signatures only" in here.model.summary()
 
 
@@ -356,11 +356,11 @@ async def test_under_require_nvidias_refusal_keeps_every_message_back(name: str)
         await here.model.verify()
         REFUSALS[name](here)
         verdict = await here.model.verify()
-        assert verdict.state is ModelState.FAILED, verdict
+        assert verdict.state == "failed", verdict
         assert "does not hold" in await here.refusal()
         # What was refused once does not count again because the service is down later.
         here.cloud.nras.tokens_handler = status(503)
-        assert (await here.model.verify()).state is ModelState.FAILED
+        assert (await here.model.verify()).state == "failed"
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ async def test_gpus_of_an_odd_architecture_fail(arch: object) -> None:
 
     async with world() as here:
         here.cloud.edit = edit
-        assert (await here.model.verify()).state is ModelState.FAILED
+        assert (await here.model.verify()).state == "failed"
         assert "does not hold" in await here.refusal()
         assert here.cloud.nras.received == []  # nothing of it reaches NVIDIA
 
@@ -386,10 +386,10 @@ async def test_under_require_nvidias_silence_lets_nothing_through_without_an_ear
 ) -> None:
     async with world() as here:
         here.cloud.nras.tokens_handler = step
-        assert (await here.model.verify()).state is ModelState.UNAVAILABLE
+        assert (await here.model.verify()).state == "unavailable"
         assert "not all of its proof could be checked" in await here.refusal()
         here.cloud.nras.tokens_handler = None
-        assert (await here.model.verify()).state is ModelState.VERIFIED
+        assert (await here.model.verify()).state == "verified"
 
 
 async def test_nvidias_last_word_on_the_same_gpus_counts_for_a_bounded_time_of_silence() -> None:
@@ -399,13 +399,13 @@ async def test_nvidias_last_word_on_the_same_gpus_counts_for_a_bounded_time_of_s
         for ahead in (1800, 3500, FIRMWARE_GRACE_SECONDS - 60):
             here.clock.ahead = ahead
             verdict = await here.model.verify()
-            assert verdict.state is ModelState.VERIFIED
+            assert verdict.state == "verified"
             assert verdict.expires_at is not None
             assert verdict.expires_at <= here.model.verdict.since - ahead + FIRMWARE_GRACE_SECONDS
             await here.model.admit()
             assert "its earlier word on these GPUs counts" in here.model.summary()
         here.clock.ahead = FIRMWARE_GRACE_SECONDS + 1
-        assert (await here.model.verify()).state is ModelState.UNAVAILABLE
+        assert (await here.model.verify()).state == "unavailable"
         assert here.model.encryption_key() is None
         await here.refusal()
 
@@ -416,7 +416,7 @@ async def test_nvidias_last_word_on_other_gpus_counts_for_nothing() -> None:
         here.cloud.nras.tokens_handler = status(503)
         here.cloud.gpus = SoftGpus(like=here.cloud.gpus)
         here.clock.ahead = MAX_EVIDENCE_SECONDS
-        assert (await here.model.verify()).state is ModelState.UNAVAILABLE
+        assert (await here.model.verify()).state == "unavailable"
         await here.refusal()
 
 
@@ -454,7 +454,7 @@ async def test_a_report_that_is_damaged_on_its_way_is_trouble_and_no_more() -> N
                 api_key=API_KEY,
             )
             model = AttestedModel(client, policy="require")
-            assert (await model.verify()).state is ModelState.UNAVAILABLE
+            assert (await model.verify()).state == "unavailable"
         assert here.cloud.connections >= 1  # a question may be asked once more
 
 
@@ -467,7 +467,7 @@ async def test_it_recovers_by_itself_when_the_service_is_back() -> None:
         async with here.kept_verified():
             assert "HTTP 503" in await here.refusal()
             here.cloud.report_handler = here.cloud.give_report
-            await here.until(lambda: here.model.verdict.state is ModelState.VERIFIED)
+            await here.until(lambda: here.model.verdict.state == "verified")
             await here.model.admit()
             asked = here.cloud.reports
             await here.verified_again(within_seconds=0.2)
@@ -487,7 +487,7 @@ async def test_it_recovers_by_itself_from_evidence_that_was_wrong() -> None:
         async with here.kept_verified():
             assert "does not hold" in await here.refusal()
             here.cloud.lies.debug = False
-            await here.until(lambda: here.model.verdict.state is ModelState.VERIFIED)
+            await here.until(lambda: here.model.verdict.state == "verified")
             await here.model.admit()
 
 
@@ -497,13 +497,13 @@ async def test_verified_model_stays_so_in_trouble_until_its_evidence_expires() -
         key = here.cloud.identity.key_sha256
         here.cloud.report_handler = status(503)
         verdict = await here.model.verify()
-        assert verdict.state is ModelState.VERIFIED
+        assert verdict.state == "verified"
         await here.model.admit()
         assert "HTTP 503" in here.model.summary()
         assert here.model.keys.attested(key)
         here.clock.ahead = MAX_EVIDENCE_SECONDS
         assert "HTTP 503" in await here.refusal()
-        assert here.model.verdict.state is ModelState.UNAVAILABLE
+        assert here.model.verdict.state == "unavailable"
         assert here.model.signers("provider_tee", "ed25519") == ()
         assert here.model.evidence() is None
         assert not here.model.keys.attested(key)
@@ -523,7 +523,7 @@ async def test_wrong_evidence_ends_an_earlier_verification() -> None:
             await said(client)
         assert len(here.cloud.requests) == 1
         here.cloud.report_handler = status(503)
-        assert (await here.model.verify()).state is ModelState.FAILED
+        assert (await here.model.verify()).state == "failed"
 
 
 async def test_it_is_verified_again_before_the_evidence_expires() -> None:
@@ -534,7 +534,7 @@ async def test_it_is_verified_again_before_the_evidence_expires() -> None:
     }
     async with world(pace=pace) as here, here.kept_verified():
         await here.until(lambda: here.cloud.reports >= 3)
-        assert here.model.verdict.state is ModelState.VERIFIED
+        assert here.model.verdict.state == "verified"
 
 
 async def test_a_service_that_asks_to_be_left_alone_is_left_alone() -> None:
@@ -588,7 +588,7 @@ async def test_a_key_that_stays_unattested_is_asked_about_after_ever_longer_paus
                 here.model.keys.meet(b"stranger" * 4)
             await here.verified_again(within_seconds=0.2)
         await here.verified_again(within_seconds=0.2)
-        assert here.model.verdict.state is ModelState.VERIFIED
+        assert here.model.verdict.state == "verified"
         assert here.cloud.reports == reports
 
 
@@ -611,7 +611,7 @@ async def test_a_connection_made_during_a_verification_that_vouches_for_it_asks_
             await here.until(lambda: here.cloud.reports == 1)
             await said(client)
             released.set()
-            await here.until(lambda: here.model.verdict.state is ModelState.VERIFIED)
+            await here.until(lambda: here.model.verdict.state == "verified")
             await here.verified_again(within_seconds=0.2)
             assert here.cloud.reports == 1
             assert "nothing has vouched for" not in here.model.summary()

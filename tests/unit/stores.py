@@ -14,9 +14,7 @@ from conversation_store.models import (
     ChatId,
     Message,
     OutgoingMessage,
-    QuestionKind,
     QuestionTerms,
-    ReceivedKind,
     ReceivedMessage,
     Role,
     StoredTurn,
@@ -30,7 +28,7 @@ ACCOUNT = "+4915100000000"
 ADA = ChatId.parse("direct:ada")
 GROUP = ChatId.parse("group:g")
 CALL = ToolCall("call_1", "calculate", '{"expression": "127*43"}')
-MAY_RUN = QuestionTerms(QuestionKind.CALL, "ada", fingerprint="f")
+MAY_RUN = QuestionTerms("call", "ada", fingerprint="f")
 TEN_MINUTES_MS = 600_000
 
 
@@ -59,7 +57,7 @@ def edit_of(
         text,
         chat,
         author=author,
-        kind=ReceivedKind.EDIT,
+        kind="edit",
         target_author=author,
         target_timestamp=target,
         **more,
@@ -74,7 +72,7 @@ def deletion_of(
         "",
         chat,
         author=author,
-        kind=ReceivedKind.DELETION,
+        kind="deletion",
         target_author=of or author,
         target_timestamp=target,
     )

@@ -21,10 +21,8 @@ from conversation_store.models import (
     Attachment,
     ChatId,
     Message,
-    QuestionKind,
     QuestionTerms,
     Quote,
-    ReceivedKind,
     ReceivedMessage,
     ReceivedQuote,
     Role,
@@ -242,7 +240,7 @@ async def test_always_in_group_counts_while_its_giver_is_an_admin(
 
 def allowing(tool: str, version: str) -> QuestionTerms:
     """The terms of a question whose answer was “always”."""
-    return QuestionTerms(QuestionKind.CALL, "ada", covers=(tool,), version=version)
+    return QuestionTerms("call", "ada", covers=(tool,), version=version)
 
 
 @pytest.mark.parametrize(
@@ -424,7 +422,7 @@ async def test_only_messages_after_the_question_answer_it(tmp_path: Path) -> Non
             waited = replace(said, text="why?").after(said)
             assert waited.text == "yes"
             assert desk.answer_in(waited) is None
-            assert desk.answer_in(replace(said, kind=ReceivedKind.EDIT)) is None
+            assert desk.answer_in(replace(said, kind="edit")) is None
         before = now() - 60_000
         assert desk.answer_in(replace(yes, timestamp=1_000)) is None
         # By a phone whose clock is ahead it was written later than it came.

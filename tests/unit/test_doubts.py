@@ -24,7 +24,6 @@ from conversation_store.models import (
     Message,
     OutgoingMessage,
     Quote,
-    ReceivedKind,
     ReceivedMessage,
     Role,
     StoredTurn,
@@ -216,7 +215,7 @@ async def answered(
 async def answered_anew(store: ConversationStore, *texts: str) -> None:
     """Store an edit of the first message, and the answer that replaces the earlier answer."""
     edit = ReceivedMessage(
-        "+49", ADA, 9, PRIVATE, "q", START_MS, kind=ReceivedKind.EDIT,
+        "+49", ADA, 9, PRIVATE, "q", START_MS, kind="edit",
         target_author=ADA, target_timestamp=1,
     )  # fmt: skip
     (accepted,) = await store.messages.accept([edit])
@@ -570,7 +569,7 @@ async def test_receipt_may_be_for_progress_of_a_forgotten_turn(bot: Bot) -> None
             turn.id, await notes.send(ChatId.parse(GROUP), "Using calculate")
         )
         deletion = ReceivedMessage(
-            "+49", BOB, 3, GROUP, "", START_MS, kind=ReceivedKind.DELETION,
+            "+49", BOB, 3, GROUP, "", START_MS, kind="deletion",
             target_author=BOB, target_timestamp=2,
         )  # fmt: skip
         (accepted,) = await store.messages.accept([deletion])
@@ -621,7 +620,7 @@ async def test_receipt_may_be_for_a_copy_of_a_forgotten_message(bot: Bot) -> Non
         bot.now_ms += 1_000
         await store.doubts.load()  # and then there is no connection until it is deleted
         deletion = ReceivedMessage(
-            "+49", ADA, 3, GROUP, "", START_MS, kind=ReceivedKind.DELETION,
+            "+49", ADA, 3, GROUP, "", START_MS, kind="deletion",
             target_author=ADA, target_timestamp=1,
         )  # fmt: skip
         (accepted,) = await store.messages.accept([deletion])

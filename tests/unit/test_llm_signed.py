@@ -17,7 +17,7 @@ from bot.attestation.near_ai.signatures import (
 from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.messages import Completion
-from conversation_store.models import ExchangeState, Message, Role
+from conversation_store.models import Message, Role
 from tests.fakes.near_ai import NearAi, Signing, near_ai
 from tests.fakes.openai_server import MODEL, chunk, script, sse, status, text
 
@@ -73,7 +73,7 @@ async def test_client_and_cloud_hash_the_same_bytes(kind: str, encrypted: bool) 
         verdict = await use.verdict_of(completion)
 
     assert completion.message.content == "Good day to you."
-    assert (verdict.state, verdict.kind) == (ExchangeState.PROVEN, SignatureKind(kind))
+    assert (verdict.state, verdict.kind) == ("proven", SignatureKind(kind))
 
 
 async def test_a_signature_that_is_late_is_waited_for() -> None:
@@ -81,7 +81,7 @@ async def test_a_signature_that_is_late_is_waited_for() -> None:
         cloud.signatures_late = 3
         verdict = await use.verdict_of(await use.client.complete(HELLO))
 
-    assert verdict.state is ExchangeState.PROVEN
+    assert verdict.state == "proven"
     assert cloud.signatures_late == 0
 
 
@@ -93,7 +93,7 @@ async def test_signature_of_another_exchange_is_wrong() -> None:
         cloud.signature_handler = status(200, cloud.signature(theirs, "ed25519"))
         verdict = await use.verdict_of(completion)
 
-    assert verdict.state is ExchangeState.WRONG
+    assert verdict.state == "wrong"
 
 
 async def test_a_cloud_with_another_key_than_the_attested_one_is_wrong() -> None:
@@ -105,14 +105,14 @@ async def test_a_cloud_with_another_key_than_the_attested_one_is_wrong() -> None
         cloud.signature_handler = status(200, forged)
         verdict = await use.verdict_of(completion)
 
-    assert verdict.state is ExchangeState.WRONG
+    assert verdict.state == "wrong"
 
 
 async def test_the_answer_of_a_second_attempt_is_the_one_that_is_proven() -> None:
     async with near_ai(script(status(503))) as cloud, using(cloud) as use:
         verdict = await use.verdict_of(await use.client.complete(HELLO))
 
-    assert verdict.state is ExchangeState.PROVEN
+    assert verdict.state == "proven"
 
 
 async def test_long_encrypted_conversations_at_once_keep_their_own_proof() -> None:
@@ -125,5 +125,5 @@ async def test_long_encrypted_conversations_at_once_keep_their_own_proof() -> No
         verdicts = [await use.verdict_of(completion) for completion in completions]
 
     assert {completion.message.content for completion in completions} == {"word " * 2000}
-    assert {verdict.state for verdict in verdicts} == {ExchangeState.PROVEN}
+    assert {verdict.state for verdict in verdicts} == {"proven"}
     assert len({completion.exchange for completion in completions}) == 8

@@ -7,13 +7,12 @@ from typing import Final
 
 import pytest
 
-from bot.attestation.near_ai.model import ModelState
 from bot.chat.presence import MAX_UNSIGNED, MAX_UNSIGNED_CHATS, Presence
 from bot.llm.client import counted
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected, LlmTimeout, LlmUnavailable
 from bot.observability.metrics import MAX_TOOLS, count_tool_call, measure_lag
 from bot.signal.events import FrameKind
-from conversation_store.models import ChatId, ExchangeState
+from conversation_store.models import ChatId
 from tests import exposition
 from tests.exposition import PREFIX
 from tests.skipped_waits import run_without_waiting, without_waiting
@@ -28,8 +27,12 @@ CHATS: Final = [ChatId.direct(str(number)) for number in range(MAX_UNSIGNED_CHAT
     [
         ("signal_frames_total", "kind", FrameKind),
         ("turns_total", "outcome", {"answered", "failed", "stopped", "bug"}),
-        ("answer_signatures_total", "outcome", set(ExchangeState) - {ExchangeState.WAITING}),
-        ("model_verifications_total", "outcome", set(ModelState) - {ModelState.PENDING}),
+        ("answer_signatures_total", "outcome", {"proven", "wrong", "missing", "unattested"}),
+        (
+            "model_verifications_total",
+            "outcome",
+            {"verified", "failed", "unavailable", "not_offered"},
+        ),
         (
             "approvals_total",
             "outcome",

@@ -25,7 +25,6 @@ from bot.attestation.near_ai.signatures import (
     check_signature,
 )
 from bot.attestation.near_ai.verification import ethereum_address
-from conversation_store.models import ExchangeState
 from tests.fakes.openai_server import (
     JSON,
     Request,
@@ -133,7 +132,7 @@ def test_the_recorded_exchange_is_proven() -> None:
         answer, hashes[0], hashes[1], "Qwen/Qwen3.5-122B-A10B", signers.signers
     )
 
-    assert (verdict.state, verdict.kind) == (ExchangeState.PROVEN, SignatureKind.PROVIDER_TEE)
+    assert (verdict.state, verdict.kind) == ("proven", SignatureKind.PROVIDER_TEE)
 
 
 # What holds -------------------------------------------------------------------------------------
@@ -144,7 +143,7 @@ def test_the_recorded_exchange_is_proven() -> None:
 def test_signature_of_the_models_machine_is_proven(signed: Any, kind: str | None) -> None:
     verdict = checked(signed(TEXT, kind))
 
-    assert (verdict.state, verdict.kind) == (ExchangeState.PROVEN, SignatureKind.PROVIDER_TEE)
+    assert (verdict.state, verdict.kind) == ("proven", SignatureKind.PROVIDER_TEE)
 
 
 @pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
@@ -154,7 +153,7 @@ def test_signature_of_the_gateway_is_proven_without_the_model(
 ) -> None:
     verdict = checked(signed(HASHES, kind))
 
-    assert (verdict.state, verdict.kind) == (ExchangeState.PROVEN, SignatureKind.GATEWAY)
+    assert (verdict.state, verdict.kind) == ("proven", SignatureKind.GATEWAY)
     assert "does not prove which model" in verdict.message
 
 
@@ -166,20 +165,20 @@ def test_hexadecimal_may_be_written_in_capitals_and_with_its_prefix() -> None:
         signature="0x" + answer.signature.upper(),
         signing_address="0x" + answer.signing_address.upper(),
     )
-    assert checked(spelled).state is ExchangeState.PROVEN
+    assert checked(spelled).state == "proven"
 
 
 # What does not ----------------------------------------------------------------------------------
 
 
 def test_signature_is_unattested_without_a_verified_report() -> None:
-    assert checked(ed25519_signed(TEXT), Attested({})).state is ExchangeState.UNATTESTED
+    assert checked(ed25519_signed(TEXT), Attested({})).state == "unattested"
 
 
 def test_a_wrong_signature_is_wrong_also_without_a_verified_report() -> None:
     answer = changed(ed25519_signed(TEXT), signature=bytes(64).hex())
 
-    assert checked(answer, Attested({})).state is ExchangeState.WRONG
+    assert checked(answer, Attested({})).state == "wrong"
 
 
 @pytest.mark.parametrize(
@@ -201,14 +200,14 @@ def test_a_wrong_signature_is_wrong_also_without_a_verified_report() -> None:
 )
 @pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
 def test_a_genuine_signature_of_something_else_is_wrong(signed: Any, text: str) -> None:
-    assert checked(signed(text)).state is ExchangeState.WRONG
+    assert checked(signed(text)).state == "wrong"
 
 
 @pytest.mark.parametrize(
     ("text", "kind"), [(TEXT, "gateway"), (HASHES, "provider_tee"), (TEXT, "chutes"), (TEXT, "")]
 )
 def test_a_kind_that_is_not_the_shape_of_the_text_is_wrong(text: str, kind: str) -> None:
-    assert checked(ed25519_signed(text, kind)).state is ExchangeState.WRONG
+    assert checked(ed25519_signed(text, kind)).state == "wrong"
 
 
 @pytest.mark.parametrize(("text", "other"), [(TEXT, "gateway"), (HASHES, "provider_tee")])
@@ -216,12 +215,12 @@ def test_a_key_that_is_attested_for_the_other_kind_does_not_count(text: str, oth
     only_other = Attested({(other, "ed25519"): ed25519_address()})
     both = Attested({("provider_tee", "ed25519"): bytes(32), ("gateway", "ed25519"): bytes(32)})
 
-    assert checked(ed25519_signed(text), only_other).state is ExchangeState.UNATTESTED
-    assert checked(ed25519_signed(text), both).state is ExchangeState.WRONG
+    assert checked(ed25519_signed(text), only_other).state == "unattested"
+    assert checked(ed25519_signed(text), both).state == "wrong"
 
 
 def test_unknown_algorithm_is_wrong() -> None:
-    assert checked(changed(ed25519_signed(TEXT), signing_algo="none")).state is ExchangeState.WRONG
+    assert checked(changed(ed25519_signed(TEXT), signing_algo="none")).state == "wrong"
 
 
 @given(data=st.data())
@@ -234,7 +233,7 @@ def test_no_byte_of_signature_or_address_can_be_another_one(
     value = bytearray.fromhex(getattr(answer, field).removeprefix("0x"))
     value[data.draw(st.integers(0, len(value) - 1))] ^= data.draw(st.integers(1, 255))
 
-    assert checked(changed(answer, **{field: value.hex()})).state is ExchangeState.WRONG
+    assert checked(changed(answer, **{field: value.hex()})).state == "wrong"
 
 
 @given(place=st.integers(0, len(TEXT) - 1), character=st.characters(codec="utf-8"))
@@ -244,8 +243,8 @@ def test_no_character_of_the_text_can_be_another_one(
 ) -> None:
     text = TEXT[:place] + character + TEXT[place + 1 :]
     if text != TEXT:
-        assert checked(changed(signed(TEXT), text=text)).state is ExchangeState.WRONG
-        assert checked(signed(text)).state is ExchangeState.WRONG
+        assert checked(changed(signed(TEXT), text=text)).state == "wrong"
+        assert checked(signed(text)).state == "wrong"
 
 
 @given(st.binary(max_size=100), st.binary(max_size=40), st.sampled_from(["ed25519", "ecdsa"]))
@@ -259,8 +258,8 @@ def test_signatures_and_addresses_of_any_length_are_wrong(
         signing_algo=algorithm,
     )
 
-    assert checked(answer).state is ExchangeState.WRONG
-    assert checked(answer, Attested({})).state is ExchangeState.WRONG
+    assert checked(answer).state == "wrong"
+    assert checked(answer, Attested({})).state == "wrong"
 
 
 def test_the_mirrored_spelling_of_a_signature_is_wrong() -> None:
@@ -270,7 +269,7 @@ def test_the_mirrored_spelling_of_a_signature_is_wrong() -> None:
     signature[32:64] = (order - int.from_bytes(signature[32:64], "big")).to_bytes(32, "big")
     signature[64] ^= 27 ^ 28
 
-    assert checked(changed(answer, signature=signature.hex())).state is ExchangeState.WRONG
+    assert checked(changed(answer, signature=signature.hex())).state == "wrong"
 
 
 @pytest.mark.parametrize("v", [0, 1, 26, 29, 30, 35, 255])
@@ -278,7 +277,7 @@ def test_only_the_documented_recovery_ids_are_read(v: int) -> None:
     answer = ecdsa_signed(TEXT)
 
     signature = answer.signature[:-2] + f"{v:02x}"
-    assert checked(changed(answer, signature=signature)).state is ExchangeState.WRONG
+    assert checked(changed(answer, signature=signature)).state == "wrong"
 
 
 # Asking the endpoint ----------------------------------------------------------------------------
@@ -308,7 +307,7 @@ SIGNED: Final = whole(body(ed25519_signed(TEXT)))
 async def test_the_signature_is_asked_for_by_the_name_of_the_answer() -> None:
     verdict, requests = await asked(SIGNED)
 
-    assert verdict.state is ExchangeState.PROVEN
+    assert verdict.state == "proven"
     (request,) = requests
     assert request.path == (
         "/v1/signature/chatcmpl-1?model=vendor%2Fmodel%3Alatest&signing_algo=ed25519"
@@ -323,7 +322,7 @@ async def test_the_signature_is_asked_for_by_the_name_of_the_answer() -> None:
 async def test_a_signature_that_is_not_there_yet_is_waited_for(trouble: Step) -> None:
     verdict, requests = await asked(trouble, trouble, trouble, SIGNED)
 
-    assert verdict.state is ExchangeState.PROVEN
+    assert verdict.state == "proven"
     assert len(requests) == 4
 
 
@@ -332,7 +331,7 @@ async def test_the_wait_that_the_endpoint_asks_for_is_kept() -> None:
 
     verdict, _ = await asked(status(429, headers={"retry-after": "1"}), SIGNED)
 
-    assert verdict.state is ExchangeState.PROVEN
+    assert verdict.state == "proven"
     assert time.monotonic() - begun >= 1.0
 
 
@@ -351,7 +350,7 @@ async def test_the_wait_that_the_endpoint_asks_for_is_kept() -> None:
 async def test_a_signature_that_never_comes_is_missing(trouble: Step, said: str) -> None:
     verdict, _ = await asked(*[trouble] * 1000, total_seconds=0.5)
 
-    assert (verdict.state, verdict.kind) == (ExchangeState.MISSING, SignatureKind.NONE)
+    assert (verdict.state, verdict.kind) == ("missing", SignatureKind.NONE)
     assert said in verdict.message
 
 
@@ -374,7 +373,7 @@ async def test_a_signature_that_never_comes_is_missing(trouble: Step, said: str)
 async def test_a_refusal_is_final(refusal: Step) -> None:
     verdict, requests = await asked(refusal, SIGNED)
 
-    assert verdict.state is ExchangeState.MISSING
+    assert verdict.state == "missing"
     assert len(requests) == 1
 
 
@@ -398,5 +397,5 @@ async def test_a_name_from_outside_stays_one_part_of_the_address(
 async def test_a_name_that_nothing_can_be_asked_by_is_not_asked_for(exchange_id: str) -> None:
     verdict, requests = await asked(SIGNED, exchange_id=exchange_id)
 
-    assert verdict.state is ExchangeState.MISSING
+    assert verdict.state == "missing"
     assert requests == []

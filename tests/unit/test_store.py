@@ -18,7 +18,6 @@ from conversation_store.models import (
     Attachment,
     AuditEntry,
     ChatId,
-    ExchangeState,
     Message,
     NewExchange,
     OutgoingMessage,
@@ -458,12 +457,12 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
         waiting = await store.exchanges.unchecked(10)
         assert [one.completion_id for one in waiting] == [f"chatcmpl-{n}" for n in range(3)]
         for one in waiting:
-            await store.exchanges.settle(one, ExchangeState.PROVEN, kind="gateway", message="Fine.")
+            await store.exchanges.settle(one, "proven", kind="gateway", message="Fine.")
         assert await store.exchanges.unchecked(10) == ()
-        await store.exchanges.settle(waiting[0], ExchangeState.WRONG, kind="", message="No.")
+        await store.exchanges.settle(waiting[0], "wrong", kind="", message="No.")
         shown = await store.exchanges.of_last_answer(ADA)
         assert [(one.state, one.kind, one.message) for one in shown] == [
-            (ExchangeState.PROVEN, "gateway", "Fine.")
+            ("proven", "gateway", "Fine.")
         ] * 3
 
 
@@ -492,7 +491,7 @@ async def test_a_wrong_signature_is_warned_about_once_a_turn_behind_its_answer(
             [
                 part.text
                 for part in await store.exchanges.settle(
-                    one, ExchangeState.WRONG, kind="gateway", message="No.", warning="Careful!"
+                    one, "wrong", kind="gateway", message="No.", warning="Careful!"
                 )
             ]
             for one in await store.exchanges.unchecked(10)
@@ -523,7 +522,7 @@ async def test_a_proof_of_an_exchange_that_was_forgotten_settles_no_later_one(
         await store.turns.clear(ADA)
         await answered_with(store, 2, *EXCHANGES[1:2])
         waiting = await store.exchanges.unchecked(10)
-        await store.exchanges.settle(forgotten, ExchangeState.PROVEN, kind="", message="Fine.")
+        await store.exchanges.settle(forgotten, "proven", kind="", message="Fine.")
         assert await store.exchanges.unchecked(10) == waiting
     assert [one.completion_id for one in waiting] == [EXCHANGES[1].completion_id]
 
@@ -532,11 +531,11 @@ async def test_without_retention_an_exchange_lives_until_it_is_checked(tmp_path:
     async with open_store(tmp_path / "s.db", retention_days=0) as store:
         await answered_with(store, 1, *EXCHANGES[:2])
         first, second = await store.exchanges.unchecked(10)
-        await store.exchanges.settle(first, ExchangeState.PROVEN, kind="", message="")
+        await store.exchanges.settle(first, "proven", kind="", message="")
         await store.upkeep.purge()
         assert await store.exchanges.unchecked(10) == (second,)
         assert await store.exchanges.of_last_answer(ADA) == ()
         warning = await store.exchanges.settle(
-            second, ExchangeState.WRONG, kind="", message="", warning="Careful!"
+            second, "wrong", kind="", message="", warning="Careful!"
         )
         assert [part.chat for part in warning] == ["direct:ada"]

@@ -9,7 +9,6 @@ from conversation_store.models import (
     AuditEntry,
     Message,
     NewReminder,
-    QuestionKind,
     QuestionTerms,
     ReceivedQuote,
     Role,
@@ -56,9 +55,7 @@ async def answered_question(
     asked = await accept(store, received(1, "order lunch"))
     turn = store.turns.begin([asked], "order lunch")
     await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
-    question = await store.questions.find_or_open(
-        turn.id, CALL.id, QuestionTerms(QuestionKind.CHOICE, "ada")
-    )
+    question = await store.questions.find_or_open(turn.id, CALL.id, QuestionTerms("choice", "ada"))
     assert question is not None
     reply = await accept(store, received(2, SECRET, expires_at=expires_at))
     assert await store.questions.answer(question.id, f"They say: {SECRET}", message=reply)

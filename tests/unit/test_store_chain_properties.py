@@ -17,7 +17,6 @@ from conversation_store.models import (
     FurtherDate,
     Message,
     NewReminder,
-    QuestionKind,
     QuestionTerms,
     ReceivedQuote,
     Role,
@@ -138,7 +137,7 @@ class Life:
         call = ToolCall(f"call_{self.number()}", "ask_user", "{}")
         await self.store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (call,)))
         question = await self.store.questions.find_or_open(
-            turn.id, call.id, QuestionTerms(QuestionKind.CHOICE, asked.message.author)
+            turn.id, call.id, QuestionTerms("choice", asked.message.author)
         )
         if question is None:
             return ()

@@ -9,7 +9,6 @@ from conversation_store.models import (
     AcceptedMessage,
     AuditEntry,
     Message,
-    QuestionKind,
     QuestionTerms,
     Role,
     StoredQuestion,
@@ -30,7 +29,7 @@ from tests.unit.stores import (
     waiting,
 )
 
-ALWAYS = QuestionTerms(QuestionKind.CALL, "ada", covers=("write",), version="1")
+ALWAYS = QuestionTerms("call", "ada", covers=("write",), version="1")
 
 
 async def turn_with_open_call(store: ConversationStore) -> tuple[AcceptedMessage, StoredTurn]:

@@ -9,7 +9,7 @@ import pytest
 from bot.chat import upkeep
 from conversation_store import deletion, outbox, schema
 from conversation_store.connections import Row, Session, Value
-from conversation_store.models import ExchangeState, NewExchange, ReceivedMessage
+from conversation_store.models import NewExchange, ReceivedMessage
 from conversation_store.upkeep import (
     DAY_MS,
     DUPLICATES_KNOWN_DAYS,
@@ -89,7 +89,7 @@ async def test_old_turns_go_with_everything_derived_from_them(tmp_path: Path) ->
         exchanged = [NewExchange("c", "00", "00")]
         await mark(store, await finish(store, turn, ["a"], exchanged=exchanged), 9_000)
         for exchange in await store.exchanges.unchecked(10):
-            await store.exchanges.settle(exchange, ExchangeState.PROVEN, kind="", message="Fine.")
+            await store.exchanges.settle(exchange, "proven", kind="", message="Fine.")
         await store.messages.overhear([received(2, "said to others", GROUP)])
         await store.upkeep.purge(now_ms() + 100 * DAY_MS)
     for table in ("turns", "messages", "exchanges", "outbox", "overheard", "audit"):

@@ -301,9 +301,9 @@ def signed(state: ExchangeState, kind: str = "", words: str = "") -> StoredExcha
     return StoredExchange(1, 1, "chatcmpl-1", "00" * 32, "11" * 32, state, kind, words)
 
 
-PROVEN: Final = signed(ExchangeState.PROVEN, "provider_tee", "The model's machine has signed.")
-GATEWAY: Final = signed(ExchangeState.PROVEN, "gateway", "The gateway before it has signed.")
-WRONG: Final = signed(ExchangeState.WRONG, "gateway", "The signature is of another key.")
+PROVEN: Final = signed("proven", "provider_tee", "The model's machine has signed.")
+GATEWAY: Final = signed("proven", "gateway", "The gateway before it has signed.")
+WRONG: Final = signed("wrong", "gateway", "The signature is of another key.")
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ WRONG: Final = signed(ExchangeState.WRONG, "gateway", "The signature is of anoth
         ([PROVEN], ["The model's machine has signed."]),
         ([GATEWAY, GATEWAY], ["The gateway before it has signed."]),
         (
-            [PROVEN, signed(ExchangeState.WAITING), PROVEN],
+            [PROVEN, signed("waiting"), PROVEN],
             [
                 "2 of 3: The model's machine has signed.",
                 "1 of 3: The signature is not checked yet. Ask again in a minute.",
@@ -320,11 +320,11 @@ WRONG: Final = signed(ExchangeState.WRONG, "gateway", "The signature is of anoth
         ),
         ([WRONG], ["The signature is of another key. Do not rely on the answer."]),
         (
-            [signed(ExchangeState.MISSING, words="The endpoint has none.")],
+            [signed("missing", words="The endpoint has none.")],
             ["The endpoint has none. So nothing proves which model answered."],
         ),
         (
-            [signed(ExchangeState.UNATTESTED, words="Nobody vouches for the key.")],
+            [signed("unattested", words="Nobody vouches for the key.")],
             ["Nobody vouches for the key."],
         ),
     ],

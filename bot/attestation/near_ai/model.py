@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Final, Literal
 
 import structlog
@@ -67,14 +66,8 @@ AFTER_STRANGERS: Final = Backoff(first_seconds=5.0, longest_seconds=600.0)
 log = structlog.get_logger()
 
 
-class ModelState(StrEnum):
-    """State of the model's proof."""
-
-    PENDING = "pending"
-    VERIFIED = "verified"
-    FAILED = "failed"
-    UNAVAILABLE = "unavailable"
-    NOT_OFFERED = "not_offered"
+ModelState = Literal["pending", "verified", "failed", "unavailable", "not_offered"]
+"""State of the model's proof."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +117,7 @@ class AttestedModel:
 
     def __post_init__(self) -> None:
         self.keys = AttestedKeys(enforcing=self.policy == "require", clock=self.clock)
-        self._known = ModelVerdict(ModelState.PENDING, "", since=self._now())
+        self._known = ModelVerdict("pending", "", since=self._now())
         MODEL_PROOF_REQUIRED.set(self.policy == "require")
         MODEL_VERIFIED_UNTIL.set(0)
 
@@ -135,12 +128,12 @@ class AttestedModel:
         if known.expires_at is None or self.clock() < known.expires_at:
             return known
         reason = known.reason or "its last proof has expired"
-        return ModelVerdict(ModelState.UNAVAILABLE, reason, known.expires_at)
+        return ModelVerdict("unavailable", reason, known.expires_at)
 
     @property
     def proven(self) -> bool:
         """Whether the model is verified now."""
-        return self.verdict.state is ModelState.VERIFIED
+        return self.verdict.state == "verified"
 
     async def settled(self) -> None:
         """Wait until the first verification has ended, with any result."""
@@ -162,13 +155,13 @@ class AttestedModel:
             return
         await self.first_verification()
         verdict = self.verdict
-        if verdict.state is not ModelState.VERIFIED:
+        if verdict.state != "verified":
             raise ModelNotVerified(refusal(verdict))
 
     def summary(self) -> str:
         """Return some sentences about the model for `!verify` and `!status`."""
         verdict = self.verdict
-        met_others = self.policy == "warn" and verdict.state is ModelState.VERIFIED
+        met_others = self.policy == "warn" and verdict.state == "verified"
         if met_others and self.keys.strangers:
             return f"{summary(verdict)} {_STRANGERS}"
         return summary(verdict)
@@ -213,12 +206,12 @@ class AttestedModel:
         self.keys.stranger_met.clear()
         outcome = await self._attempt()
         self._attempted.set()
-        MODEL_VERIFICATIONS.labels(outcome.value).inc()
+        MODEL_VERIFICATIONS.labels(outcome).inc()
         MODEL_VERIFIED_UNTIL.set(self._known.expires_at or 0)
         log.info(
             "attestation.model",
-            outcome=outcome.value,
-            state=self._known.state.value,
+            outcome=outcome,
+            state=self._known.state,
             reason=self._known.reason,
             duration_ms=round((time.monotonic() - began) * 1000),
         )
@@ -229,17 +222,17 @@ class AttestedModel:
         try:
             gathered = await self.client.gather()
         except AttestationNotOffered as error:
-            return self._trouble(ModelState.NOT_OFFERED, str(error))
+            return self._trouble("not_offered", str(error))
         except EvidenceUnavailable as error:
             reason = f"its proof could not be fetched ({error})"
-            return self._trouble(ModelState.UNAVAILABLE, reason, error.retry_after_seconds)
+            return self._trouble("unavailable", reason, error.retry_after_seconds)
         findings = await asyncio.to_thread(self._verified, gathered)
         if findings.report.passed:
             return self._accept(findings, gathered.evidence)
         if findings.report.with_verdict(Verdict.FAILED):
             return self._refuse(findings, gathered.evidence)
         reason = f"not all of its proof could be checked ({findings.report.failures[0].message})"
-        return self._trouble(ModelState.UNAVAILABLE, reason)
+        return self._trouble("unavailable", reason)
 
     def _verified(self, gathered: Gathered) -> ModelFindings:
         return verify_model(
@@ -259,12 +252,12 @@ class AttestedModel:
         self._failures = 0
         self._findings = findings
         self._known = ModelVerdict(
-            ModelState.VERIFIED, "", self._now(), findings.report, expires_at, evidence
+            "verified", "", self._now(), findings.report, expires_at, evidence
         )
         self.keys.vouch(findings.tls_keys, expires_at=expires_at)
         self._count_signers(findings, expires_at)
         self._remember(findings.vouched)
-        return ModelState.VERIFIED
+        return "verified"
 
     def _count_signers(self, findings: ModelFindings, expires_at: float) -> None:
         now, known = self.clock(), self._signer_expiry
@@ -292,9 +285,9 @@ class AttestedModel:
         self._vouched_until.clear()
         reason = findings.report.with_verdict(Verdict.FAILED)[0].message
         self._known = ModelVerdict(
-            ModelState.FAILED, reason, self._now(), findings.report, evidence=evidence
+            "failed", reason, self._now(), findings.report, evidence=evidence
         )
-        return ModelState.FAILED
+        return "failed"
 
     def _trouble(
         self, state: ModelState, reason: str, retry_after: float | None = None
@@ -303,9 +296,9 @@ class AttestedModel:
         self._failures += 1
         self._retry_after = retry_after or 0.0
         verdict = self.verdict
-        if verdict.state is ModelState.VERIFIED:
+        if verdict.state == "verified":
             self._known = replace(verdict, reason=reason)
-        elif verdict.state is not ModelState.FAILED:
+        elif verdict.state != "failed":
             since = verdict.since if verdict.state is state else self._now()
             self._known = ModelVerdict(state, reason, since)
         return state
@@ -341,13 +334,13 @@ def refusal(verdict: ModelVerdict) -> str:
     """Return the sentence for a person whose message is not sent to an unproven model."""
     tell = "please tell my operator"
     match verdict.state:
-        case ModelState.PENDING:
+        case "pending":
             why = "its proof of who can read along is still being checked"
             advice = "please try again in a minute"
-        case ModelState.FAILED:
+        case "failed":
             why = f"its proof of who can read along does not hold ({verdict.reason})"
             advice = tell
-        case ModelState.NOT_OFFERED:
+        case "not_offered":
             why = "its endpoint cannot prove who reads along, and I may only use one that can"
             advice = tell
         case _:
@@ -360,22 +353,22 @@ def summary(verdict: ModelVerdict) -> str:
     """Return one or two sentences about the model for `!verify` and `!status`."""
     since = _moment(verdict.since)
     match verdict.state:
-        case ModelState.PENDING:
+        case "pending":
             return "The model's proof of who can read along is being checked."
-        case ModelState.VERIFIED:
+        case "verified":
             end = verdict.expires_at
             until = f", which holds until {_moment(end)}" if end else ""
             proof = "that it runs in a trusted execution environment"
             return f"The model proved at {since} {proof}{until}.{_open_ends(verdict)}"
-        case ModelState.FAILED:
+        case "failed":
             names = [check.name for check in verdict.report.failures] if verdict.report else []
             more = len(names) - NAMED_CHECKS
             named = ", ".join(names[:NAMED_CHECKS]) + (f" and {more} more" if more > 0 else "")
             why = f"{verdict.reason} ({named})"
             return f"The model's proof does not hold, since {since}: {why}."
-        case ModelState.UNAVAILABLE:
+        case "unavailable":
             return f"The model is not verified, since {since}: {verdict.reason}."
-        case ModelState.NOT_OFFERED:
+        case "not_offered":
             return f"The model's endpoint cannot prove who reads along: {verdict.reason}."
 
 

@@ -119,7 +119,7 @@ class AnswerSignatures:
         if not exchange_id.strip(".") or len(exchange_id) > MAX_ID_CHARACTERS:
             return _missing("The endpoint gave its answer a name that no question can use.")
         if not any(self.signers(kind, ALGORITHM) for kind in _PROVEN):
-            return SignatureVerdict(ExchangeState.UNATTESTED, SignatureKind.NONE, _NO_KEY)
+            return SignatureVerdict("unattested", SignatureKind.NONE, _NO_KEY)
         name = quote(exchange_id, safe="", errors="replace")
         query = urlencode({"model": self.model, "signing_algo": ALGORITHM})
         url = f"{self.base_url.rstrip('/')}/signature/{name}?{query}"
@@ -176,10 +176,10 @@ def check_signature(
         return _wrong(kind, "it does not belong to the key that it names")
     attested = signers(kind, answer.signing_algo)
     if not attested:
-        return SignatureVerdict(ExchangeState.UNATTESTED, kind, _UNATTESTED)
+        return SignatureVerdict("unattested", kind, _UNATTESTED)
     if not any(compare_digest(signer, address) for signer in attested):
         return _wrong(kind, "it was made with a key that is not the attested one")
-    return SignatureVerdict(ExchangeState.PROVEN, kind, _PROVEN[kind])
+    return SignatureVerdict("proven", kind, _PROVEN[kind])
 
 
 def _kind(answer: SignatureAnswer) -> SignatureKind:
@@ -231,11 +231,11 @@ def _bytes(hexadecimal: str) -> bytes:
 
 
 def _missing(message: str) -> SignatureVerdict:
-    return SignatureVerdict(ExchangeState.MISSING, SignatureKind.NONE, message)
+    return SignatureVerdict("missing", SignatureKind.NONE, message)
 
 
 def _wrong(kind: SignatureKind, why: str) -> SignatureVerdict:
-    return SignatureVerdict(ExchangeState.WRONG, kind, f"The answer's signature is wrong: {why}.")
+    return SignatureVerdict("wrong", kind, f"The answer's signature is wrong: {why}.")
 
 
 _SILENT: Final = "The endpoint is in trouble, or did not answer the question for its signature."
