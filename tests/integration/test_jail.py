@@ -87,12 +87,12 @@ async def test_python_finds_the_packages_of_the_bot(tmp_path: Path, kind: Kind) 
 
 HERE = """
 import asyncio, pathlib, sys
-from tools.sandbox.jail.jail import Jail, Kind
+from tools.sandbox.jail.jail import Jail
 from tools.sandbox.jail.program import THE_SCRIPT, Bounds, Program
 
 script = "import os, sys; print(sys.prefix, os.getcwd())"
 program = Program(("python3", THE_SCRIPT), pathlib.Path(sys.argv[2]), script)
-ended = asyncio.run(Jail([Kind(sys.argv[1])]).run(program, Bounds()))
+ended = asyncio.run(Jail([sys.argv[1]]).run(program, Bounds()))
 print(ended.output, ended.errors, ended.exit_code)
 """
 
@@ -574,10 +574,10 @@ async def test_cancelled_program_ends_right_after_its_start(
 CALLER = """
 import asyncio, sys
 from pathlib import Path
-from tools.sandbox.jail.jail import Jail, Kind
+from tools.sandbox.jail.jail import Jail
 from tools.sandbox.jail.program import Bounds, Program
 async def main():
-    jail = Jail([Kind(sys.argv[1])])
+    jail = Jail([sys.argv[1]])
     await jail.kind(Path(sys.argv[2]))
     print("ready", flush=True)
     await jail.run(Program(("sleep", sys.argv[3]), Path(sys.argv[2])), Bounds(seconds=1))

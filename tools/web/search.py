@@ -28,7 +28,6 @@ from urllib.parse import quote, urlsplit
 
 from cachetools import TTLCache
 from pydantic import (
-    AliasPath,
     BaseModel,
     FailFast,
     Field,
@@ -215,11 +214,15 @@ class _BraveResult(BaseModel):
     page_age: str | None = None
 
 
+class _BraveResults(BaseModel):
+    results: list[object] = []
+
+
 class _BravePage(BaseModel):
     """Results; `web` is missing if nothing was found."""
 
     type: Literal["search"]
-    results: Annotated[list[object], Field(validation_alias=AliasPath("web", "results"))] = []
+    web: _BraveResults | None = None
 
 
 def _brave(client: WebClient, key: str, url: str) -> Search:
@@ -264,7 +267,7 @@ def _brave(client: WebClient, key: str, url: str) -> Search:
             page = _BravePage.model_validate_json(answer.body)
         except ValidationError:
             raise ToolError("Brave answered with something else than search results.") from None
-        return _brave_results(page.results[:_MAX_RESULTS])
+        return _brave_results(page.web.results[:_MAX_RESULTS] if page.web else [])
 
     return search
 
