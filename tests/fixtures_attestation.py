@@ -3,15 +3,21 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
-
-from bot.attestation.tdx_guest import TdEvidence
 
 RECORDED: Final = Path(__file__).parents[2] / "shared" / "fixtures" / "attestation"
 CLOCK: Final = 1782698817
 """2026-06-29T02:06:57Z, when most of it was valid."""
+
+
+class TdEvidence(NamedTuple):
+    """Arguments of `verify_td` for one machine."""
+
+    quote: bytes
+    event_log: str | list[Any]
+    app_compose: str
 
 
 def recorded(path: str) -> Path:

@@ -5,20 +5,19 @@ that people have to trust, and it lets an environment variable redirect it. Here
 the socket leads to an agent. (dstack, guest-agent/rpc/proto/agent_rpc.proto)
 """
 
-import re
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Final, TypeVar
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from pydantic import BaseModel, BeforeValidator, Json, ValidationError
+from pydantic import BaseModel, Json, ValidationError
 
 from bot.attestation.errors import AgentError, EvidenceUnavailable, MalformedEvidence
 from bot.attestation.http import open_http
 from bot.attestation.quote import parse_quote
+from bot.attestation.strict_json import HexBytes
 from bot.errors import SettingsError
 
 CALL_SECONDS: Final = 10.0
@@ -30,15 +29,6 @@ REPORT_DATA_BYTES: Final = 64
 KEY_BYTES: Final = 32
 
 NONSENSE: Final = "The dstack guest agent answers nonsense."
-
-
-def _from_hex(value: object) -> bytes:
-    if isinstance(value, str) and re.fullmatch(r"(?:[0-9a-fA-F]{2})+", value):
-        return bytes.fromhex(value)
-    raise ValueError("must be bytes in hexadecimal")
-
-
-_Hex = Annotated[bytes, BeforeValidator(_from_hex)]
 
 
 class _TcbInfo(BaseModel):
@@ -65,14 +55,14 @@ class AgentInfo(BaseModel, frozen=True):
 class AgentQuote(BaseModel, frozen=True):
     """A TDX quote with its event log; `vm_config` is the agent's JSON and may be empty."""
 
-    quote: _Hex
+    quote: HexBytes
     event_log: str
-    report_data: _Hex
+    report_data: HexBytes
     vm_config: str = ""
 
 
 class _Key(BaseModel):
-    key: _Hex
+    key: HexBytes
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -124,9 +114,8 @@ class DstackAgent:
     ) -> _Model:
         if not self._has_socket():
             raise AgentError("There is no dstack guest agent: its socket is missing.")
-        no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
-            async with open_http(tls=no_tls, socket=self.socket) as http:
+            async with open_http(socket=self.socket) as http:
                 answer = await http.ask(
                     "POST",
                     f"http://dstack/{method}",

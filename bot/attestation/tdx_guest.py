@@ -7,7 +7,7 @@ Layout of ATTRIBUTES and XFAM: Intel TDX Module 1.5 ABI Reference Specification,
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from bot.attestation.app_compose import compose_checks
@@ -18,20 +18,6 @@ from bot.attestation.trust import REAL, Trust
 
 CollateralFor = Callable[[TdQuote], Collateral | str]
 """Returns the collateral of a quote's platform, or the reason why there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class TdEvidence:
-    """Evidence of one TD.
-
-    Attributes:
-        event_log: JSON text, or the list in it.
-        app_compose: the exact text of app-compose.json.
-    """
-
-    quote: bytes
-    event_log: str | list[Any] = field(repr=False)
-    app_compose: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +44,31 @@ class TdFindings:
 
 
 def verify_td(
-    evidence: TdEvidence, collateral_for: CollateralFor, *, now: int, trust: Trust = REAL
+    raw_quote: bytes,
+    event_log: str | list[Any],
+    app_compose: str,
+    collateral_for: CollateralFor,
+    *,
+    now: int,
+    trust: Trust = REAL,
 ) -> TdFindings:
     """Verify the evidence of a TD at `now`, in Unix seconds; bad evidence is a failed check.
+
+    Args:
+        event_log: JSON text, or the list in it.
+        app_compose: the exact text of app-compose.json.
 
     Raises:
         MalformedEvidence: the quote cannot be read.
     """
-    quote = parse_quote(evidence.quote)
+    quote = parse_quote(raw_quote)
     collateral = collateral_for(quote)
-    log, boot = log_checks(quote, evidence.event_log)
+    log, boot = log_checks(quote, event_log)
     checks = (
         *quote_checks(quote, collateral, now=now, trust=trust),
         attributes_check(quote),
         *log,
-        *compose_checks(quote, boot, evidence.app_compose),
+        *compose_checks(quote, boot, app_compose),
     )
     expires_at = collateral.expires_at if isinstance(collateral, Collateral) else None
     return TdFindings(Report(checks), quote, boot, expires_at)

@@ -33,7 +33,7 @@ from bot.attestation.near_ai.verification import FirmwareRule, verify_model
 from bot.attestation.quote import TdQuote, low_s
 from bot.attestation.release import Release, environment_check, release_checks
 from bot.attestation.strict_json import decode
-from bot.attestation.tdx_guest import CollateralFor, TdEvidence, TdFindings, verify_td
+from bot.attestation.tdx_guest import CollateralFor, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
 from bot.signal.account import contains_half, half
 
@@ -84,9 +84,9 @@ def verify_bundle(
         nras: NVIDIA's word on each of the model's machines; empty if NVIDIA was not asked.
         look_at_model: whether to verify the model's evidence, and not only its hash and age.
     """
-    evidence = TdEvidence(bundle.quote, bundle.event_log, bundle.app_compose)
+    td = (bundle.quote, bundle.event_log, bundle.app_compose)
     try:
-        findings = verify_td(evidence, collateral, now=now, trust=trust)
+        findings = verify_td(*td, collateral, now=now, trust=trust)
     except MalformedEvidence as error:
         return BundleReport([failed("quote", str(error))], {})
     is_running = findings.compose_hash is not None

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -10,11 +10,17 @@ import pytest
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import MalformedEvidence
 from bot.attestation.quote import Collateral
-from bot.attestation.tdx_guest import TdEvidence, TdFindings, verify_td
+from bot.attestation.tdx_guest import TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
-from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote, recorded_tds
+from tests.fixtures_attestation import (
+    CLOCK,
+    TdEvidence,
+    recorded,
+    recorded_getquote,
+    recorded_tds,
+)
 
 DAY: Final = 24 * 3600
 CHECKS: Final = (
@@ -62,14 +68,14 @@ class Attack:
 
     def findings(self) -> TdFindings:
         collateral = Collateral.parse(self.collateral)
-        return verify_td(self.evidence, lambda _: collateral, now=self.now, trust=self.trust)
+        return verify_td(*self.evidence, lambda _: collateral, now=self.now, trust=self.trust)
 
 
 def logged(change: Callable[[Log], object]) -> Attack:
     """The log is changed after the quote was made."""
     log: Log = json.loads(str(GOOD.event_log))
     change(log)
-    return Attack(replace(GOOD, event_log=json.dumps(log)))
+    return Attack(GOOD._replace(event_log=json.dumps(log)))
 
 
 def ran(change: Callable[[SoftAgent], object]) -> Attack:
@@ -86,7 +92,7 @@ def on(platform: SoftTdx, **quoted: Any) -> Attack:
 
 
 def quoted(change: Callable[[bytes], bytes]) -> Attack:
-    return Attack(replace(GOOD, quote=change(GOOD.quote)))
+    return Attack(GOOD._replace(quote=change(GOOD.quote)))
 
 
 def at(name: str) -> int:
@@ -118,13 +124,13 @@ ATTACKS: Final[dict[str, tuple[Attack, str]]] = {
         quoted(lambda quote: quote[:568] + b"\1" * 64 + quote[632:]),
         "quote",
     ),
-    "a log that is none": (Attack(replace(GOOD, event_log="[")), "rtmrs"),
+    "a log that is none": (Attack(GOOD._replace(event_log="[")), "rtmrs"),
     "an edited payload": (
         logged(lambda log: log[at("compose-hash")].update(event_payload="ab" * 32)),
         "rtmrs",
     ),
     "another boot's log": (
-        Attack(replace(GOOD, event_log=SoftAgent(PLATFORM).event_log)),
+        Attack(GOOD._replace(event_log=SoftAgent(PLATFORM).event_log)),
         "rtmrs",
     ),
     "a second compose hash at run time": (
@@ -132,10 +138,10 @@ ATTACKS: Final[dict[str, tuple[Attack, str]]] = {
         "boot_events",
     ),
     "an edited application": (
-        Attack(replace(GOOD, app_compose=COMPOSE.replace("signal-tee-bot", "signal-tee-b0t"))),
+        Attack(GOOD._replace(app_compose=COMPOSE.replace("signal-tee-bot", "signal-tee-b0t"))),
         "compose",
     ),
-    "another application": (Attack(replace(GOOD, app_compose=LOOSE)), "compose"),
+    "another application": (Attack(GOOD._replace(app_compose=LOOSE)), "compose"),
     "a machine started for another application": (
         Attack(evidence_of(mr_config_id=b"\1" + b"\2" * 32 + bytes(15))),
         "compose",
@@ -177,7 +183,7 @@ def test_attack_is_refused_by_its_check_alone(name: str) -> None:
 @pytest.mark.parametrize("quote", [b"", GOOD.quote[:2000]])
 def test_half_a_quote_is_malformed(quote: bytes) -> None:
     with pytest.raises(MalformedEvidence):
-        Attack(replace(GOOD, quote=quote)).findings()
+        Attack(GOOD._replace(quote=quote)).findings()
 
 
 @pytest.mark.parametrize("attributes", [0, SEPT_VE_DISABLE | 1 << 29])
@@ -210,7 +216,7 @@ def test_recorded_machines_pass_with_the_clock_of_their_time(
     text = recorded(f"nearai/cloud-2026-06-29/collateral_{platform}.json").read_text()
     collateral = Collateral.parse(text)
     evidence = dict(recorded_tds(capture))[place]
-    findings = verify_td(evidence, lambda _: collateral, now=CLOCK)
+    findings = verify_td(*evidence, lambda _: collateral, now=CLOCK)
     assert findings.report.failures == ()
     assert findings.boot is not None
     assert findings.compose_hash == findings.boot.compose_hash
@@ -221,5 +227,5 @@ def test_recorded_machines_without_their_application_fail_on_that_alone(name: st
     collateral = Collateral.parse(
         recorded("nearai/cloud-2026-06-29/collateral_model.json").read_text()
     )
-    findings = verify_td(recorded_getquote(name), lambda _: collateral, now=CLOCK)
+    findings = verify_td(*recorded_getquote(name), lambda _: collateral, now=CLOCK)
     assert [check.name for check in findings.report.failures] == ["compose", "images"]

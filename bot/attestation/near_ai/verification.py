@@ -61,7 +61,7 @@ from bot.attestation.near_ai.report import (
 from bot.attestation.pinning import key_sha256
 from bot.attestation.quote import TdQuote, parse_quote
 from bot.attestation.strict_json import canonical_json
-from bot.attestation.tdx_guest import CollateralFor, TdEvidence, TdFindings, verify_td
+from bot.attestation.tdx_guest import CollateralFor, TdFindings, verify_td
 from bot.attestation.trust import REAL, Trust
 
 EARLIER_WORD: Final = "NVIDIA has vouched for these very GPUs"
@@ -244,9 +244,9 @@ class _Verification:
         self, part: str, machine: Machine, quote: bytes, event_log: str | list[Any]
     ) -> TdFindings | None:
         """Verify a quote; record a failed check and return None if it cannot be read."""
-        evidence = TdEvidence(quote, event_log, machine.app_compose)
+        td = (quote, event_log, machine.app_compose)
         try:
-            found = verify_td(evidence, self.collateral, now=self.now, trust=self.trust)
+            found = verify_td(*td, self.collateral, now=self.now, trust=self.trust)
         except MalformedEvidence as error:
             self.checks.append(failed(f"{part}.quote", str(error)))
             return None
