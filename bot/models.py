@@ -18,7 +18,9 @@ from bot.llm.transcription import Transcriber
 from conversation_store.store import ConversationStore
 
 if TYPE_CHECKING:
-    from bot.attestation.near_ai.model import AttestedEndpoint, AttestedModel
+    import ssl
+
+    from bot.attestation.near_ai.model import AttestedModel
     from bot.attestation.near_ai.signatures import AnswerSignatures
 
 OPERATORS_PATIENCE: Final = RetryPolicy(bound_seconds=15.0, silent_seconds=3.0)
@@ -111,21 +113,21 @@ async def open_endpoint(
     """
     llm = settings.llm
     async with AsyncExitStack() as stack:
-        attested: AttestedEndpoint | None = None
+        model: AttestedModel | None = None
+        tls: ssl.SSLContext | None = None
+        signatures: AnswerSignatures | None = None
         if settings.model_has_to_prove:
             # Imported here: a bot that asks for no proof saves 13 MB of cryptography.
             from bot.attestation.near_ai.model import open_attested  # noqa: PLC0415
 
-            attested = await stack.enter_async_context(open_attested(settings, trust, clock))
-        transport = await stack.enter_async_context(
-            open_transport(llm, tls=attested.tls if attested else None)
-        )
-        encryption = attested.encryption if attested else None
+            attested = open_attested(settings, trust, clock)
+            model, tls, signatures = await stack.enter_async_context(attested)
+        transport = await stack.enter_async_context(open_transport(llm, tls=tls))
         client = LlmClient(
             transport,
             llm,
-            admit=_for_llm(attested.admit) if attested else None,
-            seal=_for_llm(encryption.begin) if encryption else None,
+            admit=_for_llm(model.admit) if model else None,
+            seal=_for_llm(model.request_keys) if model and model.encrypts else None,
             learnt=learnt,
         )
         listener = llm.transcription_model
@@ -135,15 +137,15 @@ async def open_endpoint(
 
         def use_key(api_key: str | None) -> None:
             client.use_key(api_key)
-            if attested is not None:
-                attested.use_key(api_key)
+            if model is not None and signatures is not None:
+                model.client.api_key = signatures.api_key = api_key
 
         yield OpenEndpoint(
             client=client,
-            proof=attested.model if attested else NothingProven(_why_unproven(settings)),
+            proof=model or NothingProven(_why_unproven(settings)),
             use_key=use_key,
             transcriber=transcriber,
-            signatures=attested.signatures if attested else None,
+            signatures=signatures,
         )
 
 

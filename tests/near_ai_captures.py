@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from bot.attestation.near_ai.nvidia import NrasAnswer, NrasWord
+from bot.attestation.near_ai.nvidia import NrasWord
 from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.near_ai.report import ModelEvidence
 from bot.attestation.near_ai.verification import (
@@ -50,7 +50,7 @@ class Capture:
 
     evidence: ModelEvidence
     collateral: dict[bytes, Collateral]
-    nras: NrasAnswer
+    nras: NrasWord
     now: int
 
     @property
@@ -103,7 +103,7 @@ def _read(name: str) -> Capture:
     return Capture(
         evidence=evidence,
         collateral={one.fmspc: one for one in collateral},
-        nras=NrasAnswer(
+        nras=NrasWord(
             (folder / "nras_response.json").read_bytes(), (folder / "nras_jwks.json").read_bytes()
         ),
         now=RECORDED_AT[name],

@@ -72,10 +72,9 @@ class AnswerProofs:
             if signatures is None:
                 state, kind, message = "unattested", "", MODEL_GONE
             elif exchange.completion_id:
-                verdict = await signatures.check(
+                state, kind, message = await signatures.check(
                     exchange.completion_id, exchange.request_sha256, exchange.response_sha256
                 )
-                state, kind, message = verdict.state, verdict.kind, verdict.message
             else:
                 state, kind, message = "missing", "", NO_NAME
             await self._keep(exchange, state, kind, message)

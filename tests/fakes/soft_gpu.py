@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, utils
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from bot.attestation.near_ai.nvidia import NrasAnswer
+from bot.attestation.near_ai.nvidia import NrasWord
 
 REQUEST: Final = bytes.fromhex("11e001ff")
 RESPONSE: Final = bytes.fromhex("1160000040c00d00") + bytes(64)
@@ -117,9 +117,9 @@ class SoftNras:
         public = jwt.algorithms.ECAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
         self.keys: Final = json.dumps({"keys": [{"kid": self._kid, **public}]}).encode()
 
-    def answer(self, payload: str) -> NrasAnswer:
+    def answer(self, payload: str) -> NrasWord:
         """Return tokens and keys for the evidence of a report."""
-        return NrasAnswer(self.attest(json.loads(payload)), self.keys)
+        return NrasWord(self.attest(json.loads(payload)), self.keys)
 
     def attest(
         self,

@@ -2,16 +2,17 @@
 
 import base64
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Final
 
 from PIL import Image as Picture
 
-from bot.attestation.near_ai.encryption import EndToEndEncryption
+from bot.attestation.near_ai.encryption import RequestKeys, request_keys
 from bot.chat.intake import received
 from bot.chat.media import Media, Prepared, open_media
 from bot.config.llm import LlmSettings
@@ -65,7 +66,7 @@ async def sees_images() -> bool:
 
 @asynccontextmanager
 async def world(
-    folder: Path, *, encryption: EndToEndEncryption | None = None
+    folder: Path, *, encryption: Callable[[], Awaitable[RequestKeys]] | None = None
 ) -> AsyncIterator[World]:
     async with (
         openai_server(text("I see.")) as server,
@@ -73,7 +74,7 @@ async def world(
         SignalSide.listen(folder / "socket", data_dir=folder) as side,
     ):
         endpoint = LlmSettings(base_url=server.base_url, model=MODEL)
-        client = LlmClient(transport, endpoint, seal=encryption.begin if encryption else None)
+        client = LlmClient(transport, endpoint, seal=encryption)
         messenger = SignalDaemon(f"unix:{side.path}", side.account.number, data_dir=folder)
         phone = Receiver()
         async with (
@@ -118,7 +119,7 @@ async def test_a_photograph_reaches_the_model_small_and_without_its_place(tmp_pa
 
 async def test_a_sealed_photograph_is_seen_by_the_model_alone(tmp_path: Path) -> None:
     model = EncryptedModel()
-    async with world(tmp_path, encryption=EndToEndEncryption(model.encryption_key)) as here:
+    async with world(tmp_path, encryption=partial(request_keys, model.encryption_key)) as here:
         here.server.handler = model.reads(text("I see."))
         messages = await here.sent(SharedFile("image/jpeg", photograph(400, 300)))
         await here.asked(await here.media.prepare(messages, sees_images))

@@ -19,7 +19,7 @@ import pytest
 
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Check, Report, Verdict, claimed, failed, not_checked
-from bot.attestation.near_ai.nvidia import NrasAnswer
+from bot.attestation.near_ai.nvidia import NrasWord
 from bot.attestation.near_ai.report import ModelEvidence
 from bot.attestation.near_ai.verification import verify_model
 from bot.attestation.quote import Collateral, TdQuote, low_s
@@ -288,7 +288,7 @@ def model_checks() -> Iterator[Check]:
         peer_key_sha256=hashlib.sha256(base64.b64decode(meta["peer_spki_der_base64"])).digest(),
         fetched_at=CLOCK,
     )
-    nras = NrasAnswer(
+    nras = NrasWord(
         tokens=recorded(f"{CAPTURE}/nras_response.json").read_bytes(),
         keys=recorded(f"{CAPTURE}/nras_jwks.json").read_bytes(),
     )

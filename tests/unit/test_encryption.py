@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from bot.attestation.errors import ModelNotVerified
 from bot.attestation.near_ai.encryption import (
     FIELD_PRIME,
-    EndToEndEncryption,
     RequestKeys,
     montgomery_private_key,
     montgomery_public_key,
     open_field,
+    request_keys,
 )
 from tests.fakes.near_ai_encryption import EncryptedModel, seal_field
 
@@ -176,8 +176,8 @@ def test_a_field_from_a_sender_without_a_secret_is_refused(u: int) -> None:
 
 
 async def test_every_request_has_keys_of_its_own() -> None:
-    encryption = EndToEndEncryption(EncryptedModel().encryption_key)
-    first, second = await encryption.begin(), await encryption.begin()
+    model = EncryptedModel()
+    first, second = [await request_keys(model.encryption_key) for _ in range(2)]
 
     assert client_key(first) != client_key(second)
     assert first.headers == {
@@ -192,6 +192,6 @@ async def test_every_request_has_keys_of_its_own() -> None:
 @pytest.mark.parametrize("model", [Keyless(), Misconfigured()])
 async def test_without_a_usable_key_nothing_begins(model: Keyless | Misconfigured) -> None:
     with pytest.raises(ModelNotVerified) as caught:
-        await EndToEndEncryption(model.encryption_key).begin()
+        await request_keys(model.encryption_key)
 
     assert str(caught.value).startswith("I have not sent your message to the model, because")

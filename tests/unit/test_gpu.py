@@ -6,7 +6,7 @@ import hmac
 import json
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jwt
 import pytest
@@ -22,8 +22,7 @@ from bot.attestation.near_ai.nvidia import (
     MAX_ANSWER_BYTES,
     MAX_GPUS,
     GpuFindings,
-    NrasAnswer,
-    NrasFindings,
+    NrasWord,
     verify_gpus,
     verify_nras,
 )
@@ -308,11 +307,18 @@ def one_verified(payload: Json) -> GpuFindings:
 # NVIDIA's tokens
 
 
+class Word(NamedTuple):
+    """Findings about NVIDIA's tokens."""
+
+    checks: tuple[Check, ...]
+    expires_at: int | None
+
+
 def tokens_verified(
     tokens: bytes, *, keys: bytes = NRAS.keys, now: int = NOW, nonce: bytes = NONCE
-) -> NrasFindings:
-    answer = NrasAnswer(tokens, keys)
-    return verify_nras(answer, nonce=nonce, serials=GPUS.serials, now=now, trust=TRUST)
+) -> Word:
+    word = NrasWord(tokens, keys)
+    return Word(*verify_nras(word, nonce=nonce, serials=GPUS.serials, now=now, trust=TRUST))
 
 
 def tokens(
@@ -371,7 +377,7 @@ def test_tokens_with_another_claim_are_refused(attack: str) -> None:
     assert_refused(tokens_verified(answer), reason)
 
 
-def assert_refused(findings: NrasFindings, reason: str) -> None:
+def assert_refused(findings: Word, reason: str) -> None:
     assert failures(findings.checks) == {"gpu_tokens"}
     assert reason in findings.checks[0].message
     assert findings.checks[1].verdict is Verdict.NOT_CHECKED
@@ -469,7 +475,7 @@ FORGERIES: Final[dict[str, tuple[bytes, str]]] = {
     "not a token": (with_overall(lambda _: "a.b"), "signature"),
     "one GPU's token in place of the overall one": (
         with_overall(lambda _: segments(tokens())[1]["GPU-0"]),
-        "claim",
+        "overall token names",
     ),
     "no JSON": (b"{", "cannot be read"),
     "an error in place of tokens": (b'{"error": "busy"}', "cannot be read"),
@@ -522,10 +528,10 @@ def test_recorded_tokens_are_nvidias_and_about_the_gpus_in_the_report(name: str)
     payload = report.get("model_attestations", [report])[0]["nvidia_payload"]
     nonce, now = capture.evidence.nonce, capture.now
     serials = verify_gpus(payload, nonce=nonce, now=now, trust=REAL).serials
-    findings = verify_nras(capture.nras, nonce=nonce, serials=serials, now=now, trust=REAL)
-    assert failures(findings.checks) == set()
+    checks, _ = verify_nras(capture.nras, nonce=nonce, serials=serials, now=now, trust=REAL)
+    assert failures(checks) == set()
     refused = verify_nras(capture.nras, nonce=nonce, serials=serials[1:], now=now, trust=REAL)
-    assert_refused(refused, "other GPUs")
+    assert_refused(Word(*refused), "other GPUs")
 
 
 SIGNED_ANSWER: Final = tokens()

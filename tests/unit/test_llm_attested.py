@@ -5,7 +5,8 @@ import contextlib
 import hashlib
 import itertools
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.loop_stall import MAX_MS, stalls
-from bot.attestation.near_ai.encryption import EndToEndEncryption, RequestKeys
+from bot.attestation.near_ai.encryption import RequestKeys, request_keys
 from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmBroken, LlmError, LlmNotAttested, LlmRejected, LlmUnavailable
@@ -63,9 +64,11 @@ class Gate:
         return self.proven
 
 
-class NoKey:
-    async def begin(self) -> RequestKeys:
-        raise LlmNotAttested("There is no key.")
+Seal = Callable[[], Awaitable[RequestKeys]]
+
+
+async def no_key() -> RequestKeys:
+    raise LlmNotAttested("There is no key.")
 
 
 @contextlib.asynccontextmanager
@@ -73,7 +76,7 @@ async def client_of(
     server: OpenAiServer,
     *,
     admission: Gate | None = None,
-    encryption: EndToEndEncryption | NoKey | None = None,
+    encryption: Seal | None = None,
     max_concurrency: int = 32,
 ) -> AsyncIterator[LlmClient]:
     endpoint = LlmSettings(
@@ -85,7 +88,7 @@ async def client_of(
             endpoint,
             retry=QUICK,
             admit=admission.admit if admission else None,
-            seal=encryption.begin if encryption else None,
+            seal=encryption,
         )
 
 
@@ -290,7 +293,7 @@ async def test_only_the_model_can_read_the_conversation() -> None:
         await client.complete(CONVERSATION, [TOOL])
     async with (
         openai_server(model.reads(fake.text("Hi."))) as server,
-        client_of(server, encryption=EndToEndEncryption(model.encryption_key)) as client,
+        client_of(server, encryption=partial(request_keys, model.encryption_key)) as client,
     ):
         completion = await client.complete(CONVERSATION, [TOOL])
 
@@ -304,7 +307,7 @@ async def test_hashes_cover_the_encrypted_bytes() -> None:
     model = EncryptedModel()
     async with (
         openai_server(model.reads(fake.text("Hi."))) as server,
-        client_of(server, encryption=EndToEndEncryption(model.encryption_key)) as client,
+        client_of(server, encryption=partial(request_keys, model.encryption_key)) as client,
     ):
         completion = await client.complete(HELLO)
 
@@ -314,7 +317,8 @@ async def test_hashes_cover_the_encrypted_bytes() -> None:
 
 async def sealed_answer(step: Step) -> Completion:
     model = EncryptedModel()
-    return await answer_to(model.reads(step), encryption=EndToEndEncryption(model.encryption_key))
+    seal = partial(request_keys, model.encryption_key)
+    return await answer_to(model.reads(step), encryption=seal)
 
 
 async def test_streamed_tool_calls_are_put_together_from_encrypted_pieces() -> None:
@@ -362,7 +366,7 @@ async def test_words_stay_words_when_they_are_encrypted(said: str) -> None:
     await answer_to(
         model.reads(fake.text("Hi.")),
         [Message(Role.USER, said)],
-        encryption=EndToEndEncryption(model.encryption_key),
+        encryption=partial(request_keys, model.encryption_key),
     )
 
     expected = [{"type": "text", "text": said}] if said in LIKE_PARTS else said
@@ -373,7 +377,7 @@ async def test_every_attempt_is_encrypted_with_keys_of_its_own() -> None:
     model = EncryptedModel()
     async with (
         openai_server(script(status(503), model.reads(fake.text("Hi.")))) as server,
-        client_of(server, encryption=EndToEndEncryption(model.encryption_key)) as client,
+        client_of(server, encryption=partial(request_keys, model.encryption_key)) as client,
     ):
         await client.complete(HELLO)
 
@@ -383,7 +387,7 @@ async def test_every_attempt_is_encrypted_with_keys_of_its_own() -> None:
 
 
 async def test_without_a_key_nothing_is_sent() -> None:
-    async with openai_server() as server, client_of(server, encryption=NoKey()) as client:
+    async with openai_server() as server, client_of(server, encryption=no_key) as client:
         with pytest.raises(LlmNotAttested):
             await client.complete(HELLO)
 
@@ -416,7 +420,7 @@ async def test_an_answer_that_is_not_encrypted_is_not_used(
     words: dict[str, Any], streamed: bool
 ) -> None:
     step = sse(chunk(words)) if streamed else whole({"choices": [{"message": words}]})
-    encryption = EndToEndEncryption(EncryptedModel().encryption_key)
+    encryption = partial(request_keys, EncryptedModel().encryption_key)
     async with openai_server(step) as server, client_of(server, encryption=encryption) as client:
         with pytest.raises(LlmNotAttested) as caught:
             await client.complete(HELLO)
@@ -434,7 +438,7 @@ async def test_answer_with_an_unencrypted_piece_is_refused() -> None:
         await sse(first, chunk({"content": "not so."}))(request, writer)
 
     with pytest.raises(LlmNotAttested):
-        await answer_to(half_sealed, encryption=EndToEndEncryption(model.encryption_key))
+        await answer_to(half_sealed, encryption=partial(request_keys, model.encryption_key))
 
 
 @pytest.mark.parametrize(
@@ -453,7 +457,7 @@ async def test_errors_of_the_endpoint_are_told_apart_from_missing_encryption(
     step: Step, kind: type[LlmError]
 ) -> None:
     with pytest.raises(LlmError) as caught:
-        await answer_to(step, encryption=EndToEndEncryption(EncryptedModel().encryption_key))
+        await answer_to(step, encryption=partial(request_keys, EncryptedModel().encryption_key))
 
     assert type(caught.value) is kind
 
@@ -506,7 +510,7 @@ async def test_thousands_of_encrypted_messages_do_not_block_the_loop() -> None:
     async with answering_at_once(model) as url:
         endpoint = LlmSettings(base_url=url, model="m", api_key=None)
         async with open_transport(endpoint) as transport:
-            seal = EndToEndEncryption(model.encryption_key).begin
+            seal = partial(request_keys, model.encryption_key)
             client = LlmClient(transport, endpoint, seal=seal)
             async with stalls() as longest:
                 completion = await client.complete(conversation)

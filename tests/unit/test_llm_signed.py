@@ -3,15 +3,15 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
 from bot.attestation.http import open_http
-from bot.attestation.near_ai.encryption import EndToEndEncryption
+from bot.attestation.near_ai.encryption import request_keys
 from bot.attestation.near_ai.signatures import (
     AnswerSignatures,
-    SignatureKind,
     SignatureVerdict,
 )
 from bot.config.llm import LlmSettings
@@ -54,12 +54,12 @@ class Cloud:
 @contextlib.asynccontextmanager
 async def using(cloud: NearAi, *, encrypted: bool = False) -> AsyncIterator[Cloud]:
     endpoint = LlmSettings(base_url=cloud.base_url, model=MODEL)
-    encryption = EndToEndEncryption(cloud.encryption.encryption_key) if encrypted else None
+    encryption = partial(request_keys, cloud.encryption.encryption_key) if encrypted else None
     tls = cloud.trust.tls
     async with open_transport(endpoint, tls=tls) as transport, open_http(tls=tls) as http:
         signatures = AnswerSignatures(http, cloud.base_url, None, MODEL, Attested(cloud).signers)
         yield Cloud(
-            LlmClient(transport, endpoint, seal=encryption.begin if encryption else None),
+            LlmClient(transport, endpoint, seal=encryption),
             signatures,
         )
 
@@ -73,7 +73,7 @@ async def test_client_and_cloud_hash_the_same_bytes(kind: str, encrypted: bool) 
         verdict = await use.verdict_of(completion)
 
     assert completion.message.content == "Good day to you."
-    assert (verdict.state, verdict.kind) == ("proven", SignatureKind(kind))
+    assert (verdict.state, verdict.kind) == ("proven", kind)
 
 
 async def test_a_signature_that_is_late_is_waited_for() -> None:

@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.near_ai.nvidia import Devices, NrasAnswer, NrasRefusal, NrasSilence
+from bot.attestation.near_ai.nvidia import Devices, NrasWord
 from bot.attestation.near_ai.pins import ModelPins
 from bot.attestation.near_ai.report import MAX_REPORT_BYTES, ModelEvidence
 from bot.attestation.near_ai.verification import (
     NOT_REQUIRED,
     FirmwareRule,
     ModelFindings,
-    Signer,
     gpu_questions_of,
     quotes_of,
     verify_model,
@@ -66,11 +65,12 @@ def test_the_recorded_keys_are_those_of_the_report() -> None:
     findings = recorded_capture(CLOUD).verify()
     model = bytes.fromhex("d0aa20bcf567cc0c7c914608967dbd4c7a17e10b600802d45923434ce323f823")
     gateway = bytes.fromhex("cb6fc58f6bd685919fa42fb54d3fcfe03222e324bdda91f0bac6d5c73dc4f1c6")
-    assert findings.gateway == Signer("ed25519", gateway, gateway)
-    assert findings.models == (Signer("ed25519", model, model),)
+    assert findings.signers == (
+        ("gateway", "ed25519", gateway),
+        ("provider_tee", "ed25519", model),
+    )
     direct = recorded_capture(DIRECT).verify()
-    assert direct.gateway is None
-    assert direct.models == findings.models
+    assert direct.signers == findings.signers[1:]
 
 
 def test_report_from_an_outdated_platform_fails_exactly_there() -> None:
@@ -127,7 +127,7 @@ def pins_of(findings: ModelFindings) -> ModelPins:
 
 def test_without_nvidias_service_the_gpus_own_signatures_carry_the_proof() -> None:
     capture = recorded_capture(CLOUD)
-    findings = capture.verify(nras=NrasSilence("no answer in time"))
+    findings = capture.verify(nras=NrasWord(why="no answer in time"))
     assert findings.report.passed
     firmware = findings.report["model.gpu_firmware"]
     assert firmware.verdict is Verdict.NOT_CHECKED
@@ -146,7 +146,7 @@ def test_a_report_is_valid_until_its_first_evidence_ends() -> None:
 
 def test_expired_collateral_vouches_for_no_quote() -> None:
     capture = recorded_capture(CLOUD)
-    late = capture.verify(now=capture.now + 31 * 24 * 3600, nras=NrasSilence("down"))
+    late = capture.verify(now=capture.now + 31 * 24 * 3600, nras=NrasWord(why="down"))
     parts = ("gateway", "model", "compose_manager")
     assert failures(late) == {f"{part}.{check}" for part in parts for check in ("quote", "tcb")}
 
@@ -374,7 +374,7 @@ def test_an_attack_on_a_report_fails_its_check(attack: str) -> None:
     findings = recorded_capture(CLOUD).verify(edited=edit)
     assert failed(findings) == expected
     assert not findings.report.passed
-    assert (findings.gateway, findings.models, findings.tls_keys) == (None, (), frozenset())
+    assert (findings.signers, findings.tls_keys) == ((), frozenset())
     assert findings.expires_at is None
 
 
@@ -526,17 +526,10 @@ def test_both_kinds_of_keys_are_taken_from_a_report_that_passes(
     cloud = soft(algorithm, direct=direct)
     findings = cloud.verify(cloud.report())
     assert failures(findings) == set()
-    assert findings.models == (signer_of(cloud.cloud.model_signing, algorithm),)
-    gateway = signer_of(cloud.cloud.gateway_signing, algorithm)
-    if algorithm == "ecdsa":  # of which the gateway names the address alone
-        gateway = Signer("ecdsa", gateway.address, None)
-    assert findings.gateway == (None if direct else gateway)
+    gateway = ("gateway", algorithm, cloud.cloud.gateway_signing.address(algorithm))
+    model = ("provider_tee", algorithm, cloud.cloud.model_signing.address(algorithm))
+    assert findings.signers == ((model,) if direct else (gateway, model))
     assert findings.tls_keys == {cloud.cloud.identity.key_sha256}
-
-
-def signer_of(signing: Signing, algorithm: str) -> Signer:
-    kind: Literal["ed25519", "ecdsa"] = "ecdsa" if algorithm == "ecdsa" else "ed25519"
-    return Signer(kind, signing.address(algorithm), signing.public_key(algorithm))
 
 
 def test_an_ecdsa_key_has_to_hash_to_its_address() -> None:
@@ -600,7 +593,7 @@ def test_every_machine_of_a_model_has_to_verify() -> None:
     both["model_attestations"].append(other := another_machine(cloud))
     findings = cloud.verify(both)
     assert failures(findings) == set()
-    assert len(findings.models) == 2
+    assert [kind for kind, *_ in findings.signers] == ["gateway", "provider_tee", "provider_tee"]
     assert findings.report["model_2.gpu_firmware"].verdict is Verdict.PROVEN
     other["signing_address"] = OTHER_KEY
     other["compose_manager_attestation"]["actions"] = []
@@ -629,7 +622,7 @@ def test_a_further_machine_of_a_direct_report_is_verified_like_the_first() -> No
     report["all_attestations"].append(other)
     findings = cloud.verify(report)
     assert failures(findings) == set()
-    assert len(findings.models) == 2
+    assert len(findings.signers) == 2
     other["request_nonce"] = OTHER_KEY
     assert failed(cloud.verify(report)) == {"model_2.nonce"}
     other["request_nonce"] = NONCE.hex()
@@ -648,7 +641,7 @@ def test_keys_of_a_further_machine_with_incomplete_evidence_do_not_count(missing
     report["all_attestations"].append(other)
     findings = cloud.verify(report)
     assert findings.report.passed
-    assert findings.models == (signer_of(first, "ed25519"),)
+    assert findings.signers == (("provider_tee", "ed25519", first.address("ed25519")),)
     assert findings.tls_keys == {cloud.cloud.identity.key_sha256}
     assert findings.report["listed"].verdict is Verdict.NOT_CHECKED
 
@@ -677,7 +670,7 @@ def test_an_invented_machine_on_genuine_hardware_passes_for_the_model_only_witho
         assert unpinned.report[f"model.{name}"].verdict is Verdict.CLAIMED
     pinned = invented.verify(report, pins)
     assert failed(pinned) == {"gateway.application", "model.application"}
-    assert (pinned.models, pinned.tls_keys) == ((), frozenset())
+    assert (pinned.signers, pinned.tls_keys) == ((), frozenset())
 
 
 OTHER: Final = "99" * 48
@@ -714,7 +707,7 @@ def test_unpinned_machine_fails_and_its_keys_do_not_count(name: str) -> None:
     change(plain)
     findings = cloud.verify(cloud.report(), ModelPins.parse(json.dumps(plain)))
     assert failed(findings) == expected
-    assert (findings.models, findings.gateway, findings.tls_keys) == ((), None, frozenset())
+    assert (findings.signers, findings.tls_keys) == ((), frozenset())
 
 
 def test_every_further_machine_has_to_be_a_pinned_one() -> None:
@@ -735,15 +728,16 @@ REQUIRED: Final = FirmwareRule(required=True, vouched_until={})
 def test_required_firmware_of_every_gpu_has_to_be_known() -> None:
     capture = recorded_capture(CLOUD)
     assert capture.verify(firmware=REQUIRED).report.passed
-    silent = capture.verify(nras=NrasSilence("no answer in time"), firmware=REQUIRED)
+    silent = capture.verify(nras=NrasWord(why="no answer in time"), firmware=REQUIRED)
     assert failures(silent) == {"model.gpu_firmware"}
     assert silent.report["model.gpu_firmware"].verdict is Verdict.NOT_CHECKED
-    assert (silent.models, silent.vouched) == ((), ())
+    assert (silent.signers, silent.vouched) == ((), ())
 
 
 @pytest.mark.parametrize("firmware", [REQUIRED, NOT_REQUIRED], ids=["required", "not required"])
 def test_a_refusal_of_nvidias_fails_the_firmware(firmware: FirmwareRule) -> None:
-    findings = recorded_capture(CLOUD).verify(nras=NrasRefusal("HTTP 400"), firmware=firmware)
+    refusal = NrasWord(why="HTTP 400", refused=True)
+    findings = recorded_capture(CLOUD).verify(nras=refusal, firmware=firmware)
     assert failed(findings) == {"model.gpu_firmware"}
     assert "HTTP 400" in findings.report["model.gpu_firmware"].message
 
@@ -755,7 +749,7 @@ def test_nvidias_last_word_counts_for_the_same_gpus_alone_and_for_its_time_alone
 
     def silent(known: Devices) -> ModelFindings:
         rule = FirmwareRule(required=True, vouched_until={known: until})
-        return capture.verify(nras=NrasSilence("HTTP 503"), firmware=rule)
+        return capture.verify(nras=NrasWord(why="HTTP 503"), firmware=rule)
 
     vouched = silent(devices)
     assert vouched.report.passed
@@ -802,7 +796,7 @@ def test_evidence_under_test_roots_is_refused_with_the_real_roots() -> None:
     findings = verify_model(
         ModelEvidence(report, NONCE, cloud.cloud.model, cloud.cloud.identity.key_sha256, 0),
         collateral=lambda _: Collateral.parse(platform.collateral),
-        nras=[NrasAnswer(b"[]", b"{}")],
+        nras=[NrasWord(b"[]", b"{}")],
         now=platform.now,
     )
     expected = {"gateway.quote", "model.quote", "compose_manager.quote"}
@@ -936,7 +930,7 @@ def test_quote_that_names_another_kind_of_platform_is_not_proven() -> None:
 
 
 def _require_unproven(part: Callable[[Json], Json], edit: Callable[[Json], None]) -> None:
-    findings = recorded_capture(CLOUD).verify(edited=edit, nras=NrasSilence("not asked"))
+    findings = recorded_capture(CLOUD).verify(edited=edit, nras=NrasWord(why="not asked"))
     quote = "compose_manager.quote" if part is manager else f"{part.__name__}.quote"
     assert failed(findings) or quote not in findings.report.proven_names
 
@@ -959,6 +953,6 @@ def test_no_bit_that_a_log_measures_can_be_flipped(
             event[field] = "00"
 
     findings = recorded_capture(CLOUD).verify(
-        edited=with_log(part, change), nras=NrasSilence("not asked")
+        edited=with_log(part, change), nras=NrasWord(why="not asked")
     )
     assert failed(findings)

@@ -21,7 +21,7 @@ from bot.attestation.errors import (
     MalformedEvidence,
 )
 from bot.attestation.http import HttpAnswer, HttpService
-from bot.attestation.near_ai.nvidia import NrasAnswer, NrasRefusal, NrasSilence, NrasWord
+from bot.attestation.near_ai.nvidia import NrasWord
 from bot.attestation.near_ai.report import MAX_REPORT_BYTES, NONCE_BYTES, ModelEvidence
 from bot.attestation.near_ai.verification import gpu_questions_of, quotes_of
 from bot.attestation.quote import Collateral, TdQuote
@@ -134,14 +134,14 @@ async def _collateral_of(
 async def _nras_word(http: HttpService, nras_url: str, gpus: object) -> NrasWord:
     """Ask NVIDIA about one machine, then for its keys, so that they are never too old."""
     if gpus is None:
-        return NrasSilence("the report holds no evidence of GPUs that can be read")
+        return NrasWord(why="the report holds no evidence of GPUs that can be read")
     try:
         tokens = await _ask(http, "POST", f"{nras_url}/v3/attest/gpu", gpus)
-        return NrasAnswer(tokens, await _ask(http, "GET", f"{nras_url}/.well-known/jwks.json"))
+        return NrasWord(tokens, await _ask(http, "GET", f"{nras_url}/.well-known/jwks.json"))
     except (AnswerTooLong, MalformedEvidence) as error:
-        return NrasRefusal(str(error))
+        return NrasWord(why=str(error), refused=True)
     except EvidenceUnavailable as error:
-        return NrasSilence(str(error))
+        return NrasWord(why=str(error))
 
 
 async def _ask(http: HttpService, method: str, url: str, json: object = None) -> bytes:

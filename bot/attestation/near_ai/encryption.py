@@ -9,7 +9,6 @@ https://github.com/nearai/inference-proxy.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -84,29 +83,22 @@ class RequestKeys:
         return open_field(self._own, text)
 
 
-@dataclass(frozen=True, slots=True)
-class EndToEndEncryption:
-    """Encrypts conversations so that only the attested model can read them.
+async def request_keys(model_key: Callable[[], bytes | None]) -> RequestKeys:
+    """Return fresh keys for one request, which only the attested model can read.
 
-    Attributes:
+    Args:
         model_key: returns the model's Ed25519 public key while a verified report vouches for it.
+
+    Raises:
+        ModelNotVerified: no verified report vouches for a usable key.
     """
-
-    model_key: Callable[[], bytes | None]
-
-    async def begin(self) -> RequestKeys:
-        """Return fresh keys for one request.
-
-        Raises:
-            ModelNotVerified: no verified report vouches for a usable key.
-        """
-        key = self.model_key()
-        if key is None:
-            raise ModelNotVerified(NO_KEY)
-        try:
-            return RequestKeys(key)
-        except ValueError:
-            raise ModelNotVerified(BAD_KEY) from None
+    key = model_key()
+    if key is None:
+        raise ModelNotVerified(NO_KEY)
+    try:
+        return RequestKeys(key)
+    except ValueError:
+        raise ModelNotVerified(BAD_KEY) from None
 
 
 def open_field(own: X25519PrivateKey, text: str) -> str:

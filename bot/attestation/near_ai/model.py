@@ -23,7 +23,7 @@ from bot.attestation.collateral import CollateralSource
 from bot.attestation.errors import AttestationNotOffered, EvidenceUnavailable, ModelNotVerified
 from bot.attestation.http import HttpService, open_http
 from bot.attestation.near_ai.client import Gathered, NearAiClient
-from bot.attestation.near_ai.encryption import EndToEndEncryption
+from bot.attestation.near_ai.encryption import RequestKeys, request_keys
 from bot.attestation.near_ai.nvidia import Devices
 from bot.attestation.near_ai.pins import ModelPins, read_pins
 from bot.attestation.near_ai.report import ModelEvidence
@@ -96,6 +96,7 @@ class AttestedModel:
 
     Attributes:
         pins: accepted machines; None accepts any, and only claims their measurements.
+        encrypts: whether conversations are encrypted to a key that a verification finds.
         keys: attested TLS keys, for the connections that carry messages; enforced under `require`.
     """
 
@@ -103,12 +104,13 @@ class AttestedModel:
     _: KW_ONLY
     policy: Literal["off", "warn", "require"]
     pins: ModelPins | None = None
+    encrypts: bool = False
     trust: Trust = REAL
     clock: Callable[[], float] = time.time
     keys: AttestedKeys = field(init=False)
     _known: ModelVerdict = field(init=False)
-    _findings: ModelFindings | None = field(default=None, init=False)
-    _signer_expiry: dict[tuple[str, Signer], float] = field(default_factory=dict, init=False)
+    _signers: tuple[Signer, ...] = field(default=(), init=False)
+    _signer_expiry: dict[Signer, float] = field(default_factory=dict, init=False)
     _vouched_until: dict[Devices, int] = field(default_factory=dict, init=False)
     _attempted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _failures: int = field(default=0, init=False)
@@ -139,24 +141,23 @@ class AttestedModel:
         """Wait until the first verification has ended, with any result."""
         await self._attempted.wait()
 
-    async def first_verification(self) -> None:
-        """Wait until the first verification has ended, at most for `ADMIT_SECONDS`."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ADMIT_SECONDS):
-                await self.settled()
+    async def admit(self) -> bool:
+        """Return whether the model is verified, if a message may be sent to it.
 
-    async def admit(self) -> None:
-        """Return if a message may be sent to the model; under `warn` always, and at once.
+        Under `require`, and to encrypt, wait for the first verification; under `warn` a message may
+        always be sent, and at once.
 
         Raises:
             ModelNotVerified: it may not; carries the sentence for the person.
         """
-        if self.policy != "require":
-            return
-        await self.first_verification()
+        if self.policy == "require" or self.encrypts:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ADMIT_SECONDS):
+                    await self.settled()
         verdict = self.verdict
-        if verdict.state != "verified":
+        if self.policy == "require" and verdict.state != "verified":
             raise ModelNotVerified(refusal(verdict))
+        return verdict.state == "verified"
 
     def summary(self) -> str:
         """Return some sentences about the model for `!verify` and `!status`."""
@@ -178,17 +179,20 @@ class AttestedModel:
         """
         now = self.clock()
         return tuple(
-            signer.address
-            for (signs_for, signer), until in self._signer_expiry.items()
-            if until > now and signs_for == kind and signer.algorithm == algorithm
+            address
+            for (*found, address), until in self._signer_expiry.items()
+            if until > now and found == [kind, algorithm]
         )
 
     def encryption_key(self) -> bytes | None:
         """Return the model's ed25519 public key, 32 bytes, while the model is verified."""
-        if self._findings is None or not self.proven:
-            return None
-        keys = (one.public_key for one in self._findings.models if one.algorithm == "ed25519")
+        of_model = ["provider_tee", "ed25519"]
+        keys = (key for *found, key in self._signers if found == of_model and self.proven)
         return next(keys, None)
+
+    async def request_keys(self) -> RequestKeys:
+        """Return fresh keys for one request; raises ModelNotVerified."""
+        return await request_keys(self.encryption_key)
 
     def evidence(self) -> ModelEvidence | None:
         """Return the evidence of the current verdict, good or bad."""
@@ -250,7 +254,7 @@ class AttestedModel:
         if findings.expires_at is not None:
             expires_at = min(expires_at, findings.expires_at)
         self._failures = 0
-        self._findings = findings
+        self._signers = findings.signers
         self._known = ModelVerdict(
             "verified", "", self._now(), findings.report, expires_at, evidence
         )
@@ -262,10 +266,7 @@ class AttestedModel:
     def _count_signers(self, findings: ModelFindings, expires_at: float) -> None:
         now, known = self.clock(), self._signer_expiry
         self._signer_expiry = {signer: until for signer, until in known.items() if until > now}
-        signers = [("provider_tee", signer) for signer in findings.models]
-        if findings.gateway is not None:
-            signers.append(("gateway", findings.gateway))
-        for signer in signers:
+        for signer in findings.signers:
             until = self._signer_expiry.get(signer, 0.0)
             self._signer_expiry[signer] = max(expires_at, until)
 
@@ -394,65 +395,32 @@ def _moment(seconds: int) -> str:
 # Endpoint
 
 
-@dataclass(frozen=True, slots=True)
-class AttestedEndpoint:
-    """The proving side of a model's endpoint.
-
-    Attributes:
-        model: knows whether the model is verified.
-        tls: for connections that only go to attested keys under `require`.
-        encryption: None sends conversations without end-to-end encryption.
-        signatures: checks the signatures of answers.
-    """
-
-    model: AttestedModel
-    tls: ssl.SSLContext
-    encryption: EndToEndEncryption | None
-    signatures: AnswerSignatures
-
-    async def admit(self) -> bool:
-        """Return whether the model is verified; encryption waits for a first key.
-
-        Raises:
-            ModelNotVerified: nothing may be sent.
-        """
-        await self.model.admit()
-        if self.encryption is not None:
-            await self.model.first_verification()
-        return self.model.proven
-
-    def use_key(self, api_key: str | None) -> None:
-        """Use another bearer token from the next request on."""
-        self.model.client.api_key = self.signatures.api_key = api_key
-
-
 @contextlib.asynccontextmanager
 async def open_attested(
     settings: Settings, trust: Trust = REAL, clock: Callable[[], float] = time.time
-) -> AsyncIterator[AttestedEndpoint]:
+) -> AsyncIterator[tuple[AttestedModel, ssl.SSLContext, AnswerSignatures]]:
     """Open the proving side of the endpoint of the default model.
+
+    Returns:
+        The model; a context for connections that only go to attested keys under `require`; and the
+        checker of answers' signatures.
 
     Raises:
         SettingsError: the pins cannot be read.
     """
-    wanted = settings.attestation
+    wanted, llm = settings.attestation, settings.llm
     pins = read_pins(wanted.model_pins)
     async with open_http(tls=trust.tls) as http:
         model = AttestedModel(
             evidence_client(settings, http, trust, clock),
             policy="require" if wanted.model_policy == "require" else "warn",
             pins=pins,
+            encrypts=wanted.e2ee,
             trust=trust,
             clock=clock,
         )
-        yield AttestedEndpoint(
-            model,
-            pin(_new_context(trust), model.keys),
-            EndToEndEncryption(model.encryption_key) if wanted.e2ee else None,
-            AnswerSignatures(
-                http, settings.llm.base_url, settings.llm.key, settings.llm.model, model.signers
-            ),
-        )
+        signatures = AnswerSignatures(http, llm.base_url, llm.key, llm.model, model.signers)
+        yield model, pin(_new_context(trust), model.keys), signatures
 
 
 def evidence_client(

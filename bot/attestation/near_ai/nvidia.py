@@ -71,13 +71,12 @@ class GpuFindings:
 
     Attributes:
         serials: of the GPUs' certificates, in order; NVIDIA's service names GPUs by them.
-        devices: None if unreadable.
         own_keys: the public keys that belong to a single GPU, DER.
     """
 
     checks: tuple[Check, ...]
     serials: tuple[int, ...]
-    devices: Devices | None
+    devices: Devices
     own_keys: frozenset[bytes]
 
 
@@ -118,7 +117,7 @@ def verify_gpus(
     try:
         evidence, gpus = _read(payload)
     except MalformedEvidence as error:
-        return GpuFindings((failed("gpus", str(error)),), (), None, frozenset())
+        return GpuFindings((failed("gpus", str(error)),), (), frozenset(), frozenset())
     serials = tuple(gpu.chain[0].serial_number for gpu in gpus)
     keys = [key for gpu in gpus for key in gpu.own_keys]
     if len({*serials}) < len(serials) or len({*keys}) < len(keys):
@@ -267,62 +266,43 @@ LEEWAY_SECONDS: Final = 60
 _ALGORITHM: Final = "ES384"
 
 
-class _Refused(Exception):
-    """A token does not hold; the message is part of a sentence."""
-
-
 @dataclass(frozen=True, slots=True)
-class NrasAnswer:
-    """NVIDIA's tokens about the GPUs and the key set (JWKS) that signs them, byte for byte."""
+class NrasWord:
+    """Result of asking NVIDIA about the GPUs of one machine.
 
-    tokens: bytes
-    keys: bytes
+    Attributes:
+        tokens, keys: about the GPUs, and the key set (JWKS) that signs them, byte for byte.
+        why: why there are no tokens; ends a sentence.
+        refused: whether the service answered, but did not attest the GPUs.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class NrasRefusal:
-    """NVIDIA's service answered, but did not attest the GPUs; `why` ends a sentence."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class NrasSilence:
-    """NVIDIA's service was not asked or did not answer; `why` ends a sentence."""
-
-    why: str
-
-
-NrasWord = NrasAnswer | NrasRefusal | NrasSilence
-"""Result of asking NVIDIA about the GPUs of one machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class NrasFindings:
-    """The checks, and the Unix second at which the first token ends; None if not genuine."""
-
-    checks: tuple[Check, ...]
-    expires_at: int | None
+    tokens: bytes = b""
+    keys: bytes = b""
+    why: str = ""
+    refused: bool = False
 
 
 def verify_nras(
-    answer: NrasAnswer, *, nonce: bytes, serials: Iterable[int], now: int, trust: Trust
-) -> NrasFindings:
+    word: NrasWord, *, nonce: bytes, serials: Iterable[int], now: int, trust: Trust
+) -> tuple[tuple[Check, Check], int | None]:
     """Check NVIDIA's tokens to the last claim.
 
     Args:
         serials: of the GPUs' certificates in the report.
+
+    Returns:
+        The checks, and the Unix second at which the first token ends; None if not genuine.
     """
     try:
-        overall, gpus = _genuine(answer, trust.nras_url)
+        overall, gpus = _genuine(word, trust.nras_url)
         for claims in (overall, *gpus):
             _require_expected(claims, nonce.hex(), now)
         if sorted(gpu.ueid or "" for gpu in gpus) != sorted(map(str, serials)):
-            raise _Refused("they are about other GPUs than the report")  # noqa: TRY301
-    except _Refused as refused:
-        tokens = failed("gpu_tokens", f"NVIDIA's tokens do not hold: {refused}")
+            raise MalformedEvidence("they are about other GPUs than the report")  # noqa: TRY301
+    except MalformedEvidence as error:
+        tokens = failed("gpu_tokens", f"NVIDIA's tokens do not hold: {error}")
         unknown = "without valid tokens NVIDIA's word on the firmware is unknown"
-        return NrasFindings((tokens, not_checked("gpu_firmware", unknown)), None)
+        return (tokens, not_checked("gpu_firmware", unknown)), None
     tokens = proven("gpu_tokens", "NVIDIA's attestation service signed a result on these GPUs")
     firmware = proven_if(
         overall.result is True and all(gpu.is_good for gpu in gpus),
@@ -330,7 +310,7 @@ def verify_nras(
         "NVIDIA's service found good firmware, secure boot and no debugging on every GPU",
         "NVIDIA's service does not vouch for the state of the GPUs",
     )
-    return NrasFindings((tokens, firmware), min(claims.exp for claims in (overall, *gpus)))
+    return (tokens, firmware), min(claims.exp for claims in (overall, *gpus))
 
 
 _Base64url = Annotated[str, Field(pattern="^[A-Za-z0-9_.-]*$")]  # also with the dots of a token
@@ -349,19 +329,14 @@ class _KeySet(BaseModel):
 
 
 class _Claims(BaseModel, strict=True):
-    iss: str
+    """Claims of the overall token (the result and `submods`) or of a GPU's (the others)."""
+
     iat: int
     nbf: int
     exp: int
     eat_nonce: str
-
-
-class _Overall(_Claims):
     result: Annotated[Any, Field(alias="x-nvidia-overall-att-result")] = None
-    submods: dict[str, Any]
-
-
-class _GpuClaims(_Claims):
+    submods: Any = None
     ueid: str | None = None
     measres: Any = None
     dbgstat: Any = None
@@ -383,30 +358,30 @@ _Tokens: Final = TypeAdapter(
 )
 
 
-def _genuine(answer: NrasAnswer, issuer: str) -> tuple[_Overall, list[_GpuClaims]]:
+def _genuine(word: NrasWord, issuer: str) -> tuple[_Claims, list[_Claims]]:
     """Return the claims of the overall token and of each GPU's, with good signatures."""
-    if max(len(answer.tokens), len(answer.keys)) > MAX_ANSWER_BYTES:
-        raise _Refused("there is too much of them")
+    if max(len(word.tokens), len(word.keys)) > MAX_ANSWER_BYTES:
+        raise MalformedEvidence("there is too much of them")
     try:
-        tokens = decode(answer.tokens, "NVIDIA's answer")
+        tokens = decode(word.tokens, "NVIDIA's answer")
         (_, overall_token), gpu_tokens = _Tokens.validate_python(tokens)
-        key_set = _KeySet.model_validate(decode(answer.keys, "NVIDIA's key set"))
+        key_set = _KeySet.model_validate(decode(word.keys, "NVIDIA's key set"))
     except (MalformedEvidence, ValidationError):
-        raise _Refused("they cannot be read") from None
+        raise MalformedEvidence("they cannot be read") from None
     keys = {key.kid: key for key in key_set.keys}
     try:
-        overall = _Overall.model_validate(_claims(overall_token, keys, issuer))
-        gpus = [
-            _GpuClaims.model_validate(_claims(token, keys, issuer)) for token in gpu_tokens.values()
-        ]
+        overall, *gpus = (
+            _Claims.model_validate(_claims(token, keys, issuer))
+            for token in (overall_token, *gpu_tokens.values())
+        )
     except ValidationError:
-        raise _Refused("a claim is missing or of another kind") from None
+        raise MalformedEvidence("a claim is missing or of another kind") from None
     # Detached submodule digests, RFC 9711.
     if overall.submods != {
         name: ["DIGEST", ["SHA-256", hashlib.sha256(token.encode()).hexdigest()]]
         for name, token in gpu_tokens.items()
     }:
-        raise _Refused("the tokens of the GPUs are not those that the overall token names")
+        raise MalformedEvidence("the tokens of the GPUs are not those that the overall token names")
     return overall, gpus
 
 
@@ -416,7 +391,7 @@ def _claims(token: str, keys: Mapping[str, _Key], issuer: str) -> dict[str, Any]
         kid = jwt.get_unverified_header(token).get("kid")
         key = keys.get(kid) if isinstance(kid, str) else None
         if key is None or (key.kty, key.crv) != ("EC", "P-384"):
-            raise _Refused("one is signed by a key that is not in NVIDIA's key set")
+            raise MalformedEvidence("one is signed by a key that is not in NVIDIA's key set")
         signer = jwt.PyJWK({"kty": key.kty, "crv": key.crv, "x": key.x, "y": key.y}, _ALGORITHM)
         return jwt.decode(
             token,
@@ -427,15 +402,15 @@ def _claims(token: str, keys: Mapping[str, _Key], issuer: str) -> dict[str, Any]
             options={"verify_exp": False, "verify_nbf": False, "verify_iat": False},
         )
     except (jwt.InvalidIssuerError, jwt.MissingRequiredClaimError):
-        raise _Refused("one is from another issuer") from None
+        raise MalformedEvidence("one is from another issuer") from None
     except jwt.PyJWTError:
-        raise _Refused("the signature of one does not hold") from None
+        raise MalformedEvidence("the signature of one does not hold") from None
 
 
 def _require_expected(claims: _Claims, nonce: str, now: int) -> None:
     if not hmac.compare_digest(claims.eat_nonce.encode(), nonce.encode()):
-        raise _Refused("one answers another nonce than ours")
+        raise MalformedEvidence("one answers another nonce than ours")
     if max(claims.iat, claims.nbf) > now + LEEWAY_SECONDS:
-        raise _Refused("one is not valid yet")
+        raise MalformedEvidence("one is not valid yet")
     if claims.exp <= now:
-        raise _Refused("one has expired")
+        raise MalformedEvidence("one has expired")

@@ -13,9 +13,8 @@ import contextlib
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from enum import StrEnum
 from hmac import compare_digest
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
 from coincurve import PublicKey
@@ -49,21 +48,16 @@ AttestedSigners = Callable[[str, str], Collection[bytes]]
 """Returns the addresses of attested signers for a kind of signature and an algorithm."""
 
 
-class SignatureKind(StrEnum):
-    """Origin of a signature; NONE without a signature."""
-
-    PROVIDER_TEE = "provider_tee"
-    GATEWAY = "gateway"
-    NONE = ""
+SignatureKind = Literal["provider_tee", "gateway", ""]
+"""Origin of a signature; empty without a signature."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignatureVerdict:
+class SignatureVerdict(NamedTuple):
     """Result for one answer.
 
     Attributes:
-        state: PROVEN: signed by an attested key. WRONG: the signature does not hold. UNATTESTED:
-            it holds, but no report vouches for the signer.
+        state: `proven`: signed by an attested key. `wrong`: the signature does not hold.
+            `unattested`: it holds, but no report vouches for the signer.
         message: for people, one or two plain sentences.
     """
 
@@ -85,12 +79,8 @@ class SignatureAnswer(BaseModel, frozen=True):
     signature_kind: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _NoSignature:
-    """Why there is no signature; with `retry_seconds` there may be one later."""
-
-    message: str
-    retry_seconds: float | None = None
+_NoSignature = tuple[str, float | None]
+"""Why there is no signature, and the pause in seconds after which there may be one."""
 
 
 @dataclass(slots=True)
@@ -119,21 +109,22 @@ class AnswerSignatures:
         if not exchange_id.strip(".") or len(exchange_id) > MAX_ID_CHARACTERS:
             return _missing("The endpoint gave its answer a name that no question can use.")
         if not any(self.signers(kind, ALGORITHM) for kind in _PROVEN):
-            return SignatureVerdict("unattested", SignatureKind.NONE, _NO_KEY)
+            return SignatureVerdict("unattested", "", _NO_KEY)
         name = quote(exchange_id, safe="", errors="replace")
         query = urlencode({"model": self.model, "signing_algo": ALGORITHM})
         url = f"{self.base_url.rstrip('/')}/signature/{name}?{query}"
-        answer: SignatureAnswer | _NoSignature = _NoSignature(_SILENT)
+        answer: SignatureAnswer | _NoSignature = (_SILENT, None)
         pause = FIRST_PAUSE_SECONDS
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TOTAL_SECONDS):
-                while isinstance(answer := await self._ask(url), _NoSignature):
-                    if answer.retry_seconds is None:
+                while isinstance(answer := await self._ask(url), tuple):
+                    _, retry_seconds = answer
+                    if retry_seconds is None:
                         break
-                    await asyncio.sleep(max(pause, answer.retry_seconds))
+                    await asyncio.sleep(max(pause, retry_seconds))
                     pause = min(2 * pause, MAX_PAUSE_SECONDS)
-        if isinstance(answer, _NoSignature):
-            return _missing(answer.message)
+        if isinstance(answer, tuple):
+            return _missing(answer[0])
         return check_signature(answer, request_sha256, response_sha256, self.model, self.signers)
 
     async def _ask(self, url: str) -> SignatureAnswer | _NoSignature:
@@ -146,14 +137,14 @@ class AnswerSignatures:
                 api_key=self.api_key,
             )
         except EvidenceUnavailable:
-            return _NoSignature(_SILENT, 0.0)
+            return _SILENT, 0.0
         if answer.status in (404, 408, 429) or answer.status >= 500:
             message = _NOT_STORED if answer.status == 404 else _SILENT
-            return _NoSignature(message, min(answer.retry_after_seconds or 0.0, TOTAL_SECONDS))
+            return message, min(answer.retry_after_seconds or 0.0, TOTAL_SECONDS)
         try:
             return SignatureAnswer.model_validate_json(answer.body if answer.status == 200 else b"")
         except ValidationError:
-            return _NoSignature("The endpoint refuses to give a signature for this answer.")
+            return "The endpoint refuses to give a signature for this answer.", None
 
 
 def check_signature(
@@ -166,10 +157,9 @@ def check_signature(
     """Check one signature against our own hashes and the attested signers of its kind."""
     kind = _kind(answer)
     hashes = f"{request_sha256}:{response_sha256}"
-    expected = {SignatureKind.PROVIDER_TEE: f"{model}:{hashes}", SignatureKind.GATEWAY: hashes}
-    if kind is SignatureKind.NONE:
+    if not kind:
         return _wrong(kind, "its kind is unknown to me")
-    if answer.text != expected[kind]:
+    if answer.text != (hashes if kind == "gateway" else f"{model}:{hashes}"):
         return _wrong(kind, "it is not for this question, this answer and this model")
     address = _bytes(answer.signing_address)
     if not _holds(answer.signing_algo, address, _bytes(answer.signature), answer.text.encode()):
@@ -183,16 +173,17 @@ def check_signature(
 
 
 def _kind(answer: SignatureAnswer) -> SignatureKind:
-    """Return the stated kind if the text has its shape, else NONE.
+    """Return the stated kind if the text has its shape, else none.
 
     A model's own TEE, asked directly, states no kind. Its name may hold colons, so the text is
     split from the right.
     """
     parts = answer.text.rsplit(":", 2)
     if not all(_HASH.fullmatch(part) for part in parts[-2:]):
-        return SignatureKind.NONE
-    shape = {2: SignatureKind.GATEWAY, 3: SignatureKind.PROVIDER_TEE}.get(len(parts))
-    return shape if shape and answer.signature_kind in (None, shape) else SignatureKind.NONE
+        return ""
+    shapes: dict[int, SignatureKind] = {2: "gateway", 3: "provider_tee"}
+    shape = shapes.get(len(parts), "")
+    return shape if answer.signature_kind in (None, shape) else ""
 
 
 def _holds(algorithm: str, address: bytes, signature: bytes, text: bytes) -> bool:
@@ -231,7 +222,7 @@ def _bytes(hexadecimal: str) -> bytes:
 
 
 def _missing(message: str) -> SignatureVerdict:
-    return SignatureVerdict("missing", SignatureKind.NONE, message)
+    return SignatureVerdict("missing", "", message)
 
 
 def _wrong(kind: SignatureKind, why: str) -> SignatureVerdict:
@@ -248,11 +239,11 @@ _UNATTESTED: Final = (
     " that key right now."
 )
 _PROVEN: Final = {
-    SignatureKind.PROVIDER_TEE: (
+    "provider_tee": (
         "The attested machine that the model runs in has signed exactly this question and this"
         " answer."
     ),
-    SignatureKind.GATEWAY: (
+    "gateway": (
         "The attested gateway before the model has signed exactly this question and this answer."
         " Its signature does not prove which model answered."
     ),

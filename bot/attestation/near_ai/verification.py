@@ -43,8 +43,6 @@ from bot.attestation.errors import MalformedEvidence
 from bot.attestation.near_ai.nvidia import (
     Devices,
     GpuFindings,
-    NrasRefusal,
-    NrasSilence,
     NrasWord,
     gpu_question,
     verify_gpus,
@@ -86,20 +84,9 @@ class FirmwareRule:
 NOT_REQUIRED: Final = FirmwareRule(required=False, vouched_until={})
 
 
-@dataclass(frozen=True, slots=True)
-class Signer:
-    """Key with which a verified machine signs answers.
-
-    Attributes:
-        address: in the quote: 20 bytes (ecdsa, as Ethereum derives them) or the 32 bytes of the
-            public key (ed25519).
-        public_key: 64 bytes x and y (ecdsa) or 32 bytes (ed25519); None if the report names only
-            an ecdsa address, as the gateway's does.
-    """
-
-    algorithm: Literal["ed25519", "ecdsa"]
-    address: bytes
-    public_key: bytes | None
+Signer = tuple[Literal["provider_tee", "gateway"], Literal["ed25519", "ecdsa"], bytes]
+"""Kind of the signatures that a verified machine makes, algorithm, and address of its key: 20 bytes
+(ecdsa, as Ethereum derives them) or the 32 bytes of the public key (ed25519)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +94,7 @@ class ModelFindings:
     """Result of a verification; holds keys only if the report has passed.
 
     Attributes:
-        gateway: None for a direct endpoint.
-        models: one signer for each of the model's machines.
+        signers: the gateway's, unless the endpoint is a direct one, and then the models'.
         tls_keys: SHA-256 of the SubjectPublicKeyInfo of TLS keys at the address that was asked.
         expires_at: Unix seconds at which the first piece of evidence expires.
         vouched: the GPUs that NVIDIA vouches for in this evidence.
@@ -116,8 +102,7 @@ class ModelFindings:
     """
 
     report: Report
-    gateway: Signer | None = None
-    models: tuple[Signer, ...] = ()
+    signers: tuple[Signer, ...] = ()
     tls_keys: frozenset[bytes] = frozenset()
     expires_at: int | None = None
     vouched: tuple[Devices, ...] = ()
@@ -175,7 +160,7 @@ def verify_model(
     verification.checks.append(_tls_key_check(report, evidence.peer_key_sha256))
     for number, machine in enumerate(report.models, start=1):
         asked = number <= len(nras)
-        word = nras[number - 1] if asked else NrasSilence("NVIDIA was not asked")
+        word = nras[number - 1] if asked else NrasWord(why="NVIDIA was not asked")
         verification.model(machine, number, word)
     if report.listed:
         message = "more machines are named without all of their evidence: their keys do not count"
@@ -228,12 +213,14 @@ class _Verification:
         report, checks = self.report, Report(self.checks)
         if not checks.passed:
             return ModelFindings(checks, machines=tuple(self.machines))
-        asked = (report.gateway,) if report.gateway is not None else report.models
-        keys = (machine.tls_cert_fingerprint for machine in asked)
+        gateway = (report.gateway,) if report.gateway is not None else ()
+        keys = (machine.tls_cert_fingerprint for machine in gateway or report.models)
         return ModelFindings(
             report=checks,
-            gateway=_signer(report.gateway) if report.gateway is not None else None,
-            models=tuple(map(_signer, report.models)),
+            signers=(
+                *(("gateway", one.signing_algo, one.signing_address) for one in gateway),
+                *(("provider_tee", one.signing_algo, one.signing_address) for one in report.models),
+            ),
             tls_keys=frozenset(key for key in keys if key is not None),
             expires_at=min(self.ends),
             vouched=tuple(self.vouched),
@@ -280,21 +267,20 @@ class _Verification:
         return (*gpus.checks, *self._nras_checks(gpus, nras), not_checked("gpu_binding", why))
 
     def _nras_checks(self, gpus: GpuFindings, nras: NrasWord) -> tuple[Check, ...]:
-        if isinstance(nras, NrasRefusal):
+        if nras.refused:
             message = f"NVIDIA's service does not vouch for the GPUs: {nras.why}"
             return (failed("gpu_firmware", message),)
-        if isinstance(nras, NrasSilence):
+        if nras.why:
             return (self._earlier_word_check(gpus.devices, nras.why),)
-        nonce, serials = self.evidence.nonce, gpus.serials
-        found = verify_nras(nras, nonce=nonce, serials=serials, now=self.now, trust=self.trust)
-        if found.expires_at is not None:
-            self.ends.append(found.expires_at)
-        if gpus.devices is not None:
-            self.vouched.append(gpus.devices)
-        return found.checks
+        nonce, now, trust = self.evidence.nonce, self.now, self.trust
+        checks, end = verify_nras(nras, nonce=nonce, serials=gpus.serials, now=now, trust=trust)
+        if end is not None:
+            self.ends.append(end)
+        self.vouched.append(gpus.devices)
+        return checks
 
-    def _earlier_word_check(self, devices: Devices | None, why: str) -> Check:
-        until = self.firmware.vouched_until.get(devices, 0) if devices is not None else 0
+    def _earlier_word_check(self, devices: Devices, why: str) -> Check:
+        until = self.firmware.vouched_until.get(devices, 0)
         if until > self.now:
             self.ends.append(until)
             moment = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -341,10 +327,6 @@ def _by_an_unknown_system(check: Check) -> Check:
     if check.name not in _WHAT_A_SYSTEM_SAYS or check.verdict is not Verdict.PROVEN:
         return check
     return claimed(check.name, f"by the word of a system that is not pinned, {check.message}")
-
-
-def _signer(machine: Machine) -> Signer:
-    return Signer(machine.signing_algo, machine.signing_address, _public_key_of(machine))
 
 
 # Keys and quotes
@@ -404,20 +386,16 @@ def _identity(quote: TdQuote) -> tuple[object, ...]:
     return (quote.mr_td, quote.rtmrs, quote.mr_config_id, owner)
 
 
-def _public_key_of(machine: Machine) -> bytes | None:
-    """Return the public signing key; for ed25519 the address is the key itself."""
-    if machine.signing_algo == "ed25519" and machine.signing_public_key is None:
-        return machine.signing_address
-    return machine.signing_public_key
-
-
 def _key_fits(machine: Machine) -> bool:
-    """Whether address and public key fit; the gateway's report may leave out an ecdsa key."""
-    key, address = _public_key_of(machine), machine.signing_address
+    """Whether address and public key fit; the gateway's report may leave out an ecdsa key.
+
+    For ed25519 the address is the key itself.
+    """
+    key, address = machine.signing_public_key, machine.signing_address
+    if machine.signing_algo == "ed25519":
+        return len(address) == 32 and compare_digest(address if key is None else key, address)
     if key is None:
         return not isinstance(machine, ModelMachine) and len(address) == ADDRESS_BYTES
-    if machine.signing_algo == "ed25519":
-        return len(key) == 32 and compare_digest(key, address)
     return len(key) == 64 and compare_digest(ethereum_address(key), address)
 
 
