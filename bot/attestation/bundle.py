@@ -84,8 +84,8 @@ class Statement:
         policy_sha256: hex, of the policy in the same bundle.
     """
 
-    type: Literal["signal-bot-identity"] = "signal-bot-identity"
-    v: Annotated[int, Field(ge=2, le=2)] = 2
+    type: Literal["signal-bot-identity"]
+    v: Annotated[int, Field(ge=2, le=2)]
     aci: _Uuid
     code: Code
     identity_key: Annotated[str, StringConstraints(pattern="^05[0-9a-f]{64}$")]
@@ -129,8 +129,8 @@ class Bundle:
     vm_config: str
     model: ModelEvidence | None
     model_pins: str | None
-    type: Literal["signal-bot-bundle"] = "signal-bot-bundle"
-    v: Annotated[int, Field(ge=2, le=2)] = 2
+    type: Literal["signal-bot-bundle"]
+    v: Annotated[int, Field(ge=2, le=2)]
 
     def to_json(self) -> bytes:
         """Return the file."""

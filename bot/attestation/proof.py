@@ -101,22 +101,54 @@ def policy_of(settings: Settings, pins_sha256: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnEvidence:
-    """Gathers evidence for challenges.
+class OwnProof:
+    """Gathers the bot's evidence for challenges, and checks it.
 
     Attributes:
+        collateral: for the own check, such as `CollateralSource.get`; without collateral the check
+            is incomplete and says so.
         pins: JSON text of the machines that are accepted as the model's; None: any.
         model: returns the evidence of the model in use; evidence longer than `MAX_MODEL_BYTES` is
             left out.
     """
 
-    agent: DstackAgent
-    identity: Callable[[], Awaitable[OwnIdentity]]
     settings: Settings
+    identity: Callable[[], Awaitable[OwnIdentity]]
+    collateral: Callable[[TdQuote], Awaitable[Collateral]]
     pins: str | None = None
     model: Callable[[], ModelEvidence | None] = lambda: None
+    trust: Trust = REAL
     clock: Callable[[], float] = time.time
     _quoting: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    async def make(self, challenge: str) -> tuple[Bundle, Report]:
+        """Make a proof for a challenge, check it without the model's part, and count the result."""
+        outcome = "not_made"
+        try:
+            bundle = await self.collect(challenge)
+            report = await self._checked(bundle, challenge)
+            failed = report.with_verdict(Verdict.FAILED)
+            outcome = "failed" if failed else "passed" if report.passed else "incomplete"
+        finally:
+            OWN_PROOFS.labels(outcome).inc()
+        return bundle, report
+
+    async def _checked(self, bundle: Bundle, challenge: str) -> Report:
+        collateral: Collateral | str
+        try:
+            async with asyncio.timeout(COLLATERAL_SECONDS):
+                collateral = await self.collateral(parse_quote(bundle.quote))
+        except (EvidenceUnavailable, TimeoutError):
+            collateral = "Intel's collateral could not be fetched"
+        return await asyncio.to_thread(
+            verify_bundle,
+            bundle,
+            Asked(challenge),
+            collateral=lambda _: collateral,
+            now=int(self.clock()),
+            look_at_model=False,
+            trust=self.trust,
+        )
 
     async def collect(self, challenge: str) -> Bundle:
         """Make a statement and a quote of it for one challenge.
@@ -140,8 +172,10 @@ class OwnEvidence:
         policy = policy_of(self.settings, pins_name)
         statement = self._statement(identity, model, policy, pins_name)
         quote = await self._quote(report_data(statement, challenge))
-        info = await self.agent.info()
+        info = await DstackAgent(self.settings.attestation.dstack_socket).info()
         return Bundle(
+            type="signal-bot-bundle",
+            v=2,
             statement=statement,
             policy=policy,
             quote=low_s(quote.quote),
@@ -157,6 +191,8 @@ class OwnEvidence:
     ) -> str:
         now, wanted = int(self.clock()), self.settings.attestation
         return Statement(
+            type="signal-bot-identity",
+            v=2,
             aci=identity.aci,
             identity_key=identity.identity_key.hex(),
             issued_at=datetime.fromtimestamp(now, UTC).strftime(ISSUED_AT_FORMAT),
@@ -180,62 +216,9 @@ class OwnEvidence:
         except TimeoutError:
             raise AgentError("Too many people want a proof right now.") from None
         try:
-            return await self.agent.quote(data)
+            return await DstackAgent(self.settings.attestation.dstack_socket).quote(data)
         finally:
             self._quoting.release()
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """A bundle for a person, and the bot's own check of it, without the model's evidence."""
-
-    bundle: Bundle
-    report: Report
-
-
-@dataclass(frozen=True, slots=True)
-class OwnProof:
-    """Makes proofs.
-
-    Attributes:
-        collateral: for the own check, such as `CollateralSource.get`; without collateral the check
-            is incomplete and says so.
-    """
-
-    evidence: OwnEvidence
-    collateral: Callable[[TdQuote], Awaitable[Collateral]]
-    trust: Trust = REAL
-    clock: Callable[[], float] = time.time
-
-    async def make(self, challenge: str) -> Proof:
-        """Make a proof for a challenge, check it, and count the result."""
-        outcome = "not_made"
-        try:
-            proof = await self._make(challenge)
-            failed = proof.report.with_verdict(Verdict.FAILED)
-            outcome = "failed" if failed else "passed" if proof.report.passed else "incomplete"
-        finally:
-            OWN_PROOFS.labels(outcome).inc()
-        return proof
-
-    async def _make(self, challenge: str) -> Proof:
-        bundle = await self.evidence.collect(challenge)
-        collateral: Collateral | str
-        try:
-            async with asyncio.timeout(COLLATERAL_SECONDS):
-                collateral = await self.collateral(parse_quote(bundle.quote))
-        except (EvidenceUnavailable, TimeoutError):
-            collateral = "Intel's collateral could not be fetched"
-        report = await asyncio.to_thread(
-            verify_bundle,
-            bundle,
-            Asked(challenge),
-            collateral=lambda _: collateral,
-            now=int(self.clock()),
-            look_at_model=False,
-            trust=self.trust,
-        )
-        return Proof(bundle, report)
 
 
 @contextlib.asynccontextmanager
@@ -257,17 +240,16 @@ async def open_prover(
     attestation = settings.attestation
     pins = read_pins(attestation.model_pins)
     required = attestation.model_policy == "require"
-    evidence = OwnEvidence(
-        DstackAgent(attestation.dstack_socket),
-        partial(_own_identity, messenger, settled if required else None),
-        settings,
-        pins.text() if pins else None,
-        model=model_evidence,
-        clock=clock,
-    )
     async with open_http(tls=trust.tls) as http:
-        collateral = CollateralSource(http, attestation.pccs_url, clock=clock)
-        yield OwnProof(evidence, collateral.get, trust=trust, clock=clock)
+        yield OwnProof(
+            settings,
+            partial(_own_identity, messenger, settled if required else None),
+            CollateralSource(http, attestation.pccs_url, clock=clock).get,
+            pins=pins.text() if pins else None,
+            model=model_evidence,
+            trust=trust,
+            clock=clock,
+        )
 
 
 async def _own_identity(

@@ -24,7 +24,8 @@ from tools.workspace.workspaces import Workspaces
 
 if TYPE_CHECKING:
     # Loading the verification takes long, and most bots have nothing to prove.
-    from bot.attestation.proof import Proof
+    from bot.attestation.bundle import Bundle
+    from bot.attestation.checks import Report
 
 PROOFS_PER_MINUTE: Final = 5
 MINUTE_SECONDS: Final = 60.0
@@ -81,11 +82,11 @@ class Prover:
     """Makes proofs of the bot, at most `PROOFS_PER_MINUTE` for each person.
 
     Attributes:
-        make: returns a proof for a challenge; raises BotError.
+        make: returns a bundle for a challenge, and the own check of it; raises BotError.
         clock: monotonic seconds.
     """
 
-    make: Callable[[str], Awaitable["Proof"]]
+    make: Callable[[str], Awaitable["tuple[Bundle, Report]"]]
     clock: Callable[[], float] = time.monotonic
     _made: dict[str, list[float]] = field(default_factory=dict, init=False)
 

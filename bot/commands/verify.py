@@ -74,16 +74,16 @@ def _refusal(challenge: str) -> str:
 
 async def _proof(context: CommandContext, prover: Prover, chosen: str) -> Reply:
     challenge = chosen or secrets.token_hex(CHALLENGE_BYTES)
-    proof = await prover.make(challenge)
+    bundle, report = await prover.make(challenge)
     text = chat_report(
-        proof.bundle,
-        proof.report,
+        bundle,
+        report,
         challenge=challenge,
         chosen=bool(chosen),
         in_group=context.chat.is_group,
         model=context.parts.models.summary(context.chat),
     )
-    return Reply(text, (Attachment(FILE_NAME, "application/json", proof.bundle.to_json()),))
+    return Reply(text, (Attachment(FILE_NAME, "application/json", bundle.to_json()),))
 
 
 def _with_model(text: str, context: CommandContext) -> Reply:

@@ -326,7 +326,8 @@ def recorded_bundle() -> Bundle:
     evidence = recorded_getquote("quote-report")
     assert isinstance(evidence.event_log, str)
     quote = low_s(evidence.quote)  # as a bot hands it out
-    return Bundle(STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}", None, None)
+    texts = (STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}")
+    return Bundle(*texts, None, None, "signal-bot-bundle", 2)
 
 
 async def test_recorded_quote_is_genuine_but_made_for_another_statement(

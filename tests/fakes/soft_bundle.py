@@ -26,6 +26,8 @@ SAFETY_NUMBER: Final = "44665 72466 96264 29303 74586 27907 77487 27647 02919 99
 
 POLICY: Final = '{"e2ee":true,"model":"qwen","retention_days":30}'
 STATEMENT: Final = Statement(
+    type="signal-bot-identity",
+    v=2,
     aci="9d0652a3-dcc3-4d11-975f-74d61598733f",
     identity_key="0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868",
     issued_at="2026-06-29T02:06:57Z",
@@ -78,6 +80,8 @@ def soft_bundle(
         )
     )
     return Bundle(
+        type="signal-bot-bundle",
+        v=2,
         statement=text,
         policy=policy,
         quote=quote,

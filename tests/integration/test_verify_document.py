@@ -157,7 +157,8 @@ def recorded_bundle() -> Bundle:
     evidence = recorded_getquote("quote-report")
     assert isinstance(evidence.event_log, str)
     quote = low_s(evidence.quote)  # as a bot hands it out
-    return Bundle(STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}", None, None)
+    texts = (STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}")
+    return Bundle(*texts, None, None, "signal-bot-bundle", 2)
 
 
 async def test_a_genuine_quote_that_was_made_for_something_else_proves_nothing_about_the_bot(

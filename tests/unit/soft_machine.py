@@ -7,16 +7,15 @@ async with machine(folder) as running:
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Report
-from bot.attestation.dstack import DstackAgent
 from bot.attestation.errors import EvidenceUnavailable
 from bot.attestation.near_ai.report import ModelEvidence
-from bot.attestation.proof import OwnEvidence, OwnProof
+from bot.attestation.proof import OwnProof
 from bot.attestation.quote import Collateral, TdQuote
 from bot.attestation.trust import Trust
 from bot.attestation.verification import Asked, verify_bundle
@@ -34,13 +33,12 @@ IDENTITY: Final = OwnIdentity(
     ),
     linked_devices=0,
 )
-SETTINGS: Final = settings_of(
-    {
-        "SIGNAL__PHONE_NUMBER": "+15550100000",
-        "ATTESTATION__KEY_ORIGIN": "generated-in-tee",
-        "ATTESTATION__E2EE": "true",
-    }
-)
+VARIABLES: Final = {
+    "SIGNAL__PHONE_NUMBER": "+15550100000",
+    "ATTESTATION__KEY_ORIGIN": "generated-in-tee",
+    "ATTESTATION__E2EE": "true",
+}
+SETTINGS: Final = settings_of(VARIABLES)
 
 
 class Intel:
@@ -74,7 +72,7 @@ class Machine:
     platform: SoftTdx
     agent: SoftAgent
     account: Account
-    evidence: OwnEvidence
+    evidence: OwnProof
 
     def prover(
         self,
@@ -83,11 +81,10 @@ class Machine:
         trust: Trust | None = None,
     ) -> OwnProof:
         """Return what makes proofs, with the machine's own collateral and root unless given."""
-        return OwnProof(
+        return replace(
             self.evidence,
-            (intel or Intel(self.platform.collateral)).get,
+            collateral=(intel or Intel(self.platform.collateral)).get,
             trust=trust or self.platform.trust,
-            clock=lambda: self.platform.now,
         )
 
     def verify(
@@ -116,11 +113,12 @@ async def machine(
     platform, account = SoftTdx(tcb_status), Account()
     agent = SoftAgent(platform, app_compose)
     async with serving(agent, folder / "dstack.sock") as socket:
-        evidence = OwnEvidence(
-            DstackAgent(socket),
+        evidence = OwnProof(
+            settings_of({**VARIABLES, "ATTESTATION__DSTACK_SOCKET": str(socket)}),
             account.own_identity,
-            SETTINGS,
+            Intel(platform.collateral).get,
             model=lambda: model,
+            trust=platform.trust,
             clock=lambda: platform.now,
         )
         yield Machine(platform, agent, account, evidence)

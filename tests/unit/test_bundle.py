@@ -18,6 +18,8 @@ MODEL = ModelEvidence(
     fetched_at=1782698817,
 )
 BUNDLE = Bundle(
+    type="signal-bot-bundle",
+    v=2,
     statement='{"v":1}',
     policy='{"retention_days":30}',
     quote=b"\x04\x00\x02",

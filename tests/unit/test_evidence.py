@@ -205,7 +205,7 @@ async def test_a_genuine_quote_of_another_machine_vouches_for_nothing_here(tmp_p
 
 async def test_the_own_check_passes_on_a_sound_machine(tmp_path: Path) -> None:
     async with machine(tmp_path, model=MODEL) as running:
-        report = (await running.prover().make(CHALLENGE)).report
+        _, report = await running.prover().make(CHALLENGE)
     assert report.passed
     assert report["challenge"].verdict is Verdict.PROVEN
 
@@ -213,7 +213,7 @@ async def test_the_own_check_passes_on_a_sound_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", ["OutOfDate", "ConfigurationNeeded", "Revoked"])
 async def test_own_check_reports_intels_verdict_on_the_machine(tmp_path: Path, status: str) -> None:
     async with machine(tmp_path, tcb_status=status) as running:
-        report = (await running.prover().make(CHALLENGE)).report
+        _, report = await running.prover().make(CHALLENGE)
     assert report["tcb"].verdict is Verdict.FAILED
 
 
@@ -222,14 +222,14 @@ async def test_own_check_sees_events_that_a_container_adds_after_boot(
 ) -> None:
     async with machine(tmp_path) as running:
         running.agent.emit("compose-hash", bytes(32))
-        report = (await running.prover().make(CHALLENGE)).report
+        _, report = await running.prover().make(CHALLENGE)
     assert report["boot_events"].verdict is Verdict.FAILED
     assert report["rtmrs"].verdict is Verdict.PROVEN
 
 
 async def test_the_own_check_trusts_intels_root_alone(tmp_path: Path) -> None:
     async with machine(tmp_path) as running:
-        report = (await running.prover(trust=REAL).make(CHALLENGE)).report
+        _, report = await running.prover(trust=REAL).make(CHALLENGE)
     assert report["quote"].verdict is Verdict.FAILED
 
 
@@ -247,13 +247,13 @@ async def test_without_collateral_the_own_check_is_less_and_says_so(
 ) -> None:
     monkeypatch.setattr("bot.attestation.proof.COLLATERAL_SECONDS", 0.1)
     async with machine(tmp_path) as running:
-        proof = await running.prover(intel).make(CHALLENGE)
-        assert running.verify(proof.bundle).passed
-    assert [(check.name, check.verdict) for check in proof.report.failures] == [
+        bundle, report = await running.prover(intel).make(CHALLENGE)
+        assert running.verify(bundle).passed
+    assert [(check.name, check.verdict) for check in report.failures] == [
         ("quote", Verdict.NOT_CHECKED),
         ("tcb", Verdict.NOT_CHECKED),
     ]
-    assert "Intel's collateral could not be fetched" in proof.report["quote"].message
+    assert "Intel's collateral could not be fetched" in report["quote"].message
 
 
 def test_a_build_that_says_nothing_usable_has_an_unknown_commit(tmp_path: Path) -> None:

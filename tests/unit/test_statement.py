@@ -21,6 +21,8 @@ from bot.attestation.bundle import (
 from bot.attestation.errors import MalformedEvidence
 
 STATEMENT = Statement(
+    type="signal-bot-identity",
+    v=2,
     aci="9d0652a3-dcc3-4d11-975f-74d61598733f",
     identity_key="0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868",
     issued_at="2026-06-29T02:06:57Z",
