@@ -78,15 +78,6 @@ class TdQuote:
     report_data: bytes
     pck_chain: tuple[bytes, ...]
 
-    @property
-    def debug(self) -> bool:
-        """Whether the host may read and change the TD's memory.
-
-        Bit 0 allows that, and every other bit of the first byte also makes the TD untrusted (Intel
-        TDX module ABI, ATTRIBUTES.TUD).
-        """
-        return self.td_attributes[0] != 0
-
 
 def parse_quote(raw: bytes) -> TdQuote:
     """Read a TDX quote of version 4."""
@@ -180,14 +171,15 @@ class Collateral:
         if len(text) > MAX_COLLATERAL_CHARS:
             raise MalformedEvidence("the collateral is longer than collateral is")
         try:
-            fields = _Fields.model_validate_json(text)
-            tcb_info = _TcbInfo.model_validate_json(fields.tcb_info)
-            qe_identity = _QeIdentity.model_validate_json(fields.qe_identity)
+            with _one_kind_of_failure():
+                parts = _dcap_qvl().QuoteCollateralV3.from_json(text)
+            tcb_info = _TcbInfo.model_validate_json(parts.tcb_info)
+            qe_identity = _QeIdentity.model_validate_json(parts.qe_identity)
             next_updates = (
                 int(tcb_info.next_update.timestamp()),
                 int(qe_identity.next_update.timestamp()),
-                _crl_next_update(fields.pck_crl),
-                _crl_next_update(fields.root_ca_crl),
+                _crl_next_update(parts.pck_crl),
+                _crl_next_update(parts.root_ca_crl),
             )
         except (ValueError, RecursionError):
             raise MalformedEvidence("this is not collateral of a TDX platform") from None
@@ -200,39 +192,21 @@ class Collateral:
         )
 
 
-class _Fields(BaseModel, strict=True):
-    pck_crl_issuer_chain: str
-    root_ca_crl: str
-    pck_crl: str
-    tcb_info_issuer_chain: str
-    tcb_info: str
-    tcb_info_signature: str
-    qe_identity_issuer_chain: str
-    qe_identity: str
-    qe_identity_signature: str
-
-
-_Evaluation = Annotated[int, Field(alias="tcbEvaluationDataNumber", ge=0, lt=2**31)]
-_NextUpdate = Annotated[AwareDatetime, Field(alias="nextUpdate")]
-
-
-class _TcbInfo(BaseModel, strict=True):
-    id: Literal["TDX"]
-    evaluation: _Evaluation
-    issue_date: Annotated[AwareDatetime, Field(alias="issueDate")]
-    fmspc: Annotated[str, Field(pattern="^[0-9A-Fa-f]{12}$")]
-    next_update: _NextUpdate
-
-
 class _QeIdentity(BaseModel, strict=True):
     id: Literal["TD_QE"]
-    evaluation: _Evaluation
-    next_update: _NextUpdate
+    evaluation: Annotated[int, Field(alias="tcbEvaluationDataNumber", ge=0, lt=2**31)]
+    next_update: Annotated[AwareDatetime, Field(alias="nextUpdate")]
 
 
-def _crl_next_update(crl: str) -> int:
+class _TcbInfo(_QeIdentity):
+    id: Literal["TDX"]  # type: ignore[assignment]
+    issue_date: Annotated[AwareDatetime, Field(alias="issueDate")]
+    fmspc: Annotated[str, Field(pattern="^[0-9A-Fa-f]{12}$")]
+
+
+def _crl_next_update(crl: bytes) -> int:
     try:
-        next_update = x509.load_der_x509_crl(bytes.fromhex(crl)).next_update_utc
+        next_update = x509.load_der_x509_crl(crl).next_update_utc
     except x509.InvalidVersion:  # not a ValueError
         next_update = None
     if next_update is None:
@@ -252,8 +226,10 @@ def quote_checks(
         collateral: for the quote's platform, or the reason why it is missing.
         now: Unix seconds at which everything must be valid.
     """
+    # Bit 0 lets the host read and change the TD's memory, and every other bit of the first byte
+    # also makes the TD untrusted (Intel TDX module ABI, ATTRIBUTES.TUD).
     debug = proven_if(
-        not quote.debug,
+        quote.td_attributes[0] == 0,
         "debug",
         "the machine's memory is closed to its host",
         "this is a debug machine: its host can read and change everything inside",

@@ -122,4 +122,6 @@ def _field(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
         return "an unexpected field"
-    return f"`{'.'.join(map(str, first['loc'])) or 'all of it'}`"
+    # Between the names of fields, pydantic names the shapes of a union.
+    names = [str(part) for part in first["loc"] if re.fullmatch(r"\w+", str(part))]
+    return f"`{'.'.join(names) or 'all of it'}`"

@@ -19,7 +19,6 @@ from bot.attestation.http import open_http
 from bot.attestation.near_ai.model import evidence_client
 from bot.attestation.near_ai.pins import (
     KNOWN,
-    Application,
     ModelPins,
     Part,
     PinnedPart,
@@ -145,8 +144,8 @@ def _pinned(machines: Sequence[_Seen], part: Part, day: str) -> PinnedPart:
     seen = [(quote, boot) for of, quote, boot in machines if of == part]
     systems = dict.fromkeys(OsMeasurement.of(quote, f"{part}, seen on {day}") for quote, _ in seen)
     hashes = dict.fromkeys(boot.compose_hash.hex() for _, boot in seen)
-    applications = [Application(compose_hash=each) for each in hashes]
-    return PinnedPart(systems=list(systems), applications=applications)
+    applications = [{"compose_hash": each} for each in hashes]
+    return PinnedPart.model_validate({"systems": list(systems), "applications": applications})
 
 
 def _write(output: Path, text: str) -> None:

@@ -287,8 +287,10 @@ def test_a_debug_machine_is_refused_by_a_check_of_its_own() -> None:
 @pytest.mark.parametrize("bit", range(8))
 def test_every_bit_that_means_debugging_counts(bit: int) -> None:
     quote = parse_quote(SOFT_QUOTE)
-    assert not quote.debug
-    assert replace(quote, td_attributes=bytes([1 << bit]) + bytes(7)).debug
+    debug = replace(quote, td_attributes=bytes([1 << bit]) + bytes(7))
+    for one, verdict in ((quote, Verdict.PROVEN), (debug, Verdict.FAILED)):
+        check, *_ = quote_checks(one, "none", now=CLOCK, trust=REAL)
+        assert (check.name, check.verdict) == ("debug", verdict)
 
 
 def test_a_module_that_intel_did_not_sign_is_refused() -> None:

@@ -18,13 +18,13 @@ id, which stays: then the key service decides which versions may run. A model's 
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bot.attestation.checks import Check, claimed, not_checked, proven_if
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.event_log import KEY_SERVICE, BootClaims
+from bot.attestation.event_log import KEY_SERVICE
 from bot.attestation.quote import OsMeasurement
 from bot.attestation.strict_json import Hash, KeyId, StrictModel, canonical_json, read
 from bot.attestation.tdx_guest import TdFindings
@@ -37,28 +37,16 @@ Part = Literal["gateway", "model"]
 _AppId = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
 
 
-class Application(StrictModel):
-    """An application, by the hash of its configuration or by its id."""
-
-    compose_hash: Hash | None = None
-    app_id: _AppId | None = None
-
-    @model_validator(mode="after")
-    def _one_name(self) -> Self:
-        if (self.compose_hash is None) == (self.app_id is None):
-            raise ValueError("needs compose_hash or app_id, and not both")
-        return self
-
-    def matches(self, boot: BootClaims) -> bool:
-        """Whether a machine says that it started this application."""
-        return boot.compose_hash.hex() == self.compose_hash or boot.app_id.hex() == self.app_id
+_Application = Annotated[
+    dict[Literal["compose_hash"], Hash] | dict[Literal["app_id"], _AppId], Field(min_length=1)
+]
 
 
 class PinnedPart(StrictModel):
     """Accepted systems and applications of one part."""
 
     systems: Annotated[list[OsMeasurement], Field(min_length=1, max_length=100)]
-    applications: Annotated[list[Application], Field(min_length=1, max_length=100)]
+    applications: Annotated[list[_Application], Field(min_length=1, max_length=100)]
 
 
 class ModelPins(StrictModel):
@@ -112,7 +100,8 @@ def pin_checks(part: Part, found: TdFindings, pins: ModelPins | None) -> tuple[C
     if boot is None:
         names = ("os", "application", "key_provider")
         return tuple(not_checked(name, "what started cannot be read", asked=True) for name in names)
-    named = f"compose hash {boot.compose_hash.hex()}, app id {boot.app_id.hex()}"
+    compose_hash, app_id = boot.compose_hash.hex(), boot.app_id.hex()
+    named = f"compose hash {compose_hash}, app id {app_id}"
     if pins is None:
         why = "nothing is pinned to compare it with"
         system = f"firmware {quote.mr_td.hex()[:16]}… and what it started"
@@ -123,6 +112,7 @@ def pin_checks(part: Part, found: TdFindings, pins: ModelPins | None) -> tuple[C
         )
     pinned = pins.gateway if part == "gateway" else pins.model
     systems = [one.label for one in pinned.systems if one.matches(quote)] if pinned else []
+    accepted = pinned.applications if pinned else []
     return (
         proven_if(
             bool(systems),
@@ -131,7 +121,7 @@ def pin_checks(part: Part, found: TdFindings, pins: ModelPins | None) -> tuple[C
             "the system below the machine's programs is not a pinned one",
         ),
         proven_if(
-            pinned is not None and any(one.matches(boot) for one in pinned.applications),
+            any(one in ({"compose_hash": compose_hash}, {"app_id": app_id}) for one in accepted),
             "application",
             "the application is a pinned one",
             f"the application is not a pinned one: {named}",
