@@ -6,9 +6,7 @@ many cannot take the descriptors that Signal and the model need.
 """
 
 import asyncio
-import errno
 import logging
-import os
 import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -27,6 +25,13 @@ from conversation_store.connections import StoreError
 from conversation_store.store import ConversationStore
 
 BACKLOG: Final = 1024
+MAX_CONNECTIONS: Final = 32
+HEAD_SECONDS: Final = 5.0
+"""From opening a connection to the end of the request's head."""
+CONNECTION_SECONDS: Final = 20.0
+"""From opening a connection to the last byte of its answer."""
+CHECK_SECONDS: Final = 5.0
+"""A check that takes longer counts as not ok."""
 PING_SECONDS: Final = 3.0
 """For a write of the store."""
 GRACE_SECONDS: Final = 1.0
@@ -49,25 +54,7 @@ class Health:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of the server.
-
-    Attributes:
-        check_seconds: a check that takes longer counts as not ok.
-        head_seconds: from opening a connection to the end of the request's head.
-        connection_seconds: from opening a connection to the last byte of the answer.
-        connections: open at once.
-    """
-
-    check_seconds: float = 5.0
-    head_seconds: float = 5.0
-    connection_seconds: float = 20.0
-    connections: int = 32
-
-
 Check = Callable[[], Awaitable[Health]]
-LIMITS: Final = Limits()
 
 
 @asynccontextmanager
@@ -76,7 +63,6 @@ async def health_server(
     listen: str,
     checks: Mapping[str, Check],
     metrics: Callable[[], Awaitable[bytes]],
-    limits: Limits = LIMITS,
 ) -> AsyncIterator[int]:
     """Serve health and metrics while the context is open, and yield the port.
 
@@ -98,15 +84,15 @@ async def health_server(
     async def exposition() -> web.Response:
         return web.Response(body=await metrics(), headers={"content-type": _METRICS_TYPE})
 
-    readiness = partial(_readiness, checks, limits.check_seconds)
+    readiness = partial(_readiness, checks)
     server = _Server(
-        limits, host.lower(), {"/healthz": alive, "/readyz": readiness, "/metrics": exposition}
+        host.lower(), {"/healthz": alive, "/readyz": readiness, "/metrics": exposition}
     )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
-        reason = _reason(error)
+        reason = (error.strerror or type(error).__name__).partition(" (")[0]  # Python's addition
         raise BotError(f"HEALTH__LISTEN: {listen} cannot be listened on: {reason}") from error
     # asyncio accepts `backlog` connections at once; if no descriptor is left, it logs as often.
     listening = await asyncio.get_running_loop().create_server(server, sock=listener, backlog=1)
@@ -118,29 +104,17 @@ async def health_server(
         await server.shutdown(GRACE_SECONDS)
 
 
-def _reason(error: OSError) -> str:
-    """Return the system's text without the details that Python adds."""
-    if error.errno is not None and error.errno in errno.errorcode:
-        return os.strerror(error.errno)
-    return error.strerror or type(error).__name__
-
-
 class _Server(web.Server):
     """Answers requests for its own host on bounded connections.
 
     Attributes:
-        limits: of the connections.
         waiting: connections that wait for their clients, the oldest first.
     """
 
     def __init__(
-        self,
-        limits: Limits,
-        host: str,
-        answers: Mapping[str, Callable[[], Awaitable[web.Response]]],
+        self, host: str, answers: Mapping[str, Callable[[], Awaitable[web.Response]]]
     ) -> None:
         super().__init__(self._handle)
-        self.limits = limits
         self.waiting: dict[_Connection, None] = {}
         self._host = host
         self._answers = answers
@@ -195,14 +169,14 @@ class _Connection(web.RequestHandler):
         loop = asyncio.get_running_loop()
         super().__init__(server, loop=loop, access_log=_silent, logger=_silent)
         self._server = server
-        self._timer = loop.call_later(server.limits.connection_seconds, self.abort)
-        self.head_timer = loop.call_later(server.limits.head_seconds, self.abort)
+        self._timer = loop.call_later(CONNECTION_SECONDS, self.abort)
+        self.head_timer = loop.call_later(HEAD_SECONDS, self.abort)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         waiting = self._server.waiting
         waiting[self] = None
-        if len(self._server.connections) > self._server.limits.connections:
+        if len(self._server.connections) > MAX_CONNECTIONS:
             oldest = next(iter(waiting))
             del waiting[oldest]
             oldest.abort()
@@ -221,24 +195,21 @@ class _Connection(web.RequestHandler):
         super().connection_lost(exc)
 
 
-async def _readiness(checks: Mapping[str, Check], seconds: float) -> web.Response:
+async def _readiness(checks: Mapping[str, Check]) -> web.Response:
     async with asyncio.TaskGroup() as tasks:
-        running = {
-            name: tasks.create_task(_bounded(name, check, seconds))
-            for name, check in checks.items()
-        }
+        running = {name: tasks.create_task(_bounded(name, check)) for name, check in checks.items()}
     found = {name: task.result() for name, task in running.items()}
     ok = all(health.ok for health in found.values())
     answer = {"ok": ok, "checks": {name: asdict(health) for name, health in found.items()}}
     return web.json_response(answer, status=200 if ok else 503)
 
 
-async def _bounded(name: str, check: Check, seconds: float) -> Health:
+async def _bounded(name: str, check: Check) -> Health:
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(CHECK_SECONDS):
             return await check()
     except TimeoutError:
-        return Health(ok=False, detail=f"No answer within {seconds:g} seconds.")
+        return Health(ok=False, detail=f"No answer within {CHECK_SECONDS:g} seconds.")
     except Exception:  # the boundary: one part's broken check must not hide the other parts
         log.exception("health.check_failed", part=name)
         return Health(ok=False, detail="The check itself failed; the log says where.")

@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from bot.errors import BotError
-from bot.observability.health import LIMITS, Health, Limits, health_server
+from bot.observability.health import MAX_CONNECTIONS, Health, health_server
 from bot.observability.health_client import ask
 
 BOUND_SECONDS: Final = 5.0
@@ -84,16 +84,14 @@ async def test_checks_run_at_once() -> None:
     assert answer.status_code == 200
 
 
-async def test_a_check_that_hangs_or_breaks_is_not_ok_and_hides_no_other() -> None:
+async def test_a_check_that_hangs_or_breaks_is_not_ok_and_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bot.observability.health.CHECK_SECONDS", 0.05)
     checks = {"llm": hanging, "tools": broken, "store": fine}
     with capture_logs() as logs:
         async with (
-            health_server(
-                listen="127.0.0.1:0",
-                checks=checks,
-                metrics=measured,
-                limits=Limits(check_seconds=0.05),
-            ) as port,
+            health_server(listen="127.0.0.1:0", checks=checks, metrics=measured) as port,
             httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
         ):
             answer = await client.get("/readyz")
@@ -200,20 +198,21 @@ async def test_connections_that_wait_for_their_clients_block_no_others(sent: byt
         health_server(listen="127.0.0.1:0", checks={"store": fine}, metrics=measured) as port,
         AsyncExitStack() as opened,
     ):
-        for number in range(2 * LIMITS.connections + 1):
+        for number in range(2 * MAX_CONNECTIONS + 1):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             opened.callback(writer.close)
             writer.write(sent)
-            if number % LIMITS.connections == 0:
+            if number % MAX_CONNECTIONS == 0:
                 answer = await asked(port, "/readyz", "127.0.0.1")
                 assert answer.startswith(b"HTTP/1.1 200")
 
 
-async def test_oldest_waiting_connection_closes_for_a_new_one() -> None:
+async def test_oldest_waiting_connection_closes_for_a_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bot.observability.health.MAX_CONNECTIONS", 2)
     async with (
-        health_server(
-            listen="127.0.0.1:0", checks={}, metrics=measured, limits=Limits(connections=2)
-        ) as port,
+        health_server(listen="127.0.0.1:0", checks={}, metrics=measured) as port,
         connection(port) as (oldest, _),
         connection(port) as (newer, writer),
         connection(port) as (_, _),
@@ -224,7 +223,11 @@ async def test_oldest_waiting_connection_closes_for_a_new_one() -> None:
         assert (await newer.read()).startswith(b"HTTP/1.1 200")
 
 
-async def test_clients_that_leave_before_their_answer_take_no_place() -> None:
+async def test_clients_that_leave_before_their_answer_take_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bot.observability.health.MAX_CONNECTIONS", 2)
+    monkeypatch.setattr("bot.observability.health.HEAD_SECONDS", BOUND_SECONDS * 10)
     asked, proceed, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow() -> Health:
@@ -233,11 +236,8 @@ async def test_clients_that_leave_before_their_answer_take_no_place() -> None:
         answered.set()
         return await fine()
 
-    limits = Limits(head_seconds=BOUND_SECONDS * 10, connections=2)
     async with (
-        health_server(
-            listen="127.0.0.1:0", checks={"store": slow}, metrics=measured, limits=limits
-        ) as port,
+        health_server(listen="127.0.0.1:0", checks={"store": slow}, metrics=measured) as port,
         asyncio.timeout(BOUND_SECONDS),
     ):
         _, leaves = await asyncio.open_connection("127.0.0.1", port)
@@ -254,7 +254,10 @@ async def test_clients_that_leave_before_their_answer_take_no_place() -> None:
             writer.close()
 
 
-async def test_connection_beyond_the_limit_closes_while_all_others_are_answered() -> None:
+async def test_connection_beyond_the_limit_closes_while_all_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bot.observability.health.MAX_CONNECTIONS", 1)
     started, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow() -> Health:
@@ -266,7 +269,6 @@ async def test_connection_beyond_the_limit_closes_while_all_others_are_answered(
         listen="127.0.0.1:0",
         checks={"slow": slow},
         metrics=measured,
-        limits=Limits(connections=1),
     ) as port:
         first = asyncio.create_task(asked(port, "/readyz", "localhost"))
         await started.wait()
@@ -277,19 +279,21 @@ async def test_connection_beyond_the_limit_closes_while_all_others_are_answered(
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET / HTTP/1.1\r\nHost: a\r\n"])
-async def test_unfinished_head_closes_the_connection(sent: bytes) -> None:
-    limits = Limits(head_seconds=0.05)
-    async with health_server(
-        listen="127.0.0.1:0", checks={}, metrics=measured, limits=limits
-    ) as port:
+async def test_unfinished_head_closes_the_connection(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.observability.health.HEAD_SECONDS", 0.05)
+    async with health_server(listen="127.0.0.1:0", checks={}, metrics=measured) as port:
         assert await exchange(port, sent) == b""
 
 
-async def test_head_that_comes_byte_by_byte_has_no_more_time() -> None:
-    limits = Limits(head_seconds=0.1)
+async def test_head_that_comes_byte_by_byte_has_no_more_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bot.observability.health.HEAD_SECONDS", 0.1)
     sent = 0
     async with (
-        health_server(listen="127.0.0.1:0", checks={}, metrics=measured, limits=limits) as port,
+        health_server(listen="127.0.0.1:0", checks={}, metrics=measured) as port,
         connection(port) as (reader, writer),
         asyncio.timeout(BOUND_SECONDS),
     ):
@@ -303,13 +307,16 @@ async def test_head_that_comes_byte_by_byte_has_no_more_time() -> None:
     assert sent > 1
 
 
-async def test_client_that_does_not_read_is_disconnected() -> None:
+async def test_client_that_does_not_read_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bot.observability.health.CONNECTION_SECONDS", 0.2)
+
     async def long() -> bytes:
         return bytes(64 * 2**20)
 
-    limits = Limits(connection_seconds=0.2)
     async with (
-        health_server(listen="127.0.0.1:0", checks={}, metrics=long, limits=limits) as port,
+        health_server(listen="127.0.0.1:0", checks={}, metrics=long) as port,
         connection(port) as (reader, writer),
         asyncio.timeout(BOUND_SECONDS),
     ):
