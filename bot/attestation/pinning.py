@@ -9,15 +9,17 @@ import asyncio
 import hashlib
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+_Key = TypeVar("_Key")
 
 MAX_STRANGERS: Final = 64
 STRANGER_SECONDS: Final = 3600.0
@@ -46,10 +48,9 @@ class AttestedKeys:
 
     def vouch(self, keys: Iterable[bytes], *, expires_at: float) -> None:
         """Count these keys as attested until then, in Unix seconds."""
-        now = self.clock()
-        self._expiry = {key: until for key, until in self._expiry.items() if until > now}
+        keys = tuple(keys)
+        self._expiry = prolonged(self._expiry, keys, expires_at, self.clock())
         for key in keys:
-            self._expiry[key] = max(expires_at, self._expiry.get(key, expires_at))
             self._strangers.pop(key, None)
 
     def distrust(self) -> None:
@@ -112,6 +113,14 @@ def pin(context: ssl.SSLContext, keys: AttestedKeys) -> ssl.SSLContext:
 
     context.sslobject_class = PinnedConnection
     return context
+
+
+def prolonged(
+    known: Mapping[_Key, float], keys: Iterable[_Key], expires_at: float, now: float
+) -> dict[_Key, float]:
+    """Return the unexpired keys, and new ones, with their expiry; the later one counts."""
+    kept = {key: until for key, until in known.items() if until > now}
+    return kept | {key: max(expires_at, kept.get(key, expires_at)) for key in keys}
 
 
 def key_sha256(certificate: bytes) -> bytes:

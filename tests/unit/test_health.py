@@ -7,18 +7,14 @@ from typing import Final
 
 import httpx2
 import pytest
-from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from bot.errors import BotError
 from bot.observability.health import MAX_CONNECTIONS, Health, health_server
 from bot.observability.health_client import ask
+from bot.observability.metrics import measured
 
 BOUND_SECONDS: Final = 5.0
-
-
-async def measured() -> bytes:
-    return generate_latest()
 
 
 async def fine() -> Health:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -35,7 +35,7 @@ from bot.attestation.near_ai.verification import (
     Signer,
     verify_model,
 )
-from bot.attestation.pinning import AttestedKeys, pin
+from bot.attestation.pinning import AttestedKeys, pin, prolonged
 from bot.attestation.trust import REAL, Trust
 from bot.backoff import Backoff
 from bot.config.settings import Settings
@@ -55,7 +55,6 @@ MAX_EVIDENCE_SECONDS: Final = 3600
 """As long as NVIDIA's tokens last; Intel's collateral alone would last for a month."""
 FIRMWARE_GRACE_SECONDS: Final = 2 * 3600
 """How long NVIDIA's last good word on GPUs counts while its service is unreachable."""
-MAX_VOUCHED_MACHINES: Final = 64
 NAMED_CHECKS: Final = 3
 """Failed checks that a message names; it counts the others."""
 
@@ -111,7 +110,7 @@ class AttestedModel:
     _known: ModelVerdict = field(init=False)
     _signers: tuple[Signer, ...] = field(default=(), init=False)
     _signer_expiry: dict[Signer, float] = field(default_factory=dict, init=False)
-    _vouched_until: dict[Devices, int] = field(default_factory=dict, init=False)
+    _vouched_until: dict[Devices, float] = field(default_factory=dict, init=False)
     _attempted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _failures: int = field(default=0, init=False)
     _retry_after: float = field(default=0.0, init=False)
@@ -259,24 +258,11 @@ class AttestedModel:
             "verified", "", self._now(), findings.report, expires_at, evidence
         )
         self.keys.vouch(findings.tls_keys, expires_at=expires_at)
-        self._count_signers(findings, expires_at)
-        self._remember(findings.vouched)
+        now, signers = self.clock(), self._signer_expiry
+        self._signer_expiry = prolonged(signers, findings.signers, expires_at, now)
+        until = now + FIRMWARE_GRACE_SECONDS
+        self._vouched_until = prolonged(self._vouched_until, findings.vouched, until, now)
         return "verified"
-
-    def _count_signers(self, findings: ModelFindings, expires_at: float) -> None:
-        now, known = self.clock(), self._signer_expiry
-        self._signer_expiry = {signer: until for signer, until in known.items() if until > now}
-        for signer in findings.signers:
-            until = self._signer_expiry.get(signer, 0.0)
-            self._signer_expiry[signer] = max(expires_at, until)
-
-    def _remember(self, vouched: Iterable[Devices]) -> None:
-        """Remember GPUs that NVIDIA vouches for now; forget the oldest first."""
-        for devices in vouched:
-            self._vouched_until.pop(devices, None)
-            self._vouched_until[devices] = self._now() + FIRMWARE_GRACE_SECONDS
-        while len(self._vouched_until) > MAX_VOUCHED_MACHINES:
-            del self._vouched_until[next(iter(self._vouched_until))]
 
     def _refuse(self, findings: ModelFindings, evidence: ModelEvidence) -> ModelState:
         self._failures += 1

@@ -78,7 +78,7 @@ class FirmwareRule:
     """
 
     required: bool
-    vouched_until: Mapping[Devices, int]
+    vouched_until: Mapping[Devices, float]
 
 
 NOT_REQUIRED: Final = FirmwareRule(required=False, vouched_until={})
@@ -282,7 +282,7 @@ class _Verification:
     def _earlier_word_check(self, devices: Devices, why: str) -> Check:
         until = self.firmware.vouched_until.get(devices, 0)
         if until > self.now:
-            self.ends.append(until)
+            self.ends.append(int(until))
             moment = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%d %H:%M UTC")
             counts = f"{EARLIER_WORD}, which counts until {moment} while its service is not reached"
             return proven("gpu_firmware", f"{counts} ({why})")
