@@ -19,8 +19,7 @@ from bot.attestation.near_ai.verification import (
     NOT_REQUIRED,
     FirmwareRule,
     ModelFindings,
-    gpu_questions_of,
-    quotes_of,
+    questions_of,
     verify_model,
 )
 from bot.attestation.quote import Collateral, OsMeasurement, parse_quote
@@ -772,7 +771,7 @@ def test_nvidia_gets_only_the_parsed_evidence_of_the_gpus() -> None:
     payload["evidence_list"][0]["certificate"] = base64.b64encode(b"# hello\n" + chain).decode()
     model(report)["nvidia_payload"] = json.dumps(payload)
     text = json.dumps(report).encode()
-    [asked] = gpu_questions_of(ModelEvidence(text, NONCE, cloud.cloud.model, None, 0))
+    _, [asked] = questions_of(ModelEvidence(text, NONCE, cloud.cloud.model, None, 0))
     assert asked is not None
     assert asked.keys() == {"arch", "evidence_list", "nonce"}
     for one in asked["evidence_list"]:
@@ -839,9 +838,7 @@ def test_invalid_report_is_refused_whole(report: bytes) -> None:
     )
     assert failures(findings) == {"report"}
     with pytest.raises(MalformedEvidence):
-        quotes_of(report)
-    with pytest.raises(MalformedEvidence):
-        gpu_questions_of(ModelEvidence(report, NONCE, cloud.cloud.model, None, 0))
+        questions_of(ModelEvidence(report, NONCE, cloud.cloud.model, None, 0))
 
 
 @pytest.mark.parametrize("action", ["[" * 900 + "]" * 900, '"\\ud800"'], ids=["deep", "surrogate"])
@@ -857,13 +854,12 @@ def test_the_quotes_and_the_gpus_of_a_report_are_found() -> None:
     cloud = soft()
     report = cloud.report()
     text = json.dumps(report).encode()
-    quotes = [quote.raw.hex() for quote in quotes_of(text)]
-    assert quotes == [
+    quotes, [asked] = questions_of(ModelEvidence(text, NONCE, cloud.cloud.model, None, 0))
+    assert [quote.raw.hex() for quote in quotes] == [
         gateway(report)["intel_quote"],
         model(report)["intel_quote"],
         manager(report)["quote"],
     ]
-    [asked] = gpu_questions_of(ModelEvidence(text, NONCE, cloud.cloud.model, None, 0))
     assert asked is not None
     assert asked["nonce"] == NONCE.hex()
     assert len(asked["evidence_list"]) == len(cloud.cloud.gpus.serials)

@@ -23,7 +23,7 @@ from bot.attestation.errors import (
 from bot.attestation.http import HttpAnswer, HttpService
 from bot.attestation.near_ai.nvidia import NrasWord
 from bot.attestation.near_ai.report import MAX_REPORT_BYTES, NONCE_BYTES, ModelEvidence
-from bot.attestation.near_ai.verification import gpu_questions_of, quotes_of
+from bot.attestation.near_ai.verification import questions_of
 from bot.attestation.quote import Collateral, TdQuote
 from bot.attestation.strict_json import decode
 from bot.attestation.trust import REAL, Trust
@@ -111,7 +111,7 @@ def _questions(evidence: ModelEvidence) -> tuple[tuple[TdQuote, ...], tuple[obje
     except MalformedEvidence as error:
         raise EvidenceUnavailable(str(error)) from None
     try:
-        return quotes_of(evidence.report), gpu_questions_of(evidence)
+        return questions_of(evidence)
     except MalformedEvidence:
         return (), ()  # the verification reports the reason
 

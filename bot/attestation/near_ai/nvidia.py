@@ -80,15 +80,18 @@ class GpuFindings:
     own_keys: frozenset[bytes]
 
 
-def gpu_question(payload: str, nonce: bytes) -> dict[str, Any]:
-    """Return the question to NVIDIA's service about a machine's GPUs, for JSON.
+def gpu_question(payload: str, nonce: bytes) -> dict[str, Any] | None:
+    """Return the question to NVIDIA's service about a machine's GPUs; None if they are unreadable.
 
     It is written from the parsed evidence, so that nothing else of a report reaches NVIDIA.
 
     Args:
         payload: `nvidia_payload` of the report.
     """
-    evidence, gpus = _read(payload)
+    try:
+        evidence, gpus = _read(payload)
+    except MalformedEvidence:
+        return None
     listed = [
         {
             "arch": evidence.arch,

@@ -109,28 +109,25 @@ class ModelFindings:
     machines: tuple[tuple[Part, TdFindings], ...] = ()
 
 
-def quotes_of(report: bytes) -> tuple[TdQuote, ...]:
-    """Return all quotes in a report; raises MalformedEvidence."""
-    read = read_report(report)
-    machines = (*([read.gateway] if read.gateway else ()), *read.models)
-    managers = (machine.compose_manager_attestation for machine in read.models)
-    quotes = (
+def questions_of(
+    evidence: ModelEvidence,
+) -> tuple[tuple[TdQuote, ...], tuple[dict[str, Any] | None, ...]]:
+    """Return all quotes in a report, and each machine's question to NVIDIA's service.
+
+    The question is None for unreadable GPUs.
+
+    Raises:
+        MalformedEvidence: the report or a quote cannot be read.
+    """
+    report = read_report(evidence.report)
+    machines = (*([report.gateway] if report.gateway else ()), *report.models)
+    managers = (machine.compose_manager_attestation for machine in report.models)
+    raw = (
         *(machine.intel_quote for machine in machines),
         *(manager.quote for manager in managers if manager),
     )
-    return tuple(parse_quote(quote) for quote in quotes)
-
-
-def gpu_questions_of(evidence: ModelEvidence) -> tuple[dict[str, Any] | None, ...]:
-    """Return a question to NVIDIA's service for each machine; None for unreadable GPUs."""
-
-    def question(machine: ModelMachine) -> dict[str, Any] | None:
-        try:
-            return gpu_question(machine.nvidia_payload or "", evidence.nonce)
-        except MalformedEvidence:
-            return None
-
-    return tuple(map(question, read_report(evidence.report).models))
+    gpus = (gpu_question(one.nvidia_payload or "", evidence.nonce) for one in report.models)
+    return tuple(map(parse_quote, raw)), tuple(gpus)
 
 
 def verify_model(
