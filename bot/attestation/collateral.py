@@ -26,6 +26,7 @@ FETCH_SECONDS: Final = 20.0
 """For all four documents together."""
 MAX_DOCUMENT_BYTES: Final = 256 * 1024
 REFRESH_SECONDS: Final = 24 * 3600.0
+BACK_OFF_SECONDS: Final = 30.0
 MAX_PLATFORMS: Final = 64
 
 NEWEST: Final = "update=early"
@@ -36,9 +37,19 @@ INTEL_ROOT_CRL_URL: Final = "https://certificates.trustedservices.intel.com/Inte
 log = structlog.get_logger()
 
 
+@dataclass(slots=True)
+class _Platform:
+    """Cache for one kind of platform; one caller at a time fetches."""
+
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    collateral: Collateral | None = None
+    fetched_at: float = 0.0
+    failed_at: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CollateralSource:
-    """Gets collateral for quotes, from memory or from the service; one caller at a time asks.
+    """Gets collateral for quotes, from memory or from the service.
 
     Attributes:
         pccs_url: of a PCCS or of Intel's PCS, without a slash at its end.
@@ -47,35 +58,45 @@ class CollateralSource:
     http: HttpService
     pccs_url: str
     clock: Callable[[], float] = time.time
-    _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _kept: dict[tuple[bytes, str], tuple[Collateral, float]] = field(
-        default_factory=dict, init=False
-    )
+    _platforms: dict[tuple[bytes, str], _Platform] = field(default_factory=dict, init=False)
 
     async def get(self, quote: TdQuote) -> Collateral:
         """Return unexpired collateral for a quote's platform.
 
         It is at most a day old, or older while the service does not answer.
         """
-        platform = (quote.fmspc, quote.ca)
-        async with self._asking:
+        platform = self._platform(quote)
+        async with platform.asking:
             now = self.clock()
-            kept, fetched_at = self._kept.get(platform, (None, 0.0))
-            if kept is not None and now >= kept.expires_at:
-                kept = None
-            if kept is not None and now - fetched_at < REFRESH_SECONDS:
-                return kept
+            current = platform.collateral
+            if current is not None and now >= current.expires_at:
+                current = None
+            if current is not None and now - platform.fetched_at < REFRESH_SECONDS:
+                return current
             try:
-                fresh = await self._fetch(quote, now)
-            except EvidenceUnavailable as error:
-                log.warning("collateral.unavailable", reason=str(error))
-                if kept is not None:
-                    return kept
+                return await self._refresh(quote, platform, now)
+            except EvidenceUnavailable:
+                if current is not None:
+                    return current
                 raise
-            if platform not in self._kept and len(self._kept) >= MAX_PLATFORMS:
-                del self._kept[next(iter(self._kept))]
-            self._kept[platform] = (fresh, now)
-            return fresh
+
+    def _platform(self, quote: TdQuote) -> _Platform:
+        key = (quote.fmspc, quote.ca)
+        if key not in self._platforms and len(self._platforms) >= MAX_PLATFORMS:
+            del self._platforms[next(iter(self._platforms))]
+        return self._platforms.setdefault(key, _Platform())
+
+    async def _refresh(self, quote: TdQuote, platform: _Platform, now: float) -> Collateral:
+        if platform.failed_at is not None and now - platform.failed_at < BACK_OFF_SECONDS:
+            raise EvidenceUnavailable("the collateral service gave no answer a moment ago")
+        try:
+            fresh = await self._fetch(quote, now)
+        except EvidenceUnavailable as error:
+            platform.failed_at = now
+            log.warning("collateral.unavailable", reason=str(error))
+            raise
+        platform.collateral, platform.fetched_at = fresh, now
+        return fresh
 
     async def _fetch(self, quote: TdQuote, now: float) -> Collateral:
         sgx = f"{self.pccs_url}/sgx/certification/v4"

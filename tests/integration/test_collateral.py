@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from bot.attestation.collateral import (
+    BACK_OFF_SECONDS,
     MAX_DOCUMENT_BYTES,
     MAX_PLATFORMS,
     REFRESH_SECONDS,
@@ -140,18 +141,23 @@ async def test_kept_collateral_serves_until_it_expires() -> None:
         running.answer_everything(answer(b"", status=503))
         running.now = kept.expires_at - 1
         assert await running.source.get(quote) is kept
-        running.now = kept.expires_at
+        running.now = kept.expires_at + BACK_OFF_SECONDS
         with pytest.raises(EvidenceUnavailable, match="answered 503"):
             await running.source.get(quote)
 
 
-async def test_a_failing_service_is_asked_again_by_the_next_caller() -> None:
+async def test_a_failing_service_is_left_alone_for_a_moment() -> None:
     async with service() as running:
         quote = quote_of(SOFT)
         running.server.behaviours[PCK_CRL] = answer(b"", status=429)
         with pytest.raises(EvidenceUnavailable, match="answered 429"):
             await running.source.get(quote)
         running.server.behaviours.update(documents(SOFT.collateral))
+        running.now += BACK_OFF_SECONDS - 1
+        with pytest.raises(EvidenceUnavailable, match="a moment ago"):
+            await running.source.get(quote)
+        assert len(running.asked) == 1
+        running.now += 1
         assert (await running.source.get(quote)).fmspc == SOFT.fmspc
 
 
@@ -231,14 +237,16 @@ async def test_service_that_does_not_listen_is_unavailable() -> None:
 
 
 async def test_memory_holds_a_bounded_number_of_platforms() -> None:
-    platforms = [SoftTdx(now=NOON, fmspc=index.to_bytes(6)) for index in range(MAX_PLATFORMS + 1)]
+    """The back-off tells whether a platform is still known."""
+    quotes = [
+        quote_of(SoftTdx(now=NOON, fmspc=index.to_bytes(6))) for index in range(MAX_PLATFORMS + 1)
+    ]
     async with service() as running:
-        for platform in platforms:
-            running.server.behaviours.update(documents(platform.collateral))
-            await running.source.get(quote_of(platform))
-        asked = len(running.asked)
-        await running.source.get(quote_of(platforms[-1]))
-        assert len(running.asked) == asked
-        running.server.behaviours.update(documents(platforms[0].collateral))
-        await running.source.get(quote_of(platforms[0]))
-        assert len(running.asked) == asked + 4
+        running.answer_everything(answer(b"", status=503))
+        for quote in quotes:
+            with pytest.raises(EvidenceUnavailable, match="answered 503"):
+                await running.source.get(quote)
+        with pytest.raises(EvidenceUnavailable, match="a moment ago"):
+            await running.source.get(quotes[-1])
+        with pytest.raises(EvidenceUnavailable, match="answered 503"):
+            await running.source.get(quotes[0])
