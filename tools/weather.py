@@ -350,10 +350,11 @@ def _lies_in(place: Place, area: str) -> bool:
         names.add(_STATES.get(folded(place.admin1), ""))
     if wanted in names | _COUNTRIES.get(country, set()):
         return True
-    areas = [folded(name) for name in (place.admin1, place.admin2, place.admin3, place.admin4)]
+    around = filter(None, (place.admin1, place.admin2, place.admin3, place.admin4))
     # "Lamar" means Lamar County, and the other way round.
-    return any(f"{area} ".startswith(f"{wanted} ") for area in areas) or any(
-        area and f"{wanted} ".startswith(f"{area} ") for area in areas
+    return any(
+        f"{name} ".startswith(f"{wanted} ") or f"{wanted} ".startswith(f"{name} ")
+        for name in map(folded, around)
     )
 
 
