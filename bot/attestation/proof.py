@@ -121,6 +121,10 @@ class OwnProof:
     clock: Callable[[], float] = time.time
     _quoting: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
+    @property
+    def _agent(self) -> DstackAgent:
+        return DstackAgent(self.settings.attestation.dstack_socket)
+
     async def make(self, challenge: str) -> tuple[Bundle, Report]:
         """Make a proof for a challenge, check it without the model's part, and count the result."""
         outcome = "not_made"
@@ -172,7 +176,7 @@ class OwnProof:
         policy = policy_of(self.settings, pins_name)
         statement = self._statement(identity, model, policy, pins_name)
         quote = await self._quote(report_data(statement, challenge))
-        info = await DstackAgent(self.settings.attestation.dstack_socket).info()
+        info = await self._agent.info()
         return Bundle(
             type="signal-bot-bundle",
             v=2,
@@ -216,7 +220,7 @@ class OwnProof:
         except TimeoutError:
             raise AgentError("Too many people want a proof right now.") from None
         try:
-            return await DstackAgent(self.settings.attestation.dstack_socket).quote(data)
+            return await self._agent.quote(data)
         finally:
             self._quoting.release()
 

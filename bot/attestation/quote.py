@@ -192,16 +192,19 @@ class Collateral:
         )
 
 
-class _QeIdentity(BaseModel, strict=True):
-    id: Literal["TD_QE"]
+class _Evaluated(BaseModel, strict=True):
     evaluation: Annotated[int, Field(alias="tcbEvaluationDataNumber", ge=0, lt=2**31)]
     next_update: Annotated[AwareDatetime, Field(alias="nextUpdate")]
 
 
-class _TcbInfo(_QeIdentity):
-    id: Literal["TDX"]  # type: ignore[assignment]
+class _TcbInfo(_Evaluated):
+    id: Literal["TDX"]
     issue_date: Annotated[AwareDatetime, Field(alias="issueDate")]
     fmspc: Annotated[str, Field(pattern="^[0-9A-Fa-f]{12}$")]
+
+
+class _QeIdentity(_Evaluated):
+    id: Literal["TD_QE"]
 
 
 def _crl_next_update(crl: bytes) -> int:
