@@ -148,7 +148,7 @@ class SoftNras:
         return json.dumps([["JWT", self.sign({**claims, **overall})], tokens]).encode()
 
     def sign(self, claims: Mapping[str, Any]) -> str:
-        """Return a token that says whatever it is told to say; a claim of None is left out."""
+        """Return a token with these claims, but without those that are None."""
         said = {name: value for name, value in claims.items() if value is not None}
         return jwt.encode(said, self._key, "ES384", {"kid": self._kid})
 

@@ -1,4 +1,4 @@
-"""What becomes of a question that nobody answers, that cannot be put, or that a restart cuts."""
+"""Questions about calls: without an answer, not sent, or interrupted by a restart."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What is said to the model can be read by nobody else, and nobody else's answer is taken."""
+"""Only the attested model reads a conversation, and only its answers are accepted."""
 
 import json
 from pathlib import Path

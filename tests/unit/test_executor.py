@@ -1,4 +1,4 @@
-"""What becomes of a call, whatever the model sent, whatever the tool does, whatever people say."""
+"""The end of a call: after odd arguments, a failure of the tool, or a refusal."""
 
 import asyncio
 import json
