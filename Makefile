@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help analysis demo run test coverage test-full check format bench picture soak audit image release lock clean
+.PHONY: help analysis demo run test coverage test-full check check-workflows format bench picture soak audit image release lock clean
 
 help: ## this list
 	@echo "signal-tee-bot: a Signal assistant. \`make demo\` needs no account and no key."
@@ -78,12 +78,23 @@ coverage: $(VENV)/.installed-dev ## the same, and list the lines that no test ru
 test-full: $(VENV)/.installed-full ## test with the real signal-cli, llama.cpp and image as well
 	$(BIN)/python -m pytest -m full --numprocesses 2 --dist worksteal
 
-check: $(VENV)/.installed-dev ## check format, lint, types, import contracts, dependencies
+check: $(VENV)/.installed-dev ## check format, lint, types, import contracts, dependencies, workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
+	@$(MAKE) --no-print-directory check-workflows
+
+# Only the hosting service can run the workflows; here they are checked by schema and by a linter.
+SCHEMA = $(BIN)/check-jsonschema --quiet --builtin-schema
+check-workflows: $(VENV)/.installed-dev
+	$(SCHEMA) vendor.github-workflows .github/workflows/*.yml
+	$(SCHEMA) custom.github-workflows-require-timeout .github/workflows/*.yml
+	$(SCHEMA) vendor.dependabot .github/dependabot.yml
+	$(SCHEMA) vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
+	$(SCHEMA) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/zizmor --offline --quiet --no-progress .github
 
 format: $(VENV)/.installed-dev ## format the code, and mend what the linter can
 	$(BIN)/ruff format .
