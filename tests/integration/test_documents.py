@@ -112,6 +112,8 @@ def test_every_file_and_every_heading_that_a_page_names_exists(page: str) -> Non
     text = text_of(page)
     for name in re.findall(r"(?<![\w/-])(?:deploy|bot|tools)/[\w./*-]*\w", text):
         assert list(ROOT.glob(name)) or name in EXAMPLES, name
+    for name in re.findall(r"\[([\w./#]+\.md[\w#-]*)\](?![(:])", text):
+        assert f"\n[{name}]: " in text, name
     for link in re.findall(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)", text, re.MULTILINE):
         address = "".join(link)
         if address.startswith(HERE):

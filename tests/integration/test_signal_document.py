@@ -1,4 +1,4 @@
-"""docs/SIGNAL.md does what it says: its values and answers are those of the program.
+"""docs/SIGNAL.md and docs/ACCESS.md do what they say: values and answers are the program's.
 
 `test_documents.py` checks commands, settings and links of all pages.
 """
@@ -13,7 +13,9 @@ from bot.signal.registration import Reason, registration_error
 from bot.signal.spawned import SOCKET_NAME, SOCKET_PATH_BYTES
 from tests.fakes.registering import OFFLINE
 
-DOCUMENT: Final = (Path(__file__).parents[2] / "docs" / "SIGNAL.md").read_text()
+DOCS: Final = Path(__file__).parents[2] / "docs"
+DOCUMENT: Final = (DOCS / "SIGNAL.md").read_text()
+ACCESS: Final = (DOCS / "ACCESS.md").read_text()
 
 
 def test_every_value_of_the_document_is_taken() -> None:
@@ -23,11 +25,14 @@ def test_every_value_of_the_document_is_taken() -> None:
     for url in urls:
         assert url.replace("8080", "port") in DOCUMENT
         load_settings({"signal": {"url": url, "phone_number": "+4915112345678"}})
+
+
+def test_every_policy_of_access_is_taken() -> None:
     for policy in ("pairing", "allowlist", "open"):
-        assert f"- `{policy}`" in DOCUMENT
+        assert f"- `{policy}`" in ACCESS
         load_settings({"signal": {"phone_number": "+4915112345678"}, "access": {"policy": policy}})
     for trust in ("tofu", "always", "verified"):
-        assert f"- `{trust}`" in DOCUMENT
+        assert f"- `{trust}`" in ACCESS
         load_settings({"signal": {"phone_number": "+4915112345678", "trust": trust}})
 
 
