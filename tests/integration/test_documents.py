@@ -126,3 +126,10 @@ def test_every_file_and_every_heading_that_a_page_names_exists(page: str) -> Non
         assert file.exists(), address
         heading = address.partition("#")[2]
         assert not heading or heading in headings(file.read_text()), address
+
+
+@pytest.mark.parametrize("page", [page for page in DOCS if page != "docs/VERIFY.md"])
+def test_a_page_begins_with_its_question_and_one_sentence(page: str) -> None:
+    title, summary, *_ = text_of(page).split("\n\n")
+    assert re.fullmatch(r"# (?:How|May|What|Which|Who)\b.*\?", title)
+    assert len(re.findall(r"[.!?](?=\s|$)", summary)) == 1, summary
