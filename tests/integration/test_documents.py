@@ -128,6 +128,22 @@ def test_every_file_and_every_heading_that_a_page_names_exists(page: str) -> Non
         assert not heading or heading in headings(file.read_text()), address
 
 
+def test_readme_takes_two_screens_and_leads_to_every_page() -> None:
+    text = text_of("README.md")
+    assert len(text.splitlines()) <= 110
+    assert len(text.split()) <= 1_000
+    for page in (*DOCS, "CONTRIBUTING.md", "SECURITY.md", "ARCHITECTURE.md"):
+        assert text.count(f"[{page}]") == 2, page
+
+
+def test_readme_has_the_commands_of_the_continuous_integration() -> None:
+    words = " ".join(text_of("README.md").split())
+    commands = re.findall(r"^make .*", text_of(".ci/run"), re.MULTILINE)
+    assert commands
+    for command in commands:
+        assert f"`{command}`" in words, command
+
+
 @pytest.mark.parametrize("page", [page for page in DOCS if page != "docs/VERIFY.md"])
 def test_a_page_begins_with_its_question_and_one_sentence(page: str) -> None:
     title, summary, *_ = text_of(page).split("\n\n")
