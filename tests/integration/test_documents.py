@@ -91,6 +91,20 @@ def test_every_command_in_the_chat_exists(page: str) -> None:
     assert named <= {command.name for command in COMMANDS}
 
 
+def test_one_page_names_every_command_in_the_chat() -> None:
+    table = text_of("docs/ASSISTANT.md").split("\n## ")[1]
+    assert {command.name for command in COMMANDS} <= set(re.findall(r"`!([a-z]+)", table))
+
+
+def test_one_page_names_every_command_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    commands = re.findall(r"^ {4}([a-z]+) ", capsys.readouterr().out, re.MULTILINE)
+    assert "run" in commands
+    table = text_of("docs/OPERATE.md").split("\n## ")[1]
+    assert set(commands) <= set(re.findall(rf"`(?:{PROGRAM} )?([a-z]+)", table))
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_target_of_make_exists(page: str) -> None:
     makefile = text_of("Makefile")
