@@ -34,14 +34,14 @@ def text_of(page: str) -> str:
 
 
 def typed_lines(text: str) -> list[str]:
-    """What is to be typed into a shell, without comments; a line that goes on is one."""
+    """Return the shell commands of a page, without comments; join continued lines."""
     shells = re.findall(r"```sh\n(.*?) *```", text, re.DOTALL)
     lines = [line for shell in shells for line in re.sub(r"\\\n *", "", shell).splitlines()]
     return [re.sub(r"(^| +)#.*", "", line).strip() for line in lines]
 
 
 def calls(text: str) -> Iterator[list[str]]:
-    """Every call of the program, in blocks and in sentences, without its name."""
+    """Yield every call of the program, in blocks and in sentences, without its name."""
     call = rf"`(?:\.venv/bin/)?((?:{PROGRAM}|docker compose) [^`]+)`"
     for line in (*typed_lines(text), *re.findall(call, " ".join(text.split()))):
         words = shlex.split(line.removesuffix("…"))
@@ -59,7 +59,7 @@ def headings(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_program_takes_every_call_that_a_page_shows(
+def test_program_accepts_every_call_on_a_page(
     page: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments in calls(text_of(page)):
@@ -91,12 +91,12 @@ def test_every_command_in_the_chat_exists(page: str) -> None:
     assert named <= {command.name for command in COMMANDS}
 
 
-def test_one_page_names_every_command_in_the_chat() -> None:
+def test_assistant_page_names_every_chat_command() -> None:
     table = text_of("docs/ASSISTANT.md").split("\n## ")[1]
     assert {command.name for command in COMMANDS} <= set(re.findall(r"`!([a-z]+)", table))
 
 
-def test_one_page_names_every_command_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+def test_operate_page_names_every_program_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     commands = re.findall(r"^ {4}([a-z]+) ", capsys.readouterr().out, re.MULTILINE)
@@ -122,7 +122,7 @@ def test_every_target_of_make_exists(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, "deploy/CHECKLIST.md"])
-def test_every_file_and_every_heading_that_a_page_names_exists(page: str) -> None:
+def test_every_file_and_heading_named_on_a_page_exists(page: str) -> None:
     text = text_of(page)
     for name in re.findall(r"(?<![\w/-])(?:deploy|bot|tools)/[\w./*-]*\w", text):
         assert list(ROOT.glob(name)) or name in EXAMPLES, name

@@ -1,4 +1,4 @@
-"""docs/OPERATE.md does what it says: what it names is there.
+"""docs/OPERATE.md is true: reloadable settings and the address of health.
 
 `test_documents.py` checks commands, settings and links of all pages.
 """
@@ -16,7 +16,7 @@ DOCUMENT: Final = (ROOT / "docs" / "OPERATE.md").read_text()
 WORDS: Final = " ".join(DOCUMENT.split())
 
 
-def test_what_can_change_without_a_restart_is_what_it_says() -> None:
+def test_settings_that_change_without_a_restart_are_listed() -> None:
     [said] = re.findall(r"Without a restart change (.*?), and the bot's manners", WORDS)
     named = set(re.findall(r"\b[A-Z]+__[A-Z_]+[A-Z]\b", said))
     assert {"LOG__LEVEL", "BOT__SYSTEM_PROMPT"} <= named <= LIVE

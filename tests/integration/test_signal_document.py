@@ -36,7 +36,7 @@ def test_every_policy_of_access_is_taken() -> None:
         load_settings({"signal": {"phone_number": "+4915112345678", "trust": trust}})
 
 
-def test_what_signal_may_answer_is_what_the_program_says() -> None:
+def test_answers_of_signal_are_those_of_the_program() -> None:
     section = DOCUMENT.split("| it says | do |")[1].split("\n\n")[0]
     shown = re.findall(r"^\| ([A-Zs].*?) \|", section, re.MULTILINE)
     said = [
@@ -50,6 +50,6 @@ def test_what_signal_may_answer_is_what_the_program_says() -> None:
     assert isinstance(registration_error(OFFLINE), SignalUnavailable)
 
 
-def test_where_the_socket_is_is_told_as_it_is() -> None:
+def test_name_and_limit_of_the_socket_are_right() -> None:
     assert f"`{SOCKET_NAME}`" in DOCUMENT
     assert f"at most {SOCKET_PATH_BYTES} bytes" in " ".join(DOCUMENT.split())

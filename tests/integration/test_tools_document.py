@@ -116,7 +116,7 @@ async def test_every_tool_is_in_the_table() -> None:
     assert {tool.name for tool in tools} <= named
 
 
-def test_the_question_before_a_call_is_the_one_that_is_shown() -> None:
+def test_quoted_question_before_a_call_is_real() -> None:
     arguments = {"path": "/srv/notes/shopping.txt", "content": "milk"}
     tool = Tool(
         "files_write_file",
