@@ -7,7 +7,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from bot.chat.ask import APPROVAL_SECONDS
+from bot.chat.question_messages import how_to_answer, question_messages
+from conversation_store.models.turns import QuestionTerms
 from tests.processes import run_process
+from tests.unit.test_tool_sizes import tools_of
+from tools.base import Caller, Tool
+from tools.executor import question
+from tools.schema import parse_object
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -100,6 +107,34 @@ async def test_a_tool_is_one_file_of_20_lines_and_one_entry_in_the_catalog(tmp_p
     assert re.fullmatch(r"ok [12], [12], [12]", rolled), rolled
     assert refused.startswith("invalid The arguments of roll_dice are wrong: 'sides' should")
     await assert_is_clean(tmp_path, "dice")
+
+
+async def test_every_tool_is_in_the_table() -> None:
+    tools = await tools_of(Caller("ada", is_admin=True), without=())
+    table = (ROOT / "docs/TOOLS.md").read_text().split("\n## ")[1]
+    named = set(re.findall(r"`([a-z_]+)`", re.sub(r"(?m)^(\| [^|]+\|).*", r"\1", table)))
+    assert {tool.name for tool in tools} <= named
+
+
+def test_quoted_question_before_a_call_is_real() -> None:
+    arguments = {"path": "/srv/notes/shopping.txt", "content": "milk"}
+    tool = Tool(
+        "files_write_file",
+        "Create a new file or completely overwrite an existing file with new content.",
+        {},
+        parse_object,
+        nothing,
+        side_effects=True,
+    )
+    terms = QuestionTerms("call", "ada", covers=(tool.name,))
+    how = " ".join(how_to_answer(terms, minutes=APPROVAL_SECONDS / 60))
+    [asked] = question_messages(tool.name, question(tool, arguments), how)
+    shown = re.findall(r"```\n(❓.*?)\n```", (ROOT / "docs/TOOLS.md").read_text(), re.DOTALL)
+    assert [one.split() for one in shown] == [asked.text.split()]
+
+
+async def nothing(_: object, __: Caller) -> str:
+    raise AssertionError
 
 
 async def test_a_tool_may_return_a_file(tmp_path: Path) -> None:
