@@ -1,7 +1,8 @@
 """`get_weather`, from Open-Meteo: the public service, or the operator's own server.
 
-A name may belong to many places: the tool takes the service's first one in the areas that a text
-names, and lists others, so that the model can ask for another one.
+A name may belong to many places: the tool takes the service's first one and lists others, so that
+the model can ask for another one. The service knows the area after a comma: a country or a large
+part of one, in many languages and as an abbreviation.
 
 Documentation: https://open-meteo.com/en/docs/geocoding-api and https://open-meteo.com/en/docs.
 Empty fields are left out, unknown values are null, and a search without results has no `results`.
@@ -10,7 +11,6 @@ A refusal is `{"error": true, "reason": "…"}`, mostly with status 400, or 429 
 
 import asyncio
 import re
-import unicodedata
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -70,11 +70,7 @@ class Place(BaseModel):
     country: _Line = ""
     country_code: _Line = ""
     admin1: _Line = ""
-    admin2: _Line = ""
-    admin3: _Line = ""
-    admin4: _Line = ""
     population: Annotated[int, Field(le=10**10)] = 0
-    postcodes: tuple[_Line, ...] = ()
 
 
 class _Places(BaseModel):
@@ -245,7 +241,6 @@ def _refusal(service: str, answer: WebAnswer) -> str:
 
 MAX_PLACE_CHARACTERS: Final = 100
 CANDIDATES: Final = 10
-CANDIDATES_IN_AREA: Final = 100  # the wanted place may be far down among its namesakes
 NEAR_DEGREES: Final = 0.3  # close enough for the same weather
 MAX_LISTED: Final = 6
 MAX_OTHERS: Final = 3
@@ -254,26 +249,6 @@ _NUMBER: Final = r"([+-]?\d{1,3}(?:\.\d{1,20})?)\s*°?\s*"
 _COORDINATES: Final = re.compile(
     _NUMBER + r"([NS]?)\s*[,;]\s*" + _NUMBER + r"([EW]?)", re.IGNORECASE
 )
-_COUNTRIES: Final = {
-    "US": {"usa", "united states of america", "america"},
-    "GB": {"uk", "great britain", "britain"},
-    "AE": {"uae", "emirates"},
-}
-_STATES: Final = {
-    "alabama": "al", "alaska": "ak", "arizona": "az", "arkansas": "ar", "california": "ca",
-    "colorado": "co", "connecticut": "ct", "delaware": "de", "district of columbia": "dc",
-    "florida": "fl", "georgia": "ga", "hawaii": "hi", "idaho": "id", "illinois": "il",
-    "indiana": "in", "iowa": "ia", "kansas": "ks", "kentucky": "ky", "louisiana": "la",
-    "maine": "me", "maryland": "md", "massachusetts": "ma", "michigan": "mi", "minnesota": "mn",
-    "mississippi": "ms", "missouri": "mo", "montana": "mt", "nebraska": "ne", "nevada": "nv",
-    "new hampshire": "nh", "new jersey": "nj", "new mexico": "nm", "new york": "ny",
-    "north carolina": "nc", "north dakota": "nd", "ohio": "oh", "oklahoma": "ok", "oregon": "or",
-    "pennsylvania": "pa", "rhode island": "ri", "south carolina": "sc", "south dakota": "sd",
-    "tennessee": "tn", "texas": "tx", "utah": "ut", "vermont": "vt", "virginia": "va",
-    "washington": "wa", "west virginia": "wv", "wisconsin": "wi", "wyoming": "wy",
-}  # fmt: skip
-"""Postal abbreviations of the United States, in the form that `folded` returns."""
-
 Search = Callable[[str, int], Awaitable[Sequence[Place]]]
 """Returns at most so many places of a name, the likeliest first."""
 
@@ -292,7 +267,7 @@ async def find(text: str, search: Search) -> Spot:
     """Return the place that a text means.
 
     Args:
-        text: coordinates, or a name or postal code, followed by areas after commas.
+        text: coordinates, or a name or postal code, perhaps with an area after a comma.
         search: finds places by name.
 
     Raises:
@@ -302,33 +277,21 @@ async def find(text: str, search: Search) -> Spot:
     text = short_line(text.replace("\N{MINUS SIGN}", "-"), MAX_PLACE_CHARACTERS)
     if coordinates := _COORDINATES.fullmatch(text):
         return _spot_at(coordinates)
-    name, *areas = [part for piece in text.split(",") if (part := piece.strip())] or [""]
+    name, comma, area = (part.strip() for part in text.partition(","))
     if not name:
         raise InvalidArguments("The place is empty: send a town, a postal code or coordinates.")
-    places = await search(name, CANDIDATES_IN_AREA if areas else CANDIDATES)
-    within = [place for place in places if all(_lies_in(place, area) for area in areas)]
-    if places and not within:
-        # The service itself knows areas in many languages, but no abbreviations.
-        within = list(await search(f"{name}, {areas[0]}", CANDIDATES))
-    if within:
-        place, *rest = within
-        others = [one for one in rest if folded(one.name) == folded(place.name)]
+    if places := await search(text, CANDIDATES):
+        place, *rest = places
+        others = [one for one in rest if one.name.casefold() == place.name.casefold()]
         far = [_label(one) for one in others if not _is_near(place, one)]
         return Spot(_label(place), place.latitude, place.longitude, tuple(far[:MAX_OTHERS]))
-    if places:
+    if comma and (places := await search(name, CANDIDATES)):
         listed = "; ".join(map(_label, places[:MAX_LISTED]))
-        raise ToolError(f"There is no {name} in {', '.join(areas)}. Places of that name: {listed}.")
+        raise ToolError(f"There is no {name} in {area}. Places of that name: {listed}.")
     raise ToolError(
         f"No place named {name!r} was found. Check the spelling, leave out street and house "
         "number, or send a larger town nearby, a postal code, or coordinates such as 52.52, 13.41."
     )
-
-
-def folded(name: str) -> str:
-    """Return a name for comparison: without case, accents or dots, with single spaces."""
-    decomposed = unicodedata.normalize("NFKD", name.replace(".", ""))
-    plain = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
-    return " ".join(re.split(r"[\W_]+", plain.casefold())).strip()
 
 
 def _spot_at(coordinates: re.Match[str]) -> Spot:
@@ -340,22 +303,6 @@ def _spot_at(coordinates: re.Match[str]) -> Spot:
             "Coordinates are a latitude from -90 to 90 and a longitude from -180 to 180."
         )
     return Spot(f"{degrees_north:g}, {degrees_east:g}", degrees_north, degrees_east)
-
-
-def _lies_in(place: Place, area: str) -> bool:
-    """Tell whether a place lies in an area: `Texas`, `TX`, `USA`, `Lamar County`, `75460`."""
-    wanted, country = folded(area), place.country_code.upper()
-    names = {folded(name) for name in (place.name, place.country, country, *place.postcodes)}
-    if country == "US":
-        names.add(_STATES.get(folded(place.admin1), ""))
-    if wanted in names | _COUNTRIES.get(country, set()):
-        return True
-    around = filter(None, (place.admin1, place.admin2, place.admin3, place.admin4))
-    # "Lamar" means Lamar County, and the other way round.
-    return any(
-        f"{name} ".startswith(f"{wanted} ") or f"{wanted} ".startswith(f"{name} ")
-        for name in map(folded, around)
-    )
 
 
 def _is_near(one: Place, other: Place) -> bool:

