@@ -11,16 +11,7 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from tools.sandbox.errors import WorkError
-from tools.workspace.inside.folder import (
-    CLOSED,
-    Entry,
-    Files,
-    Folder,
-    counted,
-    read,
-    said,
-    shown,
-)
+from tools.workspace.inside.folder import CLOSED, Entry, Files, Folder, counted, said, shown
 from tools.workspace.inside.texts import BINARY_BYTES, Text, decoded, edited_notebook, is_text
 from tools.workspace.removal import remove
 
@@ -125,10 +116,9 @@ def receive(files: Files, name: str, data: str) -> str:
 
 def _text_of(files: Files, file_path: str) -> Text:
     """Return the text of a file that is to be edited."""
-    with files.folder.file(file_path) as (descriptor, status):
-        if status.st_size > files.max_read_bytes:
-            raise WorkError(f"{shown(file_path)} is too large to be edited.")
-        data = read(descriptor, files.max_read_bytes)
+    data, size = files.folder.read(file_path, files.max_read_bytes)
+    if size > files.max_read_bytes:
+        raise WorkError(f"{shown(file_path)} is too large to be edited.")
     if not is_text(data[:BINARY_BYTES]):
         raise WorkError(f"{shown(file_path)} is no text.")
     return decoded(data)
