@@ -1,8 +1,11 @@
 """Documents: their kinds, recognised by first bytes and declared types, and their text."""
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, Self
+from types import FrameType
+from typing import Final, Literal, NoReturn, Self
 
 from tools.sandbox.errors import WorkError
 
@@ -151,3 +154,26 @@ def _is_text(declared: str) -> bool:
 def _unreadable(sort: str, name: str) -> WorkError:
     shown = f" ({name[:_MAX_SHOWN]})" if name else ""
     return WorkError(f"This is {sort}{shown}, which I cannot read.")
+
+
+class TimeIsUp(BaseException):
+    """The time is over. No Exception, as libraries catch those and go on."""
+
+
+@contextmanager
+def time_bound(seconds: float) -> Iterator[None]:
+    """Interrupt the block by TimeIsUp; only for a process with nothing else to do.
+
+    A document may be made to keep a library busy.
+    """
+    before = signal.signal(signal.SIGALRM, _interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+    raise TimeIsUp

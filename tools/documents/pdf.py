@@ -6,8 +6,7 @@ from typing import Final
 from pypdf import PdfReader
 from pypdf.errors import DependencyError
 
-from tools.documents.document import MAX_CHARACTERS, Document
-from tools.documents.time_bound import TimeIsUp, time_bound
+from tools.documents.document import MAX_CHARACTERS, Document, TimeIsUp, time_bound
 from tools.sandbox.errors import WorkError
 
 PDF_SECONDS: Final = 5.0
