@@ -353,9 +353,8 @@ def _whole(value: Number) -> int:
 
 
 def _power(base: Number, exponent: Number) -> Number:
-    if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1:
-        if exponent * math.log10(abs(base)) >= MAX_DIGITS:
-            raise WorkError(_TOO_LONG)
+    if isinstance(base, int) and isinstance(exponent, int):
+        _bound_power(abs(base), exponent)
     elif base < 0 and not float(exponent).is_integer():
         raise WorkError("A negative number to a fractional power has no real result.")
     result: Number = base**exponent
@@ -371,17 +370,21 @@ def _factorial(value: Number) -> int:
 
 def _comb(items: Number, chosen: Number) -> int:
     n, k = _whole(items), _whole(chosen)
-    fewer = min(k, n - k)
-    if n > 0 and min(fewer * math.log10(n), n * math.log10(2)) >= MAX_DIGITS:  # <= n**k, <= 2**n
-        raise WorkError(_TOO_LONG)
+    if n * math.log10(2) >= MAX_DIGITS:  # the result is at most 2**n
+        _bound_power(n, min(k, n - k))
     return math.comb(n, k)
 
 
 def _perm(items: Number, chosen: Number) -> int:
     n, k = _whole(items), _whole(chosen)
-    if n > 0 and min(n, k) * math.log10(n) >= MAX_DIGITS:  # <= n**k
-        raise WorkError(_TOO_LONG)
+    _bound_power(n, min(n, k))
     return math.perm(n, k)
+
+
+def _bound_power(base: int, exponent: int) -> None:
+    """Refuse what may be as large as this power."""
+    if base > 1 and exponent * math.log10(base) >= MAX_DIGITS:
+        raise WorkError(_TOO_LONG)
 
 
 def _round(value: Number, digits: Number = 0) -> Number:
@@ -395,19 +398,17 @@ def _round(value: Number, digits: Number = 0) -> Number:
     return int(rounded) if isinstance(value, int) or places <= 0 else float(rounded)
 
 
-def _circular(function: Callable[[float], float], angle: Number) -> float:
-    """Make sin(pi) zero: such a result is only the rounding of its argument."""
-    value = function(angle)
-    return 0.0 if abs(value) <= abs(angle) * 2**-52 else value
+def _circular(function: Callable[[float], float]) -> Callable[[Number], float]:
+    """Return a function that is zero for pi: such a result is only the rounding of its argument."""
+
+    def rounded(angle: Number) -> float:
+        value = function(angle)
+        return 0.0 if abs(value) <= abs(angle) * 2**-52 else value
+
+    return rounded
 
 
-def _sin(angle: Number) -> float:
-    return _circular(math.sin, angle)
-
-
-def _cos(angle: Number) -> float:
-    return _circular(math.cos, angle)
-
+_sin, _cos = _circular(math.sin), _circular(math.cos)
 
 CONSTANTS: Final = {"pi": math.pi, "e": math.e, "tau": math.tau}
 

@@ -53,17 +53,6 @@ _SNIFFED_BYTES: Final = 1_024
 _ZIP: Final = b"PK\x03\x04"
 _OLE: Final = b"\xd0\xcf\x11\xe0"
 _OLD_WORKBOOK: Final = "Workbook".encode("utf-16-le")
-_SIGNATURES: Final = (
-    (b"\x89PNG\r\n", "an image", "image/png"),
-    (b"\xff\xd8\xff", "an image", "image/jpeg"),
-    (b"GIF8", "an image", "image/gif"),
-    (_ZIP, "an archive or office document", "application/zip"),
-    (b"\x1f\x8b", "a compressed file", "application/gzip"),
-    (b"\x7fELF", "a program", "application/x-executable"),
-    (b"ID3", "a sound", "audio/mpeg"),
-    (b"OggS", "a sound", "audio/ogg"),
-    (_OLE, "an office document", "application/x-ole-storage"),
-)
 _OFFICE_PARTS: Final[Mapping[bytes, DocumentKind]] = {
     b"application/vnd.oasis.opendocument.spreadsheet": "sheets",
     b"application/vnd.oasis.opendocument.": "words",
@@ -109,9 +98,6 @@ def kind_of(content_type: str, body: bytes) -> DocumentKind:
         return "pdf"
     if (kind := _office_kind(body)) is not None:
         return kind
-    for signature, sort, name in _SIGNATURES:
-        if start.startswith(signature):
-            raise _unreadable(sort, name)
     if (sort := _SORTS.get(declared.partition("/")[0], "")) and declared != "image/svg+xml":
         raise _unreadable(sort, declared)
     if b"\0" in start and not start.startswith(_BYTE_ORDER_MARKS) and "utf-16" not in content_type:
