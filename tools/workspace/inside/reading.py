@@ -86,7 +86,7 @@ def read_file(files: Files, file_path: str, offset: int = 1, limit: int = 2_000)
     if not data:
         return "[The file is empty.]"
     is_whole = len(data) == size
-    text = decoded(data, is_whole=is_whole).text
+    text, _ = decoded(data, is_whole=is_whole)
     if is_whole and file_path.lower().endswith(NOTEBOOK):
         with suppress(WorkError):  # then it is shown as it is
             text = notebook_as_text(text)
@@ -152,7 +152,8 @@ def _found_in(files: Files, entry: Entry, wanted: re.Pattern[str], most: int) ->
         return  # gone, or replaced by something else, in the meantime
     if not is_text(data[:BINARY_BYTES]):
         return
-    for number, line in enumerate(decoded(data, is_whole=False).text.splitlines(), 1):
+    text, _ = decoded(data, is_whole=False)
+    for number, line in enumerate(text.splitlines(), 1):
         if (place := wanted.search(line)) is not None:
             start = max(0, place.start() - MAX_PLACE_CHARACTERS // 3)
             words = line[start : start + MAX_PLACE_CHARACTERS]
