@@ -130,13 +130,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class OpenMeteo:
-    """Finds places and their weather, and caches both for a while.
-
-    Args:
-        web: sends the requests.
-        settings: the addresses of the service.
-        now: a monotonic clock in seconds.
-    """
+    """Finds places and their weather, and caches both for a while."""
 
     def __init__(self, web: WebClient, settings: WeatherSettings, now: Callable[[], float]) -> None:
         self._web = web
@@ -150,11 +144,7 @@ class OpenMeteo:
         )
 
     async def places(self, name: str, count: int) -> tuple[Place, ...]:
-        """Return the places with a name or postal code, the likeliest first.
-
-        Raises:
-            ToolError: the service cannot be reached, refuses, or answers nonsense.
-        """
+        """Return the places with a name or postal code, the likeliest first; or ToolError."""
         if (known := self._places.get((name, count))) is not None:
             return known
         query = {"name": name, "count": str(count), "language": "en", "format": "json"}
@@ -165,7 +155,7 @@ class OpenMeteo:
     async def forecast(
         self, latitude: float, longitude: float, units: UnitSystem, days: int
     ) -> Forecast:
-        """Return the weather now and the forecast, today included; raises what `places` raises."""
+        """Return the weather now and the forecast, today included; or ToolError."""
         key = (f"{latitude:.4f}", f"{longitude:.4f}", units, days)
         if (known := self._forecasts.get(key)) is not None:
             return known
@@ -264,15 +254,11 @@ class Spot:
 
 
 async def find(text: str, search: Search) -> Spot:
-    """Return the place that a text means.
+    """Return the place that a text means; ToolError says what to try for an unknown one.
 
     Args:
         text: coordinates, or a name or postal code, perhaps with an area after a comma.
         search: finds places by name.
-
-    Raises:
-        InvalidArguments: the text cannot be a place.
-        ToolError: the place is unknown; the text says what to try.
     """
     text = short_line(text.replace("\N{MINUS SIGN}", "-"), MAX_PLACE_CHARACTERS)
     if coordinates := _COORDINATES.fullmatch(text):
@@ -353,14 +339,11 @@ _UNITS: Final[dict[UnitSystem, _Units]] = {
 async def open_weather(
     settings: WeatherSettings, *, now: Callable[[], float] = monotonic
 ) -> AsyncIterator[Tool]:
-    """Provide the weather; its connections and its cache end with this context.
+    """Provide the weather; ToolUnavailable if an address in the settings is not valid.
 
     Args:
         settings: the addresses of Open-Meteo.
         now: a monotonic clock in seconds.
-
-    Raises:
-        ToolUnavailable: an address in the settings is not valid.
     """
     web = new_web_client(operator_urls=_operator_urls(settings))
     service = OpenMeteo(web, settings, now)
@@ -383,11 +366,7 @@ async def open_weather(
 
 
 async def _probe(service: OpenMeteo, settings: WeatherSettings) -> None:
-    """Ask the operator's own server once; the public one is asked only when people ask.
-
-    Raises:
-        ToolError: it does not answer as Open-Meteo does.
-    """
+    """Ask the operator's own server once; the public one is asked only when people ask."""
     if settings.geocoding_url != _PUBLIC.geocoding_url:
         await service.places("Berlin", 1)
     if settings.forecast_url != _PUBLIC.forecast_url:

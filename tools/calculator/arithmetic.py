@@ -34,11 +34,7 @@ Number = int | float
 
 
 def calculate(text: str) -> str:
-    """Return the value of an expression, written for people.
-
-    Raises:
-        WorkError: it cannot be read, has no real result, or is too large.
-    """
+    """Return the value of an expression, written for people; WorkError says why it cannot."""
     if len(text) > MAX_CHARACTERS:
         raise WorkError(f"An expression may have {MAX_CHARACTERS:,} characters, not more.")
     expression = text.lower().translate(_SPELLINGS).strip().rstrip("=? ")
@@ -53,11 +49,7 @@ def calculate(text: str) -> str:
 
 
 def written(value: Number) -> str:
-    """Write a number: whole ones exactly up to 100 digits, others with 12 significant digits.
-
-    Raises:
-        WorkError: it is too large, or no number.
-    """
+    """Write a number: whole ones exactly up to 100 digits, others with 12 significant digits."""
     if isinstance(value, int):
         return _written_whole(value)
     if math.isnan(value):

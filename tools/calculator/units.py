@@ -61,11 +61,7 @@ class UnitConverter:
         self._registry.define("liter_per_hundred_km = liter / (100 * kilometer)")
 
     def answer(self, request: str) -> str:
-        """Answer a request: JSON with value, from and to.
-
-        Raises:
-            WorkError: it cannot be converted; the text says why.
-        """
+        """Answer a request: JSON with value, from and to; WorkError says why it cannot."""
         asked = json.loads(request)
         value = asked["value"].strip()
         if _VALUE.fullmatch(value) is None:

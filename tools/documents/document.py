@@ -39,11 +39,7 @@ class Document:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Parse the text of `as_text`, and cut what is too long.
-
-        Raises:
-            ValueError: it has another form.
-        """
+        """Parse the text of `as_text`, and cut long parts; ValueError if it has another form."""
         title, note, words = text.split("\n", 2)
         return cls(title[:MAX_LINE_CHARACTERS], words[:MAX_CHARACTERS], note[:MAX_LINE_CHARACTERS])
 
@@ -85,12 +81,7 @@ _SORTS: Final = {"image": "an image", "audio": "a sound", "video": "a video", "f
 def kind_of(content_type: str, body: bytes) -> DocumentKind:
     """Return the kind of a document, even if its declared type is wrong or missing.
 
-    Args:
-        content_type: the header, with or without parameters.
-        body: the first kilobyte is looked at.
-
-    Raises:
-        WorkError: it cannot be read; the text names its kind.
+    WorkError names the kind of an unreadable document.
     """
     declared = _declared(content_type)
     start = body[:_SNIFFED_BYTES]

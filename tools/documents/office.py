@@ -54,11 +54,7 @@ class _Enough(Exception):
 
 
 def words_of(body: bytes) -> Document:
-    """Return the text of a document or presentation, as far as time and size allow.
-
-    Raises:
-        WorkError: it is broken, or has no text.
-    """
+    """Return the text of a document or presentation as far as time and size allow, or WorkError."""
     text = _Text()
     with _as_far_as_possible(text.lines) as notes, ZipFile(BytesIO(body)) as archive:
         for heading, name in _parts(archive):

@@ -15,11 +15,7 @@ _LONGEST_TITLE: Final = 200
 
 
 def document_of(body: bytes) -> Document:
-    """Return the text of a PDF, as far as time and size allow.
-
-    Raises:
-        WorkError: it is broken, protected, or has no text.
-    """
+    """Return the text of a PDF as far as time and size allow, or WorkError."""
     pages: list[str] = []
     title, count = "", 0
     try:

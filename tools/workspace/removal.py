@@ -72,11 +72,9 @@ def remove_tree(folder: Path) -> bool:
 
 
 def remove(name: str, parent: int, *, is_closed: bool = False) -> None:
-    """Delete a file or a folder, if it exists; raises OSError. Follow no links.
+    """Delete a file or a folder in another folder, if it exists; raises OSError. Follow no links.
 
-    Args:
-        parent: a descriptor of the folder that it is in.
-        is_closed: folders may lack rights, which this process may change.
+    If folders may be closed, this process must be allowed to change their rights.
     """
     _remove(name, parent, None, is_closed=is_closed)
 

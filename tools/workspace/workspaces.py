@@ -144,9 +144,7 @@ class Workspaces:
 
     Args:
         folder: contains the folders of all chats.
-        settings: their bounds and owners.
         name_of: makes a name of a chat that reveals nothing about it.
-        policy: the walls that the operator demands.
         view: makes images fit for models; None: models get none.
     """
 

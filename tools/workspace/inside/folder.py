@@ -124,11 +124,7 @@ class Folder:
 
     @contextmanager
     def parent(self, path: str, *, make: bool = False) -> "Iterator[tuple[Folder, str]]":
-        """Open the folder of a file, which need not exist, and return it with the file's name.
-
-        Args:
-            make: make the folders on the way.
-        """
+        """Open or make the folder of a file, which need not exist; return it and the name."""
         above, _, name = path.rstrip("/").rpartition("/")
         if name in {"", ".", ".."}:
             raise WorkError(f"{shown(path) or 'An empty path'} is no name of a file.")
