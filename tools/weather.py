@@ -9,7 +9,6 @@ Empty fields are left out, unknown values are null, and a search without results
 A refusal is `{"error": true, "reason": "…"}`, mostly with status 400, or 429 over a quota.
 """
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,10 +16,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
 from itertools import zip_longest
-from time import monotonic
 from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 
-from cachetools import TTLCache
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -41,11 +38,7 @@ from tools.web.client import WebAnswer, WebClient, new_web_client
 from tools.web.guard import AddressRefused, checked
 
 MAX_ANSWER_BYTES: Final = 512 * 1024
-PLACES_SECONDS: Final = 24 * 60 * 60
-FORECAST_SECONDS: Final = 5 * 60
-CACHE_ENTRIES: Final = 64
-RETRY_WITHIN_SECONDS: Final = 2.0
-RETRY_PAUSE_SECONDS: Final = 0.2
+CANDIDATES: Final = 10
 MAX_LINE_CHARACTERS: Final = 60
 MAX_REASON_CHARACTERS: Final = 200
 
@@ -126,83 +119,58 @@ class Forecast(BaseModel):
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place on the map; `others` are further places that the same name could mean."""
+
+    name: str
+    latitude: float
+    longitude: float
+    others: tuple[str, ...] = ()
+
+
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-class OpenMeteo:
-    """Finds places and their weather, and caches both for a while."""
+async def _places(
+    web: WebClient, settings: WeatherSettings, name: str, count: int = CANDIDATES
+) -> tuple[Place, ...]:
+    """Return the places with a name or postal code, the likeliest first; or ToolError."""
+    query = {"name": name, "count": str(count), "language": "en", "format": "json"}
+    found = await _ask(web, "The place search", settings.geocoding_url, query, _Places)
+    return found.results
 
-    def __init__(self, web: WebClient, settings: WeatherSettings, now: Callable[[], float]) -> None:
-        self._web = web
-        self._settings = settings
-        self._now = now
-        self._places: TTLCache[tuple[str, int], tuple[Place, ...]] = TTLCache(
-            CACHE_ENTRIES, PLACES_SECONDS, now
-        )
-        self._forecasts: TTLCache[tuple[str, str, UnitSystem, int], Forecast] = TTLCache(
-            CACHE_ENTRIES, FORECAST_SECONDS, now
-        )
 
-    async def places(self, name: str, count: int) -> tuple[Place, ...]:
-        """Return the places with a name or postal code, the likeliest first; or ToolError."""
-        if (known := self._places.get((name, count))) is not None:
-            return known
-        query = {"name": name, "count": str(count), "language": "en", "format": "json"}
-        answer = await self._ask("The place search", self._settings.geocoding_url, query, _Places)
-        self._places[name, count] = answer.results
-        return answer.results
+async def _forecast(
+    web: WebClient, settings: WeatherSettings, spot: Spot, units: UnitSystem, days: int
+) -> Forecast:
+    """Return the weather now and the forecast, today included; or ToolError."""
+    query = {
+        "latitude": f"{spot.latitude:.4f}",
+        "longitude": f"{spot.longitude:.4f}",
+        "current": _variables(Current),
+        "daily": _variables(Day),
+        "timezone": "auto",
+        "forecast_days": str(days),
+    }
+    if units == "imperial":
+        query |= _IMPERIAL
+    forecast = await _ask(web, "The weather service", settings.forecast_url, query, Forecast)
+    if forecast.current is None and not forecast.daily:
+        raise ToolError("The weather service has no data for this place.")
+    return forecast
 
-    async def forecast(
-        self, latitude: float, longitude: float, units: UnitSystem, days: int
-    ) -> Forecast:
-        """Return the weather now and the forecast, today included; or ToolError."""
-        key = (f"{latitude:.4f}", f"{longitude:.4f}", units, days)
-        if (known := self._forecasts.get(key)) is not None:
-            return known
-        query = {
-            "latitude": key[0],
-            "longitude": key[1],
-            "current": _variables(Current),
-            "daily": _variables(Day),
-            "timezone": "auto",
-            "forecast_days": str(days),
-        }
-        if units == "imperial":
-            query |= _IMPERIAL
-        answer = await self._ask(
-            "The weather service", self._settings.forecast_url, query, Forecast
-        )
-        if answer.current is None and not answer.daily:
-            raise ToolError("The weather service has no data for this place.")
-        self._forecasts[key] = answer
-        return answer
 
-    async def _ask(
-        self, service: str, url: str, query: Mapping[str, str], shape: type[Answer]
-    ) -> Answer:
-        answer = await self._get(url, query)
-        if answer.status != 200:
-            raise ToolError(_refusal(service, answer))
-        try:
-            return shape.model_validate_json(answer.body)
-        except ValidationError:
-            raise ToolError(_refusal(service, answer)) from None
-
-    async def _get(self, url: str, query: Mapping[str, str]) -> WebAnswer:
-        """Send a request, and retry once after a failure that came quickly."""
-        retry_until = self._now() + RETRY_WITHIN_SECONDS
-        try:
-            answer = await self._web.request(url, params=query, max_bytes=MAX_ANSWER_BYTES)
-        except AddressRefused:
-            raise
-        except ToolError:
-            if self._now() > retry_until:
-                raise
-        else:
-            if answer.status < 500 or self._now() > retry_until:
-                return answer
-        await asyncio.sleep(RETRY_PAUSE_SECONDS)
-        return await self._web.request(url, params=query, max_bytes=MAX_ANSWER_BYTES)
+async def _ask(
+    web: WebClient, service: str, url: str, query: Mapping[str, str], shape: type[Answer]
+) -> Answer:
+    answer = await web.request(url, params=query, max_bytes=MAX_ANSWER_BYTES)
+    if answer.status != 200:
+        raise ToolError(_refusal(service, answer))
+    try:
+        return shape.model_validate_json(answer.body)
+    except ValidationError:
+        raise ToolError(_refusal(service, answer)) from None
 
 
 def _variables(shape: type[BaseModel]) -> str:
@@ -230,7 +198,6 @@ def _refusal(service: str, answer: WebAnswer) -> str:
 
 
 MAX_PLACE_CHARACTERS: Final = 100
-CANDIDATES: Final = 10
 NEAR_DEGREES: Final = 0.3  # close enough for the same weather
 MAX_LISTED: Final = 6
 MAX_OTHERS: Final = 3
@@ -239,18 +206,8 @@ _NUMBER: Final = r"([+-]?\d{1,3}(?:\.\d{1,20})?)\s*°?\s*"
 _COORDINATES: Final = re.compile(
     _NUMBER + r"([NS]?)\s*[,;]\s*" + _NUMBER + r"([EW]?)", re.IGNORECASE
 )
-Search = Callable[[str, int], Awaitable[Sequence[Place]]]
-"""Returns at most so many places of a name, the likeliest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """A place on the map; `others` are further places that the same name could mean."""
-
-    name: str
-    latitude: float
-    longitude: float
-    others: tuple[str, ...] = ()
+Search = Callable[[str], Awaitable[Sequence[Place]]]
+"""Returns places of a name, the likeliest first."""
 
 
 async def find(text: str, search: Search) -> Spot:
@@ -266,12 +223,12 @@ async def find(text: str, search: Search) -> Spot:
     name, comma, area = (part.strip() for part in text.partition(","))
     if not name:
         raise InvalidArguments("The place is empty: send a town, a postal code or coordinates.")
-    if places := await search(text, CANDIDATES):
+    if places := await search(text):
         place, *rest = places
         others = [one for one in rest if one.name.casefold() == place.name.casefold()]
         far = [_label(one) for one in others if not _is_near(place, one)]
         return Spot(_label(place), place.latitude, place.longitude, tuple(far[:MAX_OTHERS]))
-    if comma and (places := await search(name, CANDIDATES)):
+    if comma and (places := await search(name)):
         listed = "; ".join(map(_label, places[:MAX_LISTED]))
         raise ToolError(f"There is no {name} in {area}. Places of that name: {listed}.")
     raise ToolError(
@@ -336,17 +293,9 @@ _UNITS: Final[dict[UnitSystem, _Units]] = {
 
 
 @asynccontextmanager
-async def open_weather(
-    settings: WeatherSettings, *, now: Callable[[], float] = monotonic
-) -> AsyncIterator[Tool]:
-    """Provide the weather; ToolUnavailable if an address in the settings is not valid.
-
-    Args:
-        settings: the addresses of Open-Meteo.
-        now: a monotonic clock in seconds.
-    """
+async def open_weather(settings: WeatherSettings) -> AsyncIterator[Tool]:
+    """Provide the weather; ToolUnavailable if an address in the settings is not valid."""
     web = new_web_client(operator_urls=_operator_urls(settings))
-    service = OpenMeteo(web, settings, now)
 
     async def get_weather(
         place: Annotated[str, Field(min_length=1, max_length=MAX_PLACE_CHARACTERS)],
@@ -358,19 +307,19 @@ async def open_weather(
         Args:
             place: Such as Portland, Maine; or 52.52, 13.41.
         """
-        spot = await find(place, service.places)
-        forecast = await service.forecast(spot.latitude, spot.longitude, units, days)
+        spot = await find(place, partial(_places, web, settings))
+        forecast = await _forecast(web, settings, spot, units, days)
         return _report(spot, forecast, _UNITS[units], days)
 
-    yield tool_from(get_weather, probe=partial(_probe, service, settings))
+    yield tool_from(get_weather, probe=partial(_probe, web, settings))
 
 
-async def _probe(service: OpenMeteo, settings: WeatherSettings) -> None:
+async def _probe(web: WebClient, settings: WeatherSettings) -> None:
     """Ask the operator's own server once; the public one is asked only when people ask."""
     if settings.geocoding_url != _PUBLIC.geocoding_url:
-        await service.places("Berlin", 1)
+        await _places(web, settings, "Berlin", 1)
     if settings.forecast_url != _PUBLIC.forecast_url:
-        await service.forecast(52.52, 13.41, "metric", 1)
+        await _forecast(web, settings, Spot("Berlin", 52.52, 13.41), "metric", 1)
 
 
 def _operator_urls(settings: WeatherSettings) -> tuple[str, ...]:
