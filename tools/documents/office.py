@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
+from itertools import islice
 from posixpath import join, normpath
 from typing import Any, Final
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
@@ -41,7 +42,8 @@ _UNSEEN: Final = frozenset(
     {"delText", "instrText", "moveFrom", "Fallback", "tracked-changes", "annotation"}
 )
 _BREAKS: Final = {"br": "\n", "cr": "\n", "line-break": "\n", "noBreakHyphen": "-"}
-_TABLE: Final = {"tr": "row", "table-row": "row", "tc": "cell", "table-cell": "cell"}
+_ROWS: Final = frozenset({"tr", "table-row"})
+_CELLS: Final = frozenset({"tc", "table-cell"})
 _MAX_SPACES: Final = 1_000
 _CELL: Final = re.compile(rb"<(?:\w+:)?c\s([^<>]*)>")
 _CELL_ATTRIBUTE: Final = re.compile(rb'\b([rs])="(\w{1,12})"')
@@ -105,13 +107,12 @@ def _document(lines: list[str], notes: list[str]) -> Document:
 
 
 class _Text:
-    """The lines of a document so far; tables inside tables are lists in lists."""
+    """The lines of a document so far, and the parts of its open rows and cells."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._characters = 0
-        self._cells: list[list[str]] = []
-        self._rows: list[list[str]] = []
+        self._open: list[list[str]] = []
 
     def read(self, archive: ZipFile, name: str) -> None:
         """Add the paragraphs of one part."""
@@ -121,15 +122,17 @@ class _Text:
             if tag in _UNSEEN:
                 unseen += 1 if event == "start" else -1
             if event == "start":
-                if tag in _TABLE and not unseen:
-                    self._begin(_TABLE[tag])
+                if tag in _ROWS | _CELLS and not unseen:
+                    self._open.append([])
+                    if len(self._open) > MAX_DEPTH:
+                        raise ValueError("tables are nested too deep")
             elif unseen or tag in _UNSEEN:
                 _empty(element)
             elif tag in {"p", "h"}:
                 self.add("".join(element.itertext()))
                 _empty(element)
-            elif tag in _TABLE:
-                self._end(_TABLE[tag])
+            elif tag in _ROWS | _CELLS:
+                self._close(tag)
                 _empty(element)
             else:
                 _write(tag, element)
@@ -138,26 +141,20 @@ class _Text:
         """Add a paragraph; inside a table it becomes a part of its cell."""
         if not text.strip():
             return
-        if self._cells:
-            self._cells[-1].append(" ".join(text.split()))
+        if self._open:
+            self._open[-1].append(" ".join(text.split()))
             return
         self.lines.append(text)
         self._characters += len(text)
         if self._characters > MAX_CHARACTERS:
             raise _Enough
 
-    def _begin(self, part: str) -> None:
-        (self._rows if part == "row" else self._cells).append([])
-        if len(self._rows) + len(self._cells) > MAX_DEPTH:
-            raise ValueError("tables are nested too deep")
-
-    def _end(self, part: str) -> None:
-        if part == "cell" and self._cells:
-            words = " ".join(self._cells.pop())
-            if self._rows:
-                self._rows[-1].append(words)
-        elif part == "row" and self._rows:
-            self.add("\t".join(self._rows.pop()).rstrip())
+    def _close(self, tag: str) -> None:
+        parts = self._open.pop()
+        if tag in _ROWS:
+            self.add("\t".join(parts).rstrip())
+        elif self._open:
+            self._open[-1].append(" ".join(parts))
 
 
 def _write(tag: str, element: Element) -> None:
@@ -194,14 +191,11 @@ def _add_sheet(
     _, left = sheet.start or (0, 0)  # `iter_rows` leaves out empty columns, but no empty rows
     heading = f"Sheet {name}:"
     characters = sum(map(len, lines))
-    percent = next(percents, None)
+    percent_cells = set(islice(percents, MAX_CHARACTERS // 3))  # each takes three characters
     for row, cells in enumerate(sheet.iter_rows()):
-        columns = set()
-        while percent is not None and percent[0] <= row:
-            columns.add(percent[1])
-            percent = next(percents, None)
         line = "\t".join(
-            _cell(cell, is_percent=column in columns) for column, cell in enumerate(cells, left)
+            _cell(cell, is_percent=(row, column) in percent_cells)
+            for column, cell in enumerate(cells, left)
         ).rstrip()
         if line:
             lines += [heading, line] if heading else [line]
