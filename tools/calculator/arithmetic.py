@@ -27,7 +27,7 @@ _ANY: Final = 1_000
 _MAX_NAME_CHARACTERS: Final = 30
 
 _INCOMPLETE: Final = "This is no complete calculation: check its operators and parentheses."
-_TOO_DEEP: Final = f"Parentheses may be nested {MAX_NESTING} deep, not deeper."
+_TOO_DEEP: Final = f"Parentheses and powers may be nested {MAX_NESTING} deep, not deeper."
 _TOO_LONG: Final = f"The result would have more than {MAX_DIGITS:,} digits."
 
 Number = int | float
@@ -211,27 +211,20 @@ class _Calculation:
         )
 
     def _signed(self) -> Number:
-        is_negative = self._is_negative()
-        value = self._power()
-        return -value if is_negative else value
-
-    def _is_negative(self) -> bool:
         is_negative = False
         while sign := self._take("+", "-"):
             is_negative ^= sign == "-"
-        return is_negative
+        value = self._power()
+        return -value if is_negative else value
 
     def _power(self) -> Number:
-        operands, negatives = [self._operand()], [False]
-        while self._take("**"):
-            negatives.append(self._is_negative())
-            operands.append(self._operand())
-        if len(operands) > 1 and self._is_product_without_sign():
+        base = self._operand()
+        if not self._take("**"):
+            return base
+        exponent = self._nested(self._signed)
+        if self._is_product_without_sign():
             raise _two_readings("^")
-        value = operands.pop()
-        while operands:
-            value = _call("pow", operands.pop(), -value if negatives.pop() else value)
-        return value
+        return _call("pow", base, exponent)
 
     def _operand(self) -> Number:
         value = self._plain_operand()
@@ -250,32 +243,31 @@ class _Calculation:
         if _is_number(lexeme):
             return _number(lexeme)
         if lexeme == "(":
-            return self._closed(self._nested(self._sum))
+            if values := self._values():
+                return values[0]
+            raise WorkError(_INCOMPLETE)
         if lexeme == "√":
             if not _starts_operand(self._next):
                 raise WorkError("√ needs a number or parentheses after it.")
             return _call("sqrt", self._plain_operand())
         if _is_name(lexeme) and self._take("("):
-            return _call(lexeme, *self._arguments())
+            return _call(lexeme, *self._values())
         if _is_name(lexeme):
             return _constant(lexeme)
         if lexeme in {"!", "%"}:
             raise WorkError(f"{lexeme} needs a number before it.")
         raise WorkError(_INCOMPLETE)
 
-    def _arguments(self) -> list[Number]:
+    def _values(self) -> list[Number]:
+        """Return the values up to a closing parenthesis; only a function has none or several."""
         if self._take(")"):
             return []
         values = [self._nested(self._sum)]
         while self._take(","):
             values.append(self._nested(self._sum))
-        self._closed(0)
-        return values
-
-    def _closed(self, value: Number) -> Number:
         if not self._take(")"):
             raise WorkError(_INCOMPLETE)
-        return value
+        return values
 
 
 def _bounded(value: Number) -> Number:
