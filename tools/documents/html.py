@@ -1,12 +1,14 @@
 """HTML to text: the main text by trafilatura, or else all words. Runs inside the sandbox."""
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from html import unescape
+from html.parser import HTMLParser
 from typing import Final
 from urllib.parse import urljoin
 
-from trafilatura import extract, load_html
+from trafilatura import extract
 
 from tools.documents.document import TimeIsUp, time_bound
 
@@ -17,7 +19,6 @@ _SHORT_ARTICLE: Final = 250
 _LONGEST_TITLE: Final = 200
 _TITLE: Final = re.compile(r"<title[^>]{0,200}>([^<]{0,1000})</title", re.IGNORECASE)
 _HEAD_CHARACTERS: Final = 100_000
-_CELLS: Final = frozenset({"td", "th"})
 _SILENT: Final = frozenset({"script", "style", "noscript", "template", "svg", "title"})
 _BLOCKS: Final = frozenset(
     {
@@ -67,28 +68,51 @@ def _article(html: str, url: str) -> str:
 
 
 def _everything(html: str, url: str) -> str:
-    """Return the words of a page, with blocks on lines of their own, and links with addresses."""
-    tree = load_html(f"<html>{html}")  # otherwise it takes pieces of a page for other data
-    if tree is None:
-        return ""
+    collector = _Collector(url)
     with suppress(TimeIsUp), time_bound(EVERYTHING_SECONDS):
-        for silent in list(tree.iter(*_SILENT)):
-            silent.drop_tree()
-        for element in tree.iter():
-            space = "\n" if element.tag in _BLOCKS else " " if element.tag in _CELLS else ""
-            if space:
-                element.text = space + (element.text or "")
-                element.tail = space + (element.tail or "")
-            elif element.tag == "a" and (target := _target(url, element.get("href", ""))):
-                element.text = f"[{element.text or ''}"
-                element.tail = f"]({target}){element.tail or ''}"
-    lines = (" ".join(line.split()) for line in tree.text_content().split("\n"))
+        collector.feed(html.replace("<![", "<!-["))  # the parser gives up at unknown sections
+        collector.close()
+    lines = (" ".join(line.split()) for line in "".join(collector.pieces).split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
-def _target(url: str, reference: str) -> str:
-    try:
-        target = urljoin(url, reference.strip())
-    except ValueError:
-        return ""
-    return target if target.startswith(("http://", "https://")) else ""
+class _Collector(HTMLParser):
+    """Collects the words of a page, blocks on lines of their own, links with their addresses."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+        self._url = url
+        self._silent = ""
+        self._link = ""
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        if not self._silent and tag in _SILENT:
+            self._silent = tag
+        elif tag in _BLOCKS:
+            self.pieces.append("\n")
+        elif tag in {"td", "th"}:
+            self.pieces.append(" ")
+        elif tag == "a" and not self._silent:
+            self._link = self._target(dict(attrs).get("href") or "")
+            self.pieces.append("[" if self._link else "")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._silent:
+            self._silent = ""
+        elif tag in _BLOCKS:
+            self.pieces.append("\n")
+        elif tag == "a" and self._link:
+            self.pieces.append(f"]({self._link})")
+            self._link = ""
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            self.pieces.append(data)
+
+    def _target(self, reference: str) -> str:
+        try:
+            target = urljoin(self._url, reference.strip())
+        except ValueError:
+            return ""
+        return target if target.startswith(("http://", "https://")) else ""
