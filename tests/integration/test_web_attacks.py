@@ -113,7 +113,7 @@ SIZES = [
     Attack("gzip bomb", packed(bomb(50), "gzip"), "larger than 5 MB"),
     Attack("deflate bomb", packed(zlib.compress(b"x" * 50 * MEGABYTE), "deflate"), "in a way"),
     Attack("nested gzip", packed(gzip.compress(bomb(50)), "gzip, gzip"), "compressed in a way"),
-    Attack("gzip in gzip", packed(gzip.compress(bomb(50)), "gzip"), "a compressed file"),
+    Attack("gzip in gzip", packed(gzip.compress(bomb(50)), "gzip"), "binary data"),
     Attack("unasked coding", packed(b"x", "br"), r"compressed in a way that I cannot read \(br\)"),
     Attack("gzip that is none", packed(b"hello", "gzip"), "compressed wrongly"),
     Attack("no length, no end", endless(HEAD + b"\r\n", b"x" * 65_536), "larger than 5 MB"),
