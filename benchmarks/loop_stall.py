@@ -104,7 +104,6 @@ from tools.registry import Registry
 from tools.reminders import MAX_RULE_CHARACTERS, parse_rule
 from tools.schema import parameters_of, parse_object, plain, tool_from
 from tools.settings import MAX_RESULT_BYTES
-from tools.weather import MAX_PLACE_CHARACTERS, folded
 from tools.web.fetch import part_of
 from tools.web.guard import MAX_URL, checked
 from tools.web.search import SearchResult, numbered
@@ -245,7 +244,6 @@ def _addresses(text: str) -> Reads:
     """Arguments of the built-in tools, within their bounds."""
     yield partial(_parsed, checked, f"https://{text}"[:MAX_URL])
     yield partial(_parsed, checked, f"https://{''.join(filter(str.isalnum, text))}"[:MAX_URL])
-    yield partial(folded, text[:MAX_PLACE_CHARACTERS])
     yield partial(_parsed, _date, text[:MAX_DATE_CHARACTERS])
     yield partial(_parsed, change, text[:MAX_CHANGE_CHARACTERS])
     yield partial(conversion, text[:MAX_CHARACTERS])

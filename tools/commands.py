@@ -5,9 +5,8 @@ import math
 import re
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,46 +71,20 @@ Seconds = Annotated[int, Field(ge=0, le=MAX_SECONDS)]
 """0: as the settings say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Commands:
-    """Runs commands in one chat's workspace; its process may be another one each time."""
+Run = Callable[[tuple[str, ...], str, int], Awaitable[str]]
+"""Runs a command with a script for some seconds; returns exit code and outputs for the model."""
 
-    workspace: Callable[[], Workspace]
-    jail: Jail
-    settings: CommandSettings
-    output_bytes: int
 
-    async def run(self, command: tuple[str, ...], script: str, seconds: int) -> str:
-        """Run a command to its end; return its exit code and outputs, for the model."""
-        workspace, settings = self.workspace(), self.settings
-        quota_bytes = workspace.bounds["quota_bytes"]
-        used = await workspace.usage()
-        if used is None:
-            raise WorkError(_UNCOUNTED)
-        used_bytes, _ = used
-        bounds = Bounds(
-            seconds=min(seconds or settings.timeout_seconds, MAX_SECONDS),
-            memory_bytes=settings.memory_mb * 2**20,
-            file_bytes=max(0, quota_bytes - used_bytes),
-            output_bytes=self.output_bytes // 2,
-        )
-        shared = {name: folder.path for name, folder in workspace.shared.items()}
-        program = Program(command, workspace.files, script, shared)
-        ended = await self.jail.run(program, bounds, self._outgrown)
-        if ended.stopped not in {None, "time"}:
-            await asyncio.sleep(PAUSE_SECONDS)
-        return _said(ended, bounds, quota_bytes)
-
-    async def _outgrown(self) -> Stopped | None:
-        workspace = self.workspace()
-        try:
-            used = await workspace.usage()
-        except WorkError:
-            return None  # it is busy, or its disk is slow; the next look tells
-        used_bytes, files = used or (0, math.inf)
-        if files > workspace.bounds["max_files"]:
-            return "files"
-        return "disk" if used_bytes > workspace.bounds["quota_bytes"] else None
+async def _outgrown(workspace: Callable[[], Workspace]) -> Stopped | None:
+    here = workspace()  # its process may be another one each time
+    try:
+        used = await here.usage()
+    except WorkError:
+        return None  # it is busy, or its disk is slow; the next look tells
+    used_bytes, files = used or (0, math.inf)
+    if files > here.bounds["max_files"]:
+        return "files"
+    return "disk" if used_bytes > here.bounds["quota_bytes"] else None
 
 
 def _said(ended: Ended, bounds: Bounds, quota_bytes: int) -> str:
@@ -131,7 +104,7 @@ def _said(ended: Ended, bounds: Bounds, quota_bytes: int) -> str:
 
 
 async def run_command(
-    commands: Commands, command: Line, arguments: Words = "", timeout_seconds: Seconds = 0
+    run: Run, command: Line, arguments: Words = "", timeout_seconds: Seconds = 0
 ) -> str:
     """Run a shell line in the workspace, without a network. shared/ is /shared/ there.
 
@@ -139,20 +112,20 @@ async def run_command(
         arguments: Of a program, to run it without a shell.
     """
     if not arguments.strip():
-        return await commands.run(("sh", THE_SCRIPT), command, timeout_seconds)
+        return await run(("sh", THE_SCRIPT), command, timeout_seconds)
     try:
         words = shlex.split(arguments)
     except ValueError as error:
         raise InvalidArguments(f"arguments: {error}") from None
-    return await commands.run((command.strip(), *words), "", timeout_seconds)
+    return await run((command.strip(), *words), "", timeout_seconds)
 
 
-async def run_python(commands: Commands, code: Line, timeout_seconds: Seconds = 0) -> str:
+async def run_python(run: Run, code: Line, timeout_seconds: Seconds = 0) -> str:
     """Run a Python program in the workspace, without a network."""
     # After this mark, Python refuses a comment that sets another encoding than UTF-8: the program
     # would not do what a person has read.
     marked = f"\N{ZERO WIDTH NO-BREAK SPACE}{code}"
-    return await commands.run(("python3", "-I", THE_SCRIPT), marked, timeout_seconds)
+    return await run(("python3", "-I", THE_SCRIPT), marked, timeout_seconds)
 
 
 def consent_to(arguments: Any, approval: Approval) -> Consent:
@@ -181,9 +154,26 @@ async def open_commands(
     room = max(MIN_LIMIT_BYTES, result_limit_bytes - MIN_LIMIT_BYTES)  # without frame and exit code
     output_bytes = min(settings.max_output_bytes, room)
 
-    def commands(caller: Caller) -> Commands:
+    async def run(caller: Caller, command: tuple[str, ...], script: str, seconds: int) -> str:
         of_chat = partial(workspaces.of, caller.chat, sees_shared=caller.is_admin)
-        return Commands(of_chat, jail, settings, output_bytes)
+        workspace = of_chat()
+        quota_bytes = workspace.bounds["quota_bytes"]
+        used = await workspace.usage()
+        if used is None:
+            raise WorkError(_UNCOUNTED)
+        used_bytes, _ = used
+        bounds = Bounds(
+            seconds=min(seconds or settings.timeout_seconds, MAX_SECONDS),
+            memory_bytes=settings.memory_mb * 2**20,
+            file_bytes=max(0, quota_bytes - used_bytes),
+            output_bytes=output_bytes // 2,
+        )
+        shared = {name: folder.path for name, folder in workspace.shared.items()}
+        program = Program(command, workspace.files, script, shared)
+        ended = await jail.run(program, bounds, partial(_outgrown, of_chat))
+        if ended.stopped not in {None, "time"}:
+            await asyncio.sleep(PAUSE_SECONDS)
+        return _said(ended, bounds, quota_bytes)
 
     offered = partial(
         tool_from,
@@ -191,7 +181,7 @@ async def open_commands(
         untrusted=True,
         admins_only=workspaces.admins_only,
         timeout_seconds=MAX_SECONDS + _AROUND_SECONDS,
-        given={"commands": commands},
+        given={"run": lambda caller: partial(run, caller)},
         consent=partial(consent_to, approval=settings.approval),
     )
     tools = [offered(run_python, question=_QUESTION.format("Python program"))]

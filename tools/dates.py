@@ -22,30 +22,22 @@ _NO_PLACES: Final = {"Factory", "localtime"}
 
 
 def time_in(zone: str, now: datetime) -> str:
-    """Return a sentence with the local time of a zone.
-
-    Raises:
-        InvalidArguments: the zone is unknown; the text has the nearest names.
-    """
+    """Return a sentence with the local time of a zone; raises what `find_zone` raises."""
     name, found = find_zone(zone, now)
     local = now.astimezone(found)
     offset = _offset_name(_offset(local))
     more = "" if offset == name else f" ({offset})"
     return (
-        f"{_date(local)}, {local:%H:%M:%S} in {name}{more}. "
+        f"{local:%A}, {local.day} {local:%B %Y}, {local:%H:%M:%S} in {name}{more}. "
         f"ISO 8601: {local.isoformat(timespec='seconds')}"
     )
 
 
 def find_zone(text: str, now: datetime) -> tuple[str, tzinfo]:
-    """Return a zone and its name: a `ZoneInfo`, or an offset that never changes.
+    """Return a zone, by its name, city or offset, and its name; InvalidArguments if unknown.
 
     Args:
-        text: a zone's name, its city, or an offset.
         now: zones with one city's name count as the same if their clocks agree now.
-
-    Raises:
-        InvalidArguments: the zone is unknown; the text has the nearest names.
     """
     folded = _folded(text) or "utc"
     by_name, by_city = _zones()
@@ -97,10 +89,6 @@ def _folded(text: str) -> str:
     return "_".join(plain.casefold().replace("_", " ").split())
 
 
-def _date(local: datetime) -> str:
-    return f"{local:%A}, {local.day} {local:%B %Y}"
-
-
 def _offset(local: datetime) -> timedelta:
     return local.utcoffset() or timedelta()
 
@@ -149,12 +137,7 @@ async def date_time(
 
 
 def answer(start: str, add: str, until: str, zone: str, now: datetime) -> str:
-    """Return what `date_time` answers at a moment.
-
-    Raises:
-        InvalidArguments: a date, an amount or the zone cannot be read, or the result is outside of
-            the calendar.
-    """
+    """Answer a call of `date_time` at a moment; InvalidArguments says why it cannot."""
     if start.strip().lower() in {"", "now"} and not add.strip() and not until.strip():
         return time_in(zone, now)
     local = now.astimezone(find_zone(zone, now)[1])
@@ -216,13 +199,9 @@ def _moment(text: str, now: datetime) -> date | datetime:
             f"{text!r} is no date: send today, now, YYYY-MM-DD or YYYY-MM-DDTHH:MM"
         ) from None
     try:
-        return found if found.tzinfo is None else _local(found, now.tzinfo)
+        return (found.astimezone(now.tzinfo) if found.tzinfo else found).replace(tzinfo=None)
     except OverflowError:
         raise InvalidArguments(_OUT_OF_RANGE) from None
-
-
-def _local(moment: datetime, zone: tzinfo | None) -> datetime:
-    return moment.astimezone(zone).replace(tzinfo=None)
 
 
 def _with_time(moment: date | datetime) -> datetime:

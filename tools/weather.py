@@ -1,26 +1,23 @@
 """`get_weather`, from Open-Meteo: the public service, or the operator's own server.
 
-A name may belong to many places: the tool takes the service's first one in the areas that a text
-names, and lists others, so that the model can ask for another one.
+A name may belong to many places: the tool takes the service's first one and lists others, so that
+the model can ask for another one. The service knows the area after a comma: a country or a large
+part of one, in many languages and as an abbreviation.
 
 Documentation: https://open-meteo.com/en/docs/geocoding-api and https://open-meteo.com/en/docs.
 Empty fields are left out, unknown values are null, and a search without results has no `results`.
 A refusal is `{"error": true, "reason": "…"}`, mostly with status 400, or 429 over a quota.
 """
 
-import asyncio
 import re
-import unicodedata
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
 from itertools import zip_longest
-from time import monotonic
 from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 
-from cachetools import TTLCache
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -41,11 +38,7 @@ from tools.web.client import WebAnswer, WebClient, new_web_client
 from tools.web.guard import AddressRefused, checked
 
 MAX_ANSWER_BYTES: Final = 512 * 1024
-PLACES_SECONDS: Final = 24 * 60 * 60
-FORECAST_SECONDS: Final = 5 * 60
-CACHE_ENTRIES: Final = 64
-RETRY_WITHIN_SECONDS: Final = 2.0
-RETRY_PAUSE_SECONDS: Final = 0.2
+CANDIDATES: Final = 10
 MAX_LINE_CHARACTERS: Final = 60
 MAX_REASON_CHARACTERS: Final = 200
 
@@ -70,11 +63,7 @@ class Place(BaseModel):
     country: _Line = ""
     country_code: _Line = ""
     admin1: _Line = ""
-    admin2: _Line = ""
-    admin3: _Line = ""
-    admin4: _Line = ""
     population: Annotated[int, Field(le=10**10)] = 0
-    postcodes: tuple[_Line, ...] = ()
 
 
 class _Places(BaseModel):
@@ -130,93 +119,58 @@ class Forecast(BaseModel):
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place on the map; `others` are further places that the same name could mean."""
+
+    name: str
+    latitude: float
+    longitude: float
+    others: tuple[str, ...] = ()
+
+
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-class OpenMeteo:
-    """Finds places and their weather, and caches both for a while.
+async def _places(
+    web: WebClient, settings: WeatherSettings, name: str, count: int = CANDIDATES
+) -> tuple[Place, ...]:
+    """Return the places with a name or postal code, the likeliest first; or ToolError."""
+    query = {"name": name, "count": str(count), "language": "en", "format": "json"}
+    found = await _ask(web, "The place search", settings.geocoding_url, query, _Places)
+    return found.results
 
-    Args:
-        web: sends the requests.
-        settings: the addresses of the service.
-        now: a monotonic clock in seconds.
-    """
 
-    def __init__(self, web: WebClient, settings: WeatherSettings, now: Callable[[], float]) -> None:
-        self._web = web
-        self._settings = settings
-        self._now = now
-        self._places: TTLCache[tuple[str, int], tuple[Place, ...]] = TTLCache(
-            CACHE_ENTRIES, PLACES_SECONDS, now
-        )
-        self._forecasts: TTLCache[tuple[str, str, UnitSystem, int], Forecast] = TTLCache(
-            CACHE_ENTRIES, FORECAST_SECONDS, now
-        )
+async def _forecast(
+    web: WebClient, settings: WeatherSettings, spot: Spot, units: UnitSystem, days: int
+) -> Forecast:
+    """Return the weather now and the forecast, today included; or ToolError."""
+    query = {
+        "latitude": f"{spot.latitude:.4f}",
+        "longitude": f"{spot.longitude:.4f}",
+        "current": _variables(Current),
+        "daily": _variables(Day),
+        "timezone": "auto",
+        "forecast_days": str(days),
+    }
+    if units == "imperial":
+        query |= _IMPERIAL
+    forecast = await _ask(web, "The weather service", settings.forecast_url, query, Forecast)
+    if forecast.current is None and not forecast.daily:
+        raise ToolError("The weather service has no data for this place.")
+    return forecast
 
-    async def places(self, name: str, count: int) -> tuple[Place, ...]:
-        """Return the places with a name or postal code, the likeliest first.
 
-        Raises:
-            ToolError: the service cannot be reached, refuses, or answers nonsense.
-        """
-        if (known := self._places.get((name, count))) is not None:
-            return known
-        query = {"name": name, "count": str(count), "language": "en", "format": "json"}
-        answer = await self._ask("The place search", self._settings.geocoding_url, query, _Places)
-        self._places[name, count] = answer.results
-        return answer.results
-
-    async def forecast(
-        self, latitude: float, longitude: float, units: UnitSystem, days: int
-    ) -> Forecast:
-        """Return the weather now and the forecast, today included; raises what `places` raises."""
-        key = (f"{latitude:.4f}", f"{longitude:.4f}", units, days)
-        if (known := self._forecasts.get(key)) is not None:
-            return known
-        query = {
-            "latitude": key[0],
-            "longitude": key[1],
-            "current": _variables(Current),
-            "daily": _variables(Day),
-            "timezone": "auto",
-            "forecast_days": str(days),
-        }
-        if units == "imperial":
-            query |= _IMPERIAL
-        answer = await self._ask(
-            "The weather service", self._settings.forecast_url, query, Forecast
-        )
-        if answer.current is None and not answer.daily:
-            raise ToolError("The weather service has no data for this place.")
-        self._forecasts[key] = answer
-        return answer
-
-    async def _ask(
-        self, service: str, url: str, query: Mapping[str, str], shape: type[Answer]
-    ) -> Answer:
-        answer = await self._get(url, query)
-        if answer.status != 200:
-            raise ToolError(_refusal(service, answer))
-        try:
-            return shape.model_validate_json(answer.body)
-        except ValidationError:
-            raise ToolError(_refusal(service, answer)) from None
-
-    async def _get(self, url: str, query: Mapping[str, str]) -> WebAnswer:
-        """Send a request, and retry once after a failure that came quickly."""
-        retry_until = self._now() + RETRY_WITHIN_SECONDS
-        try:
-            answer = await self._web.request(url, params=query, max_bytes=MAX_ANSWER_BYTES)
-        except AddressRefused:
-            raise
-        except ToolError:
-            if self._now() > retry_until:
-                raise
-        else:
-            if answer.status < 500 or self._now() > retry_until:
-                return answer
-        await asyncio.sleep(RETRY_PAUSE_SECONDS)
-        return await self._web.request(url, params=query, max_bytes=MAX_ANSWER_BYTES)
+async def _ask(
+    web: WebClient, service: str, url: str, query: Mapping[str, str], shape: type[Answer]
+) -> Answer:
+    answer = await web.request(url, params=query, max_bytes=MAX_ANSWER_BYTES)
+    if answer.status != 200:
+        raise ToolError(_refusal(service, answer))
+    try:
+        return shape.model_validate_json(answer.body)
+    except ValidationError:
+        raise ToolError(_refusal(service, answer)) from None
 
 
 def _variables(shape: type[BaseModel]) -> str:
@@ -244,8 +198,6 @@ def _refusal(service: str, answer: WebAnswer) -> str:
 
 
 MAX_PLACE_CHARACTERS: Final = 100
-CANDIDATES: Final = 10
-CANDIDATES_IN_AREA: Final = 100  # the wanted place may be far down among its namesakes
 NEAR_DEGREES: Final = 0.3  # close enough for the same weather
 MAX_LISTED: Final = 6
 MAX_OTHERS: Final = 3
@@ -254,81 +206,35 @@ _NUMBER: Final = r"([+-]?\d{1,3}(?:\.\d{1,20})?)\s*°?\s*"
 _COORDINATES: Final = re.compile(
     _NUMBER + r"([NS]?)\s*[,;]\s*" + _NUMBER + r"([EW]?)", re.IGNORECASE
 )
-_COUNTRIES: Final = {
-    "US": {"usa", "united states of america", "america"},
-    "GB": {"uk", "great britain", "britain"},
-    "AE": {"uae", "emirates"},
-}
-_STATES: Final = {
-    "alabama": "al", "alaska": "ak", "arizona": "az", "arkansas": "ar", "california": "ca",
-    "colorado": "co", "connecticut": "ct", "delaware": "de", "district of columbia": "dc",
-    "florida": "fl", "georgia": "ga", "hawaii": "hi", "idaho": "id", "illinois": "il",
-    "indiana": "in", "iowa": "ia", "kansas": "ks", "kentucky": "ky", "louisiana": "la",
-    "maine": "me", "maryland": "md", "massachusetts": "ma", "michigan": "mi", "minnesota": "mn",
-    "mississippi": "ms", "missouri": "mo", "montana": "mt", "nebraska": "ne", "nevada": "nv",
-    "new hampshire": "nh", "new jersey": "nj", "new mexico": "nm", "new york": "ny",
-    "north carolina": "nc", "north dakota": "nd", "ohio": "oh", "oklahoma": "ok", "oregon": "or",
-    "pennsylvania": "pa", "rhode island": "ri", "south carolina": "sc", "south dakota": "sd",
-    "tennessee": "tn", "texas": "tx", "utah": "ut", "vermont": "vt", "virginia": "va",
-    "washington": "wa", "west virginia": "wv", "wisconsin": "wi", "wyoming": "wy",
-}  # fmt: skip
-"""Postal abbreviations of the United States, in the form that `folded` returns."""
-
-Search = Callable[[str, int], Awaitable[Sequence[Place]]]
-"""Returns at most so many places of a name, the likeliest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """A place on the map; `others` are further places that the same name could mean."""
-
-    name: str
-    latitude: float
-    longitude: float
-    others: tuple[str, ...] = ()
+Search = Callable[[str], Awaitable[Sequence[Place]]]
+"""Returns places of a name, the likeliest first."""
 
 
 async def find(text: str, search: Search) -> Spot:
-    """Return the place that a text means.
+    """Return the place that a text means; ToolError says what to try for an unknown one.
 
     Args:
-        text: coordinates, or a name or postal code, followed by areas after commas.
+        text: coordinates, or a name or postal code, perhaps with an area after a comma.
         search: finds places by name.
-
-    Raises:
-        InvalidArguments: the text cannot be a place.
-        ToolError: the place is unknown; the text says what to try.
     """
     text = short_line(text.replace("\N{MINUS SIGN}", "-"), MAX_PLACE_CHARACTERS)
     if coordinates := _COORDINATES.fullmatch(text):
         return _spot_at(coordinates)
-    name, *areas = [part for piece in text.split(",") if (part := piece.strip())] or [""]
+    name, comma, area = (part.strip() for part in text.partition(","))
     if not name:
         raise InvalidArguments("The place is empty: send a town, a postal code or coordinates.")
-    places = await search(name, CANDIDATES_IN_AREA if areas else CANDIDATES)
-    within = [place for place in places if all(_lies_in(place, area) for area in areas)]
-    if places and not within:
-        # The service itself knows areas in many languages, but no abbreviations.
-        within = list(await search(f"{name}, {areas[0]}", CANDIDATES))
-    if within:
-        place, *rest = within
-        others = [one for one in rest if folded(one.name) == folded(place.name)]
+    if places := await search(text):
+        place, *rest = places
+        others = [one for one in rest if one.name.casefold() == place.name.casefold()]
         far = [_label(one) for one in others if not _is_near(place, one)]
         return Spot(_label(place), place.latitude, place.longitude, tuple(far[:MAX_OTHERS]))
-    if places:
+    if comma and (places := await search(name)):
         listed = "; ".join(map(_label, places[:MAX_LISTED]))
-        raise ToolError(f"There is no {name} in {', '.join(areas)}. Places of that name: {listed}.")
+        raise ToolError(f"There is no {name} in {area}. Places of that name: {listed}.")
     raise ToolError(
         f"No place named {name!r} was found. Check the spelling, leave out street and house "
         "number, or send a larger town nearby, a postal code, or coordinates such as 52.52, 13.41."
     )
-
-
-def folded(name: str) -> str:
-    """Return a name for comparison: without case, accents or dots, with single spaces."""
-    decomposed = unicodedata.normalize("NFKD", name.replace(".", ""))
-    plain = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
-    return " ".join(re.split(r"[\W_]+", plain.casefold())).strip()
 
 
 def _spot_at(coordinates: re.Match[str]) -> Spot:
@@ -340,22 +246,6 @@ def _spot_at(coordinates: re.Match[str]) -> Spot:
             "Coordinates are a latitude from -90 to 90 and a longitude from -180 to 180."
         )
     return Spot(f"{degrees_north:g}, {degrees_east:g}", degrees_north, degrees_east)
-
-
-def _lies_in(place: Place, area: str) -> bool:
-    """Tell whether a place lies in an area: `Texas`, `TX`, `USA`, `Lamar County`, `75460`."""
-    wanted, country = folded(area), place.country_code.upper()
-    names = {folded(name) for name in (place.name, place.country, country, *place.postcodes)}
-    if country == "US":
-        names.add(_STATES.get(folded(place.admin1), ""))
-    if wanted in names | _COUNTRIES.get(country, set()):
-        return True
-    around = filter(None, (place.admin1, place.admin2, place.admin3, place.admin4))
-    # "Lamar" means Lamar County, and the other way round.
-    return any(
-        f"{name} ".startswith(f"{wanted} ") or f"{wanted} ".startswith(f"{name} ")
-        for name in map(folded, around)
-    )
 
 
 def _is_near(one: Place, other: Place) -> bool:
@@ -403,20 +293,9 @@ _UNITS: Final[dict[UnitSystem, _Units]] = {
 
 
 @asynccontextmanager
-async def open_weather(
-    settings: WeatherSettings, *, now: Callable[[], float] = monotonic
-) -> AsyncIterator[Tool]:
-    """Provide the weather; its connections and its cache end with this context.
-
-    Args:
-        settings: the addresses of Open-Meteo.
-        now: a monotonic clock in seconds.
-
-    Raises:
-        ToolUnavailable: an address in the settings is not valid.
-    """
+async def open_weather(settings: WeatherSettings) -> AsyncIterator[Tool]:
+    """Provide the weather; ToolUnavailable if an address in the settings is not valid."""
     web = new_web_client(operator_urls=_operator_urls(settings))
-    service = OpenMeteo(web, settings, now)
 
     async def get_weather(
         place: Annotated[str, Field(min_length=1, max_length=MAX_PLACE_CHARACTERS)],
@@ -428,23 +307,19 @@ async def open_weather(
         Args:
             place: Such as Portland, Maine; or 52.52, 13.41.
         """
-        spot = await find(place, service.places)
-        forecast = await service.forecast(spot.latitude, spot.longitude, units, days)
+        spot = await find(place, partial(_places, web, settings))
+        forecast = await _forecast(web, settings, spot, units, days)
         return _report(spot, forecast, _UNITS[units], days)
 
-    yield tool_from(get_weather, probe=partial(_probe, service, settings))
+    yield tool_from(get_weather, probe=partial(_probe, web, settings))
 
 
-async def _probe(service: OpenMeteo, settings: WeatherSettings) -> None:
-    """Ask the operator's own server once; the public one is asked only when people ask.
-
-    Raises:
-        ToolError: it does not answer as Open-Meteo does.
-    """
+async def _probe(web: WebClient, settings: WeatherSettings) -> None:
+    """Ask the operator's own server once; the public one is asked only when people ask."""
     if settings.geocoding_url != _PUBLIC.geocoding_url:
-        await service.places("Berlin", 1)
+        await _places(web, settings, "Berlin", 1)
     if settings.forecast_url != _PUBLIC.forecast_url:
-        await service.forecast(52.52, 13.41, "metric", 1)
+        await _forecast(web, settings, Spot("Berlin", 52.52, 13.41), "metric", 1)
 
 
 def _operator_urls(settings: WeatherSettings) -> tuple[str, ...]:

@@ -35,6 +35,14 @@ _IMPERIAL: Final = {
     "wind_speed_unit": "mph",
     "precipitation_unit": "inch",
 }
+_AREAS: Final = {
+    "deutschland": "Germany",
+    "dc": "District of Columbia",
+    "il": "Illinois",
+    "me": "Maine",
+    "pa": "Pennsylvania",
+    "tx": "Texas",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,7 @@ class OpenMeteoServer:
         count = int(parameters.get("count", "10"))
         if not 1 <= count <= 100:
             return _refused("Parameter count must be between 1 and 100.")
-        name, _, area = parameters["name"].partition(",")
+        name, area, *_ = [*parameters["name"].split(","), ""]
         found = _file(f"places_{_slug(name)}") or _file("places_none")
         places = [place for place in found.get("results", ()) if _within(place, area.strip())]
         if places:
@@ -185,9 +193,10 @@ def _file(name: str) -> Any:
 
 
 def _within(place: Mapping[str, Any], area: str) -> bool:
-    """Filter by an area behind the comma, which the service knows in other languages too."""
-    area = {"Deutschland": "Germany", "Allemagne": "Germany"}.get(area, area)
-    return not area or area in {place.get("country"), place.get("admin1")}
+    """Filter by the first area after a comma, which the service knows by several names."""
+    area = _AREAS.get(area.casefold(), area).casefold()
+    names = (place.get(key, "").casefold() for key in ("country", "country_code", "admin1"))
+    return not area or area in names
 
 
 @asynccontextmanager

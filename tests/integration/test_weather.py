@@ -26,8 +26,6 @@ from tools.sandbox.errors import ToolUnavailable
 from tools.settings import WeatherSettings
 from tools.weather import (
     CONDITIONS,
-    FORECAST_SECONDS,
-    PLACES_SECONDS,
     compass_point,
     condition,
     open_weather,
@@ -38,23 +36,12 @@ SEARCH = "/v1/search"
 FORECAST = "/v1/forecast"
 
 
-@dataclass(slots=True)
-class Clock:
-    """Stands still until it is moved."""
-
-    seconds: float = 1_000.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 @dataclass(frozen=True, slots=True)
 class Weather:
     """The tool, beside the service that it asks."""
 
     tool: Tool
     service: OpenMeteoServer
-    clock: Clock
 
     async def of(self, place: str, **arguments: object) -> str:
         sent = json.dumps({"place": place, **arguments})
@@ -72,9 +59,8 @@ class Weather:
 
 @asynccontextmanager
 async def weather() -> AsyncIterator[Weather]:
-    clock = Clock()
-    async with open_meteo() as service, open_weather(service.settings, now=clock) as tool:
-        yield Weather(tool, service, clock)
+    async with open_meteo() as service, open_weather(service.settings) as tool:
+        yield Weather(tool, service)
 
 
 # What is told ------------------------------------------------------------------------------------
@@ -204,22 +190,18 @@ async def test_a_sunrise_of_another_day_is_not_told() -> None:
         ("Paris", "Paris, Île-de-France Region, France"),
         ("paris, texas", "Paris, Texas"),
         ("Paris, TX", "Paris, Texas"),
-        ("Paris, Lamar County", "Paris, Texas"),
-        ("Paris, Île-de-France", "Paris, Île-de-France Region, France"),
         ("Paris , FR", "Paris, Île-de-France Region, France"),
         ("Springfield, Illinois", "Springfield, Illinois, United States (pop. 114,394)"),
         ("Springfield, IL, USA", "Springfield, Illinois"),
         ("Springfield, Vermont", "Springfield, Vermont"),
-        ("Springfield, 62702", "Springfield, Illinois"),
         ("Portland", "Portland, Oregon"),
         ("Portland, ME, USA", "Portland, Maine"),
-        ("Washington, D.C.", "Washington D.C., District of Columbia"),
+        ("Washington, DC", "Washington D.C., District of Columbia"),
         ("Washington, PA", "Washington, Pennsylvania"),
         ("München", "Munich, Bavaria, Germany"),
         ("München, Deutschland", "Munich, Bavaria, Germany"),
         ("New York", "New York, United States (pop. 8,804,190)"),
         ("10115, Germany", "Berlin, Land Berlin, Germany"),
-        ("10115, Berlin", "Berlin, Land Berlin, Germany"),
         # Near each other, so the weather of the larger; the name is no area of its own.
         ("Kansas City", "Kansas City, Missouri"),
         ("Kansas City, Kansas", "Kansas City, Kansas"),
@@ -274,14 +256,6 @@ async def test_a_name_that_is_nowhere_in_the_area_is_answered_with_where_it_is()
         problem = await world.problem("Paris, Nebraska")
     assert problem.startswith("There is no Paris in Nebraska. Places of that name: Paris, Île")
     assert "Paris, Texas, United States (pop. 24,782)" in problem
-
-
-async def test_in_an_area_the_place_may_be_far_down_among_its_namesakes() -> None:
-    async with weather() as world:
-        await world.of("Springfield")
-        await world.of("Springfield, Vermont")
-        counts = [request.parameters["count"] for request in world.service.asked(SEARCH)]
-    assert counts == ["10", "100"]
 
 
 @pytest.mark.parametrize("place", [" , ", "\n", "95, 10", "52.52, 190"])
@@ -374,7 +348,7 @@ def nested(depth: int) -> bytes:
 )
 async def test_every_answer_that_is_no_place_becomes_a_sentence(step: Step, problem: str) -> None:
     async with weather() as world:
-        world.service.script(step, step)
+        world.service.script(step)
         told = await world.problem("Oslo")
         assert problem in told
         assert told.endswith(".")
@@ -412,41 +386,17 @@ async def test_every_answer_that_is_no_forecast_becomes_a_sentence(
 
 
 @pytest.mark.parametrize(
-    "failure", [reply(500), reply(502, b"<html>"), refusal(503, "Busy"), hang_up, promises_more]
+    ("failure", "problem"),
+    [
+        (reply(503), "has a problem of its own (HTTP 503); try again later."),
+        (hang_up, "127.0.0.1"),
+        (promises_more, "127.0.0.1"),
+    ],
 )
-async def test_a_short_failure_is_survived_by_asking_once_more(failure: Step) -> None:
+async def test_a_failure_is_told_after_one_request(failure: Step, problem: str) -> None:
     async with weather() as world:
         world.service.script(failure)
-        assert (await world.of("Paris")).startswith("Weather in Paris")
-        assert len(world.service.asked(SEARCH)) == 2
-
-
-async def test_a_lasting_failure_is_told_after_the_second_time() -> None:
-    async with weather() as world:
-        world.service.script(reply(503), reply(503))
-        assert "has a problem of its own (HTTP 503); try again later." in await world.problem(
-            "Oslo"
-        )
-        assert len(world.service.requests) == 2
-
-
-@pytest.mark.parametrize("failure", [reply(503), hang_up])
-async def test_a_failure_that_took_long_is_not_asked_for_twice(failure: Step) -> None:
-    async with weather() as world:
-
-        async def slow(request: Request) -> Reply | None:
-            world.clock.seconds += 3
-            return await failure(request)
-
-        world.service.script(slow)
-        await world.problem("Oslo")
-        assert len(world.service.requests) == 1
-
-
-async def test_a_quota_is_not_spent_on_asking_again() -> None:
-    async with weather() as world:
-        world.service.script(refusal(429, "Hourly API request limit exceeded."))
-        await world.problem("Oslo")
+        assert problem in await world.problem("Oslo")
         assert len(world.service.requests) == 1
 
 
@@ -479,39 +429,6 @@ async def test_the_tool_is_offered_without_asking_anybody() -> None:
         assert not tool.side_effects
 
 
-# What is remembered ------------------------------------------------------------------------------
-
-
-async def test_asking_again_costs_nothing_for_five_minutes_and_no_search_for_a_day() -> None:
-    async with weather() as world:
-        first = await world.of("Berlin")
-        world.clock.seconds += FORECAST_SECONDS - 1
-        assert await world.of("Berlin") == first
-        assert [request.path for request in world.service.requests] == [SEARCH, FORECAST]
-        world.clock.seconds += 1
-        await world.of("Berlin")
-        assert [request.path for request in world.service.requests[2:]] == [FORECAST]
-        world.clock.seconds += PLACES_SECONDS
-        await world.of("Berlin")
-        assert [request.path for request in world.service.requests[3:]] == [SEARCH, FORECAST]
-
-
-async def test_other_units_or_days_are_asked_for_anew() -> None:
-    async with weather() as world:
-        await world.of("Berlin")
-        await world.of("Berlin", units="imperial")
-        await world.of("Berlin", days=1)
-        assert len(world.service.asked(FORECAST)) == 3
-        assert len(world.service.asked(SEARCH)) == 1
-
-
-async def test_a_failure_is_not_remembered() -> None:
-    async with weather() as world:
-        world.service.script(refusal(429, "Minutely API request limit exceeded."))
-        await world.problem("Berlin")
-        assert (await world.of("Berlin")).startswith("Weather in Berlin")
-
-
 # Around it ---------------------------------------------------------------------------------------
 
 
@@ -526,7 +443,7 @@ async def test_many_at_once_are_all_answered() -> None:
 async def test_nothing_of_it_is_logged() -> None:
     with capture_logs() as logged:
         async with weather() as world:
-            world.service.script(reply(500), reply(500))
+            world.service.script(reply(500))
             await world.problem("Berlin")
             await world.of("Berlin")
     assert list[Any](logged) == []

@@ -113,7 +113,7 @@ SIZES = [
     Attack("gzip bomb", packed(bomb(50), "gzip"), "larger than 5 MB"),
     Attack("deflate bomb", packed(zlib.compress(b"x" * 50 * MEGABYTE), "deflate"), "in a way"),
     Attack("nested gzip", packed(gzip.compress(bomb(50)), "gzip, gzip"), "compressed in a way"),
-    Attack("gzip in gzip", packed(gzip.compress(bomb(50)), "gzip"), "a compressed file"),
+    Attack("gzip in gzip", packed(gzip.compress(bomb(50)), "gzip"), "binary data"),
     Attack("unasked coding", packed(b"x", "br"), r"compressed in a way that I cannot read \(br\)"),
     Attack("gzip that is none", packed(b"hello", "gzip"), "compressed wrongly"),
     Attack("no length, no end", endless(HEAD + b"\r\n", b"x" * 65_536), "larger than 5 MB"),
@@ -186,12 +186,12 @@ TIMES = [
 ]
 
 CONTENTS = [
-    Attack("an image as HTML", labelled(b"\x89PNG\r\n\x1a\n\0\0", "text/html"), "an image"),
+    Attack("an image as HTML", labelled(b"\x89PNG\r\n\x1a\n\0\0", "text/html"), "binary data"),
     Attack("an image", labelled(b"...", "image/png"), r"an image \(image/png\), which I cannot"),
-    Attack("a program as text", labelled(b"\x7fELF\x02\x01\x01\0", "text/plain"), "a program"),
+    Attack("a program as text", labelled(b"\x7fELF\x02\x01\x01\0", "text/plain"), "binary data"),
     Attack("binary as HTML", labelled(bytes(range(99)), "text/html"), "binary data"),
     Attack("NUL bytes", labelled(b"<p>wo\0rds</p>", "text/html"), r"binary data \(text/html\)"),
-    Attack("an archive", labelled(b"PK\x03\x04...", "application/zip"), "an archive"),
+    Attack("an archive", labelled(b"PK\x03\x04\x14\0", "application/zip"), "binary data"),
     Attack("a font", labelled(b"...", "font/woff2"), r"a font \(font/woff2\)"),
     Attack("an odd type", labelled(b"...", "x/" + "y" * 5_000), r"a file \(x/y{58}\)"),
     Attack("a broken PDF", labelled(b"%PDF-1.7\nnonsense", "application/pdf"), "PDF is broken"),

@@ -333,7 +333,7 @@ async def test_all_documents_of_a_turn_share_the_room_there_is() -> None:
     [
         (PDF, b"%PDF-1.4 and then nothing", "This PDF is broken"),
         (PDF, pdf(""), "This PDF has no text"),
-        (TEXT, b"PK\x03\x04...", "This is an archive or office document"),
+        (TEXT, b"PK\x03\x04\x14\0", "This is binary data (text/plain)"),
         (TEXT, b"\0\1\2\3", "This is binary data"),
         (TEXT, b"", "It is empty."),
         (TEXT, b"x" * (media.MAX_DOCUMENT_BYTES + 1), "It is too large; I read up to 10 MB"),

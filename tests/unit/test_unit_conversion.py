@@ -85,7 +85,7 @@ def test_a_result_is_given_as_people_ask_for_it(
     ("value", "source", "target", "sentence"),
     [
         ("5", "km", "kg", "km and kg measure different things."),
-        ("5", "furlog", "m", "There is no unit 'furlog'. Similar: furlong, fur, floz."),
+        ("5", "furlog", "m", "There is no unit 'furlog'."),
         ("100", "USD", "EUR", "There is no unit 'USD'."),
         ("20", "dBm", "mW", "There is no converting of decibelmilliwatt here."),
         ("0", "mpg", "l/100km", "The result is too large, or a division by zero."),

@@ -27,18 +27,14 @@ _ANY: Final = 1_000
 _MAX_NAME_CHARACTERS: Final = 30
 
 _INCOMPLETE: Final = "This is no complete calculation: check its operators and parentheses."
-_TOO_DEEP: Final = f"Parentheses may be nested {MAX_NESTING} deep, not deeper."
+_TOO_DEEP: Final = f"Parentheses and powers may be nested {MAX_NESTING} deep, not deeper."
 _TOO_LONG: Final = f"The result would have more than {MAX_DIGITS:,} digits."
 
 Number = int | float
 
 
 def calculate(text: str) -> str:
-    """Return the value of an expression, written for people.
-
-    Raises:
-        WorkError: it cannot be read, has no real result, or is too large.
-    """
+    """Return the value of an expression, written for people; WorkError says why it cannot."""
     if len(text) > MAX_CHARACTERS:
         raise WorkError(f"An expression may have {MAX_CHARACTERS:,} characters, not more.")
     expression = text.lower().translate(_SPELLINGS).strip().rstrip("=? ")
@@ -53,11 +49,7 @@ def calculate(text: str) -> str:
 
 
 def written(value: Number) -> str:
-    """Write a number: whole ones exactly up to 100 digits, others with 12 significant digits.
-
-    Raises:
-        WorkError: it is too large, or no number.
-    """
+    """Write a number: whole ones exactly up to 100 digits, others with 12 significant digits."""
     if isinstance(value, int):
         return _written_whole(value)
     if math.isnan(value):
@@ -219,27 +211,20 @@ class _Calculation:
         )
 
     def _signed(self) -> Number:
-        is_negative = self._is_negative()
-        value = self._power()
-        return -value if is_negative else value
-
-    def _is_negative(self) -> bool:
         is_negative = False
         while sign := self._take("+", "-"):
             is_negative ^= sign == "-"
-        return is_negative
+        value = self._power()
+        return -value if is_negative else value
 
     def _power(self) -> Number:
-        operands, negatives = [self._operand()], [False]
-        while self._take("**"):
-            negatives.append(self._is_negative())
-            operands.append(self._operand())
-        if len(operands) > 1 and self._is_product_without_sign():
+        base = self._operand()
+        if not self._take("**"):
+            return base
+        exponent = self._nested(self._signed)
+        if self._is_product_without_sign():
             raise _two_readings("^")
-        value = operands.pop()
-        while operands:
-            value = _call("pow", operands.pop(), -value if negatives.pop() else value)
-        return value
+        return _call("pow", base, exponent)
 
     def _operand(self) -> Number:
         value = self._plain_operand()
@@ -258,32 +243,31 @@ class _Calculation:
         if _is_number(lexeme):
             return _number(lexeme)
         if lexeme == "(":
-            return self._closed(self._nested(self._sum))
+            if values := self._values():
+                return values[0]
+            raise WorkError(_INCOMPLETE)
         if lexeme == "√":
             if not _starts_operand(self._next):
                 raise WorkError("√ needs a number or parentheses after it.")
             return _call("sqrt", self._plain_operand())
         if _is_name(lexeme) and self._take("("):
-            return _call(lexeme, *self._arguments())
+            return _call(lexeme, *self._values())
         if _is_name(lexeme):
             return _constant(lexeme)
         if lexeme in {"!", "%"}:
             raise WorkError(f"{lexeme} needs a number before it.")
         raise WorkError(_INCOMPLETE)
 
-    def _arguments(self) -> list[Number]:
+    def _values(self) -> list[Number]:
+        """Return the values up to a closing parenthesis; only a function has none or several."""
         if self._take(")"):
             return []
         values = [self._nested(self._sum)]
         while self._take(","):
             values.append(self._nested(self._sum))
-        self._closed(0)
-        return values
-
-    def _closed(self, value: Number) -> Number:
         if not self._take(")"):
             raise WorkError(_INCOMPLETE)
-        return value
+        return values
 
 
 def _bounded(value: Number) -> Number:
@@ -353,9 +337,8 @@ def _whole(value: Number) -> int:
 
 
 def _power(base: Number, exponent: Number) -> Number:
-    if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1:
-        if exponent * math.log10(abs(base)) >= MAX_DIGITS:
-            raise WorkError(_TOO_LONG)
+    if isinstance(base, int) and isinstance(exponent, int):
+        _bound_power(abs(base), exponent)
     elif base < 0 and not float(exponent).is_integer():
         raise WorkError("A negative number to a fractional power has no real result.")
     result: Number = base**exponent
@@ -371,17 +354,21 @@ def _factorial(value: Number) -> int:
 
 def _comb(items: Number, chosen: Number) -> int:
     n, k = _whole(items), _whole(chosen)
-    fewer = min(k, n - k)
-    if n > 0 and min(fewer * math.log10(n), n * math.log10(2)) >= MAX_DIGITS:  # <= n**k, <= 2**n
-        raise WorkError(_TOO_LONG)
+    if n * math.log10(2) >= MAX_DIGITS:  # the result is at most 2**n
+        _bound_power(n, min(k, n - k))
     return math.comb(n, k)
 
 
 def _perm(items: Number, chosen: Number) -> int:
     n, k = _whole(items), _whole(chosen)
-    if n > 0 and min(n, k) * math.log10(n) >= MAX_DIGITS:  # <= n**k
-        raise WorkError(_TOO_LONG)
+    _bound_power(n, min(n, k))
     return math.perm(n, k)
+
+
+def _bound_power(base: int, exponent: int) -> None:
+    """Refuse what may be as large as this power."""
+    if base > 1 and exponent * math.log10(base) >= MAX_DIGITS:
+        raise WorkError(_TOO_LONG)
 
 
 def _round(value: Number, digits: Number = 0) -> Number:
@@ -395,19 +382,17 @@ def _round(value: Number, digits: Number = 0) -> Number:
     return int(rounded) if isinstance(value, int) or places <= 0 else float(rounded)
 
 
-def _circular(function: Callable[[float], float], angle: Number) -> float:
-    """Make sin(pi) zero: such a result is only the rounding of its argument."""
-    value = function(angle)
-    return 0.0 if abs(value) <= abs(angle) * 2**-52 else value
+def _circular(function: Callable[[float], float]) -> Callable[[Number], float]:
+    """Return a function that is zero for pi: such a result is only the rounding of its argument."""
+
+    def rounded(angle: Number) -> float:
+        value = function(angle)
+        return 0.0 if abs(value) <= abs(angle) * 2**-52 else value
+
+    return rounded
 
 
-def _sin(angle: Number) -> float:
-    return _circular(math.sin, angle)
-
-
-def _cos(angle: Number) -> float:
-    return _circular(math.cos, angle)
-
+_sin, _cos = _circular(math.sin), _circular(math.cos)
 
 CONSTANTS: Final = {"pi": math.pi, "e": math.e, "tau": math.tau}
 

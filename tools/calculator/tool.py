@@ -25,11 +25,7 @@ _CONVERSION: Final = re.compile(
 
 @asynccontextmanager
 async def open_calculator(sandboxes: SandboxPolicy) -> AsyncIterator[Tool]:
-    """Provide the calculator; its processes start with the first call and end with this context.
-
-    Raises:
-        ToolUnavailable: sandboxes may not run here.
-    """
+    """Provide the calculator, or raise ToolUnavailable; its processes start with the first call."""
     sandboxes.require_walls()
     async with (
         Sandbox("tools.calculator.arithmetic", policy=sandboxes) as arithmetic,

@@ -5,7 +5,6 @@ read here, so that nothing a person writes is ever evaluated. A process apart fr
 because loading the table takes half a second.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -32,7 +31,6 @@ _PART: Final = re.compile(
 _BETWEEN: Final = re.compile(r"\s*(/|(?<!\*)\*(?!\*)|·|(?<=\s)per(?=\s))\s*")
 _POWER_WORDS: Final = {"square ": 2, "sq ": 2, "cubic ": 3, "cu ": 3, None: 1}
 _RAISED: Final = {"²": 2, "³": 3, "⁻²": -2, "⁻³": -3}
-_NEAREST: Final = 3
 _EXACT_BELOW: Final = 10**15
 
 _SPELLINGS: Final[Mapping[str, str]] = {
@@ -53,10 +51,6 @@ _SYMBOLS: Final[Mapping[str, str]] = {
     "deg": "°",
     "a": "yr",
 }
-_OFTEN_MISSPELT: Final = (
-    "celsius", "fahrenheit", "kilometer", "kilometre", "centimeter", "centimetre", "millimeter",
-    "kilogram", "milligram", "milliliter", "millilitre", "megabyte", "gigabyte", "kilowatt",
-)  # fmt: skip
 
 
 class UnitConverter:
@@ -67,11 +61,7 @@ class UnitConverter:
         self._registry.define("liter_per_hundred_km = liter / (100 * kilometer)")
 
     def answer(self, request: str) -> str:
-        """Answer a request: JSON with value, from and to.
-
-        Raises:
-            WorkError: it cannot be converted; the text says why.
-        """
+        """Answer a request: JSON with value, from and to; WorkError says why it cannot."""
         asked = json.loads(request)
         value = asked["value"].strip()
         if _VALUE.fullmatch(value) is None:
@@ -132,16 +122,11 @@ class UnitConverter:
             if not is_exact:  # such as decibel
                 raise WorkError(f"There is no converting of {known} here.")
             return known
-        raise WorkError(f"There is no unit {name!r}.{self._similar(name)}")
+        raise WorkError(f"There is no unit {name!r}.")
 
     def _root(self, name: str, value: int) -> Any:
         """Return a value of a unit in root units: 0 °C is 273.15 K."""
         return self._registry.Quantity(Fraction(value), name).to_root_units().magnitude
-
-    def _similar(self, name: str) -> str:
-        names = [known for known in dir(self._registry) if known[:1].isalpha() and len(known) > 2]
-        near = difflib.get_close_matches(name.lower(), {*names, *_OFTEN_MISSPELT}, _NEAREST)
-        return f" Similar: {', '.join(near)}." if near else ""
 
 
 def _shown(quantity: Any) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 
 from trafilatura import extract
 
-from tools.documents.time_bound import TimeIsUp, time_bound
+from tools.documents.document import TimeIsUp, time_bound
 
 ARTICLE_SECONDS: Final = 3.0
 EVERYTHING_SECONDS: Final = 2.0

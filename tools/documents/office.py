@@ -8,21 +8,22 @@ Sources: ECMA-376 (Office Open XML); OpenDocument 1.3, part 3.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BytesIO, RawIOBase
+from io import BytesIO
+from itertools import islice
 from posixpath import join, normpath
-from typing import IO, Any, Final
-from xml.etree.ElementTree import Element, ParseError, iterparse
+from typing import Any, Final
+from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from python_calamine import CalamineError, PasswordError, load_workbook
 
-from tools.documents.document import MAX_CHARACTERS, Document
-from tools.documents.time_bound import TimeIsUp, time_bound
+from tools.documents.document import MAX_CHARACTERS, Document, TimeIsUp, time_bound
 from tools.sandbox.errors import WorkError
 
 OFFICE_SECONDS: Final = 5.0
 MAX_PART_BYTES: Final = 64 * 2**20
 """Bound of one unpacked part."""
+_CHUNK_BYTES: Final = 2**16
 MAX_PARTS: Final = 500
 MAX_DEPTH: Final = 200
 _BROKEN: Final = "This document is broken and cannot be read."
@@ -41,7 +42,8 @@ _UNSEEN: Final = frozenset(
     {"delText", "instrText", "moveFrom", "Fallback", "tracked-changes", "annotation"}
 )
 _BREAKS: Final = {"br": "\n", "cr": "\n", "line-break": "\n", "noBreakHyphen": "-"}
-_TABLE: Final = {"tr": "row", "table-row": "row", "tc": "cell", "table-cell": "cell"}
+_ROWS: Final = frozenset({"tr", "table-row"})
+_CELLS: Final = frozenset({"tc", "table-cell"})
 _MAX_SPACES: Final = 1_000
 _CELL: Final = re.compile(rb"<(?:\w+:)?c\s([^<>]*)>")
 _CELL_ATTRIBUTE: Final = re.compile(rb'\b([rs])="(\w{1,12})"')
@@ -54,11 +56,7 @@ class _Enough(Exception):
 
 
 def words_of(body: bytes) -> Document:
-    """Return the text of a document or presentation, as far as time and size allow.
-
-    Raises:
-        WorkError: it is broken, or has no text.
-    """
+    """Return the text of a document or presentation as far as time and size allow, or WorkError."""
     text = _Text()
     with _as_far_as_possible(text.lines) as notes, ZipFile(BytesIO(body)) as archive:
         for heading, name in _parts(archive):
@@ -71,9 +69,10 @@ def sheets_of(body: bytes) -> Document:
     """Return the cells of a workbook, sheet by sheet; see `words_of`."""
     lines: list[str] = []
     with _as_far_as_possible(lines) as notes, load_workbook(BytesIO(body)) as workbook:
-        percents = _Percents(body)
+        percents = _percents(body)
         for name in workbook.sheet_names:
-            _add_sheet(lines, name, workbook.get_sheet_by_name(name), percents.of(name))
+            sheet = workbook.get_sheet_by_name(name)
+            _add_sheet(lines, name, sheet, percents.get(name, iter(())))
     return _document(lines, notes)
 
 
@@ -108,13 +107,12 @@ def _document(lines: list[str], notes: list[str]) -> Document:
 
 
 class _Text:
-    """The lines of a document so far; tables inside tables are lists in lists."""
+    """The lines of a document so far, and the parts of its open rows and cells."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._characters = 0
-        self._cells: list[list[str]] = []
-        self._rows: list[list[str]] = []
+        self._open: list[list[str]] = []
 
     def read(self, archive: ZipFile, name: str) -> None:
         """Add the paragraphs of one part."""
@@ -124,15 +122,17 @@ class _Text:
             if tag in _UNSEEN:
                 unseen += 1 if event == "start" else -1
             if event == "start":
-                if tag in _TABLE and not unseen:
-                    self._begin(_TABLE[tag])
+                if tag in _ROWS | _CELLS and not unseen:
+                    self._open.append([])
+                    if len(self._open) > MAX_DEPTH:
+                        raise ValueError("tables are nested too deep")
             elif unseen or tag in _UNSEEN:
                 _empty(element)
             elif tag in {"p", "h"}:
                 self.add("".join(element.itertext()))
                 _empty(element)
-            elif tag in _TABLE:
-                self._end(_TABLE[tag])
+            elif tag in _ROWS | _CELLS:
+                self._close(tag)
                 _empty(element)
             else:
                 _write(tag, element)
@@ -141,26 +141,20 @@ class _Text:
         """Add a paragraph; inside a table it becomes a part of its cell."""
         if not text.strip():
             return
-        if self._cells:
-            self._cells[-1].append(" ".join(text.split()))
+        if self._open:
+            self._open[-1].append(" ".join(text.split()))
             return
         self.lines.append(text)
         self._characters += len(text)
         if self._characters > MAX_CHARACTERS:
             raise _Enough
 
-    def _begin(self, part: str) -> None:
-        (self._rows if part == "row" else self._cells).append([])
-        if len(self._rows) + len(self._cells) > MAX_DEPTH:
-            raise ValueError("tables are nested too deep")
-
-    def _end(self, part: str) -> None:
-        if part == "cell" and self._cells:
-            words = " ".join(self._cells.pop())
-            if self._rows:
-                self._rows[-1].append(words)
-        elif part == "row" and self._rows:
-            self.add("\t".join(self._rows.pop()).rstrip())
+    def _close(self, tag: str) -> None:
+        parts = self._open.pop()
+        if tag in _ROWS:
+            self.add("\t".join(parts).rstrip())
+        elif self._open:
+            self._open[-1].append(" ".join(parts))
 
 
 def _write(tag: str, element: Element) -> None:
@@ -197,14 +191,11 @@ def _add_sheet(
     _, left = sheet.start or (0, 0)  # `iter_rows` leaves out empty columns, but no empty rows
     heading = f"Sheet {name}:"
     characters = sum(map(len, lines))
-    percent = next(percents, None)
+    percent_cells = set(islice(percents, MAX_CHARACTERS // 3))  # each takes three characters
     for row, cells in enumerate(sheet.iter_rows()):
-        columns = set()
-        while percent is not None and percent[0] <= row:
-            columns.add(percent[1])
-            percent = next(percents, None)
         line = "\t".join(
-            _cell(cell, is_percent=column in columns) for column, cell in enumerate(cells, left)
+            _cell(cell, is_percent=(row, column) in percent_cells)
+            for column, cell in enumerate(cells, left)
         ).rstrip()
         if line:
             lines += [heading, line] if heading else [line]
@@ -224,30 +215,30 @@ def _cell(value: object, *, is_percent: bool) -> str:
     return " ".join(str(value).split())
 
 
-class _Percents:
-    """The cells of an .xlsx that are shown as percentages; calamine does not tell formats."""
+def _percents(body: bytes) -> dict[str, Iterator[tuple[int, int]]]:
+    """Return the cells of each sheet of an .xlsx that are shown as percentages.
 
-    def __init__(self, body: bytes) -> None:
-        self._archive = ZipFile(BytesIO(body)) if is_zipfile(BytesIO(body)) else None
-        self._styles: set[str] = set()
-        self._parts: dict[str, str | None] = {}
-        if self._archive is not None and _STYLES in self._archive.namelist():
-            self._styles = _percent_styles(self._archive)
-            targets = _targets(self._archive, _WORKBOOK)
-            for sheet in _elements(self._archive, _WORKBOOK, "sheet"):
-                self._parts[sheet.get("name", "")] = targets.get(_attribute(sheet, "id"))
+    Their rows and columns are from 0, in the order of the file. Calamine does not tell formats.
+    """
+    if not is_zipfile(BytesIO(body)):
+        return {}
+    archive = ZipFile(BytesIO(body))
+    if _STYLES not in archive.namelist() or not (styles := _percent_styles(archive)):
+        return {}
+    targets = _targets(archive, _WORKBOOK)
+    sheets = _elements(archive, _WORKBOOK, "sheet")
+    parts = {sheet.get("name", ""): targets.get(_attribute(sheet, "id")) for sheet in sheets}
+    return {name: _places_in(archive, part, styles) for name, part in parts.items() if part}
 
-    def of(self, sheet: str) -> Iterator[tuple[int, int]]:
-        """Yield the rows and columns of such cells in a sheet, from 0, in the order of the file."""
-        part = self._parts.get(sheet)
-        if self._archive is None or part is None or not self._styles:
-            return
-        with self._archive.open(part) as file:
-            written = _Bounded(file).read()
-        for cell in _CELL.finditer(written):  # parsing a large sheet as XML takes too long
-            attributes = dict(_CELL_ATTRIBUTE.findall(cell[1]))
-            if attributes.get(b"s", b"").decode() in self._styles:
-                yield _place(attributes.get(b"r", b"").decode())
+
+def _places_in(archive: ZipFile, part: str, styles: set[str]) -> Iterator[tuple[int, int]]:
+    """Yield the places of the cells with one of some styles."""
+    with archive.open(part) as file:
+        written = file.read(MAX_PART_BYTES)
+    for cell in _CELL.finditer(written):  # parsing a large sheet as XML takes too long
+        attributes = dict(_CELL_ATTRIBUTE.findall(cell[1]))
+        if attributes.get(b"s", b"").decode() in styles:
+            yield _place(attributes.get(b"r", b"").decode())
 
 
 def _percent_styles(archive: ZipFile) -> set[str]:
@@ -275,25 +266,16 @@ def _place(reference: str) -> tuple[int, int]:
 # Parts of an archive ------------------------------------------------------------------------------
 
 
-class _Bounded(RawIOBase):
-    """A part of an archive; reading more than MAX_PART_BYTES of it raises `_Enough`."""
-
-    def __init__(self, part: IO[bytes]) -> None:
-        self._part = part
-        self._left = MAX_PART_BYTES
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
-        data = self._part.read(size if size > 0 else self._left + 1)
-        self._left -= len(data)
-        if self._left < 0:
-            raise _Enough
-        return data
-
-
 def _events(archive: ZipFile, name: str) -> Iterator[tuple[str, Element]]:
+    parser: Any = XMLPullParser(("start", "end"))
     with archive.open(name) as part:
-        yield from iterparse(_Bounded(part), events=("start", "end"))  # noqa: S314 - behind walls
+        for _ in range(MAX_PART_BYTES // _CHUNK_BYTES):
+            if not (data := part.read(_CHUNK_BYTES)):
+                parser.close()
+                return
+            parser.feed(data)
+            yield from parser.read_events()
+    raise _Enough
 
 
 def _elements(archive: ZipFile, name: str, *wanted: str) -> Iterator[Element]:

@@ -6,8 +6,7 @@ from typing import Final
 from pypdf import PdfReader
 from pypdf.errors import DependencyError
 
-from tools.documents.document import MAX_CHARACTERS, Document
-from tools.documents.time_bound import TimeIsUp, time_bound
+from tools.documents.document import MAX_CHARACTERS, Document, TimeIsUp, time_bound
 from tools.sandbox.errors import WorkError
 
 PDF_SECONDS: Final = 5.0
@@ -16,11 +15,7 @@ _LONGEST_TITLE: Final = 200
 
 
 def document_of(body: bytes) -> Document:
-    """Return the text of a PDF, as far as time and size allow.
-
-    Raises:
-        WorkError: it is broken, protected, or has no text.
-    """
+    """Return the text of a PDF as far as time and size allow, or WorkError."""
     pages: list[str] = []
     title, count = "", 0
     try:

@@ -31,11 +31,7 @@ _SAMPLE_PAGE = f"<html><head><title>Sample</title></head><body>{_SAMPLE_WORDS}</
 
 
 def read(request: str) -> str:
-    """Return a document as text.
-
-    Raises:
-        WorkError: it cannot be read.
-    """
+    """Return a document as text; WorkError if it cannot be read."""
     document = _document(**json.loads(request))
     if not document.text.strip():
         raise WorkError("There is no text here; the page is empty, or made by scripts.")

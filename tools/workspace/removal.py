@@ -71,61 +71,43 @@ def remove_tree(folder: Path) -> bool:
     return not os.path.lexists(folder)
 
 
-def _let_in(name: str, parent: int) -> None:
-    """Give a folder back to the owner before it is opened or moved."""
-    with closing(os.open(name, _LOOK, dir_fd=parent)) as seen:
-        _give(seen)
-
-
 def remove(name: str, parent: int, *, is_closed: bool = False) -> None:
-    """Delete a file or a folder, if it exists; raises OSError. Follow no links.
+    """Delete a file or a folder in another folder, if it exists; raises OSError. Follow no links.
 
-    Args:
-        parent: a descriptor of the folder that it is in.
-        is_closed: folders may lack rights, which this process may change.
+    If folders may be closed, this process must be allowed to change their rights.
     """
-    try:
-        is_folder = _is_folder(name, parent)
-    except FileNotFoundError:
-        return
-    if not is_folder:
-        os.unlink(name, dir_fd=parent)
-        return
-    if is_closed:
-        _let_in(name, parent)
-    with closing(open_below(parent, name, _READ | os.O_NOFOLLOW)) as folder:
-        _empty(folder, folder, level=0, is_closed=is_closed)
-    os.rmdir(name, dir_fd=parent)
+    _remove(name, parent, None, is_closed=is_closed)
 
 
-def _empty(folder: int, top: int, *, level: int, is_closed: bool) -> None:
-    """Delete everything in a folder.
+def _remove(name: str, parent: int, top: int | None, *, level: int = 0, is_closed: bool) -> None:
+    """Delete a file or a folder.
 
     Deep folders are moved to the top, so that few descriptors are open at a time.
     """
-    while names := _names(folder):
-        for name in names:
-            if not _is_folder(name, folder):
-                os.unlink(name, dir_fd=folder)
-                continue
-            if is_closed:
-                _let_in(name, folder)
-            if level == LEVELS:
-                free = f".{secrets.token_hex(8)}"
-                os.rename(name, free, src_dir_fd=folder, dst_dir_fd=top)
-                continue
-            with closing(open_below(folder, name, _READ | os.O_NOFOLLOW)) as below:
-                _empty(below, top, level=level + 1, is_closed=is_closed)
-            os.rmdir(name, dir_fd=folder)
+    try:
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        os.unlink(name, dir_fd=parent)
+        return
+    if is_closed:  # before the folder is opened or moved
+        with closing(os.open(name, _LOOK, dir_fd=parent)) as seen:
+            _give(seen)
+    if top is not None and level > LEVELS:
+        os.rename(name, f".{secrets.token_hex(8)}", src_dir_fd=parent, dst_dir_fd=top)
+        return
+    with closing(open_below(parent, name, _READ | os.O_NOFOLLOW)) as folder:
+        while names := _names(folder):
+            for below in names:
+                place = folder if top is None else top
+                _remove(below, folder, place, level=level + 1, is_closed=is_closed)
+    os.rmdir(name, dir_fd=parent)
 
 
 def _names(folder: int, most: int = MAX_NAMES) -> list[str]:
     with os.scandir(folder) as entries:
         return [entry.name for entry in islice(entries, most)]
-
-
-def _is_folder(name: str, parent: int) -> bool:
-    return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
 
 
 @contextmanager

@@ -18,11 +18,9 @@ from tools.base import ToolImage
 from tools.sandbox.errors import WorkError
 from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 from tools.settings import WorkspaceSettings
-from tools.workspace.inside.folder import CLOSED
+from tools.workspace.inside.folder import CLOSED, FILES
 from tools.workspace.removal import give_back, remove_tree
 
-FILES: Final = "files"
-"""The part of a chat's folder that people know."""
 PROGRAM: Final = "tools.workspace.inside.program"
 MAX_OPEN: Final = 8
 """Chats whose process stays warm; the one used longest ago ends first."""
@@ -146,9 +144,7 @@ class Workspaces:
 
     Args:
         folder: contains the folders of all chats.
-        settings: their bounds and owners.
         name_of: makes a name of a chat that reveals nothing about it.
-        policy: the walls that the operator demands.
         view: makes images fit for models; None: models get none.
     """
 

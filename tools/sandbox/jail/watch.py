@@ -89,12 +89,9 @@ def _read(path: str) -> bytes:
 
 
 async def watch_processes(first: int, folder: Path, bounds: Bounds, threads: Executor) -> Stopped:
-    """Return the bound that the processes of a program exceed, once they do.
+    """Return the bound that a program's first process and its descendants exceed, once they do.
 
-    Args:
-        first: its first process; the others are descendants.
-        folder: the program writes there.
-        threads: look at its processes.
+    The program writes into the folder.
     """
     loop = asyncio.get_running_loop()
     room = await loop.run_in_executor(threads, _free_bytes, folder)

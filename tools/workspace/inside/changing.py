@@ -11,17 +11,8 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from tools.sandbox.errors import WorkError
-from tools.workspace.inside.folder import (
-    CLOSED,
-    Entry,
-    Files,
-    Folder,
-    counted,
-    read,
-    said,
-    shown,
-)
-from tools.workspace.inside.texts import BINARY_BYTES, Text, decoded, edited_notebook, is_text
+from tools.workspace.inside.folder import CLOSED, Entry, Files, Folder, counted, said, shown
+from tools.workspace.inside.texts import BINARY_BYTES, decoded, edited_notebook, encoded, is_text
 from tools.workspace.removal import remove
 
 MAX_LINES_SHOWN: Final = 20
@@ -47,10 +38,10 @@ def edit_file(
     """Replace a text that is in a file once, or replace_all of them."""
     if not old_text:
         raise WorkError("old_text is empty; to make a new file, use write_file.")
-    before = _text_of(files, file_path)
-    if old_text not in before.text and "\r\n" in before.text:
+    before, encoding = _text_of(files, file_path)
+    if old_text not in before and "\r\n" in before:
         old_text, new_text = (text.replace("\n", "\r\n") for text in (old_text, new_text))
-    parts = before.text.split(old_text)
+    parts = before.split(old_text)
     count = len(parts) - 1
     if count == 0:
         raise WorkError(f"old_text was not found in {shown(file_path)}; read the file again.")
@@ -59,7 +50,7 @@ def edit_file(
             f"old_text was found {count} times in {shown(file_path)}; give more of the lines"
             " around it, or set replace_all."
         )
-    _put(files, file_path, before.with_text(new_text.join(parts)), make=False)
+    _put(files, file_path, encoded(new_text.join(parts), encoding), make=False)
     heading = [f"Replaced {count} times:"] if count > 1 else []
     return "\n".join([*heading, *_changed(parts, new_text)]) or "Done."
 
@@ -74,9 +65,9 @@ def edit_notebook(
     cell_type: Literal["code", "markdown", "raw"] = "code",
 ) -> str:
     """Change a cell of a Jupyter notebook, counted from 0."""
-    before = _text_of(files, file_path)
-    after = edited_notebook(before.text, cell, mode, source, cell_type)
-    _put(files, file_path, before.with_text(after), make=False)
+    before, encoding = _text_of(files, file_path)
+    after = edited_notebook(before, cell, mode, source, cell_type)
+    _put(files, file_path, encoded(after, encoding), make=False)
     done = {"delete": "Deleted", "insert": "Inserted"}.get(mode, "Replaced")
     return f"{done} cell {cell} of {shown(file_path)}."
 
@@ -123,12 +114,11 @@ def receive(files: Files, name: str, data: str) -> str:
     raise WorkError("Too many files of this name were sent.")
 
 
-def _text_of(files: Files, file_path: str) -> Text:
-    """Return the text of a file that is to be edited."""
-    with files.folder.file(file_path) as (descriptor, status):
-        if status.st_size > files.max_read_bytes:
-            raise WorkError(f"{shown(file_path)} is too large to be edited.")
-        data = read(descriptor, files.max_read_bytes)
+def _text_of(files: Files, file_path: str) -> tuple[str, str]:
+    """Return the text of a file that is to be edited, and its encoding."""
+    data, size = files.folder.read(file_path, files.max_read_bytes)
+    if size > files.max_read_bytes:
+        raise WorkError(f"{shown(file_path)} is too large to be edited.")
     if not is_text(data[:BINARY_BYTES]):
         raise WorkError(f"{shown(file_path)} is no text.")
     return decoded(data)

@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -14,11 +14,12 @@ from tools.sandbox.errors import WorkError
 from tools.sandbox.syscalls import open_below
 from tools.workspace.removal import closing
 
+FILES: Final = "files"
+"""The part of a chat's folder that people know."""
 MAX_DEPTH: Final = 32
 MAX_NAMES: Final = 20_000
 """Longest list of a folder."""
 MAX_SHOWN_CHARACTERS: Final = 200
-_CHUNK_BYTES: Final = 65_536
 _BLOCK_BYTES: Final = 512  # the unit of st_blocks, on every disk
 
 _READ_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # otherwise a FIFO would block
@@ -104,16 +105,16 @@ class Folder:
         with closing(descriptor):
             yield descriptor
 
-    @contextmanager
-    def file(self, path: str) -> Iterator[tuple[int, os.stat_result]]:
-        """Open a file to be read; WorkError for anything but a file."""
+    def read(self, path: str, most_bytes: int) -> tuple[bytes, int]:
+        """Return the first bytes of a file, and its size; WorkError for anything but a file."""
         with self._opened(path, _READ_FILE) as descriptor:
             status = os.fstat(descriptor)
             if stat.S_ISDIR(status.st_mode):
                 raise WorkError(f"{shown(path)} is a folder.")
             if not stat.S_ISREG(status.st_mode):
                 raise WorkError(f"{shown(path)} is no file.")
-            yield descriptor, status
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read(most_bytes), status.st_size
 
     @contextmanager
     def folder(self, path: str) -> "Iterator[Folder]":
@@ -123,11 +124,7 @@ class Folder:
 
     @contextmanager
     def parent(self, path: str, *, make: bool = False) -> "Iterator[tuple[Folder, str]]":
-        """Open the folder of a file, which need not exist, and return it with the file's name.
-
-        Args:
-            make: make the folders on the way.
-        """
+        """Open or make the folder of a file, which need not exist; return it and the name."""
         above, _, name = path.rstrip("/").rpartition("/")
         if name in {"", ".", ".."}:
             raise WorkError(f"{shown(path) or 'An empty path'} is no name of a file.")
@@ -143,11 +140,9 @@ class Folder:
         if len(steps) > MAX_DEPTH:
             raise WorkError(f"Folders may be at most {MAX_DEPTH} deep.")
         for count in range(1, len(steps) + 1):
-            with self.parent("/".join(steps[:count])) as (folder, name), said(path):
-                try:
-                    os.mkdir(name, 0o700, dir_fd=folder.descriptor)
-                except FileExistsError:
-                    continue
+            above = self.parent("/".join(steps[:count]))
+            with above as (folder, name), said(path), suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=folder.descriptor)
 
     def status_here(self, name: str) -> os.stat_result | None:
         """Return the kernel's facts about a name in this very folder, itself; None if free."""
@@ -224,12 +219,3 @@ def steps_of(path: str) -> list[str]:
 def counted(count: int, one: str) -> str:
     """Return a number of things in words."""
     return f"{count:,} {one}{'' if count == 1 else 's'}"
-
-
-def read(descriptor: int, most_bytes: int) -> bytes:
-    """Return the first bytes of an open file."""
-    chunks: list[bytes] = []
-    while most_bytes > 0 and (chunk := os.read(descriptor, min(_CHUNK_BYTES, most_bytes))):
-        chunks.append(chunk)
-        most_bytes -= len(chunk)
-    return b"".join(chunks)

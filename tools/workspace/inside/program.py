@@ -13,10 +13,8 @@ from tools.sandbox.child import serve
 from tools.sandbox.errors import WorkError
 from tools.sandbox.syscalls import open_below
 from tools.workspace.inside import changing, reading
-from tools.workspace.inside.folder import CLOSED, Files, Folder, said
+from tools.workspace.inside.folder import CLOSED, FILES, Files, Folder, said
 
-FILES: Final = "files"
-"""The part of a chat's folder that people know."""
 _HERE: Final = -100  # AT_FDCWD: the folder that the walls stand around
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _DEEDS: Final[Mapping[str, Callable[..., str]]] = {

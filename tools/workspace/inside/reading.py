@@ -11,7 +11,7 @@ from fnmatch import translate
 from typing import Final
 
 from tools.sandbox.errors import WorkError
-from tools.workspace.inside.folder import Entry, Files, counted, read, shown, steps_of
+from tools.workspace.inside.folder import Entry, Files, counted, shown, steps_of
 from tools.workspace.inside.texts import (
     BINARY_BYTES,
     NOTEBOOK,
@@ -80,20 +80,17 @@ def _listed(entry: Entry) -> str:
 
 def read_file(files: Files, file_path: str, offset: int = 1, limit: int = 2_000) -> str:
     """Return lines of a text file with their numbers, from the one at `offset` on."""
-    with files.folder.file(file_path) as (descriptor, status):
-        data = read(descriptor, files.max_read_bytes)
+    data, size = files.folder.read(file_path, files.max_read_bytes)
     if not is_text(data[:BINARY_BYTES]):
-        raise WorkError(
-            f"{shown(file_path)} is no text ({status.st_size:,} bytes), so it has no lines."
-        )
+        raise WorkError(f"{shown(file_path)} is no text ({size:,} bytes), so it has no lines.")
     if not data:
         return "[The file is empty.]"
-    is_whole = len(data) == status.st_size
-    text = decoded(data, is_whole=is_whole).text
+    is_whole = len(data) == size
+    text, _ = decoded(data, is_whole=is_whole)
     if is_whole and file_path.lower().endswith(NOTEBOOK):
         with suppress(WorkError):  # then it is shown as it is
             text = notebook_as_text(text)
-    cut = f"Only the first {files.max_read_bytes:,} of {status.st_size:,} bytes are read."
+    cut = f"Only the first {files.max_read_bytes:,} of {size:,} bytes are read."
     lines = [_line(line) for line in text.splitlines()]
     return numbered(file_path, lines, offset, limit, note="" if is_whole else cut)
 
@@ -150,13 +147,13 @@ def search_files(
 
 def _found_in(files: Files, entry: Entry, wanted: re.Pattern[str], most: int) -> Iterator[str]:
     try:
-        with files.folder.file(entry.path) as (descriptor, _):
-            data = read(descriptor, MAX_SEARCHED_BYTES)
+        data, _ = files.folder.read(entry.path, MAX_SEARCHED_BYTES)
     except WorkError:
         return  # gone, or replaced by something else, in the meantime
     if not is_text(data[:BINARY_BYTES]):
         return
-    for number, line in enumerate(decoded(data, is_whole=False).text.splitlines(), 1):
+    text, _ = decoded(data, is_whole=False)
+    for number, line in enumerate(text.splitlines(), 1):
         if (place := wanted.search(line)) is not None:
             start = max(0, place.start() - MAX_PLACE_CHARACTERS // 3)
             words = line[start : start + MAX_PLACE_CHARACTERS]
@@ -168,13 +165,12 @@ def _found_in(files: Files, entry: Entry, wanted: re.Pattern[str], most: int) ->
 
 def fetch(files: Files, file_path: str) -> str:
     """Return a whole file as Base64; WorkError if it is too large."""
-    with files.folder.file(file_path) as (descriptor, status):
-        if status.st_size > files.max_sent_bytes:
-            raise WorkError(
-                f"{shown(file_path)} has {status.st_size:,} bytes; at most"
-                f" {files.max_sent_bytes:,} can be sent, or read as a document or an image."
-            )
-        data = read(descriptor, files.max_sent_bytes)
+    data, size = files.folder.read(file_path, files.max_sent_bytes)
+    if size > files.max_sent_bytes:
+        raise WorkError(
+            f"{shown(file_path)} has {size:,} bytes; at most {files.max_sent_bytes:,} can be sent,"
+            " or read as a document or an image."
+        )
     if not data:
         raise WorkError(f"{shown(file_path)} is empty.")
     return b64encode(data).decode()
