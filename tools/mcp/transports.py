@@ -19,7 +19,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from http import HTTPStatus
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import Any, Final, Self, cast
 
 import httpx2
@@ -53,17 +52,11 @@ class McpError(Exception):
 
 
 def open_streams(
-    name: str, server: McpServer, last_words: dict[str, bytes] | None
+    server: McpServer, last_words: bytearray | None
 ) -> AbstractAsyncContextManager[TransportStreams]:
-    """Return the way to a server.
-
-    Args:
-        server: with a command or a URL.
-        last_words: keeps the end of the command's standard error, which often says why it fails.
-            None discards it: it may hold people's words.
-    """
+    """Return the way to a server; `last_words` keeps the end of a command's standard error."""
     if server.url is None:
-        return _stdio(name, server, last_words)
+        return _stdio(server, last_words)
     scheme, _, path = server.url.partition(":")
     if scheme == "unix":
         return _socket(path, timeout_seconds=server.timeout_seconds)
@@ -82,12 +75,7 @@ class _Closing:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
@@ -229,7 +217,7 @@ MAX_LAST_WORDS_BYTES: Final = 8_192
 
 @asynccontextmanager
 async def _stdio(
-    name: str, server: McpServer, last_words: dict[str, bytes] | None
+    server: McpServer, last_words: bytearray | None
 ) -> AsyncIterator[TransportStreams]:
     """Run a server's command and speak with it, one message a line.
 
@@ -247,7 +235,7 @@ async def _stdio(
     if shutil.which(server.command[0], os.F_OK, environment["PATH"]) is None:
         raise not_found(server.command[0])
     transport, streams = await loop.subprocess_exec(
-        lambda: _Streams(loop, name, last_words),
+        lambda: _Streams(loop, last_words),
         *server.command,
         stdin=PIPE,
         stdout=PIPE,
@@ -307,19 +295,16 @@ async def _socket(path: str, *, timeout_seconds: float) -> AsyncIterator[Transpo
 class _Streams(SubprocessStreamProtocol):
     """The command's streams, and its exit, even while other processes still have its pipes."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, server: str, last_words: dict[str, bytes] | None
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, last_words: bytearray | None) -> None:
         super().__init__(limit=MAX_MESSAGE_BYTES, loop=loop)
-        self._server = server
         self._last_words = last_words
         self.exited = asyncio.Event()
         self.stderr_ended = asyncio.Event()
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
         if fd == _STDERR and self._last_words is not None and isinstance(data, bytes):
-            heard = self._last_words.get(self._server, b"") + data
-            self._last_words[self._server] = heard[-MAX_LAST_WORDS_BYTES:]
+            self._last_words += data
+            del self._last_words[:-MAX_LAST_WORDS_BYTES]
         else:
             super().pipe_data_received(fd, data)
 
