@@ -167,7 +167,7 @@ class Tool:
         shown = dict(self.parameters)
         if shown.get("additionalProperties") is False:
             del shown["additionalProperties"]  # the bot checks that, and says so
-        text = _compact(shown)
+        text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
         size = len(f"{_WRAPPED}{self.name}{self.description}{text}".encode(errors="replace"))
         spec = ToolSpec(self.name, self.description, shown, size)
         object.__setattr__(self, "schema_text", text)
@@ -183,10 +183,6 @@ class Tool:
         """Tell whether a caller may use it."""
         is_among_tools = caller.tools is None or self.name in caller.tools
         return is_among_tools and (caller.is_admin or not self.admins_only)
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def first_sentence(description: str) -> str:

@@ -37,7 +37,7 @@ from tools.display import short_line
 from tools.sandbox.errors import ToolUnavailable
 from tools.schema import tool_from
 from tools.settings import WeatherSettings
-from tools.web.client import WebAnswer, WebClient, new_web_client
+from tools.web.client import WebAnswer, WebClient
 from tools.web.guard import AddressRefused, checked
 
 MAX_ANSWER_BYTES: Final = 512 * 1024
@@ -415,7 +415,7 @@ async def open_weather(
     Raises:
         ToolUnavailable: an address in the settings is not valid.
     """
-    web = new_web_client(operator_urls=_operator_urls(settings))
+    web = WebClient(operator_urls=_operator_urls(settings))
     service = OpenMeteo(web, settings, now)
 
     async def get_weather(
