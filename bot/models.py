@@ -136,7 +136,7 @@ async def open_endpoint(
         )
 
         def use_key(api_key: str | None) -> None:
-            client.use_key(api_key)
+            client.api.use_key(api_key)
             if model is not None and signatures is not None:
                 model.client.api_key = signatures.api_key = api_key
 

@@ -11,7 +11,15 @@ from typing import Final
 
 from pydantic_core import from_json
 
-from bot.llm.api import MAX_STATE_CHARACTERS, NOTHING_SAID, Api, Block, safe_name
+from bot.llm.api import (
+    MAX_STATE_CHARACTERS,
+    NOTHING_SAID,
+    Api,
+    Block,
+    called,
+    safe_name,
+    said,
+)
 from bot.llm.rearranged import arguments_object
 from conversation_store.models import Image, Message, Role, ToolCall
 from tools.base import ToolSpec
@@ -95,21 +103,21 @@ class Turns:
     def _answered(self, message: Message) -> Iterator[Block]:
         api, words, calls = self._api, message.content or "", iter(message.tool_calls)
         kept = _kept(message, api)
-        called = sum(api.called(block) is not None for block in kept)
-        if "".join(map(api.said, kept)) != words or called != len(message.tool_calls):
+        number = sum(called(block) is not None for block in kept)
+        if "".join(map(said, kept)) != words or number != len(message.tool_calls):
             # Cleaning has changed the words or the calls: only the reasoning is still right.
-            yield from (one for one in kept if not api.said(one) and api.called(one) is None)
+            yield from (block["own"] for block in kept if "own" in block)
             kept = []
             if words.strip():
                 yield api.text(words)
         for block in kept:
             signature = {key: block[key] for key in ("thoughtSignature",) if key in block}
-            if said := api.said(block):
-                yield from [{**api.text(said), **signature}] if said.strip() else []
-            elif api.called(block) is not None:
+            if text := said(block):
+                yield from [{**api.text(text), **signature}] if text.strip() else []
+            elif called(block) is not None:
                 yield {**self._call(next(calls), is_first=False), **signature}
-            else:
-                yield block
+            elif "own" in block:
+                yield block["own"]
         for number, call in enumerate(calls):
             yield self._call(call, is_first=not number)
 
@@ -130,7 +138,7 @@ def _kept(message: Message, api: BlockApi) -> list[Block]:
         return []
     try:
         blocks: list[Block] = list(from_json(state.data))
-        for read in (api.said, api.called):
+        for read in (said, called):
             list(map(read, blocks))
     except (ValueError, TypeError, LookupError, AttributeError):
         return []

@@ -326,10 +326,6 @@ def counted(asked_for: Literal["answer", "transcription"]) -> Iterator[None]:
         LLM_REQUESTS.labels(asked_for, outcome).inc()
 
 
-def _tell_nobody() -> None:
-    """Stands for a caller that does not mind the wait."""
-
-
 class LlmClient:
     """Asks the model of one endpoint; every question raises LlmError without a usable answer.
 
@@ -373,18 +369,14 @@ class LlmClient:
         """Whether conversations are encrypted to the model's own machine."""
         return self._seal is not None
 
-    def use_key(self, api_key: str | None) -> None:
-        """Use another key, from the next request on."""
-        self.api.use_key(api_key)
-
     async def complete(
         self,
         messages: Sequence[Message],
         tools: Sequence[ToolSpec] = (),
         *,
         may_call: bool = True,
-        still_trying: Callable[[], None] = _tell_nobody,
-        cancelled: Callable[[], None] = _tell_nobody,
+        still_trying: Callable[[], None] = lambda: None,
+        cancelled: Callable[[], None] = lambda: None,
         patience: RetryPolicy | None = None,
     ) -> Completion:
         """Return the model's whole answer.
@@ -423,11 +415,6 @@ class LlmClient:
             if refused.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
-
-    async def sees_images(self) -> bool | None:
-        """Return whether the model takes images, None if unknown; errors as in `about`."""
-        model = await self.about()
-        return model.sees_images if model is not None else None
 
     async def context_tokens(self) -> int | None:
         """Return how many tokens the model reads; None if its endpoint gives no answer in time."""

@@ -16,7 +16,7 @@ from bot.llm import api
 from bot.llm.blocks import BlockApi, Turns
 from bot.llm.rearranged import base64_of, images_after_results, system_text
 from bot.llm.refusals import error_inside_answer
-from conversation_store.models import Image, Message, ToolCall
+from conversation_store.models import Image, Message
 from tools.http import Request
 from tools.schema import Declarations, from_gemini_name, gemini_name, to_gemini
 
@@ -99,19 +99,21 @@ class Gemini(BlockApi):
     def _take(self, answer: api.Answer, part: api.Block) -> None:
         if part.get("thought"):
             return
-        text = part.get("text") or ""
-        if "functionCall" in part or part.get("thoughtSignature"):
-            answer.add(answer.begin(dict(part, text="")), "text", text)
-        elif text:
-            answer.say(text)
-
-    def called(self, block: api.Block) -> ToolCall | None:
-        call = block.get("functionCall") or {}
-        name = from_gemini_name(api.label(call.get("name")))
-        return ToolCall("", name, api.as_json(call.get("args") or {})) if name else None
-
-    def wants_back(self, block: api.Block) -> bool:
-        return isinstance(block.get("thoughtSignature"), str)
+        text, call, signature = map(part.get, ("text", "functionCall", "thoughtSignature"))
+        if not call and not signature:
+            if text:
+                answer.say(text)
+            return
+        block = answer.begin({})
+        if signature:
+            block |= {"signed": True, "thoughtSignature": str(signature)}
+        if text:
+            answer.add(block, "text", text)
+        if call:
+            block["name"] = from_gemini_name(api.label(call.get("name")))
+            block["arguments"] = api.as_json(call.get("args") or {})
+        elif not text:
+            block["own"] = part
 
     def listing(self) -> api.Question[Sequence[api.ListedModel]]:
         request = self.get(f"?pageSize={MAX_LISTED}")

@@ -31,8 +31,9 @@ _SIGNATURES: Final = (
     (b"fLaC", "flac"),
     (b"RIFF", "wav"),
     (b"\x1aE\xdf\xa3", "webm"),
+    (b"", "m4a"),  # anything else
 )
-_UNKNOWN: Final = "m4a"
+"""First bytes of recordings, with the suffix: servers go by the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +60,15 @@ class Transcriber:
             audio: a sound file of at most `MAX_AUDIO_BYTES`.
         """
         with counted("transcription"):
-            return await self._transcribe(audio)
-
-    async def _transcribe(self, audio: bytes) -> str:
-        try:
-            async with asyncio.timeout(self.timeout_seconds):
-                try:
+            try:
+                async with asyncio.timeout(self.timeout_seconds):
+                    try:
+                        return await self._attempt(audio)
+                    except LlmUnavailable:
+                        await asyncio.sleep(RETRY_SECONDS)
                     return await self._attempt(audio)
-                except LlmUnavailable:
-                    await asyncio.sleep(RETRY_SECONDS)
-                return await self._attempt(audio)
-        except (TimeoutError, httpx2.ReadTimeout):
-            raise LlmTimeout("The transcription did not come in time.") from None
+            except (TimeoutError, httpx2.ReadTimeout):
+                raise LlmTimeout("The transcription did not come in time.") from None
 
     async def _attempt(self, audio: bytes) -> str:
         try:
@@ -90,6 +88,7 @@ class Transcriber:
 
     def _request(self, audio: bytes) -> Request:
         url = f"{self.api.base_url}/audio/transcriptions"
+        suffix = next(suffix for signature, suffix in _SIGNATURES if audio.startswith(signature))
         headers = {**self.api.headers, "accept": "application/json"}
         del headers["content-type"]  # the form's own names its boundary
         form = httpx2.Request(
@@ -97,12 +96,6 @@ class Transcriber:
             url,
             headers=headers,
             data={"model": self.model, "response_format": "json"},
-            files={"file": (f"recording.{_suffix(audio)}", audio)},
+            files={"file": (f"recording.{suffix}", audio)},
         )
         return Request(url, dict(form.headers), form.read())
-
-
-def _suffix(audio: bytes) -> str:
-    """Return the suffix for a recording by its first bytes, because servers go by the name."""
-    found = (suffix for signature, suffix in _SIGNATURES if audio.startswith(signature))
-    return next(found, _UNKNOWN)
