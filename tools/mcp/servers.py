@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tools.base import ToolError, ToolOutput, mark
 from tools.mcp.listing import MAX_TOOLS, remark, usable_tools
-from tools.mcp.results import output_of, text_of
+from tools.mcp.results import output_of
 from tools.mcp.transports import McpError, bounded, open_streams
 from tools.registry import Registry
 from tools.sandbox.errors import WorkTimeout
@@ -59,12 +59,7 @@ log = structlog.get_logger()
 async def open_mcp_servers(
     servers: Mapping[str, McpServer], registry: Registry
 ) -> AsyncIterator[None]:
-    """Offer the tools of servers while they are connected, without waiting for a connection.
-
-    Args:
-        servers: by their names.
-        registry: expects them at once, and learns later the state of each.
-    """
+    """Offer the tools of servers while they are connected, without waiting for a connection."""
     leaving: Exception | None = None
     for name in servers:
         registry.expect(name)
@@ -244,7 +239,7 @@ def _output(name: str, result: CallToolResult | InputRequiredResult) -> ToolOutp
     if isinstance(result, InputRequiredResult):
         raise ToolError(f"The MCP server {name} asks back, which is not possible here.")
     if result.is_error:
-        said = _framed(text_of(result))
+        said = _framed(output_of(result, most_files=0).text)
         raise ToolError(f"The MCP server {name} says that the call failed." + said)
     return output_of(result)
 
