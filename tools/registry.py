@@ -85,11 +85,6 @@ class Registry:
     def offer(self, source: str, tools: Iterable[Tool], remark: str = "") -> None:
         """Offer a source's tools in place of those it had.
 
-        Args:
-            source: a built-in tool's name, or that of a server.
-            tools: each with a name that no other source has.
-            remark: a problem with them, for the operator.
-
         Raises:
             ValueError: a name is taken; nothing has changed.
         """
@@ -127,28 +122,25 @@ class Registry:
 
 
 async def probe(registry: Registry) -> Mapping[str, str]:
-    """Withdraw the tools that cannot work; a tool whose service does not answer now stays.
+    """Withdraw the tools that cannot work; return a sentence about each other one with a problem.
 
-    Returns:
-        For each tool that stays with a problem, the problem in a sentence.
+    A tool whose service does not answer now stays.
     """
+    problems: dict[str, str] = {}
+
+    async def ask(name: str, probe: Callable[[], Awaitable[None]]) -> None:
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                await probe()
+        except ToolUnavailable as error:
+            registry.withdraw(name, str(error))
+        except ToolError as error:
+            problems[name] = str(error)
+        except TimeoutError:
+            problems[name] = f"Its service did not answer within {PROBE_SECONDS:g} seconds."
+
     async with asyncio.TaskGroup() as tasks:
-        probes = [
-            (tool.name, tasks.create_task(_problem(registry, tool.name, tool.probe)))
-            for tool in registry.tools
-            if tool.probe is not None
-        ]
-    return {name: problem for name, task in probes if (problem := task.result())}
-
-
-async def _problem(registry: Registry, name: str, ask: Callable[[], Awaitable[None]]) -> str:
-    try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            await ask()
-    except ToolUnavailable as error:
-        registry.withdraw(name, str(error))
-    except ToolError as error:
-        return str(error)
-    except TimeoutError:
-        return f"Its service did not answer within {PROBE_SECONDS:g} seconds."
-    return ""
+        for tool in registry.tools:
+            if tool.probe is not None:
+                tasks.create_task(ask(tool.name, tool.probe))
+    return problems

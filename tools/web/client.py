@@ -55,7 +55,6 @@ class WebAnswer:
 
     Attributes:
         headers: by their names in lower case.
-        body: decoded, at most as long as asked.
         cut: whether the body was longer.
         url: the source, after redirects.
     """
@@ -90,7 +89,6 @@ class WebClient:
     Args:
         operator_urls: their origins (scheme, host, port) may be asked at any address, but not by
             way of a redirect.
-        permits: which addresses may be connected to.
         lookup: replaces the system's resolver.
         tls: verifies servers, instead of the usual authorities.
 
@@ -129,9 +127,7 @@ class WebClient:
         """Send a request, follow redirects, and return the answer, also one with an error status.
 
         Args:
-            params: added to the URL's query.
             headers: sent to the URL's own origin only.
-            form: sent as the body.
             max_bytes: of the body, as sent and decoded.
             cut_long: return the beginning of a longer body instead of failing.
 
@@ -263,33 +259,26 @@ def _sentences(host: str, bounds: FetchBounds, allowance: Allowance) -> Iterator
     try:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        if allowance.used_up:
-            sentence = "The server sends too much around its answer, so I gave up."
-        else:
-            sentence = _sentence(error, host, bounds)
+        match error:  # most specific first
+            case _ if allowance.used_up:
+                sentence = "The server sends too much around its answer, so I gave up."
+            case aiohttp.ConnectionTimeoutError():
+                sentence = too_slow(host, bounds.connect)
+            case TimeoutError():
+                sentence = f"{host} was silent for {bounds.silence:g} seconds."
+            case aiohttp.ClientConnectorCertificateError():
+                sentence = f"The certificate of {host} is not valid, so I did not ask it anything."
+            case aiohttp.ClientConnectorSSLError():
+                sentence = f"No secure connection to {host} could be made."
+            case aiohttp.ClientConnectorError():
+                sentence = f"No connection to {host} could be made."
+            case OSError():  # also aiohttp.ClientOSError
+                sentence = f"The connection to {host} broke; try again."
+            case aiohttp.ClientError():
+                sentence = _no_http(host)
+            case _:
+                sentence = "A header of the request holds what HTTP cannot carry."
         raise ToolError(sentence) from error
-
-
-def _sentence(error: Exception, host: str, bounds: FetchBounds) -> str:
-    """Describe an error, most specific first."""
-    match error:
-        case aiohttp.ConnectionTimeoutError():
-            sentence = too_slow(host, bounds.connect)
-        case TimeoutError():
-            sentence = f"{host} was silent for {bounds.silence:g} seconds."
-        case aiohttp.ClientConnectorCertificateError():
-            sentence = f"The certificate of {host} is not valid, so I did not ask it anything."
-        case aiohttp.ClientConnectorSSLError():
-            sentence = f"No secure connection to {host} could be made."
-        case aiohttp.ClientConnectorError():
-            sentence = f"No connection to {host} could be made."
-        case OSError():  # also aiohttp.ClientOSError
-            sentence = f"The connection to {host} broke; try again."
-        case aiohttp.ClientError():
-            sentence = _no_http(host)
-        case _:
-            sentence = "A header of the request holds what HTTP cannot carry."
-    return sentence
 
 
 def _no_http(host: str) -> str:

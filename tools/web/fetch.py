@@ -150,7 +150,6 @@ def part_of(text: str, offset: int, room_bytes: int) -> str:
 
     Args:
         text: without lone surrogates.
-        offset: start of the part, in characters.
         room_bytes: of the part as UTF-8.
     """
     fitting = text[offset : offset + room_bytes].encode()[:room_bytes].decode(errors="ignore")
