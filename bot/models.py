@@ -131,9 +131,7 @@ async def open_endpoint(
             learnt=learnt,
         )
         listener = llm.transcription_model
-        transcriber = (
-            Transcriber(transport, client.api, listener, llm.timeout_seconds) if listener else None
-        )
+        transcriber = Transcriber(client, listener, llm.timeout_seconds) if listener else None
 
         def use_key(api_key: str | None) -> None:
             client.api.use_key(api_key)

@@ -65,8 +65,7 @@ class Anthropic(BlockApi):
         source = {"type": "base64", "media_type": image.content_type, "data": base64_of(image)}
         return {"type": "image", "source": source}
 
-    def call(self, id_: str, name: str, arguments: api.Block, *, is_first: bool) -> api.Block:
-        del is_first
+    def call(self, id_: str, name: str, arguments: api.Block) -> api.Block:
         return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
 
     def result(self, id_: str, name: str, message: Message) -> api.Block:

@@ -311,10 +311,8 @@ class Answer:
         done: the endpoint said that nothing more will come.
         answered: a message has begun.
         completion_id: the endpoint's name for this answer; empty until it is known.
-        finish, usage, model: as in Completion.
         memo: notes of the API between two events.
         blocks: by their place in the answer.
-        sealing: decrypts the answer.
     """
 
     def __init__(self, api: Api, framing: Framing, sealing: Sealing | None = None) -> None:
@@ -524,6 +522,14 @@ def dumped(body: object) -> bytes:
         return to_json(body)  # a fifth of the time of json.dumps
     except PydanticSerializationError:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def json_in(text: str) -> Any:
+    """Return the value of a JSON text, or None if it is something else."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def as_json(value: object) -> str:

@@ -99,8 +99,7 @@ class Bedrock(BlockApi):
         kind = image.content_type.partition("/")[2]
         return {"image": {"format": kind, "source": {"bytes": base64_of(image)}}}
 
-    def call(self, id_: str, name: str, arguments: api.Block, *, is_first: bool) -> api.Block:
-        del is_first
+    def call(self, id_: str, name: str, arguments: api.Block) -> api.Block:
         return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
 
     def result(self, id_: str, name: str, message: Message) -> api.Block:

@@ -8,6 +8,7 @@ https://ai.google.dev/gemini-api/docs/thought-signatures
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
 
@@ -36,6 +37,7 @@ class Gemini(BlockApi):
     name = "gemini"
     model_role = "model"
     content = "parts"
+    foreign = MappingProxyType({"thoughtSignature": FOREIGN})
 
     def __init__(self, llm: LlmSettings) -> None:
         base_url = llm.base_url
@@ -67,11 +69,9 @@ class Gemini(BlockApi):
     def image(self, image: Image) -> api.Block:
         return {"inlineData": {"mimeType": image.content_type, "data": base64_of(image)}}
 
-    def call(self, id_: str, name: str, arguments: api.Block, *, is_first: bool) -> api.Block:
+    def call(self, id_: str, name: str, arguments: api.Block) -> api.Block:
         del id_
-        # Only the first of several calls has a signature.
-        signature = {"thoughtSignature": FOREIGN} if is_first else {}
-        return {"functionCall": {"name": _sent_name(name), "args": arguments}, **signature}
+        return {"functionCall": {"name": _sent_name(name), "args": arguments}}
 
     def result(self, id_: str, name: str, message: Message) -> api.Block:
         del id_

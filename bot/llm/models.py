@@ -1,6 +1,7 @@
 """The models that answer people: one model, all of them with the choices of chats, and failover."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -109,7 +110,6 @@ class Model:
 
     Attributes:
         name: people's and the settings' name for the model.
-        proof: tells who can read along there.
         patience: when to try again; None: as the client does.
     """
 
@@ -122,10 +122,9 @@ class Model:
     signs: bool
     patience: RetryPolicy | None = None
     _sees_images: bool | None = field(default=None, init=False)
-    _blind_until: float = field(default=-REFUSED_SECONDS, init=False)
+    _blind_until: float = field(default=-math.inf, init=False)
     _asked_for_context: bool = field(default=False, init=False)
-    _health: Health = field(default=Health(ok=False, detail="Not asked yet."), init=False)
-    _asked_at: float = field(default=-HEALTH_SECONDS, init=False)
+    _healthy_until: float = field(default=-math.inf, init=False)
 
     @property
     def traits(self) -> ModelTraits:
@@ -160,16 +159,14 @@ class Model:
 
     async def health(self) -> Health:
         """Return whether the endpoint answers; ask it at most every `HEALTH_SECONDS` if it does."""
-        if self._health.ok and time.monotonic() - self._asked_at < HEALTH_SECONDS:
-            return self._health
-        self._asked_at = time.monotonic()
-        try:
-            await self.client.models()
-        except LlmError as error:
-            self._health = Health(ok=False, detail=self.client.reach.explained(error))
-        else:
-            self._health = Health(ok=True, detail="The endpoint answers.")
-        return self._health
+        now = time.monotonic()
+        if now >= self._healthy_until:
+            try:
+                await self.client.models()
+            except LlmError as error:
+                return Health(ok=False, detail=self.client.reach.explained(error))
+            self._healthy_until = now + HEALTH_SECONDS
+        return Health(ok=True, detail="The endpoint answers.")
 
     async def complete(
         self,
@@ -295,7 +292,6 @@ class Models:
     Attributes:
         models: by name; one is called `default`.
         fallback: the names of the models that replace others, in their order.
-        store: keeps the choices.
         proof_required: nothing is sent to a model that is not proven.
     """
 

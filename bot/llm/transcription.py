@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import httpx2
-from pydantic_core import from_json
 
-from bot.llm.api import Api
-from bot.llm.client import counted
-from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnavailable
-from bot.llm.refusals import refusal_from_http
-from tools.http import AiohttpTransport, Request, bounded_body
+from bot.llm.client import LlmClient, counted
+from bot.llm.errors import LlmTimeout, LlmUnavailable
+from tools.http import Request
 
 MAX_AUDIO_BYTES: Final = 23 * 2**20
 """A little less than OpenAI's 25 MB; as Base64 it fits into 32 MiB."""
@@ -42,23 +39,15 @@ class Transcriber:
 
     Nothing proves that model, so endpoints that need a proof must not use it.
 
-    Attributes:
-        transport: sends the requests; its creator closes it.
-        api: of the endpoint, with its address and key.
-        timeout_seconds: for a whole transcription.
+    The time-out is for a whole transcription.
     """
 
-    transport: AiohttpTransport
-    api: Api
+    client: LlmClient
     model: str
     timeout_seconds: float
 
     async def transcribe(self, audio: bytes) -> str:
-        """Return the words of a recording, or an empty text; LlmError after two failures.
-
-        Args:
-            audio: a sound file of at most `MAX_AUDIO_BYTES`.
-        """
+        """Return the words of a sound file of `MAX_AUDIO_BYTES`; LlmError after two failures."""
         with counted("transcription"):
             try:
                 async with asyncio.timeout(self.timeout_seconds):
@@ -67,29 +56,14 @@ class Transcriber:
                     except LlmUnavailable:
                         await asyncio.sleep(RETRY_SECONDS)
                     return await self._attempt(audio)
-            except (TimeoutError, httpx2.ReadTimeout):
+            except TimeoutError:
                 raise LlmTimeout("The transcription did not come in time.") from None
 
     async def _attempt(self, audio: bytes) -> str:
-        try:
-            async with self.transport.sent(self._request(audio)) as response:
-                body = await bounded_body(response, MAX_ANSWER_BYTES)
-        except httpx2.ReadTimeout:
-            raise
-        except httpx2.TransportError as error:
-            raise LlmUnavailable(str(error)) from error
-        if not response.is_success:
-            raise refusal_from_http(response.status, body)
-        try:
-            text = from_json(body)["text"].strip()
-        except (ValueError, TypeError, LookupError, AttributeError):
-            raise LlmBroken("The transcription could not be understood.") from None
-        return str(text)
-
-    def _request(self, audio: bytes) -> Request:
-        url = f"{self.api.base_url}/audio/transcriptions"
+        api = self.client.api
+        url = f"{api.base_url}/audio/transcriptions"
         suffix = next(suffix for signature, suffix in _SIGNATURES if audio.startswith(signature))
-        headers = {**self.api.headers, "accept": "application/json"}
+        headers = {**api.headers, "accept": "application/json"}
         del headers["content-type"]  # the form's own names its boundary
         form = httpx2.Request(
             "POST",
@@ -98,4 +72,9 @@ class Transcriber:
             data={"model": self.model, "response_format": "json"},
             files={"file": (f"recording.{suffix}", audio)},
         )
-        return Request(url, dict(form.headers), form.read())
+        return await self.client.told(
+            Request(url, dict(form.headers), form.read()),
+            lambda answer: str(answer["text"].strip()),
+            seconds=self.timeout_seconds,
+            max_bytes=MAX_ANSWER_BYTES,
+        )
