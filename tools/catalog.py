@@ -41,13 +41,9 @@ WorkspaceOpener = Callable[[Workspaces, ToolsSettings, SandboxPolicy, int], Open
 CATALOG: Final[Mapping[str, Tool | Opener]] = {
     "calculate": lambda _, sandboxes, __: open_calculator(sandboxes),
     "date_time": tool_from(date_time),
-    "web_fetch": lambda _, sandboxes, limit: open_web_fetch(
-        result_limit_bytes=limit, sandboxes=sandboxes
-    ),
+    "web_fetch": lambda _, sandboxes, limit: open_web_fetch(sandboxes, result_limit_bytes=limit),
     "get_weather": lambda settings, *_: open_weather(settings.weather),
-    "web_search": lambda settings, sandboxes, _: open_web_search(
-        settings.web_search, sandboxes=sandboxes
-    ),
+    "web_search": lambda settings, sandboxes, _: open_web_search(settings.web_search, sandboxes),
 }
 
 
@@ -123,9 +119,7 @@ async def open_tools(
 
 
 async def _open_mcp_servers(
-    servers: Mapping[str, McpServer],
-    registry: Registry,
-    resources: AsyncExitStack,
+    servers: Mapping[str, McpServer], registry: Registry, resources: AsyncExitStack
 ) -> None:
     try:
         # Costs half a second and 55 MB, so it is imported only if there is a server.

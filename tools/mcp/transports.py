@@ -67,7 +67,7 @@ def open_streams(
     scheme, _, path = server.url.partition(":")
     if scheme == "unix":
         return _socket(path, timeout_seconds=server.timeout_seconds)
-    return _http(server.url, headers=server.headers, timeout_seconds=server.timeout_seconds)
+    return _http(server.url, server)
 
 
 # Bounds -------------------------------------------------------------------------------------------
@@ -372,9 +372,7 @@ MAX_CONNECTIONS: Final = 32
 
 
 @asynccontextmanager
-async def _http(
-    url: str, *, headers: Mapping[str, str], timeout_seconds: float
-) -> AsyncIterator[Streams]:
+async def _http(url: str, server: McpServer) -> AsyncIterator[Streams]:
     """Speak with the operator's URL, which may be private; redirects are not followed.
 
     The SDK bounds one server-sent event, and this function one JSON answer. A request without an
@@ -383,9 +381,9 @@ async def _http(
     tls = new_tls_context() if httpx2.URL(url).scheme == "https" else None
     async with (
         httpx2.AsyncClient(
-            headers={**headers, "accept-encoding": "identity"},
-            timeout=timeout_seconds,
-            transport=_BoundedHttp(timeout_seconds, tls),
+            headers={**server.headers, "accept-encoding": "identity"},
+            timeout=server.timeout_seconds,
+            transport=_BoundedHttp(server.timeout_seconds, tls),
             trust_env=False,
         ) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (

@@ -15,9 +15,8 @@ from tools.documents.document import Document, kind_of
 from tools.sandbox.pool import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import MAX_RESULT_BYTES
-from tools.web.client import FetchBounds, WebAnswer, WebClient
-from tools.web.connection import Lookup
-from tools.web.guard import MAX_URL, Permits, checked, may_be_asked
+from tools.web.client import WebAnswer, WebClient
+from tools.web.guard import MAX_URL, checked
 
 MAX_DOWNLOADED_BYTES: Final = 5 * 2**20
 MAX_PAGES_KEPT: Final = 8
@@ -44,21 +43,18 @@ Address = Annotated[str, Field(max_length=MAX_URL), AfterValidator(_checked)]
 
 @asynccontextmanager
 async def open_web_fetch(
+    sandboxes: SandboxPolicy,
     *,
     result_limit_bytes: int = MAX_RESULT_BYTES,
-    permits: Permits = may_be_asked,
-    lookup: Lookup | None = None,
-    bounds: FetchBounds | None = None,
-    sandboxes: SandboxPolicy | None = None,
+    client: WebClient | None = None,
 ) -> AsyncIterator[Tool]:
     """Provide the tool, which returns parts of `result_limit_bytes`.
 
     Raises:
         ToolUnavailable: sandboxes may not run here.
     """
-    sandboxes = sandboxes or SandboxPolicy()
     sandboxes.require_walls()
-    client = WebClient(permits=permits, lookup=lookup, bounds=bounds)
+    web = client or WebClient()
     async with open_reader(sandboxes) as read:
         # The next parts of a page need no download.
         recent: TTLCache[str, tuple[str, Document]] = TTLCache(MAX_PAGES_KEPT, PAGE_KEPT_SECONDS)
@@ -73,7 +69,7 @@ async def open_web_fetch(
                 offset: To go on, as the result says.
             """
             if not offset or (page := recent.get(url)) is None:
-                answer = await client.request(
+                answer = await web.request(
                     url, headers={"accept": _ACCEPT}, max_bytes=MAX_DOWNLOADED_BYTES, cut_long=True
                 )
                 document = await read(answer.body, _checked_type(answer), answer.url)

@@ -66,9 +66,9 @@ Search = Callable[[str, int], Awaitable[Iterable[SearchResult]]]
 @asynccontextmanager
 async def open_web_search(
     settings: WebSearchSettings,
+    sandboxes: SandboxPolicy | None = None,
     *,
     now: Callable[[], float] = monotonic,
-    sandboxes: SandboxPolicy | None = None,
 ) -> AsyncIterator[Tool]:
     """Provide the search.
 
