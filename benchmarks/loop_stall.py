@@ -76,6 +76,7 @@ from tests.fakes.signal_frames import data_message, edit_frame, message_frame
 from tests.fakes.signal_side import ADA, BOT
 from tools import executor
 from tools.base import (
+    Caller,
     Heard,
     Tool,
     ToolError,
@@ -406,7 +407,7 @@ def _questioned(text: str) -> Reads:
     for message in messages:
         yield partial(_parsed, partial(executor.question, SENDING), message)
     yield partial(_parsed, partial(executor.question, OPENING), address)
-    yield partial(executor.needs_yes, OPENING, address, heard)
+    yield partial(executor.needs_yes, OPENING, address, Caller("ada"), heard)
     yield partial(executor.strangers_words, heard, but_of=("run_command",))
     yield partial(consent_to, {"command": text[:MAX_COMMAND_CHARACTERS]}, "ask")
     yield partial(question_messages, "send", text, "Yes?")

@@ -131,12 +131,10 @@ async def open_endpoint(
             learnt=learnt,
         )
         listener = llm.transcription_model
-        transcriber = (
-            Transcriber(transport, client.api, listener, llm.timeout_seconds) if listener else None
-        )
+        transcriber = Transcriber(client, listener, llm.timeout_seconds) if listener else None
 
         def use_key(api_key: str | None) -> None:
-            client.use_key(api_key)
+            client.api.use_key(api_key)
             if model is not None and signatures is not None:
                 model.client.api_key = signatures.api_key = api_key
 

@@ -34,12 +34,10 @@ class ToolImage:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """Output of a tool that returns more than words.
+    """Text and images for the model, with files for the person.
 
     Attributes:
-        text: for the model.
-        files: for the person.
-        images: for the model, after the text; always counted as strangers' words.
+        images: shown after the text; always counted as strangers' words.
         untrusted: this result holds strangers' words, even if the tool's results usually do not.
     """
 
@@ -114,8 +112,6 @@ class Tool:
 
     Attributes:
         name: for the model, `[a-zA-Z0-9_-]{1,64}`.
-        description: for the model.
-        parameters: JSON Schema of the arguments.
         schema_text: the same as shown to the model, as compact JSON.
         spec: the part that the model is told.
         parse: turns the model's text into arguments; raises InvalidArguments.
@@ -167,7 +163,7 @@ class Tool:
         shown = dict(self.parameters)
         if shown.get("additionalProperties") is False:
             del shown["additionalProperties"]  # the bot checks that, and says so
-        text = _compact(shown)
+        text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
         size = len(f"{_WRAPPED}{self.name}{self.description}{text}".encode(errors="replace"))
         spec = ToolSpec(self.name, self.description, shown, size)
         object.__setattr__(self, "schema_text", text)
@@ -183,10 +179,6 @@ class Tool:
         """Tell whether a caller may use it."""
         is_among_tools = caller.tools is None or self.name in caller.tools
         return is_among_tools and (caller.is_admin or not self.admins_only)
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def first_sentence(description: str) -> str:
@@ -229,7 +221,6 @@ class Heard:
 
     Attributes:
         people: words of people, with the content of their files.
-        results: results of tools, as the model read them.
         strangers_before: it has read strangers' words further back; it no longer sees them, but
             may still repeat them.
     """

@@ -4,8 +4,8 @@ A new tool is a file of its own and a line in `CATALOG`, or in `IN_WORKSPACES` i
 folder of a chat.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Final
 
 from tools.base import Tool
@@ -30,39 +30,20 @@ WORKSPACE: Final = "workspace"
 """The source of all tools that work with files."""
 NO_SERVERS: Final[Mapping[str, McpServer]] = {}
 
-Source = AbstractAsyncContextManager[Sequence[Tool]]
-"""Provides tools as long as its context is open."""
+Opened = AbstractAsyncContextManager[Tool | Sequence[Tool]]
+"""Provides tools as long as it is open; raises ToolUnavailable if they cannot work."""
 
-Opener = Callable[[ToolsSettings, SandboxPolicy, int], AbstractAsyncContextManager[Tool]]
-"""Provides a tool as long as its context is open; raises ToolUnavailable if it cannot work.
+Opener = Callable[[ToolsSettings, SandboxPolicy, int], Opened]
+"""Opens tools; the number bounds the bytes of a result."""
 
-The number bounds the bytes of a result.
-"""
+WorkspaceOpener = Callable[[Workspaces, ToolsSettings, SandboxPolicy, int], Opened]
 
-WorkspaceOpener = Callable[[Workspaces, ToolsSettings, SandboxPolicy, int], Source]
-"""Provides the tools for the folders of chats in the same way."""
-
-
-def offering(tool: Tool) -> Opener:
-    """Return the opener of a tool that needs no settings and holds nothing."""
-
-    @asynccontextmanager
-    async def opened(*_: object) -> AsyncIterator[Tool]:
-        yield tool
-
-    return opened
-
-
-CATALOG: Final[Mapping[str, Opener]] = {
+CATALOG: Final[Mapping[str, Tool | Opener]] = {
     "calculate": lambda _, sandboxes, __: open_calculator(sandboxes),
-    "date_time": offering(tool_from(date_time)),
-    "web_fetch": lambda _, sandboxes, limit: open_web_fetch(
-        result_limit_bytes=limit, sandboxes=sandboxes
-    ),
+    "date_time": tool_from(date_time),
+    "web_fetch": lambda _, sandboxes, limit: open_web_fetch(sandboxes, result_limit_bytes=limit),
     "get_weather": lambda settings, *_: open_weather(settings.weather),
-    "web_search": lambda settings, sandboxes, _: open_web_search(
-        settings.web_search, sandboxes=sandboxes
-    ),
+    "web_search": lambda settings, sandboxes, _: open_web_search(settings.web_search, sandboxes),
 }
 
 
@@ -83,6 +64,19 @@ IN_WORKSPACES: Final[Mapping[str, WorkspaceOpener]] = {
 """Tools that work in the folder of the chat of a call, if chats have folders."""
 
 
+def _sources(
+    settings: ToolsSettings, sandboxes: SandboxPolicy, workspaces: Workspaces | None, limit: int
+) -> Iterator[tuple[str, Opened]]:
+    for name, entry in CATALOG.items():
+        if isinstance(entry, Tool):
+            yield name, nullcontext(entry)
+        else:
+            yield name, entry(settings, sandboxes, limit)
+    if workspaces is not None and settings.in_use:
+        for name, opener in IN_WORKSPACES.items():
+            yield name, opener(workspaces, settings, sandboxes, limit)
+
+
 @asynccontextmanager
 async def open_tools(
     settings: ToolsSettings,
@@ -91,54 +85,41 @@ async def open_tools(
     servers: Mapping[str, McpServer] = NO_SERVERS,
     workspaces: Workspaces | None = None,
     result_limit_bytes: int = MAX_RESULT_BYTES,
-    last_words: dict[str, bytes] | None = None,
+    keeps_last_words: bool = False,
 ) -> AsyncIterator[Registry]:
     """Provide the wanted tools; their processes and connections end with this context.
 
     Args:
-        settings: of the tools.
         sandboxes: the walls that sandboxes must have; None: none.
         servers: MCP servers by their names, which are the prefix of their tools' names.
         workspaces: None: chats have no folders.
         result_limit_bytes: of a result, as UTF-8.
-        last_words: keeps the end of the standard error of MCP servers, by their names.
+        keeps_last_words: see `last_words` of the registry.
     """
     sandboxes = sandboxes or SandboxPolicy()
     withheld = settings.withheld
     registry = Registry(withheld=withheld)
+    registry.last_words = {} if keeps_last_words else None
     async with AsyncExitStack() as resources:
-        for name, opened in CATALOG.items():
+        for name, source in _sources(settings, sandboxes, workspaces, result_limit_bytes):
             if name in withheld:
                 continue
             try:
-                tool = await resources.enter_async_context(
-                    opened(settings, sandboxes, result_limit_bytes)
-                )
+                if name in IN_WORKSPACES:
+                    # If this is not known yet, the first call finds out, and withdraws them.
+                    sandboxes.require_walls(around_folder=True)
+                offered = await resources.enter_async_context(source)
             except ToolUnavailable as error:
                 registry.withdraw(name, str(error))
             else:
-                registry.offer(name, (tool,))
-        if workspaces is not None and settings.in_use:
-            for name, provided in IN_WORKSPACES.items():
-                if name in withheld:
-                    continue
-                try:
-                    # If this is not known yet, the first call finds out, and withdraws them.
-                    sandboxes.require_walls(around_folder=True)
-                    source = provided(workspaces, settings, sandboxes, result_limit_bytes)
-                    registry.offer(name, await resources.enter_async_context(source))
-                except ToolUnavailable as error:
-                    registry.withdraw(name, str(error))
+                registry.offer(name, (offered,) if isinstance(offered, Tool) else offered)
         if servers and settings.in_use:
-            await _open_mcp_servers(dict(sorted(servers.items())), registry, resources, last_words)
+            await _open_mcp_servers(dict(sorted(servers.items())), registry, resources)
         yield registry
 
 
 async def _open_mcp_servers(
-    servers: Mapping[str, McpServer],
-    registry: Registry,
-    resources: AsyncExitStack,
-    last_words: dict[str, bytes] | None,
+    servers: Mapping[str, McpServer], registry: Registry, resources: AsyncExitStack
 ) -> None:
     try:
         # Costs half a second and 55 MB, so it is imported only if there is a server.
@@ -147,4 +128,4 @@ async def _open_mcp_servers(
         for name in servers:
             registry.withdraw(name, _NO_MCP)
     else:
-        await resources.enter_async_context(open_mcp_servers(servers, registry, last_words))
+        await resources.enter_async_context(open_mcp_servers(servers, registry))

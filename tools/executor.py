@@ -65,27 +65,35 @@ _ADDRESS: Final = (
     "May {tool} open this address? Nobody named it here: the model made it up after it read what"
     " strangers wrote. It could carry away what was said in this chat."
 )
-_DECLINED: Final = (
-    "Not run: the person said no. Do not call it again unless the person asks for it; "
-    "tell the person that it was not done."
-)
-_SILENCE: Final = (
-    "Not run: the person was asked and did not answer in time. Do not call it again by yourself; "
-    "tell the person that it was not done and may be asked for again."
-)
-_NOT_ASKED: Final = (
-    "Not run: it needs a person's yes, and nobody could be asked. Do not call it again by "
-    "yourself; tell the person that it was not done."
-)
-_INTERRUPTED: Final = (
-    "It was begun before a restart; whether it took effect is unknown. Do not call it again by "
-    "yourself; tell the person."
-)
+_WITHOUT_YES: Final[Mapping[Decision, str]] = {
+    Decision.NO: (
+        "Not run: the person said no. Do not call it again unless the person asks for it; "
+        "tell the person that it was not done."
+    ),
+    Decision.SILENCE: (
+        "Not run: the person was asked and did not answer in time. Do not call it again by "
+        "yourself; tell the person that it was not done and may be asked for again."
+    ),
+    Decision.NOT_ASKED: (
+        "Not run: it needs a person's yes, and nobody could be asked. Do not call it again by "
+        "yourself; tell the person that it was not done."
+    ),
+    Decision.INTERRUPTED: (
+        "It was begun before a restart; whether it took effect is unknown. Do not call it again "
+        "by yourself; tell the person."
+    ),
+}
+_ENDS: Final[Mapping[Decision, Outcome]] = {
+    Decision.NO: "declined",
+    Decision.SILENCE: "unanswered",
+    Decision.NOT_ASKED: "unanswered",
+    Decision.INTERRUPTED: "interrupted",
+}
 
 
-def needs_yes(tool: Tool, arguments: Any, heard: Heard) -> bool:
+def needs_yes(tool: Tool, arguments: Any, caller: Caller, heard: Heard) -> bool:
     """Tell whether a call needs a person's yes, by its parsed arguments and the words before it."""
-    if tool.side_effects:
+    if tool.side_effects or (tool.asks_if is not None and tool.asks_if(arguments, caller)):
         return True
     if tool.address is None and not tool.lasting:
         return False
@@ -113,25 +121,6 @@ def _is_named(address: str, texts: Iterable[str]) -> bool:
     return any(without_scheme in text for text in texts)
 
 
-def require_yes(decision: Decision) -> None:
-    """Return if a person has allowed a call.
-
-    Raises:
-        ToolError: nobody has, or it was begun before a restart; the text says so.
-    """
-    match decision:
-        case Decision.YES:
-            return
-        case Decision.NO:
-            raise ToolError(_DECLINED, "declined")
-        case Decision.INTERRUPTED:
-            raise ToolError(_INTERRUPTED, "interrupted")
-        case Decision.SILENCE:
-            raise ToolError(_SILENCE, "unanswered")
-        case Decision.NOT_ASKED:
-            raise ToolError(_NOT_ASKED, "unanswered")
-
-
 def question(tool: Tool, arguments: Any, hints: Sequence[str] = ()) -> str:
     """Return the question about a call, at most `MAX_QUESTION_BYTES` long.
 
@@ -142,7 +131,10 @@ def question(tool: Tool, arguments: Any, hints: Sequence[str] = ()) -> str:
         InvalidArguments: it would be too long.
         TypeError: the arguments have no names.
     """
-    named = _named(arguments)
+    is_model = isinstance(arguments, BaseModel)
+    named = arguments.model_dump(mode="json") if is_model else arguments
+    if not isinstance(named, Mapping):
+        raise TypeError("arguments without names cannot be shown to a person")
     # Spelling out only makes it longer.
     if _fits(json.dumps(named, ensure_ascii=False)):
         listed = (f"{_name(name)}: {shown(value)}" for name, value in named.items())
@@ -171,14 +163,6 @@ def _fits(text: str) -> bool:
     return len(text.encode(errors="replace")) <= MAX_QUESTION_BYTES
 
 
-def _named(arguments: Any) -> Mapping[str, object]:
-    if isinstance(arguments, BaseModel):
-        return arguments.model_dump(mode="json")
-    if isinstance(arguments, Mapping):
-        return arguments
-    raise TypeError("arguments without names cannot be shown to a person")
-
-
 def _name(name: str) -> str:
     """Return an argument's name, quoted if it could be mistaken for something else."""
     return name if _PLAIN_NAME.fullmatch(name) else shown(name)
@@ -192,13 +176,9 @@ MAX_COUNTED: Final = 10_000
 class RateLimits:
     """Counter of calls in minutes that begin with a call.
 
-    Args:
-        per_person: calls per minute for one person.
-        per_bot: calls per minute for all people together.
-        clock: monotonic seconds.
-
     Attributes:
-        per_person: may be changed at any time, like `per_bot`.
+        per_person: calls per minute for one person; may be changed at any time.
+        per_bot: calls per minute for all people together; may be changed at any time.
     """
 
     def __init__(
@@ -263,13 +243,9 @@ class ToolExecutor:
     """Runs the calls of models; any number at the same time.
 
     Args:
-        registry: the tools.
-        limits: of the rate of calls.
-        timeout_seconds: for one run of a tool that has no time-out of its own.
+        timeout_seconds: for one run of a tool that has no time-out of its own; may be changed at
+            any time.
         result_limit_bytes: a longer result is cut, as UTF-8.
-
-    Attributes:
-        timeout_seconds: may be changed at any time.
 
     Raises:
         ValueError: the limit leaves a result no room.
@@ -309,10 +285,8 @@ class ToolExecutor:
             arguments = _validate(tool, request.arguments)
             if not request.resumed:  # it was counted when it began
                 self.limits.take(tool, request.caller.person)
-            if _needs_yes(tool, arguments, request):
-                asking = replace(request, consent=_consent(tool, arguments))
-                require_yes(await ask(asking, _question(tool, arguments, asking.consent)))
-                tool = self._find_again(tool, request)
+            if (asking := _asking(tool, arguments, request)) is not None:
+                tool = self._allowed(tool, request, await ask(*asking))
                 await starting(request)
             started = monotonic()
             output = await self._run(tool, arguments, _calling(request))
@@ -332,24 +306,29 @@ class ToolExecutor:
         """Tell whether a person is asked before a call; False as well if it cannot run at all."""
         try:
             tool = self._find(request)
-            return tool.side_effects or (
-                (tool.address is not None or tool.lasting or tool.asks_if is not None)
-                and _needs_yes(tool, _validate(tool, request.arguments), request)
-            )
+            arguments = _validate(tool, request.arguments)
+            return _asking(tool, arguments, request) is not None
         except ToolError:
             return False
 
     def _find(self, request: ToolRequest) -> Tool:
-        tool = self._registry.get_for(request.caller, request.tool)
+        tool = self._registry.get(request.tool, request.caller)
         if tool is None:
-            offered = self._registry.offered_to(request.caller)
-            names = [tool.name for tool in offered]
-            raise ToolError(_unknown(request.tool, names), "unknown")
+            name = request.tool[:_MAX_NAME_CHARACTERS]
+            names = [tool.name for tool in self._registry.offered_to(request.caller)]
+            nearest = get_close_matches(name, names, n=1)
+            suggestion = f" Did you mean {nearest[0]}?" if nearest else ""
+            listed = ", ".join(names[:_MAX_NAMES]) or "none"
+            rest = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+            sentence = f"There is no tool named {name!r}.{suggestion} Tools: {listed}{rest}."
+            raise ToolError(sentence, "unknown")
         return tool
 
-    def _find_again(self, asked_about: Tool, request: ToolRequest) -> Tool:
-        """Find a tool again after the question, which may have taken minutes."""
-        tool = self._registry.get_for(request.caller, request.tool)
+    def _allowed(self, asked_about: Tool, request: ToolRequest, decision: Decision) -> Tool:
+        """Return the tool after the question, which may have taken minutes."""
+        if decision is not Decision.YES:
+            raise ToolError(_WITHOUT_YES[decision], _ENDS[decision])
+        tool = self._registry.get(request.tool, request.caller)
         # An MCP server may have put another tool under the same name.
         if tool is None or _version(tool) != _version(asked_about):
             raise ToolError(
@@ -436,24 +415,17 @@ def _validate(tool: Tool, text: str) -> Any:
         ) from None
 
 
-def _needs_yes(tool: Tool, arguments: Any, request: ToolRequest) -> bool:
+def _asking(tool: Tool, arguments: Any, request: ToolRequest) -> tuple[ToolRequest, str] | None:
+    """Return the request with its consent, and the question about it; None if it needs no yes."""
     with _bugs_told(tool.name):
-        changes = tool.asks_if is not None and tool.asks_if(arguments, request.caller)
-        return changes or needs_yes(tool, arguments, request.heard)
-
-
-def _consent(tool: Tool, arguments: Any) -> Consent:
-    if not tool.side_effects:
-        return Consent(needs_admin=tool.asks_if is not None)
-    if tool.consent is None:
-        return Consent(covers=(tool.name,), version=_version(tool), needs_admin=False)
-    with _bugs_told(tool.name):
-        return tool.consent(arguments)
-
-
-def _question(tool: Tool, arguments: Any, consent: Consent) -> str:
-    with _bugs_told(tool.name):
-        return question(tool, arguments, consent.hints)
+        if not needs_yes(tool, arguments, request.caller, request.heard):
+            return None
+        consent = Consent(needs_admin=tool.asks_if is not None)
+        if tool.side_effects and tool.consent is not None:
+            consent = tool.consent(arguments)
+        elif tool.side_effects:
+            consent = Consent(covers=(tool.name,), version=_version(tool), needs_admin=False)
+        return replace(request, consent=consent), question(tool, arguments, consent.hints)
 
 
 def _calling(request: ToolRequest) -> Caller:
@@ -470,13 +442,3 @@ def _timed_out(tool: Tool, words: str) -> ToolError:
 def _version(tool: Tool) -> str:
     listed = f"{tool.side_effects}\0{tool.description}\0{tool.schema_text}"
     return hashlib.sha256(listed.encode(errors="replace")).hexdigest()[:_VERSION_CHARACTERS]
-
-
-def _unknown(name: str, names: list[str]) -> str:
-    name = name[:_MAX_NAME_CHARACTERS]
-    nearest = get_close_matches(name, names, n=1)
-    suggestion = f" Did you mean {nearest[0]}?" if nearest else ""
-    listed = ", ".join(names[:_MAX_NAMES]) or "none"
-    more = len(names) - _MAX_NAMES
-    rest = f" and {more} more" if more > 0 else ""
-    return f"There is no tool named {name!r}.{suggestion} Tools: {listed}{rest}."

@@ -95,12 +95,7 @@ def new_tls_context() -> ssl.SSLContext:
 
 
 def new_session(timeout: aiohttp.ClientTimeout, **settings: Any) -> aiohttp.ClientSession:
-    """Return a session without cookies and proxies; the caller closes it.
-
-    Args:
-        timeout: replaces aiohttp's defaults.
-        settings: further arguments of aiohttp's session.
-    """
+    """Return a session of aiohttp without cookies and proxies; the caller closes it."""
     return aiohttp.ClientSession(
         timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, **settings
     )
@@ -155,7 +150,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     def __init__(
         self, *, max_connections: int, silence_seconds: float, tls: ssl.SSLContext | None
     ) -> None:
-        self._streams = _StreamCount()
+        self._being_read: set[Response] = set()
         self._session = new_session(
             aiohttp.ClientTimeout(
                 total=None, sock_connect=CONNECT_SECONDS, sock_read=silence_seconds
@@ -187,12 +182,17 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request of httpx2; the response reads its body from the connection."""
+        timeout = self._session.timeout
+        if (said := request.extensions.get("timeout")) is not None:
+            timeout = aiohttp.ClientTimeout(
+                total=None, sock_connect=said["connect"], sock_read=said["read"]
+            )
         response = await self._send(
             request.method,
             str(request.url),
             request.headers.multi_items(),
             await request.aread(),
-            self._timeout_of(request),
+            timeout,
         )
         return httpx2.Response(
             response.status, headers=response.raw_headers, stream=response, request=request
@@ -215,33 +215,11 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
                 allow_redirects=False,
                 timeout=timeout,
             )
-        return Response(response, self._streams)
-
-    def _timeout_of(self, request: httpx2.Request) -> aiohttp.ClientTimeout:
-        timeout = request.extensions.get("timeout")
-        if timeout is None:
-            return self._session.timeout
-        return aiohttp.ClientTimeout(
-            total=None, sock_connect=timeout["connect"], sock_read=timeout["read"]
-        )
+        return Response(response, self._being_read)
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._session.close()
-
-
-class _StreamCount:
-    """Number of responses that are being read."""
-
-    count = 0
-
-    @contextlib.contextmanager
-    def one_more(self) -> Iterator[None]:
-        self.count += 1
-        try:
-            yield
-        finally:
-            self.count -= 1
 
 
 class Response(httpx2.AsyncByteStream):
@@ -251,12 +229,12 @@ class Response(httpx2.AsyncByteStream):
     before its end, and waking up for a word costs ten times as much CPU as the word itself.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, streams: _StreamCount) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, being_read: "set[Response]") -> None:
         self.status = response.status
         self.headers = response.headers
         self.raw_headers = response.raw_headers
         self._response = response
-        self._streams = streams
+        self._being_read = being_read
 
     @property
     def is_success(self) -> bool:
@@ -266,12 +244,16 @@ class Response(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with _httpx2_errors(), self._streams.one_more():
-            async for piece in self._response.content.iter_any():
-                yield piece
-                by_load = self._streams.count * GULP_SECONDS_PER_STREAM
-                by_age = (loop.time() - began) * GULP_SHARE
-                await self._let_more_come(min(by_load, by_age, MAX_GULP_SECONDS))
+        self._being_read.add(self)
+        try:
+            with _httpx2_errors():
+                async for piece in self._response.content.iter_any():
+                    yield piece
+                    by_load = len(self._being_read) * GULP_SECONDS_PER_STREAM
+                    by_age = (loop.time() - began) * GULP_SHARE
+                    await self._let_more_come(min(by_load, by_age, MAX_GULP_SECONDS))
+        finally:
+            self._being_read.discard(self)
 
     async def _let_more_come(self, seconds: float) -> None:
         """Leave new bytes in the kernel for a while, unless the body has ended."""

@@ -5,8 +5,7 @@ work takes away its own tools only, and the reason is kept.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 import structlog
@@ -27,6 +26,11 @@ class Registry:
         withheld: names of tools that are never offered.
 
     Attributes:
+        tools: all of them; the same tuple until something changes.
+        absent: sources that cannot work, each with the reason in a sentence for the operator.
+        remarks: sources that work but have a problem, in sentences for the operator.
+        last_words: by the name of an MCP server, the end of its standard error, which often says
+            why it fails. None discards it: it may hold people's words.
         settled: set once every expected source was offered or withdrawn.
 
     Raises:
@@ -38,43 +42,29 @@ class Registry:
     ) -> None:
         self._withheld = withheld
         self._sources: dict[str, tuple[Tool, ...]] = {}
-        self._absent: dict[str, str] = {}
-        self._remarks: dict[str, str] = {}
+        self.absent: dict[str, str] = {}
+        self.remarks: dict[str, str] = {}
+        self.last_words: dict[str, bytearray] | None = None
         self._expected: set[str] = set()
         self.settled = asyncio.Event()
         self.settled.set()
-        self._tools: dict[str, Tool] = {}
-        self._listed: tuple[Tool, ...] = ()
+        self._by_name: dict[str, Tool] = {}
+        self.tools: tuple[Tool, ...] = ()
         self._for_everybody: tuple[Tool, ...] = ()
         for tool in tools:
             if tool.name in self._sources:
                 raise ValueError(f"two tools are named {tool.name}")
             self.offer(tool.name, (tool,))
 
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        """All tools; the same tuple until something changes."""
-        return self._listed
-
     def offered_to(self, caller: Caller) -> tuple[Tool, ...]:
         """Return the tools that exist for a caller.
 
         For callers with all tools it is the same tuple until something changes.
         """
-        offered = self._listed if caller.is_admin else self._for_everybody
+        offered = self.tools if caller.is_admin else self._for_everybody
         if caller.tools is None:
             return offered
         return tuple(tool for tool in offered if tool.exists_for(caller))
-
-    @property
-    def absent(self) -> Mapping[str, str]:
-        """Sources that cannot work, each with the reason in a sentence for the operator."""
-        return MappingProxyType(self._absent)
-
-    @property
-    def remarks(self) -> Mapping[str, str]:
-        """Sources that work but have a problem, in sentences for the operator."""
-        return MappingProxyType(self._remarks)
 
     def offered_by(self, source: str) -> tuple[Tool, ...] | None:
         """Return a source's tools; None for an unknown source."""
@@ -87,22 +77,13 @@ class Registry:
                 return source
         return name
 
-    def get(self, name: str) -> Tool | None:
-        """Return the tool with a name, or None."""
-        return self._tools.get(name)
-
-    def get_for(self, caller: Caller, name: str) -> Tool | None:
-        """Return the tool with a name if it exists for a caller, or None."""
-        tool = self._tools.get(name)
-        return tool if tool is not None and tool.exists_for(caller) else None
+    def get(self, name: str, caller: Caller | None = None) -> Tool | None:
+        """Return the tool with a name, if there is one and it exists for the caller."""
+        tool = self._by_name.get(name)
+        return tool if tool is not None and (caller is None or tool.exists_for(caller)) else None
 
     def offer(self, source: str, tools: Iterable[Tool], remark: str = "") -> None:
         """Offer a source's tools in place of those it had.
-
-        Args:
-            source: a built-in tool's name, or that of a server.
-            tools: each with a name that no other source has.
-            remark: a problem with them, for the operator.
 
         Raises:
             ValueError: a name is taken; nothing has changed.
@@ -115,60 +96,51 @@ class Registry:
             if tool.name in by_name:
                 raise ValueError(f"two tools are named {tool.name}")
             by_name[tool.name] = tool
-        self._sources, self._tools, self._listed = sources, by_name, tuple(by_name.values())
-        everybody = tuple(tool for tool in self._listed if not tool.admins_only)
+        self._sources, self._by_name, self.tools = sources, by_name, tuple(by_name.values())
+        everybody = tuple(tool for tool in self.tools if not tool.admins_only)
         # Declarations to the model are made once for each tuple.
-        self._for_everybody = self._listed if everybody == self._listed else everybody
-        self._absent.pop(source, None)
-        self._remarks.pop(source, None)
+        self._for_everybody = self.tools if everybody == self.tools else everybody
+        self.absent.pop(source, None)
+        self.remarks.pop(source, None)
         if remark:
-            self._remarks[source] = remark
+            self.remarks[source] = remark
         self._expected.discard(source)
         if not self._expected:
             self.settled.set()
 
     def withdraw(self, source: str, reason: str) -> None:
         """Take a source's tools away and log why; the reason is one sentence, with no secret."""
-        if self._absent.get(source) != reason:
+        if self.absent.get(source) != reason:
             log.warning("tool.unavailable", tool=source, reason=reason)
         self.offer(source, ())
-        self._absent[source] = reason
+        self.absent[source] = reason
 
     def expect(self, source: str) -> None:
         """Make `settled` wait for a source."""
         self._expected.add(source)
         self.settled.clear()
 
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self._listed)
-
-    def __len__(self) -> int:
-        return len(self._listed)
-
 
 async def probe(registry: Registry) -> Mapping[str, str]:
-    """Withdraw the tools that cannot work; a tool whose service does not answer now stays.
+    """Withdraw the tools that cannot work; return a sentence about each other one with a problem.
 
-    Returns:
-        For each tool that stays with a problem, the problem in a sentence.
+    A tool whose service does not answer now stays.
     """
+    problems: dict[str, str] = {}
+
+    async def ask(name: str, probe: Callable[[], Awaitable[None]]) -> None:
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                await probe()
+        except ToolUnavailable as error:
+            registry.withdraw(name, str(error))
+        except ToolError as error:
+            problems[name] = str(error)
+        except TimeoutError:
+            problems[name] = f"Its service did not answer within {PROBE_SECONDS:g} seconds."
+
     async with asyncio.TaskGroup() as tasks:
-        probes = [
-            (tool.name, tasks.create_task(_problem(registry, tool.name, tool.probe)))
-            for tool in registry
-            if tool.probe is not None
-        ]
-    return {name: problem for name, task in probes if (problem := task.result())}
-
-
-async def _problem(registry: Registry, name: str, ask: Callable[[], Awaitable[None]]) -> str:
-    try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            await ask()
-    except ToolUnavailable as error:
-        registry.withdraw(name, str(error))
-    except ToolError as error:
-        return str(error)
-    except TimeoutError:
-        return f"Its service did not answer within {PROBE_SECONDS:g} seconds."
-    return ""
+        for tool in registry.tools:
+            if tool.probe is not None:
+                tasks.create_task(ask(tool.name, tool.probe))
+    return problems

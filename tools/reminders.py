@@ -97,7 +97,7 @@ def wait_until(moment: datetime, now: datetime) -> str:
 
 MAX_RULE_CHARACTERS: Final = 200
 MAX_INTERVAL: Final = 1_000
-MAX_COUNT: Final = 10_000
+COUNTS: Final = range(1, 10_001)
 MAX_PASSED: Final = 200_000
 """Dates that may have passed since the last look at a series: 22 years of hourly ones."""
 
@@ -154,8 +154,7 @@ class Rule:
         return self.pattern + count + until
 
 
-@dataclass(frozen=True, slots=True)
-class NextDate:
+class NextDate(NamedTuple):
     """The first date of a series after a moment.
 
     Attributes:
@@ -197,19 +196,9 @@ def parse_rule(text: str, zone: ZoneInfo = _UTC) -> Rule:
     if "BYSETPOS" in parts and frequency in {"HOURLY", "DAILY"}:
         raise InvalidArguments("BYSETPOS goes with WEEKLY, MONTHLY and YEARLY.")
     pattern = ";".join(f"{name}={value}" for name, value in {"FREQ": frequency, **parts}.items())
-    return Rule(pattern, _count(count), _until(until, zone))
-
-
-def first_date(local: datetime, rule: Rule, zone: ZoneInfo, now: datetime) -> NextDate:
-    """Return the first future date of a new series.
-
-    Raises:
-        InvalidArguments: all dates have passed.
-    """
-    found = next_date(local, rule, zone, now)
-    if found is None:
-        raise InvalidArguments("This rule has no date that is still to come. " + HOW)
-    return found
+    if count is not None and (not re.fullmatch(r"\d{1,5}", count) or int(count) not in COUNTS):
+        raise InvalidArguments(f"COUNT is a number from 1 to {COUNTS[-1]}.")
+    return Rule(pattern, None if count is None else int(count), _until(until, zone))
 
 
 def next_date(local: datetime, rule: Rule, zone: ZoneInfo, after: datetime) -> NextDate | None:
@@ -217,8 +206,6 @@ def next_date(local: datetime, rule: Rule, zone: ZoneInfo, after: datetime) -> N
 
     Args:
         local: the local time of the series' next date.
-        rule: for the further dates.
-        zone: of the person.
         after: the moment, in UTC.
 
     Raises:
@@ -263,14 +250,6 @@ def _dates(local: datetime, rule: Rule) -> Iterator[datetime]:
             yield known
     except (ValueError, IndexError, OverflowError) as error:
         raise InvalidArguments(f"No date can follow this rule. {HOW}") from error
-
-
-def _count(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not re.fullmatch(r"\d{1,5}", text) or not 1 <= int(text) <= MAX_COUNT:
-        raise InvalidArguments(f"COUNT is a number from 1 to {MAX_COUNT}.")
-    return int(text)
 
 
 def _until(text: str | None, zone: ZoneInfo) -> datetime | None:
@@ -452,7 +431,9 @@ async def _set(reminders: Reminders, text: str, at: str, repeat: str, *, is_ques
     rule: str | None = None
     if repeat.strip():
         gap = QUESTION_GAP if is_question else REMINDER_GAP
-        moment, local, rule = await asyncio.to_thread(_series, wanted, repeat, zone, now, gap)
+        moment, local, rule = await asyncio.to_thread(
+            first_of_series, wanted, repeat, zone, now, gap
+        )
     else:
         moment, local = _only_date(wanted, zone, now, name)
     entry = await reminders.add(NewEntry(is_question, text, local, rule, to_ms(moment)))
@@ -484,15 +465,21 @@ def _only_date(
     return moment, at.isoformat() if at.tzinfo is None else None
 
 
-def _series(
+def first_of_series(
     at: datetime, repeat: str, zone: ZoneInfo, now: datetime, gap: timedelta
 ) -> tuple[datetime, str, str]:
-    """Return the moment of the first date of a series, its local time, and its rule."""
+    """Return the moment of the first date of a new series, its local time, and its rule.
+
+    Raises:
+        InvalidArguments: the rule is not allowed, too dense, or has no future date.
+    """
     local = at if at.tzinfo is None else local_in(at, zone)
     _require_near(instant(local, zone), now)
     rule = parse_rule(repeat, zone)
     require_gaps(local, rule, gap)
-    found = first_date(local, rule, zone, now)
+    found = next_date(local, rule, zone, now)
+    if found is None:
+        raise InvalidArguments("This rule has no date that is still to come. " + HOW)
     return found.moment, found.local.isoformat(), str(found.rule)
 
 

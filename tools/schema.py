@@ -106,21 +106,13 @@ def _are_types(value: object) -> bool:
 
 _KEYWORDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "type": _are_types,
-    "description": _is_text,
+    **dict.fromkeys(("description", "format"), _is_text),
     "enum": lambda value: isinstance(value, list) and bool(value),
-    "format": _is_text,
-    "minLength": _is_count,
-    "maxLength": _is_count,
-    "minimum": _is_number,
-    "maximum": _is_number,
-    "exclusiveMinimum": _is_number,
-    "exclusiveMaximum": _is_number,
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_count),
+    **dict.fromkeys(("minProperties", "maxProperties"), _is_count),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
     "multipleOf": lambda value: _is_number(value) and value > 0,
-    "minItems": _is_count,
-    "maxItems": _is_count,
     "uniqueItems": lambda value: isinstance(value, bool),
-    "minProperties": _is_count,
-    "maxProperties": _is_count,
     "required": lambda value: isinstance(value, list) and all(map(_is_text, value)),
     "default": lambda _: True,
     "examples": lambda value: isinstance(value, list),
@@ -323,9 +315,7 @@ def tool_from(
         function: async, with a type for every argument.
         question: heading of the question to a person, with `{argument}` for the beginning of an
             argument's value. All arguments are listed below it, whole.
-        address: the argument that is an internet address, chosen by the model.
         given: arguments hidden from the model, each with a function from the caller to its value.
-        permissions: see `Tool`.
 
     Raises:
         TypeError: the function is not async, or a type or the docstring is missing.

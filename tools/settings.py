@@ -233,15 +233,6 @@ class WorkspaceSettings(Section):
         return self.quota_mb * 2**20
 
 
-def _approval(value: object) -> object:
-    if value == "dangerous":
-        raise ValueError(
-            "no longer knows `dangerous`; use `ask`, and answer “always” where commands may run"
-            " in a chat without further questions, or `never`"
-        )
-    return value
-
-
 Approval = Literal["ask", "never"]
 
 
@@ -249,7 +240,7 @@ class CommandSettings(Section):
     """Commands that run in a workspace."""
 
     enabled: bool = True
-    approval: Annotated[Approval, BeforeValidator(_approval)] = "ask"
+    approval: Approval = "ask"
     timeout_seconds: float = Field(30, gt=0, le=300, description="unless the model names another")
     memory_mb: int = Field(512, ge=64, le=65_536, description="of all processes of a command")
     max_output_bytes: int = Field(102_400, ge=1_024, le=2**20)

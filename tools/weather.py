@@ -34,7 +34,7 @@ from tools.display import short_line
 from tools.sandbox.errors import ToolUnavailable
 from tools.schema import tool_from
 from tools.settings import WeatherSettings
-from tools.web.client import WebAnswer, WebClient, new_web_client
+from tools.web.client import WebAnswer, WebClient
 from tools.web.guard import AddressRefused, checked
 
 MAX_ANSWER_BYTES: Final = 512 * 1024
@@ -295,7 +295,7 @@ _UNITS: Final[dict[UnitSystem, _Units]] = {
 @asynccontextmanager
 async def open_weather(settings: WeatherSettings) -> AsyncIterator[Tool]:
     """Provide the weather; ToolUnavailable if an address in the settings is not valid."""
-    web = new_web_client(operator_urls=_operator_urls(settings))
+    web = WebClient(operator_urls=_operator_urls(settings))
 
     async def get_weather(
         place: Annotated[str, Field(min_length=1, max_length=MAX_PLACE_CHARACTERS)],

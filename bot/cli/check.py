@@ -309,10 +309,7 @@ _SAYS_NOTHING: Final = re.compile(
 
 @asynccontextmanager
 async def listed_tools(
-    settings: Settings,
-    sandboxes: SandboxPolicy,
-    servers: Mapping[str, McpServer],
-    last_words: dict[str, bytes],
+    settings: Settings, sandboxes: SandboxPolicy, servers: Mapping[str, McpServer]
 ) -> AsyncIterator[Registry]:
     """Provide the tools of a bot; do not call the tools that need its parts."""
     workspaces = None
@@ -321,7 +318,7 @@ async def listed_tools(
         folder = settings.workspaces_folder
         workspaces = Workspaces(folder, settings.tools.workspace, str, sandboxes)
     async with open_tools(
-        settings.tools, sandboxes, servers=servers, workspaces=workspaces, last_words=last_words
+        settings.tools, sandboxes, servers=servers, workspaces=workspaces, keeps_last_words=True
     ) as registry:
         offer_own_tools(settings, registry, LISTED)
         yield registry
@@ -329,11 +326,10 @@ async def listed_tools(
 
 async def tools(settings: Settings, *, asks: bool = False) -> AsyncIterator[Finding]:
     """Open all tools and try them."""
-    last_words = dict[str, bytes]()
     servers = settings.mcp.servers if settings.tools.in_use else {}
     sandboxes = SandboxPolicy(required=settings.sandbox_required)
     yield await _sandboxes(sandboxes)
-    async with listed_tools(settings, sandboxes, servers, last_words) as registry:
+    async with listed_tools(settings, sandboxes, servers) as registry:
         with suppress(TimeoutError):
             async with asyncio.timeout(PART_SECONDS):
                 await registry.settled.wait()
@@ -349,8 +345,8 @@ async def tools(settings: Settings, *, asks: bool = False) -> AsyncIterator[Find
         for finding in _built_in(registry, troubles, servers):
             yield finding
         for name, server in sorted(servers.items()):
-            yield _server(name, server, registry, last_line(last_words.get(name, b"")))
-        if not len(registry):
+            yield _server(name, server, registry)
+        if not registry.tools:
             yield warning("tools", "None: the model answers from what it knows.")
         elif asks:
             try:
@@ -363,7 +359,7 @@ def _built_in(
     registry: Registry, troubles: Mapping[str, str], servers: Collection[str]
 ) -> Iterator[Finding]:
     of_servers = {tool.name for server in servers for tool in registry.offered_by(server) or ()}
-    for tool in registry:
+    for tool in registry.tools:
         if trouble := troubles.get(tool.name):
             yield warning(tool.name, f"Does not work now. {trouble}")
         elif tool.name not in of_servers:
@@ -376,11 +372,12 @@ def _built_in(
             yield warning(name, reason)
 
 
-def _server(name: str, server: McpServer, registry: Registry, last_words: str) -> Finding:
+def _server(name: str, server: McpServer, registry: Registry) -> Finding:
     """Say what an MCP server offers, or why it offers nothing and which setting names it."""
     setting = f"MCP__SERVERS__{name.upper()}__"
     see = f"See {setting}{'COMMAND' if server.command else 'URL'}."
-    said = f'The last line of its error output: "{last_words}" ' if last_words else ""
+    line = last_line(bytes((registry.last_words or {}).get(name, b"")))
+    said = f'The last line of its error output: "{line}" ' if line else ""
     offered = registry.offered_by(name)
     if offered is None:
         return warning(

@@ -42,7 +42,7 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
         try:
             async with _explained(client, PART_SECONDS):
                 names = await client.models()
-                sees = await client.sees_images()
+                about = await client.about()
         except BotError as error:
             yield failed("llm", str(error))
             return
@@ -51,7 +51,7 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
             yield ok("model", f"{settings.llm.model} is known there.")
         else:
             yield await _unlisted("model", settings.llm.model, client)
-    yield _images(settings, listed=sees)
+    yield _images(settings, listed=about.sees_images if about else None)
     yield _voice_notes(settings, names)
     for finding in clock(client.time):
         yield finding

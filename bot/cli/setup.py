@@ -450,7 +450,7 @@ async def try_model(console: Console, settings: Settings) -> None:
     """Ask a model for one word, with all tools that need no other server."""
     console.say(f"Asking {settings.llm.model} for one word (up to {ONE_WORD_SECONDS:g} s)…")
     sandboxes = SandboxPolicy(required=settings.sandbox_required)
-    async with listed_tools(settings, sandboxes, {}, {}) as registry:
+    async with listed_tools(settings, sandboxes, {}) as registry:
         found = await with_tools(settings, registry.tools)
     console.say("It answers.")
     if found.verdict != "ok":

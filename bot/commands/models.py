@@ -64,7 +64,7 @@ async def model(context: CommandContext) -> Reply:
 
 def _wanted(models: Models, argument: str) -> Model | str:
     """Return the model of a name, or the refusal if it may not answer."""
-    found = models.get(argument.casefold())
+    found = models.models.get(argument.casefold())
     if found is None:
         return UNKNOWN_MODEL
     if models.proof_required and not found.proof.proven:
@@ -85,7 +85,9 @@ async def _listed(models: Models, current: Model) -> str:
     lines = []
     for one in models:
         mark = " ←" * (one is current)
-        lines.append(f"• {one.name} ({one.id}): {_abilities(one, sees.get(one.name))}{mark}")
+        lines.append(
+            f"• {one.name} ({one.settings.model}): {_abilities(one, sees.get(one.name))}{mark}"
+        )
     return "\n".join((*lines, HOW if len(lines) > 1 else ALONE))
 
 
@@ -102,14 +104,15 @@ def _abilities(one: Model, sees_images: bool | None) -> str:
 async def list_models(context: CommandContext) -> Reply:
     """List the models of the default model's endpoint, and mark the one in use."""
     default = context.parts.models.default
+    own = default.settings.model
     try:
         known = await default.client.models()
     except LlmError:
-        return Reply(NO_LIST.format(model=default.id))
+        return Reply(NO_LIST.format(model=own))
     shown = sorted(known)[:MAX_SHOWN]
-    lines = [f"• {name}" + (" ← answers here" * (name == default.id)) for name in shown]
-    if default.id not in shown:
-        lines.insert(0, f"{default.id} answers here.")
+    lines = [f"• {name}" + (" ← answers here" * (name == own)) for name in shown]
+    if own not in shown:
+        lines.insert(0, f"{own} answers here.")
     if len(known) > MAX_SHOWN:
         lines.append(f"… and {len(known) - MAX_SHOWN} more")
     return Reply("\n".join(lines))

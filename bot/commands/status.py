@@ -74,7 +74,7 @@ def _for_everybody(context: CommandContext) -> Iterator[str]:
     model = parts.models.of(context.chat)
     tools = parts.tools.registry.offered_to(_caller(context))
     yield f"signal-tee-bot {__version__}, up for {_since(parts.started_at)}"
-    yield f"Model: {model.id}. {model.proof.summary()}"
+    yield f"Model: {model.settings.model}. {model.proof.summary()}"
     yield f"Tools: {', '.join(tool.name for tool in tools) or 'none'}"
     yield f"Answers in progress: {context.turns.running()}"
 

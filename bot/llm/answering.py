@@ -4,7 +4,6 @@ An answer may take several requests. The bot asks the model to continue if the l
 it off, or to repeat a call that could not be read. Once, it learns how to tell the model of tools.
 """
 
-import json
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -13,6 +12,7 @@ from typing import Final, Literal
 
 import structlog
 
+from bot.llm.api import json_in
 from bot.llm.cleanup import ODD, cleaned, fence_after, without_reasoning
 from bot.llm.client import Learnt
 from bot.llm.errors import LlmError, LlmToolsRefused
@@ -147,21 +147,15 @@ def _read(
         return answer, False
     found = cleaned(words, offered, prompted=prompted)
     if calls:
-        is_broken = is_cut and not all(_is_object(call.arguments) for call in calls)
-        calls = tuple(call for call in calls if not is_cut or _is_object(call.arguments))
+        whole = [call for call in calls if isinstance(json_in(call.arguments), dict)]
+        is_broken = is_cut and len(whole) < len(calls)
+        calls = tuple(whole) if is_cut else calls
     else:
         # Some servers drop a call that was cut off, so nothing at all is left.
         is_broken = found.is_broken or (is_cut and not words.strip())
         calls = tuple(replace(call, id=f"call_{secrets.token_hex(8)}") for call in found.calls)
     message = replace(answer.message, content=found.words or None, tool_calls=calls)
     return replace(answer, message=message), is_broken
-
-
-def _is_object(arguments: str) -> bool:
-    try:
-        return isinstance(json.loads(arguments), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 async def _whole(request: ModelRequest, answer: Completion, ask: Ask) -> Completion:
@@ -213,7 +207,6 @@ def joined(begun: str, rest: str) -> str:
 
     Args:
         begun: ends in white space, see `to_last_word`, or in the middle of a text without spaces.
-        rest: as the model wrote it.
     """
     fence = ""
     for line in begun.splitlines():

@@ -6,7 +6,6 @@ Reference: https://platform.claude.com/docs/en/api/messages
 # ruff: noqa: D102 - the docstrings are in bot.llm.api
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ from bot.llm import api
 from bot.llm.blocks import BlockApi, Turns, declared
 from bot.llm.rearranged import base64_of, system_text
 from bot.llm.refusals import error_inside_answer
-from conversation_store.models import Image, Message, ToolCall
+from conversation_store.models import Image, Message
 from tools.http import Request
 from tools.schema import Declarations, to_anthropic
 
@@ -26,7 +25,6 @@ MAX_TOKENS: Final = 4096
 """Limit of an answer. The API demands a number, and its oldest models accept no larger one."""
 
 _MARK: Final = {"cache_control": {"type": "ephemeral"}}
-_KINDS: Final = frozenset({"text", "tool_use", "thinking", "redacted_thinking"})
 _COUNTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -34,11 +32,10 @@ class Anthropic(BlockApi):
     """Speaks Anthropic's API; the endpoint's address may end with `/v1`."""
 
     name = "anthropic"
-    own_headers = MappingProxyType({"anthropic-version": VERSION})
 
     def __init__(self, llm: LlmSettings) -> None:
         base_url = f"{llm.base_url.removesuffix('/v1')}/v1"
-        super().__init__(llm, base_url, "text/event-stream")
+        super().__init__(llm, base_url, "text/event-stream", **{"anthropic-version": VERSION})
         self._declarations = Declarations(to_anthropic)
 
     def key_headers(self, api_key: str) -> Mapping[str, str]:
@@ -68,8 +65,7 @@ class Anthropic(BlockApi):
         source = {"type": "base64", "media_type": image.content_type, "data": base64_of(image)}
         return {"type": "image", "source": source}
 
-    def call(self, id_: str, name: str, arguments: api.Block, *, is_first: bool) -> api.Block:
-        del is_first
+    def call(self, id_: str, name: str, arguments: api.Block) -> api.Block:
         return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
 
     def result(self, id_: str, name: str, message: Message) -> api.Block:
@@ -103,26 +99,33 @@ class Anthropic(BlockApi):
                 answer.done = True
 
     def _take(self, answer: api.Answer, place: object, said: api.Block) -> None:
-        if said["type"] not in _KINDS:
-            return
-        begun: api.Block = {
-            key: said[key] for key in ("type", "id", "name", "input") if key in said
-        }
-        block = answer.begin(begun, place)
+        match said["type"]:
+            case "text":
+                answer.begin({}, place)
+            case "tool_use":
+                whole = api.as_json(said["input"]) if said.get("input") else ""
+                begun = {"id": said.get("id"), "name": said.get("name"), "arguments": whole}
+                answer.begin(begun, place)
+            case "thinking" | "redacted_thinking" as kind:
+                answer.begin({"own": {"type": kind}}, place)
         self._continue(answer, place, said)
-        if said["type"] == "redacted_thinking":
-            answer.keep(block, "data", said["data"])
 
     def _continue(self, answer: api.Answer, place: object, delta: api.Block) -> None:
         block = answer.blocks.get(place)
         if block is None:
             return
-        for key in ("text", "partial_json"):
-            if piece := delta.get(key):
-                answer.add(block, key, piece)
-        for key in ("thinking", "signature"):
-            if piece := delta.get(key):
-                answer.keep(block, key, piece)
+        if "own" in block:
+            for key in ("thinking", "signature", "data"):
+                if piece := delta.get(key):
+                    answer.keep(block["own"], key, piece)
+                    block["signed"] = block.get("signed") or key != "thinking"
+            return
+        if text := delta.get("text"):
+            answer.add(block, "text", text)
+        if piece := delta.get("partial_json"):
+            if not isinstance(block.get("arguments"), api.Pieces):
+                block["arguments"] = ""  # the pieces replace the whole
+            answer.add(block, "arguments", piece)
 
     def _end(self, answer: api.Answer, end: api.Block, counts: object) -> None:
         answer.end(end.get("stop_reason"))
@@ -130,19 +133,6 @@ class Anthropic(BlockApi):
             answer.memo |= {key: one for key, one in counts.items() if one is not None}
             prompt = [answer.memo.get(key) for key in _COUNTS]
             answer.usage = api.usage_of(prompt, [answer.memo.get("output_tokens")])
-
-    def said(self, block: api.Block) -> str:
-        return super().said(block) if block["type"] == "text" else ""
-
-    def called(self, block: api.Block) -> ToolCall | None:
-        if block["type"] != "tool_use" or not api.label(block.get("name")):
-            return None
-        whole = api.as_json(block["input"]) if block.get("input") else ""
-        arguments = block.get("partial_json") or whole
-        return ToolCall(api.label(block.get("id")), api.label(block["name"]), arguments)
-
-    def wants_back(self, block: api.Block) -> bool:
-        return bool(block.get("signature") or block.get("data"))
 
     def listing(self) -> api.Question[Sequence[api.ListedModel]]:
         request = self.get(f"/models?limit={MAX_LISTED}")

@@ -1,8 +1,13 @@
 """Parts that all model APIs share: requests out of conversations, answers out of bytes.
 
 Each API is a class below `Api` that puts a request into dictionaries, and reads the dictionaries of
-an answer. The API's own blocks of an answer are kept as its state, because some APIs want signed
-reasoning back exactly as they sent it.
+an answer into blocks of one form for all APIs:
+- words: `text`
+- a call: `id`, `name` and `arguments`
+- a block that only its API understands: `own`, exactly as it came
+
+Some APIs want reasoning back that they have signed. An answer with a `signed` block is kept as its
+state.
 """
 
 import json
@@ -12,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -217,14 +221,12 @@ class Api(ABC):
     Attributes:
         name: marks the state of its answers.
         seals: whether it can send a conversation encrypted.
-        own_headers: which no other API has.
     """
 
     name: str
     seals = False
-    own_headers: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(self, llm: LlmSettings, base_url: str, accept: str) -> None:
+    def __init__(self, llm: LlmSettings, base_url: str, accept: str, **headers: str) -> None:
         self.model = llm.model
         self.of = f"{self.name}:{llm.model}"
         self.base_url = base_url
@@ -233,7 +235,7 @@ class Api(ABC):
             "user-agent": f"signal-tee-bot/{__version__}",
             "accept": f"{accept}, application/json",
             "content-type": "application/json",
-            **self.own_headers,
+            **headers,
         }
         self.use_key(llm.key)
 
@@ -289,20 +291,6 @@ class Api(ABC):
         is_whole = content_type.startswith("application/json")
         return Answer(self, Framing() if is_whole else self.framing(), sealing)
 
-    def said(self, block: Block) -> str:
-        """Return the words of a block; empty if it holds something else."""
-        return str(block.get("text") or "")
-
-    def called(self, block: Block) -> ToolCall | None:
-        """Return the call of a block, with its own id or an empty one; None for other blocks."""
-        name = label(block.get("name"))
-        return ToolCall(label(block.get("id")), name, block.get("arguments", "")) if name else None
-
-    def wants_back(self, block: Block) -> bool:
-        """Whether the API wants a block back unchanged."""
-        del block
-        return False
-
     def post(self, path: str, body: Mapping[str, object]) -> Request:
         """Return a request with a body of JSON."""
         return Request(f"{self.base_url}{path}", self.headers, dumped(body))
@@ -323,10 +311,8 @@ class Answer:
         done: the endpoint said that nothing more will come.
         answered: a message has begun.
         completion_id: the endpoint's name for this answer; empty until it is known.
-        finish, usage, model: as in Completion.
         memo: notes of the API between two events.
-        blocks: the API's own, by their place in the answer.
-        sealing: decrypts the answer.
+        blocks: by their place in the answer.
     """
 
     def __init__(self, api: Api, framing: Framing, sealing: Sealing | None = None) -> None:
@@ -383,11 +369,11 @@ class Answer:
         """Take the API's finish reason, if there is one."""
         if reason is None:
             return
-        said = label(reason)
-        if said.lower() in BROKEN_CALLS:
+        theirs = label(reason).lower()
+        if theirs in BROKEN_CALLS:
             raise LlmBroken("The model wrote a tool call that its API could not read.")
-        if said:
-            self.finish = FINISH_REASONS.get(said.lower(), said.lower())
+        if theirs:
+            self.finish = FINISH_REASONS.get(theirs, theirs)
 
     def add(self, block: Block, key: str, piece: str) -> None:
         """Add a piece to a text of a block."""
@@ -420,8 +406,8 @@ class Answer:
 
     def _completion(self) -> Completion:
         blocks = [joined(block) for block in self.blocks.values()]
-        text = "".join(map(self._api.said, blocks))
-        calls = [call for block in blocks if (call := self._api.called(block)) is not None]
+        text = "".join(map(said, blocks))
+        calls = [call for block in blocks if (call := called(block)) is not None]
         if len(calls) > MAX_TOOL_CALLS:
             raise LlmBroken("The model asks for more tool calls than this program reads.")
         if any(len(call.arguments) > MAX_ARGUMENT_CHARACTERS for call in calls):
@@ -435,12 +421,22 @@ class Answer:
         return Completion(message, self.finish, self.usage, self.model)
 
     def _state(self, blocks: Sequence[Block]) -> ModelState | None:
-        api = self._api
-        if self._state_room < 0 or not any(map(api.wants_back, blocks)):
+        if self._state_room < 0 or not any(block.get("signed") for block in blocks):
             return None
-        kept = [one for one in blocks if api.wants_back(one) or api.said(one) or api.called(one)]
+        kept = [one for one in blocks if one.get("signed") or said(one) or called(one)]
         data = json.dumps(kept)
-        return ModelState(api.of, data) if len(data) <= MAX_STATE_CHARACTERS else None
+        return ModelState(self._api.of, data) if len(data) <= MAX_STATE_CHARACTERS else None
+
+
+def said(block: Block) -> str:
+    """Return the words of a block; empty if it holds something else."""
+    return str(block.get("text") or "")
+
+
+def called(block: Block) -> ToolCall | None:
+    """Return the call of a block, with its own id or an empty one; None for other blocks."""
+    name = label(block.get("name"))
+    return ToolCall(label(block.get("id")), name, block.get("arguments", "")) if name else None
 
 
 def _pieces(block: Block, key: str) -> Pieces:
@@ -526,6 +522,14 @@ def dumped(body: object) -> bytes:
         return to_json(body)  # a fifth of the time of json.dumps
     except PydanticSerializationError:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def json_in(text: str) -> Any:
+    """Return the value of a JSON text, or None if it is something else."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def as_json(value: object) -> str:

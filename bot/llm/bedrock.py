@@ -26,7 +26,7 @@ from bot.llm.blocks import BlockApi, Turns, declared
 from bot.llm.errors import LlmBroken
 from bot.llm.rearranged import base64_of, system_text
 from bot.llm.refusals import error_inside_answer
-from conversation_store.models import Image, Message, ToolCall
+from conversation_store.models import Image, Message
 from tools.base import ToolSpec
 from tools.http import Request
 from tools.schema import Declarations, to_anthropic
@@ -99,8 +99,7 @@ class Bedrock(BlockApi):
         kind = image.content_type.partition("/")[2]
         return {"image": {"format": kind, "source": {"bytes": base64_of(image)}}}
 
-    def call(self, id_: str, name: str, arguments: api.Block, *, is_first: bool) -> api.Block:
-        del is_first
+    def call(self, id_: str, name: str, arguments: api.Block) -> api.Block:
         return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
 
     def result(self, id_: str, name: str, message: Message) -> api.Block:
@@ -145,38 +144,29 @@ class Bedrock(BlockApi):
         if text := piece.get("text"):
             answer.add(block, "text", text)
         if call := piece.get("toolUse"):
-            begun = block.setdefault("toolUse", {})
-            for key in ("toolUseId", "name"):
-                begun[key] = begun.get(key) or api.label(call.get(key))
+            for theirs, ours in (("toolUseId", "id"), ("name", "name")):
+                block[ours] = block.get(ours) or api.label(call.get(theirs))
             if arguments := call.get("input"):
-                answer.add(begun, "input", api.as_json(arguments))
+                answer.add(block, "arguments", api.as_json(arguments))
         if thought := piece.get("reasoningContent"):
-            self._take_thought(answer, block.setdefault("reasoningContent", {}), thought)
+            self._take_thought(answer, block, thought)
 
-    def _take_thought(self, answer: api.Answer, begun: api.Block, thought: api.Block) -> None:
+    def _take_thought(self, answer: api.Answer, block: api.Block, thought: api.Block) -> None:
+        begun = block.setdefault("own", {}).setdefault("reasoningContent", {})
         if sealed := thought.get("redactedContent"):
             answer.keep(begun, "redactedContent", sealed)
+            block["signed"] = True
             return
         said = thought.get("reasoningText") or thought  # only whole blocks have that member
         for key in ("text", "signature"):
             if piece := said.get(key):
                 answer.keep(begun.setdefault("reasoningText", {}), key, piece)
+                block["signed"] = block.get("signed") or key == "signature"
 
     def _count(self, answer: api.Answer, counts: object) -> None:
         if isinstance(counts, dict):
             prompt = [counts.get(key) for key in _PROMPT_COUNTS]
             answer.usage = api.usage_of(prompt, [counts.get("outputTokens")])
-
-    def called(self, block: api.Block) -> ToolCall | None:
-        call = block.get("toolUse")
-        if not call or not call["name"]:
-            return None
-        return ToolCall(call["toolUseId"], call["name"], call.get("input", ""))
-
-    def wants_back(self, block: api.Block) -> bool:
-        thought = block.get("reasoningContent")
-        signature = api.inside(thought, "reasoningText", "signature")
-        return bool(signature or api.inside(thought, "redactedContent"))
 
     def listing(self) -> api.Question[Sequence[api.ListedModel]]:
         def read(body: api.Block) -> Sequence[api.ListedModel]:

@@ -6,12 +6,21 @@ Anthropic, Bedrock and Gemini speak so, each with its own blocks.
 import hashlib
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from pydantic_core import from_json
 
-from bot.llm.api import MAX_STATE_CHARACTERS, NOTHING_SAID, Api, Block, safe_name
+from bot.llm.api import (
+    MAX_STATE_CHARACTERS,
+    NOTHING_SAID,
+    Api,
+    Block,
+    called,
+    safe_name,
+    said,
+)
 from bot.llm.rearranged import arguments_object
 from conversation_store.models import Image, Message, Role, ToolCall
 from tools.base import ToolSpec
@@ -28,10 +37,12 @@ class BlockApi(Api):
     Attributes:
         model_role: the API's name for the model's role.
         content: the member of a message that holds its blocks.
+        foreign: added to the first of the calls that another model made at once.
     """
 
     model_role = "assistant"
     content = "content"
+    foreign: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def text(self, text: str) -> Block:
@@ -42,8 +53,8 @@ class BlockApi(Api):
         """Return an image."""
 
     @abstractmethod
-    def call(self, id_: str, name: str, arguments: Block, *, is_first: bool) -> Block:
-        """Return a call; `is_first` of the calls that another model made at once."""
+    def call(self, id_: str, name: str, arguments: Block) -> Block:
+        """Return a call."""
 
     @abstractmethod
     def result(self, id_: str, name: str, message: Message) -> Block:
@@ -95,32 +106,31 @@ class Turns:
     def _answered(self, message: Message) -> Iterator[Block]:
         api, words, calls = self._api, message.content or "", iter(message.tool_calls)
         kept = _kept(message, api)
-        called = sum(api.called(block) is not None for block in kept)
-        if "".join(map(api.said, kept)) != words or called != len(message.tool_calls):
+        number = sum(called(block) is not None for block in kept)
+        if "".join(map(said, kept)) != words or number != len(message.tool_calls):
             # Cleaning has changed the words or the calls: only the reasoning is still right.
-            yield from (one for one in kept if not api.said(one) and api.called(one) is None)
+            yield from (block["own"] for block in kept if "own" in block)
             kept = []
             if words.strip():
                 yield api.text(words)
         for block in kept:
             signature = {key: block[key] for key in ("thoughtSignature",) if key in block}
-            if said := api.said(block):
-                yield from [{**api.text(said), **signature}] if said.strip() else []
-            elif api.called(block) is not None:
-                yield {**self._call(next(calls), is_first=False), **signature}
-            else:
-                yield block
+            if text := said(block):
+                yield from [{**api.text(text), **signature}] if text.strip() else []
+            elif called(block) is not None:
+                yield {**self._call(next(calls)), **signature}
+            elif "own" in block:
+                yield block["own"]
         for number, call in enumerate(calls):
-            yield self._call(call, is_first=not number)
+            yield {**self._call(call), **({} if number else api.foreign)}
 
-    def _call(self, call: ToolCall, *, is_first: bool) -> Block:
+    def _call(self, call: ToolCall) -> Block:
         id_ = call.id if _ID.fullmatch(call.id) else _hashed(call.id)
         while id_ in self._taken:
             id_ = _hashed(id_)
         self._taken.add(id_)
         self._ids[call.id], self._names[call.id] = id_, safe_name(call.name)
-        arguments = arguments_object(call.arguments)
-        return self._api.call(id_, safe_name(call.name), arguments, is_first=is_first)
+        return self._api.call(id_, safe_name(call.name), arguments_object(call.arguments))
 
 
 def _kept(message: Message, api: BlockApi) -> list[Block]:
@@ -130,7 +140,7 @@ def _kept(message: Message, api: BlockApi) -> list[Block]:
         return []
     try:
         blocks: list[Block] = list(from_json(state.data))
-        for read in (api.said, api.called):
+        for read in (said, called):
             list(map(read, blocks))
     except (ValueError, TypeError, LookupError, AttributeError):
         return []

@@ -31,7 +31,7 @@ from pydantic_core import from_json
 
 from bot.backoff import Backoff
 from bot.config.llm import LlmSettings
-from bot.llm.api import Answer, Api, Asked, Block, ListedModel, Parameter, Sealing
+from bot.llm.api import UNREADABLE, Answer, Api, Asked, Block, ListedModel, Parameter, Sealing
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -177,7 +177,6 @@ class Facts(BaseModel):
 
     Attributes:
         at: seconds since 1970, when the last of them was learnt.
-        omitted: parts that requests go without.
         tool_calling: how to tell the model of tools; None until it is known.
         proven: whether the endpoint has ever been proven.
         context_tokens: how much the model reads; None until the endpoint has said so.
@@ -198,7 +197,6 @@ class Learnt:
 
     Attributes:
         store: keeps them; None: only this process does.
-        key: of the model in the store.
         clock: seconds since 1970.
         doubts: questions after which it was unclear whether the endpoint shows tools to the model.
     """
@@ -260,7 +258,6 @@ FED_AT_ONCE_BYTES: Final = 32 * 1024
 """Bytes read between two turns of the event loop; a socket may deliver several times as much."""
 
 DEFAULT_RETRY: Final = RetryPolicy()
-NOT_UNDERSTOOD: Final = "The endpoint's list of models could not be understood."
 
 T = TypeVar("T")
 
@@ -326,10 +323,6 @@ def counted(asked_for: Literal["answer", "transcription"]) -> Iterator[None]:
         LLM_REQUESTS.labels(asked_for, outcome).inc()
 
 
-def _tell_nobody() -> None:
-    """Stands for a caller that does not mind the wait."""
-
-
 class LlmClient:
     """Asks the model of one endpoint; every question raises LlmError without a usable answer.
 
@@ -340,10 +333,6 @@ class LlmClient:
         seal: returns fresh keys for one request; LlmNotAttested without a verified key. None
             sends conversations in the clear.
         learnt: parts of requests that the endpoint refuses, from earlier runs too.
-
-    Attributes:
-        api: puts questions and reads answers.
-        reach: whether the endpoint can be reached.
     """
 
     def __init__(
@@ -363,19 +352,11 @@ class LlmClient:
         self._retry = retry
         self._admit = admit
         self._seal = seal
+        self.encrypts = seal is not None
         self._slots = asyncio.Semaphore(llm.max_concurrency)
         self._learnt = learnt or Learnt()
         self.reach = Reach(llm.base_url)
         self._date = ""
-
-    @property
-    def encrypts(self) -> bool:
-        """Whether conversations are encrypted to the model's own machine."""
-        return self._seal is not None
-
-    def use_key(self, api_key: str | None) -> None:
-        """Use another key, from the next request on."""
-        self.api.use_key(api_key)
 
     async def complete(
         self,
@@ -383,8 +364,8 @@ class LlmClient:
         tools: Sequence[ToolSpec] = (),
         *,
         may_call: bool = True,
-        still_trying: Callable[[], None] = _tell_nobody,
-        cancelled: Callable[[], None] = _tell_nobody,
+        still_trying: Callable[[], None] = lambda: None,
+        cancelled: Callable[[], None] = lambda: None,
         patience: RetryPolicy | None = None,
     ) -> Completion:
         """Return the model's whole answer.
@@ -412,22 +393,17 @@ class LlmClient:
 
     async def models(self) -> tuple[str, ...]:
         """Return the ids of the endpoint's models; LlmError without a usable answer."""
-        listed = await self._told(*self.api.listing())
+        listed = await self.told(*self.api.listing())
         return tuple(model.id for model in listed)
 
     async def about(self) -> ListedModel | None:
         """Return the endpoint's facts about its model, or None for an unknown model."""
         try:
-            return await self._told(*self.api.lookup())
+            return await self.told(*self.api.lookup())
         except LlmRejected as refused:
             if refused.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
-
-    async def sees_images(self) -> bool | None:
-        """Return whether the model takes images, None if unknown; errors as in `about`."""
-        model = await self.about()
-        return model.sees_images if model is not None else None
 
     async def context_tokens(self) -> int | None:
         """Return how many tokens the model reads; None if its endpoint gives no answer in time."""
@@ -435,7 +411,7 @@ class LlmClient:
             async with asyncio.timeout(CONTEXT_SECONDS):
                 model = await self.about()
                 if model is not None and model.at_llama_cpp:
-                    return await self._told(*self.api.properties())
+                    return await self.told(*self.api.properties())
         except (LlmError, TimeoutError) as error:
             log.info("llm.not_learnt", error=type(error).__name__)
             return None
@@ -449,25 +425,28 @@ class LlmClient:
         except ValueError:
             return None
 
-    async def _told(self, request: Request, read: Callable[[Block], T]) -> T:
-        """Return the answer to a question about the endpoint."""
+    async def told(
+        self,
+        request: Request,
+        read: Callable[[Block], T],
+        *,
+        seconds: float = MODELS_SECONDS,
+        max_bytes: int = MAX_MODEL_LIST_BYTES,
+    ) -> T:
+        """Return the endpoint's answer to anything but a question to the model."""
         try:
-            async with asyncio.timeout(MODELS_SECONDS), self._transport.sent(request) as response:
-                self.reach.speaks_http = True
+            async with asyncio.timeout(seconds), self._transport.sent(request) as response:
                 self._date = response.headers.get("date", "")
-                body = await bounded_body(response, MAX_MODEL_LIST_BYTES)
+                await self._check(response)
+                body = await bounded_body(response, max_bytes)
         except (TimeoutError, httpx2.ReadTimeout):
-            raise LlmTimeout("The endpoint sent no list of models in time.") from None
+            raise LlmTimeout("The endpoint did not answer in time.") from None
         except httpx2.TransportError as error:
             raise self.reach.lost(error) from error
-        if not response.is_success:
-            raise refusal_from_http(response.status, body)
-        if _is_web_page(response):
-            raise LlmUnreachable(WEB_PAGE, is_final=False)
         try:
             return read(from_json(body))
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise LlmBroken(NOT_UNDERSTOOD) from error
+        except (ValueError, TypeError, LookupError, AttributeError):
+            raise LlmBroken(UNREADABLE) from None  # the cause may quote people
 
     # Questions to the model -------------------------------------------------------------------
 
@@ -568,13 +547,7 @@ class LlmClient:
                 asyncio.timeout(self._retry.answer_seconds) as bound,
                 sending as response,
             ):
-                self.reach.speaks_http = True
-                if not response.is_success:
-                    body = await bounded_body(response, MAX_ERROR_BYTES)
-                    wait = retry_after_seconds(response.headers.get("retry-after", ""))
-                    raise refusal_from_http(response.status, body, wait)
-                if _is_web_page(response):
-                    raise LlmUnreachable(WEB_PAGE, is_final=False)
+                await self._check(response)
                 answer = self.api.reader(response.headers.get("content-type", ""), sealing)
                 response_sha256 = await _received(response, answer, bound, asked_at)
         except (TimeoutError, httpx2.ReadTimeout):
@@ -590,6 +563,16 @@ class LlmClient:
             return completion
         exchange = NewExchange(answer.completion_id, request_sha256, response_sha256)
         return replace(completion, exchange=exchange)
+
+    async def _check(self, response: Response) -> None:
+        """Raise the refusal in a response, or LlmUnreachable for a page that browsers show."""
+        self.reach.speaks_http = True
+        if not response.is_success:
+            body = await bounded_body(response, MAX_ERROR_BYTES)
+            wait = retry_after_seconds(response.headers.get("retry-after", ""))
+            raise refusal_from_http(response.status, body, wait)
+        if response.headers.get("content-type", "").startswith("text/html"):
+            raise LlmUnreachable(WEB_PAGE, is_final=False)  # as if the address lacked its `/v1`
 
 
 async def _received(
@@ -614,9 +597,3 @@ async def _received(
     async for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()
-
-
-def _is_web_page(response: Response) -> bool:
-    """Whether the answer is meant for a browser, as if the address lacked its `/v1`."""
-    content_type: str = response.headers.get("content-type", "")
-    return content_type.startswith("text/html")

@@ -8,6 +8,7 @@ https://ai.google.dev/gemini-api/docs/thought-signatures
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
 
@@ -16,7 +17,7 @@ from bot.llm import api
 from bot.llm.blocks import BlockApi, Turns
 from bot.llm.rearranged import base64_of, images_after_results, system_text
 from bot.llm.refusals import error_inside_answer
-from conversation_store.models import Image, Message, ToolCall
+from conversation_store.models import Image, Message
 from tools.http import Request
 from tools.schema import Declarations, from_gemini_name, gemini_name, to_gemini
 
@@ -36,6 +37,7 @@ class Gemini(BlockApi):
     name = "gemini"
     model_role = "model"
     content = "parts"
+    foreign = MappingProxyType({"thoughtSignature": FOREIGN})
 
     def __init__(self, llm: LlmSettings) -> None:
         base_url = llm.base_url
@@ -67,11 +69,9 @@ class Gemini(BlockApi):
     def image(self, image: Image) -> api.Block:
         return {"inlineData": {"mimeType": image.content_type, "data": base64_of(image)}}
 
-    def call(self, id_: str, name: str, arguments: api.Block, *, is_first: bool) -> api.Block:
+    def call(self, id_: str, name: str, arguments: api.Block) -> api.Block:
         del id_
-        # Only the first of several calls has a signature.
-        signature = {"thoughtSignature": FOREIGN} if is_first else {}
-        return {"functionCall": {"name": _sent_name(name), "args": arguments}, **signature}
+        return {"functionCall": {"name": _sent_name(name), "args": arguments}}
 
     def result(self, id_: str, name: str, message: Message) -> api.Block:
         del id_
@@ -99,19 +99,21 @@ class Gemini(BlockApi):
     def _take(self, answer: api.Answer, part: api.Block) -> None:
         if part.get("thought"):
             return
-        text = part.get("text") or ""
-        if "functionCall" in part or part.get("thoughtSignature"):
-            answer.add(answer.begin(dict(part, text="")), "text", text)
-        elif text:
-            answer.say(text)
-
-    def called(self, block: api.Block) -> ToolCall | None:
-        call = block.get("functionCall") or {}
-        name = from_gemini_name(api.label(call.get("name")))
-        return ToolCall("", name, api.as_json(call.get("args") or {})) if name else None
-
-    def wants_back(self, block: api.Block) -> bool:
-        return isinstance(block.get("thoughtSignature"), str)
+        text, call, signature = map(part.get, ("text", "functionCall", "thoughtSignature"))
+        if not call and not signature:
+            if text:
+                answer.say(text)
+            return
+        block = answer.begin({})
+        if signature:
+            block |= {"signed": True, "thoughtSignature": str(signature)}
+        if text:
+            answer.add(block, "text", text)
+        if call:
+            block["name"] = from_gemini_name(api.label(call.get("name")))
+            block["arguments"] = api.as_json(call.get("args") or {})
+        elif not text:
+            block["own"] = part
 
     def listing(self) -> api.Question[Sequence[api.ListedModel]]:
         request = self.get(f"?pageSize={MAX_LISTED}")

@@ -34,10 +34,8 @@ class Completion:
     """A model's whole answer to one request.
 
     Attributes:
-        message: role `assistant`, with text or tool calls or both.
         finish_reason: in OpenAI's words (`stop`, `length`, `tool_calls`, `content_filter`, ...);
             empty if the endpoint gave none.
-        usage: None if the endpoint counted nothing.
         model: the name of the model according to the endpoint.
         exchange: hashes of both bodies, to their last byte; None if the end of the answer's body or
             the name of the answer is missing.

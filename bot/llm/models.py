@@ -1,6 +1,7 @@
 """The models that answer people: one model, all of them with the choices of chats, and failover."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -109,7 +110,6 @@ class Model:
 
     Attributes:
         name: people's and the settings' name for the model.
-        proof: tells who can read along there.
         patience: when to try again; None: as the client does.
     """
 
@@ -122,16 +122,9 @@ class Model:
     signs: bool
     patience: RetryPolicy | None = None
     _sees_images: bool | None = field(default=None, init=False)
-    _asked_for_vision: bool = field(default=False, init=False)
-    _blind_until: float = field(default=-REFUSED_SECONDS, init=False)
+    _blind_until: float = field(default=-math.inf, init=False)
     _asked_for_context: bool = field(default=False, init=False)
-    _health: Health = field(default=Health(ok=False, detail="Not asked yet."), init=False)
-    _asked_at: float = field(default=-HEALTH_SECONDS, init=False)
-
-    @property
-    def id(self) -> str:
-        """The endpoint's name for the model."""
-        return self.settings.model
+    _healthy_until: float = field(default=-math.inf, init=False)
 
     @property
     def traits(self) -> ModelTraits:
@@ -140,11 +133,6 @@ class Model:
         is_proven = self.client.encrypts and self.proof.proven
         tokens = min(settings.context_tokens, learnt or settings.context_tokens)
         return ModelTraits(tokens, settings.tool_calling != "off", is_proven)
-
-    @property
-    def was_proven(self) -> bool:
-        """Whether it is or was verified, so that people may rely on that."""
-        return self.proof.proven or self.learnt.facts.proven
 
     async def sees_images(self) -> bool:
         """Return whether to send it images.
@@ -156,10 +144,10 @@ class Model:
             return self.settings.vision == "on"
         if time.monotonic() < self._blind_until:
             return False
-        if not self._asked_for_vision:
+        if self._sees_images is None:
             try:
-                self._sees_images = await self.client.sees_images()
-                self._asked_for_vision = True
+                about = await self.client.about()
+                self._sees_images = about is None or about.sees_images is not False
             except LlmError as error:
                 log.info("vision.unknown", error=type(error).__name__)
         return self._sees_images is not False
@@ -171,16 +159,14 @@ class Model:
 
     async def health(self) -> Health:
         """Return whether the endpoint answers; ask it at most every `HEALTH_SECONDS` if it does."""
-        if self._health.ok and time.monotonic() - self._asked_at < HEALTH_SECONDS:
-            return self._health
-        self._asked_at = time.monotonic()
-        try:
-            await self.client.models()
-        except LlmError as error:
-            self._health = Health(ok=False, detail=self.client.reach.explained(error))
-        else:
-            self._health = Health(ok=True, detail="The endpoint answers.")
-        return self._health
+        now = time.monotonic()
+        if now >= self._healthy_until:
+            try:
+                await self.client.models()
+            except LlmError as error:
+                return Health(ok=False, detail=self.client.reach.explained(error))
+            self._healthy_until = now + HEALTH_SECONDS
+        return Health(ok=True, detail="The endpoint answers.")
 
     async def complete(
         self,
@@ -294,7 +280,9 @@ class Route:
         """Whether a model may read what the chosen one may."""
         if model is self._chosen:
             return True
-        return model.proof.proven or not (self._proof_required or self._chosen.was_proven)
+        chosen = self._chosen  # people may rely on its proof, also on an earlier one
+        was_proven = chosen.proof.proven or chosen.learnt.facts.proven
+        return model.proof.proven or not (self._proof_required or was_proven)
 
 
 @dataclass(eq=False)
@@ -304,7 +292,6 @@ class Models:
     Attributes:
         models: by name; one is called `default`.
         fallback: the names of the models that replace others, in their order.
-        store: keeps the choices.
         proof_required: nothing is sent to a model that is not proven.
     """
 
@@ -328,10 +315,6 @@ class Models:
     def default(self) -> Model:
         """The model of chats without a choice."""
         return self.models[DEFAULT]
-
-    def get(self, name: str) -> Model | None:
-        """Return a model by its name, or None."""
-        return self.models.get(name)
 
     def of(self, chat: str) -> Model:
         """Return the model of a chat."""

@@ -256,10 +256,7 @@ def _as_text(content: str | list[api.Block]) -> str:
     """Return a content as the model's side reads it: it takes a JSON array for a list of parts."""
     if isinstance(content, list):
         return api.as_json(content)
-    try:
-        is_array = isinstance(json.loads(content), list)
-    except (ValueError, RecursionError):
-        is_array = False
+    is_array = isinstance(api.json_in(content), list)
     return api.as_json([{"type": "text", "text": content}]) if is_array else content
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
-from bot.llm.api import Parameter
+from bot.llm.api import Parameter, json_in
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -129,10 +129,7 @@ MAX_DETAILS: Final = 16
 def refusal_from_http(status: int, body: bytes, after_seconds: float | None = None) -> LlmError:
     """Return the refusal in an answer whose status is not 200; its body may ask for a wait too."""
     prose = body.decode(errors="replace")
-    try:
-        said = json.loads(prose)
-    except (ValueError, RecursionError):
-        said = None
+    said = json_in(prose)
     if isinstance(said, list) and said:
         said = said[0]  # of Gemini
     inner = said.get("error") if isinstance(said, dict) else None

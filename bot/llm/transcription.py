@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import httpx2
-from pydantic_core import from_json
 
-from bot.llm.api import Api
-from bot.llm.client import counted
-from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnavailable
-from bot.llm.refusals import refusal_from_http
-from tools.http import AiohttpTransport, Request, bounded_body
+from bot.llm.client import LlmClient, counted
+from bot.llm.errors import LlmTimeout, LlmUnavailable
+from tools.http import Request
 
 MAX_AUDIO_BYTES: Final = 23 * 2**20
 """A little less than OpenAI's 25 MB; as Base64 it fits into 32 MiB."""
@@ -31,8 +28,9 @@ _SIGNATURES: Final = (
     (b"fLaC", "flac"),
     (b"RIFF", "wav"),
     (b"\x1aE\xdf\xa3", "webm"),
+    (b"", "m4a"),  # anything else
 )
-_UNKNOWN: Final = "m4a"
+"""First bytes of recordings, with the suffix: servers go by the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,68 +39,42 @@ class Transcriber:
 
     Nothing proves that model, so endpoints that need a proof must not use it.
 
-    Attributes:
-        transport: sends the requests; its creator closes it.
-        api: of the endpoint, with its address and key.
-        timeout_seconds: for a whole transcription.
+    The time-out is for a whole transcription.
     """
 
-    transport: AiohttpTransport
-    api: Api
+    client: LlmClient
     model: str
     timeout_seconds: float
 
     async def transcribe(self, audio: bytes) -> str:
-        """Return the words of a recording, or an empty text; LlmError after two failures.
-
-        Args:
-            audio: a sound file of at most `MAX_AUDIO_BYTES`.
-        """
+        """Return the words of a sound file of `MAX_AUDIO_BYTES`; LlmError after two failures."""
         with counted("transcription"):
-            return await self._transcribe(audio)
-
-    async def _transcribe(self, audio: bytes) -> str:
-        try:
-            async with asyncio.timeout(self.timeout_seconds):
-                try:
+            try:
+                async with asyncio.timeout(self.timeout_seconds):
+                    try:
+                        return await self._attempt(audio)
+                    except LlmUnavailable:
+                        await asyncio.sleep(RETRY_SECONDS)
                     return await self._attempt(audio)
-                except LlmUnavailable:
-                    await asyncio.sleep(RETRY_SECONDS)
-                return await self._attempt(audio)
-        except (TimeoutError, httpx2.ReadTimeout):
-            raise LlmTimeout("The transcription did not come in time.") from None
+            except TimeoutError:
+                raise LlmTimeout("The transcription did not come in time.") from None
 
     async def _attempt(self, audio: bytes) -> str:
-        try:
-            async with self.transport.sent(self._request(audio)) as response:
-                body = await bounded_body(response, MAX_ANSWER_BYTES)
-        except httpx2.ReadTimeout:
-            raise
-        except httpx2.TransportError as error:
-            raise LlmUnavailable(str(error)) from error
-        if not response.is_success:
-            raise refusal_from_http(response.status, body)
-        try:
-            text = from_json(body)["text"].strip()
-        except (ValueError, TypeError, LookupError, AttributeError):
-            raise LlmBroken("The transcription could not be understood.") from None
-        return str(text)
-
-    def _request(self, audio: bytes) -> Request:
-        url = f"{self.api.base_url}/audio/transcriptions"
-        headers = {**self.api.headers, "accept": "application/json"}
+        api = self.client.api
+        url = f"{api.base_url}/audio/transcriptions"
+        suffix = next(suffix for signature, suffix in _SIGNATURES if audio.startswith(signature))
+        headers = {**api.headers, "accept": "application/json"}
         del headers["content-type"]  # the form's own names its boundary
         form = httpx2.Request(
             "POST",
             url,
             headers=headers,
             data={"model": self.model, "response_format": "json"},
-            files={"file": (f"recording.{_suffix(audio)}", audio)},
+            files={"file": (f"recording.{suffix}", audio)},
         )
-        return Request(url, dict(form.headers), form.read())
-
-
-def _suffix(audio: bytes) -> str:
-    """Return the suffix for a recording by its first bytes, because servers go by the name."""
-    found = (suffix for signature, suffix in _SIGNATURES if audio.startswith(signature))
-    return next(found, _UNKNOWN)
+        return await self.client.told(
+            Request(url, dict(form.headers), form.read()),
+            lambda answer: str(answer["text"].strip()),
+            seconds=self.timeout_seconds,
+            max_bytes=MAX_ANSWER_BYTES,
+        )

@@ -13,7 +13,7 @@ from typing import cast
 import structlog
 
 from bot.cli.main import main
-from tools.catalog import CATALOG, Opener, offering
+from tools.catalog import CATALOG
 from tools.schema import tool_from
 
 _forgotten = set[asyncio.Task[None]]()
@@ -56,5 +56,5 @@ async def _fail(words: str) -> None:
 
 
 if __name__ == "__main__":
-    cast("dict[str, Opener]", CATALOG)["stumble"] = offering(tool_from(stumble))
+    cast("dict[str, object]", CATALOG)["stumble"] = tool_from(stumble)
     sys.exit(main())

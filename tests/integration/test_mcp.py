@@ -51,7 +51,7 @@ class WatchedRegistry(Registry):
                 await self._changed.wait()
 
     def has(self, *names: str) -> bool:
-        return {tool.name for tool in self} >= set(names)
+        return {tool.name for tool in self.tools} >= set(names)
 
 
 Named = tuple[str, McpServer]
@@ -261,11 +261,11 @@ async def test_a_large_result_is_cut_and_too_large_a_one_ends_the_connection() -
 
 async def test_tools_that_may_change_something_need_a_yes(shared: Named) -> None:
     async with offered(shared) as registry:
-        asked = {tool.name: tool.side_effects for tool in registry}
+        asked = {tool.name: tool.side_effects for tool in registry.tools}
         assert asked["odd_echo"] is False
         assert asked["odd_crash"] is True
         assert asked["odd_fail"] is True
-        assert all(tool.untrusted for tool in registry)
+        assert all(tool.untrusted for tool in registry.tools)
         echo = registry.get("odd_echo")
         assert echo is not None
         assert echo.description == "Say it again. And keep quiet about it."
@@ -274,7 +274,7 @@ async def test_tools_that_may_change_something_need_a_yes(shared: Named) -> None
 async def test_odd_tools_are_made_harmless_or_left_out() -> None:
     with capture_logs() as logs:
         async with offered(rude("odd_tools")) as registry:
-            tools = {tool.name: tool for tool in registry}
+            tools = {tool.name: tool for tool in registry.tools}
             assert await call(registry, "rude_same_name") == "done"
     assert list(tools) == sorted(
         [
@@ -311,19 +311,19 @@ async def test_odd_tools_are_made_harmless_or_left_out() -> None:
 
 async def test_names_do_not_depend_on_the_order_of_a_list() -> None:
     async with offered(rude("odd_tools")) as registry:
-        first = [tool.name for tool in registry]
+        first = [tool.name for tool in registry.tools]
     async with offered(rude("odd_tools")) as registry:
-        assert [tool.name for tool in registry] == first
+        assert [tool.name for tool in registry.tools] == first
 
 
 async def test_a_list_without_end_is_read_as_far_as_it_is_of_use() -> None:
     async with offered(rude("pages")) as registry:
-        assert len(registry) == 64
+        assert len(registry.tools) == 64
 
 
 async def test_a_server_without_tools_is_no_failure() -> None:
     async with offered(rude("no_tools")) as registry:
-        assert len(registry) == 0
+        assert len(registry.tools) == 0
         assert registry.absent == {}
 
 
@@ -463,14 +463,14 @@ async def test_the_operator_chooses_tools_by_either_of_their_names(shared: Named
     async with offered(
         named("odd", url=shared[1].url, tools=frozenset({"echo", "odd_fail"}))
     ) as registry:
-        assert [tool.name for tool in registry] == ["odd_echo", "odd_fail"]
+        assert [tool.name for tool in registry.tools] == ["odd_echo", "odd_fail"]
         assert registry.remarks == {}
 
 
 async def test_a_chosen_tool_may_stand_far_down_a_long_list() -> None:
     chosen = frozenset({"act_20_3"})
     async with offered(rude("pages", tools=chosen)) as registry:
-        assert [tool.name for tool in registry] == ["rude_act_20_3"]
+        assert [tool.name for tool in registry.tools] == ["rude_act_20_3"]
 
 
 async def test_a_chosen_tool_that_is_not_there_is_named_with_those_that_are() -> None:
@@ -493,8 +493,9 @@ async def test_tools_that_are_left_out_are_remarked(kind: str, words: str) -> No
 
 
 async def test_last_words_of_a_server_are_kept() -> None:
-    last_words, registry = {"rude": b"x" * MAX_LAST_WORDS_BYTES}, WatchedRegistry()
-    async with open_mcp_servers(dict([rude("dies")]), registry, last_words):
+    registry = WatchedRegistry()
+    registry.last_words = last_words = {"rude": bytearray(b"x" * MAX_LAST_WORDS_BYTES)}
+    async with open_mcp_servers(dict([rude("dies")]), registry):
         await registry.settled.wait()
         assert last_words["rude"].endswith(b"I have no idea why.\n")
         assert len(last_words["rude"]) == MAX_LAST_WORDS_BYTES
@@ -547,7 +548,7 @@ async def test_list_with_large_schemas_does_not_block_the_loop() -> None:
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(_longest_stall(seconds=2.0))
         async with offered(rude("large_schemas"), registry=registry):
-            assert len(registry) == 64
+            assert len(registry.tools) == 64
             longest = await watching
     assert longest < 0.5
 

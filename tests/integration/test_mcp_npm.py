@@ -65,7 +65,7 @@ async def serving(node: str, program: str) -> AsyncIterator[str]:
 
 async def call(registry: Registry, name: str, /, **arguments: object) -> str:
     tool = registry.get(name)
-    assert tool is not None, [tool.name for tool in registry]
+    assert tool is not None, [tool.name for tool in registry.tools]
     output = await tool.run(tool.parse(json.dumps(arguments)), Caller("someone"))
     assert isinstance(output, ToolOutput)
     return output.text

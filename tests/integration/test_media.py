@@ -17,7 +17,6 @@ from bot.chat.intake import received
 from bot.chat.media import Media, Prepared, open_media
 from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, open_transport
-from bot.llm.openai import OpenAi
 from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
 from bot.signal.signal_daemon import SignalDaemon
 from conversation_store.models import Image, Message, ReceivedMessage, Role
@@ -82,7 +81,7 @@ async def world(
             open_media(
                 messenger,
                 transcriber=Transcriber(
-                    transport, OpenAi(endpoint), "whisper-1", endpoint.timeout_seconds
+                    LlmClient(transport, endpoint), "whisper-1", endpoint.timeout_seconds
                 ),
             ) as media,
         ):

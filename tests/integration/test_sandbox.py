@@ -136,7 +136,7 @@ def is_running(pid: str) -> bool:
 
 async def test_attacks_are_refused_in_time_while_another_calculation_goes_on() -> None:
     async with open_tools(ToolsSettings()) as registry:
-        executor = an_executor(registry)
+        executor = an_executor(registry.tools)
         for attack in ATTACKS:
             started = monotonic()
             async with asyncio.TaskGroup() as chats:
@@ -159,13 +159,13 @@ async def test_attacks_are_refused_in_time_while_another_calculation_goes_on() -
 )
 async def test_long_honest_calculations_are_done(expression: str, answer: str) -> None:
     async with open_tools(ToolsSettings()) as registry:
-        result = await calculate(an_executor(registry), expression)
+        result = await calculate(an_executor(registry.tools), expression)
     assert result.content == answer
 
 
 async def test_units_are_converted_in_a_sandbox_too() -> None:
     async with open_tools(ToolsSettings()) as registry:
-        executor = an_executor(registry)
+        executor = an_executor(registry.tools)
         miles = await called(executor, "calculate", expression="5 km in miles")
         furlog = await called(executor, "calculate", expression="5 furlog to m")
         height = await called(executor, "calculate", expression=" 180 cm  in ft and in ")
@@ -178,7 +178,7 @@ async def test_units_are_converted_in_a_sandbox_too() -> None:
 
 async def test_dates_are_worked_out_with_the_clock_of_this_machine() -> None:
     async with open_tools(ToolsSettings()) as registry:
-        executor = an_executor(registry)
+        executor = an_executor(registry.tools)
         later = await called(executor, "date_time", start="2026-11-22", add="6 weeks")
         today = await called(executor, "date_time", start="today")
         between = await called(executor, "date_time", start="2026-01-01", until="2026-01-03")
@@ -202,7 +202,7 @@ async def test_neither_the_bot_nor_arithmetic_loads_the_table_of_units(module: s
 
 async def test_a_thousand_calculations_at_once_are_all_done() -> None:
     async with open_tools(ToolsSettings()) as registry:
-        executor = an_executor(registry)
+        executor = an_executor(registry.tools)
         async with asyncio.TaskGroup() as chats:
             calls = [chats.create_task(calculate(executor, f"{n} * 2")) for n in range(1_000)]
     assert [call.result().content for call in calls] == [str(n * 2) for n in range(1_000)]

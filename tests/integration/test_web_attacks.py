@@ -28,7 +28,7 @@ from tests.fakes.web_server import (
 )
 from tests.integration.web_pages import everywhere, only_one, pdf, web_fetch
 from tools.base import Outcome
-from tools.web.client import FetchBounds, new_web_client
+from tools.web.client import FetchBounds, WebClient
 from tools.web.guard import AddressRefused
 
 TIMEOUT_SECONDS = 10.0
@@ -408,7 +408,7 @@ async def test_no_page_redirects_to_the_operators_own_server() -> None:
         web_server({"/": answer(b"{}", keep_alive=True)}, host="127.0.0.2") as own,
         web_server({"/": redirect(own.url("/"))}) as page,
     ):
-        client = new_web_client(operator_urls=[own.url("/")], permits=only_one, lookup=everywhere)
+        client = WebClient(operator_urls=[own.url("/")], permits=only_one, lookup=everywhere)
         await client.request(own.url("/"))
         with pytest.raises(AddressRefused, match=PRIVATE):
             await client.request(page.url("/"))

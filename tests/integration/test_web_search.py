@@ -240,7 +240,7 @@ async def test_a_refused_key_withdraws_the_search_and_it_alone(answer: Answer) -
     async with brave_api() as api, a_bot_with_brave(api) as bot:
         api.answers.append(answer)
         assert await bot.complaint() == REFUSED
-        assert [tool.name for tool in bot.registry] == ["read_a_map"]
+        assert [tool.name for tool in bot.registry.tools] == ["read_a_map"]
         assert bot.registry.absent == {"web_search": REFUSED}
 
 

@@ -13,8 +13,9 @@ from tests.executing import run_call
 from tools.base import Caller, Decision, ToolRequest, ToolResult
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
+from tools.sandbox.pool import SandboxPolicy
 from tools.settings import MAX_RESULT_BYTES
-from tools.web.client import FetchBounds
+from tools.web.client import FetchBounds, WebClient
 from tools.web.connection import Lookup
 from tools.web.fetch import open_web_fetch
 from tools.web.guard import IPAddress
@@ -55,9 +56,9 @@ async def web_fetch(
     timeout_seconds: float = 10,
     result_limit_bytes: int = MAX_RESULT_BYTES,
 ) -> AsyncIterator[Fetch]:
-    async with open_web_fetch(
-        result_limit_bytes=result_limit_bytes, permits=only_one, lookup=lookup, bounds=bounds
-    ) as tool:
+    client = WebClient(permits=only_one, lookup=lookup, bounds=bounds)
+    opened = open_web_fetch(SandboxPolicy(), result_limit_bytes=result_limit_bytes, client=client)
+    async with opened as tool:
         executor = ToolExecutor(
             Registry([replace(tool, calls_per_minute=_PLENTY)]),
             limits=RateLimits(per_person=_PLENTY, per_bot=_PLENTY),

@@ -242,10 +242,7 @@ def test_mcp_servers_are_read_by_the_names_that_the_operator_gives_them(
         (
             "TOOLS__COMMANDS__APPROVAL",
             "dangerous",
-            (
-                "TOOLS__COMMANDS__APPROVAL: no longer knows `dangerous`; use `ask`, and answer"
-                " “always” where commands may run in a chat without further questions, or `never`"
-            ),
+            "TOOLS__COMMANDS__APPROVAL: must be 'ask' or 'never'",
         ),
     ],
 )

@@ -68,7 +68,7 @@ class Person:
 
 
 def an_executor(
-    tools: Iterable[Tool], *, timeout_seconds: float = 5, result_limit_bytes: int = 1_000
+    tools: Iterable[Tool] | Registry, *, timeout_seconds: float = 5, result_limit_bytes: int = 1_000
 ) -> ToolExecutor:
     return ToolExecutor(
         tools if isinstance(tools, Registry) else Registry(tools),
@@ -451,6 +451,7 @@ async def test_without_a_yes_nothing_starts(decision: Decision, outcome: Outcome
         executor, ToolRequest("call_1", "crash", "", SOMEONE), results, Person(decision)
     )
     assert (result.outcome, result.duration_seconds) == (outcome, 0.0)
+    assert "Do not call it again" in result.content
     assert "tell the person" in result.content
     assert results.started == []
 
@@ -613,7 +614,7 @@ async def test_a_tool_that_finds_itself_unusable_is_withdrawn_alone() -> None:
     for call in calls:
         assert call.result().outcome == "failed"
         assert call.result().content == "The key is refused."
-    assert [tool.name for tool in registry] == ["echo"]
+    assert [tool.name for tool in registry.tools] == ["echo"]
     assert registry.absent == {"search": "The key is refused."}
     assert [log["event"] for log in logs] == ["tool.unavailable"]
     assert (await execute("search", executor=executor)).outcome == "unknown"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.web_server import answer, web_server
 from tools.base import ToolError
-from tools.web.client import FetchBounds, WebClient, new_web_client
+from tools.web.client import FetchBounds, WebClient
 from tools.web.connection import MAX_ADDRESSES_TRIED
 from tools.web.guard import (
     AddressRefused,
@@ -222,7 +222,7 @@ class Names:
 
 def client(names: Names) -> WebClient:
     """Return a client to which two loopback addresses are the public internet."""
-    return new_web_client(
+    return WebClient(
         permits=lambda address: str(address) in {"127.0.0.1", "127.0.0.9"},
         lookup=names.look_up,
         bounds=FetchBounds(connect=2.0, silence=2.0, total=4.0),

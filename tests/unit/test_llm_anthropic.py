@@ -215,17 +215,19 @@ async def test_nothing_is_kept_that_the_api_does_not_want_back(said: list[fake.E
     assert completion.message.state is None
 
 
+KEPT = {"own": THOUGHT, "signed": True}
+
+
 @pytest.mark.parametrize(
     "state",
     [
-        ModelState("anthropic:another", json.dumps([THOUGHT, None])),
-        ModelState("openai:test-model", json.dumps([THOUGHT, None])),
+        ModelState("anthropic:another", json.dumps([KEPT, None])),
+        ModelState("openai:test-model", json.dumps([KEPT, None])),
         ModelState(f"anthropic:{MODEL}", "no JSON"),
         ModelState(f"anthropic:{MODEL}", "[" * 10_000),
         ModelState(f"anthropic:{MODEL}", json.dumps({"a": 1})),
-        ModelState(f"anthropic:{MODEL}", json.dumps([THOUGHT, {"text": "no type"}])),
-        ModelState(f"anthropic:{MODEL}", json.dumps([THOUGHT, None])),
-        ModelState(f"anthropic:{MODEL}", json.dumps([THOUGHT, None, "x" * MAX_STATE_CHARACTERS])),
+        ModelState(f"anthropic:{MODEL}", json.dumps([KEPT, None])),
+        ModelState(f"anthropic:{MODEL}", json.dumps([KEPT, None, "x" * MAX_STATE_CHARACTERS])),
     ],
 )
 def test_unusable_state_of_an_answer_is_not_sent(state: ModelState) -> None:

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from bot.config.llm import LlmSettings
-from bot.llm.client import open_transport
+from bot.llm.client import LlmClient, open_transport
 from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnauthorized, LlmUnavailable
-from bot.llm.openai import OpenAi
 from bot.llm.transcription import MAX_ANSWER_BYTES, MAX_AUDIO_BYTES, Transcriber
 from tests import exposition
 from tests.fakes.openai_server import (
@@ -42,7 +41,7 @@ async def transcriber_of(
         base_url=server.base_url, model="chat", api_key="token", timeout_seconds=timeout_seconds
     )
     async with open_transport(endpoint) as transport:
-        yield Transcriber(transport, OpenAi(endpoint), "whisper-1", endpoint.timeout_seconds)
+        yield Transcriber(LlmClient(transport, endpoint), "whisper-1", timeout_seconds)
 
 
 async def test_a_recording_is_sent_as_a_form_and_its_words_come_back() -> None:

@@ -15,8 +15,7 @@ from bot.chat import media
 from bot.chat.media import Media, Prepared, open_media
 from bot.config.llm import LlmSettings
 from bot.errors import SignalError, SignalRejected
-from bot.llm.client import open_transport
-from bot.llm.openai import OpenAi
+from bot.llm.client import LlmClient, open_transport
 from bot.llm.transcription import Transcriber
 from bot.signal.messenger import FileTooBig
 from conversation_store.models import ChatId, ReceivedFile, ReceivedMessage
@@ -103,7 +102,7 @@ async def media_of(
             opened = open_media(
                 folder,
                 transcriber=Transcriber(
-                    transport, OpenAi(endpoint), "whisper-1", endpoint.timeout_seconds
+                    LlmClient(transport, endpoint), "whisper-1", endpoint.timeout_seconds
                 )
                 if hears
                 else None,

@@ -26,7 +26,7 @@ def registry_of(failure: Exception | None) -> Registry:
 async def test_a_tool_that_cannot_work_is_withdrawn_alone_with_the_reason() -> None:
     registry = registry_of(ToolUnavailable("The key is refused."))
     await probe(registry)
-    assert [tool.name for tool in registry] == ["other"]
+    assert [tool.name for tool in registry.tools] == ["other"]
     assert registry.absent == {"look_up": "The key is refused."}
 
 
@@ -34,5 +34,5 @@ async def test_a_tool_that_cannot_work_is_withdrawn_alone_with_the_reason() -> N
 async def test_tool_with_a_silent_service_stays(failure: Exception | None) -> None:
     registry = registry_of(failure)
     await probe(registry)
-    assert [tool.name for tool in registry] == ["look_up", "other"]
+    assert [tool.name for tool in registry.tools] == ["look_up", "other"]
     assert registry.absent == {}

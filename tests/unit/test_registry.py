@@ -20,8 +20,8 @@ def tool(name: str) -> Tool:
 
 def test_tools_are_sorted_by_name() -> None:
     registry = Registry([tool("weather"), tool("calculate"), tool("search")])
-    assert [found.name for found in registry] == ["calculate", "search", "weather"]
-    assert len(registry) == 3
+    assert [found.name for found in registry.tools] == ["calculate", "search", "weather"]
+    assert len(registry.tools) == 3
 
 
 def test_a_tool_is_found_by_its_exact_name_only() -> None:
@@ -39,6 +39,6 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 async def test_catalog_offers_the_enabled_tools() -> None:
     async with open_tools(ToolsSettings()) as registry:
-        assert {found.name for found in registry} | set(registry.absent) == set(CATALOG)
+        assert {found.name for found in registry.tools} | set(registry.absent) == set(CATALOG)
     async with open_tools(ToolsSettings(disabled=frozenset(CATALOG))) as registry:
-        assert len(registry) == 0
+        assert len(registry.tools) == 0

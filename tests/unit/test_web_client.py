@@ -31,7 +31,7 @@ from tests.fakes.web_server import (
     web_server,
 )
 from tools.base import ToolError
-from tools.web.client import MAX_REDIRECTS, FetchBounds, WebClient, new_web_client
+from tools.web.client import MAX_REDIRECTS, FetchBounds, WebClient
 from tools.web.connection import Lookup, Resolver
 from tools.web.guard import AddressRefused, IPAddress
 
@@ -56,7 +56,7 @@ async def web_client(
     bounds: FetchBounds | None = None,
     trusts: Path | None = None,
 ) -> AsyncIterator[WebClient]:
-    yield new_web_client(
+    yield WebClient(
         operator_urls=operator_urls,
         permits=only_one,
         lookup=lookup,

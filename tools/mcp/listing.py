@@ -46,9 +46,7 @@ def usable_tools(
     """Return the tools of a list that can be offered.
 
     Args:
-        server: prefix of their names.
         listed: as the server sent it; a tool that broke the protocol has no name.
-        call: runs one of them.
         timeout_seconds: for one call.
         chosen: the operator's choice, by the server's names or by ours; all if empty.
     """
@@ -72,8 +70,10 @@ def remark(
     setting = f"MCP__SERVERS__{server.upper()}__TOOLS"
     known = {*names, *(tool.name for tool in listed)}
     if unknown := sorted({*chosen} - known):
-        has = visible(", ".join(tool.name for tool in listed))
-        return f"It has no tool {', '.join(unknown)}; it has {_cut(has) or 'none'}. See {setting}."
+        has = visible(", ".join(tool.name for tool in listed)) or "none"
+        if len(has) > _MAX_LIST_CHARACTERS:
+            has = f"{has[: _MAX_LIST_CHARACTERS - 1]}…"
+        return f"It has no tool {', '.join(unknown)}; it has {has}. See {setting}."
     wanted = len(chosen) or len(listed)
     if wanted <= len(tools):
         return ""
@@ -83,10 +83,6 @@ def remark(
         f"{wanted - len(tools)} more are left out: another tool has the name, or the description"
         " is wrong or too long."
     )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_LIST_CHARACTERS else f"{text[: _MAX_LIST_CHARACTERS - 1]}…"
 
 
 def _tool(name: str, tool: types.Tool, schema: Plain, call: Call, timeout_seconds: float) -> Tool:

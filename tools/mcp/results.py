@@ -5,6 +5,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from mcp.types import (
@@ -27,37 +28,29 @@ _NO_TYPE: Final = "unknown type"
 _SUBTYPE: Final = re.compile(r"[a-z]+/([a-z0-9]{1,8})")
 
 
-def output_of(result: CallToolResult) -> ToolOutput:
-    """Return a result as text and files; both are bounded."""
+def output_of(result: CallToolResult, *, most_files: int = MAX_FILES) -> ToolOutput:
+    """Return a result as text and files; both are bounded, and further files are only named."""
     files: list[ToolFile] = []
-    return ToolOutput(_text(result, files), tuple(files))
-
-
-def text_of(result: CallToolResult) -> str:
-    """Return a result as text of bounded length; files are only named."""
-    return _text(result, None)
-
-
-def _text(result: CallToolResult, files: list[ToolFile] | None) -> str:
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     structured = result.structured_content
-    parts = [_block(block, files) for block in result.content]
+    parts = [_block(block, files, most_files) for block in result.content]
     if structured is not None and not _is_said(structured, texts):
         parts.append(json.dumps(structured, ensure_ascii=False, separators=(",", ":")))
-    return "\n".join(_within_limit(parts))
+    return ToolOutput("\n".join(_within_limit(parts)), tuple(files))
 
 
-def _block(block: object, files: list[ToolFile] | None) -> str:
+def _block(block: object, files: list[ToolFile], most_files: int) -> str:
+    given = partial(_given, files, most_files=most_files)
     match block:
         case TextContent():
             return block.text
         case ImageContent() | AudioContent():
-            return _given(block.type, block.type, block.mime_type, block.data, files)
+            return given(block.type, block.type, block.mime_type, block.data)
         case ResourceLink():
             return f"[resource {_short(block.name)}: {_short(block.uri)}]"
         case EmbeddedResource(resource=BlobResourceContents() as resource):
             name = f"resource {_short(resource.uri)}"
-            return _given(name, "file", resource.mime_type or _NO_TYPE, resource.blob, files)
+            return given(name, "file", resource.mime_type or _NO_TYPE, resource.blob)
         case EmbeddedResource(resource=TextResourceContents() as resource):
             return f"[resource {_short(resource.uri)}]\n{resource.text}"
         case _:
@@ -65,13 +58,13 @@ def _block(block: object, files: list[ToolFile] | None) -> str:
 
 
 def _given(
-    name: str, title: str, mime_type: str, encoded: str, files: list[ToolFile] | None
+    files: list[ToolFile], name: str, title: str, mime_type: str, encoded: str, *, most_files: int
 ) -> str:
     """Add a file to `files` if it is small enough, and return a line about it for the model."""
     kilobytes = -(-len(encoded) * 3 // 4 // 1000)
     fate = "cannot be shown here"
-    data = _decoded(encoded) if files is not None and len(files) < MAX_FILES else b""
-    if files is not None and data:
+    data = _decoded(encoded) if len(files) < most_files else b""
+    if data:
         file_name = f"{title}-{len(files) + 1}.{_suffix(mime_type)}"
         files.append(ToolFile(file_name, mime_type, data))
         fate = "given to the person"

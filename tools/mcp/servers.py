@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tools.base import ToolError, ToolOutput, mark
 from tools.mcp.listing import MAX_TOOLS, remark, usable_tools
-from tools.mcp.results import output_of, text_of
+from tools.mcp.results import output_of
 from tools.mcp.transports import McpError, bounded, open_streams
 from tools.registry import Registry
 from tools.sandbox.errors import WorkTimeout
@@ -57,22 +57,14 @@ log = structlog.get_logger()
 
 @asynccontextmanager
 async def open_mcp_servers(
-    servers: Mapping[str, McpServer], registry: Registry, last_words: dict[str, bytes] | None = None
+    servers: Mapping[str, McpServer], registry: Registry
 ) -> AsyncIterator[None]:
-    """Offer the tools of servers while they are connected, without waiting for a connection.
-
-    Args:
-        servers: by their names.
-        registry: expects them at once, and learns later the state of each.
-        last_words: keeps the end of their standard error, by their names; None discards it.
-    """
+    """Offer the tools of servers while they are connected, without waiting for a connection."""
     leaving: Exception | None = None
     for name in servers:
         registry.expect(name)
     async with asyncio.TaskGroup() as owners:
-        connections = [
-            _Connection(name, server, registry, last_words) for name, server in servers.items()
-        ]
+        connections = [_Connection(name, server, registry) for name, server in servers.items()]
         tasks = [owners.create_task(connection.keep()) for connection in connections]
         try:
             yield
@@ -87,13 +79,10 @@ async def open_mcp_servers(
 
 
 class _Connection:
-    def __init__(
-        self, name: str, server: McpServer, registry: Registry, last_words: dict[str, bytes] | None
-    ) -> None:
+    def __init__(self, name: str, server: McpServer, registry: Registry) -> None:
         self._name = name
         self._server = server
         self._registry = registry
-        self._last_words = last_words
         self._session: ClientSession | None = None
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
         self._wake = asyncio.Event()
@@ -148,8 +137,10 @@ class _Connection:
     async def _connect(self, mode: str) -> NoReturn:
         """Connect once and serve until the connection is lost."""
         self._end, self._listed = None, None
+        kept = self._registry.last_words
+        last_words = None if kept is None else kept.setdefault(self._name, bytearray())
         client = Client(
-            bounded(open_streams(self._name, self._server, self._last_words), self._at_end),
+            bounded(open_streams(self._server, last_words), self._at_end),
             mode=mode,
             client_info=_CLIENT,
             message_handler=self._notified,
@@ -191,9 +182,9 @@ class _Connection:
             timeout_seconds=self._server.timeout_seconds,
             chosen=self._server.tools,
         )
-        taken = {tool.name for tool in registry} - {
+        taken = {tool.name for tool in registry.tools}.difference(
             tool.name for tool in registry.offered_by(name) or ()
-        }
+        )
         tools = [tool for tool in usable if tool.name not in taken]
         registry.offer(name, tools, remark(name, self._server.tools, listed, tools))
         if self._listed is None:
@@ -248,7 +239,7 @@ def _output(name: str, result: CallToolResult | InputRequiredResult) -> ToolOutp
     if isinstance(result, InputRequiredResult):
         raise ToolError(f"The MCP server {name} asks back, which is not possible here.")
     if result.is_error:
-        said = _framed(text_of(result))
+        said = _framed(output_of(result, most_files=0).text)
         raise ToolError(f"The MCP server {name} says that the call failed." + said)
     return output_of(result)
 

@@ -14,17 +14,17 @@ import signal
 import ssl
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, SubprocessStreamProtocol
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import Any, Final, Self, cast
 
 import httpx2
 from anyio import BrokenResourceError
-from mcp.client._transport import ReadStream, TransportStreams, WriteStream
+from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import INTERNAL_ERROR, ErrorData
@@ -48,87 +48,57 @@ MAX_VALUES: Final = 20_000
 _MAX_OPEN_REQUESTS: Final = 32
 
 
+Messages = AsyncIterator[SessionMessage | Exception]
+"""Messages of a server; a malformed one is an exception."""
+Send = Callable[[SessionMessage], Awaitable[None]]
+Streams = tuple[Messages, Send]
+
+
 class McpError(Exception):
     """A problem that ends the connection to a server; its text is a sentence for the operator."""
 
 
 def open_streams(
-    name: str, server: McpServer, last_words: dict[str, bytes] | None
-) -> AbstractAsyncContextManager[TransportStreams]:
-    """Return the way to a server.
-
-    Args:
-        server: with a command or a URL.
-        last_words: keeps the end of the command's standard error, which often says why it fails.
-            None discards it: it may hold people's words.
-    """
+    server: McpServer, last_words: bytearray | None
+) -> AbstractAsyncContextManager[Streams]:
+    """Return the way to a server; `last_words` keeps the end of a command's standard error."""
     if server.url is None:
-        return _stdio(name, server, last_words)
+        return _stdio(server, last_words)
     scheme, _, path = server.url.partition(":")
     if scheme == "unix":
         return _socket(path, timeout_seconds=server.timeout_seconds)
-    return _http(server.url, headers=server.headers, timeout_seconds=server.timeout_seconds)
+    return _http(server.url, server)
 
 
 # Bounds -------------------------------------------------------------------------------------------
 
 
-class _Closing:
-    """A stream whose end has nothing to do: the owner of the transport closes it."""
-
-    async def aclose(self) -> None:
-        """Do nothing."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-
-class _Messages(_Closing):
-    """A stream of messages that is read by iteration."""
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        raise NotImplementedError
-
-    async def receive(self) -> SessionMessage | Exception:
-        """Return the next message."""
-        return await anext(self)
-
-
 @asynccontextmanager
 async def bounded(
-    transport: AbstractAsyncContextManager[TransportStreams], at_end: Callable[[McpError], None]
+    transport: AbstractAsyncContextManager[Streams], at_end: Callable[[McpError], None]
 ) -> AsyncIterator[TransportStreams]:
-    """Open a transport of the SDK with bounds on what the server may send.
+    """Open a transport for the SDK with bounds on what the server may send.
 
-    Args:
-        transport: of the server.
-        at_end: called with the reason when nothing more will be read from the server.
+    `at_end` is called with the reason when nothing more will be read from the server.
     """
-    async with transport as (messages, answers):
-        incoming = _Incoming(messages, at_end)
-        yield incoming, _Outgoing(answers, incoming)
+    async with transport as (messages, send):
+        both = _Bounded(messages, send, at_end)
+        yield both, both
 
 
-class _Incoming(_Messages):
-    def __init__(
-        self, messages: ReadStream[SessionMessage | Exception], at_end: Callable[[McpError], None]
-    ) -> None:
+class _Bounded:
+    """Both streams of a server, as the SDK wants them; the owner of the transport closes them."""
+
+    def __init__(self, messages: Messages, send: Send, at_end: Callable[[McpError], None]) -> None:
         self._messages = messages
+        self._send = send
         self._at_end = at_end
         self._second_began = monotonic()
         self._this_second = 0
-        self.open_requests = 0
+        self._open_requests = 0
+
+    def __aiter__(self) -> Self:
+        return self
 
     async def __anext__(self) -> SessionMessage | Exception:
         await self._wait_for_pace()
@@ -147,12 +117,28 @@ class _Incoming(_Messages):
                 item.message = _usable(item.message)
         return item
 
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message."""
+        return await anext(self)
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Send a message, perhaps the answer to a question of the server."""
+        await self._send(item)
+        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+            self._open_requests -= 1
+
     async def aclose(self) -> None:
-        await self._messages.aclose()
+        """Do nothing."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Do nothing."""
 
     def _count_request(self) -> None:
-        self.open_requests += 1
-        if self.open_requests > _MAX_OPEN_REQUESTS:
+        self._open_requests += 1
+        if self._open_requests > _MAX_OPEN_REQUESTS:
             error = McpError("The MCP server asks and does not read the answers.")
             self._at_end(error)
             raise error
@@ -163,20 +149,6 @@ class _Incoming(_Messages):
         if monotonic() >= self._second_began + 1:
             self._second_began, self._this_second = monotonic(), 0
         self._this_second += 1
-
-
-class _Outgoing(_Closing):
-    def __init__(self, answers: WriteStream[SessionMessage], incoming: _Incoming) -> None:
-        self._answers = answers
-        self._incoming = incoming
-
-    async def send(self, item: SessionMessage, /) -> None:
-        await self._answers.send(item)
-        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
-            self._incoming.open_requests -= 1
-
-    async def aclose(self) -> None:
-        await self._answers.aclose()
 
 
 def count_values(value: object, enough: int) -> int:
@@ -228,9 +200,7 @@ MAX_LAST_WORDS_BYTES: Final = 8_192
 
 
 @asynccontextmanager
-async def _stdio(
-    name: str, server: McpServer, last_words: dict[str, bytes] | None
-) -> AsyncIterator[TransportStreams]:
+async def _stdio(server: McpServer, last_words: bytearray | None) -> AsyncIterator[Streams]:
     """Run a server's command and speak with it, one message a line.
 
     The command gets a few common variables and the operator's for this server. The rest of the
@@ -247,7 +217,7 @@ async def _stdio(
     if shutil.which(server.command[0], os.F_OK, environment["PATH"]) is None:
         raise not_found(server.command[0])
     transport, streams = await loop.subprocess_exec(
-        lambda: _Streams(loop, name, last_words),
+        lambda: _Streams(loop, last_words),
         *server.command,
         stdin=PIPE,
         stdout=PIPE,
@@ -258,7 +228,7 @@ async def _stdio(
     group = transport.get_pid()
     stdin = cast("asyncio.StreamWriter", streams.stdin)
     try:
-        yield _Lines(cast("asyncio.StreamReader", streams.stdout)), _Input(stdin)
+        yield _lines(cast("asyncio.StreamReader", streams.stdout)), partial(_write, stdin)
     finally:
         try:
             await _end(group, stdin, streams.exited)
@@ -284,7 +254,7 @@ def not_found(program: str, *, root: Path = Path("/")) -> McpError:
 
 
 @asynccontextmanager
-async def _socket(path: str, *, timeout_seconds: float) -> AsyncIterator[TransportStreams]:
+async def _socket(path: str, *, timeout_seconds: float) -> AsyncIterator[Streams]:
     """Speak with a server whose standard streams are a Unix socket of another service.
 
     The service starts a process for each connection (systemd.socket(5), Accept=), which ends as
@@ -299,7 +269,7 @@ async def _socket(path: str, *, timeout_seconds: float) -> AsyncIterator[Transpo
     except OSError as error:  # TimeoutError is one, too
         raise McpError("The MCP server could not be reached.") from error
     try:
-        yield _Lines(reader), _Input(writer)
+        yield _lines(reader), partial(_write, writer)
     finally:
         writer.transport.abort()
 
@@ -307,19 +277,16 @@ async def _socket(path: str, *, timeout_seconds: float) -> AsyncIterator[Transpo
 class _Streams(SubprocessStreamProtocol):
     """The command's streams, and its exit, even while other processes still have its pipes."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, server: str, last_words: dict[str, bytes] | None
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, last_words: bytearray | None) -> None:
         super().__init__(limit=MAX_MESSAGE_BYTES, loop=loop)
-        self._server = server
         self._last_words = last_words
         self.exited = asyncio.Event()
         self.stderr_ended = asyncio.Event()
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
         if fd == _STDERR and self._last_words is not None and isinstance(data, bytes):
-            heard = self._last_words.get(self._server, b"") + data
-            self._last_words[self._server] = heard[-MAX_LAST_WORDS_BYTES:]
+            self._last_words += data
+            del self._last_words[:-MAX_LAST_WORDS_BYTES]
         else:
             super().pipe_data_received(fd, data)
 
@@ -363,42 +330,35 @@ def _signal(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-class _Lines(_Messages):
-    """The command's output, one message a line; malformed lines are exceptions."""
-
-    def __init__(self, stdout: asyncio.StreamReader) -> None:
-        self._stdout = stdout
-
-    async def __anext__(self) -> SessionMessage | Exception:
+async def _lines(stdout: asyncio.StreamReader) -> Messages:
+    """Yield a message for each line of a command's output."""
+    while True:
         try:
-            line = await self._stdout.readline()
+            line = await stdout.readline()
         except ValueError:
             raise McpError("The MCP server sent more at once than is taken in.") from None
         except ConnectionError:  # the end of a socket with unread data
-            line = b""
+            return
         if not line:
-            raise StopAsyncIteration
+            return
         try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError as error:
-            return error
+            yield error
+        else:
+            yield message
 
 
-class _Input(_Closing):
-    """The command's input, one message a line.
+async def _write(stdin: asyncio.StreamWriter, item: SessionMessage) -> None:
+    """Send a message to a command as a line.
 
-    Sending never waits for the command to read, because a call that is given up has to be
-    cancelled at once. A command that has left too much unread counts as gone.
+    This never waits for the command to read, because a call that is given up has to be cancelled at
+    once. A command that has left too much unread counts as gone.
     """
-
-    def __init__(self, stdin: asyncio.StreamWriter) -> None:
-        self._stdin = stdin
-
-    async def send(self, item: SessionMessage, /) -> None:
-        if self._stdin.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
-            raise BrokenResourceError
-        message = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-        self._stdin.write(message.encode() + b"\n")
+    if stdin.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+        raise BrokenResourceError
+    message = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+    stdin.write(message.encode() + b"\n")
 
 
 # HTTP ---------------------------------------------------------------------------------------------
@@ -412,9 +372,7 @@ MAX_CONNECTIONS: Final = 32
 
 
 @asynccontextmanager
-async def _http(
-    url: str, *, headers: Mapping[str, str], timeout_seconds: float
-) -> AsyncIterator[TransportStreams]:
+async def _http(url: str, server: McpServer) -> AsyncIterator[Streams]:
     """Speak with the operator's URL, which may be private; redirects are not followed.
 
     The SDK bounds one server-sent event, and this function one JSON answer. A request without an
@@ -423,16 +381,17 @@ async def _http(
     tls = new_tls_context() if httpx2.URL(url).scheme == "https" else None
     async with (
         httpx2.AsyncClient(
-            headers={**headers, "accept-encoding": "identity"},
-            timeout=timeout_seconds,
-            transport=_BoundedHttp(timeout_seconds, tls),
+            headers={**server.headers, "accept-encoding": "identity"},
+            timeout=server.timeout_seconds,
+            transport=_BoundedHttp(server.timeout_seconds, tls),
             trust_env=False,
         ) as client,
-        streamable_http_client(
-            url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
-        ) as streams,
+        streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (
+            messages,
+            answers,
+        ),
     ):
-        yield streams
+        yield messages, answers.send
 
 
 class _BoundedHttp(AiohttpTransport):

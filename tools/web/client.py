@@ -10,9 +10,9 @@ import ssl
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
@@ -22,7 +22,7 @@ from yarl import URL
 from tools.base import ToolError
 from tools.http import new_session, new_tls_context
 from tools.web.connection import MAX_HEAD_BYTES, Allowance, Lookup, Resolver, Way, too_slow
-from tools.web.guard import Origin, Permits, checked, may_be_asked, origin_of, redirected
+from tools.web.guard import Permits, checked, may_be_asked, origin_of, redirected
 
 MAX_REDIRECTS: Final = 5
 _MAX_CONNECTIONS: Final = 20
@@ -55,7 +55,6 @@ class WebAnswer:
 
     Attributes:
         headers: by their names in lower case.
-        body: decoded, at most as long as asked.
         cut: whether the body was longer.
         url: the source, after redirects.
     """
@@ -67,8 +66,7 @@ class WebAnswer:
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(NamedTuple):
     method: str
     url: httpx2.URL
     headers: Mapping[str, str]
@@ -77,32 +75,43 @@ class _Request:
     def redirected(self, status: int, location: str) -> "_Request":
         """Return the next request of a browser (RFC 9110, 15.4; Fetch, 4.4)."""
         url = redirected(self.url, location)
-        following = replace(self, url=url)
+        following = self._replace(url=url)
         if origin_of(url) != origin_of(self.url):
-            following = replace(following, headers={})  # they may hold a key for the first origin
+            following = following._replace(headers={})  # they may hold a key for the first origin
         if status == 303 or (status in {301, 302} and self.method == "POST"):
-            following = replace(following, method="GET", body=None)
+            following = following._replace(method="GET", body=None)
         return following
 
-    def all_headers(self) -> dict[str, str]:
-        headers = dict(_HEADERS)
-        if self.body is not None:
-            headers["content-type"] = "application/x-www-form-urlencoded"
-        return headers | {name.lower(): value for name, value in self.headers.items()}
 
-
-@dataclass(frozen=True)
 class WebClient:
-    """Asks the web; made by `new_web_client`."""
+    """Asks the web.
 
-    public: Way
-    operators: Way
-    operator_origins: Collection[Origin]
-    bounds: FetchBounds
-    tls: ssl.SSLContext | None
-    _places: asyncio.Semaphore = field(
-        default_factory=lambda: asyncio.Semaphore(_MAX_CONNECTIONS), init=False
-    )
+    Args:
+        operator_urls: their origins (scheme, host, port) may be asked at any address, but not by
+            way of a redirect.
+        lookup: replaces the system's resolver.
+        tls: verifies servers, instead of the usual authorities.
+
+    Raises:
+        AddressRefused: an operator's URL is not valid.
+    """
+
+    def __init__(
+        self,
+        *,
+        operator_urls: Collection[str] = (),
+        permits: Permits = may_be_asked,
+        lookup: Lookup | None = None,
+        bounds: FetchBounds | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        lookup = lookup or Resolver().look_up
+        self._bounds = bounds or FetchBounds()
+        self._public = Way(permits, lookup, self._bounds.connect)
+        self._operators = Way(lambda _: True, lookup, self._bounds.connect)
+        self._operator_origins = {origin_of(checked(url)) for url in operator_urls}
+        self._tls = tls
+        self._places = asyncio.Semaphore(_MAX_CONNECTIONS)
 
     async def request(
         self,
@@ -118,9 +127,7 @@ class WebClient:
         """Send a request, follow redirects, and return the answer, also one with an error status.
 
         Args:
-            params: added to the URL's query.
             headers: sent to the URL's own origin only.
-            form: sent as the body.
             max_bytes: of the body, as sent and decoded.
             cut_long: return the beginning of a longer body instead of failing.
 
@@ -132,47 +139,49 @@ class WebClient:
         if params:
             target = checked(str(target.copy_merge_params(params)))
         body = None if form is None else urlencode(form).encode()
-        request = _Request(method, target, headers or {}, body)
+        own_headers = {name.lower(): value for name, value in (headers or {}).items()}
+        request = _Request(method, target, own_headers, body)
         try:
-            async with asyncio.timeout(self.bounds.total) as bound:
+            async with asyncio.timeout(self._bounds.total) as bound:
                 answer = await self._follow(request, max_bytes)
         except TimeoutError as error:
             if not bound.expired():
                 raise
             raise ToolError(
-                f"{origin_of(target)[1]} took over {self.bounds.total:g} seconds, so I gave up."
+                f"{origin_of(target)[1]} took over {self._bounds.total:g} seconds, so I gave up."
             ) from error
         if answer.cut and not cut_long:
             raise ToolError(_too_large(max_bytes))
         return answer
 
     async def _follow(self, request: _Request, max_bytes: int) -> WebAnswer:
-        is_operators = origin_of(request.url) in self.operator_origins
-        way = self.operators if is_operators else self.public
+        is_operators = origin_of(request.url) in self._operator_origins
+        way = self._operators if is_operators else self._public
         for _ in range(1 + MAX_REDIRECTS):
             async with self._places:
                 answer = await self._exchange(way, request, max_bytes)
             if isinstance(answer, WebAnswer):
                 return answer
-            request, way = answer, self.public
+            request, way = answer, self._public
         raise ToolError(f"The page redirects more than {MAX_REDIRECTS} times.")
 
     async def _exchange(self, way: Way, request: _Request, max_bytes: int) -> WebAnswer | _Request:
         """Return an answer, or the request that a redirect asks for."""
         scheme, host, _ = origin_of(request.url)
         allowance = Allowance()
-        tls = (self.tls or _usual_tls()) if scheme == "https" else None
+        tls = (self._tls or _usual_tls()) if scheme == "https" else None
+        form = {} if request.body is None else {"content-type": "application/x-www-form-urlencoded"}
 
         async def send_once(
             sent: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
         ) -> aiohttp.ClientResponse:
             # aiohttp itself would repeat a request after its own errors.
-            with _sentences(host, self.bounds, allowance):
+            with _sentences(host, self._bounds, allowance):
                 return await send(sent)
 
         session = new_session(
             aiohttp.ClientTimeout(
-                total=None, sock_connect=self.bounds.connect, sock_read=self.bounds.silence
+                total=None, sock_connect=self._bounds.connect, sock_read=self._bounds.silence
             ),
             connector=way.connector(host, allowance, tls),
             middlewares=(send_once,),
@@ -186,7 +195,7 @@ class WebClient:
                 request.method,
                 URL(str(request.url), encoded=True),
                 data=request.body,
-                headers=request.all_headers(),
+                headers={**_HEADERS, **form, **request.headers},
                 allow_redirects=False,
             )
             try:
@@ -197,43 +206,12 @@ class WebClient:
                 if response.status in _REDIRECTS and location:
                     return request.redirected(response.status, location)
                 allowance.left += 2 * (max_bytes + _PACKING_BYTES)
-                with _sentences(host, self.bounds, allowance):
+                with _sentences(host, self._bounds, allowance):
                     coding = headers.get("content-encoding", "")
                     body, cut = await _body(response, coding, max_bytes)
                 return WebAnswer(response.status, headers, body, cut, str(request.url))
             finally:
                 response.close()  # reading a rest could take long
-
-
-def new_web_client(
-    *,
-    operator_urls: Collection[str] = (),
-    permits: Permits = may_be_asked,
-    lookup: Lookup | None = None,
-    bounds: FetchBounds | None = None,
-    tls: ssl.SSLContext | None = None,
-) -> WebClient:
-    """Return a client.
-
-    Args:
-        operator_urls: their origins (scheme, host, port) may be asked at any address, but not by
-            way of a redirect.
-        permits: which addresses may be connected to.
-        lookup: replaces the system's resolver.
-        bounds: how long a request may wait.
-        tls: verifies servers, instead of the usual authorities.
-
-    Raises:
-        AddressRefused: an operator's URL is not valid.
-    """
-    lookup, bounds = lookup or Resolver().look_up, bounds or FetchBounds()
-    return WebClient(
-        public=Way(permits, lookup, bounds.connect),
-        operators=Way(lambda _: True, lookup, bounds.connect),
-        operator_origins=frozenset(origin_of(checked(url)) for url in operator_urls),
-        bounds=bounds,
-        tls=tls,
-    )
 
 
 async def _body(
@@ -281,33 +259,26 @@ def _sentences(host: str, bounds: FetchBounds, allowance: Allowance) -> Iterator
     try:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        if allowance.used_up:
-            sentence = "The server sends too much around its answer, so I gave up."
-        else:
-            sentence = _sentence(error, host, bounds)
+        match error:  # most specific first
+            case _ if allowance.used_up:
+                sentence = "The server sends too much around its answer, so I gave up."
+            case aiohttp.ConnectionTimeoutError():
+                sentence = too_slow(host, bounds.connect)
+            case TimeoutError():
+                sentence = f"{host} was silent for {bounds.silence:g} seconds."
+            case aiohttp.ClientConnectorCertificateError():
+                sentence = f"The certificate of {host} is not valid, so I did not ask it anything."
+            case aiohttp.ClientConnectorSSLError():
+                sentence = f"No secure connection to {host} could be made."
+            case aiohttp.ClientConnectorError():
+                sentence = f"No connection to {host} could be made."
+            case OSError():  # also aiohttp.ClientOSError
+                sentence = f"The connection to {host} broke; try again."
+            case aiohttp.ClientError():
+                sentence = _no_http(host)
+            case _:
+                sentence = "A header of the request holds what HTTP cannot carry."
         raise ToolError(sentence) from error
-
-
-def _sentence(error: Exception, host: str, bounds: FetchBounds) -> str:
-    """Describe an error, most specific first."""
-    match error:
-        case aiohttp.ConnectionTimeoutError():
-            sentence = too_slow(host, bounds.connect)
-        case TimeoutError():
-            sentence = f"{host} was silent for {bounds.silence:g} seconds."
-        case aiohttp.ClientConnectorCertificateError():
-            sentence = f"The certificate of {host} is not valid, so I did not ask it anything."
-        case aiohttp.ClientConnectorSSLError():
-            sentence = f"No secure connection to {host} could be made."
-        case aiohttp.ClientConnectorError():
-            sentence = f"No connection to {host} could be made."
-        case OSError():  # also aiohttp.ClientOSError
-            sentence = f"The connection to {host} broke; try again."
-        case aiohttp.ClientError():
-            sentence = _no_http(host)
-        case _:
-            sentence = "A header of the request holds what HTTP cannot carry."
-    return sentence
 
 
 def _no_http(host: str) -> str:

@@ -49,12 +49,10 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How a server may be reached.
+class Way(AbstractResolver):
+    """How a server may be reached; refuses a name if one of its addresses is not permitted.
 
     Attributes:
-        permits: which addresses may be connected to.
-        lookup: finds the addresses of names.
         seconds: for the lookup, and as much again for the connection with its TLS handshake.
     """
 
@@ -79,7 +77,7 @@ class Way:
 
         return aiohttp.TCPConnector(
             socket_factory=open_socket,
-            resolver=_Names(self),
+            resolver=self,
             use_dns_cache=False,
             force_close=True,
             ssl=tls if tls is not None else True,
@@ -93,35 +91,15 @@ class Way:
         # Not an OSError: aiohttp would try the next address.
         raise AddressRefused(f"{host} is not on the public internet, so I may not ask it.")
 
-
-class _BoundedSocket(socket.socket):
-    allowance: Allowance
-
-    def recv(self, size: int, flags: int = 0, /) -> bytes:
-        received = super().recv(self.allowance.next_read(size), flags)
-        self.allowance.left -= len(received)
-        return received
-
-    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0, /) -> int:
-        count = super().recv_into(buffer, self.allowance.next_read(size or len(buffer)), flags)
-        self.allowance.left -= count
-        return count
-
-
-@dataclass(frozen=True, slots=True)
-class _Names(AbstractResolver):
-    """Refuses a name if one of its addresses is not permitted."""
-
-    way: Way
-
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
+        """Return the addresses of a name, for aiohttp."""
         try:
-            async with asyncio.timeout(self.way.seconds):
-                found = await self.way.lookup(host)
+            async with asyncio.timeout(self.seconds):
+                found = await self.lookup(host)
         except TimeoutError:
-            raise ToolError(too_slow(host, self.way.seconds)) from None
+            raise ToolError(too_slow(host, self.seconds)) from None
         except OSError:
             found = ()
         if not found:
@@ -129,7 +107,7 @@ class _Names(AbstractResolver):
                 f"There is no server named {host}, or its address cannot be found right now."
             )
         for address in found:
-            self.way.check(host, address)
+            self.check(host, address)
         return [
             ResolveResult(
                 hostname=host,
@@ -144,6 +122,20 @@ class _Names(AbstractResolver):
 
     async def close(self) -> None:
         """Do nothing."""
+
+
+class _BoundedSocket(socket.socket):
+    allowance: Allowance
+
+    def recv(self, size: int, flags: int = 0, /) -> bytes:
+        received = super().recv(self.allowance.next_read(size), flags)
+        self.allowance.left -= len(received)
+        return received
+
+    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0, /) -> int:
+        count = super().recv_into(buffer, self.allowance.next_read(size or len(buffer)), flags)
+        self.allowance.left -= count
+        return count
 
 
 def too_slow(host: str, seconds: float) -> str:

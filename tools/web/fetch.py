@@ -3,7 +3,6 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -16,9 +15,8 @@ from tools.documents.document import Document, kind_of
 from tools.sandbox.pool import SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import MAX_RESULT_BYTES
-from tools.web.client import FetchBounds, WebAnswer, new_web_client
-from tools.web.connection import Lookup
-from tools.web.guard import MAX_URL, Permits, checked, may_be_asked
+from tools.web.client import WebAnswer, WebClient
+from tools.web.guard import MAX_URL, checked
 
 MAX_DOWNLOADED_BYTES: Final = 5 * 2**20
 MAX_PAGES_KEPT: Final = 8
@@ -43,41 +41,23 @@ def _checked(url: str) -> str:
 Address = Annotated[str, Field(max_length=MAX_URL), AfterValidator(_checked)]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page that was read; `url` is its address after redirects."""
-
-    url: str
-    document: Document
-
-
 @asynccontextmanager
 async def open_web_fetch(
+    sandboxes: SandboxPolicy,
     *,
     result_limit_bytes: int = MAX_RESULT_BYTES,
-    permits: Permits = may_be_asked,
-    lookup: Lookup | None = None,
-    bounds: FetchBounds | None = None,
-    sandboxes: SandboxPolicy | None = None,
+    client: WebClient | None = None,
 ) -> AsyncIterator[Tool]:
-    """Provide the tool.
-
-    Args:
-        result_limit_bytes: the size of a part.
-        permits: which addresses may be connected to.
-        lookup: finds the addresses of names.
-        bounds: of one download.
-        sandboxes: requirements for the sandboxes that read pages.
+    """Provide the tool, which returns parts of `result_limit_bytes`.
 
     Raises:
         ToolUnavailable: sandboxes may not run here.
     """
-    sandboxes = sandboxes or SandboxPolicy()
     sandboxes.require_walls()
-    client = new_web_client(permits=permits, lookup=lookup, bounds=bounds)
+    web = client or WebClient()
     async with open_reader(sandboxes) as read:
         # The next parts of a page need no download.
-        recent: TTLCache[str, Page] = TTLCache(MAX_PAGES_KEPT, PAGE_KEPT_SECONDS)
+        recent: TTLCache[str, tuple[str, Document]] = TTLCache(MAX_PAGES_KEPT, PAGE_KEPT_SECONDS)
 
         async def web_fetch(
             url: Address,
@@ -88,15 +68,13 @@ async def open_web_fetch(
             Args:
                 offset: To go on, as the result says.
             """
-            page = recent.get(url) if offset else None
-            if page is None:
-                answer = await client.request(
+            if not offset or (page := recent.get(url)) is None:
+                answer = await web.request(
                     url, headers={"accept": _ACCEPT}, max_bytes=MAX_DOWNLOADED_BYTES, cut_long=True
                 )
-                content_type = _checked_type(answer)
-                document = await read(answer.body, content_type, answer.url)
-                page = recent[url] = Page(answer.url, document)
-            return _shown(page, offset, result_limit_bytes - _FRAME_BYTES)
+                document = await read(answer.body, _checked_type(answer), answer.url)
+                page = recent[url] = (answer.url, document)
+            return _shown(*page, offset, result_limit_bytes - _FRAME_BYTES)
 
         yield tool_from(web_fetch, untrusted=True, address="url")
 
@@ -143,31 +121,24 @@ def _later(answer: WebAnswer) -> str:
     return f"in {seconds} seconds" if seconds.isdecimal() and len(seconds) < 7 else "later"
 
 
-def _shown(page: Page, offset: int, room_bytes: int) -> str:
+def _shown(url: str, page: Document, offset: int, room_bytes: int) -> str:
     """Return a part of a page under its title and address, with the offset of the next part."""
-    text, total = page.document.text, len(page.document.text)
+    text, total = page.text, len(page.text)
     if offset and offset >= total:
         raise ToolError(f"The page ends at character {total}; there is nothing at {offset}.")
-    head = "\n".join(line for line in (page.document.title, page.url) if line)
-    whole = "\n\n".join(piece for piece in (head, text, _bracketed(page.document.note)) if piece)
+    head = "\n".join(filter(None, (page.title, url)))
+    note = f"[{page.note}]" if page.note else ""
+    whole = "\n\n".join(filter(None, (head, text, note)))
     if not offset and len(whole.encode()) <= room_bytes:
         return whole
-    tail = _position(page, offset, total)
-    room = room_bytes - len(f"{head}\n\n\n\n{tail}".encode())
+
+    def position(end: int) -> str:
+        more = f" For more call web_fetch with offset={end}." if end < total else ""
+        return f"[Characters {offset} to {end} of {total}.{more}]\n{note}".rstrip()
+
+    room = room_bytes - len(f"{head}\n\n\n\n{position(total)}".encode())
     part = part_of(text, offset, max(room, _LEAST_PART_BYTES))
-    return f"{head}\n\n{part.strip()}\n\n{_position(page, offset, offset + len(part))}"
-
-
-def _position(page: Page, start: int, end: int) -> str:
-    total = len(page.document.text)
-    more = f" For more call web_fetch with offset={end}." if end < total else ""
-    return f"[Characters {start} to {end} of {total}.{more}]" + (
-        f"\n{_bracketed(page.document.note)}" if page.document.note else ""
-    )
-
-
-def _bracketed(note: str) -> str:
-    return f"[{note}]" if note else ""
+    return f"{head}\n\n{part.strip()}\n\n{position(offset + len(part))}"
 
 
 def part_of(text: str, offset: int, room_bytes: int) -> str:
@@ -175,7 +146,6 @@ def part_of(text: str, offset: int, room_bytes: int) -> str:
 
     Args:
         text: without lone surrogates.
-        offset: start of the part, in characters.
         room_bytes: of the part as UTF-8.
     """
     fitting = text[offset : offset + room_bytes].encode()[:room_bytes].decode(errors="ignore")

@@ -174,18 +174,11 @@ def _checked_host(host: str) -> str:
     labels = host.split(".")
     if len(host) > MAX_HOST or not all(labels) or "%" in host:
         raise AddressRefused("The address has no valid host name.")
-    if ":" in host:
-        return _checked_literal(host)
-    if labels[-1].isdigit() or labels[-1].lower().startswith("0x"):
-        return _checked_literal(host)
-    return host
-
-
-def _checked_literal(host: str) -> str:
-    """Refuse 127.1, 0177.0.0.1, 2130706433 and so on, which only some programs accept as hosts."""
+    if not (":" in host or labels[-1].isdigit() or labels[-1].lower().startswith("0x")):
+        return host
     try:
         return str(ip_address(host))
-    except ValueError:
+    except ValueError:  # only some programs accept 127.1, 0177.0.0.1, 2130706433 and so on
         raise AddressRefused(
             "The address has a number in place of a host name that is no plain IP address."
         ) from None

@@ -27,13 +27,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from cachetools import TTLCache
-from pydantic import (
-    BaseModel,
-    FailFast,
-    Field,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import BaseModel, FailFast, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from tools.base import InvalidArguments, Tool, ToolError
@@ -42,7 +36,7 @@ from tools.sandbox.errors import ToolUnavailable, WorkError
 from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 from tools.schema import tool_from
 from tools.settings import WebSearchSettings
-from tools.web.client import WebAnswer, WebClient, new_web_client
+from tools.web.client import WebAnswer, WebClient
 from tools.web.guard import MAX_URL, AddressRefused, checked
 
 # Brave's limits; DuckDuckGo accepts a little more.
@@ -57,14 +51,7 @@ _CALLS_PER_MINUTE: Final = 30
 
 
 class SearchResult(NamedTuple):
-    """A result in the words of the search engine.
-
-    Attributes:
-        title: plain text.
-        url: any text.
-        snippet: plain text.
-        age: in words or as a date; empty if unknown.
-    """
+    """A result in the words of the search engine; `age` is in words or a date, empty if unknown."""
 
     title: str
     url: str
@@ -79,16 +66,11 @@ Search = Callable[[str, int], Awaitable[Iterable[SearchResult]]]
 @asynccontextmanager
 async def open_web_search(
     settings: WebSearchSettings,
+    sandboxes: SandboxPolicy | None = None,
     *,
     now: Callable[[], float] = monotonic,
-    sandboxes: SandboxPolicy | None = None,
 ) -> AsyncIterator[Tool]:
     """Provide the search.
-
-    Args:
-        settings: the engine and its parameters.
-        now: a clock that never goes back, in seconds.
-        sandboxes: requirements for the sandboxes that read DuckDuckGo's pages.
 
     Raises:
         ToolUnavailable: the engine has no key, its package is not installed, its address in the
@@ -125,7 +107,7 @@ async def _open_engine(
             checked(settings.url)
         except AddressRefused as error:
             raise ToolUnavailable(f"TOOLS__WEB_SEARCH__URL cannot be asked: {error}") from None
-    client = new_web_client(operator_urls=(settings.url,) if settings.url is not None else ())
+    client = WebClient(operator_urls=(settings.url,) if settings.url is not None else ())
     if settings.provider == "brave":
         if settings.api_key is None:
             raise ToolUnavailable(_NO_KEY)
