@@ -50,7 +50,7 @@ from bot.chat.rendering import Renderer, open_renderer
 from bot.chat.replies import Replies
 from bot.chat.turn import Turn, TurnParts, running_turn
 from bot.chat.upkeep import Expiry, FileCleanup, hold_while_refused
-from bot.commands.base import Parts, People
+from bot.commands.base import Parts
 from bot.commands.catalog import available
 from bot.config.llm import DEFAULT
 from bot.config.settings import Settings
@@ -209,15 +209,13 @@ async def build(start: Start) -> AsyncIterator[Bot]:
             messenger=messenger,
             models=base.models,
             languages=languages,
-            people=People(
-                access.is_admin,
-                budget.of,
-                budget.until_next_day,
-                pairing.approve if access.pairing else None,
-                identities.trust,
-            ),
             tools=base.tools,
             prover=base.prover,
+            is_admin=access.is_admin,
+            tokens_per_day=budget.of,
+            until_next_day=budget.until_next_day,
+            let_in=pairing.approve if access.pairing else None,
+            trust=identities.trust,
             uses_memory=uses_memory(settings),
             move_reminders=partial(_move_reminders, store, reminders_changed),
             clock=clock,
