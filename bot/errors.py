@@ -7,6 +7,13 @@ class BotError(Exception):
     """Root of every error that this program raises on purpose."""
 
 
+def first_of(error: BaseException) -> BaseException:
+    """Return the first error in a group of errors; the others are mostly its consequences."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 class SettingsError(BotError):
     """Settings or arguments are wrong.
 

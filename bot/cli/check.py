@@ -22,7 +22,6 @@ from bot.attestation.trust import REAL, Trust
 from bot.chat.own_tools import LISTED, offer_own_tools
 from bot.cli import model_findings
 from bot.cli.account_setup import signal_cli_at
-from bot.cli.exit_codes import FAILED, OK
 from bot.cli.finding import (
     PART_SECONDS,
     Finding,
@@ -87,16 +86,15 @@ COLOURS: Final = {
 PLAIN: Final = "\x1b[0m"
 
 
-def run(arguments: Namespace) -> int:
-    """Check every part; return the exit code."""
+def run(arguments: Namespace) -> bool:
+    """Check every part, and return whether nothing failed."""
     try:
         settings = load_settings()
     except SettingsError as error:
         if arguments.json:
             print(document([failed("settings", problem) for problem in error.problems]))
         raise
-    well = asyncio.run(check(settings, as_json=arguments.json))
-    return OK if well else FAILED
+    return asyncio.run(check(settings, as_json=arguments.json))
 
 
 async def check(settings: Settings, *, as_json: bool = False) -> bool:

@@ -13,10 +13,10 @@ async def show_help(context: CommandContext) -> str:
     hidden = [one for one in context.listed if _is_for_admins(one, context.parts)]
     shown = [one for one in context.listed if one not in hidden]
     lines = ["Write to me as you would to a person. These commands do special things:", ""]
-    lines += map(_line, shown)
+    lines += [f"!{one.name}: {one.summary}" for one in shown]
     if hidden and context.by_admin_in_private:
         lines += ["", "You are an admin of mine, so you can also use these:", ""]
-        lines += map(_line, hidden)
+        lines += [f"!{one.name}: {one.summary}" for one in hidden]
     return "\n".join(lines)
 
 
@@ -67,7 +67,3 @@ def _is_for_admins(one: Command, parts: Parts) -> bool:
     if one is questions.files:
         return workspaces is not None and workspaces.admins_only
     return one.allowed == "admins"
-
-
-def _line(one: Command) -> str:
-    return f"!{one.name}: {one.summary}"

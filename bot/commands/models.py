@@ -1,14 +1,13 @@
 """Models and tokens: `!model`, `!models`, `!retry` and `!usage`."""
 
 import asyncio
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
 from bot.commands.base import CommandContext, Refused, Reply, check_admin, command
 from bot.llm.errors import LlmError
 from bot.llm.models import Model, Models
-from conversation_store.models import Retry, TokenSum
+from conversation_store.models import Retry
 
 UNKNOWN_MODEL: Final = "There is no model of that name. Send !model to see which there are."
 VISION_SECONDS: Final = 0.5
@@ -113,7 +112,7 @@ async def retry(context: CommandContext) -> Reply:
 async def usage(context: CommandContext) -> str:
     """Show a person's tokens; to admins, in private, also those of all people together."""
     parts, book, person = context.parts, context.parts.store.usage, context.author
-    today = _total((await book.of_person(person.aci, 1)).values())
+    today = sum(one.total for one in (await book.of_person(person.aci, 1)).values())
     lately = await book.of_person(person.aci, DAYS)
     lines = [f"Today: {today:,} tokens."]
     if limit := parts.tokens_per_day(person):
@@ -122,7 +121,7 @@ async def usage(context: CommandContext) -> str:
             f"{left:,} of {limit:,} are left for today. The next day begins at 00:00 UTC, in"
             f" {wait}."
         )
-    lines.append(f"In 30 days: {_total(lately.values()):,} tokens.")
+    lines.append(f"In 30 days: {sum(one.total for one in lately.values()):,} tokens.")
     if len(lately) > 1:
         lines += [f"• {name}: {took.total:,}" for name, took in lately.items()]
     sums = [*lately.values()]
@@ -137,7 +136,3 @@ async def usage(context: CommandContext) -> str:
     if any(one.is_estimated for one in sums):
         lines.append("Some of that is an estimate, because a model did not report its tokens.")
     return "\n".join(lines)
-
-
-def _total(sums: Iterable[TokenSum]) -> int:
-    return sum(one.total for one in sums)
