@@ -17,8 +17,8 @@ from typing import Final
 import pytest
 
 from bot import __version__
+from bot.cli.basic_findings import MIN_FREE_BYTES, Finding, Severity, file_rights
 from bot.cli.check import findings
-from bot.cli.finding import MIN_FREE_BYTES, Finding, Severity, file_rights
 from bot.config.loading import load_settings, setting_names
 from bot.config.settings import Settings
 from tests.e2e.proving_world import proving_world
