@@ -8,11 +8,10 @@ the process at once.
 """
 
 import asyncio
-import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -50,7 +49,7 @@ from bot.chat.rendering import Renderer, open_renderer
 from bot.chat.replies import Replies
 from bot.chat.turn import Turn, TurnParts, running_turn
 from bot.chat.upkeep import Expiry, FileCleanup, hold_while_refused
-from bot.commands.base import Parts, People
+from bot.commands.base import Parts
 from bot.commands.catalog import available
 from bot.config.llm import DEFAULT
 from bot.config.settings import Settings
@@ -60,7 +59,7 @@ from bot.language.languages import Languages
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmNotAttested
 from bot.llm.models import Model
 from bot.observability import logs, metrics
-from bot.observability.process import calm_collector, hangups, prepare_descriptors
+from bot.observability.process import calm_collector, prepare_descriptors, signals
 from bot.observability.systemd import ServiceManager, service_manager
 from bot.signal.events import Person
 from conversation_store.store import ConversationStore
@@ -173,7 +172,16 @@ async def build(start: Start) -> AsyncIterator[Bot]:
         )
         noted_sends = NotedSends(outbox.doubts)
         renderer = await stack.enter_async_context(open_renderer(base.tools.sandboxes))
-        proofs = _answer_proofs(base, notices)
+        proofs = AnswerProofs(
+            signatures={
+                name: endpoint.signatures
+                for name, endpoint in base.endpoints.items()
+                if endpoint.signatures is not None
+            },
+            store=store,
+            notices=notices,
+            warn=settings.attestation.model_policy == "require",
+        )
 
         # Turns
         answered_turns, reminders_changed = asyncio.Queue[int](), asyncio.Event()
@@ -200,7 +208,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
                 is_admin=access.is_admin,
                 renderer=renderer,
                 languages=languages,
-                answered=proofs.wake if proofs is not None else lambda: None,
+                answered=proofs.wake,
                 reminders_changed=reminders_changed.set,
             )
         )
@@ -209,15 +217,13 @@ async def build(start: Start) -> AsyncIterator[Bot]:
             messenger=messenger,
             models=base.models,
             languages=languages,
-            people=People(
-                access.is_admin,
-                budget.of,
-                budget.until_next_day,
-                pairing.approve if access.pairing else None,
-                identities.trust,
-            ),
             tools=base.tools,
             prover=base.prover,
+            is_admin=access.is_admin,
+            tokens_per_day=budget.of,
+            until_next_day=budget.until_next_day,
+            let_in=pairing.approve if access.pairing else None,
+            trust=identities.trust,
             uses_memory=uses_memory(settings),
             move_reminders=partial(_move_reminders, store, reminders_changed),
             clock=clock,
@@ -269,7 +275,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
                 questions.end_polls,
                 file_cleanup.run,
                 pairing.run,
-                *((partial(_check_signatures, base, proofs),) if proofs is not None else ()),
+                partial(_check_signatures, base, proofs),
             ),
         )
 
@@ -301,17 +307,10 @@ async def _open_conversation(
     )
     running: dict[int, Turn] = {}
     turn_of = partial(running_turn, running)
-    loop = ToolLoop(
-        registry=registry,
-        executor=executor,
-        max_tool_calls=settings.tools.max_tool_calls,
-    )
+    max_tool_calls = settings.tools.max_tool_calls
+    loop = ToolLoop(registry=registry, executor=executor, max_tool_calls=max_tool_calls)
     helpers = Helpers(
-        loop=loop,
-        store=store.turns,
-        registry=registry,
-        prompts=prompts,
-        turn_of=turn_of,
+        loop=loop, store=store.turns, registry=registry, prompts=prompts, turn_of=turn_of
     )
     parts_of_tools = PartsOfTools(
         turn_of=turn_of,
@@ -334,15 +333,13 @@ async def _open_conversation(
 
     base.reload.register(apply)
     inbox = Inbox(workspaces, is_admin, store.files) if workspaces is not None else None
-    async with (
-        open_media(
-            base.messenger,
-            transcriber=base.endpoints[DEFAULT].transcriber,
-            words_bytes=words_limit(settings.llm.context_tokens),
-            sandboxes=base.tools.sandboxes,
-            inbox=inbox,
-        ) as media,
-    ):
+    async with open_media(
+        base.messenger,
+        transcriber=base.endpoints[DEFAULT].transcriber,
+        words_bytes=words_limit(settings.llm.context_tokens),
+        sandboxes=base.tools.sandboxes,
+        inbox=inbox,
+    ) as media:
         yield ChatHandler(
             loop=loop,
             running=running,
@@ -356,18 +353,14 @@ async def _open_conversation(
             answered=answered,
             languages=languages,
             models=models,
-            words_for=_explained if base.start.to_operator else _sentence,
+            words_for=partial(_words_for, to_operator=base.start.to_operator),
         )
 
 
-def _sentence(error: LlmError, _: Model) -> str:
-    return error.sentence
-
-
-def _explained(error: LlmError, model: Model) -> str:
-    """Return the reason of a model's failure for the operator."""
-    if isinstance(error, LlmContextTooLong | LlmNotAttested):
-        return error.sentence  # says all there is to say
+def _words_for(error: LlmError, model: Model, *, to_operator: bool) -> str:
+    """Return the text for a person whose model cannot answer; operators read the reason."""
+    if not to_operator or isinstance(error, LlmContextTooLong | LlmNotAttested):
+        return error.sentence
     return f"The model gave no answer. {model.client.reach.explained(error)}"
 
 
@@ -376,19 +369,6 @@ def _acknowledgements(settings: Settings) -> tuple[str | None, bool]:
     if settings.access.note_to_self:  # the owner needs no signs about notes to self
         return None, False
     return settings.bot.ack_reaction, settings.bot.read_receipts
-
-
-def _answer_proofs(base: Foundation, notices: Notices) -> AnswerProofs | None:
-    """Return the checker of answers' signatures; None if no endpoint signs."""
-    signatures = {
-        name: endpoint.signatures
-        for name, endpoint in base.endpoints.items()
-        if endpoint.signatures is not None
-    }
-    if not signatures:
-        return None
-    warn = base.start.settings.attestation.model_policy == "require"
-    return AnswerProofs(signatures=signatures, store=base.store, notices=notices, warn=warn)
 
 
 async def _check_signatures(base: Foundation, proofs: AnswerProofs) -> None:
@@ -453,15 +433,12 @@ async def run_until_signalled(settings: Settings) -> None:
     """Run the daemon until SIGTERM or SIGINT; raises what `run` raises."""
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     prepare_descriptors(model_connections=settings.llm.max_concurrency)
-    told_to_reload = asyncio.Event()
-    with (
-        _signals() as told_to_stop,
-        hangups(terminal_gone=told_to_stop.set, reload=told_to_reload.set),
-    ):
+    stop, reload = asyncio.Event(), asyncio.Event()
+    with signals(stop, reload):
         await run(
             Start(settings),
-            told_to_stop=told_to_stop,
-            told_to_reload=told_to_reload,
+            told_to_stop=stop,
+            told_to_reload=reload,
             manager=service_manager(),
         )
 
@@ -488,12 +465,16 @@ async def run(
         StoreError: the store cannot be opened, or failed while running.
     """
     async with build(start) as bot:
+
+        def moves() -> bool:  # being asked proves that the loop runs
+            return time.monotonic() - bot.base.messenger.last_sign < bounds.stuck_seconds
+
         await bot.resume()
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(bot.base.messenger.run(bot.intake.deliver)),
                 *(tasks.create_task(work()) for work in bot.background),
-                tasks.create_task(manager.watch(partial(_moves, bot, bounds.stuck_seconds))),
+                tasks.create_task(manager.watch(moves)),
                 tasks.create_task(_tell_status(manager, bot)),
             ]
             reloading = tasks.create_task(
@@ -513,11 +494,6 @@ async def run(
     log.info("app.stopped")
     if lost:
         raise MessagesLost(lost)
-
-
-def _moves(bot: Bot, stuck_seconds: float) -> bool:
-    """Whether the connection to Signal is alive; being asked proves that the loop runs."""
-    return time.monotonic() - bot.base.messenger.last_sign < stuck_seconds
 
 
 async def _tell_status(manager: ServiceManager, bot: Bot) -> None:
@@ -564,26 +540,3 @@ async def _wind_down(bot: Bot, bounds: Bounds) -> int:
         metrics.INTAKE.labels("lost").inc(lost)
         log.error("app.messages_lost", count=lost)
     return lost
-
-
-@contextmanager
-def _signals() -> Iterator[asyncio.Event]:
-    """Turn the first SIGTERM or SIGINT into an event; the second ends the process at once."""
-    loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-
-    def stop() -> None:
-        if told.is_set():
-            log.warning("app.forced")
-            # Safe at any moment: the store survives a kill.
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.raise_signal(signal.SIGTERM)
-        told.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    try:
-        yield told
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)

@@ -21,10 +21,6 @@ async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
     return event.is_set()
 
 
-def _asks_nothing(_: Exception) -> float | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Waits that double from the first to the longest, each shortened by chance.
@@ -52,7 +48,7 @@ class Backoff:
         *,
         on: tuple[type[E], ...],
         final: tuple[type[Exception], ...] = (),
-        asked: Callable[[E], float | None] = _asks_nothing,
+        asked: Callable[[E], float | None] | None = None,
         within_seconds: float = math.inf,
     ) -> T:
         """Return the result of a request that is safe to repeat.
@@ -75,7 +71,7 @@ class Backoff:
                 raise
             except on as error:
                 failures += 1
-                pause = max(self.seconds(failures), asked(error) or 0.0)
+                pause = max(self.seconds(failures), (asked and asked(error)) or 0.0)
                 if clock() + pause > ends_at:
                     raise
             await asyncio.sleep(pause)

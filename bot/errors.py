@@ -1,24 +1,17 @@
-"""The errors of this program. The code that answers an error decides what a person reads.
-
-BotError
-├── SettingsError         wrong settings or arguments: exit 2, one line per problem
-├── SignalError           the Signal side
-│   ├── SignalUnavailable   no connection, or it broke before the request went out: try again
-│   ├── SignalTimeout       no answer, or an unclear one: perhaps done, perhaps not
-│   │   ├── SignalPassedOver  signal-cli answers later requests, but never took this one
-│   │   └── SignalRateLimited  Signal asks to wait, perhaps after it has delivered the message
-│   ├── SignalUntrusted     the recipient's key is new and not trusted: it waits for an admin's word
-│   └── SignalRejected      the request was understood and refused: trying again changes nothing
-│       └── SignalLacks       this version of the Signal side has no such request
-├── MessagesLost          messages that were read could not be stored before the end
-└── LlmError              the model's endpoint, see bot.llm.errors
-"""
+"""The errors of this program. The code that answers an error decides what a person reads."""
 
 from typing import Any
 
 
 class BotError(Exception):
     """Root of every error that this program raises on purpose."""
+
+
+def first_of(error: BaseException) -> BaseException:
+    """Return the first error in a group of errors; the others are mostly its consequences."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 class SettingsError(BotError):

@@ -61,7 +61,7 @@ class Foundation:
         signal_cli: the process, if the bot starts signal-cli itself.
         prover: makes the bot's proofs; None without a guest agent.
         in_tee: whether the guest agent quotes closed hardware.
-        result_limit_bytes: of a tool's result, as UTF-8.
+        result_limit_bytes: of a tool's result, as UTF-8: an eighth of the model's context.
     """
 
     start: Start
@@ -108,7 +108,8 @@ async def open_foundation(start: Start) -> AsyncIterator[Foundation]:
                 metrics=partial(metrics.measured, store),
             )
             log.info("health.listening", port=await opened(server))
-        limit = _result_limit(settings)
+        eighth = settings.llm.context_tokens * BYTES_PER_TOKEN // 8
+        limit = min(MAX_RESULT_BYTES, max(MIN_LIMIT_BYTES, eighth))
         yield Foundation(
             start=start,
             store=store,
@@ -122,12 +123,6 @@ async def open_foundation(start: Start) -> AsyncIterator[Foundation]:
             result_limit_bytes=limit,
             reload=Reload(settings, makes_proofs=prover is not None),
         )
-
-
-def _result_limit(settings: Settings) -> int:
-    """Return the bytes that a tool's result may have: an eighth of the context."""
-    eighth = settings.llm.context_tokens * BYTES_PER_TOKEN // 8
-    return min(MAX_RESULT_BYTES, max(MIN_LIMIT_BYTES, eighth))
 
 
 @asynccontextmanager

@@ -14,7 +14,6 @@ from bot.commands.base import (
     CommandContext,
     Parts,
     Reply,
-    never,
 )
 from bot.commands.models import retry
 from bot.commands.questions import plan
@@ -28,11 +27,11 @@ DISAPPEARED: Final = (
 )
 
 
-async def _unknown(_: CommandContext) -> Reply:
-    return Reply(UNKNOWN_COMMAND)
+async def _unknown(_: CommandContext) -> str:
+    return UNKNOWN_COMMAND
 
 
-UNKNOWN: Final = Command("", "", "everyone", never, _unknown)
+UNKNOWN: Final = Command("", "", _unknown)
 """Any command that the bot does not have."""
 
 

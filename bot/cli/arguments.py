@@ -36,6 +36,10 @@ class CommandParser(argparse.ArgumentParser):
         self.arguments.append(added)
         return added
 
+    def add_switch(self, name: str, help_: str) -> None:
+        """Add an option without a value."""
+        self.add_argument(name, action="store_true", help=help_)
+
     def has_commands(self, *, title: str, metavar: str, dest: str) -> None:
         """Demand one of the commands that are added next."""
         self._below = self.add_subparsers(
@@ -141,10 +145,9 @@ def command_line() -> CommandParser:
         " each: ok, warning or failed, and how to mend it. It receives and sends no message, also"
         " while the bot runs. The exit code is 0 if nothing failed.",
     )
-    check.add_argument(
+    check.add_switch(
         "--json",
-        action="store_true",
-        help='for programs: {"ok", "findings": [{"part", "verdict", "words"}]} on stdout, also'
+        'for programs: {"ok", "findings": [{"part", "verdict", "words"}]} on stdout, also'
         " where settings are wrong (exit 2)",
     )
     command(
@@ -173,10 +176,9 @@ def command_line() -> CommandParser:
         "signal-tee-bot pair approve --admin K7MPXQ",
     )
     approve.add_argument("code", metavar="CODE", help="what the bot told that person, or WHO")
-    approve.add_argument(
+    approve.add_switch(
         "--admin",
-        action="store_true",
-        help="as an admin; WHO (a number, an ACI, or the beginning of one) may be let in already",
+        "as an admin; WHO (a number, an ACI, or the beginning of one) may be let in already",
     )
     pair.command(
         "revoke",
@@ -203,19 +205,15 @@ def command_line() -> CommandParser:
     register.add_argument(
         "number", nargs="*", metavar="NUMBER", help="such as +4915112345678, spaces or not"
     )
-    register.add_argument(
-        "--voice", action="store_true", help="have Signal call instead of sending an SMS"
-    )
+    register.add_switch("--voice", "have Signal call instead of sending an SMS")
     register.add_argument(
         "--captcha", metavar="LINK", help="of a captcha that you have solved; else SIGNAL_CAPTCHA"
     )
     register.add_argument(
         "--code", metavar="DIGITS", help="the code, if Signal has sent it already; else SIGNAL_CODE"
     )
-    register.add_argument(
-        "--unattended",
-        action="store_true",
-        help="wait for signal-cli, and do nothing when the account is there already",
+    register.add_switch(
+        "--unattended", "wait for signal-cli, and do nothing when the account is there already"
     )
 
     verify = command(
@@ -244,7 +242,7 @@ def command_line() -> CommandParser:
     model.add_argument(
         "--output", type=Path, default=Path("model-pins.json"), metavar="FILE", help="for the pins"
     )
-    model.add_argument("--force", action="store_true", help="replace a file that is there")
+    model.add_switch("--force", "replace a file that is there")
 
     command(
         "backup",
@@ -290,7 +288,7 @@ def command_line() -> CommandParser:
     return parser
 
 
-def _add_setup_arguments(setup: argparse.ArgumentParser) -> None:
+def _add_setup_arguments(setup: CommandParser) -> None:
     setup.add_argument("--model-url", metavar="URL", help="of the model's endpoint: LLM__BASE_URL")
     setup.add_argument("--model", metavar="NAME", help="of the model: LLM__MODEL")
     setup.add_argument(
@@ -299,15 +297,11 @@ def _add_setup_arguments(setup: argparse.ArgumentParser) -> None:
     setup.add_argument("--signal", metavar="URL", help="where signal-cli is: SIGNAL__URL")
     setup.add_argument("--number", metavar="NUMBER", help="the bot's: SIGNAL__PHONE_NUMBER")
     setup.add_argument("--admin", metavar="WHO", help="numbers or ACIs: ACCESS__ADMINS")
-    setup.add_argument(
-        "--yes", action="store_true", help="ask nothing; what is missing is an error"
-    )
-    setup.add_argument(
-        "--force", action="store_true", help="with --yes: replace .env, which is kept beside it"
-    )
+    setup.add_switch("--yes", "ask nothing; what is missing is an error")
+    setup.add_switch("--force", "with --yes: replace .env, which is kept beside it")
 
 
-def _add_verify_arguments(verify: argparse.ArgumentParser) -> None:
+def _add_verify_arguments(verify: CommandParser) -> None:
     verify.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file from the chat")
     verify.add_argument(
         "--challenge", required=True, metavar="TEXT", help="what you sent after !verify"
@@ -327,4 +321,4 @@ def _add_verify_arguments(verify: argparse.ArgumentParser) -> None:
     verify.add_argument(
         "--pccs", default=PCCS_URL, metavar="URL", help="where to fetch that otherwise"
     )
-    verify.add_argument("--json", action="store_true", help="the checks as JSON, for programs")
+    verify.add_switch("--json", "the checks as JSON, for programs")

@@ -28,7 +28,6 @@ from bot.attestation.near_ai.verification import FirmwareRule, ModelFindings, ve
 from bot.attestation.quote import OsMeasurement, TdQuote
 from bot.attestation.report import LEGEND, table
 from bot.attestation.trust import REAL, Trust
-from bot.cli.exit_codes import FAILED, OK
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.errors import SettingsError
@@ -50,13 +49,12 @@ _Seen = tuple[Part, TdQuote, BootClaims]
 """A machine whose quote and log could be read."""
 
 
-def run(arguments: Namespace) -> int:
-    """Make pins of the model's evidence; return the exit code."""
+def run(arguments: Namespace) -> bool:
+    """Make pins of the model's evidence, and return whether it holds."""
     logs.configure(level="error", log_format="console")  # the report has the trouble of services
     # Pins are not needed to make pins.
     settings = load_settings({"attestation": {"model_policy": "warn", "model_pins": None}})
-    made = asyncio.run(attest_model(settings, arguments.output, force=arguments.force))
-    return OK if made else FAILED
+    return asyncio.run(attest_model(settings, arguments.output, force=arguments.force))
 
 
 async def attest_model(

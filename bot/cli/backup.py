@@ -4,7 +4,6 @@ import asyncio
 import sys
 from argparse import Namespace
 
-from bot.cli.exit_codes import FAILED, OK
 from bot.cli.store_errors import said
 from bot.config.loading import load_settings
 from bot.store import store_key
@@ -12,14 +11,14 @@ from conversation_store.backup import backup
 from conversation_store.connections import StoreError, WrongKey
 
 
-def run(arguments: Namespace) -> int:
-    """Copy the store; return the exit code."""
+def run(arguments: Namespace) -> bool:
+    """Copy the store, and return whether that worked."""
     settings = load_settings()
     try:
         backup(settings.store.path, asyncio.run(store_key(settings)), arguments.file)
     except StoreError as error:
         why = said(error, settings) if isinstance(error, WrongKey) else error
         print(f"backup: {why}", file=sys.stderr)
-        return FAILED
+        return False
     print(f"Copied to {arguments.file}")
-    return OK
+    return True

@@ -20,28 +20,9 @@ from typing import Final
 
 from bot.attestation.trust import REAL, Trust
 from bot.chat.own_tools import LISTED, offer_own_tools
-from bot.cli import model_findings
+from bot.cli import basic_findings, model_findings
 from bot.cli.account_setup import signal_cli_at
-from bot.cli.exit_codes import FAILED, OK
-from bot.cli.finding import (
-    PART_SECONDS,
-    Finding,
-    access,
-    attachments,
-    descriptors,
-    disk,
-    encryption,
-    failed,
-    file_rights,
-    group_admins,
-    health_address,
-    new_store,
-    ok,
-    profile,
-    safety_numbers,
-    version,
-    warning,
-)
+from bot.cli.basic_findings import PART_SECONDS, Finding, failed, ok, warning
 from bot.cli.store_errors import said
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
@@ -87,16 +68,15 @@ COLOURS: Final = {
 PLAIN: Final = "\x1b[0m"
 
 
-def run(arguments: Namespace) -> int:
-    """Check every part; return the exit code."""
+def run(arguments: Namespace) -> bool:
+    """Check every part, and return whether nothing failed."""
     try:
         settings = load_settings()
     except SettingsError as error:
         if arguments.json:
             print(document([failed("settings", problem) for problem in error.problems]))
         raise
-    well = asyncio.run(check(settings, as_json=arguments.json))
-    return OK if well else FAILED
+    return asyncio.run(check(settings, as_json=arguments.json))
 
 
 async def check(settings: Settings, *, as_json: bool = False) -> bool:
@@ -147,20 +127,20 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
     """Check one part after the other."""
     admins = settings.access.admins | await _paired_admins(settings)
     for finding in (
-        version(),
+        basic_findings.version(),
         ok("settings", "Every setting is understood."),
-        file_rights(settings),
-        access(settings),
-        *group_admins(settings, admins),
-        *safety_numbers(settings, admins),
+        basic_findings.file_rights(settings),
+        basic_findings.access(settings),
+        *basic_findings.group_admins(settings, admins),
+        *basic_findings.safety_numbers(settings, admins),
         await _store(settings),
-        *disk(settings),
+        *basic_findings.disk(settings),
     ):
         yield finding
     _announce("signal-cli, SIGNAL__URL", PART_SECONDS)
     async for finding in _signal(settings):
         yield finding
-    for finding in (*attachments(settings), *profile(settings)):
+    for finding in (*basic_findings.attachments(settings), *basic_findings.profile(settings)):
         yield finding
     _announce("the model's endpoint, LLM__BASE_URL", 2 * PART_SECONDS)
     answers = True
@@ -175,8 +155,8 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
     _announce("for evidence, and for what it is checked with", model_findings.MODEL_PROOF_SECONDS)
     yield await model_findings.attestation(settings, trust)
     yield await model_findings.model_proof(settings, trust)
-    yield await health_address(settings)
-    yield descriptors(settings)
+    yield await basic_findings.health_address(settings)
+    yield basic_findings.descriptors(settings)
 
 
 async def _paired_admins(settings: Settings) -> frozenset[str]:
@@ -195,12 +175,12 @@ async def _store(settings: Settings) -> Finding:
     try:
         key = await store_key(settings)
         if not is_there(path):
-            return new_store(settings, encrypted=key is not None)
+            return basic_findings.new_store(settings, encrypted=key is not None)
         if upgrade_is_due(path, key):
             return ok("store", "From an earlier version. The next start upgrades it.")
         async with open_store(path, key=key):
             pass  # Opening it reads, writes and commits.
-        return encryption(settings, "Works", encrypted=key is not None)
+        return basic_findings.encryption(settings, "Works", encrypted=key is not None)
     except BotError as error:
         return failed("store", str(error))
     except StoreLocked:

@@ -6,15 +6,13 @@ from pathlib import Path
 import shtab
 
 from bot.cli.arguments import CommandParser, command_line
-from bot.cli.exit_codes import OK
 
 
-def run(arguments: Namespace) -> int:
-    """Print the script of a shell; return the exit code."""
+def run(arguments: Namespace) -> None:
+    """Print the script of a shell."""
     parser = command_line()
     _complete_files(parser)
     print(shtab.complete(parser, arguments.shell))
-    return OK
 
 
 def _complete_files(parser: CommandParser) -> None:

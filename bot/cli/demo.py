@@ -6,6 +6,6 @@ from argparse import Namespace
 from bot.demo.run import run_demo
 
 
-def run(arguments: Namespace) -> int:
-    """Run the demo; return the exit code."""
-    return asyncio.run(run_demo(arguments.say or ()))
+def run(arguments: Namespace) -> bool:
+    """Run the demo, and return whether it worked."""
+    return asyncio.run(run_demo(arguments.say or ())) == 0

@@ -8,7 +8,6 @@ from typing import Final
 from bot.cli.account_setup import UNKNOWN_NUMBER
 from bot.cli.console import Console
 from bot.cli.env import ENV_FILE, add_setting, read_key
-from bot.cli.exit_codes import OK
 from bot.cli.store_errors import said
 from bot.config.loading import load_settings
 from bot.errors import BotError
@@ -36,8 +35,8 @@ NOT_THE_OLD_KEY: Final = "That is not the key that the store has now; nothing wa
 OLD_KEY: Final = "The key that the store has now (it is not shown):"
 
 
-def run(arguments: Namespace) -> int:
-    """Encrypt the store with the key of the settings; return the exit code."""
+def run(arguments: Namespace) -> None:
+    """Encrypt the store with the key of the settings."""
     settings = load_settings({"signal": {"phone_number": UNKNOWN_NUMBER}})
     path, key = settings.store.path, asyncio.run(store_key(settings))
     file = arguments.old_key_file
@@ -72,4 +71,3 @@ def run(arguments: Namespace) -> int:
         raise BotError(f"{error}: stop the bot first") from error
     except StoreError as error:
         raise BotError(said(error, settings)) from error
-    return OK

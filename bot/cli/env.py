@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from dotenv import dotenv_values
 
 from bot.cli.account_setup import UNKNOWN_NUMBER
-from bot.cli.exit_codes import OK
 from bot.config.llm import BASE_URLS, NEAR_AI
 from bot.config.loading import problems_in, settings_of
 from bot.config.settings import Settings
@@ -24,10 +23,9 @@ EXAMPLE: Final = "env.example"
 """A link to `.env.example`, so that the installed program has it as well."""
 
 
-def run(_: Namespace) -> int:
-    """Print the list of settings; return the exit code."""
+def run(_: Namespace) -> None:
+    """Print the list of settings."""
     print(example(), end="")
-    return OK
 
 
 def example() -> str:

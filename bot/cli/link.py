@@ -12,7 +12,6 @@ import segno
 
 from bot.cli.account_setup import PUT_NUMBER, UNKNOWN_NUMBER, open_setup
 from bot.cli.console import Console, wrapped
-from bot.cli.exit_codes import OK
 from bot.config.loading import load_settings
 from bot.errors import (
     BotError,
@@ -55,11 +54,10 @@ BESIDE: Final = (
 )
 
 
-def run(_: Namespace) -> int:
-    """Link the account; return the exit code."""
+def run(_: Namespace) -> None:
+    """Link the account."""
     logs.configure(level="error", log_format="console")  # the console says what happens
     asyncio.run(run_link())
-    return OK
 
 
 async def run_link() -> None:

@@ -1,7 +1,7 @@
 """The command line. A command's module is imported when it is run, so `--version` answers at once.
 
-Each has a function `run`, which takes the arguments and returns the exit code. Any function of a
-command may raise BotError; its text says what went wrong and what to do, and is printed here.
+Each has a function `run`, which takes the arguments and may return whether the command worked. Any
+function of a command may raise BotError; its text names reason and remedy, and is printed here.
 """
 
 import errno
@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Final, TextIO
 
 from bot.cli.arguments import read_arguments
-from bot.cli.exit_codes import FAILED, INTERRUPTED, WRONG_SETTINGS
+from bot.cli.exit_codes import FAILED, INTERRUPTED, OK, WRONG_SETTINGS
 from bot.errors import BotError, SettingsError
 
 CANNOT_WRITE: Final = frozenset({errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC})
@@ -44,16 +44,15 @@ def _outcome(arguments: Sequence[str] | None) -> int:
 
     try:
         harden()
-        result: int = import_module(f"bot.cli.{read.command}").run(read)
+        return FAILED if import_module(f"bot.cli.{read.command}").run(read) is False else OK
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BotError as error:
         from bot.cli.console import complain
 
         is_setting = isinstance(error, SettingsError)
         complain(str(error) if is_setting else f"signal-tee-bot: {error}")
         return WRONG_SETTINGS if is_setting else FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    return result
 
 
 def _flush_log() -> None:

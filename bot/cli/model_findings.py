@@ -8,7 +8,7 @@ from typing import Final
 
 from bot.attestation.trust import Trust
 from bot.chat.prompt import fitting
-from bot.cli.finding import PART_SECONDS, Finding, clock, failed, ok, warning
+from bot.cli.basic_findings import PART_SECONDS, Finding, clock, failed, ok, warning
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError
 from bot.llm.answering import ToolCalling

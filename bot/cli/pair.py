@@ -9,13 +9,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from bot.chat.door import CODE_MS
-from bot.cli.exit_codes import OK
-from bot.cli.store_errors import said
+from bot.cli.store_errors import explained
 from bot.config.loading import load_settings
 from bot.config.settings import AccessSettings, phone_number
 from bot.errors import BotError
 from bot.store import store_key
-from conversation_store.connections import StoreError
 from conversation_store.models import PairedPerson, PairingRequest
 from conversation_store.pairings import PairingBook, open_pairing_book
 
@@ -28,21 +26,17 @@ NAME_CHARACTERS: Final = 40
 MINUTE_MS: Final = 60_000
 
 
-def run(arguments: Namespace) -> int:
-    """Show or change who may talk; return the exit code."""
+def run(arguments: Namespace) -> None:
+    """Show or change who may talk."""
     settings = load_settings()
     key = asyncio.run(store_key(settings))
-    try:
-        with open_pairing_book(settings.store.path, key) as book:
-            if arguments.action == "list":
-                print(listing(book, settings.access))
-            elif arguments.action == "approve":
-                print(approve(book, arguments.code, settings.access, admin=arguments.admin))
-            else:
-                print(revoke(book, as_stored(arguments.who), settings.access))
-    except StoreError as error:
-        raise BotError(said(error, settings)) from error
-    return OK
+    with explained(settings), open_pairing_book(settings.store.path, key) as book:
+        if arguments.action == "list":
+            print(listing(book, settings.access))
+        elif arguments.action == "approve":
+            print(approve(book, arguments.code, settings.access, admin=arguments.admin))
+        else:
+            print(revoke(book, as_stored(arguments.who), settings.access))
 
 
 def listing(book: PairingBook, access: AccessSettings) -> str:

@@ -8,7 +8,6 @@ import json
 from argparse import Namespace
 from typing import Final
 
-from bot.cli.exit_codes import FAILED, OK
 from bot.config.loading import load_settings
 from bot.errors import BotError, SettingsError
 from bot.observability.health_client import ask
@@ -17,9 +16,9 @@ ASK_SECONDS: Final = 8.0
 """`/readyz` itself takes up to five seconds if a part does not answer."""
 
 
-def run(_: Namespace) -> int:
-    """Ask the running bot; return the exit code."""
-    return OK if asyncio.run(ready(load_settings().health.listen)) else FAILED
+def run(_: Namespace) -> bool:
+    """Ask the running bot, and return whether it is ready."""
+    return asyncio.run(ready(load_settings().health.listen))
 
 
 async def ready(listen: str, *, seconds: float = ASK_SECONDS) -> bool:

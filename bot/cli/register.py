@@ -8,7 +8,6 @@ from typing import Final
 
 from bot.cli.account_setup import PUT_NUMBER, open_setup
 from bot.cli.console import Console
-from bot.cli.exit_codes import OK
 from bot.config.loading import load_settings
 from bot.errors import BotError
 from bot.observability import logs
@@ -31,11 +30,10 @@ Registered: {number}. Keep a copy of signal-cli's folder in a safe place: withou
 is gone. See docs/SIGNAL.md."""
 
 
-def run(arguments: Namespace) -> int:
-    """Register the account; return the exit code."""
+def run(arguments: Namespace) -> None:
+    """Register the account."""
     logs.configure(level="error", log_format="console")  # the console says what happens
     asyncio.run(run_register(arguments))
-    return OK
 
 
 async def run_register(arguments: Namespace) -> None:

@@ -3,28 +3,26 @@
 import asyncio
 import sys
 from argparse import Namespace
-from typing import Final
 
-from bot.cli.exit_codes import FAILED, OK
 from bot.config.loading import load_settings
 from bot.store import store_key
 from conversation_store.backup import restore
 from conversation_store.connections import StoreError, StoreLocked, WrongKey
 
-OTHER_KEY: Final = "STORE__KEY is not the key of this copy, or it is no copy; set the key of then"
 
-
-def run(arguments: Namespace) -> int:
-    """Go back to a copy; return the exit code."""
+def run(arguments: Namespace) -> bool:
+    """Go back to a copy, and return whether that worked."""
     settings = load_settings()
     try:
         restored = restore(settings.store.path, asyncio.run(store_key(settings)), arguments.file)
-    except StoreLocked as error:
-        print(f"restore: {error}: stop the bot first", file=sys.stderr)
-        return FAILED
     except StoreError as error:
-        print(f"restore: {OTHER_KEY if isinstance(error, WrongKey) else error}", file=sys.stderr)
-        return FAILED
+        why = str(error)
+        if isinstance(error, StoreLocked):
+            why += ": stop the bot first"
+        elif isinstance(error, WrongKey):
+            why = "STORE__KEY is not the key of this copy, or it is no copy; set the key of then"
+        print(f"restore: {why}", file=sys.stderr)
+        return False
     print(f"Restored from {arguments.file}")
     if restored.aside is not None:
         print(f"The store before is now {restored.aside}: delete it once it is not needed.")
@@ -33,4 +31,4 @@ def run(arguments: Namespace) -> int:
             "Not answered or sent again, because that was done after the copy was made:"
             f" {restored.messages} messages that waited, {restored.sends} on their way."
         )
-    return OK
+    return True

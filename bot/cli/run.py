@@ -2,22 +2,23 @@
 
 import asyncio
 from argparse import Namespace
-from typing import TYPE_CHECKING
 
-from bot.cli.exit_codes import FAILED, OK, WRONG_SETTINGS
-from bot.errors import BotError, SettingsError
+from bot.errors import BotError, SettingsError, first_of
 from bot.observability.process import ignore_early_hangups
 
-if TYPE_CHECKING:
-    from bot.config.settings import Settings
 
+def run(_: Namespace) -> bool:
+    """Run the daemon until it is told to stop, and return whether it worked.
 
-def run(_: Namespace) -> int:
-    """Run the daemon until it is told to stop; return the exit code."""
+    Raises:
+        SettingsError: settings are wrong.
+    """
     ignore_early_hangups()  # imports take a while
     import structlog
 
     from bot import app
+    from bot.cli.console import complain
+    from bot.cli.store_errors import said
     from bot.config.loading import load_settings
     from bot.observability import logs
     from conversation_store.connections import StoreError
@@ -26,30 +27,18 @@ def run(_: Namespace) -> int:
     logs.capture_uncaught()
     settings = load_settings()
     logs.configure(level=settings.log.level, log_format=settings.log.format)
-    code = OK
+    reason: BaseException | None = None
+    worked = True
     try:
         asyncio.run(app.run_until_signalled(settings))
-    except* SettingsError as group:
-        code = _report(group, WRONG_SETTINGS, settings)
-    except* StoreError as group:
-        code = _report(group, FAILED, settings)
-    except* BotError as group:
-        code = _report(group, FAILED, settings)
+    except* (BotError, StoreError) as group:
+        reason = first_of(group)
     except* Exception as group:
         # The last boundary: a traceback may quote what people wrote.
         structlog.get_logger().error("app.bug", exc_info=group)
-        code = FAILED
-    return code
-
-
-def _report(group: BaseExceptionGroup[Exception], code: int, settings: "Settings") -> int:
-    """Print in one line what ended the daemon, and return the exit code."""
-    from bot.cli.console import complain
-    from bot.cli.store_errors import said
-    from conversation_store.connections import StoreError
-
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    complain(said(error, settings) if isinstance(error, StoreError) else str(error))
-    return code
+        worked = False
+    if isinstance(reason, SettingsError):
+        raise reason
+    if reason is not None:
+        complain(said(reason, settings) if isinstance(reason, StoreError) else str(reason))
+    return reason is None and worked

@@ -20,16 +20,15 @@ from bot.cli.check import listed_tools
 from bot.cli.console import Console, agrees, choose
 from bot.cli.encrypt import KEY_BYTES
 from bot.cli.env import DRAFT_FILE, ENV_FILE, Draft, read_key
-from bot.cli.exit_codes import OK
 from bot.cli.link import link
 from bot.cli.model_findings import ONE_WORD_SECONDS, with_tools
 from bot.cli.pair import who_is
 from bot.cli.register import register
-from bot.cli.store_errors import said
+from bot.cli.store_errors import explained
 from bot.config.llm import BASE_URLS, NEAR_AI
 from bot.config.loading import load_settings
 from bot.config.settings import Settings, phone_number
-from bot.errors import BotError, SettingsError, SignalError
+from bot.errors import BotError, SettingsError, SignalError, first_of
 from bot.foundation import Start
 from bot.llm.client import open_client
 from bot.llm.errors import LlmError, LlmTimeout, LlmUnavailable, LlmUnreachable
@@ -80,8 +79,8 @@ UNATTENDED: Final = {
 """Options that `--yes` requires."""
 
 
-def run(arguments: Namespace) -> int:
-    """Set up the bot; return the exit code."""
+def run(arguments: Namespace) -> None:
+    """Set up the bot."""
     logs.configure(level="critical", log_format="console")  # the console says what happens
     console = Console()
     try:
@@ -92,7 +91,6 @@ def run(arguments: Namespace) -> int:
     except KeyboardInterrupt:
         console.say(BROKEN_OFF if DRAFT_FILE.exists() else NOTHING_YET)
         raise
-    return OK
 
 
 async def set_up(arguments: Namespace, console: Console) -> None:
@@ -343,13 +341,9 @@ async def _running_bot(settings: Settings) -> AsyncIterator[None]:
                 told_to_stop.set()
                 await asyncio.wait([running])  # also after Ctrl-C, it stops in order
     except BaseExceptionGroup as ended:
-        error: BaseException = ended
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        if isinstance(error, StoreError):
-            raise BotError(said(error, settings)) from None
-        if isinstance(error, BotError):
-            raise error from None
+        if isinstance(error := first_of(ended), BotError | StoreError):
+            with explained(settings):
+                raise error from None
         # A traceback may quote what people wrote.
         raise BotError("The bot has ended by itself. signal-tee-bot run says why.") from None
 

@@ -1,9 +1,11 @@
 """The message about a store that cannot be used."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from bot.config.settings import Settings
+from bot.errors import BotError
 from conversation_store.backup import is_plain
 from conversation_store.connections import StoreError, StoreLocked, WrongKey
 
@@ -24,6 +26,15 @@ OTHER_KEY: Final = (
     " change it on purpose: signal-tee-bot encrypt. If it is lost, so are the conversations: move"
     " {path} away, and the next start begins a new store"
 )
+
+
+@contextmanager
+def explained(settings: Settings) -> Iterator[None]:
+    """Turn a StoreError inside the block into a BotError with `said`."""
+    try:
+        yield
+    except StoreError as error:
+        raise BotError(said(error, settings)) from error
 
 
 def said(error: StoreError, settings: Settings) -> str:

@@ -27,17 +27,16 @@ from bot.attestation.tdx_guest import CollateralFor
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import Asked, BundleReport, verify_bundle
 from bot.cli.console import wrapped_on
-from bot.cli.exit_codes import FAILED, OK
 from bot.errors import SettingsError
 from bot.observability import logs
 from bot.signal.account import is_safety_number
 from tools.settings import http_url
 
 
-def run(arguments: Namespace) -> int:
-    """Check a proof; return the exit code."""
+def run(arguments: Namespace) -> bool:
+    """Check a proof, and return whether everything asked for holds."""
     logs.configure(level="error", log_format="console")  # the report has the trouble of services
-    return OK if asyncio.run(verify(arguments)) else FAILED
+    return asyncio.run(verify(arguments))
 
 
 async def verify(

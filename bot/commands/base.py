@@ -9,8 +9,10 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from bot.attestation.bundle import Bundle
+from bot.attestation.checks import Report
 from bot.errors import SignalError
 from bot.language.languages import Languages
 from bot.llm.models import Models
@@ -19,38 +21,26 @@ from bot.signal.messenger import Messenger
 from conversation_store.models import Attachment, ChatId, PairedPerson, Question, Retry
 from conversation_store.store import ConversationStore
 from tools.registry import Registry
+from tools.sandbox.errors import WorkError
 from tools.sandbox.pool import SandboxPolicy
 from tools.workspace.workspaces import Workspaces
 
-if TYPE_CHECKING:
-    # Loading the verification takes long, and most bots have nothing to prove.
-    from bot.attestation.bundle import Bundle
-    from bot.attestation.checks import Report
-
 PROOFS_PER_MINUTE: Final = 5
 MINUTE_SECONDS: Final = 60.0
-TOO_MANY: Final = "I make up to {number} proofs a minute for you. Ask again in {seconds} s."
+
+UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
+"""Commands for admins also answer this to other people."""
+IN_PRIVATE: Final = "I do that only in our private chat."
+ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
+ONLY_ASKER: Final = (
+    "In a group only the person who asked the last question, or an admin of the group or of the"
+    " bot, can do that."
+)
+CANNOT_TELL: Final = "I cannot find out right now who administers this group. Try again later."
 
 
-@dataclass(frozen=True, slots=True)
-class People:
-    """Facts and decisions about people.
-
-    Attributes:
-        is_admin: whether a person administers the bot.
-        tokens_per_day: the limit of a person; 0: unlimited.
-        until_next_day: the time until the next day, as `5 h 20 min`.
-        let_in: lets the owner of a pairing code talk to the bot, or returns None for an unknown
-            code; None if codes do not count.
-        trust: trusts the key of a code or safety number, and returns its owner, or None if no such
-            key waits; raises SignalError.
-    """
-
-    is_admin: Callable[[Person], bool]
-    tokens_per_day: Callable[[Person], int]
-    until_next_day: Callable[[], str]
-    let_in: Callable[[str], Awaitable[PairedPerson | None]] | None
-    trust: Callable[[str], Awaitable[str | None]]
+class Refused(Exception):
+    """The bot does not do what the command asks; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +76,12 @@ class Prover:
         clock: monotonic seconds.
     """
 
-    make: Callable[[str], Awaitable["tuple[Bundle, Report]"]]
+    make: Callable[[str], Awaitable[tuple[Bundle, Report]]]
     clock: Callable[[], float] = time.monotonic
     _made: dict[str, list[float]] = field(default_factory=dict, init=False)
 
-    def refusal(self, person: Person) -> str:
-        """Count a proof and return "", or return the refusal for a person with too many."""
+    def admit(self, person: Person) -> None:
+        """Count a proof; raises Refused for a person with too many."""
         now = self.clock()
         recent = {
             aci: [at for at in times if now - at < MINUTE_SECONDS]
@@ -99,11 +89,13 @@ class Prover:
         }
         self._made = {aci: times for aci, times in recent.items() if times}
         times = self._made.setdefault(person.aci, [])
-        if len(times) < PROOFS_PER_MINUTE:
-            times.append(now)
-            return ""
-        seconds = math.ceil(times[0] + MINUTE_SECONDS - now)
-        return TOO_MANY.format(number=PROOFS_PER_MINUTE, seconds=seconds)
+        if len(times) >= PROOFS_PER_MINUTE:
+            seconds = math.ceil(times[0] + MINUTE_SECONDS - now)
+            raise Refused(
+                f"I make up to {PROOFS_PER_MINUTE} proofs a minute for you. Ask again in"
+                f" {seconds} s."
+            )
+        times.append(now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +104,12 @@ class Parts:
 
     Attributes:
         prover: None outside a trusted execution environment.
+        tokens_per_day: the limit of a person; 0: unlimited.
+        until_next_day: the time until the next day, as `5 h 20 min`.
+        let_in: lets the owner of a pairing code talk to the bot, or returns None for an unknown
+            code; None if codes do not count.
+        trust: trusts the key of a code or safety number, and returns its owner, or None if no such
+            key waits; raises SignalError.
         uses_memory: whether the operator wants facts to be remembered.
         move_reminders: stores a person's time zone by the name of a place, moves the reminders
             along and returns the zone; raises InvalidArguments for an unknown place.
@@ -123,35 +121,17 @@ class Parts:
     messenger: Messenger
     models: Models
     languages: Languages
-    people: People
     tools: Tools
     prover: Prover | None
+    is_admin: Callable[[Person], bool]
+    tokens_per_day: Callable[[Person], int]
+    until_next_day: Callable[[], str]
+    let_in: Callable[[str], Awaitable[PairedPerson | None]] | None
+    trust: Callable[[str], Awaitable[str | None]]
     uses_memory: bool
     move_reminders: Callable[[str, str, datetime], Awaitable[str]]
     clock: Callable[[], float]
     started_at: float = field(default_factory=time.monotonic)
-
-
-MAX_DIGITS: Final = 9
-"""No list is longer, and the store takes no numbers with more than 18 digits."""
-
-UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
-"""Commands for admins also answer this to other people."""
-IN_PRIVATE: Final = "I do that only in our private chat."
-ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
-ONLY_ASKER: Final = (
-    "In a group only the person who asked the last question, or an admin of the group or of the"
-    " bot, can do that."
-)
-CANNOT_TELL: Final = "I cannot find out right now who administers this group. Try again later."
-
-
-Allowed = Literal["everyone", "group_admins", "admins"]
-"""People who may use a command.
-
-- group_admins: in a group, only its admins and the bot's may change something; everyone may read.
-- admins: only admins of the bot, in private; for other people the command does not exist.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +141,7 @@ class CommandContext:
     Attributes:
         argument: the text after the command's name.
         inbox_id: number of the message; later messages have higher numbers.
-        turns: of the chat.
+        listed: the commands of the bot.
     """
 
     chat: ChatId
@@ -175,7 +155,7 @@ class CommandContext:
     @property
     def by_admin(self) -> bool:
         """Whether an admin of the bot has sent it."""
-        return self.parts.people.is_admin(self.author)
+        return self.parts.is_admin(self.author)
 
     @property
     def by_admin_in_private(self) -> bool:
@@ -200,90 +180,75 @@ class Reply:
     retry: Retry | None = None
 
 
-Run = Callable[[CommandContext], Awaitable[Reply]]
+Run = Callable[[CommandContext], Awaitable[Reply | str]]
+
+Allowed = Literal["everyone", "group_admins", "admins"]
+"""People who may use a command.
+
+- group_admins: in a group, only its admins and the bot's may change something; everyone may read.
+- admins: only admins of the bot, in private; for other people the command does not exist.
+"""
+
+Changes = tuple[str, ...] | Literal["always", "never", "with_argument"]
+"""When a command changes something: the first words of such arguments, or a rule.
+
+Such a command waits for the messages before it. Otherwise the bot answers at once.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command.
-
-    Attributes:
-        name: its word, without the exclamation mark.
-        urgent: tells from the argument whether the command is answered at once, before the
-            messages that wait in its chat.
-    """
+    """A command; its name has no exclamation mark."""
 
     name: str
     summary: str
-    allowed: Allowed
-    urgent: Callable[[str], bool]
     run: Run
+    allowed: Allowed = "everyone"
+    changes: Changes = "always"
+
+    def urgent(self, argument: str) -> bool:
+        """Whether the bot answers at once, before the messages that wait in the chat."""
+        if self.changes == "with_argument":
+            return not argument
+        if isinstance(self.changes, str):
+            return self.changes == "never"
+        words = argument.casefold().split()
+        return not words or words[0] not in self.changes
 
     async def answer(self, context: CommandContext) -> Reply:
         """Run the command, or refuse it if the person may not use it."""
         if self.allowed == "admins" and not context.by_admin_in_private:
             return Reply(IN_PRIVATE if context.by_admin else UNKNOWN_COMMAND)
-        changes = self.allowed == "group_admins" and not self.urgent(context.argument)
-        if changes and (refused := await group_refusal(context)):
-            return Reply(refused)
-        return await self.run(context)
-
-
-def never(_: str) -> bool:
-    """Answer a command after the messages before it."""
-    return False
-
-
-def always(_: str) -> bool:
-    """Answer a command at once: it only reads, or ends a turn."""
-    return True
-
-
-def without_argument(argument: str) -> bool:
-    """Answer a command at once if it has no argument, and so only reads."""
-    return not argument
+        try:
+            if self.allowed == "group_admins" and not self.urgent(context.argument):
+                await check_admin(context)
+            reply = await self.run(context)
+        except (Refused, WorkError) as error:
+            return Reply(str(error))
+        return Reply(reply) if isinstance(reply, str) else reply
 
 
 def command(
-    name: str,
-    summary: str,
-    *,
-    allowed: Allowed = "everyone",
-    urgent: Callable[[str], bool] = never,
+    name: str, summary: str, *, allowed: Allowed = "everyone", changes: Changes = "always"
 ) -> Callable[[Run], Command]:
-    """Make a command of a function; see `Command`."""
-
-    def made(run: Run) -> Command:
-        return Command(name, summary, allowed, urgent, run)
-
-    return made
+    """Make a command of a function."""
+    return lambda run: Command(name, summary, run, allowed, changes)
 
 
-async def group_refusal(context: CommandContext) -> str | None:
-    """Return the refusal for a person who may not decide for a group, or None."""
-    if not context.chat.is_group or context.by_admin:
-        return None
+async def check_admin(context: CommandContext, asker: str | None = None) -> None:
+    """Raise Refused for a person who may not decide for a group.
+
+    Args:
+        asker: the ACI of the person who asked the question; may decide as well.
+    """
+    if asker == context.author.aci or not context.chat.is_group or context.by_admin:
+        return
     try:
         group = await context.parts.messenger.group(context.chat)
     except SignalError:
-        return CANNOT_TELL
+        raise Refused(CANNOT_TELL) from None
     if group is None or not context.author.is_in(group.admins):
-        return ONLY_ADMINS
-    return None
-
-
-async def asker_refusal(context: CommandContext, asker: str) -> str | None:
-    """Return the refusal for a person who may not change another person's question, or None."""
-    if asker == context.author.aci:
-        return None
-    refused = await group_refusal(context)
-    return ONLY_ASKER if refused == ONLY_ADMINS else refused
-
-
-def number_in(word: str) -> int | None:
-    """Parse a list number typed by a user; None if it is not one."""
-    is_number = word.isascii() and word.isdigit() and len(word) <= MAX_DIGITS
-    return int(word) if is_number else None
+        raise Refused(ONLY_ASKER if asker else ONLY_ADMINS)
 
 
 def day(at_ms: int) -> str:

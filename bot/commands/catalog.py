@@ -2,53 +2,47 @@
 
 from typing import Final
 
-from bot.commands.access import grants, pair, trust
-from bot.commands.base import Command, CommandContext, Parts, Reply, always, command
-from bot.commands.behaviour import catchup, instructions, language
-from bot.commands.memory import memory, reminders, timezone
-from bot.commands.models import list_models, model, retry, usage
-from bot.commands.questions import clear, files, plan, stop, undo
-from bot.commands.status import show_status, show_tools
+from bot.commands import access, behaviour, memory, models, questions, status
+from bot.commands.base import Command, CommandContext, Parts, command
 from bot.commands.verify import verify
 
-INTRODUCTION: Final = "Write to me as you would to a person. These commands do special things:"
-FOR_ADMINS: Final = "You are an admin of mine, so you can also use these:"
 
-
-@command("help", "show this list", urgent=always)
-async def show_help(context: CommandContext) -> Reply:
+@command("help", "show this list", changes="never")
+async def show_help(context: CommandContext) -> str:
     """List the commands that the person may use in this chat, one on each line."""
     hidden = [one for one in context.listed if _is_for_admins(one, context.parts)]
     shown = [one for one in context.listed if one not in hidden]
-    lines = [INTRODUCTION, "", *map(_line, shown)]
+    lines = ["Write to me as you would to a person. These commands do special things:", ""]
+    lines += [f"!{one.name}: {one.summary}" for one in shown]
     if hidden and context.by_admin_in_private:
-        lines += ["", FOR_ADMINS, "", *map(_line, hidden)]
-    return Reply("\n".join(lines))
+        lines += ["", "You are an admin of mine, so you can also use these:", ""]
+        lines += [f"!{one.name}: {one.summary}" for one in hidden]
+    return "\n".join(lines)
 
 
 COMMANDS: Final = (
     show_help,
-    clear,
-    stop,
-    undo,
-    retry,
-    plan,
-    memory,
-    reminders,
-    timezone,
-    instructions,
-    language,
-    catchup,
-    files,
-    show_tools,
-    grants,
-    model,
-    list_models,
-    usage,
-    show_status,
+    questions.clear,
+    questions.stop,
+    questions.undo,
+    models.retry,
+    questions.plan,
+    memory.memory,
+    memory.reminders,
+    memory.timezone,
+    behaviour.instructions,
+    behaviour.language,
+    behaviour.catchup,
+    questions.files,
+    status.show_tools,
+    access.grants,
+    models.model,
+    models.list_models,
+    models.usage,
+    status.show_status,
     verify,
-    pair,
-    trust,
+    access.pair,
+    access.trust,
 )
 
 
@@ -60,9 +54,9 @@ def available(parts: Parts, *, note_to_self: bool = False) -> dict[str, Command]
     """
     absent = set()
     if parts.tools.workspaces is None:
-        absent.add(files)
-    if parts.people.let_in is None:
-        absent.add(pair)
+        absent.add(questions.files)
+    if parts.let_in is None:
+        absent.add(access.pair)
     if note_to_self:
         absent |= {one for one in COMMANDS if one.allowed == "admins"}
     return {one.name: one for one in COMMANDS if one not in absent}
@@ -70,10 +64,6 @@ def available(parts: Parts, *, note_to_self: bool = False) -> dict[str, Command]
 
 def _is_for_admins(one: Command, parts: Parts) -> bool:
     workspaces = parts.tools.workspaces
-    if one is files:
+    if one is questions.files:
         return workspaces is not None and workspaces.admins_only
     return one.allowed == "admins"
-
-
-def _line(one: Command) -> str:
-    return f"!{one.name}: {one.summary}"

@@ -1,74 +1,51 @@
 """Models and tokens: `!model`, `!models`, `!retry` and `!usage`."""
 
 import asyncio
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from bot.commands.base import (
-    CommandContext,
-    Reply,
-    always,
-    asker_refusal,
-    command,
-    without_argument,
-)
+from bot.commands.base import CommandContext, Refused, Reply, check_admin, command
 from bot.llm.errors import LlmError
 from bot.llm.models import Model, Models
-from conversation_store.models import Retry, TokenSum
+from conversation_store.models import Retry
 
-HOW: Final = "Send !model and a name to choose."
-ALONE: Final = "There is no other model."
-CHOSEN: Final = "From now on the model {name} answers here."
-NO_CHANGE: Final = "The model {name} answers here already."
 UNKNOWN_MODEL: Final = "There is no model of that name. Send !model to see which there are."
-NOT_PROVEN: Final = (
-    "The model {name} has not proven who can read along there, and I send nothing to such a model."
-    " Please choose another one."
-)
 VISION_SECONDS: Final = 0.5
 """Time to ask the endpoints whether their models see images; `!model` must not wait longer."""
-
 MAX_SHOWN: Final = 50
-NO_LIST: Final = "{model} answers here. I cannot get the list of models right now."
-
 NOTHING_TO_RETRY: Final = "There is no question here that I could answer again."
-
 DAYS: Final = 30
-TODAY: Final = "Today: {tokens} tokens."
-LATELY: Final = "In 30 days: {tokens} tokens."
-LEFT: Final = "{left} of {limit} are left for today. The next day begins at 00:00 UTC, in {wait}."
-ESTIMATED: Final = "Some of that is an estimate, because a model did not report its tokens."
-ALL: Final = "Everybody together ({people}): {today} tokens today, {lately} in 30 days."
 
 
 @command(
     "model",
     "show the models that can answer here, or choose one",
     allowed="group_admins",
-    urgent=without_argument,
+    changes="with_argument",
 )
-async def model(context: CommandContext) -> Reply:
+async def model(context: CommandContext) -> str:
     """List the configured models, or choose the model of a chat."""
     models, chat = context.parts.models, context.chat
     if not context.argument:
-        return Reply(await _listed(models, models.of(chat)))
+        return await _listed(models, models.of(chat))
     wanted = _wanted(models, context.argument)
-    if isinstance(wanted, str):
-        return Reply(wanted)
     if wanted is models.of(chat):
-        return Reply(NO_CHANGE.format(name=wanted.name))
+        return f"The model {wanted.name} answers here already."
     await models.choose(chat, wanted.name)
-    return Reply(f"{CHOSEN.format(name=wanted.name)}\n{wanted.proof.summary()}")
+    chosen = f"From now on the model {wanted.name} answers here."
+    return f"{chosen}\n{wanted.proof.summary()}"
 
 
-def _wanted(models: Models, argument: str) -> Model | str:
-    """Return the model of a name, or the refusal if it may not answer."""
+def _wanted(models: Models, argument: str) -> Model:
+    """Return the model of a name; raises Refused if it may not answer."""
     found = models.models.get(argument.casefold())
     if found is None:
-        return UNKNOWN_MODEL
+        raise Refused(UNKNOWN_MODEL)
     if models.proof_required and not found.proof.proven:
-        return NOT_PROVEN.format(name=found.name)
+        raise Refused(
+            f"The model {found.name} has not proven who can read along there, and I send nothing"
+            " to such a model. Please choose another one."
+        )
     return found
 
 
@@ -88,7 +65,9 @@ async def _listed(models: Models, current: Model) -> str:
         lines.append(
             f"• {one.name} ({one.settings.model}): {_abilities(one, sees.get(one.name))}{mark}"
         )
-    return "\n".join((*lines, HOW if len(lines) > 1 else ALONE))
+    several = len(lines) > 1
+    lines.append("Send !model and a name to choose." if several else "There is no other model.")
+    return "\n".join(lines)
 
 
 def _abilities(one: Model, sees_images: bool | None) -> str:
@@ -101,21 +80,21 @@ def _abilities(one: Model, sees_images: bool | None) -> str:
 
 
 @command("models", "list the models of my provider")
-async def list_models(context: CommandContext) -> Reply:
+async def list_models(context: CommandContext) -> str:
     """List the models of the default model's endpoint, and mark the one in use."""
     default = context.parts.models.default
     own = default.settings.model
     try:
         known = await default.client.models()
     except LlmError:
-        return Reply(NO_LIST.format(model=own))
+        return f"{own} answers here. I cannot get the list of models right now."
     shown = sorted(known)[:MAX_SHOWN]
     lines = [f"• {name}" + (" ← answers here" * (name == own)) for name in shown]
     if own not in shown:
         lines.insert(0, f"{own} answers here.")
     if len(known) > MAX_SHOWN:
         lines.append(f"… and {len(known) - MAX_SHOWN} more")
-    return Reply("\n".join(lines))
+    return "\n".join(lines)
 
 
 @command("retry", "answer the last question again; with a model's name, by that model")
@@ -126,28 +105,26 @@ async def retry(context: CommandContext) -> Reply:
         context.chat, context.inbox_id, or_stopped=True
     )
     if question is None or not question.is_kept:
-        return Reply(NOTHING_TO_RETRY)
-    if refused := await asker_refusal(context, question.asker):
-        return Reply(refused)
-    if not context.argument:
-        return Reply("", retry=Retry(question))
-    wanted = _wanted(context.parts.models, context.argument)
-    if isinstance(wanted, str):
-        return Reply(wanted)
-    return Reply("", retry=Retry(question, wanted.name))
+        raise Refused(NOTHING_TO_RETRY)
+    await check_admin(context, question.asker)
+    wanted = _wanted(context.parts.models, context.argument).name if context.argument else None
+    return Reply("", retry=Retry(question, wanted))
 
 
-@command("usage", "show how many tokens your questions took", urgent=always)
-async def usage(context: CommandContext) -> Reply:
+@command("usage", "show how many tokens your questions took", changes="never")
+async def usage(context: CommandContext) -> str:
     """Show a person's tokens; to admins, in private, also those of all people together."""
-    book, people, person = context.parts.store.usage, context.parts.people, context.author
-    today = _total((await book.of_person(person.aci, 1)).values())
+    parts, book, person = context.parts, context.parts.store.usage, context.author
+    today = sum(one.total for one in (await book.of_person(person.aci, 1)).values())
     lately = await book.of_person(person.aci, DAYS)
-    lines = [TODAY.format(tokens=f"{today:,}")]
-    if limit := people.tokens_per_day(person):
-        left, wait = max(0, limit - today), people.until_next_day()
-        lines.append(LEFT.format(left=f"{left:,}", limit=f"{limit:,}", wait=wait))
-    lines.append(LATELY.format(tokens=f"{_total(lately.values()):,}"))
+    lines = [f"Today: {today:,} tokens."]
+    if limit := parts.tokens_per_day(person):
+        left, wait = max(0, limit - today), parts.until_next_day()
+        lines.append(
+            f"{left:,} of {limit:,} are left for today. The next day begins at 00:00 UTC, in"
+            f" {wait}."
+        )
+    lines.append(f"In 30 days: {sum(one.total for one in lately.values()):,} tokens.")
     if len(lately) > 1:
         lines += [f"• {name}: {took.total:,}" for name, took in lately.items()]
     sums = [*lately.values()]
@@ -156,12 +133,9 @@ async def usage(context: CommandContext) -> Reply:
         of_all, count = await book.of_all(DAYS)
         sums.append(of_all)
         lines.append(
-            ALL.format(people=count, today=f"{of_today.total:,}", lately=f"{of_all.total:,}")
+            f"Everybody together ({count}): {of_today.total:,} tokens today, {of_all.total:,} in"
+            " 30 days."
         )
     if any(one.is_estimated for one in sums):
-        lines.append(ESTIMATED)
-    return Reply("\n".join(lines))
-
-
-def _total(sums: Iterable[TokenSum]) -> int:
-    return sum(one.total for one in sums)
+        lines.append("Some of that is an estimate, because a model did not report its tokens.")
+    return "\n".join(lines)

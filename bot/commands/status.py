@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from bot import __version__
-from bot.commands.base import CommandContext, Parts, Reply, always, command
+from bot.commands.base import CommandContext, Parts, command
 from bot.observability.logs import Trouble, last_trouble
 from bot.observability.metrics import process_figures
 from bot.observability.process import duration, size
@@ -30,25 +30,22 @@ ABILITIES: Final = {
     "• Run programs in a closed room ({names})": ("run_command", "run_python"),
 }
 WITH_FILES: Final = "• Work with the files of this chat ({names})"
-NO_TOOLS: Final = "I have no tools here: I answer from what I know."
-ASKS_FIRST: Final = "I ask you before I use {names}."
-MISSING: Final = "Not available right now: {names}."
 
 
-@command("tools", "show what I can do besides talking", urgent=always)
-async def show_tools(context: CommandContext) -> Reply:
+@command("tools", "show what I can do besides talking", changes="never")
+async def show_tools(context: CommandContext) -> str:
     """List what the person can ask for, and the tools that do it; tell admins what is missing."""
     registry = context.parts.tools.registry
     offered = registry.offered_to(_caller(context))
     lines = list(_abilities(offered))
     if asking := [tool.name for tool in offered if tool.side_effects]:
-        lines.append(ASKS_FIRST.format(names=", ".join(asking)))
+        lines.append(f"I ask you before I use {', '.join(asking)}.")
     absent = sorted(registry.absent.items())
     if context.by_admin_in_private:
         lines += [f"• {name}: not available. {reason}" for name, reason in absent]
     elif absent:
-        lines.append(MISSING.format(names=", ".join(name for name, _ in absent)))
-    return Reply("\n".join(lines) or NO_TOOLS)
+        lines.append(f"Not available right now: {', '.join(name for name, _ in absent)}.")
+    return "\n".join(lines) or "I have no tools here: I answer from what I know."
 
 
 def _abilities(offered: Iterable[Tool]) -> Iterator[str]:
@@ -60,13 +57,13 @@ def _abilities(offered: Iterable[Tool]) -> Iterator[str]:
     yield from (f"• {name}: {first_sentence(tool.description)}" for name, tool in left.items())
 
 
-@command("status", "show how busy I am and which model answers", urgent=always)
-async def show_status(context: CommandContext) -> Reply:
+@command("status", "show how busy I am and which model answers", changes="never")
+async def show_status(context: CommandContext) -> str:
     """Show version, model and load; to admins, in private, also the bot's own state."""
     lines = list(_for_everybody(context))
     if context.by_admin_in_private:
         lines += await _for_admins(context.parts)
-    return Reply("\n".join(lines))
+    return "\n".join(lines)
 
 
 def _for_everybody(context: CommandContext) -> Iterator[str]:

@@ -14,31 +14,15 @@ from bot.errors import BotError, SignalError
 from conversation_store.models import Attachment, StoredExchange
 
 CHALLENGE_BYTES: Final = 8
-LAST: Final = "last"
 
 NOT_IN_TEE: Final = (
     "This bot does not run in a trusted execution environment, so there is nothing to prove: its"
     " operator can read what you write here, and so may the provider of the model."
 )
-NO_PROOF: Final = (
-    "I cannot prove anything right now. {why} Until I can, treat me as if my operator could read"
-    " what you write."
-)
-NO_ACCOUNT: Final = "The Signal side does not tell me which account and key are mine."
-TOO_LONG: Final = (
-    f"That is too long for a challenge: send !verify and up to {MAX_CHALLENGE_BYTES} letters."
-)
-NOT_ONE_LINE: Final = "A challenge is one line of ordinary letters: send !verify and a few words."
-
-THE_MODEL: Final = "THE MODEL"
 NO_SIGNATURES: Final = (
     "There are no signatures to show: I have not answered in this chat yet, or my answer is already"
     " deleted, or the model does not sign its answers. So nothing proves which model wrote to you."
 )
-SIGNERS: Final = "WHO SIGNED MY LAST ANSWER"
-ASKED: Final = "I asked the model {total} times for it."
-ONLY_MY_WORD: Final = "I checked this myself; !verify shows whether you can believe me."
-WAITING: Final = "The signature is not checked yet. Ask again in a minute."
 CONSEQUENCES: Final = {
     "wrong": " Do not rely on the answer.",
     "missing": " So nothing proves which model answered.",
@@ -48,28 +32,34 @@ log = structlog.get_logger()
 
 
 @command("verify", "show what I can prove about who can read along")
-async def verify(context: CommandContext) -> Reply:
+async def verify(context: CommandContext) -> Reply | str:
     """Make a proof for the challenge after the command, or show the last answer's signatures."""
     challenge, prover = context.argument.strip(), context.parts.prover
-    if challenge.casefold() == LAST:
+    if challenge.casefold() == "last":
         exchanges = await context.parts.store.exchanges.of_last_answer(context.chat)
-        return Reply(signatures(exchanges))
+        return signatures(exchanges)
     if prover is None:
         return _with_model(NOT_IN_TEE, context)
-    if refused := _refusal(challenge) or prover.refusal(context.author):
-        return Reply(refused)
+    if not challenge.isprintable():
+        return "A challenge is one line of ordinary letters: send !verify and a few words."
+    if len(challenge.encode()) > MAX_CHALLENGE_BYTES:
+        return (
+            f"That is too long for a challenge: send !verify and up to {MAX_CHALLENGE_BYTES}"
+            " letters."
+        )
+    prover.admit(context.author)
     try:
         return await _proof(context, prover, challenge)
     except BotError as error:
         log.warning("verify.failed", error=type(error).__name__)
-        why = NO_ACCOUNT if isinstance(error, SignalError) else str(error)
-        return _with_model(NO_PROOF.format(why=why), context)
-
-
-def _refusal(challenge: str) -> str:
-    if not challenge.isprintable():
-        return NOT_ONE_LINE
-    return TOO_LONG if len(challenge.encode()) > MAX_CHALLENGE_BYTES else ""
+        why = str(error)
+        if isinstance(error, SignalError):
+            why = "The Signal side does not tell me which account and key are mine."
+        text = (
+            f"I cannot prove anything right now. {why} Until I can, treat me as if my operator"
+            " could read what you write."
+        )
+        return _with_model(text, context)
 
 
 async def _proof(context: CommandContext, prover: Prover, chosen: str) -> Reply:
@@ -86,8 +76,8 @@ async def _proof(context: CommandContext, prover: Prover, chosen: str) -> Reply:
     return Reply(text, (Attachment(FILE_NAME, "application/json", bundle.to_json()),))
 
 
-def _with_model(text: str, context: CommandContext) -> Reply:
-    return Reply(f"{text}\n\n{THE_MODEL}\n{context.parts.models.summary(context.chat)}")
+def _with_model(text: str, context: CommandContext) -> str:
+    return "\n".join((text, "", "THE MODEL", context.parts.models.summary(context.chat)))
 
 
 def signatures(exchanges: Sequence[StoredExchange]) -> str:
@@ -95,16 +85,15 @@ def signatures(exchanges: Sequence[StoredExchange]) -> str:
     if not exchanges:
         return NO_SIGNATURES
     total = len(exchanges)
-    title = f"{SIGNERS}\n{ASKED.format(total=total)}" if total > 1 else SIGNERS
-    findings = Counter(map(_meaning, exchanges))
-    lines = (
-        meaning if count == total else f"{count} of {total}: {meaning}"
-        for meaning, count in findings.items()
-    )
-    return "\n\n".join((title, *lines, ONLY_MY_WORD))
+    title, asked = "WHO SIGNED MY LAST ANSWER", f"I asked the model {total} times for it."
+    paragraphs = [f"{title}\n{asked}" if total > 1 else title]
+    for meaning, count in Counter(map(_meaning, exchanges)).items():
+        paragraphs.append(meaning if count == total else f"{count} of {total}: {meaning}")
+    paragraphs.append("I checked this myself; !verify shows whether you can believe me.")
+    return "\n\n".join(paragraphs)
 
 
 def _meaning(exchange: StoredExchange) -> str:
     if exchange.state == "waiting":
-        return WAITING
+        return "The signature is not checked yet. Ask again in a minute."
     return exchange.message + CONSEQUENCES.get(exchange.state, "")

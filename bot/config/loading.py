@@ -199,46 +199,45 @@ def _validated(values: Mapping[str, object]) -> Settings:
         settings = Settings.model_validate(values)
     except ValidationError as error:
         raise SettingsError(*(_explained(problem) for problem in error.errors())) from None
-    _check_together(settings)
+    if problems := tuple(_problems_together(settings)):
+        raise SettingsError(*problems)
     return settings
 
 
-def _check_together(settings: Settings) -> None:
-    """Refuse settings that are right alone but not together."""
-    attestation = settings.attestation
+def _problems_together(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each setting that is right alone but not with the others."""
+    llm, attestation = settings.llm, settings.attestation
     required = attestation.model_policy == "require"
     if required or attestation.e2ee:
         name = "ATTESTATION__MODEL_POLICY" if required else "ATTESTATION__E2EE"
-        if urlsplit(settings.llm.base_url).scheme != "https":
+        if urlsplit(llm.base_url).scheme != "https":
             # Without TLS no key can identify the other side.
-            raise SettingsError(f"{name}: needs an LLM__BASE_URL that begins with https://")
-        if settings.llm.dialect != "openai":
-            raise SettingsError(
-                f"{name}: needs LLM__DIALECT=openai; no other API can prove anything"
+            yield f"{name}: needs an LLM__BASE_URL that begins with https://"
+        if llm.dialect != "openai":
+            yield f"{name}: needs LLM__DIALECT=openai; no other API can prove anything"
+        if llm.transcription_model:
+            # Voices would go to a model that nothing vouches for.
+            yield (
+                "LLM__TRANSCRIPTION_MODEL: only the model that answers is verified, so with"
+                " ATTESTATION__MODEL_POLICY=require or ATTESTATION__E2EE it must be unset"
             )
-    if settings.llm.api_key is not None and "@" in urlsplit(settings.llm.base_url).netloc:
-        raise SettingsError(
+    if llm.api_key is not None and "@" in urlsplit(llm.base_url).netloc:
+        yield (
             "LLM__API_KEY: must be unset, or LLM__BASE_URL without user and password: only one of"
             " them can be sent"
         )
-    if settings.llm.transcription_model and (required or attestation.e2ee):
-        # Voices would go to a model that nothing vouches for.
-        raise SettingsError(
-            "LLM__TRANSCRIPTION_MODEL: only the model that answers is verified, so with"
-            " ATTESTATION__MODEL_POLICY=require or ATTESTATION__E2EE it must be unset"
-        )
     if required and attestation.model_pins is None:
         # Proof from any machine that happens to answer is worth nothing.
-        raise SettingsError(
+        yield (
             "ATTESTATION__MODEL_PINS: is required by ATTESTATION__MODEL_POLICY=require, a file of"
             " the measurements to accept; this makes one: signal-tee-bot attest model --output FILE"
         )
     of_servers = tuple(f"{server}_" for server in settings.mcp.servers)
-    for name in sorted(settings.tools.disabled - TOOL_NAMES):
-        if not name.startswith(of_servers):
-            near = difflib.get_close_matches(name, TOOL_NAMES, n=1)
+    for tool in sorted(settings.tools.disabled - TOOL_NAMES):
+        if not tool.startswith(of_servers):
+            near = difflib.get_close_matches(tool, TOOL_NAMES, n=1)
             meant = f"; did you mean {near[0]}?" if near else ""
-            raise SettingsError(f"TOOLS__DISABLED: names a tool that does not exist{meant}")
+            yield f"TOOLS__DISABLED: names a tool that does not exist{meant}"
 
 
 # Names that only look like settings: `LLM_API_KEY=…` would leave the bot without a key.

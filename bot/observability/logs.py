@@ -25,6 +25,8 @@ from typing import Final, Literal
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from bot.errors import first_of
+
 LogFormat = Literal["auto", "json", "console"]
 
 ALLOWED_KEYS: Final = frozenset(
@@ -152,17 +154,13 @@ def last_trouble() -> Trouble | None:
 
 
 def _describe_exception(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Replace an exception by its type and its places in the code.
-
-    Take the first exception of a group: the others are mostly its consequences.
-    """
+    """Replace an exception by its type and its places in the code."""
     found = event.pop("exc_info", None)
     if found is True:
         found = sys.exc_info()
     exception = found[1] if isinstance(found, tuple) else found
-    while isinstance(exception, BaseExceptionGroup):
-        exception = exception.exceptions[0]
     if isinstance(exception, BaseException):
+        exception = first_of(exception)
         event["error"] = type(exception).__name__
         event["where"] = [
             f"{frame.f_code.co_name}:{line}"

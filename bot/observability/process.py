@@ -1,4 +1,4 @@
-"""This process and the operating system: descriptors, garbage collection, SIGHUP; units."""
+"""This process and the operating system: descriptors, garbage collection, signals; units."""
 
 import asyncio
 import codecs
@@ -80,28 +80,41 @@ def ignore_early_hangups() -> None:
 
 
 @contextmanager
-def hangups(*, terminal_gone: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
-    """Handle SIGHUP inside the block, and ignore it afterwards.
+def signals(stop: asyncio.Event, reload: asyncio.Event) -> Iterator[None]:
+    """Turn signals into events inside the block; afterwards, ignore SIGHUP.
 
-    A bot that was started in a terminal ends with it. A bot without a terminal is a service, and
-    reloads its settings.
+    A second SIGTERM or SIGINT ends the process at once. At SIGHUP, a bot that was started in a
+    terminal ends with it. A bot without a terminal is a service, and reloads its settings.
     """
     loop = asyncio.get_running_loop()
     terminal = _terminal()
-    if terminal is None:
-        loop.add_signal_handler(signal.SIGHUP, reload)
-        watch = None
-    else:
-        loop.add_signal_handler(signal.SIGHUP, terminal_gone)
-        # Elsewhere (macOS, for development) the signal has to suffice.
-        watch = _watch(terminal, terminal_gone) if sys.platform == "linux" else None
+
+    def end() -> None:
+        if stop.is_set():
+            import structlog  # noqa: PLC0415 - as above
+
+            structlog.get_logger().warning("app.forced")
+            # Safe at any moment: the store survives a kill.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)
+        stop.set()
+
+    hang_up = reload.set if terminal is None else stop.set
+    handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: hang_up}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    # Elsewhere (macOS, for development) the signal has to suffice.
+    watch = None
+    if terminal is not None and sys.platform == "linux":
+        watch = _watch(terminal, stop.set)
     try:
         yield
     finally:
         if watch is not None:
             loop.remove_reader(watch)
             watch.close()
-        loop.remove_signal_handler(signal.SIGHUP)
+        for number in handlers:
+            loop.remove_signal_handler(number)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 

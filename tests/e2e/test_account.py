@@ -17,8 +17,8 @@ import pytest
 import segno
 
 from bot.cli.arguments import read_arguments
+from bot.cli.basic_findings import Finding
 from bot.cli.check import findings
-from bot.cli.finding import Finding
 from bot.cli.link import RESET, WHITE_ON_BLACK, drawn
 from bot.cli.register import run_register
 from bot.config.settings import Settings

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bot.attestation.trust import REAL, Trust
+from bot.cli.basic_findings import Finding, Severity
 from bot.cli.check import findings
-from bot.cli.finding import Finding, Severity
 from bot.config.loading import setting_names
 from bot.config.settings import Settings
 from tests.contract.dialects.ollama import server as ollama_server

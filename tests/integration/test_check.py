@@ -17,8 +17,8 @@ from typing import Final
 import pytest
 
 from bot import __version__
+from bot.cli.basic_findings import MIN_FREE_BYTES, Finding, Severity, file_rights
 from bot.cli.check import findings
-from bot.cli.finding import MIN_FREE_BYTES, Finding, Severity, file_rights
 from bot.config.loading import load_settings, setting_names
 from bot.config.settings import Settings
 from tests.e2e.proving_world import proving_world
@@ -129,7 +129,7 @@ def test_check_warns_where_other_users_may_read_secrets(monkeypatch: pytest.Monk
             said.append(file_rights(settings))
     readable, closed, out_of_reach = said
     words = f"Every user of this machine may read .env, {secrets / 'llm__api_key'}: chmod o-r."
-    assert readable == Finding("file rights", "warning", words)
+    assert readable == Finding("file rights", words, "warning")
     assert closed.verdict is out_of_reach.verdict == "ok"
 
 
@@ -263,11 +263,11 @@ async def test_check_knows_the_running_bot_at_the_health_address_from_another_pr
         elsewhere = without_tools(here, health={"listen": f"{other.host}:{other.port}"})
         taken = (await report(elsewhere))["health"]
         off = (await report(without_tools(here)))["health"]
-    assert free == Finding("health", "ok", f"HEALTH__LISTEN is free: {listen}.")
-    assert running == Finding("health", "ok", f"Answered by the running bot at {listen}.")
+    assert free == Finding("health", f"HEALTH__LISTEN is free: {listen}.", "ok")
+    assert running == Finding("health", f"Answered by the running bot at {listen}.", "ok")
     assert taken.verdict == "failed"
     assert taken.words.startswith("HEALTH__LISTEN: ")
-    assert off == Finding("health", "ok", "Not served: HEALTH__LISTEN is empty.")
+    assert off == Finding("health", "Not served: HEALTH__LISTEN is empty.", "ok")
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ async def test_check_asks_a_weather_service_of_the_operators_own_and_says_where_
             tools={"weather": {**own, "forecast_url": f"http://{await free_address()}/v1/forecast"}}
         )
         unreachable = (await report(down))["get_weather"]
-    assert well == Finding("get_weather", "ok", "Ready.")
+    assert well == Finding("get_weather", "Ready.", "ok")
     for finding in (wrong, unreachable):
         assert finding.verdict == "warning"
         assert finding.words.startswith("Does not work now. ")

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from bot.commands.base import ChatTurns, Parts, People
+from bot.commands.base import ChatTurns, Parts
 
 
 async def _nothing(*_: object) -> int:
@@ -16,13 +16,5 @@ IDLE = ChatTurns(lambda: 0, _nothing, _nothing)
 
 def parts(**known: Any) -> Parts:
     """Return parts of which a command may use only the given ones."""
-    return Parts(**_all(Parts, known))
-
-
-def people(**known: Any) -> People:
-    """Return decisions about people, of which a command may use only the given ones."""
-    return People(**_all(People, known))
-
-
-def _all(kind: type[Parts | People], known: dict[str, Any]) -> dict[str, Any]:
-    return {field.name: known.get(field.name) for field in fields(kind)}
+    unknown: dict[str, Any] = dict.fromkeys(field.name for field in fields(Parts))
+    return Parts(**unknown | known)

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Literal
@@ -36,9 +37,7 @@ HEALTH_SECONDS: Final = 5.0
 CLOCK_SECONDS: Final = 60.0
 """Evidence and certificates tolerate far more; slow answers and rounding cause far less."""
 
-
 Severity = Literal["ok", "warning", "failed"]
-"""The verdict on a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +45,13 @@ class Finding:
     """Line of the report."""
 
     part: str
-    verdict: Severity
     words: str
+    verdict: Severity
 
 
-def ok(part: str, words: str) -> Finding:
-    """Return the finding that a part works."""
-    return Finding(part, "ok", words)
-
-
-def warning(part: str, words: str) -> Finding:
-    """Return the finding that a part works, but should be looked at."""
-    return Finding(part, "warning", words)
-
-
-def failed(part: str, words: str) -> Finding:
-    """Return the finding that a part does not work."""
-    return Finding(part, "failed", words)
+ok = partial(Finding, verdict="ok")
+warning = partial(Finding, verdict="warning")
+failed = partial(Finding, verdict="failed")
 
 
 def access(settings: Settings) -> Finding:
