@@ -11,7 +11,10 @@ from bot.store import store_key
 from conversation_store.backup import restore
 from conversation_store.connections import StoreError, StoreLocked, WrongKey
 
-OTHER_KEY: Final = "STORE__KEY is not the key of this copy, or it is no copy; set the key of then"
+OTHER_KEY: Final = (
+    "This file is no copy, or STORE__KEY is not its key. Set STORE__KEY to the key which the store"
+    " had when the copy was made."
+)
 
 
 def run(arguments: Namespace) -> int:
