@@ -85,7 +85,7 @@ def _listed(found: Sequence[StoredGrant]) -> str:
     if not found:
         return NO_GRANTS
     lines = [
-        f"{number}. {visible(grant.subject)}, until {day(grant.expires_at)}"
+        f"{number}. {visible(grant.subject)} (⏱ {day(grant.expires_at)})"
         for number, grant in enumerate(found, 1)
     ]
     return "\n".join([*lines, HOW])

@@ -61,7 +61,6 @@ TIMES_IN_UTC: Final = (
 )
 UNKNOWN_REMINDER: Final = "There is no such number. Send !reminders to see them."
 CANCELLED: Final = "Cancelled: {what}."
-ELSEWHERE: Final = "(in a group)"
 CANCEL: Final = "cancel"
 SHOWN_CHARACTERS: Final = 80
 REMINDER: Final = "⏰"
@@ -186,7 +185,7 @@ def _reminder(reminder: StoredReminder, chat: ChatId) -> str:
     marks = QUESTION if reminder.is_question else REMINDER
     marks += DELIVERED * reminder.is_delivered + REPEATED * bool(reminder.repeat)
     line = f"{reminder.number}. {marks} {at:%Y-%m-%d %H:%M} {_beginning(reminder.text)}"
-    return line if reminder.chat == chat else f"{line} {ELSEWHERE}"
+    return line if reminder.chat == chat else f"{line} (in a group)"
 
 
 def _beginning(text: str) -> str:

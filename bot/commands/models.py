@@ -107,7 +107,7 @@ async def list_models(context: CommandContext) -> Reply:
     except LlmError:
         return Reply(NO_LIST.format(model=default.id))
     shown = sorted(known)[:MAX_SHOWN]
-    lines = [f"• {name}" + (" ← answers here" * (name == default.id)) for name in shown]
+    lines = [f"• {name} ← answers here" if name == default.id else f"• {name}" for name in shown]
     if default.id not in shown:
         lines.insert(0, f"{default.id} answers here.")
     if len(known) > MAX_SHOWN:

@@ -25,9 +25,7 @@ NO_PROOF: Final = (
     " what you write."
 )
 NO_ACCOUNT: Final = "The Signal side does not tell me which account and key are mine."
-TOO_LONG: Final = (
-    f"That is too long for a challenge: send !verify and up to {MAX_CHALLENGE_BYTES} letters."
-)
+TOO_LONG: Final = "That is too long for a challenge: send !verify and up to {most} letters."
 NOT_ONE_LINE: Final = "A challenge is one line of ordinary letters: send !verify and a few words."
 
 THE_MODEL: Final = "THE MODEL"
@@ -40,8 +38,8 @@ ASKED: Final = "I asked the model {total} times for it."
 ONLY_MY_WORD: Final = "I checked this myself; !verify shows whether you can believe me."
 WAITING: Final = "The signature is not checked yet. Ask again in a minute."
 CONSEQUENCES: Final = {
-    "wrong": " Do not rely on the answer.",
-    "missing": " So nothing proves which model answered.",
+    "wrong": "Do not rely on the answer.",
+    "missing": "So nothing proves which model answered.",
 }
 
 log = structlog.get_logger()
@@ -69,7 +67,8 @@ async def verify(context: CommandContext) -> Reply:
 def _refusal(challenge: str) -> str:
     if not challenge.isprintable():
         return NOT_ONE_LINE
-    return TOO_LONG if len(challenge.encode()) > MAX_CHALLENGE_BYTES else ""
+    too_long = TOO_LONG.format(most=MAX_CHALLENGE_BYTES)
+    return too_long if len(challenge.encode()) > MAX_CHALLENGE_BYTES else ""
 
 
 async def _proof(context: CommandContext, prover: Prover, chosen: str) -> Reply:
@@ -98,7 +97,7 @@ def signatures(exchanges: Sequence[StoredExchange]) -> str:
     title = f"{SIGNERS}\n{ASKED.format(total=total)}" if total > 1 else SIGNERS
     findings = Counter(map(_meaning, exchanges))
     lines = (
-        meaning if count == total else f"{count} of {total}: {meaning}"
+        meaning if count == total else f"In {count} of {total} cases: {meaning}"
         for meaning, count in findings.items()
     )
     return "\n\n".join((title, *lines, ONLY_MY_WORD))
@@ -107,4 +106,4 @@ def signatures(exchanges: Sequence[StoredExchange]) -> str:
 def _meaning(exchange: StoredExchange) -> str:
     if exchange.state == "waiting":
         return WAITING
-    return exchange.message + CONSEQUENCES.get(exchange.state, "")
+    return "\n".join(filter(None, (exchange.message, CONSEQUENCES.get(exchange.state))))
