@@ -96,6 +96,10 @@ def test_translation_keeps_the_values_in_a_sentence() -> None:
     assert "\n\nK7MPXQ\n\n" in asked
     assert "5 Minuten" in translated(HOW_TO_ANSWER.format(minutes="5 minutes"), "de")
     assert translated("{code} {0} %s", "de") == "{code} {0} %s"
+    about = translated(
+        "About the image: It is too large; I read up to 9 MB, and 40 MB at once.", "de"
+    )
+    assert about == "Zu dem Bild: Das ist zu groß; ich lese bis zu 9 MB, und 40 MB auf einmal."
     two = "Stopped.\nSomething that nobody has translated."
     assert translated(two, "fr") == "Arrêté.\nSomething that nobody has translated."
     used = "Today: 7 tokens.\nIn 30 days: 8 tokens."
