@@ -264,7 +264,7 @@ def _challenge(challenge: str, *, chosen: bool) -> str:
         else "I made it up, so the file may be an old one. For a fresh one send !verify and some"
         " words of your own."
     )
-    return f"CHALLENGE\n“{challenge}”\n{age}"  # in quotes, it is no sentence to translate
+    return f"CHALLENGE\n“{challenge}”\n{age}"  # quoted: never translated
 
 
 def _safety_number(statement: Statement, *, in_group: bool) -> str:
