@@ -201,6 +201,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
                     store,
                     questions,
                     noted_sends,
+                    languages,
                     progress_shown=presence.message_sent,
                     stops=budget.stops,
                     clock=clock,

@@ -5,7 +5,7 @@ the machine's time zone repeats no day. An exchange is a request to an attested 
 answer: hashes, and the result of the signature check.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from conversation_store import outbox
@@ -121,13 +121,14 @@ class ExchangeStore(Aggregate):
         *,
         kind: str,
         message: str,
-        warning: str | None = None,
+        warning: Callable[[str], str] | None = None,
     ) -> tuple[OutgoingMessage, ...]:
         """Store the result of a check, and return messages to send because of it.
 
         Args:
             exchange: nothing changes if it was settled before, or is gone.
-            warning: sent after the turn's answer, once for all of its exchanges.
+            warning: returns the words for a chat; they are sent after the turn's answer, once for
+                all of its exchanges.
         """
         wrong = "SELECT 1 FROM exchanges WHERE turn_id = ? AND state = 'wrong'"
         was_warned = bool(db.run(wrong, exchange.turn_id))
@@ -140,7 +141,7 @@ class ExchangeStore(Aggregate):
             return ()
         turn_id, now = exchange.turn_id, self._now_ms()
         return tuple(
-            outbox.follow_up(db, turn_id, ChatId.parse(chat), warning, now)
+            outbox.follow_up(db, turn_id, ChatId.parse(chat), warning(chat), now)
             for (chat,) in db.run("SELECT chat FROM inbox WHERE id = ?", turn_id)
         )
 

@@ -202,6 +202,8 @@ def chat_report(
 ) -> str:
     """Return the answer to `!verify` as plain text, for a person with a phone in their hand.
 
+    Each line is translated by itself.
+
     Args:
         report: the bot's own check of the bundle.
         chosen: whether the person chose the challenge.
@@ -225,10 +227,10 @@ def _success(bundle: "Bundle", report: Report) -> Iterator[str]:
     yield PROOF
     unchecked = [check for check in report.failures if check.verdict is Verdict.NOT_CHECKED]
     if unchecked:
-        why = _sentence(unchecked[0].message)
-        yield f"NOT CHECKED HERE\n{why} Your own check will tell whether the file is genuine."
+        why = report_line(unchecked[0].message)
+        yield f"NOT CHECKED HERE\n{why}\nYour own check will tell whether the file is genuine."
     yield (
-        f"{'IF IT IS GENUINE, ' if unchecked else ''}THE FILE PROVES\n"
+        f"{'IF IT IS GENUINE, THE FILE PROVES' if unchecked else 'THE FILE PROVES'}\n"
         "• It comes from a machine with Intel's protected hardware.\n"
         "• That machine calls the Signal account with the digits below its own."
     )
@@ -238,7 +240,7 @@ def _success(bundle: "Bundle", report: Report) -> Iterator[str]:
         f"• {_left_to_the_operator(bundle, report)}"
     )
     claims = (report[name] for name in SHOWN_CLAIMS)
-    said = [f"• {_sentence(claim.message)}" for claim in claims if claim.verdict is Verdict.CLAIMED]
+    said = [report_line(claim.message) for claim in claims if claim.verdict is Verdict.CLAIMED]
     if said:
         yield "\n".join(("ONLY THE PROGRAM SAYS", *said))
 
@@ -262,7 +264,7 @@ def _challenge(challenge: str, *, chosen: bool) -> str:
         else "I made it up, so the file may be an old one. For a fresh one send !verify and some"
         " words of your own."
     )
-    return f"CHALLENGE\n{challenge}\n{age}"
+    return f"CHALLENGE\n“{challenge}”\n{age}"  # quoted: never translated
 
 
 def _safety_number(statement: Statement, *, in_group: bool) -> str:
@@ -291,9 +293,10 @@ def _shown(checks: Sequence[Check]) -> str:
     """Return the messages of the first checks, each message once."""
     messages = list(dict.fromkeys(check.message for check in checks))
     more = len(messages) - MAX_SHOWN_CHECKS
-    shown = " ".join(_sentence(text) for text in messages[:MAX_SHOWN_CHECKS])
-    return shown + (f" And {more} more." if more > 0 else "")
+    shown = "\n".join(map(report_line, messages[:MAX_SHOWN_CHECKS]))
+    return shown + (f"\nAnd {more} more." if more > 0 else "")
 
 
-def _sentence(message: str) -> str:
-    return message[:1].upper() + message[1:] + ("" if message.endswith(".") else ".")
+def report_line(message: str) -> str:
+    """Return a check's message as a line; translations have it in this form."""
+    return f"• {message[:1].upper()}{message[1:]}" + ("" if message.endswith(".") else ".")

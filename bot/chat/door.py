@@ -233,7 +233,7 @@ TRUSTED_AT_ONCE: Final = (
 ONLY_VERIFIED: Final = (
     "I talk only to people whose safety number my operator has verified, and yours is not yet."
 )
-OPERATOR_KNOWS: Final = " I have let my operator know."
+OPERATOR_KNOWS: Final = "\nI have let my operator know."
 CANNOT_TELL: Final = (
     "I cannot find out right now whether your safety number is verified, so I did not take your"
     " message. Please send it again later."

@@ -42,7 +42,7 @@ log = structlog.get_logger()
 MAX_ATTEMPTS: Final = 10
 """The bot gives up a turn that began so often and never ended, because it may end the process."""
 
-EMPTY: Final = "The model had nothing to say to that, twice. Please say it in other words."
+EMPTY: Final = "The model gave no answer, even when asked again. Please ask in other words."
 GIVEN_UP: Final = (
     "I was interrupted several times while answering this and have given up on it."
     " Please send it again if you still need it."

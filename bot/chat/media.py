@@ -207,7 +207,7 @@ NO_VIEW_ONCE_VOICE: Final = (
 NO_VIEW_ONCE_FILE: Final = (
     "I do not read view-once files, because I would have to keep what is in them."
 )
-WHAT_I_READ: Final = "I can read PDF, HTML, office documents and text files."
+CANNOT_READ: Final = "I cannot read it. I can read PDF, HTML, office documents and text files."
 
 _UNSEEN: Final = "[an image, which you cannot see; the person was told so]"
 _UNHEARD: Final = "[a recording, which you cannot hear; the person was told so]"
@@ -349,7 +349,7 @@ class Media:
                     case "document":
                         return await self._document(message, file, budget)
                     case "other":
-                        return _unread(file, f"I cannot read it. {WHAT_I_READ}")
+                        return _unread(file, CANNOT_READ)
         except LlmError as error:
             log.info("media.not_heard", error=type(error).__name__, reason=error.reason)
             return _Found(_UNHEARD, NOT_HEARD, understood=False)

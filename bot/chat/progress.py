@@ -170,6 +170,7 @@ class Progress:
         remember: called with the timestamp of each message sent, in ms; the next edit has to name
             it. Its errors end the turn.
         edits: how often that run has edited the message.
+        say: translates a sentence for the chat.
         tools: the tools of the turn itself.
     """
 
@@ -179,6 +180,7 @@ class Progress:
     _: KW_ONLY
     remember: Callable[[int], None]
     edits: int = 0
+    say: Callable[[str], str] = str
     tools: ToolSigns = field(init=False)
     _helpers: list[HelperSigns] = field(default_factory=list, init=False)
     _list: tuple[str, ...] = field(default=(), init=False)
@@ -313,7 +315,7 @@ class Progress:
         long = f" ({self._busy_seconds:.0f} s)" if self._busy_seconds else ""
         running = f"…{long}" if self.tools.busy_since is not None else ""
         using = f"Using {self.tools}{running}" if len(self.tools) else ""
-        waiting = STILL_TRYING if self._waits else ""
+        waiting = self.say(STILL_TRYING) if self._waits else ""
         said = "\n".join(filter(None, (using, waiting))) or self._done
         return "\n".join((f"🔧 {said}", *self._details)) if said else ""
 

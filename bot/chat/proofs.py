@@ -90,7 +90,8 @@ class AnswerProofs:
         wrong = state == "wrong"
         if wrong:
             log.error("signature.wrong", turn=exchange.turn_id)
-        warning = WARNING if wrong and self.warn else None
+        say = self.notices.languages.say
+        warning = (lambda chat: say(chat, WARNING)) if wrong and self.warn else None
         warnings = await self.store.exchanges.settle(
             exchange, state, kind=kind, message=message, warning=warning
         )

@@ -20,6 +20,7 @@ from bot.chat.plan import is_accepted
 from bot.chat.progress import Ended, Progress, ToolSigns
 from bot.chat.prompt import Prompt
 from bot.chat.quotes import checked, without_bots_words
+from bot.language.languages import Languages
 from bot.llm.messages import Completion
 from bot.llm.models import Model, Route
 from bot.observability import metrics
@@ -80,6 +81,7 @@ class TurnParts:
     store: ConversationStore
     questions: Questions
     channel: Sender
+    languages: Languages
     progress_shown: Callable[[ChatId], None]
     stops: Callable[[Person, Callable[[], int]], Awaitable[str | None]]
     clock: Callable[[], float]
@@ -194,6 +196,7 @@ class Turn:
             edits=self.stored.progress_edits,
             # Not a method of the turn: a turn in a reference cycle keeps its history for long.
             remember=partial(self.parts.remember_progress, self.chat, self.id),
+            say=partial(self.parts.languages.say, self.chat),
         )
         self.signs = self.progress.tools
         self.helper_places = asyncio.Semaphore(MAX_HELPERS_AT_ONCE)
@@ -252,8 +255,9 @@ class Turn:
     def note_unseen(self) -> None:
         """Say that the model saw no images, if the message had any."""
         shown = any(message.images for message in self.messages)
-        if shown and CANNOT_SEE not in self.notices:
-            self.notices.append(CANNOT_SEE)
+        unseen = self.parts.languages.say(self.chat, CANNOT_SEE)
+        if shown and unseen not in self.notices:
+            self.notices.append(unseen)
 
     # Costs -----------------------------------------------------------------------------------
 

@@ -20,7 +20,10 @@ def run(arguments: Namespace) -> bool:
         if isinstance(error, StoreLocked):
             why += ": stop the bot first"
         elif isinstance(error, WrongKey):
-            why = "STORE__KEY is not the key of this copy, or it is no copy; set the key of then"
+            why = (
+                "This file is no copy, or STORE__KEY is not its key. Set STORE__KEY to the key"
+                " which the store had when the copy was made."
+            )
         print(f"restore: {why}", file=sys.stderr)
         return False
     print(f"Restored from {arguments.file}")

@@ -56,8 +56,8 @@ LEFT_AS_IT_IS: Final = (
     "It stays as it is. Edit .env by hand; signal-tee-bot check tries it, signal-tee-bot run runs"
     " the bot."
 )
-MAKE_ANEW: Final = (
-    "There is a .env already. Make it anew, with what it says that is not asked here?"
+CHANGE_IT: Final = (
+    "There is a .env already. Change it? Settings not asked about here stay as they are."
 )
 KEEP: Final = "Does {what} stay?"
 WRITTEN: Final = "\nAll of it is in .env, which only you may read. Keep a copy of its STORE__KEY."
@@ -100,7 +100,7 @@ async def set_up(arguments: Namespace, console: Console) -> None:
     if draft is not None:
         console.say(GO_ON)
     elif ENV_FILE.exists():
-        if not await agrees(console, MAKE_ANEW):
+        if not await agrees(console, CHANGE_IT):
             console.say(LEFT_AS_IT_IS)
             return
         draft = Draft.read(ENV_FILE)

@@ -72,7 +72,7 @@ def _listed(found: Sequence[StoredGrant]) -> str:
     if not found:
         return "Nothing is allowed here permanently: I ask each time."
     lines = [
-        f"{number}. {visible(grant.subject)}, until {day(grant.expires_at)}"
+        f"{number}. {visible(grant.subject)} (⏱ {day(grant.expires_at)})"
         for number, grant in enumerate(found, 1)
     ]
     how = "!grants revoke and its number takes one back, !grants revoke all takes back all."

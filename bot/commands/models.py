@@ -89,7 +89,7 @@ async def list_models(context: CommandContext) -> str:
     except LlmError:
         return f"{own} answers here. I cannot get the list of models right now."
     shown = sorted(known)[:MAX_SHOWN]
-    lines = [f"• {name}" + (" ← answers here" * (name == own)) for name in shown]
+    lines = [f"• {name} ← answers here" if name == own else f"• {name}" for name in shown]
     if own not in shown:
         lines.insert(0, f"{own} answers here.")
     if len(known) > MAX_SHOWN:

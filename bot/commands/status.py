@@ -70,9 +70,11 @@ def _for_everybody(context: CommandContext) -> Iterator[str]:
     parts = context.parts
     model = parts.models.of(context.chat)
     tools = parts.tools.registry.offered_to(_caller(context))
-    yield f"signal-tee-bot {__version__}, up for {_since(parts.started_at)}"
-    yield f"Model: {model.settings.model}. {model.proof.summary()}"
-    yield f"Tools: {', '.join(tool.name for tool in tools) or 'none'}"
+    yield f"signal-tee-bot {__version__}"
+    yield f"Up for {_since(parts.started_at)}"
+    yield f"Model: {model.settings.model}.\n{model.proof.summary()}"
+    names = ", ".join(tool.name for tool in tools)
+    yield f"Tools: {names}" if names else "Tools: none"
     yield f"Answers in progress: {context.turns.running()}"
 
 

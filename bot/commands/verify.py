@@ -24,8 +24,8 @@ NO_SIGNATURES: Final = (
     " deleted, or the model does not sign its answers. So nothing proves which model wrote to you."
 )
 CONSEQUENCES: Final = {
-    "wrong": " Do not rely on the answer.",
-    "missing": " So nothing proves which model answered.",
+    "wrong": "Do not rely on the answer.",
+    "missing": "So nothing proves which model answered.",
 }
 
 log = structlog.get_logger()
@@ -88,7 +88,7 @@ def signatures(exchanges: Sequence[StoredExchange]) -> str:
     title, asked = "WHO SIGNED MY LAST ANSWER", f"I asked the model {total} times for it."
     paragraphs = [f"{title}\n{asked}" if total > 1 else title]
     for meaning, count in Counter(map(_meaning, exchanges)).items():
-        paragraphs.append(meaning if count == total else f"{count} of {total}: {meaning}")
+        paragraphs.append(meaning if count == total else f"In {count} of {total} cases: {meaning}")
     paragraphs.append("I checked this myself; !verify shows whether you can believe me.")
     return "\n\n".join(paragraphs)
 
@@ -96,4 +96,4 @@ def signatures(exchanges: Sequence[StoredExchange]) -> str:
 def _meaning(exchange: StoredExchange) -> str:
     if exchange.state == "waiting":
         return "The signature is not checked yet. Ask again in a minute."
-    return exchange.message + CONSEQUENCES.get(exchange.state, "")
+    return "\n".join(filter(None, (exchange.message, CONSEQUENCES.get(exchange.state))))

@@ -5,6 +5,7 @@ pattern with places such as `{code}`, or line by line. Other sentences stay Engl
 """
 
 import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -22,7 +23,8 @@ NAMES: Final = {
     "ar": "العربية",
 }
 """Names of the languages in themselves, by ISO 639-1."""
-_IN_ENGLISH: Final = ("english", "german", "spanish", "french", "portuguese", "arabic")
+_FILES: Final = resources.files(__package__)
+_ALL_NAMES: Final = tomllib.loads(_FILES.joinpath("names.toml").read_text("utf-8"))
 
 _PLACE: Final = re.compile(r"\{(\w+)\}")
 
@@ -68,8 +70,8 @@ class Catalog:
     patterns: tuple[Pattern, ...]
     edges: tuple[tuple[str, ...], tuple[str, ...]]
 
-    def translated(self, sentence: str) -> str | None:
-        """Return a sentence in this language, or None."""
+    def translated(self, sentence: str, *, nested: bool = True) -> str | None:
+        """Return a sentence in this language, or None; with `nested`, also sentences in places."""
         if (whole := self.sentences.get(sentence)) is not None:
             return whole
         begins, ends = self.edges
@@ -77,9 +79,9 @@ class Catalog:
             return None
         for pattern in self.patterns:
             if (places := pattern.places(sentence)) is not None:
-                return pattern.translation.format(
-                    **{name: self.sentences.get(said, said) for name, said in places.items()}
-                )
+                for name, said in places.items() if nested else ():
+                    places[name] = self.translated(said, nested=False) or said
+                return pattern.translation.format(**places)
         return None
 
 
@@ -98,15 +100,14 @@ def translated(text: str, language: str) -> str:
 
 
 def code_of(word: str) -> str | None:
-    """Return the code of a language from its code or name, or None."""
-    known = {name.casefold(): code for code, name in NAMES.items()}
-    known |= dict(zip(_IN_ENGLISH, NAMES, strict=True))
-    return known.get(word.casefold(), word if word in NAMES else None)
+    """Return the code of a language from its code or its name in any of them, or None."""
+    name = word.casefold()
+    return next((code for code in NAMES if name in (code, *_ALL_NAMES[code].split())), None)
 
 
 def read_catalog(language: str) -> Catalog:
     """Read the translations of a language."""
-    file = resources.files(__package__).joinpath(f"{language}.po")
+    file = _FILES.joinpath(f"{language}.po")
     entries = [entry for entry in polib.pofile(file.read_text("utf-8")) if entry.msgstr]
     patterns = tuple(
         Pattern(parts[1::2], parts[::2], entry.msgstr)

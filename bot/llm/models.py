@@ -61,7 +61,7 @@ class ModelProof(Protocol):
         ...
 
     def summary(self) -> str:
-        """Say in one or two sentences who can read along."""
+        """Say who can read along, a line for each sentence."""
         ...
 
 
@@ -325,7 +325,7 @@ class Models:
         model = self.of(chat)
         if model is self.default:
             return model.proof.summary()
-        return f"{OTHER_MODEL.format(name=model.name)} {model.proof.summary()}"
+        return f"{OTHER_MODEL.format(name=model.name)}\n{model.proof.summary()}"
 
     async def health(self) -> Health:
         """Ask all endpoints concurrently; one is enough if it may replace the default model."""

@@ -305,8 +305,8 @@ async def test_always_survives_a_restart_until_it_is_taken_back() -> None:
             assert (await here.answer()).text == "Two."
             await here.signal.say("!grants")
             listed = (await here.answer()).text
-            assert listed.startswith("1. run_command, until 20")
-            assert "\n2. run_python, until 20" in listed
+            assert listed.startswith("1. run_command (⏱ 20")
+            assert "\n2. run_python (⏱ 20" in listed
             await here.signal.say("!grants revoke 3")
             assert "no such number" in (await here.answer()).text
             await here.signal.say("!grants revoke 1")

@@ -126,7 +126,7 @@ async def test_an_empty_answer_is_asked_for_once_more_then_said_plainly() -> Non
             await here.signal.say("one")
             assert (await here.answer()).text == "At last."
             await here.signal.say("two")
-            assert "nothing to say" in (await here.answer()).text
+            assert "even when asked again" in (await here.answer()).text
     assert len(here.model.requests) == 4
 
 

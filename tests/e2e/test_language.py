@@ -42,7 +42,10 @@ async def test_a_language_that_was_chosen_stays_also_after_a_restart() -> None:
             assert "I speak English here, because you write in it." in (await here.answer()).text
             await here.signal.say("!language klingon")
             assert (await here.answer()).text.startswith("I do not speak that language.")
-            for name, said in (("german", "hier Deutsch"), ("arabic", "العربية")):
+            for name, said in (
+                ("german", "hier Deutsch"), ("arabic", "العربية"), ("alemán", "hier Deutsch"),
+                ("Englisch", "I speak English"), ("الفرنسية", "français"), ("espanhol", "español"),
+            ):  # fmt: skip
                 await here.signal.say(f"!language {name}")
                 assert said in (await here.answer()).text
             await here.signal.say("!language Español")

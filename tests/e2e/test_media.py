@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from bot.chat.media import WHAT_I_READ
+from bot.chat.media import CANNOT_READ
 from conversation_store.models import StyleRange, TextStyle
 from tests.e2e.minds import Minds, delegating
 from tests.e2e.running_bot import World, running_bot, world
@@ -152,7 +152,7 @@ async def test_unreadable_file_is_refused_politely_and_the_words_are_answered() 
     async with world(script(text("Hello."))) as here, running_bot(here.settings()):
         await here.signal.say("hello", files=[archive])
         answer = await here.answer()
-    notice = f"About “my_photos.zip”: I cannot read it. {WHAT_I_READ}"
+    notice = f"About “my_photos.zip”: {CANNOT_READ}"
     assert answer.text == f"{notice}\n\nHello."
 
 

@@ -17,7 +17,10 @@ from tests.fakes.signal_side import ADA
 NOBODY: Final = "http://127.0.0.1:9/v1"
 SAID_WITHIN_SECONDS: Final = 9.0
 WAIT_SAID_AFTER_SECONDS: Final = 20.0
-STILL_TRYING: Final = "🔧 The model does not answer yet. Still trying…"
+STILL_TRYING: Final = {
+    "en": "🔧 The model does not answer yet. Still trying…",
+    "de": "🔧 Das Modell antwortet noch nicht. Ich versuche es weiter…",
+}
 SECRETS: Final = ("frobnicate", "sk-sesame", ADA.aci)
 
 
@@ -55,11 +58,15 @@ async def test_others_than_admins_hear_nothing_of_the_endpoint() -> None:
 
 @pytest.mark.long
 @pytest.mark.full
-@pytest.mark.parametrize("away", [False, True], ids=["busy", "restarting"])
-async def test_a_long_wait_for_the_model_is_said_once_and_the_answer_comes_once(
-    *, away: bool
+@pytest.mark.parametrize(
+    ("away", "language"), [(False, "de"), (True, "en")], ids=["busy", "restarting"]
+)
+async def test_a_long_wait_for_the_model_is_said_once_in_the_persons_language_then_the_answer(
+    *, away: bool, language: str
 ) -> None:
     async with world() as here, daemon(environment(here), folder=here.folder):
+        await here.signal.say(f"!language {language}")
+        await here.answer()
         await here.signal.say("one")
         await here.answer()
         if away:
@@ -69,15 +76,15 @@ async def test_a_long_wait_for_the_model_is_said_once_and_the_answer_comes_once(
         began = time.monotonic()
         await here.signal.say("two")
         said = await here.signal.next_sent(seconds=2 * WAIT_SAID_AFTER_SECONDS)
-        assert said.text == STILL_TRYING
+        assert said.text == STILL_TRYING[language]
         assert time.monotonic() - began > WAIT_SAID_AFTER_SECONDS / 2
         if away:
             await here.model.start()
         here.model.handler = echo
         await here.answer()
-    first, waiting, second = [sent.text for sent in here.signal.sent]
+    _, first, waiting, second = [sent.text for sent in here.signal.sent]
     assert first.endswith("one")
-    assert waiting == STILL_TRYING
+    assert waiting == STILL_TRYING[language]
     assert second.endswith("two")
 
 

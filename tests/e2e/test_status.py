@@ -15,8 +15,8 @@ SPAN: Final = r"(\d+ (d|h|min) )?\d+ (d|h|min|s)"
 SIZE: Final = r"[\d,.]+ (bytes|[KMGT]iB)"
 
 FOR_EVERYBODY: Final = re.compile(
-    rf"signal-tee-bot \S+, up for {SPAN}\n"
-    r"Model: fake\. [^\n]+\n"
+    rf"signal-tee-bot \S+\nUp for {SPAN}\n"
+    r"Model: fake\.\n[^\n]+\n"
     r"Tools: [\w, ]+\n"
     r"Answers in progress: 0"
 )

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from argparse import Namespace
@@ -287,6 +288,37 @@ async def test_bundle_of_a_bot_is_verified_with_fresh_words_of_intel_and_nvidia(
 def printed_verdicts(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     """Read what `--json` printed."""
     return {c["name"]: c["verdict"] for c in json.loads(capsys.readouterr().out)["checks"]}
+
+
+async def test_german_answer_to_verify_keeps_the_challenge_and_the_command_of_its_file(
+    folder: Path,
+) -> None:
+    challenge = "Stopped."  # a sentence of the bot, which has a translation
+    async with proving_world() as proving:
+        async with running_bot(proving.settings(), trust=proving.trust):
+            await until_proven(proving)
+            await proving.here.signal.say("!language de")
+            await proving.here.answer()
+            await proving.here.signal.say(f"!verify {challenge}")
+            said = await proving.here.answer()
+        [file] = said.attachments
+        (folder / "bundle.json").write_bytes(file.data)
+        asked = request(
+            folder,
+            challenge=challenge,
+            release=None,
+            collateral=(),
+            pccs=proving.intel.url(""),
+        )
+        assert await verified(asked, trust=proving.trust, clock=time.time)
+    lines = said.text.split("\n")
+    [command] = [line for line in lines if line.startswith("signal-tee-bot ")]
+    assert shlex.split(command)[3:] == [f"--challenge={challenge}", "--safety-number=all 60 digits"]
+    assert lines[lines.index("AUFGABE") + 1] == f"“{challenge}”"
+    assert {"DIE DATEI BEWEIST", "NUR DAS PROGRAMM SAGT", "DAS MODELL"} <= set(lines)
+    assert "• Der Schlüssel des Kontos wurde in der Enklave erzeugt." in lines
+    lines.remove(command)
+    assert not re.search(r"\b(the|it|this|that|is)\b", "\n".join(lines), re.IGNORECASE)
 
 
 async def until_proven(proving: ProvingWorld) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bot.attestation.report import report_line
 from bot.chat.door import ASK
 from bot.chat.question_messages import HOW_TO_ANSWER
 from bot.language.catalogs import ENGLISH, NAMES, translated
@@ -29,7 +30,10 @@ def entries(language: str) -> dict[str, str]:
 
 
 def sentences_of_the_program() -> set[str]:
-    """Return every text of the program, with its places unnamed, and the lines of `!help`."""
+    """Return texts of the program and their lines, with places unnamed, and the lines of `!help`.
+
+    Messages of checks count in the form in which `!verify` shows them.
+    """
     found: set[str] = set()
     for path in chain((ROOT / "bot").rglob("*.py"), (ROOT / "tools").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -40,7 +44,8 @@ def sentences_of_the_program() -> set[str]:
                 found.add("".join(map(str, parts)))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 found.update(lines_of_help(node))
-    return found | {"5 minutes"}
+    found.update(*map(str.splitlines, tuple(found)))
+    return found | {report_line(text) for text in found} | {"5 minutes"}
 
 
 def lines_of_help(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
@@ -91,6 +96,10 @@ def test_translation_keeps_the_values_in_a_sentence() -> None:
     assert "\n\nK7MPXQ\n\n" in asked
     assert "5 Minuten" in translated(HOW_TO_ANSWER.format(minutes="5 minutes"), "de")
     assert translated("{code} {0} %s", "de") == "{code} {0} %s"
+    about = translated(
+        "About the image: It is too large; I read up to 9 MB, and 40 MB at once.", "de"
+    )
+    assert about == "Zu dem Bild: Das ist zu groß; ich lese bis zu 9 MB, und 40 MB auf einmal."
     two = "Stopped.\nSomething that nobody has translated."
     assert translated(two, "fr") == "Arrêté.\nSomething that nobody has translated."
     used = "Today: 7 tokens.\nIn 30 days: 8 tokens."

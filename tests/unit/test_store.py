@@ -491,13 +491,15 @@ async def test_a_wrong_signature_is_warned_about_once_a_turn_behind_its_answer(
             [
                 part.text
                 for part in await store.exchanges.settle(
-                    one, "wrong", kind="gateway", message="No.", warning="Careful!"
+                    one, "wrong", kind="gateway", message="No.", warning="Careful, {}!".format
                 )
             ]
             for one in await store.exchanges.unchecked(10)
         ]
-        assert sent == [["Careful!"], [], []]
-        assert [part.text for part in (await store.messages.unfinished()).outgoing] == ["Careful!"]
+        assert sent == [["Careful, direct:ada!"], [], []]
+        assert [part.text for part in (await store.messages.unfinished()).outgoing] == [
+            "Careful, direct:ada!"
+        ]
 
 
 async def test_forgotten_turns_lose_their_exchanges(tmp_path: Path) -> None:
@@ -536,6 +538,6 @@ async def test_without_retention_an_exchange_lives_until_it_is_checked(tmp_path:
         assert await store.exchanges.unchecked(10) == (second,)
         assert await store.exchanges.of_last_answer(ADA) == ()
         warning = await store.exchanges.settle(
-            second, "wrong", kind="", message="", warning="Careful!"
+            second, "wrong", kind="", message="", warning="Careful, {}!".format
         )
         assert [part.chat for part in warning] == ["direct:ada"]

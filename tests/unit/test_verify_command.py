@@ -126,7 +126,7 @@ async def test_answer_shows_the_values_to_compare(tmp_path: Path) -> None:
         for at in (0, 15)
     ]
     assert compose_hash in reply.text
-    assert "\nblue giraffe 42\n" in reply.text
+    assert "\n“blue giraffe 42”\n" in reply.text
     assert MODEL_STATE in reply.text
     assert "Tap my name at the top, then View safety number" in reply.text
 
@@ -161,7 +161,9 @@ async def test_a_challenge_of_the_bots_own_is_new_each_time_and_said_to_be_worth
 ) -> None:
     async with bot(tmp_path) as asked:
         replies = [await asked.ask() for _ in range(2)]
-    challenges = [re.findall(r"^CHALLENGE\n([0-9a-f]{16})$", r.text, re.MULTILINE) for r in replies]
+    challenges = [
+        re.findall(r"^CHALLENGE\n“([0-9a-f]{16})”$", r.text, re.MULTILINE) for r in replies
+    ]
     assert len(challenges[0]) == len(challenges[1]) == 1
     assert challenges[0] != challenges[1]
     assert all("the file may be an old one" in reply.text for reply in replies)
@@ -203,7 +205,7 @@ async def test_incomplete_own_check_is_explained_and_the_file_is_sent(
     async with bot(tmp_path, collateral=False) as asked:
         reply = await asked.ask("blue giraffe 42")
         assert on_a_laptop(reply, asked.machine).passed
-    assert "NOT CHECKED HERE\nIntel's collateral could not be fetched." in reply.text
+    assert "NOT CHECKED HERE\n• Intel's collateral could not be fetched." in reply.text
     assert "IF IT IS GENUINE, THE FILE PROVES\n" in reply.text
     assert "\nTHE FILE PROVES" not in reply.text
     assert "ONLY THE PROGRAM SAYS" not in reply.text
@@ -314,14 +316,14 @@ WRONG: Final = signed("wrong", "gateway", "The signature is of another key.")
         (
             [PROVEN, signed("waiting"), PROVEN],
             [
-                "2 of 3: The model's machine has signed.",
-                "1 of 3: The signature is not checked yet. Ask again in a minute.",
+                "In 2 of 3 cases: The model's machine has signed.",
+                "In 1 of 3 cases: The signature is not checked yet. Ask again in a minute.",
             ],
         ),
-        ([WRONG], ["The signature is of another key. Do not rely on the answer."]),
+        ([WRONG], ["The signature is of another key.\nDo not rely on the answer."]),
         (
             [signed("missing", words="The endpoint has none.")],
-            ["The endpoint has none. So nothing proves which model answered."],
+            ["The endpoint has none.\nSo nothing proves which model answered."],
         ),
         (
             [signed("unattested", words="Nobody vouches for the key.")],

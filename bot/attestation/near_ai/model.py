@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -159,11 +159,11 @@ class AttestedModel:
         return verdict.state == "verified"
 
     def summary(self) -> str:
-        """Return some sentences about the model for `!verify` and `!status`."""
+        """Return some sentences about the model for `!verify` and `!status`, a line for each."""
         verdict = self.verdict
         met_others = self.policy == "warn" and verdict.state == "verified"
         if met_others and self.keys.strangers:
-            return f"{summary(verdict)} {_STRANGERS}"
+            return f"{summary(verdict)}\n{_STRANGERS}"
         return summary(verdict)
 
     def signers(self, kind: str, algorithm: str) -> tuple[bytes, ...]:
@@ -317,36 +317,42 @@ _STRANGERS: Final = (
 )
 
 
+_REFUSALS: Final[dict[ModelState, str]] = {
+    "pending": (
+        "I have not sent your message to the model, because its proof of who can read along is"
+        " still being checked; please try again in a minute."
+    ),
+    "failed": (
+        "I have not sent your message to the model, because its proof of who can read along does"
+        " not hold ({reason}); please tell my operator."
+    ),
+    "not_offered": (
+        "I have not sent your message to the model, because its endpoint cannot prove who reads"
+        " along, and I may only use one that can; please tell my operator."
+    ),
+}
+_NOT_VERIFIED: Final = (
+    "I have not sent your message to the model, because {reason}; please try again in a few"
+    " minutes, and tell my operator if it stays."
+)
+
+
 def refusal(verdict: ModelVerdict) -> str:
     """Return the sentence for a person whose message is not sent to an unproven model."""
-    tell = "please tell my operator"
-    match verdict.state:
-        case "pending":
-            why = "its proof of who can read along is still being checked"
-            advice = "please try again in a minute"
-        case "failed":
-            why = f"its proof of who can read along does not hold ({verdict.reason})"
-            advice = tell
-        case "not_offered":
-            why = "its endpoint cannot prove who reads along, and I may only use one that can"
-            advice = tell
-        case _:
-            why = verdict.reason
-            advice = "please try again in a few minutes, and tell my operator if it stays"
-    return f"I have not sent your message to the model, because {why}; {advice}."
+    return _REFUSALS.get(verdict.state, _NOT_VERIFIED).format(reason=verdict.reason)
 
 
 def summary(verdict: ModelVerdict) -> str:
-    """Return one or two sentences about the model for `!verify` and `!status`."""
+    """Return sentences about the model for `!verify` and `!status`, a line for each."""
     since = _moment(verdict.since)
     match verdict.state:
         case "pending":
             return "The model's proof of who can read along is being checked."
         case "verified":
             end = verdict.expires_at
-            until = f", which holds until {_moment(end)}" if end else ""
-            proof = "that it runs in a trusted execution environment"
-            return f"The model proved at {since} {proof}{until}.{_open_ends(verdict)}"
+            proved = f"The model proved at {since} that it runs in a trusted execution environment."
+            until = [f"The proof holds until {_moment(end)}."] if end else []
+            return "\n".join((proved, *until, *_open_ends(verdict)))
         case "failed":
             names = [check.name for check in verdict.report.failures] if verdict.report else []
             more = len(names) - NAMED_CHECKS
@@ -359,19 +365,17 @@ def summary(verdict: ModelVerdict) -> str:
             return f"The model's endpoint cannot prove who reads along: {verdict.reason}."
 
 
-def _open_ends(verdict: ModelVerdict) -> str:
+def _open_ends(verdict: ModelVerdict) -> Iterator[str]:
     checks = tuple(verdict.report or ())
     firmware = [check for check in checks if check.name.endswith("gpu_firmware")]
-    words = ""
     if any(check.verdict is Verdict.NOT_CHECKED for check in firmware):
-        words += " Its GPUs were checked by their own signatures only, without NVIDIA's service."
+        yield "Its GPUs were checked by their own signatures only, without NVIDIA's service."
     elif any(check.message.startswith(EARLIER_WORD) for check in firmware):
-        words += " NVIDIA's service does not answer now; its earlier word on these GPUs counts."
+        yield "NVIDIA's service does not answer now; its earlier word on these GPUs counts."
     if any(check.name.endswith(".os") and check.verdict is Verdict.CLAIMED for check in checks):
-        words += " Which system and program run there is only claimed: no measurements are pinned."
+        yield "Which system and program run there is only claimed: no measurements are pinned."
     if verdict.reason:
-        words += f" Proving it again does not work now: {verdict.reason}."
-    return words
+        yield f"Proving it again does not work now: {verdict.reason}."
 
 
 def _moment(seconds: int) -> str:
