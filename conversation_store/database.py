@@ -13,10 +13,10 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -114,36 +114,6 @@ Committed = Callable[[int, float], None]
 it must be quick and must not raise."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """An operation that waits for its commit; `ordered`: its caller waits only until it has run."""
-
-    operation: Operation[Any]
-    done: asyncio.Future[Any]
-    ordered: bool = False
-
-    def __call__(self, db: Session) -> Any:
-        """Run it on the writer's thread, and settle it if it is ordered."""
-        result = self.operation(db)
-        if self.ordered:
-            self.done.get_loop().call_soon_threadsafe(self.settle, result, None)
-        return result
-
-    def settle(self, result: Any, error: Exception | None) -> None:
-        """Pass the outcome to the caller.
-
-        Raises:
-            Exception: the commit failed after the caller got a result.
-        """
-        if self.done.done():
-            if error is not None and not self.done.cancelled():
-                raise error
-        elif error is None:
-            self.done.set_result(result)
-        else:
-            self.done.set_exception(error)
-
-
 class Database:
     """An open database. Made by `open_database`."""
 
@@ -160,10 +130,7 @@ class Database:
         self._reader = reader
         self._aside = aside
         self._committed = committed
-        self._waiting: list[_Write] = []
-        self._uncommitted = 0
-        self._all_committed = asyncio.Event()
-        self._all_committed.set()
+        self._waiting: list[tuple[Operation[Any], asyncio.Future[Any]]] = []
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
         self._to_scrub = asyncio.Event()
@@ -192,20 +159,7 @@ class Database:
             StoreRefused: the database was closed while the disk refused; nothing was written.
         """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Write(operation, done))
-        self._wake.set()
-        return await done
-
-    async def write_ordered(self, operation: Operation[T]) -> T:
-        """Run an operation as `write` does, but return its result before it is on disk.
-
-        It reaches the disk before any later write, and `read` waits until then. If the disk fails
-        in between, the writer ends with that error.
-        """
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._uncommitted += 1
-        self._all_committed.clear()
-        self._waiting.append(_Write(operation, done, ordered=True))
+        self._waiting.append((operation, done))
         self._wake.set()
         return await done
 
@@ -218,21 +172,14 @@ class Database:
             within_seconds: how long it may wait for another write, to share a commit.
         """
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(_Write(operation, done))
+        self._waiting.append((operation, loop.create_future()))
         if within_seconds:
             loop.call_later(within_seconds, self._wake.set)
         else:
             self._wake.set()
 
-    async def read(self, operation: Operation[T], *, latest: bool = True) -> T:
-        """Run an operation that reads a little, on the event loop, and return its result.
-
-        Args:
-            latest: include operations of `write_ordered` that are not on disk yet.
-        """
-        if latest:
-            await self._all_committed.wait()
+    async def read(self, operation: Operation[T]) -> T:
+        """Run an operation that reads a little, on the event loop, and return its result."""
         try:
             return connections.read(self._reader, operation)
         except StoreRefused:  # another process may hold the file for a moment: wait on a thread
@@ -240,7 +187,6 @@ class Database:
 
     async def read_aside(self, operation: Operation[T]) -> T:
         """Run an operation that may read much, on a thread, and return its result."""
-        await self._all_committed.wait()
         result: T = await self._aside.async_run(connections.read, self._aside, operation)
         return result
 
@@ -291,36 +237,30 @@ class Database:
         self._closing.set()
         self._wake.set()
 
-    async def _commit(self, batch: list[_Write]) -> None:
+    async def _commit(self, batch: list[tuple[Operation[Any], asyncio.Future[Any]]]) -> None:
         """Write a batch, and repeat it as long as the disk refuses."""
         delay = FIRST_RETRY_SECONDS
         while batch:
-            operations: list[Operation[Any]] = list(batch)
             began = time.monotonic()
             outcomes, refused = await self._writer.async_run(
-                connections.commit_together, self._writer, operations
+                connections.commit_together, self._writer, [operation for operation, _ in batch]
             )
             if outcomes:
                 self._committed(len(outcomes), time.monotonic() - began)
-            self._count_committed(batch[: len(outcomes)])
-            for write, outcome in zip(batch, outcomes, strict=False):
-                write.settle(*outcome)
+            if refused is not None and self._closing.is_set():
+                outcomes += [(None, refused)] * (len(batch) - len(outcomes))
+            for (_, done), (result, error) in zip(batch, outcomes, strict=False):
+                if done.done():
+                    pass  # its caller was cancelled
+                elif error is None:
+                    done.set_result(result)
+                else:
+                    done.set_exception(error)
             del batch[: len(outcomes)]
             self._note(refused)
-            if refused is not None and self._closing.is_set():
-                for write in batch:
-                    if not write.done.done():
-                        write.settle(None, refused)
-                self._all_committed.set()
-                return
-            if refused is not None:
+            if batch:
                 await self._pause(delay)
                 delay = min(delay * 2, MAX_RETRY_SECONDS)
-
-    def _count_committed(self, writes: Sequence[_Write]) -> None:
-        self._uncommitted -= sum(write.ordered for write in writes)
-        if not self._uncommitted:
-            self._all_committed.set()
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -500,11 +440,6 @@ def reads(operation: Body[A, P, T]) -> Method[A, P, T]:
     return _method(Database.read, operation)
 
 
-def reads_ended(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run a small read that does not wait for writes that are still on their way to the disk."""
-    return _method(partial(Database.read, latest=False), operation)
-
-
 def reads_aside(operation: Body[A, P, T]) -> Method[A, P, T]:
     """Run a read of any size on a thread; see `Database.read_aside`."""
     return _method(Database.read_aside, operation)
@@ -513,11 +448,6 @@ def reads_aside(operation: Body[A, P, T]) -> Method[A, P, T]:
 def writes(operation: Body[A, P, T]) -> Method[A, P, T]:
     """Run in a transaction; the method returns once that is on disk."""
     return _method(Database.write, operation)
-
-
-def writes_ordered(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run in a transaction; the method returns before that is on disk. See `write_ordered`."""
-    return _method(Database.write_ordered, operation)
 
 
 def writes_and_scrubs(operation: Body[A, P, T]) -> Method[A, P, T]:

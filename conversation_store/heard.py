@@ -10,13 +10,7 @@ from typing import Final
 
 from conversation_store import deletion
 from conversation_store.connections import Session
-from conversation_store.database import (
-    Aggregate,
-    reads_aside,
-    reads_ended,
-    writes,
-    writes_and_scrubs,
-)
+from conversation_store.database import Aggregate, reads, reads_aside, writes, writes_and_scrubs
 from conversation_store.models import ChatId, Missed, OverheardMessage, ReceivedMessage
 
 OVERHEARD: Final = "overheard"
@@ -58,12 +52,12 @@ class CatchUpStore(Aggregate):
         """How many days something is kept at most; 0 keeps nothing."""
         return min(MAX_DAYS, self._context.retention_days)
 
-    @reads_ended
+    @reads
     def is_on(self, db: Session, chat: ChatId) -> bool:
         """Return whether a group has opted in."""
         return _is_on(db, chat)
 
-    @reads_ended
+    @reads
     def groups(self, db: Session) -> tuple[ChatId, ...]:
         """Return the groups that have opted in."""
         return tuple(ChatId.parse(chat) for (chat,) in db.run("SELECT chat FROM catch_up_groups"))

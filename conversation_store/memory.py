@@ -13,7 +13,6 @@ from conversation_store.database import (
     Aggregate,
     reads,
     reads_aside,
-    reads_ended,
     writes,
     writes_and_scrubs,
     writes_and_scrubs_soon,
@@ -152,7 +151,7 @@ class MemoryStore(Aggregate):
             deletion.add(db, turn_id, source, deletion.FACT, expires_at)
         return tuple(Fact(*row[:4]) for row in told)
 
-    @reads_ended
+    @reads
     def noted(self, db: Session, chat: ChatId) -> Noted:
         """Return the additions of a chat to the prompt, in one read."""
         now = self._now_ms()
@@ -207,7 +206,7 @@ class MemoryStore(Aggregate):
 class InstructionStore(Aggregate):
     """How the bot is to be in chats: language, tone, role. Deleted with their message."""
 
-    @reads_ended
+    @reads
     def of_chat(self, db: Session, chat: ChatId) -> Instructions | None:
         """Return a chat's instructions; None if it has none."""
         rows = db.run(

@@ -24,13 +24,11 @@ from conversation_store.database import (
     Aggregate,
     reads,
     reads_aside,
-    reads_ended,
     writes,
     writes_and_scrubs,
     writes_and_scrubs_if_gone,
     writes_and_scrubs_soon,
     writes_later,
-    writes_ordered,
 )
 from conversation_store.models import (
     AcceptedMessage,
@@ -180,7 +178,7 @@ class TurnStore(Aggregate):
         """Delete a turn, so that its messages can begin again."""
         deletion.forget(db, [turn_id])
 
-    @writes_ordered
+    @writes
     def begin_helper(
         self, db: Session, turn_id: int, tool_call_id: str, task: str
     ) -> StoredHelper | None:
@@ -203,7 +201,7 @@ class TurnStore(Aggregate):
             _add_message(db, turn_id, said[0], self._now_ms(), call)
         return StoredHelper(call, said)
 
-    @reads_ended
+    @reads
     def history(
         self,
         db: Session,
@@ -234,7 +232,7 @@ class TurnStore(Aggregate):
         )
         return bool(rows)
 
-    @writes_ordered
+    @writes
     def record_calls(
         self,
         db: Session,
@@ -246,9 +244,6 @@ class TurnStore(Aggregate):
         helper: int | None = None,
     ) -> None:
         """Store that the model asks for calls, each as started, before any of them runs.
-
-        Returns before it is on disk. Calls that must not run twice are asked about first, and the
-        question is stored after this.
 
         Args:
             exchanged: the exchanges with the model, if their signatures are to be checked.
@@ -265,7 +260,7 @@ class TurnStore(Aggregate):
             started = Message(Role.TOOL, None, tool_call_id=call.id)
             _add_message(db, turn_id, started, now, helper)
 
-    @writes_ordered
+    @writes
     def record_result(
         self,
         db: Session,
