@@ -33,65 +33,6 @@ from conversation_store.connections import (
     StoreRefused,
 )
 
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""Larger files are not rewritten: that would take too much memory and time."""
-
-FIRST_SECONDS: Final = 10.0
-"""Minimum time between a deletion and the rewrite."""
-
-MAX_SHARE: Final = 0.01
-"""Share of time that rewrites may take."""
-
-
-class Leftovers:
-    """The copies that SQLite may have left in a database file.
-
-    `secure_delete` overwrites deleted rows. But SQLite also moves rows between pages, and the old
-    page keeps a copy in its unused part. Nothing overwrites that copy when the row is deleted. A
-    rewritten file (`VACUUM`) has no such copies. A rewrite takes about 10 ms and 1 MB of memory per
-    megabyte and delays every write. So one rewrite serves all deletions of a while, and another one
-    runs when the store is closed.
-
-    Args:
-        writer: the connection that writes; a rewrite occupies it.
-        may_be_there: an earlier process did not close the store.
-    """
-
-    def __init__(self, writer: Any, *, may_be_there: bool) -> None:
-        self._writer = writer
-        self._may_be_there = asyncio.Event()
-        if may_be_there:
-            self.may_be_there()
-
-    def may_be_there(self) -> None:
-        """Rewrite the file in a while, because something was deleted."""
-        self._may_be_there.set()
-
-    async def remove_in_time(self) -> None:
-        """Rewrite the file after deletions, until cancelled."""
-        pause = FIRST_SECONDS
-        while True:
-            await self._may_be_there.wait()
-            await asyncio.sleep(pause)
-            began = time.monotonic()
-            await self.remove()
-            pause = max(FIRST_SECONDS, (time.monotonic() - began) / MAX_SHARE)
-
-    async def remove(self) -> None:
-        """Rewrite the file if anything was deleted. If the disk refuses, it stays due."""
-        if not self._may_be_there.is_set():
-            return
-        self._may_be_there.clear()
-        done = False
-        try:
-            with suppress(StoreRefused):
-                await self._writer.async_run(connections.rewrite, self._writer, MAX_BYTES)
-                done = True
-        finally:
-            if not done:
-                self._may_be_there.set()
-
-
 T = TypeVar("T")
 
 MAX_BATCH: Final = 512
@@ -109,6 +50,15 @@ SCRUB_EVERY_SECONDS: Final = 0.25
 SCRUB_AGAIN_SECONDS: Final = 5.0
 """Time until the next attempt if a reader used the log, or the disk refused."""
 
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Larger files are not rewritten: that would take too much memory and time."""
+
+FIRST_SECONDS: Final = 10.0
+"""Minimum time between a deletion and the rewrite."""
+
+MAX_SHARE: Final = 0.01
+"""Share of time that rewrites may take."""
+
 Committed = Callable[[int, float], None]
 """Called after every commit with the number of writes and the seconds. Every write waits for it, so
 it must be quick and must not raise."""
@@ -118,15 +68,9 @@ class Database:
     """An open database. Made by `open_database`."""
 
     def __init__(
-        self,
-        writer: Any,
-        reader: apsw.Connection,
-        aside: Any,
-        leftovers: Leftovers,
-        committed: Committed,
+        self, writer: Any, reader: apsw.Connection, aside: Any, committed: Committed
     ) -> None:
         self._writer = writer
-        self._leftovers = leftovers
         self._reader = reader
         self._aside = aside
         self._committed = committed
@@ -134,6 +78,7 @@ class Database:
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
         self._to_scrub = asyncio.Event()
+        self._to_rewrite = asyncio.Event()
         self._refusal: str | None = None
         self._refusal_changed = asyncio.Event()
 
@@ -162,6 +107,18 @@ class Database:
         self._waiting.append((operation, done))
         self._wake.set()
         return await done
+
+    async def write_and_scrub(self, operation: Operation[T]) -> T:
+        """Run an operation as `write` does, and empty the log before it returns."""
+        result = await self.write(operation)
+        await self.scrub()
+        return result
+
+    async def write_and_scrub_soon(self, operation: Operation[T]) -> T:
+        """Run an operation as `write` does, and empty the log a moment later."""
+        result = await self.write(operation)
+        self.scrub_soon()
+        return result
 
     def write_later(self, operation: Operation[None], within_seconds: float = 0.0) -> None:
         """Queue an operation before every later write, without waiting for the disk.
@@ -193,10 +150,10 @@ class Database:
     async def scrub(self) -> bool:
         """Empty the write-ahead log of deleted content; False if it has to be repeated later.
 
-        In the database file, SQLite overwrites deleted content (`secure_delete`), and `Leftovers`
+        In the database file, SQLite overwrites deleted content (`secure_delete`), and `rewrite`
         removes copies of it.
         """
-        self._leftovers.may_be_there()
+        self._to_rewrite.set()
         try:
             done: bool = await self._writer.async_run(connections.empty_log, self._writer)
         except StoreRefused:
@@ -210,7 +167,7 @@ class Database:
 
         Many requests share one emptying, because it delays every write by two syncs.
         """
-        self._leftovers.may_be_there()
+        self._to_rewrite.set()
         self._to_scrub.set()
 
     async def scrub_when_asked(self) -> None:
@@ -220,6 +177,36 @@ class Database:
             self._to_scrub.clear()
             done = await self.scrub()
             await asyncio.sleep(SCRUB_EVERY_SECONDS if done else SCRUB_AGAIN_SECONDS)
+
+    async def rewrite_after_deletions(self) -> None:
+        """Rewrite the file a while after deletions, until cancelled."""
+        pause = FIRST_SECONDS
+        while True:
+            await self._to_rewrite.wait()
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            await self.rewrite()
+            pause = max(FIRST_SECONDS, (time.monotonic() - began) / MAX_SHARE)
+
+    async def rewrite(self) -> None:
+        """Rewrite the file if anything was deleted. If the disk refuses, it stays due.
+
+        SQLite also moves rows between pages, and the old page keeps a copy in its unused part.
+        Nothing overwrites that copy when the row is deleted. A rewritten file (`VACUUM`) has no
+        such copies. A rewrite takes about 10 ms and 1 MB of memory per megabyte and delays every
+        write. So one rewrite serves all deletions of a while, and another one runs at the end.
+        """
+        if not self._to_rewrite.is_set():
+            return
+        self._to_rewrite.clear()
+        done = False
+        try:
+            with suppress(StoreRefused):
+                await self._writer.async_run(connections.rewrite, self._writer, MAX_BYTES)
+                done = True
+        finally:
+            if not done:
+                self._to_rewrite.set()
 
     async def commit_batches(self) -> None:
         """Commit batches of writes until `close` was called and all writes are done."""
@@ -301,22 +288,23 @@ async def open_database(
     was_open = beside(path, LOG).exists()  # a clean close deletes it
     async with connections.connection(path, key) as writer:
         await writer.async_run(connections.transact, writer, [prepare])
-        leftovers = Leftovers(writer, may_be_there=was_open)
         async with connections.connection(path, key) as aside:
             await aside.async_run(Session(aside).run, "PRAGMA query_only = ON")
             with connections.reading_connection(path, key) as reader:
-                database = Database(writer, reader, aside, leftovers, committed)
+                database = Database(writer, reader, aside, committed)
+                if was_open:
+                    database.scrub_soon()
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(database.commit_batches())
                     scrubbing = tasks.create_task(database.scrub_when_asked())
-                    removing = tasks.create_task(leftovers.remove_in_time())
+                    rewriting = tasks.create_task(database.rewrite_after_deletions())
                     try:
                         yield database
                     finally:
                         scrubbing.cancel()  # the last close of the file empties its log
-                        removing.cancel()
+                        rewriting.cancel()
                         database.close()
-                await leftovers.remove()
+                await database.rewrite()
 
 
 @contextmanager
@@ -423,53 +411,34 @@ class Aggregate:
         return self._context.now_ms()
 
 
-def _method(
+def _run_by(
     start: Callable[[Database, Callable[[Session], Any]], Coroutine[Any, Any, Any]],
-    operation: Body[A, P, T],
-) -> Method[A, P, T]:
-    @wraps(operation)
-    async def method(self: A, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = await start(self._database, lambda db: operation(self, db, *args, **kwargs))
-        return result
+) -> Callable[[Body[A, P, T]], Method[A, P, T]]:
+    def decorate(operation: Body[A, P, T]) -> Method[A, P, T]:
+        @wraps(operation)
+        async def method(self: A, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            result: T = await start(self._database, lambda db: operation(self, db, *args, **kwargs))
+            return result
 
-    return method
+        return method
 
-
-def reads(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run a small read on the event loop; see `Database.read`."""
-    return _method(Database.read, operation)
+    return decorate
 
 
-def reads_aside(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run a read of any size on a thread; see `Database.read_aside`."""
-    return _method(Database.read_aside, operation)
+reads = _run_by(Database.read)
+"""Decorator of a small read; see `Database.read`."""
 
+reads_aside = _run_by(Database.read_aside)
+"""Decorator of a read of any size; see `Database.read_aside`."""
 
-def writes(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run in a transaction; the method returns once that is on disk."""
-    return _method(Database.write, operation)
+writes = _run_by(Database.write)
+"""Decorator of a transaction; the method returns once that is on disk."""
 
+writes_and_scrubs = _run_by(Database.write_and_scrub)
+"""Decorator of a transaction; the log is emptied before the method returns."""
 
-def writes_and_scrubs(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run in a transaction, and empty the log before the method returns."""
-
-    async def write(database: Database, run: Callable[[Session], T]) -> T:
-        result = await database.write(run)
-        await database.scrub()
-        return result
-
-    return _method(write, operation)
-
-
-def writes_and_scrubs_soon(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run in a transaction, and empty the log a moment later."""
-
-    async def write(database: Database, run: Callable[[Session], T]) -> T:
-        result = await database.write(run)
-        database.scrub_soon()
-        return result
-
-    return _method(write, operation)
+writes_and_scrubs_soon = _run_by(Database.write_and_scrub_soon)
+"""Decorator of a transaction; the log is emptied a moment later."""
 
 
 def writes_and_scrubs_if_gone(operation: Body[A, P, tuple[T, bool]]) -> Method[A, P, T]:
@@ -488,6 +457,11 @@ def writes_and_scrubs_if_gone(operation: Body[A, P, tuple[T, bool]]) -> Method[A
         return result
 
     return method
+
+
+def of_aggregate(operation: Callable[Concatenate[Session, P], T]) -> Body[Any, P, T]:
+    """Return a function as the body of a method that does not use its object."""
+    return lambda _self, db, /, *args, **kwargs: operation(db, *args, **kwargs)
 
 
 def writes_later(operation: Body[A, P, None]) -> Callable[Concatenate[A, P], None]:
