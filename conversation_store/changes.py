@@ -11,7 +11,12 @@ from typing import Final
 
 from conversation_store import deletion, files, heard, history, messages, outbox, questions
 from conversation_store.connections import Session
-from conversation_store.database import Aggregate, writes_and_scrubs, writes_and_scrubs_soon
+from conversation_store.database import (
+    Aggregate,
+    of_aggregate,
+    writes_and_scrubs,
+    writes_and_scrubs_soon,
+)
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
@@ -25,8 +30,25 @@ REFUSALS: Final = frozenset({"rate_limited", "mailbox_full", messages.APPROVAL})
 """Outcomes of messages that were refused: an edit does not answer them."""
 
 
+def carry_out(db: Session, deletion_: AcceptedMessage) -> Forgotten:
+    """Carry out a deletion: its message goes with all that was derived from it.
+
+    The deletion's own row stays, so that a message that comes after it is refused. Other messages
+    of a turn that is deleted wait on, without a turn.
+    """
+    found = messages.versions(db, deletion_.message)
+    closed, told = forget_messages(db, found, messages.quoting(db, deletion_.message))
+    for version in found:
+        messages.close(db, version.id, "deleted")
+    messages.close(db, deletion_.id, "deleted")
+    closed += [version.id for version in found if version.waiting]
+    return Forgotten(tuple(closed), tuple(told))
+
+
 class ChangeStore(Aggregate):
     """Changes of messages that were stored."""
+
+    forget = writes_and_scrubs(of_aggregate(carry_out))
 
     @writes_and_scrubs_soon
     def merge_edit(
@@ -98,15 +120,6 @@ class ChangeStore(Aggregate):
         if rows:
             messages.insert_key(db, edit)
 
-    @writes_and_scrubs
-    def forget(self, db: Session, deletion_: AcceptedMessage) -> Forgotten:
-        """Carry out a deletion: its message goes with all that was derived from it.
-
-        The deletion's own row stays, so that a message that comes after it is refused. Other
-        messages of a turn that is deleted wait on, without a turn.
-        """
-        return carry_out(db, deletion_)
-
     @writes_and_scrubs_soon
     def stop(self, db: Session, rows: Sequence[int]) -> None:
         """Close messages that a person no longer wants answered, and end their turns."""
@@ -115,17 +128,6 @@ class ChangeStore(Aggregate):
                 deletion.abandon(db, row)
                 messages.close(db, row, "stopped")
                 messages.close_joined(db, row)
-
-
-def carry_out(db: Session, deletion_: AcceptedMessage) -> Forgotten:
-    """Carry out a deletion; see `ChangeStore.forget`."""
-    found = messages.versions(db, deletion_.message)
-    closed, told = forget_messages(db, found, messages.quoting(db, deletion_.message))
-    for version in found:
-        messages.close(db, version.id, "deleted")
-    messages.close(db, deletion_.id, "deleted")
-    closed += [version.id for version in found if version.waiting]
-    return Forgotten(tuple(closed), tuple(told))
 
 
 def forget_messages(
@@ -200,7 +202,11 @@ SHOWN_SQL: Final = """
 
 
 def last_question(db: Session, chat: ChatId, before: int, *, or_stopped: bool) -> Question | None:
-    """Return the last question of a chat; see `TurnStore.last_question`."""
+    """Return the last question of a chat that came before an inbox row; None without one.
+
+    Args:
+        or_stopped: include a question that was stopped, though nothing is kept of it.
+    """
     for turn_id, root, is_kept in db.run(QUESTION_SQL, chat, before, or_stopped):
         for asker, asked_at in db.run(FIRST_SQL, turn_id):
             return Question(chat, turn_id, root, asker, asked_at, bool(is_kept))

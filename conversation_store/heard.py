@@ -10,7 +10,14 @@ from typing import Final
 
 from conversation_store import deletion
 from conversation_store.connections import Session
-from conversation_store.database import Aggregate, reads, reads_aside, writes, writes_and_scrubs
+from conversation_store.database import (
+    Aggregate,
+    of_aggregate,
+    reads,
+    reads_aside,
+    writes,
+    writes_and_scrubs,
+)
 from conversation_store.models import ChatId, Missed, OverheardMessage, ReceivedMessage
 
 OVERHEARD: Final = "overheard"
@@ -44,18 +51,20 @@ TRIM_KEPT: Final = TRIM_SQL.format(table="kept_words", also="")
 TRIM_OVERHEARD: Final = TRIM_SQL.format(table="overheard", also=" AND turn_id IS NULL")
 
 
+def _is_on(db: Session, chat: ChatId) -> bool:
+    """Return whether a group has opted in."""
+    return bool(db.run("SELECT 1 FROM catch_up_groups WHERE chat = ?", chat))
+
+
 class CatchUpStore(Aggregate):
     """Groups that have opted in to catch-up, and the messages that are kept for them."""
+
+    is_on = reads(of_aggregate(_is_on))
 
     @property
     def kept_days(self) -> int:
         """How many days something is kept at most; 0 keeps nothing."""
         return min(MAX_DAYS, self._context.retention_days)
-
-    @reads
-    def is_on(self, db: Session, chat: ChatId) -> bool:
-        """Return whether a group has opted in."""
-        return _is_on(db, chat)
 
     @reads
     def groups(self, db: Session) -> tuple[ChatId, ...]:
@@ -129,31 +138,22 @@ class CatchUpStore(Aggregate):
         return tuple(told)
 
 
-def _is_on(db: Session, chat: ChatId) -> bool:
-    return bool(db.run("SELECT 1 FROM catch_up_groups WHERE chat = ?", chat))
-
-
 def add(db: Session, message: ReceivedMessage, row: int) -> None:
     """Keep the beginning of a message for the chat's next turn."""
-    text = _cut(message.text, OVERHEARD_BYTES)
-    _add(db, "overheard", message, row, text)
+    _add(db, "overheard", message, row, OVERHEARD_BYTES)
 
 
 def keep(db: Session, message: ReceivedMessage, row: int) -> None:
     """Keep the beginning of a message for catch-up, if its group has opted in."""
     if message.text.strip() and _is_on(db, message.chat):
-        _add(db, "kept_words", message, row, _cut(message.text, MAX_MESSAGE_BYTES))
+        _add(db, "kept_words", message, row, MAX_MESSAGE_BYTES)
         db.run(TRIM_KEPT, message.chat, MAX_MESSAGES, MAX_BYTES)
 
 
-def _add(db: Session, table: str, message: ReceivedMessage, row: int, text: str) -> None:
-    db.insert(
-        table,
-        id=row,
-        chat=message.chat,
-        author_name=message.author_name,
-        text=text,
-        sent_at=message.sent_at,
+def _add(db: Session, table: str, message: ReceivedMessage, row: int, max_bytes: int) -> None:
+    db.run(
+        f"INSERT INTO {table} (id, chat, author_name, text, sent_at) VALUES (?, ?, ?, ?, ?)",
+        *(row, message.chat, message.author_name, _cut(message.text, max_bytes), message.sent_at),
     )
 
 

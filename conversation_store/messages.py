@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from conversation_store import heard, outbox
 from conversation_store.connections import Row, Session
-from conversation_store.database import Aggregate, reads, reads_aside, writes
+from conversation_store.database import Aggregate, of_aggregate, reads, reads_aside, writes
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
-    OverheardMessage,
     ReceivedFile,
     ReceivedMessage,
     ReceivedQuote,
@@ -65,6 +64,8 @@ class Version:
 class MessageStore(Aggregate):
     """What came in."""
 
+    overheard = reads(of_aggregate(heard.waiting))
+
     @writes
     def accept(
         self,
@@ -91,14 +92,10 @@ class MessageStore(Aggregate):
                 heard.keep(db, message, one.id)
         return accepted
 
-    async def overhear(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Keep what people say to each other for the chat's next turn; bounded for each chat."""
-        if self._context.retention_days:
-            await self._overhear(messages)
-
     @writes
-    def _overhear(self, db: Session, messages: Sequence[ReceivedMessage]) -> None:
-        for message in messages:
+    def overhear(self, db: Session, messages: Sequence[ReceivedMessage]) -> None:
+        """Keep what people say to each other for the chat's next turn; bounded for each chat."""
+        for message in messages if self._context.retention_days else ():
             if is_deleted(db, message):
                 continue
             row = _insert(db, message, outcome=heard.OVERHEARD)
@@ -107,11 +104,6 @@ class MessageStore(Aggregate):
                 heard.keep(db, message, row)
         for chat in {message.chat for message in messages}:
             heard.trim(db, chat)
-
-    @reads
-    def overheard(self, db: Session, chat: ChatId) -> tuple[OverheardMessage, ...]:
-        """Return the overheard messages that no turn was told yet, oldest first."""
-        return heard.waiting(db, chat)
 
     @reads
     def is_past(self, db: Session, message: ReceivedMessage) -> bool:

@@ -7,7 +7,7 @@ left over are deleted for everyone.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Final, Literal
 
 from conversation_store import history
@@ -325,13 +325,7 @@ def _add(
         *(now_ms, draft.replaces, draft.edits, expires_at),
     )
     for file in draft.attachments:
-        db.insert(
-            "attachments",
-            outbox_id=outbox_id,
-            name=file.name,
-            content_type=file.content_type,
-            data=file.data,
-        )
+        db.insert("attachments", outbox_id=outbox_id, **asdict(file))
     return OutgoingMessage(
         outbox_id, chat, text, 0, draft.attachments, tuple(styles), quote, draft.replaces
     )

@@ -12,7 +12,13 @@ from typing import Final
 
 from conversation_store import history, messages
 from conversation_store.connections import Row, Session
-from conversation_store.database import Aggregate, reads, writes, writes_and_scrubs_if_gone
+from conversation_store.database import (
+    Aggregate,
+    of_aggregate,
+    reads,
+    writes,
+    writes_and_scrubs_if_gone,
+)
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
@@ -33,8 +39,16 @@ YES: Final = "yes"
 DAY_MS: Final = 24 * 3_600_000
 
 
+def _find(db: Session, question: int) -> StoredQuestion | None:
+    """Return a question; None if it is gone."""
+    return next(iter(map(_question, db.run(f"{SELECT} id = ?", question))), None)
+
+
 class QuestionStore(Aggregate):
     """Questions of turns. A question has the id of the call's row."""
+
+    find = reads(of_aggregate(_find))
+    turn_of = reads(of_aggregate(messages.turn_of))
 
     @writes
     def find_or_open(
@@ -65,11 +79,6 @@ class QuestionStore(Aggregate):
             *(call, kind, json.dumps(known, ensure_ascii=False), turn_id),
         )
         return _find(db, call)
-
-    @reads
-    def find(self, db: Session, question: int) -> StoredQuestion | None:
-        """Return a question; None if it is gone."""
-        return _find(db, question)
 
     @writes
     def mark_asked(self, db: Session, question: StoredQuestion, *, is_poll: bool = False) -> None:
@@ -195,11 +204,6 @@ class QuestionStore(Aggregate):
         """Return the messages of a turn that waits, if they still owe an answer."""
         return next(iter(messages.waiting(db, turn_id)), None)
 
-    @reads
-    def turn_of(self, db: Session, row: int) -> int:
-        """Return the turn that answers a message, or would."""
-        return messages.turn_of(db, row)
-
 
 class GrantStore(Aggregate):
     """Tools that run in a chat without a question until a date."""
@@ -290,10 +294,6 @@ def _join(db: Session, row: int, turn_id: int, kind: QuestionKind) -> None:
     # A turn that has done something does not start again because of an edited “yes”.
     if not db.run("SELECT 1 FROM questions WHERE turn_id = ? AND state = 'begun'", turn_id):
         messages.join(db, row, turn_id)
-
-
-def _find(db: Session, question: int) -> StoredQuestion | None:
-    return next(iter(map(_question, db.run(f"{SELECT} id = ?", question))), None)
 
 
 def _question(row: Row) -> StoredQuestion:

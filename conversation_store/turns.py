@@ -5,7 +5,8 @@ A turn answers a message, or several, and has the id of the first. A row of `mes
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Final
 
 from conversation_store import (
@@ -22,6 +23,7 @@ from conversation_store import (
 from conversation_store.connections import Row, Session
 from conversation_store.database import (
     Aggregate,
+    of_aggregate,
     reads,
     reads_aside,
     writes,
@@ -30,13 +32,12 @@ from conversation_store.database import (
     writes_and_scrubs_soon,
     writes_later,
 )
+from conversation_store.history import of_chat as history_of_chat
 from conversation_store.models import (
     AcceptedMessage,
     Attachment,
     AuditEntry,
     ChatId,
-    EndedCalls,
-    History,
     Image,
     Message,
     NewExchange,
@@ -66,6 +67,10 @@ MAX_FILES_BYTES: Final = 32 * 1024 * 1024
 
 class TurnStore(Aggregate):
     """The turns of all chats."""
+
+    ended_calls = reads(of_aggregate(history.ended_calls))
+    last_question = reads(of_aggregate(changes.last_question))
+    history = reads(of_aggregate(history_of_chat))
 
     def begin(
         self,
@@ -201,27 +206,6 @@ class TurnStore(Aggregate):
             _add_message(db, turn_id, said[0], self._now_ms(), call)
         return StoredHelper(call, said)
 
-    @reads
-    def history(
-        self,
-        db: Session,
-        chat: ChatId,
-        *,
-        max_bytes: int,
-        max_messages: int = history.MAX_HISTORY_ROWS,
-        first_turn: int = 0,
-        before: int | None = None,
-    ) -> History:
-        """Return the newest whole turns of a chat that fit, oldest first; see `history.of_chat`."""
-        return history.of_chat(
-            db,
-            chat,
-            max_bytes=max_bytes,
-            max_rows=max_messages,
-            first_turn=first_turn,
-            before=history.LAST_TURN if before is None else before,
-        )
-
     @reads_aside
     def has_result_with(self, db: Session, chat: ChatId, words: str) -> bool:
         """Return whether a stored result of a tool, or a message of a person, has these words."""
@@ -287,14 +271,10 @@ class TurnStore(Aggregate):
             db.run(sql, content, entry.outcome, call)
         if call is not None and images:
             _add_images_of_result(db, entry.turn_id, call, images)
-        _add_to_audit(db, entry, call)
+        sql = "SELECT answered_by FROM questions WHERE id = ? AND state = 'begun'"
+        db.insert("audit", **asdict(entry), allowed_by=db.value(sql, call))
         if files:
             _keep_files(db, entry.turn_id, files)
-
-    @reads
-    def ended_calls(self, db: Session, turn_id: int) -> Mapping[int | None, EndedCalls]:
-        """Return how the calls of a turn ended; see `history.ended_calls`."""
-        return history.ended_calls(db, turn_id)
 
     @writes_later
     def record_progress(self, db: Session, turn_id: int, signal_timestamp: int) -> None:
@@ -413,17 +393,6 @@ class TurnStore(Aggregate):
         self._context.scrub_if_gone(expired=expiry is not None and expiry <= self._now_ms())
         return to_send
 
-    @reads
-    def last_question(
-        self, db: Session, chat: ChatId, before: int, *, or_stopped: bool
-    ) -> Question | None:
-        """Return the last question of a chat that came before an inbox row; None without one.
-
-        Args:
-            or_stopped: include a question that was stopped, though nothing is kept of it.
-        """
-        return changes.last_question(db, chat, before, or_stopped=or_stopped)
-
     @writes_and_scrubs
     def clear(self, db: Session, chat: ChatId) -> int:
         """Delete a chat's history and return the number of turns.
@@ -483,11 +452,8 @@ def _stored(db: Session, turn_id: int, rows: Sequence[Row]) -> StoredTurn | None
 def _add_message(
     db: Session, turn_id: int, message: Message, now_ms: int, helper: int | None = None
 ) -> None:
-    calls = [
-        {"id": call.id, "name": call.name, "arguments": call.arguments}
-        for call in message.tool_calls
-    ]
-    state = message.state and {"of": message.state.of, "data": message.state.data}
+    calls = [asdict(call) for call in message.tool_calls]
+    state = message.state and asdict(message.state)
     db.insert(
         "messages",
         turn_id=turn_id,
@@ -548,17 +514,6 @@ def _end(db: Session, turn_id: int, ended: TurnEnd, now_ms: int) -> list[Row]:
 def _is_apart(db: Session, row: int, chat: ChatId) -> bool:
     """Return whether an answer needs a quote to show what it answers."""
     return chat.is_group or messages.came_between(db, row, chat) or outbox.said_since(db, row, chat)
-
-
-def _add_to_audit(db: Session, entry: AuditEntry, call: int | None) -> None:
-    """Add an entry, together with the person who allowed the call."""
-    db.run(
-        "INSERT INTO audit (at, chat, author, turn_id, tool, arguments_sha256, outcome,"
-        " duration_ms, allowed_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?,"
-        " (SELECT answered_by FROM questions WHERE id = ? AND state = 'begun'))",
-        *(entry.at, entry.chat, entry.author, entry.turn_id, entry.tool, entry.arguments_sha256),
-        *(entry.outcome, entry.duration_ms, call),
-    )
 
 
 def _keep_files(db: Session, turn_id: int, files: Sequence[Attachment]) -> None:

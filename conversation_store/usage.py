@@ -6,6 +6,7 @@ answer: hashes, and the result of the signature check.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Final
 
 from conversation_store import outbox
@@ -148,15 +149,7 @@ class ExchangeStore(Aggregate):
 def add_exchanges(db: Session, turn_id: int, exchanges: Sequence[NewExchange]) -> None:
     """Add unchecked exchanges of a turn."""
     for exchange in exchanges:
-        db.insert(
-            "exchanges",
-            turn_id=turn_id,
-            completion_id=exchange.completion_id,
-            request_sha256=exchange.request_sha256,
-            response_sha256=exchange.response_sha256,
-            model=exchange.model,
-            state="waiting",
-        )
+        db.insert("exchanges", turn_id=turn_id, state="waiting", **asdict(exchange))
 
 
 def purge_exchanges(db: Session, at_most: int) -> int:
