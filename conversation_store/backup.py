@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
@@ -29,7 +30,6 @@ from conversation_store.connections import (
     transact,
 )
 from conversation_store.database import locked, open_shared
-from conversation_store.models import Restored
 from conversation_store.schema import (
     EMPTY,
     MIGRATIONS,
@@ -38,6 +38,22 @@ from conversation_store.schema import (
     require_known,
     version_of,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Effects of going back to a copy.
+
+    Attributes:
+        messages: messages of the copy that owed an answer; they are closed.
+        sends: messages of the bot in the copy that are not sent any more.
+        aside: the replaced store, if there was one.
+    """
+
+    messages: int
+    sends: int
+    aside: Path | None
+
 
 BEFORE_ENCRYPTION: Final = "before-encryption"
 """Suffix of a store that an encrypted copy replaces, until it is deleted."""

@@ -21,7 +21,6 @@ from conversation_store.models import (
     AcceptedMessage,
     ChatId,
     EditOutcome,
-    Forgotten,
     Question,
     ReceivedMessage,
 )
@@ -30,11 +29,15 @@ REFUSALS: Final = frozenset({"rate_limited", "mailbox_full", messages.APPROVAL})
 """Outcomes of messages that were refused: an edit does not answer them."""
 
 
-def carry_out(db: Session, deletion_: AcceptedMessage) -> Forgotten:
+def carry_out(db: Session, deletion_: AcceptedMessage) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Carry out a deletion: its message goes with all that was derived from it.
 
     The deletion's own row stays, so that a message that comes after it is refused. Other messages
     of a turn that is deleted wait on, without a turn.
+
+    Returns:
+        rows that owed an answer and are closed now: their turns must be stopped. Running turns that
+        have read something of it: they are deleted when they end.
     """
     found = messages.versions(db, deletion_.message)
     closed, told = forget_messages(db, found, messages.quoting(db, deletion_.message))
@@ -42,7 +45,7 @@ def carry_out(db: Session, deletion_: AcceptedMessage) -> Forgotten:
         messages.close(db, version.id, "deleted")
     messages.close(db, deletion_.id, "deleted")
     closed += [version.id for version in found if version.waiting]
-    return Forgotten(tuple(closed), tuple(told))
+    return tuple(closed), tuple(told)
 
 
 class ChangeStore(Aggregate):

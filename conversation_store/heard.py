@@ -18,7 +18,7 @@ from conversation_store.database import (
     writes,
     writes_and_scrubs,
 )
-from conversation_store.models import ChatId, Missed, OverheardMessage, ReceivedMessage
+from conversation_store.models import ChatId, OverheardMessage, ReceivedMessage
 
 OVERHEARD: Final = "overheard"
 """Outcome of messages that were not for the bot, and of edits of them."""
@@ -89,7 +89,7 @@ class CatchUpStore(Aggregate):
     @reads_aside
     def missed(
         self, db: Session, chat: ChatId, person: str, *, turn_id: int, hours: int
-    ) -> Missed | None:
+    ) -> tuple[int, tuple[OverheardMessage, ...]] | None:
         """Return the messages in a group since a person wrote there last. `tell` hands them out.
 
         Args:
@@ -98,7 +98,7 @@ class CatchUpStore(Aggregate):
                 have written there, because they may have joined only then.
 
         Returns:
-            None if the person is not known to have written there.
+            that time with the messages; None if the person is not known to have written there.
         """
         now = self._now_ms()
         asked_at = db.value("SELECT received_at FROM inbox WHERE id = ?", turn_id) or now
@@ -119,7 +119,7 @@ class CatchUpStore(Aggregate):
             " AND id != ?6 AND turn_id IS NOT ?6 ORDER BY id",
             *(chat, since, person, now - MAX_DAYS * DAY_MS, now, turn_id),
         )
-        return Missed(since, tuple(OverheardMessage(*row) for row in rows))
+        return since, tuple(OverheardMessage(*row) for row in rows)
 
     @writes
     def tell(

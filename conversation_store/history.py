@@ -3,22 +3,13 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
 from conversation_store.connections import Row, Session
-from conversation_store.models import (
-    ChatId,
-    EndedCalls,
-    History,
-    Image,
-    Message,
-    ModelState,
-    Role,
-    ToolCall,
-)
+from conversation_store.models import ChatId, History, Image, Message, ModelState, Role, ToolCall
 
 MAX_HISTORY_ROWS: Final = 2_000
 """Messages read for one prompt. Bounds chats of thousands of one-word turns."""
@@ -55,6 +46,21 @@ Numbered = list[tuple[int, Message]]
 """Messages with the ids of their rows."""
 Shown = Mapping[int | None, Sequence[Image]]
 """Images by the message that shows them; None stands for the first message of a turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCalls:
+    """The ended calls of a turn, or of one of its helpers.
+
+    Attributes:
+        calls: name of the tool and outcome of each, in order.
+        task: of the helper.
+        outcome: of the helper; None until its own call has ended.
+    """
+
+    calls: tuple[tuple[str, str], ...] = ()
+    task: str = ""
+    outcome: str | None = None
 
 
 def of_chat(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from conversation_store import heard, outbox
+from conversation_store import heard
 from conversation_store.connections import Row, Session
 from conversation_store.database import Aggregate, of_aggregate, reads, reads_aside, writes
 from conversation_store.models import (
@@ -20,7 +20,6 @@ from conversation_store.models import (
     ReceivedFile,
     ReceivedMessage,
     ReceivedQuote,
-    UnfinishedWork,
 )
 
 UNDONE: Final = "undone"
@@ -61,10 +60,35 @@ class Version:
     turn_id: int
 
 
+def waiting(db: Session, turn_id: int | None = None) -> tuple[AcceptedMessage, ...]:
+    """Return the messages that owe an answer, in order, each with the messages that joined it.
+
+    Args:
+        turn_id: return only the messages of this turn.
+    """
+    one_turn = "" if turn_id is None else " AND (id = ?1 OR turn_id = ?1)"
+    rows = db.run(
+        f"SELECT {COLUMNS}, turn_id, EXISTS (SELECT 1 FROM turns WHERE turns.id = inbox.id)"
+        f" FROM inbox WHERE state = 'waiting'{one_turn} ORDER BY id",
+        *(() if turn_id is None else (turn_id,)),
+    )
+    ids = {row[0] for row in rows}
+    joined: dict[int, list[AcceptedMessage]] = {}
+    first = []
+    for *columns, joins, begun in rows:
+        accepted = replace(_accepted(columns), begun=bool(begun))
+        if joins in ids:
+            joined.setdefault(joins, []).append(accepted)
+        else:
+            first.append(accepted)
+    return tuple(replace(one, joined=tuple(joined.get(one.id, ()))) for one in first)
+
+
 class MessageStore(Aggregate):
     """What came in."""
 
     overheard = reads(of_aggregate(heard.waiting))
+    unfinished = reads_aside(of_aggregate(waiting))
 
     @writes
     def accept(
@@ -152,11 +176,6 @@ class MessageStore(Aggregate):
             json.dumps([one.id for one in accepted]),
         )
         return tuple(map(_accepted, rows))
-
-    @reads_aside
-    def unfinished(self, db: Session) -> UnfinishedWork:
-        """Return the messages to answer and to send after a start."""
-        return UnfinishedWork(outbox.waiting(db), waiting(db))
 
 
 def insert(db: Session, message: ReceivedMessage) -> AcceptedMessage | None:
@@ -287,30 +306,6 @@ def close_joined(db: Session, turn_id: int) -> None:
         " WHERE turn_id = ? AND state = 'waiting'",
         turn_id,
     )
-
-
-def waiting(db: Session, turn_id: int | None = None) -> tuple[AcceptedMessage, ...]:
-    """Return the messages that owe an answer, in order, each with the messages that joined it.
-
-    Args:
-        turn_id: return only the messages of this turn.
-    """
-    one_turn = "" if turn_id is None else " AND (id = ?1 OR turn_id = ?1)"
-    rows = db.run(
-        f"SELECT {COLUMNS}, turn_id, EXISTS (SELECT 1 FROM turns WHERE turns.id = inbox.id)"
-        f" FROM inbox WHERE state = 'waiting'{one_turn} ORDER BY id",
-        *(() if turn_id is None else (turn_id,)),
-    )
-    ids = {row[0] for row in rows}
-    joined: dict[int, list[AcceptedMessage]] = {}
-    first = []
-    for *columns, joins, begun in rows:
-        accepted = replace(_accepted(columns), begun=bool(begun))
-        if joins in ids:
-            joined.setdefault(joins, []).append(accepted)
-        else:
-            first.append(accepted)
-    return tuple(replace(one, joined=tuple(joined.get(one.id, ()))) for one in first)
 
 
 def versions(db: Session, about: ReceivedMessage) -> tuple[Version, ...]:

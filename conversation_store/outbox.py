@@ -14,6 +14,7 @@ from conversation_store import history
 from conversation_store.connections import Row, Session, Value
 from conversation_store.database import (
     Aggregate,
+    of_aggregate,
     reads,
     reads_aside,
     writes,
@@ -23,7 +24,6 @@ from conversation_store.database import (
 from conversation_store.models import (
     Attachment,
     ChatId,
-    Doubt,
     OutgoingMessage,
     Quote,
     StyledText,
@@ -88,8 +88,19 @@ class _Draft:
     quote: Quote | None = None
 
 
+def waiting(db: Session) -> tuple[OutgoingMessage, ...]:
+    """Return the messages that are still to be sent, in order."""
+    rows = db.run(
+        "SELECT id, chat, text, attempts, styles, quote, replaces, reminder_id NOT NULL"
+        " FROM outbox WHERE state = 'waiting' ORDER BY id"
+    )
+    return tuple(_outgoing(row, _attachments(db, row[0])) for row in rows)
+
+
 class OutboxStore(Aggregate):
     """Messages on their way out."""
+
+    unfinished = reads_aside(of_aggregate(waiting))
 
     @reads
     def said(self, db: Session, chat: ChatId, signal_timestamp: int) -> str:
@@ -177,15 +188,6 @@ def note(
 ) -> OutgoingMessage:
     """Add a message that answers none; see `NewAnswer` for `expires_at`."""
     return _add(db, _Draft("text", StyledText(text)), chat, now_ms, expires_at=expires_at)
-
-
-def waiting(db: Session) -> tuple[OutgoingMessage, ...]:
-    """Return the messages that are still to be sent, in order."""
-    rows = db.run(
-        "SELECT id, chat, text, attempts, styles, quote, replaces, reminder_id NOT NULL"
-        " FROM outbox WHERE state = 'waiting' ORDER BY id"
-    )
-    return tuple(_outgoing(row, _attachments(db, row[0])) for row in rows)
 
 
 def said_since(db: Session, row: int, chat: ChatId) -> bool:
@@ -369,6 +371,26 @@ SETTLED_MS: Final = 60_000
 
 ELSEWHERE: Final = ""
 """Stands for a person at timestamps that prove nothing: the message is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A send with an unknown result.
+
+    Attributes:
+        row: its message in the outbox; None for other messages, such as those of a running turn.
+        since: the earliest timestamp that it can have.
+        until: its timestamp is earlier than this.
+        timestamp: Signal's timestamp of the message, which was sent again after it.
+        is_edit: the message replaces an earlier one.
+    """
+
+    row: int | None
+    chat: ChatId
+    since: int
+    until: int
+    timestamp: int | None = None
+    is_edit: bool = False
 
 
 class DoubtStore(Aggregate):

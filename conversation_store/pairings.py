@@ -6,7 +6,7 @@ A code and its person are deleted when the code expires: of a stranger nothing e
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -20,7 +20,7 @@ from conversation_store.database import (
     writes,
     writes_and_scrubs,
 )
-from conversation_store.models import ChatId, OutgoingMessage, PairedPerson, PairingRequest
+from conversation_store.models import ChatId, OutgoingMessage
 from conversation_store.schema import require_current
 
 T = TypeVar("T")
@@ -29,6 +29,29 @@ VERSION: Final = "people_version"
 """Name of the metadata by which the bot notices changes of another process."""
 
 PEOPLE: Final = "SELECT person, since, greeted, number, name, admin FROM people"
+
+
+@dataclass(frozen=True, slots=True)
+class PairingRequest:
+    """A stranger who may be let in by a code until a time."""
+
+    person: str
+    code: str = field(repr=False)
+    expires_at: int
+    number: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairedPerson:
+    """A person who was let in by a code; `greeted` once the bot has told them."""
+
+    person: str
+    since: int
+    greeted: bool
+    number: str | None = None
+    name: str | None = None
+    admin: bool = False
 
 
 def _waiting(db: Session) -> tuple[PairingRequest, ...]:

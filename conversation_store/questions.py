@@ -7,7 +7,7 @@ so a deletion, an edit or its timer takes the answer back.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from conversation_store import history, messages
@@ -22,10 +22,8 @@ from conversation_store.database import (
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
-    OpenPoll,
     QuestionKind,
     QuestionTerms,
-    StoredGrant,
     StoredQuestion,
 )
 
@@ -172,21 +170,24 @@ class QuestionStore(Aggregate):
         return tuple(map(_question, rows))
 
     @reads
-    def polls(self, db: Session) -> tuple[OpenPoll, ...]:
-        """Return the polls that phones still show as open, the oldest first."""
+    def polls(self, db: Session) -> tuple[tuple[ChatId, int, bool], ...]:
+        """Return the polls that phones still show as open, the oldest first.
+
+        Returns:
+            chat and timestamp of each, and whether its question still waits for an answer.
+        """
         rows = db.run(
             "SELECT chat, signal_timestamp, EXISTS (SELECT 1 FROM questions WHERE state = 'open'"
             " AND questions.chat = polls.chat"
             " AND questions.signal_timestamp = polls.signal_timestamp)"
             " FROM polls ORDER BY signal_timestamp"
         )
-        return tuple(OpenPoll(ChatId.parse(chat), at, bool(asked)) for chat, at, asked in rows)
+        return tuple((ChatId.parse(chat), at, bool(asked)) for chat, at, asked in rows)
 
     @writes
-    def forget_poll(self, db: Session, poll: OpenPoll) -> None:
+    def forget_poll(self, db: Session, chat: ChatId, timestamp: int) -> None:
         """Note that phones show a poll as ended, or that it cannot be ended."""
-        sql = "DELETE FROM polls WHERE chat = ? AND signal_timestamp = ?"
-        db.run(sql, poll.chat, poll.timestamp)
+        db.run("DELETE FROM polls WHERE chat = ? AND signal_timestamp = ?", chat, timestamp)
 
     @reads
     def suspended_turns(self, db: Session) -> frozenset[int]:
@@ -203,6 +204,15 @@ class QuestionStore(Aggregate):
     def suspended_turn(self, db: Session, turn_id: int) -> AcceptedMessage | None:
         """Return the messages of a turn that waits, if they still owe an answer."""
         return next(iter(messages.waiting(db, turn_id)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGrant:
+    """A tool that runs in a chat without a question until a time."""
+
+    id: int
+    subject: str
+    expires_at: int
 
 
 class GrantStore(Aggregate):

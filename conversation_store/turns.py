@@ -46,7 +46,6 @@ from conversation_store.models import (
     Question,
     Quote,
     Role,
-    StoredHelper,
     StoredTurn,
     StyledText,
     TokenSpend,
@@ -186,7 +185,7 @@ class TurnStore(Aggregate):
     @writes
     def begin_helper(
         self, db: Session, turn_id: int, tool_call_id: str, task: str
-    ) -> StoredHelper | None:
+    ) -> StoredTurn | None:
         """Begin the helper that works on an open call, or continue what a restart left of it.
 
         The messages of a helper belong to its turn and name the call; they are in no history.
@@ -204,7 +203,7 @@ class TurnStore(Aggregate):
         if not said:
             said = (Message(Role.USER, task),)
             _add_message(db, turn_id, said[0], self._now_ms(), call)
-        return StoredHelper(call, said)
+        return StoredTurn(call, 1, said)
 
     @reads_aside
     def has_result_with(self, db: Session, chat: ChatId, words: str) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from conversation_store import (
 from conversation_store.atomic_replace import LOG, beside
 from conversation_store.connections import MAX_LOG_BYTES, Session, StoreFailed
 from conversation_store.database import Aggregate, reads_aside, writes, writes_and_scrubs
-from conversation_store.models import AcceptedMessage, Expired, StoreSizes
+from conversation_store.models import AcceptedMessage
 
 DAY_MS: Final = 86_400_000
 
@@ -58,6 +59,42 @@ NEXT_EXPIRY_SQL: Final = f"""
     )
 """
 """When something disappears next. Turns that run past their time are deleted when they end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSizes:
+    """Sizes of a store.
+
+    Attributes:
+        log_bytes: of the write-ahead log.
+        free_bytes: empty pages of the file, which will be used again.
+        waiting_messages: owe an answer, and do not wait for a person.
+    """
+
+    file_bytes: int
+    log_bytes: int
+    free_bytes: int
+    disk_free_bytes: int
+    waiting_messages: int
+    waiting_sends: int
+    waiting_signatures: int
+    oldest_waiting_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Effects of deleting messages that have disappeared.
+
+    Attributes:
+        next_at: when something disappears next; None for never.
+        waiting: messages whose turn had not begun; their text and the names of their files are
+            deleted, and they still owe an answer.
+        ended: messages whose turn waited for a person; they are closed.
+    """
+
+    next_at: int | None
+    waiting: tuple[AcceptedMessage, ...] = ()
+    ended: tuple[AcceptedMessage, ...] = ()
 
 
 class StoreUpkeep(Aggregate):

@@ -25,12 +25,12 @@ from bot.llm.models import Model, Route
 from bot.observability import metrics
 from bot.signal.events import Person
 from bot.signal.messenger import Sender
+from conversation_store.history import EndedCalls
 from conversation_store.models import (
     AcceptedMessage,
     Attachment,
     AuditEntry,
     ChatId,
-    EndedCalls,
     Image,
     Message,
     NewExchange,

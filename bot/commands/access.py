@@ -5,7 +5,7 @@ from typing import Final
 
 from bot.commands.base import CommandContext, Reply, command, day
 from bot.errors import SignalError, SignalRejected
-from conversation_store.models import StoredGrant
+from conversation_store.questions import StoredGrant
 from tools.display import visible
 
 NO_CODE: Final = "Send !pair and the code that somebody got from me, such as !pair K7MPXQ"

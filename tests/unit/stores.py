@@ -131,7 +131,7 @@ async def questions(store: ConversationStore, chat: ChatId = ADA) -> list[str | 
 
 
 async def waiting(store: ConversationStore) -> list[int]:
-    return [accepted.id for accepted in (await store.messages.unfinished()).accepted]
+    return [accepted.id for accepted in await store.messages.unfinished()]
 
 
 def rows(folder: Path, sql: str) -> list[Any]:

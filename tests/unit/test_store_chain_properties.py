@@ -118,7 +118,7 @@ class Life:
         )
         if missed is None:
             return ()
-        return [one.text for one in await self.store.catch_up.tell(missed.messages, turn.id)]
+        return [one.text for one in await self.store.catch_up.tell(missed[1], turn.id)]
 
     async def recall(self, asked: AcceptedMessage, turn: StoredTurn) -> Iterable[str]:
         found = await self.store.memory.recall(GROUP, "", 3, turn_id=turn.id)
