@@ -245,7 +245,9 @@ def undo(db: Session, question: Question, now_ms: int) -> list[int]:
     found = [messages.Version(row, False, None, turn_id) for row, turn_id in pieces]
     shown += outbox.seen(db, rows, since)
     for row in rows:
-        if messages.is_waiting(db, row):  # its turn waits for people
+        if db.run(
+            "SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", row
+        ):  # its turn waits for people
             messages.close_joined(db, row)
             messages.close(db, row, messages.UNDONE)
     forget_messages(db, found)

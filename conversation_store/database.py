@@ -25,7 +25,6 @@ import apsw
 from conversation_store import connections
 from conversation_store.atomic_replace import LOG, beside
 from conversation_store.connections import (
-    BUSY_TIMEOUT_MS,
     Operation,
     Session,
     StoreFailed,
@@ -79,19 +78,14 @@ class Database:
         self._closing = asyncio.Event()
         self._to_scrub = asyncio.Event()
         self._to_rewrite = asyncio.Event()
-        self._refusal: str | None = None
+        self.refusal: str | None = None  # why the disk takes nothing now, in words
         self._refusal_changed = asyncio.Event()
-
-    @property
-    def refusal(self) -> str | None:
-        """Why the disk refuses writes now, in words; None if it accepts them."""
-        return self._refusal
 
     async def refusal_other_than(self, known: str | None) -> str | None:
         """Wait until `refusal` is another one, and return it."""
-        while self._refusal == known:
+        while self.refusal == known:
             await self._refusal_changed.wait()
-        return self._refusal
+        return self.refusal
 
     async def write(self, operation: Operation[T]) -> T:
         """Run an operation in a transaction and return its result once it is on disk.
@@ -246,21 +240,16 @@ class Database:
             del batch[: len(outcomes)]
             self._note(refused)
             if batch:
-                await self._pause(delay)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(delay):
+                        await self._closing.wait()
                 delay = min(delay * 2, MAX_RETRY_SECONDS)
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._closing.wait()
-        except TimeoutError:
-            pass
 
     def _note(self, refused: StoreRefused | None) -> None:
         """Publish whether the disk accepts writes."""
         message = None if refused is None else str(refused)
-        if message != self._refusal:
-            self._refusal = message
+        if message != self.refusal:
+            self.refusal = message
             self._refusal_changed.set()
             self._refusal_changed = asyncio.Event()
 
@@ -320,20 +309,14 @@ def open_shared(path: Path, key: str | None, *, check: Operation[None]) -> Itera
         WrongKey: the key does not fit, or the file is not a database.
         StoreFailed: the file is missing, or the disk refuses.
     """
-    try:
+    with connections.told("the store cannot be opened"):
         is_there = path.is_file()
-    except OSError as error:
-        raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
     if not is_there:
         raise StoreFailed("there is no store yet: start the bot once")
     with connections.translated():
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        with connections.translated():
-            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-            connections.unlock(connection, key)
-            check(Session(connection))
-            connections.configure(connection)
+        connections.prepare(connection, key, check)
         yield connection
     finally:
         connection.close()
@@ -349,11 +332,9 @@ def locked(path: Path) -> Iterator[Path]:
         StoreLocked: another process has the store open for writing.
     """
     path = Path(os.path.realpath(path))
-    try:
+    with connections.told("the store cannot be opened"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path.with_name(path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield path
@@ -364,10 +345,8 @@ def locked(path: Path) -> Iterator[Path]:
 
 
 def _make_private(path: Path) -> None:
-    try:
+    with connections.told("the store cannot be opened"):
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
 
 
 P = ParamSpec("P")
@@ -390,10 +369,6 @@ class StoreContext:
     clock: Callable[[], float]
     retention_days: int
 
-    def now_ms(self) -> int:
-        """Return the time in ms since 1970."""
-        return int(self.clock() * 1_000)
-
     def scrub_if_gone(self, *, expired: bool) -> None:
         """Empty the log soon if rows lost words that must not be found again."""
         if expired or self.retention_days == 0:
@@ -408,7 +383,7 @@ class Aggregate:
         self._database = context.database
 
     def _now_ms(self) -> int:
-        return self._context.now_ms()
+        return int(self._context.clock() * 1_000)
 
 
 def _run_by(

@@ -69,9 +69,8 @@ def doom(db: Session, rows: Iterable[int]) -> None:
 
 def expire(db: Session, now_ms: int) -> None:
     """Mark the files of messages that have disappeared for deletion."""
-    rows = db.run(
-        "SELECT DISTINCT message_id FROM workspace_files"
-        " JOIN inbox ON inbox.id = message_id WHERE expires_at <= ?",
+    db.run(
+        "UPDATE workspace_files SET message_id = NULL"
+        " WHERE (SELECT expires_at FROM inbox WHERE inbox.id = message_id) <= ?",
         now_ms,
     )
-    doom(db, [row for (row,) in rows])

@@ -186,11 +186,6 @@ def take(db: Session, messages: Sequence[OverheardMessage], turn_id: int) -> Non
             deletion.forget_at_end(db, turn_id)
 
 
-def forget_told(db: Session, turn_id: int) -> None:
-    """Delete the words that a turn was told; the table `sources` still says that it was."""
-    db.run("DELETE FROM overheard WHERE turn_id = ?", turn_id)
-
-
 def forget_waiting(db: Session, chat: ChatId) -> None:
     """Delete the words that no turn of a chat was told yet."""
     db.run("DELETE FROM overheard WHERE chat = ? AND turn_id IS NULL", chat)

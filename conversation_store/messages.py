@@ -283,11 +283,6 @@ def turn_of(db: Session, row: int) -> int:
     return row if found is None else found
 
 
-def is_waiting(db: Session, row: int) -> bool:
-    """Return whether a message owes an answer."""
-    return bool(db.run("SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", row))
-
-
 def outcome(db: Session, row: int) -> str | None:
     """Return how a message ended; None while it waits."""
     found: str | None = db.value("SELECT outcome FROM inbox WHERE id = ?", row)

@@ -68,15 +68,6 @@ NOTHING: Final = StyledText("")
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
-    """A message of an earlier answer that people can see; `editable`: it has a text."""
-
-    timestamp: int
-    edits: int
-    editable: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _Draft:
     """A message as it is to be stored."""
 
@@ -263,47 +254,42 @@ def seen(db: Session, rows: Sequence[int], since_ms: int) -> list[int]:
     return [timestamp for (timestamp,) in found]
 
 
-def _take_standing(db: Session, answer: NewAnswer) -> list[_Standing]:
-    """Return the messages that an answer replaces, and drop unsent ones."""
+def _take_standing(db: Session, answer: NewAnswer) -> list[Row]:
+    """Return the messages that an answer replaces, and drop unsent ones.
+
+    Returns:
+        timestamp and number of edits of each message that people see: of a part that was sent, or
+        of the message that an unsent part was to replace. In addition, whether it has a text.
+    """
     last = last_answer(db, answer.replaces or 0)
     if last is None or last[0] == answer.row:
         return []
-    row = last[0]
-    rows = db.run(
-        "SELECT kind, state, signal_timestamp, replaces, edits FROM outbox"
-        " WHERE inbox_id = ? ORDER BY part",
-        row,
+    found = db.run(
+        "SELECT iif(state = 'sent', signal_timestamp, replaces),"
+        " iif(state = 'sent', edits, max(0, edits - 1)), kind = 'text' FROM outbox"
+        " WHERE inbox_id = ? AND iif(state = 'sent', kind != 'removal', replaces NOT NULL)"
+        " ORDER BY part",
+        last[0],
     )
-    found = [standing for row in rows if (standing := _standing(row)) is not None]
-    drop(db, "inbox_id = ?", row)
-    worn_out = any(standing.edits >= MAX_ANSWER_EDITS for standing in found)
-    return [] if worn_out else found
+    drop(db, "inbox_id = ?", last[0])
+    return [] if any(edits >= MAX_ANSWER_EDITS for _, edits, _ in found) else found
 
 
-def _standing(row: Row) -> _Standing | None:
-    """Return the message that people see: the part or its predecessor, if any."""
-    kind, state, signal_timestamp, replaces, edits = row
-    if state == "sent":
-        return None if kind == "removal" else _Standing(signal_timestamp, edits, kind == "text")
-    if replaces is None:
-        return None
-    return _Standing(replaces, max(0, edits - 1), kind == "text")
-
-
-def _drafts(answer: NewAnswer, standing: Sequence[_Standing]) -> list[_Draft]:
-    editable = [message for message in standing if message.editable]
+def _drafts(answer: NewAnswer, standing: Sequence[Row]) -> list[_Draft]:
+    editable = [(timestamp, edits) for timestamp, edits, has_text in standing if has_text]
     drafts = []
     for number, part in enumerate(answer.parts):
         text = StyledText(part) if isinstance(part, str) else part
         if number < len(editable):
-            old = editable[number]
-            drafts.append(_Draft("text", text, (), old.timestamp, old.edits + 1))
+            timestamp, edits = editable[number]
+            drafts.append(_Draft("text", text, (), timestamp, edits + 1))
         else:
             drafts.append(_Draft("text", text, () if number else answer.attachments))
     if answer.attachments and (editable or not answer.parts):
         drafts.append(_Draft("files", attachments=answer.attachments))
-    left_over = [*editable[len(answer.parts) :], *(one for one in standing if not one.editable)]
-    return [*drafts, *(_Draft("removal", replaces=one.timestamp) for one in left_over)]
+    left_over = [timestamp for timestamp, _ in editable[len(answer.parts) :]]
+    left_over += [timestamp for timestamp, _, has_text in standing if not has_text]
+    return [*drafts, *(_Draft("removal", replaces=timestamp) for timestamp in left_over)]
 
 
 def _add(

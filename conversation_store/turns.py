@@ -6,7 +6,7 @@ A turn answers a message, or several, and has the id of the first. A row of `mes
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 from conversation_store import (
@@ -314,21 +314,10 @@ class TurnStore(Aggregate):
         usage.add_exchanges(db, turn.id, ended.exchanged)
         if ended.retried is not None:
             replaces = changes.conclude(db, turn.id, ended.retried, now)
-        answer = outbox.NewAnswer(
-            turn.id,
-            chat,
-            tuple(parts),
-            _take_files(db, turn.id) if ended.has_called else (),
-            quote if quote is not None and _is_apart(db, turn.id, chat) else None,
-            replaces,
-            expires_at,
-        )
-        to_send = outbox.add_answer(db, answer, now)
-        messages.close(db, turn.id, ended.state if ended.retried is None else messages.RETRIED)
-        if ended.was_scheduled:
-            failed = ended.state != "answered"
-            reminders.count_run(db, turn.id, has_failed=failed, now_ms=now)
-        messages.close_joined(db, turn.id)
+        files = _take_files(db, turn.id)
+        answer = outbox.NewAnswer(turn.id, chat, tuple(parts), files, quote, replaces, expires_at)
+        outcome = ended.state if ended.retried is None else messages.RETRIED
+        to_send = _add_answer(db, answer, outcome, now, has_failed=ended.state != "answered")
         expired = expires_at is not None and expires_at <= now
         if expired:
             deletion.end(db, turn.id)
@@ -359,9 +348,10 @@ class TurnStore(Aggregate):
         Returns:
             the messages to send; none if the message was deleted in the meantime.
         """
+        expires_at = _earliest([one.message.expires_at for one in (accepted, *joined)])
 
         def close(db: Session) -> tuple[OutgoingMessage, ...]:
-            chat, now = accepted.message.chat, self._now_ms()
+            now = self._now_ms()
             if messages.outcome(db, accepted.id) == "deleted":
                 return ()
             deletion.abandon(db, accepted.id)
@@ -370,26 +360,19 @@ class TurnStore(Aggregate):
                 messages.join(db, piece.id, accepted.id)
             answer = outbox.NewAnswer(
                 accepted.id,
-                chat,
+                accepted.message.chat,
                 tuple(parts),
                 tuple(attachments),
-                quote if quote is not None and _is_apart(db, accepted.id, chat) else None,
+                quote,
                 accepted.replaces,
-                _earliest([one.message.expires_at for one in (accepted, *joined)]),
+                expires_at,
                 tuple(removals),
             )
-            to_send = outbox.add_answer(db, answer, now)
-            messages.close(db, accepted.id, outcome)
-            if accepted.message.kind == "scheduled":
-                reminders.count_run(db, accepted.id, has_failed=True, now_ms=now)
-            messages.close_joined(db, accepted.id)
-            return to_send
+            return _add_answer(db, answer, outcome, now, has_failed=True)
 
-        to_send = await self._database.write(close)
-        if undone is not None:
-            await self._database.scrub()
-        expiry = _earliest([one.message.expires_at for one in (accepted, *joined)])
-        self._context.scrub_if_gone(expired=expiry is not None and expiry <= self._now_ms())
+        write = self._database.write if undone is None else self._database.write_and_scrub
+        to_send = await write(close)
+        self._context.scrub_if_gone(expired=expires_at is not None and expires_at <= self._now_ms())
         return to_send
 
     @writes_and_scrubs
@@ -496,23 +479,36 @@ def _end(db: Session, turn_id: int, ended: TurnEnd, now_ms: int) -> list[Row]:
         " RETURNING chat, expires_at",
         *(ended.state, turn_id),
     )
-    if rows and ended.has_called:
+    if rows:
         db.run(
             "UPDATE messages SET content = ?"
             " WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
             *(INTERRUPTED, turn_id),
         )
         questions.end(db, turn_id)
-    if rows:
         _add_message(db, turn_id, Message(Role.ASSISTANT, ended.answer), now_ms)
-        if ChatId.parse(rows[0][0]).is_group:
-            heard.forget_told(db, turn_id)
+        # The table `sources` still says that the turn was told them.
+        db.run("DELETE FROM overheard WHERE turn_id = ?", turn_id)
     return rows
 
 
-def _is_apart(db: Session, row: int, chat: ChatId) -> bool:
-    """Return whether an answer needs a quote to show what it answers."""
-    return chat.is_group or messages.came_between(db, row, chat) or outbox.said_since(db, row, chat)
+def _add_answer(
+    db: Session, answer: outbox.NewAnswer, outcome: str, now_ms: int, *, has_failed: bool
+) -> tuple[OutgoingMessage, ...]:
+    """Store an answer, and end its message and those that joined it.
+
+    It quotes the message only if that is needed to show what it answers.
+    """
+    row, chat = answer.row, answer.chat
+    if not (
+        chat.is_group or messages.came_between(db, row, chat) or outbox.said_since(db, row, chat)
+    ):
+        answer = replace(answer, quote=None)
+    to_send = outbox.add_answer(db, answer, now_ms)
+    messages.close(db, row, outcome)
+    messages.close_joined(db, row)
+    reminders.count_run(db, row, has_failed=has_failed, now_ms=now_ms)
+    return to_send
 
 
 def _keep_files(db: Session, turn_id: int, files: Sequence[Attachment]) -> None:

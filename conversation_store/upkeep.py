@@ -115,11 +115,8 @@ class StoreUpkeep(Aggregate):
         for table in ("facts", "instructions"):
             db.run(f"DELETE FROM {table} WHERE expires_at <= ?", now)
         for table in ("overheard", "kept_words"):
-            db.run(
-                f"DELETE FROM {table} WHERE id IN"
-                f" (SELECT id FROM {table} JOIN inbox USING (id) WHERE expires_at <= ?)",
-                now,
-            )
+            at = f"(SELECT expires_at FROM inbox WHERE inbox.id = {table}.id)"
+            db.run(f"DELETE FROM {table} WHERE {at} <= ?", now)
         outbox.expire(db, now)
         reminders.expire(db, now)
         files.expire(db, now)
@@ -170,7 +167,7 @@ class StoreUpkeep(Aggregate):
 
     async def give_back(self) -> int:
         """Give empty pages of the file back to the file system; return how many bytes."""
-        log_bytes = await self._log_bytes()
+        log_bytes = (await self.sizes()).log_bytes
         given_back = 0
         while step := await self._database.write(_give_back):
             given_back += step
@@ -201,10 +198,6 @@ class StoreUpkeep(Aggregate):
             waiting_signatures=db.value("SELECT count(*) FROM exchanges WHERE state = 'waiting'"),
             oldest_waiting_at=oldest,
         )
-
-    @reads_aside
-    def _log_bytes(self, db: Session) -> int:
-        return _log_bytes(self._context.path)
 
     @writes
     def ping(self, db: Session) -> None:
