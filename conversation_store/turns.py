@@ -215,7 +215,7 @@ class TurnStore(Aggregate):
         )
         return bool(rows)
 
-    @writes
+    @writes_later
     def record_calls(
         self,
         db: Session,
@@ -226,7 +226,10 @@ class TurnStore(Aggregate):
         *,
         helper: int | None = None,
     ) -> None:
-        """Store that the model asks for calls, each as started, before any of them runs.
+        """Store that the model asks for calls, each as started; waits for nothing.
+
+        Calls that must not run twice are asked about first, and that waits for the disk. Writes
+        keep their order, so the calls are on the disk before such a call runs.
 
         Args:
             exchanged: the exchanges with the model, if their signatures are to be checked.
@@ -243,7 +246,7 @@ class TurnStore(Aggregate):
             started = Message(Role.TOOL, None, tool_call_id=call.id)
             _add_message(db, turn_id, started, now, helper)
 
-    @writes
+    @writes_later
     def record_result(
         self,
         db: Session,
@@ -255,7 +258,7 @@ class TurnStore(Aggregate):
         files: Sequence[Attachment] = (),
         helper: int | None = None,
     ) -> None:
-        """Store the result of a call before the model sees it.
+        """Store the result of a call; waits for nothing.
 
         If the turn is gone, only the audit entry is stored.
 

@@ -297,7 +297,7 @@ class Turn:
         calls = () if asked is None else asked.tool_calls
         return tuple(call for call in calls if call.id in open_ids)
 
-    async def add_calls(self, assistant: Message) -> None:
+    def add_calls(self, assistant: Message) -> None:
         """Store that the model asks for calls, and add them; no id is used twice."""
         used = {call.id for message in self.messages for call in message.tool_calls}
         calls = []
@@ -312,7 +312,7 @@ class Turn:
         self.messages.append(asked)
         self.messages += [Message(Role.TOOL, None, tool_call_id=call.id) for call in calls]
         self._note_reader(call.name for call in calls)
-        await self.parts.store.turns.record_calls(
+        self.parts.store.turns.record_calls(
             self.id,
             asked,
             self.costs.take_exchanged(),
@@ -358,7 +358,7 @@ class Turn:
             duration_ms=round(result.duration_seconds * 1000),
         )
         self._note_reader([tool])  # files may have come while a person was asked
-        await self.parts.store.turns.record_result(
+        self.parts.store.turns.record_result(
             request.call_id,
             result.content,
             entry,

@@ -231,7 +231,7 @@ async def begun(store: ConversationStore) -> StoredTurn:
     assert accepted is not None
     turn = store.turns.begin([accepted], "q")
     call = ToolCall("call_1", "calculate", "{}")
-    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, tool_calls=(call,)))
+    store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, tool_calls=(call,)))
     return turn
 
 

@@ -111,7 +111,7 @@ class Life:
     async def call(self, accepted: AcceptedMessage, name: str, arguments: str) -> str:
         """Let a turn that runs call a tool, as the bot does: stored, run, stored."""
         chat, call = accepted.message.chat, ToolCall(f"call_{self.number()}", name, arguments)
-        await self.store.turns.record_calls(accepted.id, Message(Role.ASSISTANT, None, (call,)))
+        self.store.turns.record_calls(accepted.id, Message(Role.ASSISTANT, None, (call,)))
         tool = self.tools[name]
         caller = Caller(accepted.message.author, chat, turn=accepted.id, call=call.id)
         try:
@@ -121,7 +121,7 @@ class Life:
         except ToolError as error:
             result = str(error)
         entry = AuditEntry(self.now, chat, "x", accepted.id, name, "00", "ok", 1)
-        await self.store.turns.record_result(call.id, result, entry)
+        self.store.turns.record_result(call.id, result, entry)
         self.holds_only_own(chat, result)
         return result
 

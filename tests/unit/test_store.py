@@ -175,8 +175,8 @@ async def test_turn_continues_after_a_crash_with_the_results_of_its_calls(tmp_pa
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "What is 127*43?")
-        await store.turns.record_calls(turn.id, asked)
-        await store.turns.record_result("call_1", "5461", audit_entry(turn))
+        store.turns.record_calls(turn.id, asked)
+        store.turns.record_result("call_1", "5461", audit_entry(turn))
         for timestamp in (75, 76, 77):
             store.turns.record_progress(turn.id, timestamp)
     async with store_at(tmp_path) as store:
@@ -201,8 +201,8 @@ async def test_history_has_the_whole_turns_that_the_model_saw(tmp_path: Path) ->
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "What is 127*43?")
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "hm", (CALL,)))
-        await store.turns.record_result("call_1", "5461", audit_entry(turn))
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "hm", (CALL,)))
+        store.turns.record_result("call_1", "5461", audit_entry(turn))
         await store.turns.finish(
             turn,
             TurnEnd("answered", "It is 5461."),
@@ -236,7 +236,7 @@ async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "q")
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         await store.turns.finish(
             turn,
             TurnEnd("failed", "The model cannot be reached."),
@@ -420,7 +420,7 @@ async def answered_with(
 ) -> AcceptedMessage:
     accepted = await accept_one(store, timestamp)
     turn = store.turns.begin([accepted], "hello")
-    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged[:1])
+    store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged[:1])
     (answer,) = await store.turns.finish(
         turn,
         TurnEnd("answered", "hi", exchanged[1:]),
@@ -449,7 +449,7 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "hello")
         calling = Message(Role.ASSISTANT, None, (CALL,))
-        await store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
+        store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
         assert await store.exchanges.unchecked(10) == ()
         await answered_with(store, 2, *EXCHANGES)
         waiting = await store.exchanges.unchecked(10)
@@ -506,7 +506,7 @@ async def test_forgotten_turns_lose_their_exchanges(tmp_path: Path) -> None:
         stopped = await accept_one(store, 2)
         turn = store.turns.begin([stopped], "hello")
         calling = Message(Role.ASSISTANT, None, (CALL,))
-        await store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
+        store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
         await store.changes.stop((stopped.id,))
         assert await store.exchanges.unchecked(10) == ()
 

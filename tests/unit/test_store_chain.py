@@ -54,13 +54,13 @@ async def answered_question(
     """Begin a turn that asks, and answer its question by message 2."""
     asked = await accept(store, received(1, "order lunch"))
     turn = store.turns.begin([asked], "order lunch")
-    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+    store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
     question = await store.questions.find_or_open(turn.id, CALL.id, QuestionTerms("choice", "ada"))
     assert question is not None
     reply = await accept(store, received(2, SECRET, expires_at=expires_at))
     assert await store.questions.answer(question.id, f"They say: {SECRET}", message=reply)
     entry = AuditEntry(1, ADA, "ada", turn.id, "ask_user", "00", "ok", 3)
-    await store.turns.record_result(CALL.id, f"They say: {SECRET}", entry)
+    store.turns.record_result(CALL.id, f"They say: {SECRET}", entry)
     return asked, turn
 
 

@@ -135,7 +135,7 @@ class Life:
 
     async def question(self, asked: AcceptedMessage, turn: StoredTurn) -> Iterable[str]:
         call = ToolCall(f"call_{self.number()}", "ask_user", "{}")
-        await self.store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (call,)))
+        self.store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (call,)))
         question = await self.store.questions.find_or_open(
             turn.id, call.id, QuestionTerms("choice", asked.message.author)
         )
@@ -145,7 +145,7 @@ class Life:
         text = reply.message.text  # the quote is only shown to the person
         await self.store.questions.answer(question.id, text, message=reply)
         entry = AuditEntry(self.now, GROUP, "x", turn.id, "ask_user", "00", "ok", 1)
-        await self.store.turns.record_result(call.id, text, entry)
+        self.store.turns.record_result(call.id, text, entry)
         return (text,)
 
     async def remember(self, asked: AcceptedMessage, turn: StoredTurn, text: str) -> None:

@@ -321,7 +321,7 @@ async def test_open_calls_of_a_deleted_turn_leave_no_questions(tmp_path: Path) -
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "q")
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         question = await store.questions.find_or_open(turn.id, CALL.id, MAY_RUN)
         assert question is not None
         await store.questions.mark_asked(replace(question, timestamps=(1,), expires_at=FAR))

@@ -35,7 +35,7 @@ ALWAYS = QuestionTerms("call", "ada", covers=("write",), version="1")
 async def turn_with_open_call(store: ConversationStore) -> tuple[AcceptedMessage, StoredTurn]:
     accepted = await accept(store, received(1))
     turn = store.turns.begin([accepted], "q")
-    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+    store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
     return accepted, turn
 
 
@@ -83,7 +83,7 @@ async def test_allowed_call_begins_once_and_the_audit_names_the_person(tmp_path:
         await store.questions.begin(turn.id, CALL.id)
         assert (await asked_about(store, turn)).begun
         entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3)
-        await store.turns.record_result(CALL.id, "done", entry)
+        store.turns.record_result(CALL.id, "done", entry)
         assert await store.questions.find_or_open(turn.id, CALL.id, MAY_RUN) is None
         await store.upkeep.ping()
     assert rows(tmp_path, "SELECT tool, allowed_by FROM audit") == [("calculate", "ada")]

@@ -234,13 +234,13 @@ async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_p
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "secret")
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         forgotten = await store.changes.forget(await accept(store, deletion_of(1, 2)))
         assert forgotten[0] == (accepted.id,)
 
         entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00", "ok", 3)
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "secret", (CALL,)))
-        await store.turns.record_result(CALL.id, "secret", entry, files=[file])
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "secret", (CALL,)))
+        store.turns.record_result(CALL.id, "secret", entry, files=[file])
         assert await finish(store, turn, ["secret"]) == ()
         assert await store.turns.answer(accepted, ["secret"], outcome="bug") == ()
         store.turns.begin([accepted], "secret")
@@ -369,9 +369,9 @@ async def test_failed_results_are_known_after_a_restart(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "hello")
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "timeout", 3)
-        await store.turns.record_result(CALL.id, "It took too long.", entry)
+        store.turns.record_result(CALL.id, "It took too long.", entry)
     async with store_at(tmp_path) as store:
         (unfinished,) = await store.messages.unfinished()
         resumed = await store.turns.resume(unfinished)
