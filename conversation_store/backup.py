@@ -137,7 +137,10 @@ def restore(path: Path, key: str | None, source: Path) -> Restored:
     """
     with locked(path) as real, told("the copy cannot be restored"):  # a link stays one
         finish(real)
-        _require_copy(source, real)
+        if not source.is_file():
+            raise StoreFailed("there is no such copy")
+        if real.exists() and source.samefile(real):
+            raise StoreFailed("the copy is the store itself")
         with draft(real) as new:
             _require_room(real, sum(part.stat().st_size for part in _parts(source)))
             _read_copy(source, new)
@@ -207,13 +210,6 @@ def key_fits(path: Path, key: str) -> bool:
             return True
     except WrongKey:
         return False
-
-
-def _require_copy(source: Path, path: Path) -> None:
-    if not source.is_file():
-        raise StoreFailed("there is no such copy")
-    if path.exists() and source.samefile(path):
-        raise StoreFailed("the copy is the store itself")
 
 
 def _require_room(path: Path, needed: int) -> None:

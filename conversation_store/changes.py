@@ -18,6 +18,7 @@ from conversation_store.database import (
     writes_and_scrubs_soon,
 )
 from conversation_store.models import (
+    DAY_MS,
     AcceptedMessage,
     ChatId,
     EditOutcome,
@@ -87,9 +88,10 @@ class ChangeStore(Aggregate):
             answered_within_ms: older answers stay as they are.
 
         Returns:
-            UNKNOWN: the edit waits on, to be answered as a message. TOO_LATE: it is closed.
-            ANSWERED: the turn of the earlier answer is deleted, and the edit, which is returned
-            with `replaces`, waits to be answered in its place.
+            unknown: the edit waits on, to be answered as a message. too_late: its message was
+            answered long ago, or was refused, so the edit is closed. answered: the turn of the
+            earlier answer is deleted, and the edit, which is returned with `replaces`, waits to be
+            answered in its place.
         """
         root = db.value("SELECT replaces FROM inbox WHERE id = ?", edit.id)
         if root is not None:
@@ -171,7 +173,7 @@ def _reopen(db: Session, root: int, answered_since: int) -> bool:
     return True
 
 
-CHANGEABLE_MS: Final = 24 * 3_600_000
+CHANGEABLE_MS: Final = DAY_MS
 """Signal's apps delete and edit messages for everyone for a day."""
 
 # Questions whose turn waits for people are included.

@@ -18,7 +18,7 @@ from conversation_store.database import (
     writes,
     writes_and_scrubs,
 )
-from conversation_store.models import ChatId, OverheardMessage, ReceivedMessage
+from conversation_store.models import DAY_MS, ChatId, OverheardMessage, ReceivedMessage
 
 OVERHEARD: Final = "overheard"
 """Outcome of messages that were not for the bot, and of edits of them."""
@@ -35,7 +35,6 @@ MAX_BYTES: Final = 64 * 1024
 MAX_MESSAGE_BYTES: Final = 4 * 1024
 """UTF-8 bytes of one; the rest is cut off."""
 MAX_DAYS: Final = 7
-DAY_MS: Final = 86_400_000
 
 TRIM_SQL: Final = """
     DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE chat = ?1{also}) AND id <= (
@@ -141,6 +140,7 @@ class CatchUpStore(Aggregate):
 def add(db: Session, message: ReceivedMessage, row: int) -> None:
     """Keep the beginning of a message for the chat's next turn."""
     _add(db, "overheard", message, row, OVERHEARD_BYTES)
+    db.run(TRIM_OVERHEARD, message.chat, OVERHEARD_ROWS, OVERHEARD_BYTES)
 
 
 def keep(db: Session, message: ReceivedMessage, row: int) -> None:
@@ -155,11 +155,6 @@ def _add(db: Session, table: str, message: ReceivedMessage, row: int, max_bytes:
         f"INSERT INTO {table} (id, chat, author_name, text, sent_at) VALUES (?, ?, ?, ?, ?)",
         *(row, message.chat, message.author_name, _cut(message.text, max_bytes), message.sent_at),
     )
-
-
-def trim(db: Session, chat: ChatId) -> None:
-    """Delete the oldest words of a chat that wait for a turn, beyond the bounds."""
-    db.run(TRIM_OVERHEARD, chat, OVERHEARD_ROWS, OVERHEARD_BYTES)
 
 
 def waiting(db: Session, chat: ChatId) -> tuple[OverheardMessage, ...]:

@@ -126,8 +126,6 @@ class MessageStore(Aggregate):
             if row is not None:
                 heard.add(db, message, row)
                 heard.keep(db, message, row)
-        for chat in {message.chat for message in messages}:
-            heard.trim(db, chat)
 
     @reads
     def is_past(self, db: Session, message: ReceivedMessage) -> bool:

@@ -185,12 +185,9 @@ class OverheardMessage:
 
 
 EditOutcome = Literal["unknown", "answered", "too_late"]
-"""Fate of an edit.
+"""Fate of an edit; see `ChangeStore.settle_edit`."""
 
-- unknown: the target is unknown: the edit counts as a new message.
-- answered: the target was answered a short time ago: it is answered again.
-- too_late: the target was answered long ago, or was refused: nothing is done.
-"""
+DAY_MS: Final = 86_400_000
 
 
 TurnStatus = Literal["running", "answered", "failed", "stopped"]

@@ -22,6 +22,7 @@ from conversation_store.database import (
     writes_later,
 )
 from conversation_store.models import (
+    DAY_MS,
     Attachment,
     ChatId,
     OutgoingMessage,
@@ -346,7 +347,7 @@ def _attachments(db: Session, part: int) -> tuple[Attachment, ...]:
     return tuple(Attachment(*row) for row in db.run(sql, part))
 
 
-KEPT_MS: Final = 86_400_000
+KEPT_MS: Final = DAY_MS
 """Signal's apps delete a message for everyone within a day."""
 
 FRESH_MS: Final = 3_600_000

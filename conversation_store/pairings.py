@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -139,7 +140,7 @@ class Pairings(Aggregate):
 
 
 class PairingBook:
-    """Codes and people for the command line, next to a running bot. Every call is a transaction."""
+    """Codes and people for the command line, next to a running bot. Changes are transactions."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -150,12 +151,8 @@ class PairingBook:
 
     def waiting(self) -> tuple[PairingRequest, ...]:
         """Return the codes that have not expired, the oldest first."""
-
-        def select(db: Session) -> tuple[PairingRequest, ...]:
-            _forget_expired(db, _now_ms())
-            return _waiting(db)
-
-        return self._run(select)
+        self._run(partial(_forget_expired, now_ms=_now_ms()))
+        return self._run(_waiting)
 
     def people(self) -> tuple[PairedPerson, ...]:
         """Return the people who were let in, in order."""

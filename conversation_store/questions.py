@@ -20,6 +20,7 @@ from conversation_store.database import (
     writes_and_scrubs_if_gone,
 )
 from conversation_store.models import (
+    DAY_MS,
     AcceptedMessage,
     ChatId,
     QuestionKind,
@@ -33,8 +34,6 @@ SELECT: Final = (
 )
 YES: Final = "yes"
 """Answer that allows a call."""
-
-DAY_MS: Final = 24 * 3_600_000
 
 
 def _find(db: Session, question: int) -> StoredQuestion | None:

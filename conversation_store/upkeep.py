@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from conversation_store import (
@@ -21,9 +20,7 @@ from conversation_store import (
 from conversation_store.atomic_replace import LOG, beside
 from conversation_store.connections import MAX_LOG_BYTES, Session, StoreFailed
 from conversation_store.database import Aggregate, reads_aside, writes, writes_and_scrubs
-from conversation_store.models import AcceptedMessage
-
-DAY_MS: Final = 86_400_000
+from conversation_store.models import DAY_MS, AcceptedMessage
 
 PURGE_ROWS: Final = 100
 """Rows deleted in one write."""
@@ -179,7 +176,8 @@ class StoreUpkeep(Aggregate):
     def sizes(self, db: Session) -> StoreSizes:
         """Return how large the store is and how much waits in it. Cheap."""
         try:
-            in_log = _log_bytes(self._context.path)
+            log = beside(self._context.path, LOG)
+            in_log = log.stat().st_size if log.exists() else 0
             disk = os.statvfs(self._context.path.parent)
         except OSError as error:
             raise StoreFailed(f"the disk does not say what is free: {error.strerror}") from error
@@ -238,10 +236,3 @@ def _give_back(db: Session) -> int:
     db.run(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})")
     left = db.value("PRAGMA page_count")
     return int((pages - left) * db.value("PRAGMA page_size"))
-
-
-def _log_bytes(path: Path) -> int:
-    try:
-        return beside(path, LOG).stat().st_size
-    except FileNotFoundError:
-        return 0

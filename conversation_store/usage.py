@@ -13,6 +13,7 @@ from conversation_store import outbox
 from conversation_store.connections import Session
 from conversation_store.database import Aggregate, reads, reads_aside, writes, writes_later
 from conversation_store.models import (
+    DAY_MS,
     ChatId,
     ExchangeState,
     NewExchange,
@@ -22,7 +23,6 @@ from conversation_store.models import (
     TokenSum,
 )
 
-DAY_MS: Final = 86_400_000
 KEPT_DAYS: Final = 31
 """The last 30 days and today."""
 

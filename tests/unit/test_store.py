@@ -14,6 +14,7 @@ from conversation_store.backup import backup
 from conversation_store.connections import Session, StoreFailed, StoreLocked, StoreUnreadable
 from conversation_store.database import open_database
 from conversation_store.models import (
+    DAY_MS,
     AcceptedMessage,
     Attachment,
     AuditEntry,
@@ -29,7 +30,6 @@ from conversation_store.models import (
 )
 from conversation_store.schema import APPLICATION_ID
 from conversation_store.store import ConversationStore, open_store
-from conversation_store.upkeep import DAY_MS
 
 CALL = ToolCall("call_1", "calculate", '{"expression": "127*43"}')
 

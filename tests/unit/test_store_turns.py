@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from conversation_store.models import (
+    DAY_MS,
     Attachment,
     AuditEntry,
     ChatId,
@@ -18,7 +19,6 @@ from conversation_store.models import (
     TextStyle,
 )
 from conversation_store.turns import MAX_IMAGES_OF_RESULTS
-from conversation_store.upkeep import DAY_MS
 from tests.unit.stores import (
     ADA,
     CALL,

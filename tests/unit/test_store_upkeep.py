@@ -9,9 +9,8 @@ import pytest
 from bot.chat import upkeep
 from conversation_store import deletion, outbox, schema
 from conversation_store.connections import Row, Session, Value
-from conversation_store.models import NewExchange, ReceivedMessage
+from conversation_store.models import DAY_MS, NewExchange, ReceivedMessage
 from conversation_store.upkeep import (
-    DAY_MS,
     DUPLICATES_KNOWN_DAYS,
     MIN_FREE_PAGES,
     NEXT_EXPIRY_SQL,
