@@ -246,7 +246,7 @@ class TurnStore(Aggregate):
             started = Message(Role.TOOL, None, tool_call_id=call.id)
             _add_message(db, turn_id, started, now, helper)
 
-    @writes_later
+    @writes
     def record_result(
         self,
         db: Session,
@@ -258,7 +258,7 @@ class TurnStore(Aggregate):
         files: Sequence[Attachment] = (),
         helper: int | None = None,
     ) -> None:
-        """Store the result of a call; waits for nothing.
+        """Store the result of a call before the model sees it.
 
         If the turn is gone, only the audit entry is stored.
 

@@ -358,7 +358,7 @@ class Turn:
             duration_ms=round(result.duration_seconds * 1000),
         )
         self._note_reader([tool])  # files may have come while a person was asked
-        self.parts.store.turns.record_result(
+        await self.parts.store.turns.record_result(
             request.call_id,
             result.content,
             entry,

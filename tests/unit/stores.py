@@ -120,7 +120,7 @@ async def call(store: ConversationStore, turn: StoredTurn, result: str, **more: 
     """Let a turn call a tool that gives a result."""
     store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
     entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3)
-    store.turns.record_result(CALL.id, result, entry, **more)
+    await store.turns.record_result(CALL.id, result, entry, **more)
 
 
 async def questions(store: ConversationStore, chat: ChatId = ADA) -> list[str | None]:

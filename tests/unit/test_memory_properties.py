@@ -121,7 +121,7 @@ class Life:
         except ToolError as error:
             result = str(error)
         entry = AuditEntry(self.now, chat, "x", accepted.id, name, "00", "ok", 1)
-        self.store.turns.record_result(call.id, result, entry)
+        await self.store.turns.record_result(call.id, result, entry)
         self.holds_only_own(chat, result)
         return result
 

@@ -176,7 +176,7 @@ async def test_turn_continues_after_a_crash_with_the_results_of_its_calls(tmp_pa
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "What is 127*43?")
         store.turns.record_calls(turn.id, asked)
-        store.turns.record_result("call_1", "5461", audit_entry(turn))
+        await store.turns.record_result("call_1", "5461", audit_entry(turn))
         for timestamp in (75, 76, 77):
             store.turns.record_progress(turn.id, timestamp)
     async with store_at(tmp_path) as store:
@@ -202,7 +202,7 @@ async def test_history_has_the_whole_turns_that_the_model_saw(tmp_path: Path) ->
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "What is 127*43?")
         store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "hm", (CALL,)))
-        store.turns.record_result("call_1", "5461", audit_entry(turn))
+        await store.turns.record_result("call_1", "5461", audit_entry(turn))
         await store.turns.finish(
             turn,
             TurnEnd("answered", "It is 5461."),

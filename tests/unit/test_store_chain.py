@@ -60,7 +60,7 @@ async def answered_question(
     reply = await accept(store, received(2, SECRET, expires_at=expires_at))
     assert await store.questions.answer(question.id, f"They say: {SECRET}", message=reply)
     entry = AuditEntry(1, ADA, "ada", turn.id, "ask_user", "00", "ok", 3)
-    store.turns.record_result(CALL.id, f"They say: {SECRET}", entry)
+    await store.turns.record_result(CALL.id, f"They say: {SECRET}", entry)
     return asked, turn
 
 

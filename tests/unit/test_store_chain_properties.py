@@ -145,7 +145,7 @@ class Life:
         text = reply.message.text  # the quote is only shown to the person
         await self.store.questions.answer(question.id, text, message=reply)
         entry = AuditEntry(self.now, GROUP, "x", turn.id, "ask_user", "00", "ok", 1)
-        self.store.turns.record_result(call.id, text, entry)
+        await self.store.turns.record_result(call.id, text, entry)
         return (text,)
 
     async def remember(self, asked: AcceptedMessage, turn: StoredTurn, text: str) -> None:

@@ -54,7 +54,7 @@ async def record(
     images: tuple[Image, ...] = (),
 ) -> None:
     entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3)
-    store.turns.record_result(call_id, result, entry, helper=helper, images=images)
+    await store.turns.record_result(call_id, result, entry, helper=helper, images=images)
 
 
 async def test_helper_begins_with_its_task_and_continues_from_the_store(

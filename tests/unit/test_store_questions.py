@@ -83,7 +83,7 @@ async def test_allowed_call_begins_once_and_the_audit_names_the_person(tmp_path:
         await store.questions.begin(turn.id, CALL.id)
         assert (await asked_about(store, turn)).begun
         entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3)
-        store.turns.record_result(CALL.id, "done", entry)
+        await store.turns.record_result(CALL.id, "done", entry)
         assert await store.questions.find_or_open(turn.id, CALL.id, MAY_RUN) is None
         await store.upkeep.ping()
     assert rows(tmp_path, "SELECT tool, allowed_by FROM audit") == [("calculate", "ada")]

@@ -240,7 +240,7 @@ async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_p
 
         entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00", "ok", 3)
         store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "secret", (CALL,)))
-        store.turns.record_result(CALL.id, "secret", entry, files=[file])
+        await store.turns.record_result(CALL.id, "secret", entry, files=[file])
         assert await finish(store, turn, ["secret"]) == ()
         assert await store.turns.answer(accepted, ["secret"], outcome="bug") == ()
         store.turns.begin([accepted], "secret")
@@ -371,7 +371,7 @@ async def test_failed_results_are_known_after_a_restart(tmp_path: Path) -> None:
         turn = store.turns.begin([accepted], "hello")
         store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "timeout", 3)
-        store.turns.record_result(CALL.id, "It took too long.", entry)
+        await store.turns.record_result(CALL.id, "It took too long.", entry)
     async with store_at(tmp_path) as store:
         (unfinished,) = await store.messages.unfinished()
         resumed = await store.turns.resume(unfinished)
