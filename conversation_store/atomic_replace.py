@@ -3,7 +3,7 @@
 The new store is completed under a name without meaning. The rename to `<store>.next-<…>` decides:
 from then on, the next process that opens the store finishes the replacement, also after a crash.
 The present store and its write-ahead log are renamed to `<store>.<…>`, and the new one to
-`<store>`. The store must be `locked`. No store is ever deleted here.
+`<store>`. The store must be `locked`.
 Every function raises OSError if the disk does not let it.
 """
 
@@ -41,7 +41,7 @@ def draft(path: Path) -> Iterator[Path]:
     try:
         yield made
     finally:
-        _discard(made)
+        discard(made)
 
 
 def replace(path: Path, new: Path, *, aside: str) -> None:
@@ -73,7 +73,7 @@ def finish(path: Path) -> None:
         _set_aside(path, beside(path, "." + decided.name.removeprefix(prefix)))
         decided.rename(path)
         sync(path.parent)
-    _discard(beside(path, DRAFT))
+    discard(beside(path, DRAFT))
 
 
 def sync(path: Path) -> None:
@@ -99,6 +99,7 @@ def _set_aside(path: Path, aside: Path) -> None:
         beside(path, ending).unlink(missing_ok=True)
 
 
-def _discard(path: Path) -> None:
+def discard(path: Path) -> None:
+    """Delete a store, if it is there, with all files that SQLite makes for it."""
     for ending in ("", LOG, *MADE_ANEW, "-journal"):
         beside(path, ending).unlink(missing_ok=True)

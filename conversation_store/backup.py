@@ -8,8 +8,7 @@ another process, so under load it never ends.)
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conversation_store import changes, deletion, messages, reminders
-from conversation_store.atomic_replace import LOG, beside, draft, finish, replace, sync
+from conversation_store.atomic_replace import LOG, beside, discard, draft, finish, replace, sync
 from conversation_store.connections import (
     Session,
     StoreFailed,
@@ -26,10 +25,10 @@ from conversation_store.connections import (
     WrongKey,
     read,
     rekey,
+    told,
     transact,
 )
 from conversation_store.database import locked, open_shared
-from conversation_store.models import Restored
 from conversation_store.schema import (
     EMPTY,
     MIGRATIONS,
@@ -38,6 +37,22 @@ from conversation_store.schema import (
     require_known,
     version_of,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Effects of going back to a copy.
+
+    Attributes:
+        messages: messages of the copy that owed an answer; they are closed.
+        sends: messages of the bot in the copy that are not sent any more.
+        aside: the replaced store, if there was one.
+    """
+
+    messages: int
+    sends: int
+    aside: Path | None
+
 
 BEFORE_ENCRYPTION: Final = "before-encryption"
 """Suffix of a store that an encrypted copy replaces, until it is deleted."""
@@ -64,7 +79,7 @@ def backup(path: Path, key: str | None, target: Path) -> None:
         StoreFailed: the store is missing, or the copy cannot be written.
     """
     partial = beside(target, ".partial")
-    with _told("the copy cannot be written"):
+    with told("the copy cannot be written"):
         if target.exists():
             raise StoreFailed("the target exists already; it is never overwritten")
         partial.unlink(missing_ok=True)
@@ -85,9 +100,9 @@ def make_ready(path: Path, key: str | None, migrations: Migrations = MIGRATIONS)
     Raises:
         StoreUnreadable: see `upgrade_is_due`; the file is as it was.
     """
-    with _told("the store cannot be opened"):
+    with told("the store cannot be opened"):
         finish(path)
-        _delete(beside(path, f".{BEFORE_ENCRYPTION}"))
+        discard(beside(path, f".{BEFORE_ENCRYPTION}"))
     upgrade_is_due(path, key, migrations)
 
 
@@ -97,7 +112,7 @@ def upgrade_is_due(path: Path, key: str | None, migrations: Migrations = MIGRATI
     Raises:
         StoreUnreadable: the key does not fit, or the file was made by a newer version.
     """
-    with _told("the store cannot be opened"):
+    with told("the store cannot be opened"):
         if not path.is_file() or not path.stat().st_size:
             return False
         with open_shared(path, key, check=partial(require_known, migrations=migrations)) as store:
@@ -120,9 +135,12 @@ def restore(path: Path, key: str | None, source: Path) -> Restored:
         StoreUnreadable: the key does not fit, or the copy is damaged, foreign or too new.
         StoreFailed: the copy is missing, or the disk refuses.
     """
-    with locked(path) as real, _told("the copy cannot be restored"):  # a link stays one
+    with locked(path) as real, told("the copy cannot be restored"):  # a link stays one
         finish(real)
-        _require_copy(source, real)
+        if not source.is_file():
+            raise StoreFailed("there is no such copy")
+        if real.exists() and source.samefile(real):
+            raise StoreFailed("the copy is the store itself")
         with draft(real) as new:
             _require_room(real, sum(part.stat().st_size for part in _parts(source)))
             _read_copy(source, new)
@@ -148,7 +166,7 @@ def encrypt(path: Path, key: str | None, new_key: str) -> None:
         StoreUnreadable: the key does not fit, or the store is damaged or too new.
         StoreFailed: the store is missing, or the disk refuses.
     """
-    with locked(path) as real, _told("the store cannot be encrypted"):
+    with locked(path) as real, told("the store cannot be encrypted"):
         finish(real)
         with draft(real) as new:
             with open_shared(real, key, check=require_known) as store:
@@ -162,18 +180,18 @@ def encrypt(path: Path, key: str | None, new_key: str) -> None:
             if is_plain(new):
                 raise StoreFailed("the copy is not encrypted")
             replace(real, new, aside=BEFORE_ENCRYPTION)
-        _delete(beside(real, f".{BEFORE_ENCRYPTION}"))
+        discard(beside(real, f".{BEFORE_ENCRYPTION}"))
 
 
 def is_there(path: Path) -> bool:
     """Return whether the store exists."""
-    with _told("the store cannot be opened"):
+    with told("the store cannot be opened"):
         return path.exists()
 
 
 def is_plain(path: Path) -> bool:
     """Return whether the store exists and is not encrypted."""
-    with _told("the store cannot be opened"):
+    with told("the store cannot be opened"):
         if not path.is_file():
             return False
         with path.open("rb") as file:
@@ -192,13 +210,6 @@ def key_fits(path: Path, key: str) -> bool:
             return True
     except WrongKey:
         return False
-
-
-def _require_copy(source: Path, path: Path) -> None:
-    if not source.is_file():
-        raise StoreFailed("there is no such copy")
-    if path.exists() and source.samefile(path):
-        raise StoreFailed("the copy is the store itself")
 
 
 def _require_room(path: Path, needed: int) -> None:
@@ -279,19 +290,3 @@ def _free_name(path: Path) -> str:
     moment = datetime.now(UTC).strftime("replaced-%Y%m%d-%H%M%S")
     names = (f"{moment}-{number}" if number else moment for number in count())
     return next(name for name in names if not _parts(beside(path, f".{name}")))
-
-
-def _delete(path: Path) -> None:
-    for part in _parts(path):
-        part.unlink()
-
-
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Add the failed step to errors of the disk."""
-    try:
-        yield
-    except StoreRefused as refused:
-        raise StoreFailed(f"{what}: {refused}") from refused
-    except OSError as error:
-        raise StoreFailed(f"{what}: {error.strerror}") from error

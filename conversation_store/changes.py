@@ -11,12 +11,17 @@ from typing import Final
 
 from conversation_store import deletion, files, heard, history, messages, outbox, questions
 from conversation_store.connections import Session
-from conversation_store.database import Aggregate, writes_and_scrubs, writes_and_scrubs_soon
+from conversation_store.database import (
+    Aggregate,
+    of_aggregate,
+    writes_and_scrubs,
+    writes_and_scrubs_soon,
+)
 from conversation_store.models import (
+    DAY_MS,
     AcceptedMessage,
     ChatId,
     EditOutcome,
-    Forgotten,
     Question,
     ReceivedMessage,
 )
@@ -25,8 +30,29 @@ REFUSALS: Final = frozenset({"rate_limited", "mailbox_full", messages.APPROVAL})
 """Outcomes of messages that were refused: an edit does not answer them."""
 
 
+def carry_out(db: Session, deletion_: AcceptedMessage) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Carry out a deletion: its message goes with all that was derived from it.
+
+    The deletion's own row stays, so that a message that comes after it is refused. Other messages
+    of a turn that is deleted wait on, without a turn.
+
+    Returns:
+        rows that owed an answer and are closed now: their turns must be stopped. Running turns that
+        have read something of it: they are deleted when they end.
+    """
+    found = messages.versions(db, deletion_.message)
+    closed, told = forget_messages(db, found, messages.quoting(db, deletion_.message))
+    for version in found:
+        messages.close(db, version.id, "deleted")
+    messages.close(db, deletion_.id, "deleted")
+    closed += [version.id for version in found if version.waiting]
+    return tuple(closed), tuple(told)
+
+
 class ChangeStore(Aggregate):
     """Changes of messages that were stored."""
+
+    forget = writes_and_scrubs(of_aggregate(carry_out))
 
     @writes_and_scrubs_soon
     def merge_edit(
@@ -62,9 +88,10 @@ class ChangeStore(Aggregate):
             answered_within_ms: older answers stay as they are.
 
         Returns:
-            UNKNOWN: the edit waits on, to be answered as a message. TOO_LATE: it is closed.
-            ANSWERED: the turn of the earlier answer is deleted, and the edit, which is returned
-            with `replaces`, waits to be answered in its place.
+            unknown: the edit waits on, to be answered as a message. too_late: its message was
+            answered long ago, or was refused, so the edit is closed. answered: the turn of the
+            earlier answer is deleted, and the edit, which is returned with `replaces`, waits to be
+            answered in its place.
         """
         root = db.value("SELECT replaces FROM inbox WHERE id = ?", edit.id)
         if root is not None:
@@ -98,15 +125,6 @@ class ChangeStore(Aggregate):
         if rows:
             messages.insert_key(db, edit)
 
-    @writes_and_scrubs
-    def forget(self, db: Session, deletion_: AcceptedMessage) -> Forgotten:
-        """Carry out a deletion: its message goes with all that was derived from it.
-
-        The deletion's own row stays, so that a message that comes after it is refused. Other
-        messages of a turn that is deleted wait on, without a turn.
-        """
-        return carry_out(db, deletion_)
-
     @writes_and_scrubs_soon
     def stop(self, db: Session, rows: Sequence[int]) -> None:
         """Close messages that a person no longer wants answered, and end their turns."""
@@ -115,17 +133,6 @@ class ChangeStore(Aggregate):
                 deletion.abandon(db, row)
                 messages.close(db, row, "stopped")
                 messages.close_joined(db, row)
-
-
-def carry_out(db: Session, deletion_: AcceptedMessage) -> Forgotten:
-    """Carry out a deletion; see `ChangeStore.forget`."""
-    found = messages.versions(db, deletion_.message)
-    closed, told = forget_messages(db, found, messages.quoting(db, deletion_.message))
-    for version in found:
-        messages.close(db, version.id, "deleted")
-    messages.close(db, deletion_.id, "deleted")
-    closed += [version.id for version in found if version.waiting]
-    return Forgotten(tuple(closed), tuple(told))
 
 
 def forget_messages(
@@ -166,7 +173,7 @@ def _reopen(db: Session, root: int, answered_since: int) -> bool:
     return True
 
 
-CHANGEABLE_MS: Final = 24 * 3_600_000
+CHANGEABLE_MS: Final = DAY_MS
 """Signal's apps delete and edit messages for everyone for a day."""
 
 # Questions whose turn waits for people are included.
@@ -200,7 +207,11 @@ SHOWN_SQL: Final = """
 
 
 def last_question(db: Session, chat: ChatId, before: int, *, or_stopped: bool) -> Question | None:
-    """Return the last question of a chat; see `TurnStore.last_question`."""
+    """Return the last question of a chat that came before an inbox row; None without one.
+
+    Args:
+        or_stopped: include a question that was stopped, though nothing is kept of it.
+    """
     for turn_id, root, is_kept in db.run(QUESTION_SQL, chat, before, or_stopped):
         for asker, asked_at in db.run(FIRST_SQL, turn_id):
             return Question(chat, turn_id, root, asker, asked_at, bool(is_kept))
@@ -236,7 +247,9 @@ def undo(db: Session, question: Question, now_ms: int) -> list[int]:
     found = [messages.Version(row, False, None, turn_id) for row, turn_id in pieces]
     shown += outbox.seen(db, rows, since)
     for row in rows:
-        if messages.is_waiting(db, row):  # its turn waits for people
+        if db.run(
+            "SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", row
+        ):  # its turn waits for people
             messages.close_joined(db, row)
             messages.close(db, row, messages.UNDONE)
     forget_messages(db, found)

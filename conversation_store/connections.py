@@ -109,7 +109,7 @@ async def connection(path: Path, key: str | None) -> AsyncIterator[Any]:
     """Open a connection with a thread of its own."""
     connection = await apsw.Connection.as_async(str(path))
     try:
-        await connection.async_run(_prepare, connection, key)
+        await connection.async_run(prepare, connection, key)
         yield connection
     finally:
         await connection.aclose()
@@ -120,7 +120,7 @@ def reading_connection(path: Path, key: str | None) -> Iterator[apsw.Connection]
     """Open a connection that never waits for the file."""
     connection = apsw.Connection(str(path))
     try:
-        _prepare(connection, key)
+        prepare(connection, key)
         connection.set_busy_timeout(0)
         connection.execute("PRAGMA query_only = ON")
         yield connection
@@ -139,32 +139,28 @@ def in_memory() -> Iterator[Session]:
         connection.close()
 
 
-def _prepare(connection: Any, key: str | None) -> None:
+def prepare(connection: Any, key: str | None, check: Operation[None] = lambda _db: None) -> None:
+    """Give the key, if any, prove by reading that it fits, and set the pragmas of the store.
+
+    Args:
+        check: reads the schema before anything is changed; its errors are passed on.
+    """
     with translated():
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        unlock(connection, key)
-        configure(connection)
-
-
-def configure(connection: Any) -> None:
-    """Set the pragmas of the store."""
-    for pragma in (
-        "auto_vacuum = INCREMENTAL",  # of a file that is made now, or of a copy by VACUUM INTO
-        "journal_mode = WAL",
-        f"journal_size_limit = {MAX_LOG_BYTES}",
-        "synchronous = FULL",
-        "foreign_keys = ON",
-        "secure_delete = ON",
-        "temp_store = MEMORY",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def unlock(connection: Any, key: str | None) -> None:
-    """Give the key, if any, and prove that it fits by reading."""
-    if key is not None:
-        connection.pragma("key", key_for(connection, key))
-    connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        if key is not None:
+            connection.pragma("key", key_for(connection, key))
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        check(Session(connection))
+        for pragma in (
+            "auto_vacuum = INCREMENTAL",  # of a file that is made now, or of a copy by VACUUM INTO
+            "journal_mode = WAL",
+            f"journal_size_limit = {MAX_LOG_BYTES}",
+            "synchronous = FULL",
+            "foreign_keys = ON",
+            "secure_delete = ON",
+            "temp_store = MEMORY",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
 
 
 def rekey(connection: Any, key: str) -> None:
@@ -259,6 +255,17 @@ def translated() -> Iterator[None]:
         raise StoreFailed(
             "the database is damaged, or the disk cannot read it: if it stays so, restore a backup"
         ) from error
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Add the failed step to errors of the disk."""
+    try:
+        yield
+    except StoreRefused as refused:
+        raise StoreFailed(f"{what}: {refused}") from refused
+    except OSError as error:
+        raise StoreFailed(f"{what}: {error.strerror}") from error
 
 
 def key_for(connection: Any, passphrase: str) -> str:

@@ -13,10 +13,10 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -25,72 +25,12 @@ import apsw
 from conversation_store import connections
 from conversation_store.atomic_replace import LOG, beside
 from conversation_store.connections import (
-    BUSY_TIMEOUT_MS,
     Operation,
     Session,
     StoreFailed,
     StoreLocked,
     StoreRefused,
 )
-
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""Larger files are not rewritten: that would take too much memory and time."""
-
-FIRST_SECONDS: Final = 10.0
-"""Minimum time between a deletion and the rewrite."""
-
-MAX_SHARE: Final = 0.01
-"""Share of time that rewrites may take."""
-
-
-class Leftovers:
-    """The copies that SQLite may have left in a database file.
-
-    `secure_delete` overwrites deleted rows. But SQLite also moves rows between pages, and the old
-    page keeps a copy in its unused part. Nothing overwrites that copy when the row is deleted. A
-    rewritten file (`VACUUM`) has no such copies. A rewrite takes about 10 ms and 1 MB of memory per
-    megabyte and delays every write. So one rewrite serves all deletions of a while, and another one
-    runs when the store is closed.
-
-    Args:
-        writer: the connection that writes; a rewrite occupies it.
-        may_be_there: an earlier process did not close the store.
-    """
-
-    def __init__(self, writer: Any, *, may_be_there: bool) -> None:
-        self._writer = writer
-        self._may_be_there = asyncio.Event()
-        if may_be_there:
-            self.may_be_there()
-
-    def may_be_there(self) -> None:
-        """Rewrite the file in a while, because something was deleted."""
-        self._may_be_there.set()
-
-    async def remove_in_time(self) -> None:
-        """Rewrite the file after deletions, until cancelled."""
-        pause = FIRST_SECONDS
-        while True:
-            await self._may_be_there.wait()
-            await asyncio.sleep(pause)
-            began = time.monotonic()
-            await self.remove()
-            pause = max(FIRST_SECONDS, (time.monotonic() - began) / MAX_SHARE)
-
-    async def remove(self) -> None:
-        """Rewrite the file if anything was deleted. If the disk refuses, it stays due."""
-        if not self._may_be_there.is_set():
-            return
-        self._may_be_there.clear()
-        done = False
-        try:
-            with suppress(StoreRefused):
-                await self._writer.async_run(connections.rewrite, self._writer, MAX_BYTES)
-                done = True
-        finally:
-            if not done:
-                self._may_be_there.set()
-
 
 T = TypeVar("T")
 
@@ -109,77 +49,43 @@ SCRUB_EVERY_SECONDS: Final = 0.25
 SCRUB_AGAIN_SECONDS: Final = 5.0
 """Time until the next attempt if a reader used the log, or the disk refused."""
 
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Larger files are not rewritten: that would take too much memory and time."""
+
+FIRST_SECONDS: Final = 10.0
+"""Minimum time between a deletion and the rewrite."""
+
+MAX_SHARE: Final = 0.01
+"""Share of time that rewrites may take."""
+
 Committed = Callable[[int, float], None]
 """Called after every commit with the number of writes and the seconds. Every write waits for it, so
 it must be quick and must not raise."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """An operation that waits for its commit; `ordered`: its caller waits only until it has run."""
-
-    operation: Operation[Any]
-    done: asyncio.Future[Any]
-    ordered: bool = False
-
-    def __call__(self, db: Session) -> Any:
-        """Run it on the writer's thread, and settle it if it is ordered."""
-        result = self.operation(db)
-        if self.ordered:
-            self.done.get_loop().call_soon_threadsafe(self.settle, result, None)
-        return result
-
-    def settle(self, result: Any, error: Exception | None) -> None:
-        """Pass the outcome to the caller.
-
-        Raises:
-            Exception: the commit failed after the caller got a result.
-        """
-        if self.done.done():
-            if error is not None and not self.done.cancelled():
-                raise error
-        elif error is None:
-            self.done.set_result(result)
-        else:
-            self.done.set_exception(error)
 
 
 class Database:
     """An open database. Made by `open_database`."""
 
     def __init__(
-        self,
-        writer: Any,
-        reader: apsw.Connection,
-        aside: Any,
-        leftovers: Leftovers,
-        committed: Committed,
+        self, writer: Any, reader: apsw.Connection, aside: Any, committed: Committed
     ) -> None:
         self._writer = writer
-        self._leftovers = leftovers
         self._reader = reader
         self._aside = aside
         self._committed = committed
-        self._waiting: list[_Write] = []
-        self._uncommitted = 0
-        self._all_committed = asyncio.Event()
-        self._all_committed.set()
+        self._waiting: list[tuple[Operation[Any], asyncio.Future[Any]]] = []
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
         self._to_scrub = asyncio.Event()
-        self._refusal: str | None = None
+        self._to_rewrite = asyncio.Event()
+        self.refusal: str | None = None  # why the disk takes nothing now, in words
         self._refusal_changed = asyncio.Event()
-
-    @property
-    def refusal(self) -> str | None:
-        """Why the disk refuses writes now, in words; None if it accepts them."""
-        return self._refusal
 
     async def refusal_other_than(self, known: str | None) -> str | None:
         """Wait until `refusal` is another one, and return it."""
-        while self._refusal == known:
+        while self.refusal == known:
             await self._refusal_changed.wait()
-        return self._refusal
+        return self.refusal
 
     async def write(self, operation: Operation[T]) -> T:
         """Run an operation in a transaction and return its result once it is on disk.
@@ -192,22 +98,21 @@ class Database:
             StoreRefused: the database was closed while the disk refused; nothing was written.
         """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Write(operation, done))
+        self._waiting.append((operation, done))
         self._wake.set()
         return await done
 
-    async def write_ordered(self, operation: Operation[T]) -> T:
-        """Run an operation as `write` does, but return its result before it is on disk.
+    async def write_and_scrub(self, operation: Operation[T]) -> T:
+        """Run an operation as `write` does, and empty the log before it returns."""
+        result = await self.write(operation)
+        await self.scrub()
+        return result
 
-        It reaches the disk before any later write, and `read` waits until then. If the disk fails
-        in between, the writer ends with that error.
-        """
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._uncommitted += 1
-        self._all_committed.clear()
-        self._waiting.append(_Write(operation, done, ordered=True))
-        self._wake.set()
-        return await done
+    async def write_and_scrub_soon(self, operation: Operation[T]) -> T:
+        """Run an operation as `write` does, and empty the log a moment later."""
+        result = await self.write(operation)
+        self.scrub_soon()
+        return result
 
     def write_later(self, operation: Operation[None], within_seconds: float = 0.0) -> None:
         """Queue an operation before every later write, without waiting for the disk.
@@ -218,21 +123,14 @@ class Database:
             within_seconds: how long it may wait for another write, to share a commit.
         """
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(_Write(operation, done))
+        self._waiting.append((operation, loop.create_future()))
         if within_seconds:
             loop.call_later(within_seconds, self._wake.set)
         else:
             self._wake.set()
 
-    async def read(self, operation: Operation[T], *, latest: bool = True) -> T:
-        """Run an operation that reads a little, on the event loop, and return its result.
-
-        Args:
-            latest: include operations of `write_ordered` that are not on disk yet.
-        """
-        if latest:
-            await self._all_committed.wait()
+    async def read(self, operation: Operation[T]) -> T:
+        """Run an operation that reads a little, on the event loop, and return its result."""
         try:
             return connections.read(self._reader, operation)
         except StoreRefused:  # another process may hold the file for a moment: wait on a thread
@@ -240,17 +138,16 @@ class Database:
 
     async def read_aside(self, operation: Operation[T]) -> T:
         """Run an operation that may read much, on a thread, and return its result."""
-        await self._all_committed.wait()
         result: T = await self._aside.async_run(connections.read, self._aside, operation)
         return result
 
     async def scrub(self) -> bool:
         """Empty the write-ahead log of deleted content; False if it has to be repeated later.
 
-        In the database file, SQLite overwrites deleted content (`secure_delete`), and `Leftovers`
+        In the database file, SQLite overwrites deleted content (`secure_delete`), and `rewrite`
         removes copies of it.
         """
-        self._leftovers.may_be_there()
+        self._to_rewrite.set()
         try:
             done: bool = await self._writer.async_run(connections.empty_log, self._writer)
         except StoreRefused:
@@ -264,7 +161,7 @@ class Database:
 
         Many requests share one emptying, because it delays every write by two syncs.
         """
-        self._leftovers.may_be_there()
+        self._to_rewrite.set()
         self._to_scrub.set()
 
     async def scrub_when_asked(self) -> None:
@@ -274,6 +171,36 @@ class Database:
             self._to_scrub.clear()
             done = await self.scrub()
             await asyncio.sleep(SCRUB_EVERY_SECONDS if done else SCRUB_AGAIN_SECONDS)
+
+    async def rewrite_after_deletions(self) -> None:
+        """Rewrite the file a while after deletions, until cancelled."""
+        pause = FIRST_SECONDS
+        while True:
+            await self._to_rewrite.wait()
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            await self.rewrite()
+            pause = max(FIRST_SECONDS, (time.monotonic() - began) / MAX_SHARE)
+
+    async def rewrite(self) -> None:
+        """Rewrite the file if anything was deleted. If the disk refuses, it stays due.
+
+        SQLite also moves rows between pages, and the old page keeps a copy in its unused part.
+        Nothing overwrites that copy when the row is deleted. A rewritten file (`VACUUM`) has no
+        such copies. A rewrite takes about 10 ms and 1 MB of memory per megabyte and delays every
+        write. So one rewrite serves all deletions of a while, and another one runs at the end.
+        """
+        if not self._to_rewrite.is_set():
+            return
+        self._to_rewrite.clear()
+        done = False
+        try:
+            with suppress(StoreRefused):
+                await self._writer.async_run(connections.rewrite, self._writer, MAX_BYTES)
+                done = True
+        finally:
+            if not done:
+                self._to_rewrite.set()
 
     async def commit_batches(self) -> None:
         """Commit batches of writes until `close` was called and all writes are done."""
@@ -291,49 +218,38 @@ class Database:
         self._closing.set()
         self._wake.set()
 
-    async def _commit(self, batch: list[_Write]) -> None:
+    async def _commit(self, batch: list[tuple[Operation[Any], asyncio.Future[Any]]]) -> None:
         """Write a batch, and repeat it as long as the disk refuses."""
         delay = FIRST_RETRY_SECONDS
         while batch:
-            operations: list[Operation[Any]] = list(batch)
             began = time.monotonic()
             outcomes, refused = await self._writer.async_run(
-                connections.commit_together, self._writer, operations
+                connections.commit_together, self._writer, [operation for operation, _ in batch]
             )
             if outcomes:
                 self._committed(len(outcomes), time.monotonic() - began)
-            self._count_committed(batch[: len(outcomes)])
-            for write, outcome in zip(batch, outcomes, strict=False):
-                write.settle(*outcome)
+            if refused is not None and self._closing.is_set():
+                outcomes += [(None, refused)] * (len(batch) - len(outcomes))
+            for (_, done), (result, error) in zip(batch, outcomes, strict=False):
+                if done.done():
+                    pass  # its caller was cancelled
+                elif error is None:
+                    done.set_result(result)
+                else:
+                    done.set_exception(error)
             del batch[: len(outcomes)]
             self._note(refused)
-            if refused is not None and self._closing.is_set():
-                for write in batch:
-                    if not write.done.done():
-                        write.settle(None, refused)
-                self._all_committed.set()
-                return
-            if refused is not None:
-                await self._pause(delay)
+            if batch:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(delay):
+                        await self._closing.wait()
                 delay = min(delay * 2, MAX_RETRY_SECONDS)
-
-    def _count_committed(self, writes: Sequence[_Write]) -> None:
-        self._uncommitted -= sum(write.ordered for write in writes)
-        if not self._uncommitted:
-            self._all_committed.set()
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._closing.wait()
-        except TimeoutError:
-            pass
 
     def _note(self, refused: StoreRefused | None) -> None:
         """Publish whether the disk accepts writes."""
         message = None if refused is None else str(refused)
-        if message != self._refusal:
-            self._refusal = message
+        if message != self.refusal:
+            self.refusal = message
             self._refusal_changed.set()
             self._refusal_changed = asyncio.Event()
 
@@ -361,22 +277,23 @@ async def open_database(
     was_open = beside(path, LOG).exists()  # a clean close deletes it
     async with connections.connection(path, key) as writer:
         await writer.async_run(connections.transact, writer, [prepare])
-        leftovers = Leftovers(writer, may_be_there=was_open)
         async with connections.connection(path, key) as aside:
             await aside.async_run(Session(aside).run, "PRAGMA query_only = ON")
             with connections.reading_connection(path, key) as reader:
-                database = Database(writer, reader, aside, leftovers, committed)
+                database = Database(writer, reader, aside, committed)
+                if was_open:
+                    database.scrub_soon()
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(database.commit_batches())
                     scrubbing = tasks.create_task(database.scrub_when_asked())
-                    removing = tasks.create_task(leftovers.remove_in_time())
+                    rewriting = tasks.create_task(database.rewrite_after_deletions())
                     try:
                         yield database
                     finally:
                         scrubbing.cancel()  # the last close of the file empties its log
-                        removing.cancel()
+                        rewriting.cancel()
                         database.close()
-                await leftovers.remove()
+                await database.rewrite()
 
 
 @contextmanager
@@ -392,20 +309,14 @@ def open_shared(path: Path, key: str | None, *, check: Operation[None]) -> Itera
         WrongKey: the key does not fit, or the file is not a database.
         StoreFailed: the file is missing, or the disk refuses.
     """
-    try:
+    with connections.told("the store cannot be opened"):
         is_there = path.is_file()
-    except OSError as error:
-        raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
     if not is_there:
         raise StoreFailed("there is no store yet: start the bot once")
     with connections.translated():
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        with connections.translated():
-            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-            connections.unlock(connection, key)
-            check(Session(connection))
-            connections.configure(connection)
+        connections.prepare(connection, key, check)
         yield connection
     finally:
         connection.close()
@@ -421,11 +332,9 @@ def locked(path: Path) -> Iterator[Path]:
         StoreLocked: another process has the store open for writing.
     """
     path = Path(os.path.realpath(path))
-    try:
+    with connections.told("the store cannot be opened"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path.with_name(path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield path
@@ -436,10 +345,8 @@ def locked(path: Path) -> Iterator[Path]:
 
 
 def _make_private(path: Path) -> None:
-    try:
+    with connections.told("the store cannot be opened"):
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise StoreFailed(f"the store cannot be opened: {error.strerror}") from error
 
 
 P = ParamSpec("P")
@@ -462,10 +369,6 @@ class StoreContext:
     clock: Callable[[], float]
     retention_days: int
 
-    def now_ms(self) -> int:
-        """Return the time in ms since 1970."""
-        return int(self.clock() * 1_000)
-
     def scrub_if_gone(self, *, expired: bool) -> None:
         """Empty the log soon if rows lost words that must not be found again."""
         if expired or self.retention_days == 0:
@@ -480,66 +383,37 @@ class Aggregate:
         self._database = context.database
 
     def _now_ms(self) -> int:
-        return self._context.now_ms()
+        return int(self._context.clock() * 1_000)
 
 
-def _method(
+def _run_by(
     start: Callable[[Database, Callable[[Session], Any]], Coroutine[Any, Any, Any]],
-    operation: Body[A, P, T],
-) -> Method[A, P, T]:
-    @wraps(operation)
-    async def method(self: A, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = await start(self._database, lambda db: operation(self, db, *args, **kwargs))
-        return result
+) -> Callable[[Body[A, P, T]], Method[A, P, T]]:
+    def decorate(operation: Body[A, P, T]) -> Method[A, P, T]:
+        @wraps(operation)
+        async def method(self: A, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            result: T = await start(self._database, lambda db: operation(self, db, *args, **kwargs))
+            return result
 
-    return method
+        return method
 
-
-def reads(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run a small read on the event loop; see `Database.read`."""
-    return _method(Database.read, operation)
+    return decorate
 
 
-def reads_ended(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run a small read that does not wait for writes that are still on their way to the disk."""
-    return _method(partial(Database.read, latest=False), operation)
+reads = _run_by(Database.read)
+"""Decorator of a small read; see `Database.read`."""
 
+reads_aside = _run_by(Database.read_aside)
+"""Decorator of a read of any size; see `Database.read_aside`."""
 
-def reads_aside(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run a read of any size on a thread; see `Database.read_aside`."""
-    return _method(Database.read_aside, operation)
+writes = _run_by(Database.write)
+"""Decorator of a transaction; the method returns once that is on disk."""
 
+writes_and_scrubs = _run_by(Database.write_and_scrub)
+"""Decorator of a transaction; the log is emptied before the method returns."""
 
-def writes(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run in a transaction; the method returns once that is on disk."""
-    return _method(Database.write, operation)
-
-
-def writes_ordered(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run in a transaction; the method returns before that is on disk. See `write_ordered`."""
-    return _method(Database.write_ordered, operation)
-
-
-def writes_and_scrubs(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run in a transaction, and empty the log before the method returns."""
-
-    async def write(database: Database, run: Callable[[Session], T]) -> T:
-        result = await database.write(run)
-        await database.scrub()
-        return result
-
-    return _method(write, operation)
-
-
-def writes_and_scrubs_soon(operation: Body[A, P, T]) -> Method[A, P, T]:
-    """Run in a transaction, and empty the log a moment later."""
-
-    async def write(database: Database, run: Callable[[Session], T]) -> T:
-        result = await database.write(run)
-        database.scrub_soon()
-        return result
-
-    return _method(write, operation)
+writes_and_scrubs_soon = _run_by(Database.write_and_scrub_soon)
+"""Decorator of a transaction; the log is emptied a moment later."""
 
 
 def writes_and_scrubs_if_gone(operation: Body[A, P, tuple[T, bool]]) -> Method[A, P, T]:
@@ -558,6 +432,11 @@ def writes_and_scrubs_if_gone(operation: Body[A, P, tuple[T, bool]]) -> Method[A
         return result
 
     return method
+
+
+def of_aggregate(operation: Callable[Concatenate[Session, P], T]) -> Body[Any, P, T]:
+    """Return a function as the body of a method that does not use its object."""
+    return lambda _self, db, /, *args, **kwargs: operation(db, *args, **kwargs)
 
 
 def writes_later(operation: Body[A, P, None]) -> Callable[Concatenate[A, P], None]:

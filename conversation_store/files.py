@@ -5,12 +5,12 @@ loses no deletion.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from conversation_store import deletion, messages
 from conversation_store.connections import Session
 from conversation_store.database import Aggregate, reads, writes, writes_later
-from conversation_store.models import ChatId, ReceivedMessage, WorkspaceFile
+from conversation_store.models import ChatId, ReceivedMessage
 
 
 class FileStore(Aggregate):
@@ -46,17 +46,16 @@ class FileStore(Aggregate):
             deletion.add(db, turn_id, source, deletion.TURN, expires_at)
 
     @reads
-    def to_delete(self, db: Session) -> tuple[WorkspaceFile, ...]:
-        """Return the files whose messages are gone."""
+    def to_delete(self, db: Session) -> tuple[tuple[ChatId, str], ...]:
+        """Return chat and name of the files whose messages are gone."""
         rows = db.run("SELECT chat, name FROM workspace_files WHERE message_id IS NULL")
-        return tuple(WorkspaceFile(ChatId.parse(chat), name) for chat, name in rows)
+        return tuple((ChatId.parse(chat), name) for chat, name in rows)
 
     @writes
-    def deleted(self, db: Session, gone: Sequence[WorkspaceFile]) -> None:
-        """Note that files were deleted."""
-        for file in gone:
-            sql = "DELETE FROM workspace_files WHERE chat = ? AND name = ? AND message_id IS NULL"
-            db.run(sql, file.chat, file.name)
+    def deleted(self, db: Session, chat: ChatId, name: str) -> None:
+        """Note that a file was deleted."""
+        sql = "DELETE FROM workspace_files WHERE chat = ? AND name = ? AND message_id IS NULL"
+        db.run(sql, chat, name)
 
 
 def doom(db: Session, rows: Iterable[int]) -> None:
@@ -70,9 +69,8 @@ def doom(db: Session, rows: Iterable[int]) -> None:
 
 def expire(db: Session, now_ms: int) -> None:
     """Mark the files of messages that have disappeared for deletion."""
-    rows = db.run(
-        "SELECT DISTINCT message_id FROM workspace_files"
-        " JOIN inbox ON inbox.id = message_id WHERE expires_at <= ?",
+    db.run(
+        "UPDATE workspace_files SET message_id = NULL"
+        " WHERE (SELECT expires_at FROM inbox WHERE inbox.id = message_id) <= ?",
         now_ms,
     )
-    doom(db, [row for (row,) in rows])

@@ -12,12 +12,13 @@ from conversation_store import deletion
 from conversation_store.connections import Session
 from conversation_store.database import (
     Aggregate,
+    of_aggregate,
+    reads,
     reads_aside,
-    reads_ended,
     writes,
     writes_and_scrubs,
 )
-from conversation_store.models import ChatId, Missed, OverheardMessage, ReceivedMessage
+from conversation_store.models import DAY_MS, ChatId, OverheardMessage, ReceivedMessage
 
 OVERHEARD: Final = "overheard"
 """Outcome of messages that were not for the bot, and of edits of them."""
@@ -34,7 +35,6 @@ MAX_BYTES: Final = 64 * 1024
 MAX_MESSAGE_BYTES: Final = 4 * 1024
 """UTF-8 bytes of one; the rest is cut off."""
 MAX_DAYS: Final = 7
-DAY_MS: Final = 86_400_000
 
 TRIM_SQL: Final = """
     DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE chat = ?1{also}) AND id <= (
@@ -50,20 +50,22 @@ TRIM_KEPT: Final = TRIM_SQL.format(table="kept_words", also="")
 TRIM_OVERHEARD: Final = TRIM_SQL.format(table="overheard", also=" AND turn_id IS NULL")
 
 
+def _is_on(db: Session, chat: ChatId) -> bool:
+    """Return whether a group has opted in."""
+    return bool(db.run("SELECT 1 FROM catch_up_groups WHERE chat = ?", chat))
+
+
 class CatchUpStore(Aggregate):
     """Groups that have opted in to catch-up, and the messages that are kept for them."""
+
+    is_on = reads(of_aggregate(_is_on))
 
     @property
     def kept_days(self) -> int:
         """How many days something is kept at most; 0 keeps nothing."""
         return min(MAX_DAYS, self._context.retention_days)
 
-    @reads_ended
-    def is_on(self, db: Session, chat: ChatId) -> bool:
-        """Return whether a group has opted in."""
-        return _is_on(db, chat)
-
-    @reads_ended
+    @reads
     def groups(self, db: Session) -> tuple[ChatId, ...]:
         """Return the groups that have opted in."""
         return tuple(ChatId.parse(chat) for (chat,) in db.run("SELECT chat FROM catch_up_groups"))
@@ -86,7 +88,7 @@ class CatchUpStore(Aggregate):
     @reads_aside
     def missed(
         self, db: Session, chat: ChatId, person: str, *, turn_id: int, hours: int
-    ) -> Missed | None:
+    ) -> tuple[int, tuple[OverheardMessage, ...]] | None:
         """Return the messages in a group since a person wrote there last. `tell` hands them out.
 
         Args:
@@ -95,7 +97,7 @@ class CatchUpStore(Aggregate):
                 have written there, because they may have joined only then.
 
         Returns:
-            None if the person is not known to have written there.
+            that time with the messages; None if the person is not known to have written there.
         """
         now = self._now_ms()
         asked_at = db.value("SELECT received_at FROM inbox WHERE id = ?", turn_id) or now
@@ -116,7 +118,7 @@ class CatchUpStore(Aggregate):
             " AND id != ?6 AND turn_id IS NOT ?6 ORDER BY id",
             *(chat, since, person, now - MAX_DAYS * DAY_MS, now, turn_id),
         )
-        return Missed(since, tuple(OverheardMessage(*row) for row in rows))
+        return since, tuple(OverheardMessage(*row) for row in rows)
 
     @writes
     def tell(
@@ -135,37 +137,24 @@ class CatchUpStore(Aggregate):
         return tuple(told)
 
 
-def _is_on(db: Session, chat: ChatId) -> bool:
-    return bool(db.run("SELECT 1 FROM catch_up_groups WHERE chat = ?", chat))
-
-
 def add(db: Session, message: ReceivedMessage, row: int) -> None:
     """Keep the beginning of a message for the chat's next turn."""
-    text = _cut(message.text, OVERHEARD_BYTES)
-    _add(db, "overheard", message, row, text)
+    _add(db, "overheard", message, row, OVERHEARD_BYTES)
+    db.run(TRIM_OVERHEARD, message.chat, OVERHEARD_ROWS, OVERHEARD_BYTES)
 
 
 def keep(db: Session, message: ReceivedMessage, row: int) -> None:
     """Keep the beginning of a message for catch-up, if its group has opted in."""
     if message.text.strip() and _is_on(db, message.chat):
-        _add(db, "kept_words", message, row, _cut(message.text, MAX_MESSAGE_BYTES))
+        _add(db, "kept_words", message, row, MAX_MESSAGE_BYTES)
         db.run(TRIM_KEPT, message.chat, MAX_MESSAGES, MAX_BYTES)
 
 
-def _add(db: Session, table: str, message: ReceivedMessage, row: int, text: str) -> None:
-    db.insert(
-        table,
-        id=row,
-        chat=message.chat,
-        author_name=message.author_name,
-        text=text,
-        sent_at=message.sent_at,
+def _add(db: Session, table: str, message: ReceivedMessage, row: int, max_bytes: int) -> None:
+    db.run(
+        f"INSERT INTO {table} (id, chat, author_name, text, sent_at) VALUES (?, ?, ?, ?, ?)",
+        *(row, message.chat, message.author_name, _cut(message.text, max_bytes), message.sent_at),
     )
-
-
-def trim(db: Session, chat: ChatId) -> None:
-    """Delete the oldest words of a chat that wait for a turn, beyond the bounds."""
-    db.run(TRIM_OVERHEARD, chat, OVERHEARD_ROWS, OVERHEARD_BYTES)
 
 
 def waiting(db: Session, chat: ChatId) -> tuple[OverheardMessage, ...]:
@@ -190,11 +179,6 @@ def take(db: Session, messages: Sequence[OverheardMessage], turn_id: int) -> Non
             deletion.add(db, turn_id, message.id, deletion.OVERHEARD, expires_at)
         if not rows:
             deletion.forget_at_end(db, turn_id)
-
-
-def forget_told(db: Session, turn_id: int) -> None:
-    """Delete the words that a turn was told; the table `sources` still says that it was."""
-    db.run("DELETE FROM overheard WHERE turn_id = ?", turn_id)
 
 
 def forget_waiting(db: Session, chat: ChatId) -> None:

@@ -3,22 +3,13 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
 from conversation_store.connections import Row, Session
-from conversation_store.models import (
-    ChatId,
-    EndedCalls,
-    History,
-    Image,
-    Message,
-    ModelState,
-    Role,
-    ToolCall,
-)
+from conversation_store.models import ChatId, History, Image, Message, ModelState, Role, ToolCall
 
 MAX_HISTORY_ROWS: Final = 2_000
 """Messages read for one prompt. Bounds chats of thousands of one-word turns."""
@@ -57,20 +48,42 @@ Shown = Mapping[int | None, Sequence[Image]]
 """Images by the message that shows them; None stands for the first message of a turn."""
 
 
+@dataclass(frozen=True, slots=True)
+class EndedCalls:
+    """The ended calls of a turn, or of one of its helpers.
+
+    Attributes:
+        calls: name of the tool and outcome of each, in order.
+        task: of the helper.
+        outcome: of the helper; None until its own call has ended.
+    """
+
+    calls: tuple[tuple[str, str], ...] = ()
+    task: str = ""
+    outcome: str | None = None
+
+
 def of_chat(
-    db: Session, chat: ChatId, *, max_bytes: int, max_rows: int, first_turn: int, before: int
+    db: Session,
+    chat: ChatId,
+    *,
+    max_bytes: int,
+    max_messages: int = MAX_HISTORY_ROWS,
+    first_turn: int = 0,
+    before: int | None = None,
 ) -> History:
     """Return the newest whole turns of a chat that fit, oldest first, with the newest images.
 
     Args:
         max_bytes: UTF-8 bytes of contents and calls; a turn that does not fit ends the history.
-        max_rows: messages of all turns together.
+        max_messages: of all turns together.
         first_turn: older turns are not read.
         before: neither are this turn and later ones.
     """
-    rows = db.run(HISTORY_SQL, chat, first_turn, before, max_rows + 1)
-    turns = _newest_turns(rows[:max_rows], max_bytes)
-    whole = len(rows) <= max_rows and sum(map(len, turns.values())) == len(rows)
+    last = LAST_TURN if before is None else before
+    rows = db.run(HISTORY_SQL, chat, first_turn, last, max_messages + 1)
+    turns = _newest_turns(rows[:max_messages], max_bytes)
+    whole = len(rows) <= max_messages and sum(map(len, turns.values())) == len(rows)
     if not turns:
         return History((), first_turn, whole=whole)
     shown: dict[int, dict[int | None, list[Image]]] = {}

@@ -5,15 +5,16 @@ Turns that are told a fact read something of that turn.
 """
 
 import json
+from dataclasses import asdict
 from typing import Final, NamedTuple
 
 from conversation_store import deletion, full_text
 from conversation_store.connections import Session
 from conversation_store.database import (
     Aggregate,
+    of_aggregate,
     reads,
     reads_aside,
-    reads_ended,
     writes,
     writes_and_scrubs,
     writes_and_scrubs_soon,
@@ -63,8 +64,15 @@ class Noted(NamedTuple):
     has_catch_up: bool
 
 
+def _is_off(db: Session, chat: ChatId) -> bool:
+    """Return whether the memory of a chat is off: it stores and uses no facts."""
+    return bool(db.run("SELECT 1 FROM memories WHERE chat = ? AND is_off", chat))
+
+
 class MemoryStore(Aggregate):
     """Facts, each of one chat: of a person in private, or of a group."""
+
+    is_off = reads(of_aggregate(_is_off))
 
     @writes
     def remember(
@@ -104,16 +112,7 @@ class MemoryStore(Aggregate):
             number = known_as
             db.run("DELETE FROM facts WHERE chat = ? AND number = ?", chat, number)
         fact = Fact(number, text, db.value(SAID_SQL, turn_id), turns[0][0])
-        db.insert(
-            "facts",
-            chat=chat,
-            number=fact.number,
-            text=fact.text,
-            turn_id=turn_id,
-            call=call,
-            said_at=fact.said_at,
-            expires_at=fact.expires_at,
-        )
+        db.insert("facts", chat=chat, turn_id=turn_id, call=call, **asdict(fact))
         return fact
 
     async def recall(
@@ -152,7 +151,7 @@ class MemoryStore(Aggregate):
             deletion.add(db, turn_id, source, deletion.FACT, expires_at)
         return tuple(Fact(*row[:4]) for row in told)
 
-    @reads_ended
+    @reads
     def noted(self, db: Session, chat: ChatId) -> Noted:
         """Return the additions of a chat to the prompt, in one read."""
         now = self._now_ms()
@@ -189,11 +188,6 @@ class MemoryStore(Aggregate):
         """
         return _forget(db, "chat = ?", chat)
 
-    @reads
-    def is_off(self, db: Session, chat: ChatId) -> bool:
-        """Return whether the memory of a chat is off: it stores and uses no facts."""
-        return _is_off(db, chat)
-
     @writes
     def switch(self, db: Session, chat: ChatId, *, on: bool) -> None:
         """Switch the memory of a chat on or off; its facts stay."""
@@ -207,7 +201,7 @@ class MemoryStore(Aggregate):
 class InstructionStore(Aggregate):
     """How the bot is to be in chats: language, tone, role. Deleted with their message."""
 
-    @reads_ended
+    @reads
     def of_chat(self, db: Session, chat: ChatId) -> Instructions | None:
         """Return a chat's instructions; None if it has none."""
         rows = db.run(
@@ -285,10 +279,6 @@ def _shown(db: Session, chat: ChatId, now_ms: int) -> tuple[Fact, ...]:
             facts.insert(0, fact)
             room -= size
     return tuple(facts)
-
-
-def _is_off(db: Session, chat: ChatId) -> bool:
-    return bool(db.run("SELECT 1 FROM memories WHERE chat = ? AND is_off", chat))
 
 
 def _number_of(db: Session, chat: ChatId, text: str) -> int | None:

@@ -11,17 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from conversation_store import heard, outbox
+from conversation_store import heard
 from conversation_store.connections import Row, Session
-from conversation_store.database import Aggregate, reads, reads_aside, writes
+from conversation_store.database import Aggregate, of_aggregate, reads, reads_aside, writes
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
-    OverheardMessage,
     ReceivedFile,
     ReceivedMessage,
     ReceivedQuote,
-    UnfinishedWork,
 )
 
 UNDONE: Final = "undone"
@@ -62,8 +60,35 @@ class Version:
     turn_id: int
 
 
+def waiting(db: Session, turn_id: int | None = None) -> tuple[AcceptedMessage, ...]:
+    """Return the messages that owe an answer, in order, each with the messages that joined it.
+
+    Args:
+        turn_id: return only the messages of this turn.
+    """
+    one_turn = "" if turn_id is None else " AND (id = ?1 OR turn_id = ?1)"
+    rows = db.run(
+        f"SELECT {COLUMNS}, turn_id, EXISTS (SELECT 1 FROM turns WHERE turns.id = inbox.id)"
+        f" FROM inbox WHERE state = 'waiting'{one_turn} ORDER BY id",
+        *(() if turn_id is None else (turn_id,)),
+    )
+    ids = {row[0] for row in rows}
+    joined: dict[int, list[AcceptedMessage]] = {}
+    first = []
+    for *columns, joins, begun in rows:
+        accepted = replace(_accepted(columns), begun=bool(begun))
+        if joins in ids:
+            joined.setdefault(joins, []).append(accepted)
+        else:
+            first.append(accepted)
+    return tuple(replace(one, joined=tuple(joined.get(one.id, ()))) for one in first)
+
+
 class MessageStore(Aggregate):
     """What came in."""
+
+    overheard = reads(of_aggregate(heard.waiting))
+    unfinished = reads_aside(of_aggregate(waiting))
 
     @writes
     def accept(
@@ -91,27 +116,16 @@ class MessageStore(Aggregate):
                 heard.keep(db, message, one.id)
         return accepted
 
-    async def overhear(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Keep what people say to each other for the chat's next turn; bounded for each chat."""
-        if self._context.retention_days:
-            await self._overhear(messages)
-
     @writes
-    def _overhear(self, db: Session, messages: Sequence[ReceivedMessage]) -> None:
-        for message in messages:
+    def overhear(self, db: Session, messages: Sequence[ReceivedMessage]) -> None:
+        """Keep what people say to each other for the chat's next turn; bounded for each chat."""
+        for message in messages if self._context.retention_days else ():
             if is_deleted(db, message):
                 continue
             row = _insert(db, message, outcome=heard.OVERHEARD)
             if row is not None:
                 heard.add(db, message, row)
                 heard.keep(db, message, row)
-        for chat in {message.chat for message in messages}:
-            heard.trim(db, chat)
-
-    @reads
-    def overheard(self, db: Session, chat: ChatId) -> tuple[OverheardMessage, ...]:
-        """Return the overheard messages that no turn was told yet, oldest first."""
-        return heard.waiting(db, chat)
 
     @reads
     def is_past(self, db: Session, message: ReceivedMessage) -> bool:
@@ -160,11 +174,6 @@ class MessageStore(Aggregate):
             json.dumps([one.id for one in accepted]),
         )
         return tuple(map(_accepted, rows))
-
-    @reads_aside
-    def unfinished(self, db: Session) -> UnfinishedWork:
-        """Return the messages to answer and to send after a start."""
-        return UnfinishedWork(outbox.waiting(db), waiting(db))
 
 
 def insert(db: Session, message: ReceivedMessage) -> AcceptedMessage | None:
@@ -272,11 +281,6 @@ def turn_of(db: Session, row: int) -> int:
     return row if found is None else found
 
 
-def is_waiting(db: Session, row: int) -> bool:
-    """Return whether a message owes an answer."""
-    return bool(db.run("SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", row))
-
-
 def outcome(db: Session, row: int) -> str | None:
     """Return how a message ended; None while it waits."""
     found: str | None = db.value("SELECT outcome FROM inbox WHERE id = ?", row)
@@ -295,30 +299,6 @@ def close_joined(db: Session, turn_id: int) -> None:
         " WHERE turn_id = ? AND state = 'waiting'",
         turn_id,
     )
-
-
-def waiting(db: Session, turn_id: int | None = None) -> tuple[AcceptedMessage, ...]:
-    """Return the messages that owe an answer, in order, each with the messages that joined it.
-
-    Args:
-        turn_id: return only the messages of this turn.
-    """
-    one_turn = "" if turn_id is None else " AND (id = ?1 OR turn_id = ?1)"
-    rows = db.run(
-        f"SELECT {COLUMNS}, turn_id, EXISTS (SELECT 1 FROM turns WHERE turns.id = inbox.id)"
-        f" FROM inbox WHERE state = 'waiting'{one_turn} ORDER BY id",
-        *(() if turn_id is None else (turn_id,)),
-    )
-    ids = {row[0] for row in rows}
-    joined: dict[int, list[AcceptedMessage]] = {}
-    first = []
-    for *columns, joins, begun in rows:
-        accepted = replace(_accepted(columns), begun=bool(begun))
-        if joins in ids:
-            joined.setdefault(joins, []).append(accepted)
-        else:
-            first.append(accepted)
-    return tuple(replace(one, joined=tuple(joined.get(one.id, ()))) for one in first)
 
 
 def versions(db: Session, about: ReceivedMessage) -> tuple[Version, ...]:

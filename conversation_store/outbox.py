@@ -7,13 +7,14 @@ left over are deleted for everyone.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Final, Literal
 
 from conversation_store import history
 from conversation_store.connections import Row, Session, Value
 from conversation_store.database import (
     Aggregate,
+    of_aggregate,
     reads,
     reads_aside,
     writes,
@@ -21,9 +22,9 @@ from conversation_store.database import (
     writes_later,
 )
 from conversation_store.models import (
+    DAY_MS,
     Attachment,
     ChatId,
-    Doubt,
     OutgoingMessage,
     Quote,
     StyledText,
@@ -68,15 +69,6 @@ NOTHING: Final = StyledText("")
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
-    """A message of an earlier answer that people can see; `editable`: it has a text."""
-
-    timestamp: int
-    edits: int
-    editable: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _Draft:
     """A message as it is to be stored."""
 
@@ -88,8 +80,19 @@ class _Draft:
     quote: Quote | None = None
 
 
+def waiting(db: Session) -> tuple[OutgoingMessage, ...]:
+    """Return the messages that are still to be sent, in order."""
+    rows = db.run(
+        "SELECT id, chat, text, attempts, styles, quote, replaces, reminder_id NOT NULL"
+        " FROM outbox WHERE state = 'waiting' ORDER BY id"
+    )
+    return tuple(_outgoing(row, _attachments(db, row[0])) for row in rows)
+
+
 class OutboxStore(Aggregate):
     """Messages on their way out."""
+
+    unfinished = reads_aside(of_aggregate(waiting))
 
     @reads
     def said(self, db: Session, chat: ChatId, signal_timestamp: int) -> str:
@@ -179,15 +182,6 @@ def note(
     return _add(db, _Draft("text", StyledText(text)), chat, now_ms, expires_at=expires_at)
 
 
-def waiting(db: Session) -> tuple[OutgoingMessage, ...]:
-    """Return the messages that are still to be sent, in order."""
-    rows = db.run(
-        "SELECT id, chat, text, attempts, styles, quote, replaces, reminder_id NOT NULL"
-        " FROM outbox WHERE state = 'waiting' ORDER BY id"
-    )
-    return tuple(_outgoing(row, _attachments(db, row[0])) for row in rows)
-
-
 def said_since(db: Session, row: int, chat: ChatId) -> bool:
     """Return whether the bot said something else in a chat since it received a message."""
     rows = db.run(
@@ -261,47 +255,42 @@ def seen(db: Session, rows: Sequence[int], since_ms: int) -> list[int]:
     return [timestamp for (timestamp,) in found]
 
 
-def _take_standing(db: Session, answer: NewAnswer) -> list[_Standing]:
-    """Return the messages that an answer replaces, and drop unsent ones."""
+def _take_standing(db: Session, answer: NewAnswer) -> list[Row]:
+    """Return the messages that an answer replaces, and drop unsent ones.
+
+    Returns:
+        timestamp and number of edits of each message that people see: of a part that was sent, or
+        of the message that an unsent part was to replace. In addition, whether it has a text.
+    """
     last = last_answer(db, answer.replaces or 0)
     if last is None or last[0] == answer.row:
         return []
-    row = last[0]
-    rows = db.run(
-        "SELECT kind, state, signal_timestamp, replaces, edits FROM outbox"
-        " WHERE inbox_id = ? ORDER BY part",
-        row,
+    found = db.run(
+        "SELECT iif(state = 'sent', signal_timestamp, replaces),"
+        " iif(state = 'sent', edits, max(0, edits - 1)), kind = 'text' FROM outbox"
+        " WHERE inbox_id = ? AND iif(state = 'sent', kind != 'removal', replaces NOT NULL)"
+        " ORDER BY part",
+        last[0],
     )
-    found = [standing for row in rows if (standing := _standing(row)) is not None]
-    drop(db, "inbox_id = ?", row)
-    worn_out = any(standing.edits >= MAX_ANSWER_EDITS for standing in found)
-    return [] if worn_out else found
+    drop(db, "inbox_id = ?", last[0])
+    return [] if any(edits >= MAX_ANSWER_EDITS for _, edits, _ in found) else found
 
 
-def _standing(row: Row) -> _Standing | None:
-    """Return the message that people see: the part or its predecessor, if any."""
-    kind, state, signal_timestamp, replaces, edits = row
-    if state == "sent":
-        return None if kind == "removal" else _Standing(signal_timestamp, edits, kind == "text")
-    if replaces is None:
-        return None
-    return _Standing(replaces, max(0, edits - 1), kind == "text")
-
-
-def _drafts(answer: NewAnswer, standing: Sequence[_Standing]) -> list[_Draft]:
-    editable = [message for message in standing if message.editable]
+def _drafts(answer: NewAnswer, standing: Sequence[Row]) -> list[_Draft]:
+    editable = [(timestamp, edits) for timestamp, edits, has_text in standing if has_text]
     drafts = []
     for number, part in enumerate(answer.parts):
         text = StyledText(part) if isinstance(part, str) else part
         if number < len(editable):
-            old = editable[number]
-            drafts.append(_Draft("text", text, (), old.timestamp, old.edits + 1))
+            timestamp, edits = editable[number]
+            drafts.append(_Draft("text", text, (), timestamp, edits + 1))
         else:
             drafts.append(_Draft("text", text, () if number else answer.attachments))
     if answer.attachments and (editable or not answer.parts):
         drafts.append(_Draft("files", attachments=answer.attachments))
-    left_over = [*editable[len(answer.parts) :], *(one for one in standing if not one.editable)]
-    return [*drafts, *(_Draft("removal", replaces=one.timestamp) for one in left_over)]
+    left_over = [timestamp for timestamp, _ in editable[len(answer.parts) :]]
+    left_over += [timestamp for timestamp, _, has_text in standing if not has_text]
+    return [*drafts, *(_Draft("removal", replaces=timestamp) for timestamp in left_over)]
 
 
 def _add(
@@ -325,13 +314,7 @@ def _add(
         *(now_ms, draft.replaces, draft.edits, expires_at),
     )
     for file in draft.attachments:
-        db.insert(
-            "attachments",
-            outbox_id=outbox_id,
-            name=file.name,
-            content_type=file.content_type,
-            data=file.data,
-        )
+        db.insert("attachments", outbox_id=outbox_id, **asdict(file))
     return OutgoingMessage(
         outbox_id, chat, text, 0, draft.attachments, tuple(styles), quote, draft.replaces
     )
@@ -364,7 +347,7 @@ def _attachments(db: Session, part: int) -> tuple[Attachment, ...]:
     return tuple(Attachment(*row) for row in db.run(sql, part))
 
 
-KEPT_MS: Final = 86_400_000
+KEPT_MS: Final = DAY_MS
 """Signal's apps delete a message for everyone within a day."""
 
 FRESH_MS: Final = 3_600_000
@@ -375,6 +358,26 @@ SETTLED_MS: Final = 60_000
 
 ELSEWHERE: Final = ""
 """Stands for a person at timestamps that prove nothing: the message is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A send with an unknown result.
+
+    Attributes:
+        row: its message in the outbox; None for other messages, such as those of a running turn.
+        since: the earliest timestamp that it can have.
+        until: its timestamp is earlier than this.
+        timestamp: Signal's timestamp of the message, which was sent again after it.
+        is_edit: the message replaces an earlier one.
+    """
+
+    row: int | None
+    chat: ChatId
+    since: int
+    until: int
+    timestamp: int | None = None
+    is_edit: bool = False
 
 
 class DoubtStore(Aggregate):

@@ -6,13 +6,22 @@ A code and its person are deleted when the code expires: of a stranger nothing e
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from conversation_store import outbox
 from conversation_store.connections import Operation, Row, Session, transact
-from conversation_store.database import Aggregate, open_shared, reads, writes, writes_and_scrubs
-from conversation_store.models import ChatId, OutgoingMessage, PairedPerson, PairingRequest
+from conversation_store.database import (
+    Aggregate,
+    of_aggregate,
+    open_shared,
+    reads,
+    writes,
+    writes_and_scrubs,
+)
+from conversation_store.models import ChatId, OutgoingMessage
 from conversation_store.schema import require_current
 
 T = TypeVar("T")
@@ -23,23 +32,74 @@ VERSION: Final = "people_version"
 PEOPLE: Final = "SELECT person, since, greeted, number, name, admin FROM people"
 
 
+@dataclass(frozen=True, slots=True)
+class PairingRequest:
+    """A stranger who may be let in by a code until a time."""
+
+    person: str
+    code: str = field(repr=False)
+    expires_at: int
+    number: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairedPerson:
+    """A person who was let in by a code; `greeted` once the bot has told them."""
+
+    person: str
+    since: int
+    greeted: bool
+    number: str | None = None
+    name: str | None = None
+    admin: bool = False
+
+
+def _waiting(db: Session) -> tuple[PairingRequest, ...]:
+    """Return the codes that are stored, the oldest first."""
+    rows = db.run("SELECT person, code, expires_at, number, name FROM pairings ORDER BY expires_at")
+    return tuple(PairingRequest(*row) for row in rows)
+
+
+def _people(db: Session) -> tuple[PairedPerson, ...]:
+    """Return the people who were let in, in order."""
+    return tuple(map(_person, db.run(f"{PEOPLE} ORDER BY since, person")))
+
+
+def _approve(db: Session, code: str, now_ms: int, *, admin: bool = False) -> PairedPerson | None:
+    """Admit a person by a code; None for a code that is unknown or has expired.
+
+    Spaces, hyphens and case of the code do not matter.
+    """
+    _forget_expired(db, now_ms)
+    typed = code.replace("-", "").replace(" ", "").upper()
+    sql = "DELETE FROM pairings WHERE code = ? RETURNING person, number, name, note"
+    for person, number, name, note in db.run(sql, typed):
+        db.run("DELETE FROM outbox WHERE id = ?", note)
+        db.insert("people", person=person, number=number, name=name, since=now_ms, admin=admin)
+        _note_change(db)
+        return PairedPerson(person, now_ms, greeted=False, number=number, name=name, admin=admin)
+    return None
+
+
+def _forget_expired(db: Session, now_ms: int) -> None:
+    """Delete expired codes with their people and their messages."""
+    for (note,) in db.run("DELETE FROM pairings WHERE expires_at <= ? RETURNING note", now_ms):
+        db.run("DELETE FROM outbox WHERE id = ?", note)
+
+
 class Pairings(Aggregate):
     """Codes and people of an open store."""
+
+    waiting = reads(of_aggregate(_waiting))
+    people = reads(of_aggregate(_people))
+    approve = writes(of_aggregate(_approve))
+    forget_expired = writes_and_scrubs(of_aggregate(_forget_expired))
 
     @reads
     def version(self, db: Session) -> int:
         """Return a number that changes when people are let in, made admins or revoked."""
         return int(db.value("SELECT value FROM metadata WHERE name = ?", VERSION) or 0)
-
-    @reads
-    def waiting(self, db: Session) -> tuple[PairingRequest, ...]:
-        """Return the codes that are stored, the oldest first."""
-        return _waiting(db)
-
-    @reads
-    def people(self, db: Session) -> tuple[PairedPerson, ...]:
-        """Return the people who were let in, in order."""
-        return _people(db)
 
     @writes
     def ask(
@@ -67,21 +127,8 @@ class Pairings(Aggregate):
         if count >= at_most or same or let_in:
             return None
         note = outbox.note(db, chat, text, now_ms)
-        db.insert(
-            "pairings",
-            person=request.person,
-            code=request.code,
-            number=request.number,
-            name=request.name,
-            expires_at=request.expires_at,
-            note=note.id,
-        )
+        db.insert("pairings", **asdict(request), note=note.id)
         return note
-
-    @writes
-    def approve(self, db: Session, code: str, now_ms: int) -> PairedPerson | None:
-        """Admit a person by a code; None for a code that is unknown or has expired."""
-        return _approve(db, code, now_ms)
 
     @writes
     def greet(
@@ -91,14 +138,9 @@ class Pairings(Aggregate):
         sql = "UPDATE people SET greeted = 1 WHERE person = ? AND NOT greeted RETURNING person"
         return outbox.note(db, chat, text, now_ms) if db.run(sql, person) else None
 
-    @writes_and_scrubs
-    def forget_expired(self, db: Session, now_ms: int) -> None:
-        """Delete expired codes with their people and their messages."""
-        _forget_expired(db, now_ms)
-
 
 class PairingBook:
-    """Codes and people for the command line, next to a running bot. Every call is a transaction."""
+    """Codes and people for the command line, next to a running bot. Changes are transactions."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -109,12 +151,8 @@ class PairingBook:
 
     def waiting(self) -> tuple[PairingRequest, ...]:
         """Return the codes that have not expired, the oldest first."""
-
-        def select(db: Session) -> tuple[PairingRequest, ...]:
-            _forget_expired(db, _now_ms())
-            return _waiting(db)
-
-        return self._run(select)
+        self._run(partial(_forget_expired, now_ms=_now_ms()))
+        return self._run(_waiting)
 
     def people(self) -> tuple[PairedPerson, ...]:
         """Return the people who were let in, in order."""
@@ -165,39 +203,12 @@ def open_pairing_book(path: Path, key: str | None) -> Iterator[PairingBook]:
         yield PairingBook(connection)
 
 
-def _waiting(db: Session) -> tuple[PairingRequest, ...]:
-    rows = db.run("SELECT person, code, expires_at, number, name FROM pairings ORDER BY expires_at")
-    return tuple(PairingRequest(*row) for row in rows)
-
-
-def _people(db: Session) -> tuple[PairedPerson, ...]:
-    return tuple(map(_person, db.run(f"{PEOPLE} ORDER BY since, person")))
-
-
-def _approve(db: Session, code: str, now_ms: int, *, admin: bool = False) -> PairedPerson | None:
-    """Admit a person; spaces, hyphens and case of the code do not matter."""
-    _forget_expired(db, now_ms)
-    typed = code.replace("-", "").replace(" ", "").upper()
-    sql = "DELETE FROM pairings WHERE code = ? RETURNING person, number, name, note"
-    for person, number, name, note in db.run(sql, typed):
-        db.run("DELETE FROM outbox WHERE id = ?", note)
-        db.insert("people", person=person, number=number, name=name, since=now_ms, admin=admin)
-        _note_change(db)
-        return PairedPerson(person, now_ms, greeted=False, number=number, name=name, admin=admin)
-    return None
-
-
 def _note_change(db: Session) -> None:
     db.run(
         "INSERT INTO metadata (name, value) VALUES (?, 1) ON CONFLICT DO UPDATE SET"
         " value = CAST(value AS INTEGER) + 1",
         VERSION,
     )
-
-
-def _forget_expired(db: Session, now_ms: int) -> None:
-    for (note,) in db.run("DELETE FROM pairings WHERE expires_at <= ? RETURNING note", now_ms):
-        db.run("DELETE FROM outbox WHERE id = ?", note)
 
 
 def _person(row: Row) -> PairedPerson:

@@ -7,19 +7,24 @@ so a deletion, an edit or its timer takes the answer back.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from conversation_store import history, messages
 from conversation_store.connections import Row, Session
-from conversation_store.database import Aggregate, reads, writes, writes_and_scrubs_if_gone
+from conversation_store.database import (
+    Aggregate,
+    of_aggregate,
+    reads,
+    writes,
+    writes_and_scrubs_if_gone,
+)
 from conversation_store.models import (
+    DAY_MS,
     AcceptedMessage,
     ChatId,
-    OpenPoll,
     QuestionKind,
     QuestionTerms,
-    StoredGrant,
     StoredQuestion,
 )
 
@@ -30,11 +35,17 @@ SELECT: Final = (
 YES: Final = "yes"
 """Answer that allows a call."""
 
-DAY_MS: Final = 24 * 3_600_000
+
+def _find(db: Session, question: int) -> StoredQuestion | None:
+    """Return a question; None if it is gone."""
+    return next(iter(map(_question, db.run(f"{SELECT} id = ?", question))), None)
 
 
 class QuestionStore(Aggregate):
     """Questions of turns. A question has the id of the call's row."""
+
+    find = reads(of_aggregate(_find))
+    turn_of = reads(of_aggregate(messages.turn_of))
 
     @writes
     def find_or_open(
@@ -65,11 +76,6 @@ class QuestionStore(Aggregate):
             *(call, kind, json.dumps(known, ensure_ascii=False), turn_id),
         )
         return _find(db, call)
-
-    @reads
-    def find(self, db: Session, question: int) -> StoredQuestion | None:
-        """Return a question; None if it is gone."""
-        return _find(db, question)
 
     @writes
     def mark_asked(self, db: Session, question: StoredQuestion, *, is_poll: bool = False) -> None:
@@ -163,21 +169,24 @@ class QuestionStore(Aggregate):
         return tuple(map(_question, rows))
 
     @reads
-    def polls(self, db: Session) -> tuple[OpenPoll, ...]:
-        """Return the polls that phones still show as open, the oldest first."""
+    def polls(self, db: Session) -> tuple[tuple[ChatId, int, bool], ...]:
+        """Return the polls that phones still show as open, the oldest first.
+
+        Returns:
+            chat and timestamp of each, and whether its question still waits for an answer.
+        """
         rows = db.run(
             "SELECT chat, signal_timestamp, EXISTS (SELECT 1 FROM questions WHERE state = 'open'"
             " AND questions.chat = polls.chat"
             " AND questions.signal_timestamp = polls.signal_timestamp)"
             " FROM polls ORDER BY signal_timestamp"
         )
-        return tuple(OpenPoll(ChatId.parse(chat), at, bool(asked)) for chat, at, asked in rows)
+        return tuple((ChatId.parse(chat), at, bool(asked)) for chat, at, asked in rows)
 
     @writes
-    def forget_poll(self, db: Session, poll: OpenPoll) -> None:
+    def forget_poll(self, db: Session, chat: ChatId, timestamp: int) -> None:
         """Note that phones show a poll as ended, or that it cannot be ended."""
-        sql = "DELETE FROM polls WHERE chat = ? AND signal_timestamp = ?"
-        db.run(sql, poll.chat, poll.timestamp)
+        db.run("DELETE FROM polls WHERE chat = ? AND signal_timestamp = ?", chat, timestamp)
 
     @reads
     def suspended_turns(self, db: Session) -> frozenset[int]:
@@ -195,10 +204,14 @@ class QuestionStore(Aggregate):
         """Return the messages of a turn that waits, if they still owe an answer."""
         return next(iter(messages.waiting(db, turn_id)), None)
 
-    @reads
-    def turn_of(self, db: Session, row: int) -> int:
-        """Return the turn that answers a message, or would."""
-        return messages.turn_of(db, row)
+
+@dataclass(frozen=True, slots=True)
+class StoredGrant:
+    """A tool that runs in a chat without a question until a time."""
+
+    id: int
+    subject: str
+    expires_at: int
 
 
 class GrantStore(Aggregate):
@@ -290,10 +303,6 @@ def _join(db: Session, row: int, turn_id: int, kind: QuestionKind) -> None:
     # A turn that has done something does not start again because of an edited “yes”.
     if not db.run("SELECT 1 FROM questions WHERE turn_id = ? AND state = 'begun'", turn_id):
         messages.join(db, row, turn_id)
-
-
-def _find(db: Session, question: int) -> StoredQuestion | None:
-    return next(iter(map(_question, db.run(f"{SELECT} id = ?", question))), None)
 
 
 def _question(row: Row) -> StoredQuestion:

@@ -10,7 +10,13 @@ from typing import Final
 
 from conversation_store import deletion, messages, outbox
 from conversation_store.connections import Row, Session
-from conversation_store.database import Aggregate, reads, writes, writes_and_scrubs_soon
+from conversation_store.database import (
+    Aggregate,
+    of_aggregate,
+    reads,
+    writes,
+    writes_and_scrubs_soon,
+)
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
@@ -33,8 +39,26 @@ MAX_FAILURES: Final = 3
 """A question that fails so often in a row is asked no more."""
 
 
+def _find(db: Session, reminder: int) -> StoredReminder | None:
+    """Return a reminder that waits; None if it does not."""
+    return next(iter(_stored(db.run(f"{SELECT} id = ? AND state = 'waiting'", reminder))), None)
+
+
+def _sent_as(db: Session, chat: ChatId, signal_timestamp: int) -> StoredReminder | None:
+    """Return the reminder behind a message of the bot; None for other messages."""
+    rows = db.run(
+        f"{SELECT} text IS NOT NULL AND id IN"
+        " (SELECT reminder_id FROM outbox WHERE chat = ? AND signal_timestamp = ?)",
+        *(chat, signal_timestamp),
+    )
+    return next(iter(_stored(rows)), None)
+
+
 class ReminderStore(Aggregate):
     """The reminders of all people."""
+
+    find = reads(of_aggregate(_find))
+    sent_as = reads(of_aggregate(_sent_as))
 
     # For tools and commands
 
@@ -194,11 +218,6 @@ class ReminderStore(Aggregate):
         db.run(sql, reminder.id)
         return True
 
-    @reads
-    def sent_as(self, db: Session, chat: ChatId, signal_timestamp: int) -> StoredReminder | None:
-        """Return the reminder behind a message of the bot; None for other messages."""
-        return _sent_as(db, chat, signal_timestamp)
-
     # When their time has come
 
     @reads
@@ -219,11 +238,6 @@ class ReminderStore(Aggregate):
         sql = "SELECT min(due_at) FROM reminders WHERE state = 'waiting' AND due_at > ?"
         found: int | None = db.value(sql, now_ms)
         return found
-
-    @reads
-    def find(self, db: Session, reminder: int) -> StoredReminder | None:
-        """Return a reminder that waits; None if it does not."""
-        return _find(db, reminder)
 
     @writes
     def deliver(
@@ -371,11 +385,6 @@ def purge(db: Session, before: int, at_most: int) -> int:
     return len(rows)
 
 
-def _find(db: Session, reminder: int) -> StoredReminder | None:
-    found = _stored(db.run(f"{SELECT} id = ? AND state = 'waiting'", reminder))
-    return found[0] if found else None
-
-
 def _of_person(db: Session, person: str, chat: ChatId) -> tuple[StoredReminder, ...]:
     rows = db.run(
         f"{SELECT} reminders.person = ? AND text IS NOT NULL"
@@ -383,15 +392,6 @@ def _of_person(db: Session, person: str, chat: ChatId) -> tuple[StoredReminder, 
         *(person, chat, not chat.is_group),
     )
     return _stored(rows)
-
-
-def _sent_as(db: Session, chat: ChatId, signal_timestamp: int) -> StoredReminder | None:
-    rows = db.run(
-        f"{SELECT} text IS NOT NULL AND id IN"
-        " (SELECT reminder_id FROM outbox WHERE chat = ? AND signal_timestamp = ?)",
-        *(chat, signal_timestamp),
-    )
-    return next(iter(_stored(rows)), None)
 
 
 def _is_still(db: Session, reminder: StoredReminder) -> bool:

@@ -72,6 +72,7 @@ class ConversationStore(Aggregate):
 
     def __init__(self, context: StoreContext) -> None:
         super().__init__(context)
+        self.refusal_other_than = self._database.refusal_other_than
         self.messages = MessageStore(context)
         self.changes = ChangeStore(context)
         self.turns = TurnStore(context)
@@ -102,10 +103,6 @@ class ConversationStore(Aggregate):
     def refusal(self) -> str | None:
         """Why the disk takes nothing now, in words; None if it does. Writes wait as long."""
         return self._database.refusal
-
-    async def refusal_other_than(self, known: str | None) -> str | None:
-        """Wait until `refusal` is another one, and return it."""
-        return await self._database.refusal_other_than(known)
 
     @reads
     def get_metadata(self, db: Session, name: str) -> str | None:

@@ -5,7 +5,8 @@ A turn answers a message, or several, and has the id of the first. A row of `mes
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Final
 
 from conversation_store import (
@@ -22,23 +23,21 @@ from conversation_store import (
 from conversation_store.connections import Row, Session
 from conversation_store.database import (
     Aggregate,
+    of_aggregate,
     reads,
     reads_aside,
-    reads_ended,
     writes,
     writes_and_scrubs,
     writes_and_scrubs_if_gone,
     writes_and_scrubs_soon,
     writes_later,
-    writes_ordered,
 )
+from conversation_store.history import of_chat as history_of_chat
 from conversation_store.models import (
     AcceptedMessage,
     Attachment,
     AuditEntry,
     ChatId,
-    EndedCalls,
-    History,
     Image,
     Message,
     NewExchange,
@@ -47,7 +46,6 @@ from conversation_store.models import (
     Question,
     Quote,
     Role,
-    StoredHelper,
     StoredTurn,
     StyledText,
     TokenSpend,
@@ -68,6 +66,10 @@ MAX_FILES_BYTES: Final = 32 * 1024 * 1024
 
 class TurnStore(Aggregate):
     """The turns of all chats."""
+
+    ended_calls = reads(of_aggregate(history.ended_calls))
+    last_question = reads(of_aggregate(changes.last_question))
+    history = reads(of_aggregate(history_of_chat))
 
     def begin(
         self,
@@ -180,10 +182,10 @@ class TurnStore(Aggregate):
         """Delete a turn, so that its messages can begin again."""
         deletion.forget(db, [turn_id])
 
-    @writes_ordered
+    @writes
     def begin_helper(
         self, db: Session, turn_id: int, tool_call_id: str, task: str
-    ) -> StoredHelper | None:
+    ) -> StoredTurn | None:
         """Begin the helper that works on an open call, or continue what a restart left of it.
 
         The messages of a helper belong to its turn and name the call; they are in no history.
@@ -201,28 +203,7 @@ class TurnStore(Aggregate):
         if not said:
             said = (Message(Role.USER, task),)
             _add_message(db, turn_id, said[0], self._now_ms(), call)
-        return StoredHelper(call, said)
-
-    @reads_ended
-    def history(
-        self,
-        db: Session,
-        chat: ChatId,
-        *,
-        max_bytes: int,
-        max_messages: int = history.MAX_HISTORY_ROWS,
-        first_turn: int = 0,
-        before: int | None = None,
-    ) -> History:
-        """Return the newest whole turns of a chat that fit, oldest first; see `history.of_chat`."""
-        return history.of_chat(
-            db,
-            chat,
-            max_bytes=max_bytes,
-            max_rows=max_messages,
-            first_turn=first_turn,
-            before=history.LAST_TURN if before is None else before,
-        )
+        return StoredTurn(call, 1, said)
 
     @reads_aside
     def has_result_with(self, db: Session, chat: ChatId, words: str) -> bool:
@@ -234,7 +215,7 @@ class TurnStore(Aggregate):
         )
         return bool(rows)
 
-    @writes_ordered
+    @writes_later
     def record_calls(
         self,
         db: Session,
@@ -245,10 +226,10 @@ class TurnStore(Aggregate):
         *,
         helper: int | None = None,
     ) -> None:
-        """Store that the model asks for calls, each as started, before any of them runs.
+        """Store that the model asks for calls, each as started; waits for nothing.
 
-        Returns before it is on disk. Calls that must not run twice are asked about first, and the
-        question is stored after this.
+        Calls that must not run twice are asked about first, and that waits for the disk. Writes
+        keep their order, so the calls are on the disk before such a call runs.
 
         Args:
             exchanged: the exchanges with the model, if their signatures are to be checked.
@@ -265,7 +246,7 @@ class TurnStore(Aggregate):
             started = Message(Role.TOOL, None, tool_call_id=call.id)
             _add_message(db, turn_id, started, now, helper)
 
-    @writes_ordered
+    @writes
     def record_result(
         self,
         db: Session,
@@ -292,14 +273,10 @@ class TurnStore(Aggregate):
             db.run(sql, content, entry.outcome, call)
         if call is not None and images:
             _add_images_of_result(db, entry.turn_id, call, images)
-        _add_to_audit(db, entry, call)
+        sql = "SELECT answered_by FROM questions WHERE id = ? AND state = 'begun'"
+        db.insert("audit", **asdict(entry), allowed_by=db.value(sql, call))
         if files:
             _keep_files(db, entry.turn_id, files)
-
-    @reads
-    def ended_calls(self, db: Session, turn_id: int) -> Mapping[int | None, EndedCalls]:
-        """Return how the calls of a turn ended; see `history.ended_calls`."""
-        return history.ended_calls(db, turn_id)
 
     @writes_later
     def record_progress(self, db: Session, turn_id: int, signal_timestamp: int) -> None:
@@ -340,21 +317,10 @@ class TurnStore(Aggregate):
         usage.add_exchanges(db, turn.id, ended.exchanged)
         if ended.retried is not None:
             replaces = changes.conclude(db, turn.id, ended.retried, now)
-        answer = outbox.NewAnswer(
-            turn.id,
-            chat,
-            tuple(parts),
-            _take_files(db, turn.id) if ended.has_called else (),
-            quote if quote is not None and _is_apart(db, turn.id, chat) else None,
-            replaces,
-            expires_at,
-        )
-        to_send = outbox.add_answer(db, answer, now)
-        messages.close(db, turn.id, ended.state if ended.retried is None else messages.RETRIED)
-        if ended.was_scheduled:
-            failed = ended.state != "answered"
-            reminders.count_run(db, turn.id, has_failed=failed, now_ms=now)
-        messages.close_joined(db, turn.id)
+        files = _take_files(db, turn.id)
+        answer = outbox.NewAnswer(turn.id, chat, tuple(parts), files, quote, replaces, expires_at)
+        outcome = ended.state if ended.retried is None else messages.RETRIED
+        to_send = _add_answer(db, answer, outcome, now, has_failed=ended.state != "answered")
         expired = expires_at is not None and expires_at <= now
         if expired:
             deletion.end(db, turn.id)
@@ -385,9 +351,10 @@ class TurnStore(Aggregate):
         Returns:
             the messages to send; none if the message was deleted in the meantime.
         """
+        expires_at = _earliest([one.message.expires_at for one in (accepted, *joined)])
 
         def close(db: Session) -> tuple[OutgoingMessage, ...]:
-            chat, now = accepted.message.chat, self._now_ms()
+            now = self._now_ms()
             if messages.outcome(db, accepted.id) == "deleted":
                 return ()
             deletion.abandon(db, accepted.id)
@@ -396,38 +363,20 @@ class TurnStore(Aggregate):
                 messages.join(db, piece.id, accepted.id)
             answer = outbox.NewAnswer(
                 accepted.id,
-                chat,
+                accepted.message.chat,
                 tuple(parts),
                 tuple(attachments),
-                quote if quote is not None and _is_apart(db, accepted.id, chat) else None,
+                quote,
                 accepted.replaces,
-                _earliest([one.message.expires_at for one in (accepted, *joined)]),
+                expires_at,
                 tuple(removals),
             )
-            to_send = outbox.add_answer(db, answer, now)
-            messages.close(db, accepted.id, outcome)
-            if accepted.message.kind == "scheduled":
-                reminders.count_run(db, accepted.id, has_failed=True, now_ms=now)
-            messages.close_joined(db, accepted.id)
-            return to_send
+            return _add_answer(db, answer, outcome, now, has_failed=True)
 
-        to_send = await self._database.write(close)
-        if undone is not None:
-            await self._database.scrub()
-        expiry = _earliest([one.message.expires_at for one in (accepted, *joined)])
-        self._context.scrub_if_gone(expired=expiry is not None and expiry <= self._now_ms())
+        write = self._database.write if undone is None else self._database.write_and_scrub
+        to_send = await write(close)
+        self._context.scrub_if_gone(expired=expires_at is not None and expires_at <= self._now_ms())
         return to_send
-
-    @reads
-    def last_question(
-        self, db: Session, chat: ChatId, before: int, *, or_stopped: bool
-    ) -> Question | None:
-        """Return the last question of a chat that came before an inbox row; None without one.
-
-        Args:
-            or_stopped: include a question that was stopped, though nothing is kept of it.
-        """
-        return changes.last_question(db, chat, before, or_stopped=or_stopped)
 
     @writes_and_scrubs
     def clear(self, db: Session, chat: ChatId) -> int:
@@ -488,11 +437,8 @@ def _stored(db: Session, turn_id: int, rows: Sequence[Row]) -> StoredTurn | None
 def _add_message(
     db: Session, turn_id: int, message: Message, now_ms: int, helper: int | None = None
 ) -> None:
-    calls = [
-        {"id": call.id, "name": call.name, "arguments": call.arguments}
-        for call in message.tool_calls
-    ]
-    state = message.state and {"of": message.state.of, "data": message.state.data}
+    calls = [asdict(call) for call in message.tool_calls]
+    state = message.state and asdict(message.state)
     db.insert(
         "messages",
         turn_id=turn_id,
@@ -536,34 +482,36 @@ def _end(db: Session, turn_id: int, ended: TurnEnd, now_ms: int) -> list[Row]:
         " RETURNING chat, expires_at",
         *(ended.state, turn_id),
     )
-    if rows and ended.has_called:
+    if rows:
         db.run(
             "UPDATE messages SET content = ?"
             " WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
             *(INTERRUPTED, turn_id),
         )
         questions.end(db, turn_id)
-    if rows:
         _add_message(db, turn_id, Message(Role.ASSISTANT, ended.answer), now_ms)
-        if ChatId.parse(rows[0][0]).is_group:
-            heard.forget_told(db, turn_id)
+        # The table `sources` still says that the turn was told them.
+        db.run("DELETE FROM overheard WHERE turn_id = ?", turn_id)
     return rows
 
 
-def _is_apart(db: Session, row: int, chat: ChatId) -> bool:
-    """Return whether an answer needs a quote to show what it answers."""
-    return chat.is_group or messages.came_between(db, row, chat) or outbox.said_since(db, row, chat)
+def _add_answer(
+    db: Session, answer: outbox.NewAnswer, outcome: str, now_ms: int, *, has_failed: bool
+) -> tuple[OutgoingMessage, ...]:
+    """Store an answer, and end its message and those that joined it.
 
-
-def _add_to_audit(db: Session, entry: AuditEntry, call: int | None) -> None:
-    """Add an entry, together with the person who allowed the call."""
-    db.run(
-        "INSERT INTO audit (at, chat, author, turn_id, tool, arguments_sha256, outcome,"
-        " duration_ms, allowed_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?,"
-        " (SELECT answered_by FROM questions WHERE id = ? AND state = 'begun'))",
-        *(entry.at, entry.chat, entry.author, entry.turn_id, entry.tool, entry.arguments_sha256),
-        *(entry.outcome, entry.duration_ms, call),
-    )
+    It quotes the message only if that is needed to show what it answers.
+    """
+    row, chat = answer.row, answer.chat
+    if not (
+        chat.is_group or messages.came_between(db, row, chat) or outbox.said_since(db, row, chat)
+    ):
+        answer = replace(answer, quote=None)
+    to_send = outbox.add_answer(db, answer, now_ms)
+    messages.close(db, row, outcome)
+    messages.close_joined(db, row)
+    reminders.count_run(db, row, has_failed=has_failed, now_ms=now_ms)
+    return to_send
 
 
 def _keep_files(db: Session, turn_id: int, files: Sequence[Attachment]) -> None:

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from conversation_store import (
@@ -20,9 +20,7 @@ from conversation_store import (
 from conversation_store.atomic_replace import LOG, beside
 from conversation_store.connections import MAX_LOG_BYTES, Session, StoreFailed
 from conversation_store.database import Aggregate, reads_aside, writes, writes_and_scrubs
-from conversation_store.models import AcceptedMessage, Expired, StoreSizes
-
-DAY_MS: Final = 86_400_000
+from conversation_store.models import DAY_MS, AcceptedMessage
 
 PURGE_ROWS: Final = 100
 """Rows deleted in one write."""
@@ -60,6 +58,42 @@ NEXT_EXPIRY_SQL: Final = f"""
 """When something disappears next. Turns that run past their time are deleted when they end."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoreSizes:
+    """Sizes of a store.
+
+    Attributes:
+        log_bytes: of the write-ahead log.
+        free_bytes: empty pages of the file, which will be used again.
+        waiting_messages: owe an answer, and do not wait for a person.
+    """
+
+    file_bytes: int
+    log_bytes: int
+    free_bytes: int
+    disk_free_bytes: int
+    waiting_messages: int
+    waiting_sends: int
+    waiting_signatures: int
+    oldest_waiting_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Effects of deleting messages that have disappeared.
+
+    Attributes:
+        next_at: when something disappears next; None for never.
+        waiting: messages whose turn had not begun; their text and the names of their files are
+            deleted, and they still owe an answer.
+        ended: messages whose turn waited for a person; they are closed.
+    """
+
+    next_at: int | None
+    waiting: tuple[AcceptedMessage, ...] = ()
+    ended: tuple[AcceptedMessage, ...] = ()
+
+
 class StoreUpkeep(Aggregate):
     """Upkeep of an open store."""
 
@@ -78,11 +112,8 @@ class StoreUpkeep(Aggregate):
         for table in ("facts", "instructions"):
             db.run(f"DELETE FROM {table} WHERE expires_at <= ?", now)
         for table in ("overheard", "kept_words"):
-            db.run(
-                f"DELETE FROM {table} WHERE id IN"
-                f" (SELECT id FROM {table} JOIN inbox USING (id) WHERE expires_at <= ?)",
-                now,
-            )
+            at = f"(SELECT expires_at FROM inbox WHERE inbox.id = {table}.id)"
+            db.run(f"DELETE FROM {table} WHERE {at} <= ?", now)
         outbox.expire(db, now)
         reminders.expire(db, now)
         files.expire(db, now)
@@ -133,7 +164,7 @@ class StoreUpkeep(Aggregate):
 
     async def give_back(self) -> int:
         """Give empty pages of the file back to the file system; return how many bytes."""
-        log_bytes = await self._log_bytes()
+        log_bytes = (await self.sizes()).log_bytes
         given_back = 0
         while step := await self._database.write(_give_back):
             given_back += step
@@ -145,7 +176,8 @@ class StoreUpkeep(Aggregate):
     def sizes(self, db: Session) -> StoreSizes:
         """Return how large the store is and how much waits in it. Cheap."""
         try:
-            in_log = _log_bytes(self._context.path)
+            log = beside(self._context.path, LOG)
+            in_log = log.stat().st_size if log.exists() else 0
             disk = os.statvfs(self._context.path.parent)
         except OSError as error:
             raise StoreFailed(f"the disk does not say what is free: {error.strerror}") from error
@@ -164,10 +196,6 @@ class StoreUpkeep(Aggregate):
             waiting_signatures=db.value("SELECT count(*) FROM exchanges WHERE state = 'waiting'"),
             oldest_waiting_at=oldest,
         )
-
-    @reads_aside
-    def _log_bytes(self, db: Session) -> int:
-        return _log_bytes(self._context.path)
 
     @writes
     def ping(self, db: Session) -> None:
@@ -208,10 +236,3 @@ def _give_back(db: Session) -> int:
     db.run(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})")
     left = db.value("PRAGMA page_count")
     return int((pages - left) * db.value("PRAGMA page_size"))
-
-
-def _log_bytes(path: Path) -> int:
-    try:
-        return beside(path, LOG).stat().st_size
-    except FileNotFoundError:
-        return 0

@@ -6,12 +6,14 @@ answer: hashes, and the result of the signature check.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Final
 
 from conversation_store import outbox
 from conversation_store.connections import Session
 from conversation_store.database import Aggregate, reads, reads_aside, writes, writes_later
 from conversation_store.models import (
+    DAY_MS,
     ChatId,
     ExchangeState,
     NewExchange,
@@ -21,7 +23,6 @@ from conversation_store.models import (
     TokenSum,
 )
 
-DAY_MS: Final = 86_400_000
 KEPT_DAYS: Final = 31
 """The last 30 days and today."""
 
@@ -149,15 +150,7 @@ class ExchangeStore(Aggregate):
 def add_exchanges(db: Session, turn_id: int, exchanges: Sequence[NewExchange]) -> None:
     """Add unchecked exchanges of a turn."""
     for exchange in exchanges:
-        db.insert(
-            "exchanges",
-            turn_id=turn_id,
-            completion_id=exchange.completion_id,
-            request_sha256=exchange.request_sha256,
-            response_sha256=exchange.response_sha256,
-            model=exchange.model,
-            state="waiting",
-        )
+        db.insert("exchanges", turn_id=turn_id, state="waiting", **asdict(exchange))
 
 
 def purge_exchanges(db: Session, at_most: int) -> int:

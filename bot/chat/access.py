@@ -13,8 +13,7 @@ from cachetools import LRUCache, TTLCache
 
 from bot.config.settings import AccessSettings
 from bot.signal.events import IncomingMessage, Person
-from conversation_store.models import ChatId
-from conversation_store.usage import DAY_MS
+from conversation_store.models import DAY_MS, ChatId
 
 WINDOW_SECONDS: Final = 60.0
 

@@ -47,7 +47,6 @@ from bot.signal.messenger import Poll, Sender
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
-    OpenPoll,
     QuestionTerms,
     ReceivedMessage,
     StoredQuestion,
@@ -624,20 +623,20 @@ class Questions:
         while True:
             self._poll_over.clear()
             polls = await self.store.questions.polls()
-            ended = [await self._end_poll(poll) for poll in polls if not poll.is_asked]
+            ended = [await self._end_poll(chat, at) for chat, at, is_asked in polls if not is_asked]
             seconds = None
             if not all(ended):
                 seconds = PAUSE_SECONDS
-            elif any(one.is_asked and not self._find(one.chat, one.timestamp) for one in polls):
+            elif any(is_asked and not self._find(chat, at) for chat, at, is_asked in polls):
                 seconds = SETTLE_SECONDS
             await set_within(self._poll_over, seconds)
 
-    async def _end_poll(self, poll: OpenPoll) -> bool:
+    async def _end_poll(self, chat: ChatId, timestamp: int) -> bool:
         """End a poll; return whether nothing is left to be done about it."""
-        is_young = poll.timestamp > self.clock() * 1_000 - MAX_POLL_AGE_MS
+        is_young = timestamp > self.clock() * 1_000 - MAX_POLL_AGE_MS
         try:
             if is_young:
-                end = partial(self.channel.end_poll, poll.chat, poll.timestamp)
+                end = partial(self.channel.end_poll, chat, timestamp)
                 async with asyncio.timeout(END_SECONDS):
                     await END_RETRY.retry(
                         end, on=(SignalError,), final=(SignalRejected, SignalRateLimited)
@@ -646,7 +645,7 @@ class Questions:
             log.info("poll.not_ended", reason=type(error).__name__)
         except (SignalRateLimited, TimeoutError):
             return False
-        await self.store.questions.forget_poll(poll)
+        await self.store.questions.forget_poll(chat, timestamp)
         return True
 
 

@@ -469,12 +469,12 @@ class Chat:
         if known is not None:
             waited = await self._take_suspended_with(known)
             await self._begins_without_answer(known)
-        forgotten = await chats.store.changes.forget(deletion)
+        closed, told = await chats.store.changes.forget(deletion)
         chats.file_cleanup.look()
         if waited is not None:
-            await self._restart(waited, forgotten.closed)
-        await chats.each_suspended(forgotten.told, Chat.restart)
-        for inbox_id in forgotten.closed:
+            await self._restart(waited, closed)
+        await chats.each_suspended(told, Chat.restart)
+        for inbox_id in closed:
             deleted = self._unanswered(inbox_id)
             if deleted is None:
                 continue
@@ -564,16 +564,17 @@ class Chats:
         """
         outbox = self.notices.outbox
         await outbox.doubts.resume(reacts=self.presence.ack_reaction is not None)
-        unfinished = await self.store.messages.unfinished()
-        log.info("recovery.found", waiting=len(unfinished.accepted), count=len(unfinished.outgoing))
-        for part in unfinished.outgoing:
+        unsent = await self.store.outbox.unfinished()
+        unanswered = await self.store.messages.unfinished()
+        log.info("recovery.found", waiting=len(unanswered), count=len(unsent))
+        for part in unsent:
             with self.open(part.chat) as chat:
                 add = chat.add_urgent if part.urgent else chat.add
                 add(partial(outbox.deliver, (part,)))
-        stopped = await self._stop_what_was_to_be_stopped(unfinished.accepted)
+        stopped = await self._stop_what_was_to_be_stopped(unanswered)
         await self.questions.resume()
         suspended = await self.store.questions.suspended_turns()
-        for accepted in unfinished.accepted:
+        for accepted in unanswered:
             message = accepted.message
             with self.open(message.chat) as chat:
                 if accepted.id in stopped:

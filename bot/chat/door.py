@@ -26,14 +26,8 @@ from bot.observability.logs import LogId
 from bot.signal.account import PeerIdentity, TrustLevel, spaced
 from bot.signal.events import IncomingMessage, Person
 from bot.signal.messenger import Messenger
-from conversation_store.models import (
-    ChatId,
-    PairedPerson,
-    PairingRequest,
-    ReceivedMessage,
-    StoredReminder,
-)
-from conversation_store.pairings import Pairings
+from conversation_store.models import ChatId, ReceivedMessage, StoredReminder
+from conversation_store.pairings import PairedPerson, PairingRequest, Pairings
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()

@@ -258,8 +258,8 @@ class GroupTalk:
         found = await self.book.missed(here, person.aci, turn_id=turn_id, hours=hours)
         if found is None:
             raise ToolError(NEVER_WROTE)
-        since = f"{datetime.fromtimestamp(found.since / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
-        messages = [one for one in found.messages if not one.text.lstrip().startswith("!")]
+        since = f"{datetime.fromtimestamp(found[0] / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
+        messages = [one for one in found[1] if not one.text.lstrip().startswith("!")]
         newest = _newest(messages)
         told = await self.book.tell(newest, turn_id)
         if not told:

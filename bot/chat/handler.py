@@ -336,8 +336,6 @@ class ChatHandler:
                 turn.costs.take_exchanged(),
                 turn.costs.take_spent(),
                 None if retry is None else retry.question,
-                was_scheduled=first.message.kind == "scheduled",
-                has_called=turn.rounds > 0,
             ),
             turn.shown,
             quote=quote,

@@ -20,7 +20,7 @@ from bot.chat.turn import AllowanceUsedUp, Turn
 from bot.llm.errors import LlmError
 from bot.llm.messages import estimated_so_far
 from bot.llm.models import Model
-from conversation_store.models import Role, StoredHelper, TokenSum
+from conversation_store.models import Role, StoredTurn, TokenSum
 from conversation_store.turns import TurnStore
 from tools.base import Caller, Heard, InvalidArguments, ToolError, ToolOutput, holds_marked
 from tools.registry import Registry
@@ -71,7 +71,7 @@ class HelperTurn(Turn):
     """The turn of a helper, inside the turn that it belongs to, which pays."""
 
     def __init__(
-        self, turn: Turn, stored: StoredHelper, caller: Caller, prompt: Prompt, signs: HelperSigns
+        self, turn: Turn, stored: StoredTurn, caller: Caller, prompt: Prompt, signs: HelperSigns
     ) -> None:
         own = replace(turn.stored, messages=stored.messages, notices=())
         super().__init__(turn.parts, own, turn.accepted, caller, turn.route.fork(), prompt)

@@ -27,7 +27,7 @@ from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
 from bot.signal.events import Person
 from bot.signal.messenger import FileTooBig, Messenger
 from conversation_store.files import FileStore
-from conversation_store.models import ChatId, Image, ReceivedFile, ReceivedMessage, WorkspaceFile
+from conversation_store.models import ChatId, Image, ReceivedFile, ReceivedMessage
 from tools.base import UNTRUSTED, mark, trim
 from tools.documents.client import Read, open_reader
 from tools.documents.document import Document, may_be_document
@@ -159,15 +159,15 @@ class Inbox:
         return path
 
 
-async def delete_from(workspaces: Workspaces, file: WorkspaceFile) -> bool:
-    """Delete a file from its chat's workspace; return whether it is gone."""
+async def delete_from(workspaces: Workspaces, chat: ChatId, name: str) -> bool:
+    """Delete a file from a chat's workspace; return whether it is gone."""
     try:
-        workspace = workspaces.of(file.chat)
+        workspace = workspaces.of(chat)
     except WorkError:
         return False
     with suppress(WorkError, SandboxBug):  # a command may have deleted or moved it before
-        await workspace.do("delete_file", file_path=file.name)
-    return not await asyncio.to_thread(os.path.lexists, workspace.files / file.name)
+        await workspace.do("delete_file", file_path=name)
+    return not await asyncio.to_thread(os.path.lexists, workspace.files / name)
 
 
 def name_of(file: ReceivedFile) -> str:

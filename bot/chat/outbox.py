@@ -35,15 +35,8 @@ from bot.language.languages import Languages
 from bot.observability import metrics
 from bot.signal.messenger import Messenger, Poll
 from bot.signal.receipts import CLOCK_SKEW_MS, LATE_START_MS, Attempt
-from conversation_store.models import (
-    Attachment,
-    ChatId,
-    Doubt,
-    OutgoingMessage,
-    Quote,
-    StyleRange,
-)
-from conversation_store.outbox import ELSEWHERE
+from conversation_store.models import Attachment, ChatId, OutgoingMessage, Quote, StyleRange
+from conversation_store.outbox import ELSEWHERE, Doubt
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()

@@ -13,11 +13,7 @@ from bot.chat.plan import ShowList, todo
 from bot.chat.turn import Turn
 from bot.config.settings import Settings
 from conversation_store.memory import MemoryStore
-from conversation_store.models import (
-    ChatId,
-    NewReminder,
-    StoredReminder,
-)
+from conversation_store.models import ChatId, NewReminder, StoredReminder
 from conversation_store.models import Fact as StoredFact
 from conversation_store.reminders import ReminderStore
 from tools.base import Caller, InvalidArguments, Tool, ToolError

@@ -26,12 +26,12 @@ from bot.llm.models import Model, Route
 from bot.observability import metrics
 from bot.signal.events import Person
 from bot.signal.messenger import Sender
+from conversation_store.history import EndedCalls
 from conversation_store.models import (
     AcceptedMessage,
     Attachment,
     AuditEntry,
     ChatId,
-    EndedCalls,
     Image,
     Message,
     NewExchange,
@@ -301,7 +301,7 @@ class Turn:
         calls = () if asked is None else asked.tool_calls
         return tuple(call for call in calls if call.id in open_ids)
 
-    async def add_calls(self, assistant: Message) -> None:
+    def add_calls(self, assistant: Message) -> None:
         """Store that the model asks for calls, and add them; no id is used twice."""
         used = {call.id for message in self.messages for call in message.tool_calls}
         calls = []
@@ -316,7 +316,7 @@ class Turn:
         self.messages.append(asked)
         self.messages += [Message(Role.TOOL, None, tool_call_id=call.id) for call in calls]
         self._note_reader(call.name for call in calls)
-        await self.parts.store.turns.record_calls(
+        self.parts.store.turns.record_calls(
             self.id,
             asked,
             self.costs.take_exchanged(),

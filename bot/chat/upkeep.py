@@ -174,9 +174,9 @@ class FileCleanup:
         if self.workspaces is None or self.stored is None:
             return True
         left = 0
-        for file in await self.stored.to_delete():
-            if await delete_from(self.workspaces, file):
-                await self.stored.deleted([file])
+        for chat, name in await self.stored.to_delete():
+            if await delete_from(self.workspaces, chat, name):
+                await self.stored.deleted(chat, name)
             else:
                 left += 1
         if left:

@@ -14,8 +14,7 @@ from bot.config.loading import load_settings
 from bot.config.settings import AccessSettings, phone_number
 from bot.errors import BotError
 from bot.store import store_key
-from conversation_store.models import PairedPerson, PairingRequest
-from conversation_store.pairings import PairingBook, open_pairing_book
+from conversation_store.pairings import PairedPerson, PairingBook, PairingRequest, open_pairing_book
 
 UNKNOWN_CODE: Final = (
     "There is no such code. It may have expired: codes are valid for one hour."

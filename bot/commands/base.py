@@ -18,7 +18,8 @@ from bot.language.languages import Languages
 from bot.llm.models import Models
 from bot.signal.events import Person
 from bot.signal.messenger import Messenger
-from conversation_store.models import Attachment, ChatId, PairedPerson, Question, Retry
+from conversation_store.models import Attachment, ChatId, Question, Retry
+from conversation_store.pairings import PairedPerson
 from conversation_store.store import ConversationStore
 from tools.registry import Registry
 from tools.sandbox.errors import WorkError

@@ -24,8 +24,8 @@ from prometheus_client import (
 from conversation_store.connections import StoreError
 
 if TYPE_CHECKING:
-    from conversation_store.models import StoreSizes
     from conversation_store.store import ConversationStore
+    from conversation_store.upkeep import StoreSizes
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from bot.chat.ask import APPROVAL_SECONDS
 from bot.chat.question_messages import how_to_answer, question_messages
-from conversation_store.models.turns import QuestionTerms
+from conversation_store.models import QuestionTerms
 from tests.processes import run_process
 from tests.unit.test_tool_sizes import tools_of
 from tools.base import Caller, Tool

@@ -118,7 +118,7 @@ async def mark(store: ConversationStore, parts: Sequence[OutgoingMessage], sent_
 
 async def call(store: ConversationStore, turn: StoredTurn, result: str, **more: Any) -> None:
     """Let a turn call a tool that gives a result."""
-    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+    store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
     entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3)
     await store.turns.record_result(CALL.id, result, entry, **more)
 
@@ -131,7 +131,7 @@ async def questions(store: ConversationStore, chat: ChatId = ADA) -> list[str | 
 
 
 async def waiting(store: ConversationStore) -> list[int]:
-    return [accepted.id for accepted in (await store.messages.unfinished()).accepted]
+    return [accepted.id for accepted in await store.messages.unfinished()]
 
 
 def rows(folder: Path, sql: str) -> list[Any]:

@@ -152,7 +152,7 @@ class Life:
         self._bot.signal.next_timestamp = self._bot.now_ms
         await self._outbox.doubts.resume(reacts=self._reacts)
         chats: dict[str, list[OutgoingMessage]] = {}
-        for part in (await self.store.messages.unfinished()).outgoing:
+        for part in await self.store.outbox.unfinished():
             chats.setdefault(part.chat, []).append(part)
         self._sends = [tasks.create_task(self._send_all(parts)) for parts in chats.values()]
         self._tasks = [tasks.create_task(self._outbox.doubts.run(self._queue))]
@@ -231,7 +231,7 @@ async def begun(store: ConversationStore) -> StoredTurn:
     assert accepted is not None
     turn = store.turns.begin([accepted], "q")
     call = ToolCall("call_1", "calculate", "{}")
-    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, tool_calls=(call,)))
+    store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, tool_calls=(call,)))
     return turn
 
 

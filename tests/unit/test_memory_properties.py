@@ -111,7 +111,7 @@ class Life:
     async def call(self, accepted: AcceptedMessage, name: str, arguments: str) -> str:
         """Let a turn that runs call a tool, as the bot does: stored, run, stored."""
         chat, call = accepted.message.chat, ToolCall(f"call_{self.number()}", name, arguments)
-        await self.store.turns.record_calls(accepted.id, Message(Role.ASSISTANT, None, (call,)))
+        self.store.turns.record_calls(accepted.id, Message(Role.ASSISTANT, None, (call,)))
         tool = self.tools[name]
         caller = Caller(accepted.message.author, chat, turn=accepted.id, call=call.id)
         try:

@@ -22,7 +22,7 @@ async def test_notice_that_was_not_sent_is_there_after_a_restart(tmp_path: Path)
     async with open_store(tmp_path / "store.db") as store:
         await notices(store).send(ChatId.parse("direct:ada"), "hello")
     async with open_store(tmp_path / "store.db") as store:
-        (note,) = (await store.messages.unfinished()).outgoing
+        (note,) = await store.outbox.unfinished()
     assert note == OutgoingMessage(note.id, ChatId.parse("direct:ada"), "hello", 0)
 
 

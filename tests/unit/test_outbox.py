@@ -95,7 +95,7 @@ async def test_parts_are_sent_in_order_and_marked(tmp_path: Path) -> None:
     async with stored(tmp_path, "one", "two") as (store, parts):
         assert await Outbox(messenger, store).deliver(parts)
         assert messenger.attempts == ["one", "two"]
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()
 
 
 async def test_failed_send_is_repeated(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ async def test_failed_send_is_repeated(tmp_path: Path) -> None:
     async with stored(tmp_path, "one", "two") as (store, parts):
         await Outbox(messenger, store).deliver(parts)
         assert messenger.attempts == ["one", "one", "one", "two"]
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()
 
 
 async def test_send_that_signal_cli_passes_over_is_never_given_up(
@@ -123,7 +123,7 @@ async def test_part_is_given_up_after_too_many_attempts_and_the_next_is_sent(
     async with stored(tmp_path, "one", "two") as (store, parts):
         assert not await Outbox(messenger, store).deliver(parts)
         assert messenger.attempts == ["one"] * 3 + ["two"]
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()
     assert exposition.now().value("messages_given_up_total") == given_up + 1
 
 
@@ -158,11 +158,11 @@ async def test_attempts_are_counted_across_restarts(tmp_path: Path) -> None:
     async with stored(tmp_path, "one") as (store, (part,)):
         await store.outbox.mark_failed(part, give_up=False)
         await store.outbox.mark_failed(part, give_up=False)
-        (again,) = (await store.messages.unfinished()).outgoing
+        (again,) = await store.outbox.unfinished()
         messenger = ScriptedMessenger(SignalUnavailable("x"))
         await Outbox(messenger, store).deliver((again,))
         assert messenger.attempts == ["one"]
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()
 
 
 async def test_rate_limit_of_a_chat_delays_no_other_chat(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_file_is_sent_with_the_first_part_even_after_a_restart(tmp_path: P
         assert accepted is not None
         await store.turns.answer(accepted, ("one", "two"), outcome="command", attachments=[file])
     async with open_store(tmp_path / "store.db") as store:
-        first, second = (await store.messages.unfinished()).outgoing
+        first, second = await store.outbox.unfinished()
         assert (first.attachments, second.attachments) == ((file,), ())
         messenger = ScriptedMessenger()
         await Outbox(messenger, store).deliver((first, second))
@@ -198,7 +198,7 @@ async def test_refused_edit_is_sent_as_a_new_message(tmp_path: Path) -> None:
         messenger = ScriptedMessenger(SignalRejected("x"))
         await Outbox(messenger, store).deliver((replace(part, replaces=7),))
         assert messenger.attempts == ["new words for 7", "new words"]
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()
 
 
 async def test_refused_deletion_is_given_up_and_sends_nothing(
@@ -208,7 +208,7 @@ async def test_refused_deletion_is_given_up_and_sends_nothing(
         messenger = ScriptedMessenger(SignalRejected("x"))
         await Outbox(messenger, store).deliver((replace(part, text="", replaces=7),))
         assert messenger.attempts == ["delete 7"]
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()
 
 
 async def test_untrusted_key_in_a_group_is_retried_and_delays_nobody(
@@ -227,7 +227,7 @@ async def test_part_without_text_deletes_the_message_that_it_replaces(tmp_path: 
         messenger = ScriptedMessenger()
         await Outbox(messenger, store).deliver((replace(part, text="", replaces=7),))
         assert messenger.attempts == ["delete 7"]
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()
 
 
 async def test_messages_to_an_untrusted_key_wait_in_order(
@@ -239,7 +239,7 @@ async def test_messages_to_an_untrusted_key_wait_in_order(
         await outbox.deliver(parts)
         assert messenger.attempts == ["one"]
         assert outbox.untrusted.get_nowait() == parts[0].chat
-        assert (await store.messages.unfinished()).outgoing == parts
+        assert await store.outbox.unfinished() == parts
         await outbox.deliver(outbox.take_back(parts[0].chat))
         assert messenger.attempts == ["one", "one", "two"]
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()

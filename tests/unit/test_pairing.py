@@ -201,10 +201,10 @@ async def test_expired_unsent_code_is_not_sent_after_a_restart(
 ) -> None:
     async with world(tmp_path / "s.db") as here:
         await here.code_for(ADA)
-        assert len((await here.store.messages.unfinished()).outgoing) == 1
+        assert len(await here.store.outbox.unfinished()) == 1
         here.now_ms += CODE_MS
         await here.pairing.look()
-        assert (await here.store.messages.unfinished()).outgoing == ()
+        assert await here.store.outbox.unfinished() == ()
 
 
 @pytest.mark.parametrize("who", [ADA.aci, ADA.aci.upper(), "7f3c", "+15550100001"])

@@ -14,6 +14,7 @@ from conversation_store.backup import backup
 from conversation_store.connections import Session, StoreFailed, StoreLocked, StoreUnreadable
 from conversation_store.database import open_database
 from conversation_store.models import (
+    DAY_MS,
     AcceptedMessage,
     Attachment,
     AuditEntry,
@@ -29,7 +30,6 @@ from conversation_store.models import (
 )
 from conversation_store.schema import APPLICATION_ID
 from conversation_store.store import ConversationStore, open_store
-from conversation_store.upkeep import DAY_MS
 
 CALL = ToolCall("call_1", "calculate", '{"expression": "127*43"}')
 
@@ -101,22 +101,21 @@ async def test_an_accepted_message_is_unfinished_until_it_is_answered(tmp_path: 
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
     async with store_at(tmp_path) as store:
-        work = await store.messages.unfinished()
-        assert work.accepted == (accepted,)
+        assert await store.messages.unfinished() == (accepted,)
         await store.turns.answer(accepted, ["pong"], outcome="command")
-        assert (await store.messages.unfinished()).accepted == ()
+        assert await store.messages.unfinished() == ()
 
 
 async def test_a_stored_answer_is_unfinished_until_it_is_marked_as_sent(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         outgoing = await answer_one(store, 1)
     async with store_at(tmp_path) as store:
-        assert (await store.messages.unfinished()).outgoing == outgoing
+        assert await store.outbox.unfinished() == outgoing
         await store.outbox.mark_failed(outgoing[0], give_up=False)
-        (again,) = (await store.messages.unfinished()).outgoing
+        (again,) = await store.outbox.unfinished()
         assert again.attempts == 1
         await store.outbox.mark_sent(again, 99)
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()
 
 
 async def test_a_sent_answer_leaves_no_text_in_the_outbox_and_a_given_up_one_does(
@@ -127,7 +126,7 @@ async def test_a_sent_answer_leaves_no_text_in_the_outbox_and_a_given_up_one_doe
         (lost,) = await answer_one(store, 2, answer="lost words")
         await store.outbox.mark_sent(sent, 99)
         await store.outbox.mark_failed(lost, give_up=True)
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()
     with sqlite3.connect(tmp_path / "data" / "store.db") as plain:
         rows = plain.execute("SELECT state, text FROM outbox ORDER BY id").fetchall()
         bodies = plain.execute("SELECT DISTINCT body FROM inbox").fetchall()
@@ -153,7 +152,7 @@ async def test_write_happens_even_if_its_caller_is_cancelled(tmp_path: Path) -> 
         await asyncio.wait({marking})
         assert marking.cancelled()
     async with store_at(tmp_path) as store:
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()
 
 
 async def test_failing_write_leaves_its_batch_intact(tmp_path: Path) -> None:
@@ -167,7 +166,7 @@ async def test_failing_write_leaves_its_batch_intact(tmp_path: Path) -> None:
             return_exceptions=True,
         )
         assert [type(result) for result in results] == [tuple, apsw.ConstraintError, tuple]
-        assert len((await store.messages.unfinished()).accepted) == 2
+        assert len(await store.messages.unfinished()) == 2
 
 
 async def test_turn_continues_after_a_crash_with_the_results_of_its_calls(tmp_path: Path) -> None:
@@ -176,12 +175,12 @@ async def test_turn_continues_after_a_crash_with_the_results_of_its_calls(tmp_pa
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "What is 127*43?")
-        await store.turns.record_calls(turn.id, asked)
+        store.turns.record_calls(turn.id, asked)
         await store.turns.record_result("call_1", "5461", audit_entry(turn))
         for timestamp in (75, 76, 77):
             store.turns.record_progress(turn.id, timestamp)
     async with store_at(tmp_path) as store:
-        (waiting,) = (await store.messages.unfinished()).accepted
+        (waiting,) = await store.messages.unfinished()
         resumed = await store.turns.resume(waiting)
     assert waiting == replace(accepted, begun=True)
     assert resumed == StoredTurn(
@@ -202,7 +201,7 @@ async def test_history_has_the_whole_turns_that_the_model_saw(tmp_path: Path) ->
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "What is 127*43?")
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "hm", (CALL,)))
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "hm", (CALL,)))
         await store.turns.record_result("call_1", "5461", audit_entry(turn))
         await store.turns.finish(
             turn,
@@ -237,7 +236,7 @@ async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path
     async with store_at(tmp_path) as store:
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "q")
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         await store.turns.finish(
             turn,
             TurnEnd("failed", "The model cannot be reached."),
@@ -254,7 +253,7 @@ async def test_a_stopped_message_leaves_nothing_to_do_and_no_history(tmp_path: P
         running, waiting = await accept_one(store, 1), await accept_one(store, 2)
         store.turns.begin([running], "secret plan")
         await store.changes.stop([running.id, waiting.id])
-        assert (await store.messages.unfinished()).accepted == ()
+        assert await store.messages.unfinished() == ()
         assert (await store.turns.history(ADA, max_bytes=10_000)).turns == ()
     assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
 
@@ -295,9 +294,8 @@ async def test_retention_deletes_old_turns_and_keeps_waiting_messages(tmp_path: 
         waiting = await accept_one(store, 2)
         now = 4_000_000_000_000
         assert await store.upkeep.purge(now - 1) == 1
-        work = await store.messages.unfinished()
-        assert work.accepted == (waiting,)
-        assert len(work.outgoing) == 1
+        assert await store.messages.unfinished() == (waiting,)
+        assert len(await store.outbox.unfinished()) == 1
 
 
 async def test_a_duplicate_is_still_known_after_a_short_retention(tmp_path: Path) -> None:
@@ -422,7 +420,7 @@ async def answered_with(
 ) -> AcceptedMessage:
     accepted = await accept_one(store, timestamp)
     turn = store.turns.begin([accepted], "hello")
-    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged[:1])
+    store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged[:1])
     (answer,) = await store.turns.finish(
         turn,
         TurnEnd("answered", "hi", exchanged[1:]),
@@ -451,7 +449,7 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
         accepted = await accept_one(store, 1)
         turn = store.turns.begin([accepted], "hello")
         calling = Message(Role.ASSISTANT, None, (CALL,))
-        await store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
+        store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
         assert await store.exchanges.unchecked(10) == ()
         await answered_with(store, 2, *EXCHANGES)
         waiting = await store.exchanges.unchecked(10)
@@ -497,9 +495,7 @@ async def test_a_wrong_signature_is_warned_about_once_a_turn_behind_its_answer(
             for one in await store.exchanges.unchecked(10)
         ]
         assert sent == [["Careful, direct:ada!"], [], []]
-        assert [part.text for part in (await store.messages.unfinished()).outgoing] == [
-            "Careful, direct:ada!"
-        ]
+        assert [part.text for part in await store.outbox.unfinished()] == ["Careful, direct:ada!"]
 
 
 async def test_forgotten_turns_lose_their_exchanges(tmp_path: Path) -> None:
@@ -510,7 +506,7 @@ async def test_forgotten_turns_lose_their_exchanges(tmp_path: Path) -> None:
         stopped = await accept_one(store, 2)
         turn = store.turns.begin([stopped], "hello")
         calling = Message(Role.ASSISTANT, None, (CALL,))
-        await store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
+        store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
         await store.changes.stop((stopped.id,))
         assert await store.exchanges.unchecked(10) == ()
 

@@ -54,7 +54,7 @@ async def answered_question(
     """Begin a turn that asks, and answer its question by message 2."""
     asked = await accept(store, received(1, "order lunch"))
     turn = store.turns.begin([asked], "order lunch")
-    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+    store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
     question = await store.questions.find_or_open(turn.id, CALL.id, QuestionTerms("choice", "ada"))
     assert question is not None
     reply = await accept(store, received(2, SECRET, expires_at=expires_at))
@@ -105,7 +105,7 @@ async def told_in_catch_up(store: ConversationStore) -> StoredTurn:
     turn = store.turns.begin([asked], "what did I miss?")
     missed = await store.catch_up.missed(GROUP, "ada", turn_id=turn.id, hours=0)
     assert missed is not None
-    assert await store.catch_up.tell(missed.messages, turn.id)
+    assert await store.catch_up.tell(missed[1], turn.id)
     await remember(store, turn)
     await remind(store, turn)
     return turn
@@ -136,7 +136,7 @@ async def test_running_turn_derives_nothing_more_from_deleted_words(tmp_path: Pa
     async with store_at(tmp_path) as store:
         turn = await told_in_catch_up(store)
         deletion = await accept(store, deletion_of(2, 4, GROUP, author="ben"))
-        assert (await store.changes.forget(deletion)).told == (turn.id,)
+        assert (await store.changes.forget(deletion))[1] == (turn.id,)
         await remember(store, turn, f"another {SECRET}")
         await remind(store, turn, f"another {SECRET}")
         await mark(store, await finish(store, turn, [f"A {SECRET}"]), 10)
@@ -225,8 +225,8 @@ async def test_files_of_a_message_are_to_be_deleted_with_it(tmp_path: Path, how:
             question = await store.turns.last_question(ADA, undo.id, or_stopped=False)
             await store.turns.answer(undo, (), outcome="command", undone=question)
         (gone,) = await store.files.to_delete()
-        assert gone.name == "inbox/a.pdf"
-        await store.files.deleted([gone])
+        assert gone == (ADA, "inbox/a.pdf")
+        await store.files.deleted(*gone)
         assert rows(tmp_path, "SELECT * FROM workspace_files") == []
 
 

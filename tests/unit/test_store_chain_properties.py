@@ -118,7 +118,7 @@ class Life:
         )
         if missed is None:
             return ()
-        return [one.text for one in await self.store.catch_up.tell(missed.messages, turn.id)]
+        return [one.text for one in await self.store.catch_up.tell(missed[1], turn.id)]
 
     async def recall(self, asked: AcceptedMessage, turn: StoredTurn) -> Iterable[str]:
         found = await self.store.memory.recall(GROUP, "", 3, turn_id=turn.id)
@@ -135,7 +135,7 @@ class Life:
 
     async def question(self, asked: AcceptedMessage, turn: StoredTurn) -> Iterable[str]:
         call = ToolCall(f"call_{self.number()}", "ask_user", "{}")
-        await self.store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (call,)))
+        self.store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (call,)))
         question = await self.store.questions.find_or_open(
             turn.id, call.id, QuestionTerms("choice", asked.message.author)
         )

@@ -12,7 +12,8 @@ import pytest
 
 from conversation_store.backup import backup, restore
 from conversation_store.connections import StoreError, StoreFailed, StoreLocked, StoreUnreadable
-from conversation_store.models import ChatId, Message, NewExchange, PairingRequest, Role
+from conversation_store.models import ChatId, Message, NewExchange, Role
+from conversation_store.pairings import PairingRequest
 from conversation_store.store import open_store
 from tests.unit.stores import (
     ADA,
@@ -160,7 +161,7 @@ async def test_messages_owed_at_the_time_of_a_copy_are_closed(tmp_path: Path) ->
         running = await accept(store, received(2, "runs"))
         turn = store.turns.begin([running], "runs")
         exchanged = [NewExchange("c", "00", "00")]
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged)
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged)
         question = await store.questions.find_or_open(turn.id, CALL.id, MAY_RUN)
         assert question is not None
         await store.questions.mark_asked(
@@ -168,9 +169,7 @@ async def test_messages_owed_at_the_time_of_a_copy_are_closed(tmp_path: Path) ->
         )
         await accept(store, received(3, "waits", GROUP))
         answered = store.turns.begin([await accept(store, received(4, "done"))], "done")
-        await store.turns.record_calls(
-            answered.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged
-        )
+        store.turns.record_calls(answered.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged)
         await mark(store, await finish(store, answered, ("a",)), 9_000)
         assert len(await store.exchanges.unchecked(10)) == 1
         request = PairingRequest("ben", "CODE", now_ms() + 1_000_000)
@@ -183,13 +182,13 @@ async def test_messages_owed_at_the_time_of_a_copy_are_closed(tmp_path: Path) ->
         )
         await store.pairings.approve("CODE", now_ms())
         backup(path, None, copy)
-        owed = await store.messages.unfinished()
-    assert [one.message.text for one in owed.accepted] == ["runs", "waits"]
+        owed, to_send = await store.messages.unfinished(), await store.outbox.unfinished()
+    assert [one.message.text for one in owed] == ["runs", "waits"]
     restored = restore(path, None, copy)
-    assert (restored.messages, restored.sends) == (2, len(owed.outgoing))
+    assert (restored.messages, restored.sends) == (2, len(to_send))
     async with store_at(tmp_path) as store:
-        work = await store.messages.unfinished()
-        assert (work.outgoing, work.accepted) == ((), ())
+        assert await store.outbox.unfinished() == ()
+        assert await store.messages.unfinished() == ()
         assert await store.questions.open() == ()
         assert await store.exchanges.unchecked(10) == ()
         assert [person.greeted for person in await store.pairings.people()] == [True]

@@ -54,11 +54,11 @@ async def test_a_message_is_deleted_with_all_that_was_derived_from_it(tmp_path: 
         await mark(store, parts[:1], 100)
         deletion = await accept(store, deletion_of(3, 4))
     async with store_at(tmp_path) as store:
-        assert (await store.changes.forget(deletion)).closed == ()
+        assert (await store.changes.forget(deletion))[0] == ()
         assert not is_left(tmp_path, "secret")
         assert await questions(store) == ["kept"]
         assert await waiting(store) == []
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()
         assert await store.exchanges.unchecked(10) == ()
         assert rows(tmp_path, "SELECT tool FROM audit") == [("calculate",)]
 
@@ -70,7 +70,7 @@ async def test_a_deletion_takes_the_edits_of_a_message_along(tmp_path: Path) -> 
         _, edit = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
         await mark(store, await finish(store, store.turns.begin([edit], "secret two")), 50)
         waits = await accept(store, edit_of(2, 3, "secret three"))
-        assert (await store.changes.forget(await accept(store, deletion_of(2, 4)))).closed == (
+        assert (await store.changes.forget(await accept(store, deletion_of(2, 4))))[0] == (
             waits.id,
         )
         assert await questions(store) == []
@@ -86,10 +86,10 @@ async def test_the_other_pieces_of_a_turn_that_runs_wait_on(tmp_path: Path) -> N
         turn = store.turns.begin(pieces, "words 1 words 2 words 3")
         deletion = await accept(store, deletion_of(1, 4))
         assert await store.messages.find_target(deletion.message) == pieces[0].id
-        assert (await store.changes.forget(deletion)).closed == (pieces[0].id,)
+        assert (await store.changes.forget(deletion))[0] == (pieces[0].id,)
         assert await finish(store, turn) == ()
     async with store_at(tmp_path) as store:
-        found = (await store.messages.unfinished()).accepted
+        found = await store.messages.unfinished()
         assert found == tuple(pieces[1:])
         await finish(store, store.turns.begin(found, "words 2 words 3"))
         assert await questions(store) == ["words 2 words 3"]
@@ -103,9 +103,9 @@ async def test_a_deletion_that_a_crash_has_kept_from_being_carried_out_waits(
         target = await accept(store, received(1, "secret"))
         deletion = await accept(store, deletion_of(1, 2))
     async with store_at(tmp_path) as store:
-        assert (await store.messages.unfinished()).accepted == (target, deletion)
-        assert (await store.changes.forget(deletion)).closed == (target.id,)
-        assert (await store.changes.forget(deletion)).closed == ()
+        assert await store.messages.unfinished() == (target, deletion)
+        assert (await store.changes.forget(deletion))[0] == (target.id,)
+        assert (await store.changes.forget(deletion))[0] == ()
         assert await waiting(store) == []
 
 
@@ -149,9 +149,7 @@ async def test_deleted_overheard_message_takes_its_turn_along(
         turn = store.turns.begin([accepted], "secret talk other", overheard=heard)
         await mark(store, await finish(store, turn), 10)
         assert await questions(store, GROUP) == ["secret talk other"]
-        assert (
-            await store.changes.forget(await accept(store, deletion_of(1, 4, GROUP)))
-        ).closed == ()
+        assert (await store.changes.forget(await accept(store, deletion_of(1, 4, GROUP))))[0] == ()
         assert await questions(store, GROUP) == []
         assert not is_left(tmp_path, "secret talk")
 
@@ -164,9 +162,7 @@ async def test_running_turn_with_deleted_words_answers_and_is_deleted(
         accepted = await accept(store, received(2, chat=GROUP))
         heard = await store.messages.overheard(GROUP)
         turn = store.turns.begin([accepted], "secret talk", overheard=heard)
-        assert (
-            await store.changes.forget(await accept(store, deletion_of(1, 3, GROUP)))
-        ).closed == ()
+        assert (await store.changes.forget(await accept(store, deletion_of(1, 3, GROUP))))[0] == ()
         (part,) = await finish(store, turn)
         await store.outbox.mark_sent(part, 10)
         assert await waiting(store) == []
@@ -241,7 +237,7 @@ async def test_an_answer_that_is_still_to_be_sent_outlives_its_question(tmp_path
         accepted = await accept(store, received(1, expires_at=FAR))
         (part,) = await finish(store, store.turns.begin([accepted], "q"), ["secret"])
         await store.upkeep.expire(FAR)
-        assert (await store.messages.unfinished()).outgoing == (part,)
+        assert await store.outbox.unfinished() == (part,)
         await store.outbox.mark_failed(part, give_up=True)
         await store.upkeep.expire(FAR)
         assert not is_left(tmp_path, "secret")
@@ -253,7 +249,7 @@ async def test_a_turn_that_runs_past_its_time_is_left_until_it_ends(tmp_path: Pa
         turn = store.turns.begin([accepted], "secret")
         assert await store.upkeep.expire() == await store.upkeep.expire(FAR)
     async with store_at(tmp_path) as store:
-        (found,) = (await store.messages.unfinished()).accepted
+        (found,) = await store.messages.unfinished()
         assert found.message.text == "secret"
         resumed = await store.turns.resume(found)
         assert resumed is not None
@@ -283,7 +279,7 @@ async def test_message_that_disappears_before_its_turn_still_owes_an_answer(
         assert (await store.upkeep.expire(FAR)).waiting == ()
         assert not is_left(tmp_path, "secret")
     async with store_at(tmp_path) as store:
-        (found,) = (await store.messages.unfinished()).accepted
+        (found,) = await store.messages.unfinished()
         assert found == expired.waiting[0]
         assert len(await store.turns.answer(found, ["Too late."], outcome="expired")) == 1
         assert await waiting(store) == []
@@ -317,9 +313,7 @@ async def test_a_deletion_reaches_its_own_chat_alone(tmp_path: Path, chat: ChatI
     other = GROUP if chat == ADA else ADA
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept", chat))
-        assert (
-            await store.changes.forget(await accept(store, deletion_of(1, 2, other)))
-        ).closed == ()
+        assert (await store.changes.forget(await accept(store, deletion_of(1, 2, other))))[0] == ()
         assert await questions(store, chat) == ["kept"]
 
 
@@ -327,7 +321,7 @@ async def test_open_calls_of_a_deleted_turn_leave_no_questions(tmp_path: Path) -
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "q")
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         question = await store.questions.find_or_open(turn.id, CALL.id, MAY_RUN)
         assert question is not None
         await store.questions.mark_asked(replace(question, timestamps=(1,), expires_at=FAR))

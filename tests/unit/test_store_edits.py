@@ -73,12 +73,12 @@ async def test_a_message_that_waits_reads_as_its_edit_says(tmp_path: Path) -> No
         again = await accept(store, edit_of(2, 3, "then"))
         assert await store.messages.find_target(again.message) == target.id
     async with store_at(tmp_path) as store:
-        assert (await store.messages.unfinished()).accepted == (merged, again)
+        assert await store.messages.unfinished() == (merged, again)
         message = merged.message
         assert (message.timestamp, message.text, message.expires_at) == (1, "the", 40)
         assert (message.files, message.quote) == (files, quote)
         final = await store.changes.merge_edit(again, merged)
-        assert (await store.messages.unfinished()).accepted == (final,)
+        assert await store.messages.unfinished() == (final,)
         assert final.message.text == "then"
 
 
@@ -108,7 +108,7 @@ async def test_turn_about_old_words_of_a_piece_does_not_continue(
         edit = await accept(store, edit_of(2, 3, "two"))
         await store.changes.merge_edit(edit, second)
     async with store_at(tmp_path) as store:
-        waiting = (await store.messages.unfinished()).accepted
+        waiting = await store.messages.unfinished()
         assert [(one.message.text, one.begun, one.joined) for one in waiting] == [
             ("one", False, ()),
             ("two", False, ()),
@@ -119,7 +119,7 @@ async def test_an_edit_of_nothing_that_is_known_is_a_message(tmp_path: Path) -> 
     async with store_at(tmp_path) as store:
         assert await settle(store, 1, 2, "hello") == ("unknown", None)
     async with store_at(tmp_path) as store:
-        (edit,) = (await store.messages.unfinished()).accepted
+        (edit,) = await store.messages.unfinished()
         assert await store.messages.find_target(edit.message) is None
         parts = await finish(store, store.turns.begin([edit], "hello"))
         await mark(store, parts, 100)
@@ -144,7 +144,7 @@ async def test_the_answer_to_an_edit_takes_the_place_of_the_answer_before_it(
     async with store_at(tmp_path) as store:
         fewer = await answer_edit(store, 1, 2, "A")
         assert shapes(fewer) == [("A", 100, 0), ("", 101, 0), ("", 102, 0)]
-        assert (await store.messages.unfinished()).outgoing == fewer
+        assert await store.outbox.unfinished() == fewer
         await mark(store, fewer, 200)
         assert await questions(store) == ["edit 2"]
         bold = StyledText("B", (StyleRange(0, 1, TextStyle.BOLD),))
@@ -164,10 +164,10 @@ async def test_parts_of_the_earlier_answer_that_are_not_sent_are_dropped(tmp_pat
         await store.outbox.mark_failed(parts[1], give_up=True)
         replacing = await answer_edit(store, 1, 2, "A", "B")
         assert shapes(replacing) == [("A", 100, 0), ("B", None, 0)]
-        assert (await store.messages.unfinished()).outgoing == replacing
+        assert await store.outbox.unfinished() == replacing
         again = await answer_edit(store, 1, 3, "C", "D")
         assert shapes(again) == [("C", 100, 0), ("D", None, 0)]
-        assert (await store.messages.unfinished()).outgoing == again
+        assert await store.outbox.unfinished() == again
 
 
 async def test_an_answer_that_was_edited_too_often_is_sent_anew(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_an_edit_that_was_settled_stays_so_however_long_a_restart_takes(
         first = await answer(store, received(1), sent_at=100)
         assert await settle(store, 1, 2) == ("answered", first.id)
     async with store_at(tmp_path) as store:
-        (edit,) = (await store.messages.unfinished()).accepted
+        (edit,) = await store.messages.unfinished()
         assert edit.replaces == first.id
         outcome, again = await store.changes.settle_edit(edit, answered_within_ms=-1)
         assert (outcome, again) == ("answered", edit)
@@ -316,7 +316,7 @@ async def test_an_answer_without_words_leaves_the_earlier_one_as_it_is(tmp_path:
         edit = await accept(store, edit_of(1, 2, "edited"))
         _, edit = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
         assert await store.turns.answer(edit, (), outcome="rate_limited") == ()
-        assert (await store.messages.unfinished()).outgoing == ()
+        assert await store.outbox.unfinished() == ()
 
 
 async def test_history_of_an_answer_that_was_replaced_is_the_new_one_alone(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ async def begun(store: ConversationStore, timestamp: int = 1) -> StoredTurn:
     """Return a turn that has asked for three helpers."""
     turn = store.turns.begin([await accept(store, received(timestamp))], "question")
     asked = Message(Role.ASSISTANT, None, DELEGATES)
-    await store.turns.record_calls(turn.id, asked)
+    store.turns.record_calls(turn.id, asked)
     opened = [Message(Role.TOOL, None, tool_call_id=id_) for id_ in IDS]
     return replace(turn, messages=(*turn.messages, asked, *opened))
 
@@ -69,7 +69,7 @@ async def test_helper_begins_with_its_task_and_continues_from_the_store(
         assert second is not None
         assert first.messages == (Message(Role.USER, "add"),)
         asked = Message(Role.ASSISTANT, None, (ToolCall("call_0", "calculate", "{}"),))
-        await store.turns.record_calls(turn.id, asked, helper=first.id)
+        store.turns.record_calls(turn.id, asked, helper=first.id)
         await record(store, turn, "call_0", "5461", helper=first.id, images=(image,))
     async with store_at(tmp_path) as store:
         again = await store.turns.begin_helper(turn.id, "call_0", "another task")
@@ -100,7 +100,7 @@ async def test_a_yes_is_for_the_call_of_one_helper_though_all_calls_have_one_id(
         for call_id in IDS[:2]:
             helper = await store.turns.begin_helper(turn.id, call_id, "write")
             assert helper is not None
-            await store.turns.record_calls(turn.id, asked, helper=helper.id)
+            store.turns.record_calls(turn.id, asked, helper=helper.id)
             stored = await store.questions.find_or_open(
                 turn.id, "call_0", MAY_RUN, helper=helper.id
             )
@@ -122,7 +122,7 @@ async def test_a_turn_that_ends_leaves_no_call_of_a_helper_open(tmp_path: Path) 
         helper = await store.turns.begin_helper(turn.id, "call_0", "write")
         assert helper is not None
         asked = Message(Role.ASSISTANT, None, (ToolCall("call_0", "write", "{}"),))
-        await store.turns.record_calls(turn.id, asked, helper=helper.id)
+        store.turns.record_calls(turn.id, asked, helper=helper.id)
         await store.questions.find_or_open(turn.id, "call_0", MAY_RUN, helper=helper.id)
         await finish(store, turn)
         open_calls = rows(
@@ -138,13 +138,13 @@ async def test_images_of_helpers_take_no_place_in_the_history(tmp_path: Path) ->
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "look", images=[shown])
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, DELEGATES))
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, DELEGATES))
         helper = await store.turns.begin_helper(turn.id, "call_0", "look")
         assert helper is not None
         assert helper.messages[0].images == ()
         for number in range(5):
             call = ToolCall(f"call_{number}", "read_file", "{}")
-            await store.turns.record_calls(
+            store.turns.record_calls(
                 turn.id, Message(Role.ASSISTANT, None, (call,)), helper=helper.id
             )
             image = Image("image/png", b"%d" % number)
@@ -184,7 +184,7 @@ class Conversation:
             for number in range(random.randint(1, 3))
         )
         asked = Message(Role.ASSISTANT, None, calls)
-        await store.turns.record_calls(turn.id, asked, helper=self.helper)
+        store.turns.record_calls(turn.id, asked, helper=self.helper)
         self.messages += [asked, *(Message(Role.TOOL, None, tool_call_id=c.id) for c in calls)]
 
 
@@ -203,6 +203,7 @@ def test_however_steps_interleave_each_conversation_stays_its_own(seed: int) -> 
             for number in range(60):
                 await random.choice(conversations).step(store, turn, f"word-{number}", random)
             of_turn, *of_helpers = conversations
+            await store.upkeep.ping()
             resumed = await store.turns.find(turn.id)
             assert resumed is not None
             assert list(resumed.messages) == of_turn.messages

@@ -236,7 +236,7 @@ async def test_fact_from_catch_up_disappears_by_the_timer_of_the_group(
         turn = store.turns.begin([asked], "what did I miss?")
         missed = await store.catch_up.missed(GROUP, "ada", turn_id=turn.id, hours=0)
         assert missed is not None
-        assert await store.catch_up.tell(missed.messages, turn.id)
+        assert await store.catch_up.tell(missed[1], turn.id)
         await store.memory.remember(ADA, "The code is zebra", turn_id=turn.id, call="a")
         await mark(store, await finish(store, turn, ["zebra"]), 9_999)
         assert await known(store) == ["The code is zebra"]

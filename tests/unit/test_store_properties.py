@@ -120,7 +120,7 @@ class Chat:
             return
         target = self.dice.choice(sorted(self.words))
         deletion = await accept(self.store, deletion_of(target, self.tick(), GROUP))
-        for closed in (await self.store.changes.forget(deletion)).closed:
+        for closed in (await self.store.changes.forget(deletion))[0]:
             del self.waiting[closed]
         self.forgotten += self.words.pop(target)
 
@@ -151,7 +151,7 @@ def trace_in_files(folder: Path, words: list[str]) -> list[str]:
 
 
 async def unanswered(store: ConversationStore) -> set[int]:
-    accepted = (await store.messages.unfinished()).accepted
+    accepted = await store.messages.unfinished()
     return {one.id for first in accepted for one in (first, *first.joined)}
 
 
@@ -165,7 +165,7 @@ async def scenario(folder: Path, seed: int) -> None:
         await chat.run(20)
         assert await unanswered(store) == set(chat.waiting)
         assert trace_in_tables(folder, chat.forgotten) == []
-        await mark(store, (await store.messages.unfinished()).outgoing, 10_000)
+        await mark(store, await store.outbox.unfinished(), 10_000)
         expired = await store.upkeep.expire(FAR)
         assert {one.id for one in expired.waiting} <= set(chat.waiting)
         assert await unanswered(store) == set(chat.waiting)

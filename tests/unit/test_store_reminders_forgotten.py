@@ -40,7 +40,7 @@ async def set_one(
 
 
 async def take_back(store: ConversationStore) -> tuple[int, ...]:
-    return (await store.changes.forget(await accept(store, deletion_of(1, 99)))).closed
+    return (await store.changes.forget(await accept(store, deletion_of(1, 99))))[0]
 
 
 async def run_of(store: ConversationStore, question: StoredReminder) -> AcceptedMessage:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from conversation_store.models import (
+    DAY_MS,
     Attachment,
     AuditEntry,
     ChatId,
@@ -18,7 +19,6 @@ from conversation_store.models import (
     TextStyle,
 )
 from conversation_store.turns import MAX_IMAGES_OF_RESULTS
-from conversation_store.upkeep import DAY_MS
 from tests.unit.stores import (
     ADA,
     CALL,
@@ -61,7 +61,7 @@ async def test_everything_that_was_received_is_found_again_after_a_restart(tmp_p
     async with store_at(tmp_path) as store:
         accepted = [await accept(store, message) for message in (whole, edit, deletion)]
     async with store_at(tmp_path) as store:
-        assert (await store.messages.unfinished()).accepted == tuple(accepted)
+        assert await store.messages.unfinished() == tuple(accepted)
         assert [one.message for one in accepted] == [whole, edit, deletion]
 
 
@@ -72,7 +72,7 @@ async def test_pieces_are_one_turn_and_end_with_it(tmp_path: Path) -> None:
         turn = store.turns.begin(pieces, "one two three", notices=["🎤 one"], images=[IMAGE])
         assert turn.id == pieces[0].id
     async with store_at(tmp_path) as store:
-        first, second = (await store.messages.unfinished()).accepted
+        first, second = await store.messages.unfinished()
         assert first == replace(pieces[0], begun=True, joined=tuple(pieces[1:]))
         assert second == other
         resumed = await store.turns.resume(first)
@@ -92,7 +92,7 @@ async def test_a_turn_that_is_begun_afresh_may_have_other_pieces(tmp_path: Path)
         await store.turns.restart(turn.id)
         assert await waiting(store) == [piece.id for piece in pieces]
     async with store_at(tmp_path) as store:
-        found = (await store.messages.unfinished()).accepted
+        found = await store.messages.unfinished()
         assert [(one.begun, one.joined) for one in found] == [(False, ())] * 3
         await finish(store, store.turns.begin(pieces[1:], "the second try"))
         assert await waiting(store) == [pieces[0].id]
@@ -153,7 +153,7 @@ async def test_an_answer_keeps_styles_and_quote_until_it_is_sent(tmp_path: Path)
         sent = await finish(store, turn, [styled, "plain"], quote=QUOTE)
         assert [part.quote for part in sent] == [QUOTE, None]
     async with store_at(tmp_path) as store:
-        assert (await store.messages.unfinished()).outgoing == sent
+        assert await store.outbox.unfinished() == sent
         await mark(store, sent, 5)
     assert rows(tmp_path, "SELECT DISTINCT text, styles, quote FROM outbox") == [(None, None, None)]
 
@@ -182,9 +182,9 @@ async def test_a_note_is_sent_like_an_answer_and_answers_nothing(tmp_path: Path)
     async with store_at(tmp_path) as store:
         notes = [await store.outbox.add_note(ADA, text) for text in ("one", "two")]
     async with store_at(tmp_path) as store:
-        assert (await store.messages.unfinished()).outgoing == tuple(notes)
+        assert await store.outbox.unfinished() == tuple(notes)
         await store.outbox.mark_sent(notes[0], 7)
-        assert (await store.messages.unfinished()).outgoing == (notes[1],)
+        assert await store.outbox.unfinished() == (notes[1],)
 
 
 async def test_fact_has_the_last_value(tmp_path: Path) -> None:
@@ -204,12 +204,12 @@ async def test_files_of_tools_go_out_with_the_first_part_and_are_kept_no_longer(
         accepted = await accept(store, received(1))
         await call(store, store.turns.begin([accepted], "q"), "drawn", files=[chart])
     async with store_at(tmp_path) as store:
-        (accepted,) = (await store.messages.unfinished()).accepted
+        (accepted,) = await store.messages.unfinished()
         resumed = await store.turns.resume(accepted)
         assert resumed is not None
         parts = await finish(store, resumed, ["one", "two"])
         assert [part.attachments for part in parts] == [(chart,), ()]
-        assert (await store.messages.unfinished()).outgoing == parts
+        assert await store.outbox.unfinished() == parts
         await mark(store, parts, 7)
         await store.upkeep.expire()
         assert rows(tmp_path, "SELECT * FROM turn_files") == []
@@ -234,12 +234,12 @@ async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_p
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "secret")
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         forgotten = await store.changes.forget(await accept(store, deletion_of(1, 2)))
-        assert forgotten.closed == (accepted.id,)
+        assert forgotten[0] == (accepted.id,)
 
         entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00", "ok", 3)
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "secret", (CALL,)))
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "secret", (CALL,)))
         await store.turns.record_result(CALL.id, "secret", entry, files=[file])
         assert await finish(store, turn, ["secret"]) == ()
         assert await store.turns.answer(accepted, ["secret"], outcome="bug") == ()
@@ -344,7 +344,7 @@ async def test_dropped_message_is_not_mistaken_for_a_later_one(
         other = await accept(store, received(3, "other"))
         parts = await finish(store, store.turns.begin([other], "other"), ["to be sent"])
         await mark(store, dropped, 100)
-        assert (await store.messages.unfinished()).outgoing == parts
+        assert await store.outbox.unfinished() == parts
 
 
 async def test_neither_clear_nor_purge_takes_a_turn_that_runs(tmp_path: Path) -> None:
@@ -369,11 +369,11 @@ async def test_failed_results_are_known_after_a_restart(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "hello")
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "timeout", 3)
         await store.turns.record_result(CALL.id, "It took too long.", entry)
     async with store_at(tmp_path) as store:
-        (unfinished,) = (await store.messages.unfinished()).accepted
+        (unfinished,) = await store.messages.unfinished()
         resumed = await store.turns.resume(unfinished)
         assert resumed is not None
         assert [message.failed for message in resumed.messages] == [False, False, True]

@@ -9,9 +9,8 @@ import pytest
 from bot.chat import upkeep
 from conversation_store import deletion, outbox, schema
 from conversation_store.connections import Row, Session, Value
-from conversation_store.models import NewExchange, ReceivedMessage
+from conversation_store.models import DAY_MS, NewExchange, ReceivedMessage
 from conversation_store.upkeep import (
-    DAY_MS,
     DUPLICATES_KNOWN_DAYS,
     MIN_FREE_PAGES,
     NEXT_EXPIRY_SQL,
@@ -71,7 +70,7 @@ async def test_old_rows_are_deleted_in_small_steps(tmp_path: Path) -> None:
             await asyncio.gather(
                 *(store.turns.answer(one, ["a"], outcome="x") for one in accepted if one)
             )
-        for part in (await store.messages.unfinished()).outgoing:
+        for part in await store.outbox.unfinished():
             await store.outbox.mark_sent(part, 1)
         purge = asyncio.create_task(store.upkeep.purge(now_ms() + 100 * DAY_MS))
         await accept(store, received(OLD + 1))

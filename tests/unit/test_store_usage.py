@@ -59,9 +59,7 @@ async def test_it_is_counted_with_the_turn_and_stays_when_the_chat_is_cleared(
     first = TokenSpend(ADA, CHAT, "default", 10, 5)
     async with store_at(tmp_path) as store:
         turn = store.turns.begin([await accept(store, received(1))], "hello")
-        await store.turns.record_calls(
-            turn.id, Message(Role.ASSISTANT, None, (CALL,)), spent=[first]
-        )
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), spent=[first])
         await finish(store, turn, spent=[TokenSpend(ADA, CHAT, "second", 1, 1)])
         assert await store.usage.spent_today(ADA) == 17
         assert await store.turns.clear(received(1).chat) == 1
@@ -73,8 +71,6 @@ async def test_tokens_of_a_deleted_question_count(tmp_path: Path) -> None:
         turn = store.turns.begin([await accept(store, received(1))], "hello")
         await store.changes.forget(await accept(store, deletion_of(1, 2)))
         asked = Message(Role.ASSISTANT, None, (CALL,))
-        await store.turns.record_calls(
-            turn.id, asked, spent=[TokenSpend(ADA, CHAT, "default", 1, 1)]
-        )
+        store.turns.record_calls(turn.id, asked, spent=[TokenSpend(ADA, CHAT, "default", 1, 1)])
         assert await finish(store, turn, spent=[TokenSpend(ADA, CHAT, "default", 2, 2)]) == ()
         assert await store.usage.spent_today(ADA) == 6
