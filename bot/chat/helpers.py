@@ -14,7 +14,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from bot.chat.loop import ToolLoop
-from bot.chat.progress import HelperSigns
+from bot.chat.progress import ToolSigns
 from bot.chat.prompt import Prompt, Prompts
 from bot.chat.turn import AllowanceUsedUp, Turn
 from bot.llm.errors import LlmError
@@ -71,7 +71,7 @@ class HelperTurn(Turn):
     """The turn of a helper, inside the turn that it belongs to, which pays."""
 
     def __init__(
-        self, turn: Turn, stored: StoredHelper, caller: Caller, prompt: Prompt, signs: HelperSigns
+        self, turn: Turn, stored: StoredHelper, caller: Caller, prompt: Prompt, signs: ToolSigns
     ) -> None:
         own = replace(turn.stored, messages=stored.messages, notices=())
         super().__init__(turn.parts, own, turn.accepted, caller, turn.route.fork(), prompt)
@@ -136,14 +136,16 @@ class Helpers:
                 raise ToolError(_GONE)
             signs = turn.progress.helper(task)
             prompt = self.prompts.of_helper(confined)
-            with signs.working():
-                return await self._answer(HelperTurn(turn, stored, confined, prompt, signs))
+            return await self._answer(HelperTurn(turn, stored, confined, prompt, signs))
 
     async def _answer(self, helper: HelperTurn) -> ToolOutput:
+        answer = None
         try:
             answer = await self.loop.run(helper)
         except (LlmError, AllowanceUsedUp) as error:
             raise ToolError(_FAILED.format(why=error.sentence)) from error
+        finally:
+            helper.signs.ended(ok=bool(answer))
         if not answer:
             raise ToolError(_NOTHING)
         return ToolOutput(answer + _CUT * helper.is_cut, untrusted=helper.has_read_strangers)
