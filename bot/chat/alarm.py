@@ -50,7 +50,6 @@ class Alarm:
     """Sends due reminders.
 
     Attributes:
-        chats: tells by `reminders_changed` when to look at the store again.
         disappears: called with the time (ms) at which a message will disappear.
     """
 
@@ -118,27 +117,32 @@ class Alarm:
             metrics.REMINDERS.labels("passed_over").inc()
             await self.reminders.pass_over(reminder, further)
             is_said = True
-        elif not reminder.is_question:
-            missed = 0 if following is None else following.passed - 1
-            is_said = await self._remind(reminder, missed, further, now_ms)
-        elif reminder.failures < MAX_FAILURES:
+        elif reminder.is_question and reminder.failures < MAX_FAILURES:
             is_said = await self._ask(reminder, further, now_ms)
         else:
-            is_said = await self._stop_asking(reminder, now_ms)
+            missed = 0 if following is None else following.passed - 1
+            is_said = await self._tell(reminder, missed, further, now_ms)
         if is_said and further is not None:
             self._timer.at(further.due_at)
         return is_said
 
-    async def _remind(
+    async def _tell(
         self, reminder: StoredReminder, missed: int, further: FurtherDate | None, now_ms: int
     ) -> bool:
-        text = self._text(reminder, missed, now_ms)
+        """Send a reminder's words; about a question, that it is not asked any more."""
+        if reminder.is_question:
+            stopped = self.chats.notices.languages.say(reminder.chat, STOPPED)
+            text, further, outcome = f"{BELL}{stopped}\n{reminder.text}", None, "stopped"
+        else:
+            text = self._text(reminder, missed, now_ms)
+            outcome = "late" if now_ms - reminder.due_at > LATE_MS else "on_time"
         message = await self.reminders.deliver(reminder, text, further, now_ms)
         if message is None:
             return False
         self._expect_end(reminder, now_ms)
-        is_late = now_ms - reminder.due_at > LATE_MS
-        metrics.REMINDERS.labels("late" if is_late else "on_time").inc()
+        metrics.REMINDERS.labels(outcome).inc()
+        if outcome == "stopped":
+            log.warning("reminder.stopped", count=reminder.failures)
         await self.chats.notices.outbox.deliver((message,), just_stored=True)
         return True
 
@@ -154,16 +158,6 @@ class Alarm:
         await self.chats.room.wait()
         with self.chats.open(question.chat) as chat:
             chat.add(accepted)
-        return True
-
-    async def _stop_asking(self, question: StoredReminder, now_ms: int) -> bool:
-        text = f"{BELL}{self.chats.notices.languages.say(question.chat, STOPPED)}\n{question.text}"
-        message = await self.reminders.deliver(question, text, None, now_ms)
-        if message is None:
-            return False
-        log.warning("reminder.stopped", count=question.failures)
-        metrics.REMINDERS.labels("stopped").inc()
-        await self.chats.notices.outbox.deliver((message,), just_stored=True)
         return True
 
     def _expect_end(self, reminder: StoredReminder, now_ms: int) -> None:

@@ -6,7 +6,7 @@ nuisance, not a danger, and the bot leaves a group only if certainly no member w
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
@@ -18,13 +18,13 @@ from cachetools import TTLCache
 
 from bot.backoff import Backoff
 from bot.chat.access import Access
-from bot.chat.prompt import overheard_line
+from bot.chat.prompt import latest, overheard_line
 from bot.errors import SignalError, SignalRejected, SignalUntrusted
 from bot.signal.account import Group
 from bot.signal.events import GroupChanged, Person
 from bot.signal.messenger import Messenger
 from conversation_store.heard import CatchUpStore
-from conversation_store.models import ChatId, OverheardMessage
+from conversation_store.models import ChatId
 from conversation_store.store import ConversationStore
 from tools.base import ToolError
 
@@ -49,12 +49,7 @@ HISTORY_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class RetryUntil:
-    """Time limit of retries.
-
-    Attributes:
-        seconds: no attempt begins later than this after the first.
-        backoff: the pause between two attempts.
-    """
+    """Retries of a request, the last of which begins so many seconds after the first at most."""
 
     seconds: float
     backoff: Backoff = RETRY
@@ -79,11 +74,7 @@ RETRY_UNTIL: Final = RetryUntil(seconds=120.0)
 
 @dataclass(eq=False, repr=False, slots=True)
 class GroupPermissions:
-    """The groups that the bot is in or is invited to.
-
-    Attributes:
-        number: of the bot's account.
-    """
+    """The groups that the bot, whose account has the number, is in or is invited to."""
 
     side: Messenger
     store: ConversationStore
@@ -242,11 +233,9 @@ class GroupTalk:
         """Return the messages that a person has missed, for the model.
 
         Args:
-            person: who asks.
-            chat: where; in a group it is about that group.
+            chat: where the person asks; in a group it is about that group.
             group: the name of a group, asked in private; empty if there is only one.
             hours: how far to look back; 0: to when the person last wrote there.
-            turn_id: the turn in which it is asked.
 
         Raises:
             ToolError: there is nothing to tell.
@@ -260,13 +249,14 @@ class GroupTalk:
             raise ToolError(NEVER_WROTE)
         since = f"{datetime.fromtimestamp(found.since / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
         messages = [one for one in found.messages if not one.text.lstrip().startswith("!")]
-        newest = _newest(messages)
-        told = await self.book.tell(newest, turn_id)
+        lines = [overheard_line(message) for message in messages]
+        left_out = len(messages) - len(latest(lines, MAX_TOLD_BYTES))
+        told = await self.book.tell(messages[left_out:], turn_id)
         if not told:
             return NOTHING.format(since=since)
         lines = [TOLD.format(name=name or NAMELESS, since=since)]
-        if len(newest) < len(messages):
-            lines.append(LEFT_OUT.format(count=len(messages) - len(newest)))
+        if left_out:
+            lines.append(LEFT_OUT.format(count=left_out))
         return "\n".join((*lines, *map(overheard_line, told)))
 
     async def _here(self, person: Person, chat: ChatId) -> _Place:
@@ -313,14 +303,3 @@ class GroupTalk:
         if group is None or not group.is_member or not person.is_in(group.members):
             return None
         return chat, " ".join(group.name.split())
-
-
-def _newest(messages: Sequence[OverheardMessage]) -> Sequence[OverheardMessage]:
-    """Return as many of the last messages as may be told at once."""
-    first, room = len(messages), MAX_TOLD_BYTES
-    while first:
-        room -= len(overheard_line(messages[first - 1]).encode())
-        if room < 0:
-            break
-        first -= 1
-    return messages[first:]

@@ -8,7 +8,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -27,7 +27,7 @@ from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
 from bot.signal.events import Person
 from bot.signal.messenger import FileTooBig, Messenger
 from conversation_store.files import FileStore
-from conversation_store.models import ChatId, Image, ReceivedFile, ReceivedMessage, WorkspaceFile
+from conversation_store.models import Image, ReceivedFile, ReceivedMessage, WorkspaceFile
 from tools.base import UNTRUSTED, mark, trim
 from tools.documents.client import Read, open_reader
 from tools.documents.document import Document, may_be_document
@@ -125,11 +125,7 @@ _NOT_OF_A_NAME: Final = re.compile(r"[^\w.()+ -]+")
 
 @dataclass(eq=False, repr=False, slots=True)
 class Inbox:
-    """Puts files into the workspace of the chat that they came in.
-
-    Attributes:
-        files: knows the message of each file, so that both are deleted together.
-    """
+    """Puts files into the workspace of the chat that they came in."""
 
     workspaces: Workspaces
     is_admin: Callable[[Person], bool]
@@ -157,6 +153,19 @@ class Inbox:
         except SandboxBug:
             raise WorkError("It is not a file that I can keep.") from None
         return path
+
+
+async def discard(side: Messenger, files: Iterable[ReceivedFile], seconds: float) -> None:
+    """Delete the Signal side's copies of files, as far as that works in some seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            for file in files:
+                try:
+                    await side.discard_file(file)
+                except SignalError as error:
+                    log.info("media.not_discarded", reason=type(error).__name__)
+    except TimeoutError:
+        log.info("media.not_discarded", reason="TimeoutError")
 
 
 async def delete_from(workspaces: Workspaces, file: WorkspaceFile) -> bool:
@@ -226,11 +235,10 @@ class Prepared:
     """The words and images of the files of messages that get one answer.
 
     Attributes:
-        words: one text for each message, for the model, after what the person wrote; perhaps empty.
-        images: for the model, to be stored.
+        words: one text for each message, perhaps empty, to stand after the person's own words.
         notices: lines for the person above the answer.
         has_words: whether there is anything to ask the model.
-        fleeting: images for the model in this turn that must never be stored.
+        fleeting: images that must never be stored.
     """
 
     words: tuple[str, ...]
@@ -272,7 +280,6 @@ class Media:
 
     Attributes:
         words_bytes: limit for the text of all files of a turn, as UTF-8.
-        inbox: keeps files for tools.
     """
 
     files: Messenger
@@ -313,19 +320,8 @@ class Media:
 
     async def discard(self, messages: Sequence[ReceivedMessage]) -> None:
         """Delete the Signal side's copies of the files of some messages, as far as that works."""
-        try:
-            async with asyncio.timeout(DISCARD_SECONDS):
-                for message in messages:
-                    for file in message.files:
-                        await self._discard(file)
-        except TimeoutError:
-            log.info("media.not_discarded", reason="timeout")
-
-    async def _discard(self, file: ReceivedFile) -> None:
-        try:
-            await self.files.discard_file(file)
-        except SignalError as error:
-            log.info("media.not_discarded", error=type(error).__name__)
+        files = [file for message in messages for file in message.files]
+        await discard(self.files, files, DISCARD_SECONDS)
 
     async def _found_in(self, message: ReceivedMessage, budget: _Budget) -> list[_Found]:
         found = [
@@ -418,8 +414,10 @@ class Media:
     ) -> bytes:
         """Return a file's bytes; WorkError if there are too many for the file or the turn."""
         limit = min(most_bytes, budget.file_bytes)
+        fetch = partial(self.files.fetch_file, message.chat, file, max_bytes=limit)
         try:
-            data = await self._fetch(message.chat, file, limit)
+            # After a start it takes a moment until there is a connection.
+            data = await RECONNECT.retry(fetch, on=(SignalUnavailable, SignalPassedOver))
         except FileTooBig:
             megabytes = most_bytes // 2**20
             raise WorkError(
@@ -431,11 +429,6 @@ class Media:
         if not data:
             raise WorkError("It is empty.")
         return data
-
-    async def _fetch(self, chat: ChatId, file: ReceivedFile, max_bytes: int) -> bytes:
-        """Return a file's bytes once there is a connection: after a start it takes a moment."""
-        fetch = partial(self.files.fetch_file, chat, file, max_bytes=max_bytes)
-        return await RECONNECT.retry(fetch, on=(SignalUnavailable, SignalPassedOver))
 
 
 @asynccontextmanager
@@ -450,17 +443,9 @@ async def open_media(
     """Provide a reader of files; its processes start with the first file and end when idle.
 
     Args:
-        files: where the files are.
-        transcriber: turns voice notes into words; None: nothing does.
-        words_bytes: room in the context for the words of all files of a turn.
-        sandboxes: the walls that readers need; None: no walls. If they may not run, the bot
-            refuses files in words.
-        inbox: keeps files for tools; None: nothing does.
+        sandboxes: the walls that readers need. If these may not run, the bot refuses files.
     """
-    async with (
-        open_images(sandboxes=sandboxes) as images,
-        open_reader(sandboxes) as documents,
-    ):
+    async with open_images(sandboxes=sandboxes) as images, open_reader(sandboxes) as documents:
         yield Media(
             files,
             images=images,

@@ -269,7 +269,7 @@ class Prompt:
         )
         lines = _cut_to(lines, most)
         room = most - sum(map(_size_of, lines))
-        heard = _latest([overheard_line(message) for message in overheard], room)
+        heard = latest([overheard_line(message) for message in overheard], room)
         if heard:
             lines = [OVERHEARD_OPENING, *heard, OVERHEARD_END, *lines]
         return "\n".join(lines)
@@ -470,8 +470,8 @@ def _cut_out(text: str, most: int) -> str:
     return begun + CUT_OUT + encoded[len(encoded) - end :].decode(errors="ignore")
 
 
-def _latest(lines: Sequence[str], room: int) -> Sequence[str]:
-    """Return as many of the last lines as there is room for."""
+def latest(lines: Sequence[str], room: int) -> Sequence[str]:
+    """Return as many of the last lines as so many bytes have room for."""
     first = len(lines)
     while first and (room := room - _size_of(lines[first - 1])) >= 0:
         first -= 1

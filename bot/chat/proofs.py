@@ -66,6 +66,7 @@ class AnswerProofs:
                         tasks.create_task(self._settle(exchange))
 
     async def _settle(self, exchange: StoredExchange) -> None:
+        """Check a signature, store the result, and warn if it is wrong."""
         try:
             state: ExchangeState
             signatures = self.signatures.get(exchange.model)
@@ -77,22 +78,14 @@ class AnswerProofs:
                 )
             else:
                 state, kind, message = "missing", "", NO_NAME
-            await self._keep(exchange, state, kind, message)
+            metrics.SIGNATURES.labels(state).inc()
+            if state == "wrong":
+                log.error("signature.wrong", turn=exchange.turn_id)
+            warning = WARNING if state == "wrong" and self.warn else None
+            for stored in await self.store.exchanges.settle(
+                exchange, state, kind=kind, message=message, warning=warning
+            ):
+                self.notices.queue(stored)
         finally:
             self._running.discard(exchange.id)
             self.wake()
-
-    async def _keep(
-        self, exchange: StoredExchange, state: ExchangeState, kind: str, message: str
-    ) -> None:
-        """Store the result, and warn about wrong signatures."""
-        metrics.SIGNATURES.labels(state).inc()
-        wrong = state == "wrong"
-        if wrong:
-            log.error("signature.wrong", turn=exchange.turn_id)
-        warning = WARNING if wrong and self.warn else None
-        warnings = await self.store.exchanges.settle(
-            exchange, state, kind=kind, message=message, warning=warning
-        )
-        for stored in warnings:
-            self.notices.queue(stored)
