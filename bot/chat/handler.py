@@ -56,13 +56,11 @@ MODEL_GONE: Final = "The model {name}, which was chosen here, is gone; the defau
 MAX_CALLS_TOLD: Final = 10
 """Earlier calls that the model is told of when a question is asked again."""
 MAX_ARGUMENTS_CHARACTERS: Final = 200
-"""Length of the arguments of each of these calls."""
 
 OPENING: Final = (
     "\n[You were asked this before, and made these calls for it, which were carried out:"
 )
 ENDING: Final = "Make a call that changes something again only if that is wanted twice.]"
-
 
 LATE_MS: Final = 60_000
 """A reminder that is later than this names the time that it was for."""
@@ -88,7 +86,6 @@ class ChatHandler:
     Attributes:
         answered: called when an answer is stored.
         running: the turns that run, by id.
-        uses_memory: whether the model is shown the facts of a chat.
         words_for: returns the text for a person whose model cannot answer.
     """
 
@@ -122,7 +119,6 @@ class ChatHandler:
         If the model cannot answer, the answer is a sentence that says so.
 
         Args:
-            pieces: the messages.
             running: takes the messages that join the turn; None if none can.
             retry: the first message asks for this; the others were written with it.
 
@@ -154,8 +150,8 @@ class ChatHandler:
         finally:
             del self.running[turn.id]
             # A stopped turn has also spent tokens.
-            if turn.status != "answered" and (spent := turn.costs.take_spent()):
-                self.store.usage.add(spent)
+            if turn.status != "answered" and turn.costs.spent:
+                self.store.usage.add(turn.costs.take()[1])
 
     async def _is_answered(self, turn: Turn) -> bool:
         """Find the answer of a turn; False if it waits for people."""
@@ -189,8 +185,7 @@ class ChatHandler:
 
     async def _fail(self, turn: Turn, sentence: str) -> None:
         """Answer with a sentence that says why the model does not."""
-        turn.answer = sentence
-        said = self.languages.say(turn.chat, sentence)
+        turn.answer, said = sentence, self.languages.say(turn.chat, sentence)
         turn.shown = await self.renderer.as_typed(said, turn.notices)
 
     def _caller(self, message: ReceivedMessage, retry: Retry | None = None) -> Caller:
@@ -224,14 +219,14 @@ class ChatHandler:
             accepted,
             replace(caller, turn=stored.id),
             self.models.route(chat, None if retry is None else retry.model),
-            self.prompts.of(caller).with_notes(notes),
+            replace(self.prompts.of(caller), notes=notes),
             fleeting=fleeting,
             running=running,
             is_retry=retry is not None,
-            most_tokens=token_bound(accepted.message),
+            most_tokens=MAX_TOKENS if accepted.message.kind == "scheduled" else None,
         )
         if is_to_be_planned(stored.messages):
-            turn.planning = self.prompts.of_planner(caller).with_notes(notes)
+            turn.planning = replace(self.prompts.of_planner(caller), notes=notes)
         return turn, can_be_asked
 
     async def _begin_new(
@@ -251,12 +246,11 @@ class ChatHandler:
         notices[:0] = await headings(messages[0], self.store.reminders, self.languages)
         overheard = await self.store.messages.overheard(chat) if chat.is_group else ()
         messages, is_planned = without_command(messages)
-        content = self.prompts.of(self._caller(messages[-1])).user_content(
-            messages,
-            model.traits,
-            words=_said(messages, prepared),
-            overheard=overheard,
-        )
+        # The words of each message: its text, then the text of its files.
+        both = zip(messages, prepared.words, strict=True)
+        said = ["\n".join(filter(None, (message.text, words))) for message, words in both]
+        prompt = self.prompts.of(self._caller(messages[-1]))
+        content = prompt.user_content(messages, model.traits, words=said, overheard=overheard)
         turn = self.store.turns.begin(
             pieces,
             f"{content}\n{PLANNING}" if is_planned else content,
@@ -304,8 +298,6 @@ class ChatHandler:
         """Store the answer for sending, and count the turn.
 
         Args:
-            pieces: the messages that are answered.
-            turn: with its answer.
             quote: the message that it quotes, if it needs a quote.
             retry: the request that is answered; without a new answer, the earlier one stays.
 
@@ -316,11 +308,7 @@ class ChatHandler:
         if retry is not None and turn.status != "answered":
             _count(turn)
             return await self.store.turns.answer(
-                first,
-                turn.shown,
-                outcome="not_retried",
-                quote=quote,
-                joined=pieces[1:],
+                first, turn.shown, outcome="not_retried", quote=quote, joined=pieces[1:]
             )
         # Not earlier: a turn whose messages change starts again and reads the files again. Not
         # later: after a kill, the next start does not look at answered messages.
@@ -333,8 +321,7 @@ class ChatHandler:
             TurnEnd(
                 turn.status,
                 turn.answer,
-                turn.costs.take_exchanged(),
-                turn.costs.take_spent(),
+                *turn.costs.take(),
                 None if retry is None else retry.question,
                 was_scheduled=first.message.kind == "scheduled",
                 has_called=turn.rounds > 0,
@@ -357,12 +344,6 @@ def _count(turn: Turn) -> None:
     with_tools = "yes" if turn.rounds else "no"
     metrics.TURN_TOKENS.labels(with_tools, "prompt").inc(turn.costs.prompt_tokens)
     metrics.TURN_TOKENS.labels(with_tools, "completion").inc(turn.costs.completion_tokens)
-
-
-def _said(messages: Sequence[ReceivedMessage], prepared: Prepared) -> list[str]:
-    """Return the words of each message: its text, then the text of its files."""
-    both = zip(messages, prepared.words, strict=True)
-    return ["\n".join(filter(None, (message.text, words))) for message, words in both]
 
 
 def asked_again(earlier: Sequence[Message]) -> str:
@@ -390,13 +371,7 @@ def _shortened(arguments: str) -> str:
 
 
 def late_line(due_at: int, zone: str | None, *, missed: int = 0) -> str:
-    """Return the line that says for when something was.
-
-    Args:
-        due_at: in ms.
-        zone: of its person.
-        missed: how often it should have come since.
-    """
+    """Return the line that says for when (ms) something was, and how often it was missed since."""
     local = from_ms(due_at).astimezone(zone_named(zone))
     when = f"{local:%Y-%m-%d %H:%M}" if zone else f"{local:%Y-%m-%d %H:%M} UTC"
     return (LATE_SERIES if missed > 0 else LATE).format(when=when, count=missed)
@@ -416,8 +391,3 @@ async def headings(
         line = late_line(message.timestamp, await reminders.zone_of(message.author))
         lines.append(languages.say(message.chat, line))
     return lines
-
-
-def token_bound(message: ReceivedMessage) -> int | None:
-    """Return how many tokens the turn of a message may take; None: as many as it needs."""
-    return MAX_TOKENS if message.kind == "scheduled" else None

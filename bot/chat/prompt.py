@@ -179,7 +179,6 @@ class _Offer:
     """The tools that a model is shown.
 
     Attributes:
-        guidelines: for a model that is shown them.
         warning: for a model with the operator's own guidelines.
         size: bytes of the tools.
     """
@@ -203,7 +202,6 @@ class Prompt:
         caller: decides which tools are offered.
         system_prompt: replaces the built-in text; tools and date are still added.
         in_tee: whether the built-in text may speak of a trusted execution environment.
-        only_reading: offer only the tools without side effects.
     """
 
     registry: Registry
@@ -214,15 +212,11 @@ class Prompt:
     only_reading: bool = False
     notes: Notes = _NO_NOTES
 
-    def with_notes(self, notes: Notes) -> "Prompt":
-        """Return this prompt for a chat."""
-        return replace(self, notes=notes)
-
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools that may be called now, in a fixed order."""
         offered = self.registry.offered_to(self.caller)
-        return tuple(filter(_only_reads, offered)) if self.only_reading else offered
+        return tuple(one for one in offered if one.only_reads) if self.only_reading else offered
 
     def shown(self, traits: ModelTraits) -> tuple[ToolSpec, ...]:
         """Return the tools that a model is told of."""
@@ -255,7 +249,6 @@ class Prompt:
         latest first.
 
         Args:
-            messages: one message, or several that get one answer.
             words: the text of each message with the text of its files; None: the messages' texts.
             overheard: earlier messages to others, in a group.
         """
@@ -377,19 +370,12 @@ def fitting(tools: Sequence[Tool], context_tokens: int) -> tuple[Tool, ...]:
     if sum(tool.spec.size for tool in tools) <= room:
         return tuple(tools)
     kept: set[str] = set()
-    for tool in sorted(tools, key=_need):
+    need = {name: place for place, name in enumerate(BY_NEED)}
+    for tool in sorted(tools, key=lambda tool: need.get(tool.name, NEED_OF_OTHERS)):
         if tool.spec.size <= room:
             room -= tool.spec.size
             kept.add(tool.name)
     return tuple(tool for tool in tools if tool.name in kept)
-
-
-def _need(tool: Tool) -> int:
-    return BY_NEED.index(tool.name) if tool.name in BY_NEED else NEED_OF_OTHERS
-
-
-def _only_reads(tool: Tool) -> bool:
-    return tool.only_reads
 
 
 def _input_bytes(traits: ModelTraits) -> int:
@@ -530,9 +516,8 @@ class HistoryWindow:
         """Return the turns to be shown, oldest first.
 
         Args:
-            chat: the chat.
             max_bytes: UTF-8 bytes that they may take.
-            before: leave out this turn and later turns; None: leave out nothing.
+            before: leave out this turn and later turns.
         """
         first_turn = self._first_turns.get(chat, 0)
         history = await self.store.turns.history(
