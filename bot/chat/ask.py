@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
 import structlog
@@ -119,7 +119,6 @@ class OpenQuestion:
     """A question that was sent whole and has no answer.
 
     Attributes:
-        reminded: the person was told that it is open.
         asked_back: plain words that fit several questions were asked back about once.
         over: set once it has an answer, or its turn has ended.
     """
@@ -140,11 +139,7 @@ class OpenQuestion:
         return self.stored.timestamps[-1:] if self.is_about_call else self.stored.timestamps
 
     def fits(self, message: ReceivedMessage, *, any_words: bool = False) -> bool:
-        """Whether plain words read as its answer.
-
-        Args:
-            any_words: any do if the question has no options.
-        """
+        """Whether plain words read as its answer; without options, any words may do."""
         terms = self.stored.terms
         if terms.kind != "choice":
             return meaning_of(message.text) is not Meaning.OTHER
@@ -166,13 +161,6 @@ class OpenQuestion:
         return is_later and message.received_at >= self.stored.asked_at
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A message that answers a question, or tries to; None if it fits several."""
-
-    question: OpenQuestion | None
-
-
 @dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Questions:
     """The open questions of all chats.
@@ -180,7 +168,7 @@ class Questions:
     Attributes:
         is_admin: whether a person may answer for others, allow dangerous calls, or allow a tool
             for longer.
-        go_on: lets a turn continue, by its id, if it waits on disk.
+        go_on: continues a turn, by its id, that waits on disk.
     """
 
     store: ConversationStore
@@ -191,7 +179,6 @@ class Questions:
     render: Render
     clock: Callable[[], float] = time.time
     _of_chats: dict[ChatId, list[OpenQuestion]] = field(default_factory=dict, init=False)
-    _of_turns: dict[int, list[OpenQuestion]] = field(default_factory=dict, init=False)
     _sending: WeakValueDictionary[ChatId, asyncio.Lock] = field(
         default_factory=WeakValueDictionary, init=False
     )
@@ -206,14 +193,15 @@ class Questions:
             self._listen(stored)
         self._silence_from = asyncio.get_running_loop().time() + CATCH_UP_SECONDS
 
-    def awaited_by(self, turn_id: int) -> bool:
+    def awaited_by(self, chat: ChatId, turn_id: int) -> bool:
         """Whether a turn has an open question."""
-        return turn_id in self._of_turns
+        return any(one.stored.turn_id == turn_id for one in self._of_chats.get(chat, ()))
 
-    def forget_turn(self, turn_id: int) -> None:
+    def forget_turn(self, chat: ChatId, turn_id: int) -> None:
         """Forget the questions of a turn."""
-        for question in tuple(self._of_turns.get(turn_id, ())):
-            self._forget(question)
+        for question in tuple(self._of_chats.get(chat, ())):
+            if question.stored.turn_id == turn_id:
+                self._forget(question)
 
     # Questions of a turn
 
@@ -274,7 +262,6 @@ class Questions:
 
         Args:
             message: its author is asked.
-            helper: makes the call; None for the turn itself.
             is_retry: the turn was answered before, so its calls may have run already: the bot asks
                 even for tools that are allowed for longer.
         """
@@ -348,37 +335,27 @@ class Questions:
             ):
                 timestamps = await self._send_poll(stored.chat, poll)
                 is_poll = bool(timestamps)
-                if not is_poll:
-                    timestamps = [await self._send(stored.chat, one) for one in messages(how)]
+                for one in () if is_poll else messages(how):
+                    send = partial(self.channel.send, stored.chat, one.text, styles=one.styles)
+                    sent = await self._send(partial(send, attachments=one.attachments))
+                    timestamps.append(sent)
         except (SignalRejected, TimeoutError) as error:
             log.warning("approval.not_asked", reason=type(error).__name__)
             return None
-        is_about_call = stored.terms.kind == "call"
-        seconds = APPROVAL_SECONDS if is_about_call else PATIENCE_SECONDS
+        seconds = APPROVAL_SECONDS if stored.terms.kind == "call" else PATIENCE_SECONDS
         now = int(self.clock() * 1_000)
-        expires_at = now + int(seconds * 1_000)
-        sent = tuple(timestamps)
-        asked = replace(stored, timestamps=sent, asked_at=now, expires_at=expires_at)
+        until = now + int(seconds * 1_000)
+        asked = replace(stored, timestamps=tuple(timestamps), asked_at=now, expires_at=until)
         # Before the store has it: an answer may be on its way already.
         question = self._listen(asked)
         await self.store.questions.mark_asked(asked, is_poll=is_poll)
-        if is_about_call:
+        if question.is_about_call:
             metrics.APPROVALS.labels("asked").inc()
         if is_poll:
             self._poll_over.set()  # it may have been answered before the store knew of the poll
         return question
 
-    async def _send(self, chat: ChatId, shown: QuestionMessage | Poll) -> int:
-        if isinstance(shown, Poll):
-            send = partial(self.channel.send_poll, chat, shown)
-        else:
-            send = partial(
-                self.channel.send,
-                chat,
-                shown.text,
-                styles=shown.styles,
-                attachments=shown.attachments,
-            )
+    async def _send(self, send: Callable[[], Awaitable[int]]) -> int:
         return await SEND_RETRY.retry(send, on=(SignalError,), final=(SignalRejected,))
 
     async def _send_poll(self, chat: ChatId, poll: Poll | None) -> list[int]:
@@ -386,7 +363,7 @@ class Questions:
         if poll is None or not self._has_polls:
             return []
         try:
-            return [await self._send(chat, poll)]
+            return [await self._send(partial(self.channel.send_poll, chat, poll))]
         except SignalLacks:
             self._has_polls = False
             log.info("signal.no_polls")
@@ -396,23 +373,23 @@ class Questions:
 
     # Answers
 
-    def answer_in(self, message: ReceivedMessage) -> Answer | None:
-        """Return the answer in a message; None if it answers no open question.
+    def answered_by(self, message: ReceivedMessage) -> Sequence[OpenQuestion]:
+        """Return the open question that a message answers, or several if it fits several.
 
         An edit is never an answer: only messages written after the question count.
         """
         if message.edited or message.kind == "edit":
-            return None
+            return ()
         if message.question_timestamp is not None:
             question = self._find(message.chat, message.question_timestamp)
-            return Answer(question) if question is not None and question.takes(message) else None
+            return (question,) if question is not None and question.takes(message) else ()
         sending = self._sending.get(message.chat)
         if message.chat.is_group or (sending is not None and sending.locked()):
-            return None
-        return self._answer_in_plain_words(message)
+            return ()
+        return self._answered_by_plain_words(message)
 
-    def _answer_in_plain_words(self, message: ReceivedMessage) -> Answer | None:
-        """Return the answer in words that reply to nothing, in a private chat."""
+    def _answered_by_plain_words(self, message: ReceivedMessage) -> Sequence[OpenQuestion]:
+        """Return the questions for words that reply to nothing, in a private chat."""
         here = [
             question
             for question in self._of_chats.get(message.chat, ())
@@ -422,18 +399,20 @@ class Questions:
         if fitting or len(here) == 1:
             fitting = [one for one in here if one.fits(message, any_words=True)]
         if len(fitting) == 1:
-            return Answer(fitting[0]) if fitting[0].came_before(message) else None
+            return fitting if fitting[0].came_before(message) else ()
         if all(question.asked_back for question in fitting):
-            return None
+            return ()
         for question in fitting:
             question.asked_back = True
-        return Answer(None)
+        return fitting
 
-    async def settle(self, accepted: AcceptedMessage, answer: Answer) -> str | None:
+    async def settle(
+        self, accepted: AcceptedMessage, questions: Sequence[OpenQuestion]
+    ) -> str | None:
         """Take a message as an answer; return the reason for the person if it does not count."""
-        question, message = answer.question, accepted.message
-        if question is None:
+        if len(questions) > 1:
             return WHICH
+        question, message = questions[0], accepted.message
         author = Person(message.author, message.author_number, message.author_name)
         terms = question.stored.terms
         if not self._may_answer(author, question):
@@ -535,7 +514,7 @@ class Questions:
         if counts and question.is_about_call:
             metrics.APPROVALS.labels(answer).inc()
         self._forget(question)
-        if stored.turn_id not in self._of_turns:
+        if not self.awaited_by(stored.chat, stored.turn_id):
             await self.go_on(stored.turn_id)
         return counts
 
@@ -582,7 +561,6 @@ class Questions:
         """Add a question; people answer only complete questions, so all of it has been sent."""
         question = OpenQuestion(stored)
         self._of_chats.setdefault(stored.chat, []).append(question)
-        self._of_turns.setdefault(stored.turn_id, []).append(question)
         self._changed.set()
         return question
 
@@ -590,8 +568,9 @@ class Questions:
         """Remove a question, if it is known."""
         question.over.set()
         self._poll_over.set()
-        _remove(self._of_chats, question.stored.chat, question)
-        _remove(self._of_turns, question.stored.turn_id, question)
+        chat = question.stored.chat
+        if here := [one for one in self._of_chats.pop(chat, ()) if one is not question]:
+            self._of_chats[chat] = here
 
     # The end
 
@@ -613,7 +592,7 @@ class Questions:
             await set_within(self._changed, seconds)
 
     def _open(self) -> list[OpenQuestion]:
-        return [question for questions in self._of_turns.values() for question in questions]
+        return [question for questions in self._of_chats.values() for question in questions]
 
     async def end_polls(self) -> None:
         """End the polls on phones as their questions end, until cancelled.
@@ -665,11 +644,3 @@ def _terms(
         version=consent.version,
         needs_admin=message.chat.is_group and consent.needs_admin,
     )
-
-
-def _remove(lists: dict[Any, list[OpenQuestion]], key: object, question: OpenQuestion) -> None:
-    here = [one for one in lists.get(key, ()) if one is not question]
-    if here:
-        lists[key] = here
-    else:
-        lists.pop(key, None)

@@ -22,7 +22,7 @@ from typing import Any, Final
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from bot.chat.ask import Answer, Questions
+from bot.chat.ask import OpenQuestion, Questions
 from bot.chat.door import Door, author_of
 from bot.chat.handler import ChatHandler, TurnForgotten
 from bot.chat.joining import (
@@ -139,20 +139,16 @@ class Chat:
 
     # Answers to questions, and refusals
 
-    def answer_in(self, message: ReceivedMessage) -> Answer | None:
-        """Return the answer to an open question in a message.
+    def answered_by(self, message: ReceivedMessage) -> Sequence[OpenQuestion]:
+        """Return the questions that a message may answer, if the person's key is trusted."""
+        is_verified = self.chats.door.identities.is_verified(message.author)
+        if message.kind == "scheduled" or not is_verified:
+            return ()
+        return self.chats.questions.answered_by(message)
 
-        An answer counts only if the person's key is trusted.
-        """
-        if message.kind == "scheduled":
-            return None
-        if not self.chats.door.identities.is_verified(message.author):
-            return None
-        return self.chats.questions.answer_in(message)
-
-    async def settle(self, accepted: AcceptedMessage, answer: Answer) -> None:
+    async def settle(self, accepted: AcceptedMessage, questions: Sequence[OpenQuestion]) -> None:
         """Take a message as the answer to a question, or say why it does not count."""
-        words = await self.chats.questions.settle(accepted, answer)
+        words = await self.chats.questions.settle(accepted, questions)
         if words is None:
             self._clean([accepted])
         else:
@@ -240,7 +236,7 @@ class Chat:
             try:
                 result = await self._run(pieces, retry)
                 if result is None:
-                    if chats.questions.awaited_by(first.id):
+                    if chats.questions.awaited_by(self.id, first.id):
                         self.suspended.add(first.id)
                         return ()
                     pieces[0] = replace(pieces[0], begun=True)  # answered at this very moment
@@ -259,7 +255,7 @@ class Chat:
                 pieces[:] = await chats.store.messages.waiting_of(pieces)
             finally:
                 if first.id not in self.suspended:
-                    chats.questions.forget_turn(first.id)
+                    chats.questions.forget_turn(self.id, first.id)
             pieces[:] = [replace(piece, begun=False, joined=()) for piece in pieces]
         return ()
 
@@ -349,7 +345,7 @@ class Chat:
         """Forget suspended turns and their questions."""
         for turn_id in turn_ids:
             self.suspended.discard(turn_id)
-            self.chats.questions.forget_turn(turn_id)
+            self.chats.questions.forget_turn(self.id, turn_id)
 
     async def _close(self, turn_ids: Sequence[int]) -> None:
         """Close the messages of turns that waited for people."""
@@ -586,9 +582,9 @@ class Chats:
                     await chat.edit(accepted)
                 else:
                     self.notices.languages.notice(message.chat, message.text)
-                    answer = None if chat.is_urgent(accepted) else chat.answer_in(message)
-                    if answer is not None:
-                        chat.add_urgent(partial(chat.settle, accepted, answer))
+                    questions = () if chat.is_urgent(accepted) else chat.answered_by(message)
+                    if questions:
+                        chat.add_urgent(partial(chat.settle, accepted, questions))
                     else:
                         chat.add_message(accepted)
 
