@@ -33,7 +33,7 @@ from bot.chat.helpers import Helpers
 from bot.chat.intake import Intake
 from bot.chat.loop import ToolLoop
 from bot.chat.media import Inbox, open_media, words_limit
-from bot.chat.outbox import NotedSends, Notices, Outbox
+from bot.chat.outbox import Notices, Outbox
 from bot.chat.own_tools import (
     PartsOfTools,
     memory_of,
@@ -171,7 +171,6 @@ async def build(start: Start) -> AsyncIterator[Bot]:
             tasks=tasks,
             clock=clock,
         )
-        noted_sends = NotedSends(outbox.doubts)
         renderer = await stack.enter_async_context(open_renderer(base.tools.sandboxes))
         proofs = _answer_proofs(base, notices)
 
@@ -179,7 +178,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
         answered_turns, reminders_changed = asyncio.Queue[int](), asyncio.Event()
         questions = Questions(
             store=store,
-            channel=noted_sends,
+            channel=outbox.doubts,
             is_admin=access.is_admin,
             languages=languages,
             render=partial(renderer.messages, notices=()),
@@ -192,7 +191,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
                 TurnParts(
                     store,
                     questions,
-                    noted_sends,
+                    outbox.doubts,
                     progress_shown=presence.message_sent,
                     stops=budget.stops,
                     clock=clock,

@@ -90,7 +90,7 @@ class Alarm:
                     self._queued.add(row)
                     await self.chats.urgent_room.wait()
                     with self.chats.open(where) as chat:
-                        chat.add_urgent(partial(self._ring, row))
+                        chat.add(partial(self._ring, row), urgent=True)
         return await self.reminders.next_due(now_ms)
 
     async def _ring(self, reminder_id: int) -> None:

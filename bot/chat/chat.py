@@ -73,8 +73,7 @@ class Chat:
     Attributes:
         queue: messages that wait for their turn, and work that keeps their order.
         urgent: work that does not wait behind a turn.
-        suspended: the turns that wait for people.
-        users: tasks that work with this object; without any, it goes.
+        users: tasks that work with this object; without any, it is removed.
     """
 
     id: ChatId
@@ -87,21 +86,11 @@ class Chat:
 
     # Queues
 
-    def add(self, item: AcceptedMessage | Work) -> None:
-        """Queue a message or other work behind everything that waits."""
-        self._add(self.queue, item)
-
-    def add_urgent(self, item: AcceptedMessage | Work) -> None:
-        """Queue a message or other work that does not wait behind a turn."""
-        self._add(self.urgent, item)
-
-    def add_message(self, accepted: AcceptedMessage) -> None:
-        """Queue a message; a command that only reads does not wait behind a turn."""
-        self._add(self.urgent if self.is_urgent(accepted) else self.queue, accepted)
-
-    def _add(self, queue: Queue, item: AcceptedMessage | Work) -> None:
+    def add(self, item: AcceptedMessage | Work, *, urgent: bool = False) -> None:
+        """Queue a message or other work; urgent work does not wait behind a turn."""
         if self.chats.winding_down:
             return
+        queue = self.urgent if urgent else self.queue
         queue.add(item)
         if not queue.is_worked:
             queue.is_worked = True
@@ -170,9 +159,8 @@ class Chat:
 
     def _clean(self, accepted: Iterable[AcceptedMessage]) -> None:
         """Delete the files of messages on the Signal side."""
-        messages = [one for each in accepted for one in each.messages if one.files]
-        if messages:
-            self.chats.file_cleanup.files_of(*messages)
+        messages = (message for each in accepted for message in each.messages)
+        self.chats.file_cleanup.files_of(*messages)
 
     # Answering
 
@@ -315,14 +303,7 @@ class Chat:
     # Ending turns
 
     async def stop(self, before: int) -> int:
-        """Stop the running turn, the suspended turns and the waiting messages.
-
-        Args:
-            before: the inbox id of the `!stop`; later messages stay.
-
-        Returns:
-            the number of stopped messages.
-        """
+        """Stop the turns and messages before an inbox id, and return the number of messages."""
         dropped = self.queue.drop(before=before)
         waited = [turn_id for turn_id in self.suspended if turn_id < before]
         self.end(waited)
@@ -376,7 +357,7 @@ class Chat:
         if turn_id in self.suspended:
             self.suspended.discard(turn_id)
             if accepted is not None:
-                self.add_message(accepted)
+                self.add(accepted, urgent=self.is_urgent(accepted))
 
     async def restart(self, turn_id: int) -> None:
         """Start a turn again, if it is still suspended."""
@@ -394,15 +375,15 @@ class Chat:
     def _begin_again(self, pieces: Iterable[AcceptedMessage]) -> None:
         """Queue the messages of a deleted turn for a new turn."""
         first, *others = (replace(piece, begun=False) for piece in pieces)
-        self.add_message(replace(first, joined=tuple(others)))
+        joined = replace(first, joined=tuple(others))
+        self.add(joined, urgent=self.is_urgent(joined))
 
     # Edits and deletions
 
     async def edit(self, edit: AcceptedMessage) -> bool:
         """Edit a message that has no answer yet; answer the edit of an answered message.
 
-        Returns:
-            whether the edit waits in a queue, and changes no running turn.
+        Return whether the edit waits in a queue, and changes no running turn.
         """
         store = self.chats.store
         target_id = await store.messages.find_target(edit.message)
@@ -417,14 +398,14 @@ class Chat:
                 return False
             target = self._unanswered(target_id)  # it may have continued in between
         if target is None:
-            self.add_message(edit)
+            self.add(edit, urgent=self.is_urgent(edit))
             return True
         # Stored steps of the turn are about the old words.
         revised = replace(target, message=target.message.after(edit.message), begun=False)
         waits = self.turn is None or not self.turn.change(revised.id, revised)
         if waits and self.is_urgent(revised):
             self.queue.replace(revised.id, None)
-            self.add_urgent(revised)
+            self.add(revised, urgent=True)
         elif waits:
             self.queue.replace(revised.id, revised)
         await store.changes.merge_edit(edit, target)
@@ -449,7 +430,7 @@ class Chat:
         if deletion.message.author == deletion.message.target_author:
             await self._forget(deletion)
         else:
-            self.add_urgent(partial(self._forget_if_allowed, deletion))
+            self.add(partial(self._forget_if_allowed, deletion), urgent=True)
 
     async def _forget_if_allowed(self, deletion: AcceptedMessage) -> None:
         person = author_of(deletion.message)
@@ -564,8 +545,7 @@ class Chats:
         log.info("recovery.found", waiting=len(unfinished.accepted), count=len(unfinished.outgoing))
         for part in unfinished.outgoing:
             with self.open(part.chat) as chat:
-                add = chat.add_urgent if part.urgent else chat.add
-                add(partial(outbox.deliver, (part,)))
+                chat.add(partial(outbox.deliver, (part,)), urgent=part.urgent)
         stopped = await self._stop_what_was_to_be_stopped(unfinished.accepted)
         await self.questions.resume()
         suspended = await self.store.questions.suspended_turns()
@@ -582,11 +562,11 @@ class Chats:
                     await chat.edit(accepted)
                 else:
                     self.notices.languages.notice(message.chat, message.text)
-                    questions = () if chat.is_urgent(accepted) else chat.answered_by(message)
-                    if questions:
-                        chat.add_urgent(partial(chat.settle, accepted, questions))
+                    is_urgent = chat.is_urgent(accepted)
+                    if questions := () if is_urgent else chat.answered_by(message):
+                        chat.add(partial(chat.settle, accepted, questions), urgent=True)
                     else:
-                        chat.add_message(accepted)
+                        chat.add(accepted, urgent=is_urgent)
 
     async def _stop_what_was_to_be_stopped(
         self, waiting: Sequence[AcceptedMessage]
@@ -627,11 +607,7 @@ class Chats:
     # Work for chats from other parts
 
     async def run(self, answered: asyncio.Queue[int]) -> None:
-        """Queue what other parts have for chats, until cancelled.
-
-        Args:
-            answered: suspended turns that have their answers.
-        """
+        """Queue what other parts have for chats, also answered turns, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send_notices())
             tasks.create_task(self._look_at_new_keys())
@@ -647,7 +623,8 @@ class Chats:
         while True:
             private = await self.notices.outbox.untrusted.get()
             with self.open(private) as chat:
-                chat.add_urgent(partial(self.door.identities.changed, Person(private.value)))
+                look = partial(self.door.identities.changed, Person(private.value))
+                chat.add(look, urgent=True)
 
     async def _continue_turns(self, answered: asyncio.Queue[int]) -> None:
         while True:

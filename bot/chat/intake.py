@@ -128,7 +128,7 @@ class Intake:
         with self.chats.open(chat) as here:
             if len(here.urgent) < MAX_WAITING_IN_CHAT:
                 await self.chats.urgent_room.wait()
-                here.add_urgent(look)
+                here.add(look, urgent=True)
 
     async def _take(self, words: Sequence[_Words]) -> None:
         admitted: list[ReceivedMessage] = []
@@ -272,13 +272,13 @@ class Intake:
         metrics.INTAKE.labels("urgent" if is_exempt else "accepted").inc()
         if questions:
             await chats.urgent_room.wait()
-            chat.add_urgent(partial(chat.settle, accepted, questions))
+            chat.add(partial(chat.settle, accepted, questions), urgent=True)
             return
         if reads:
             # Later messages do not join the turn that !stop ends.
             chat.divide()
             await chats.urgent_room.wait()
-            chat.add_urgent(accepted)
+            chat.add(accepted, urgent=True)
         else:
             await chats.room.wait()
             chat.add(accepted)
@@ -307,7 +307,8 @@ class Intake:
         else:
             # Not behind the chat's other messages: the person should know now.
             await self.chats.urgent_room.wait()
-            chat.add_urgent(partial(chat.refuse, accepted, refusal.text, refusal.outcome))
+            refuse = partial(chat.refuse, accepted, refusal.text, refusal.outcome)
+            chat.add(refuse, urgent=True)
         return True
 
     def _watch_timer(self, message: ReceivedMessage) -> None:
@@ -318,4 +319,4 @@ class Intake:
         question = self.chats.questions.overlooked_by(message)
         if question is not None:
             await self.chats.urgent_room.wait()
-            chat.add_urgent(partial(self.chats.questions.remind, question))
+            chat.add(partial(self.chats.questions.remind, question), urgent=True)

@@ -9,7 +9,7 @@ from typing import Final, Never
 from zoneinfo import ZoneInfo
 
 from bot.chat.helpers import HELPER_SECONDS, HelpWith, delegate
-from bot.chat.plan import ShowList, todo
+from bot.chat.plan import todo
 from bot.chat.turn import Turn
 from bot.config.settings import Settings
 from conversation_store.memory import MemoryStore
@@ -76,15 +76,12 @@ def offer_own_tools(settings: Settings, registry: Registry, parts: PartsOfTools)
 def _wanted(settings: Settings, parts: PartsOfTools) -> Iterator[Tool]:
     yield ask_user_of(parts.choose)
     yield propose_plan_of(parts.decide)
-    yield tool_from(todo, bookkeeping=True, given={"show_list": partial(_list_of, parts)})
+    show_list = {"show_list": lambda caller: parts.turn_of(caller).progress.show_list}
+    yield tool_from(todo, bookkeeping=True, given=show_list)
     yield tool_from(delegate, timeout_seconds=HELPER_SECONDS, given={"help_with": parts.helpers_of})
     if settings.access.groups != "off" and settings.store.retention_days:
         yield catch_up_tool(partial(_missed_by, parts))
     yield from reminder_tools(parts.reminders_of)
-
-
-def _list_of(parts: PartsOfTools, caller: Caller) -> ShowList:
-    return parts.turn_of(caller).progress.show_list
 
 
 def _missed_by(parts: PartsOfTools, caller: Caller) -> Missed:
@@ -160,12 +157,7 @@ def reminders_of(
     clock: Callable[[], float],
     caller: Caller,
 ) -> Reminders:
-    """Return the reminders of a caller that may be told in the chat of the call.
-
-    Args:
-        changed: called after the time of a reminder has changed.
-        clock: seconds since 1970.
-    """
+    """Return the reminders of a caller that may be told in the chat of the call."""
     person, chat, turn = caller.person, caller.chat, caller.turn
     now = datetime.fromtimestamp(clock(), UTC)
 
