@@ -44,7 +44,7 @@ from bot.chat.own_tools import (
 )
 from bot.chat.presence import Presence
 from bot.chat.profile import keep_profile, wanted_profile
-from bot.chat.prompt import Prompts
+from bot.chat.prompt import Prompt
 from bot.chat.proofs import AnswerProofs
 from bot.chat.rendering import Renderer, open_renderer
 from bot.chat.replies import Replies
@@ -287,7 +287,7 @@ async def _open_conversation(
     """Provide the part that answers with the model's help: prompt, tool loop, files."""
     settings, clock, store, models = base.start.settings, base.start.clock, base.store, base.models
     registry, workspaces = base.tools.registry, base.tools.workspaces
-    prompts = Prompts(registry, system_prompt=settings.bot.system_prompt, in_tee=base.in_tee)
+    prompt = Prompt(registry, system_prompt=settings.bot.system_prompt, in_tee=base.in_tee)
     limits = RateLimits(
         per_person=settings.tools.calls_per_minute,
         per_bot=settings.tools.calls_per_minute_total,
@@ -309,7 +309,7 @@ async def _open_conversation(
         loop=loop,
         store=store.turns,
         registry=registry,
-        prompts=prompts,
+        prompt=prompt,
         turn_of=turn_of,
     )
     parts_of_tools = PartsOfTools(
@@ -324,7 +324,7 @@ async def _open_conversation(
     offer_own_tools(settings, registry, parts_of_tools)
 
     def apply(changed: Settings) -> None:
-        prompts.begin_with(changed.bot.system_prompt)
+        prompt.system_prompt = changed.bot.system_prompt
         limits.per_person = changed.tools.calls_per_minute
         limits.per_bot = changed.tools.calls_per_minute_total
         executor.timeout_seconds = changed.tools.timeout_seconds
@@ -346,7 +346,7 @@ async def _open_conversation(
             loop=loop,
             running=running,
             parts=parts,
-            prompts=prompts,
+            prompt=prompt,
             uses_memory=uses_memory(settings),
             is_admin=is_admin,
             store=store,

@@ -52,8 +52,6 @@ class Access:
         settings: may be replaced at any time. A number in them counts only if Signal tells it,
             because people can hide theirs; an ACI always counts.
         account: the bot's own number; its owner is the only person in the note to self.
-        paired: ACIs of people who were let in by a code.
-        paired_admins: ACIs of the admins among them.
     """
 
     settings: AccessSettings
@@ -144,11 +142,7 @@ class TokenBudget:
         return USED_UP.format(wait=self.until_next_day())
 
     async def stops(self, person: Person, unstored: Callable[[], int]) -> str | None:
-        """Return the text for a person whose turn may ask no model any more, or None.
-
-        Args:
-            unstored: returns the tokens of the turn that are not stored yet.
-        """
+        """Return the text for a person whose turn, with its unstored tokens, may ask no model."""
         if await self._has_left(person, unstored):
             return None
         self._told[person.aci] = self._now_ms // DAY_MS

@@ -47,11 +47,7 @@ STOPPED: Final = (
 
 @dataclass(eq=False, repr=False, slots=True)
 class Alarm:
-    """Sends due reminders.
-
-    Attributes:
-        disappears: called with the time (ms) at which a message will disappear.
-    """
+    """Sends due reminders, and tells `disappears` when (ms) one is to be deleted."""
 
     reminders: ReminderStore
     chats: Chats

@@ -107,11 +107,7 @@ TOO_MANY: Final = (
 Render = Callable[[str], Awaitable[Sequence[StyledText]]]
 """Makes messages of Markdown."""
 
-_SILENCE: Final = {
-    "call": Decision.SILENCE,
-    "choice": NOBODY,
-    "plan": NOBODY_DECIDED,
-}
+_SILENCE: Final = {"call": Decision.SILENCE, "choice": NOBODY, "plan": NOBODY_DECIDED}
 
 
 @dataclass(eq=False, slots=True)
@@ -152,11 +148,7 @@ class OpenQuestion:
         return self.is_about_call or (bool(message.text.strip()) and not message.files)
 
     def came_before(self, message: ReceivedMessage) -> bool:
-        """Whether a message is later by its author's clock and by our own.
-
-        The author's clock may be ahead, and a message that waited before the question does not
-        answer it.
-        """
+        """Whether a message is later by our clock and by its author's, which may be ahead."""
         is_later = message.timestamp > self.stored.timestamps[-1]
         return is_later and message.received_at >= self.stored.asked_at
 
@@ -226,12 +218,7 @@ class Questions:
         messages: Callable[[str], Sequence[QuestionMessage]],
         poll: Poll | None = None,
     ) -> str:
-        """Return the answer to a question of the model, which is asked once.
-
-        Raises:
-            AwaitsPerson: the question is open.
-            ToolError: the question cannot be sent.
-        """
+        """Return the answer to a question of the model; AwaitsPerson while it is open."""
         stored = None
         if caller.turn is not None:
             stored = await self.store.questions.find_or_open(caller.turn, caller.call, terms)
@@ -319,8 +306,7 @@ class Questions:
         """Return a question that people see, or send it; None if it could not be sent whole.
 
         Args:
-            messages: returns its messages, given how to answer it.
-            poll: is sent instead of the messages if the Signal side supports polls.
+            messages: returns its messages, given how to answer it; a poll replaces them.
         """
         if stored.timestamps:
             return self._find(stored.chat, stored.timestamps[-1]) or self._listen(stored)
@@ -597,8 +583,7 @@ class Questions:
     async def end_polls(self) -> None:
         """End the polls on phones as their questions end, until cancelled.
 
-        The store knows each poll from its send until phones show it as ended, whether its question
-        was answered, stopped or forgotten.
+        The store knows each poll from its send until phones show it as ended.
         """
         while True:
             self._poll_over.clear()

@@ -165,11 +165,7 @@ class Chat:
     # Answering
 
     async def answer(self, accepted: AcceptedMessage) -> None:
-        """Answer a message even if something fails, and send the answer.
-
-        Raises:
-            StoreError: the process cannot go on; in a group when it came out of one.
-        """
+        """Answer a message even if something fails, and send the answer; raises StoreError."""
         chats = self.chats
         if accepted.message.kind == "edit":
             outcome, accepted = await chats.store.changes.settle_edit(

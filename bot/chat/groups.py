@@ -55,11 +55,7 @@ class RetryUntil:
     backoff: Backoff = RETRY
 
     async def call(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a request that is safe to repeat.
-
-        Raises:
-            SignalError: the request was refused, or failed until the time was over.
-        """
+        """Return the result of a request that is safe to repeat; raises SignalError."""
         return await self.backoff.retry(
             request,
             on=(SignalError,),
@@ -114,9 +110,6 @@ class GroupPermissions:
         """Ask about a changed group: accept an admin's invitation, or leave a group of strangers.
 
         This asks the Signal side, so run it in the chat's urgent queue, never in a delivery.
-
-        Raises:
-            StoreError: the process cannot go on.
         """
         self._known.pop(event.chat, None)
         self._changes += 1
@@ -218,11 +211,7 @@ _Place = tuple[ChatId, str]
 
 @dataclass(eq=False, repr=False, slots=True)
 class GroupTalk:
-    """Tells people what they have missed in a group.
-
-    Only members are told. The bot asks Signal for the members each time. Other people are not even
-    told that the group exists.
-    """
+    """Tells members what they have missed in a group; Signal says each time who is one."""
 
     book: CatchUpStore
     messenger: Messenger
@@ -230,15 +219,12 @@ class GroupTalk:
     async def missed(
         self, person: Person, chat: ChatId, group: str, hours: int, *, turn_id: int
     ) -> str:
-        """Return the messages that a person has missed, for the model.
+        """Return the messages that a person has missed, for the model; ToolError without any.
 
         Args:
             chat: where the person asks; in a group it is about that group.
             group: the name of a group, asked in private; empty if there is only one.
             hours: how far to look back; 0: to when the person last wrote there.
-
-        Raises:
-            ToolError: there is nothing to tell.
         """
         if chat.is_group:
             here, name = await self._here(person, chat)

@@ -10,7 +10,7 @@ from bot.chat.joining import RunningTurn
 from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
 from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
-from bot.chat.prompt import HistoryWindow, Prompts, notes_of
+from bot.chat.prompt import HistoryWindow, Prompt, notes_of
 from bot.chat.quotes import BELL
 from bot.chat.rendering import Renderer
 from bot.chat.turn import AllowanceUsedUp, Turn, TurnParts, checked_messages
@@ -92,7 +92,7 @@ class ChatHandler:
     loop: ToolLoop
     running: dict[int, Turn]
     parts: TurnParts
-    prompts: Prompts
+    prompt: Prompt
     uses_memory: bool
     is_admin: Callable[[Person], bool]
     store: ConversationStore
@@ -116,17 +116,12 @@ class ChatHandler:
     ) -> Turn | None:
         """Find the answer to a message, or to several that belong together; may be cancelled.
 
-        If the model cannot answer, the answer is a sentence that says so.
+        If the model cannot answer, the answer is a sentence that says so. Return None if the turn
+        waits on disk for people to answer questions. Raise TurnForgotten if its messages are gone.
 
         Args:
             running: takes the messages that join the turn; None if none can.
             retry: the first message asks for this; the others were written with it.
-
-        Returns:
-            the turn with its answer; None if it waits on disk for people to answer questions.
-
-        Raises:
-            TurnForgotten: the messages are gone.
         """
         turn, can_be_asked = await self._begin(pieces, running, retry)
         log.debug("turn.began", turn=turn.id, attempt=turn.stored.attempts, count=len(pieces))
@@ -219,14 +214,14 @@ class ChatHandler:
             accepted,
             replace(caller, turn=stored.id),
             self.models.route(chat, None if retry is None else retry.model),
-            replace(self.prompts.of(caller), notes=notes),
+            replace(self.prompt, caller=caller, notes=notes),
             fleeting=fleeting,
             running=running,
             is_retry=retry is not None,
             most_tokens=MAX_TOKENS if accepted.message.kind == "scheduled" else None,
         )
         if is_to_be_planned(stored.messages):
-            turn.planning = replace(self.prompts.of_planner(caller), notes=notes)
+            turn.planning = replace(turn.final_prompt, only_reading=True)
         return turn, can_be_asked
 
     async def _begin_new(
@@ -249,7 +244,7 @@ class ChatHandler:
         # The words of each message: its text, then the text of its files.
         both = zip(messages, prepared.words, strict=True)
         said = ["\n".join(filter(None, (message.text, words))) for message, words in both]
-        prompt = self.prompts.of(self._caller(messages[-1]))
+        prompt = replace(self.prompt, caller=self._caller(messages[-1]))
         content = prompt.user_content(messages, model.traits, words=said, overheard=overheard)
         turn = self.store.turns.begin(
             pieces,
@@ -265,11 +260,7 @@ class ChatHandler:
         return turn, prepared.fleeting, prepared.has_words
 
     async def _begin_again(self, pieces: Sequence[AcceptedMessage], retry: Retry) -> StoredTurn:
-        """Begin a turn with an earlier question and the messages that came with the request.
-
-        Raises:
-            TurnForgotten: the earlier one is gone.
-        """
+        """Begin a turn with an earlier question and the messages that came with the request."""
         earlier = await self.store.turns.find(retry.question.turn)
         if earlier is None:
             raise TurnForgotten
@@ -277,7 +268,7 @@ class ChatHandler:
         model = self.models.route(request.chat, retry.model).model
         content = asked_again(earlier.messages)
         if more:
-            prompt = self.prompts.of(self._caller(request, retry))
+            prompt = replace(self.prompt, caller=self._caller(request, retry))
             content = "\n".join((content, prompt.user_content(more, model.traits)))
         return self.store.turns.begin(
             pieces,
@@ -295,14 +286,11 @@ class ChatHandler:
         quote: Quote | None,
         retry: Retry | None = None,
     ) -> tuple[OutgoingMessage, ...]:
-        """Store the answer for sending, and count the turn.
+        """Store the answer for sending, and count the turn; TurnForgotten if nothing was stored.
 
         Args:
             quote: the message that it quotes, if it needs a quote.
             retry: the request that is answered; without a new answer, the earlier one stays.
-
-        Raises:
-            TurnForgotten: nothing of it was stored.
         """
         first = pieces[0]
         if retry is not None and turn.status != "answered":

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from bot.chat.loop import ToolLoop
 from bot.chat.progress import ToolSigns
-from bot.chat.prompt import Prompt, Prompts
+from bot.chat.prompt import Prompt
 from bot.chat.turn import AllowanceUsedUp, Turn
 from bot.llm.errors import LlmError
 from bot.llm.messages import estimated_so_far
@@ -114,7 +114,7 @@ class Helpers:
     loop: ToolLoop
     store: TurnStore
     registry: Registry
-    prompts: Prompts
+    prompt: Prompt
     turn_of: Callable[[Caller], Turn]
 
     def of(self, caller: Caller) -> HelpWith:
@@ -124,18 +124,14 @@ class Helpers:
     async def _help(
         self, turn: Turn, caller: Caller, task: str, names: Sequence[str]
     ) -> ToolOutput:
-        """Run a helper for the call that asks for it.
-
-        Raises:
-            ToolError: it has no answer.
-        """
+        """Run a helper for the call that asks for it; ToolError without an answer."""
         confined = replace(caller, tools=self._tools(caller, names))
         async with turn.helper_places:
             stored = await self.store.begin_helper(turn.id, caller.call, task)
             if stored is None:
                 raise ToolError(_GONE)
             signs = turn.progress.helper(task)
-            prompt = self.prompts.of_helper(confined)
+            prompt = self.prompt.of_helper(confined)
             return await self._answer(HelperTurn(turn, stored, confined, prompt, signs))
 
     async def _answer(self, helper: HelperTurn) -> ToolOutput:
@@ -151,11 +147,7 @@ class Helpers:
         return ToolOutput(answer + _CUT * helper.is_cut, untrusted=helper.has_read_strangers)
 
     def _tools(self, caller: Caller, names: Sequence[str]) -> frozenset[str]:
-        """Return the names of the tools that a helper has.
-
-        Raises:
-            InvalidArguments: it cannot have all the named tools.
-        """
+        """Return the names of a helper's tools; InvalidArguments if it cannot have them."""
         possible = {
             tool.name: tool
             for tool in self.registry.offered_to(caller)

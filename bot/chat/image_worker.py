@@ -33,13 +33,10 @@ Encoded = tuple[str, bytes]
 
 
 def scaled(data: bytes) -> Encoded:
-    """Return an image upright, scaled down and without metadata.
+    """Return an image upright, scaled down and without metadata; WorkError if it is unreadable.
 
     An animation becomes its first picture. The result is a PNG if parts are transparent and the
     PNG is small enough, otherwise a JPEG.
-
-    Raises:
-        WorkError: the file cannot be read as an image; the text says why.
     """
     image = _opened(data)
     if image.width * image.height > MAX_PIXELS:

@@ -57,11 +57,7 @@ def _image(reply: str) -> Image:
 
 
 async def view(models: Models, read: ImageReader, chat: str, data: bytes) -> ToolImage | None:
-    """Return an image of a workspace for the chat's model; None if that model sees no images.
-
-    Raises:
-        WorkError: the image cannot be read.
-    """
+    """Return an image of a workspace for the chat's model; None if that model sees no images."""
     if not await models.route(chat).model.sees_images():
         return None
     try:

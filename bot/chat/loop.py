@@ -34,9 +34,7 @@ TOOLS_START_SECONDS: Final = 20.0
 class ToolLoop:
     """Finds the answers of turns.
 
-    Attributes:
-        max_tool_calls: of one turn; after them the model has to answer in words. It may be changed
-            at any time.
+    After `max_tool_calls`, which may be changed at any time, the model has to answer in words.
     """
 
     registry: Registry
@@ -46,11 +44,8 @@ class ToolLoop:
     async def run(self, turn: Turn) -> str | None:
         """Return the model's answer, empty if it says nothing twice; may be cancelled.
 
-        None if the turn waits for people: its only open calls are questions to them.
-
-        Raises:
-            LlmError: the model cannot answer.
-            AllowanceUsedUp: its person may use no more today.
+        None if the turn waits for people: its only open calls are questions to them. Raise LlmError
+        if the model cannot answer, and AllowanceUsedUp if the person has no tokens left today.
         """
         await set_within(self.registry.settled, TOOLS_START_SECONDS)
         await self._resume(turn)
@@ -188,10 +183,7 @@ class ToolLoop:
     async def _run_call(self, turn: Turn, request: ToolRequest, *, is_allowed: bool) -> ToolResult:
         if is_allowed or self.registry.get(request.tool) is None:
             return await self.executor.execute(
-                request,
-                ask=turn.ask,
-                starting=turn.starting,
-                finished=turn.finished,
+                request, ask=turn.ask, starting=turn.starting, finished=turn.finished
             )
         result = ToolResult(request, "refused", OVER_LIMIT, 0.0)
         await turn.finished(result)

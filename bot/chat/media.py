@@ -139,11 +139,7 @@ class Inbox:
         return not self.workspaces.admins_only or self.is_admin(author)
 
     async def keep(self, message: ReceivedMessage, file: ReceivedFile, data: bytes) -> str:
-        """Put a file into the inbox and return its path.
-
-        Raises:
-            WorkError: it is not kept; says why.
-        """
+        """Put a file into the inbox and return its path; WorkError says why it is not kept."""
         try:
             workspace = self.workspaces.of(message.chat)
             path = await workspace.receive(name_of(file), data)
@@ -276,11 +272,7 @@ class _Budget:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Media:
-    """Reads files of people.
-
-    Attributes:
-        words_bytes: limit for the text of all files of a turn, as UTF-8.
-    """
+    """Reads files of people; their words may take so many bytes of UTF-8 in a turn."""
 
     files: Messenger
     _: KW_ONLY
@@ -299,9 +291,6 @@ class Media:
         """Read the files of messages, for the model and for the person.
 
         It takes `TURN_SECONDS` at most. No file makes it raise.
-
-        Args:
-            sees_images: whether the model does; asked if there is an image.
         """
         has_images = any(
             kind_of_file(file) == "image" for message in messages for file in message.files
@@ -475,11 +464,7 @@ def _what_went_wrong(error: Exception) -> str:
 
 
 def _room(budget: _Budget) -> int:
-    """Return the bytes that words may still take.
-
-    Raises:
-        WorkError: hardly any.
-    """
+    """Return the bytes that words may still take; WorkError without any."""
     if budget.words_bytes < MIN_TEXT_BYTES:
         raise WorkError("It is too much to read at once; please send it in a message of its own.")
     return budget.words_bytes

@@ -35,14 +35,7 @@ from bot.language.languages import Languages
 from bot.observability import metrics
 from bot.signal.messenger import Messenger, Poll
 from bot.signal.receipts import CLOCK_SKEW_MS, LATE_START_MS, Attempt
-from conversation_store.models import (
-    Attachment,
-    ChatId,
-    Doubt,
-    OutgoingMessage,
-    Quote,
-    StyleRange,
-)
+from conversation_store.models import Attachment, ChatId, Doubt, OutgoingMessage, Quote, StyleRange
 from conversation_store.outbox import ELSEWHERE
 from conversation_store.store import ConversationStore
 
@@ -123,13 +116,10 @@ class Doubts:
     async def settle(
         self, chat: ChatId, error: SignalTimeout, seconds: float, *, row: int | None = None
     ) -> int | None:
-        """Wait for a receipt that proves a send in doubt; None after so many seconds.
+        """Wait for a receipt that proves a send in doubt; return its timestamp, or None.
 
         Args:
             row: the message in the outbox, if it has one. Any of its sends counts.
-
-        Returns:
-            the timestamp of the message.
         """
         attempt, attempts = error.sending, [] if row is None else self._of_waiting[row]
         if isinstance(attempt, Attempt) and attempt.until is not None:
@@ -154,11 +144,7 @@ class Doubts:
                 receipts.sent_again(attempt, timestamp, is_edit=part.replaces is not None)
 
     async def run(self, queue: Callable[[OutgoingMessage], None]) -> None:
-        """Delete second copies, until cancelled; raises StoreError.
-
-        Args:
-            queue: sends a stored message after the waiting ones of its chat.
-        """
+        """Delete second copies by queued deletions, until cancelled; raises StoreError."""
         receipts = self.messenger.receipts
         while True:
             await receipts.news.wait()
@@ -258,11 +244,7 @@ RECONNECT_POLL_SECONDS: Final = 0.25
 
 @dataclass(eq=False, repr=False, slots=True)
 class Outbox:
-    """Sends what the store holds.
-
-    Attributes:
-        untrusted: private chats to which a send has failed because of the person's new key.
-    """
+    """Sends what the store holds; tells of chats to which new keys keep it from sending."""
 
     messenger: Messenger
     store: ConversationStore

@@ -13,11 +13,7 @@ from bot.chat.plan import todo
 from bot.chat.turn import Turn
 from bot.config.settings import Settings
 from conversation_store.memory import MemoryStore
-from conversation_store.models import (
-    ChatId,
-    NewReminder,
-    StoredReminder,
-)
+from conversation_store.models import ChatId, NewReminder, StoredReminder
 from conversation_store.models import Fact as StoredFact
 from conversation_store.reminders import ReminderStore
 from tools.base import Caller, InvalidArguments, Tool, ToolError
@@ -152,10 +148,7 @@ MAX_REMINDERS: Final = 100
 
 
 def reminders_of(
-    store: ReminderStore,
-    changed: Callable[[], None],
-    clock: Callable[[], float],
-    caller: Caller,
+    store: ReminderStore, changed: Callable[[], None], clock: Callable[[], float], caller: Caller
 ) -> Reminders:
     """Return the reminders of a caller that may be told in the chat of the call."""
     person, chat, turn = caller.person, caller.chat, caller.turn
@@ -187,16 +180,10 @@ def reminders_of(
 
 
 async def move_to(store: ReminderStore, person: str, place: str, now: datetime) -> str:
-    """Store a person's time zone, and return its name.
+    """Store a person's time zone, named by a zone or a city, and return its name.
 
     Reminders in local time move along, like the alarm clock of a phone: daily at 07:00 stays at
-    07:00. Reminders at a moment keep that moment.
-
-    Args:
-        place: a zone of the IANA database, or the city of one.
-
-    Raises:
-        InvalidArguments: the zone is unknown; the text has the nearest names.
+    07:00. Reminders at a moment keep that moment. InvalidArguments names the nearest zones.
     """
     name, zone = await asyncio.to_thread(find_zone, place, now)
     if not isinstance(zone, ZoneInfo):

@@ -99,12 +99,7 @@ class _Typing:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Presence:
-    """Shows people that the bot has received their messages.
-
-    Attributes:
-        ack_reaction: the emoji that every message gets at once; may be changed at any time.
-        read_receipts: may be changed at any time.
-    """
+    """Shows people that the bot has received their messages; settings may be changed."""
 
     messenger: Messenger
     _: KW_ONLY

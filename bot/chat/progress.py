@@ -74,9 +74,7 @@ class _News:
 class ToolSigns:
     """The called tools of a turn or of one of its helpers, in the order of their first calls.
 
-    Attributes:
-        calls: the number of their calls.
-        busy_since: the time of the loop since when calls run without a pause, or None.
+    Since `busy_since` (of the loop), calls run without a pause; None if none run.
     """
 
     def __init__(self, changed: _News, task: str = "") -> None:
@@ -139,11 +137,9 @@ class Progress:
     """The progress message of one turn. A failure to show it never harms the turn.
 
     Attributes:
-        timestamp: of the progress message, if a run before a restart has sent it.
+        timestamp: of the message, if a run before a restart has sent it; it had so many `edits`.
         remember: called with the timestamp of each message sent, in ms; the next edit has to name
             it. Its errors end the turn.
-        edits: how often that run has edited the message.
-        tools: the tools of the turn itself.
     """
 
     channel: Sender

@@ -23,14 +23,7 @@ from bot.llm.messages import BYTES_PER_TOKEN, IMAGE_TOKENS
 from bot.llm.models import ModelTraits
 from bot.llm.rearranged import MAX_IMAGES, latest_images
 from conversation_store.history import MAX_HISTORY_ROWS
-from conversation_store.models import (
-    ChatId,
-    Fact,
-    Message,
-    OverheardMessage,
-    ReceivedMessage,
-    Role,
-)
+from conversation_store.models import ChatId, Fact, Message, OverheardMessage, ReceivedMessage, Role
 from conversation_store.store import ConversationStore
 from tools.base import Caller, Tool, ToolSpec
 from tools.registry import Registry
@@ -191,7 +184,6 @@ class _Offer:
 
 _NO_NOTES: Final = Notes()
 _ADMIN: Final = Caller("", is_admin=True)
-_EVERYBODY: Final = Caller("")
 
 
 @dataclass(eq=False)
@@ -200,7 +192,8 @@ class Prompt:
 
     Attributes:
         caller: decides which tools are offered.
-        system_prompt: replaces the built-in text; tools and date are still added.
+        system_prompt: replaces the built-in text; tools and date are still added. It may be
+            changed at any time, for later turns.
         in_tee: whether the built-in text may speak of a trusted execution environment.
     """
 
@@ -211,6 +204,12 @@ class Prompt:
     in_tee: bool = False
     only_reading: bool = False
     notes: Notes = _NO_NOTES
+
+    def of_helper(self, caller: Caller) -> "Prompt":
+        """Return the prompt for a caller's helper, with the tools that it has."""
+        rules = self.system_prompt
+        system_prompt = HELPER if rules is None else f"{HELPER}\n\n{RULES.format(rules=rules)}"
+        return Prompt(self.registry, caller, system_prompt=system_prompt)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -301,36 +300,6 @@ class Prompt:
             first -= 1
         earlier = (message for past in history[first:] for message in past)
         return [system, *earlier, *turn]
-
-
-class Prompts:
-    """The prompts of a bot: the offered tools depend on the caller."""
-
-    def __init__(
-        self, registry: Registry, *, system_prompt: str | None = None, in_tee: bool = False
-    ) -> None:
-        self._of_admins, self._of_everybody = (
-            Prompt(registry, caller, system_prompt=system_prompt, in_tee=in_tee)
-            for caller in (_ADMIN, _EVERYBODY)
-        )
-
-    def begin_with(self, system_prompt: str | None) -> None:
-        """Use another system prompt from the next request on; None: the built-in one."""
-        self._of_admins.system_prompt = self._of_everybody.system_prompt = system_prompt
-
-    def of(self, caller: Caller) -> Prompt:
-        """Return the prompt for a caller."""
-        return self._of_admins if caller.is_admin else self._of_everybody
-
-    def of_planner(self, caller: Caller) -> Prompt:
-        """Return the prompt for a caller who plans, with the tools that only read."""
-        return replace(self.of(caller), caller=caller, only_reading=True)
-
-    def of_helper(self, caller: Caller) -> Prompt:
-        """Return the prompt for a caller's helper, with the tools that it has."""
-        rules = self.of(caller).system_prompt
-        system_prompt = HELPER if rules is None else f"{HELPER}\n\n{RULES.format(rules=rules)}"
-        return Prompt(self.of(caller).registry, caller, system_prompt=system_prompt)
 
 
 @lru_cache(maxsize=16)

@@ -35,12 +35,7 @@ NO_NAME: Final = "The model's endpoint did not end this answer in a way that can
 
 @dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class AnswerProofs:
-    """Checks the signatures of finished turns.
-
-    Attributes:
-        signatures: the checker of each model, by the model's name.
-        warn: whether to tell the person about a wrong signature at once.
-    """
+    """Checks the signatures of finished turns with the checker of each model's name."""
 
     signatures: "Mapping[str, AnswerSignatures]"
     store: ConversationStore

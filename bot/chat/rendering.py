@@ -52,12 +52,7 @@ class Renderer:
     seconds: float = RENDER_SECONDS
 
     async def messages(self, answer: str, notices: Sequence[str]) -> tuple[StyledText, ...]:
-        """Return the messages that show an answer, whatever it is made of.
-
-        Args:
-            answer: what the model wrote.
-            notices: plain lines above it.
-        """
+        """Return the messages that show a model's answer below some plain lines."""
         if _is_short(answer, notices) and stops_in(answer) <= SHORT_STOPS:
             return rendered(answer, notices)
         request = json.dumps({"answer": answer, "notices": [*notices]})

@@ -243,11 +243,7 @@ class Turn:
         return self.most_tokens is not None and used >= self.most_tokens
 
     async def check_allowance(self) -> None:
-        """Check that the person has tokens left for a request and its calls.
-
-        Raises:
-            AllowanceUsedUp: by all that the person has asked today, this turn included.
-        """
+        """Raise AllowanceUsedUp if the person has no tokens left, this turn included."""
         if (sentence := await self.parts.stops(self.person, self.costs.unstored)) is not None:
             raise AllowanceUsedUp(sentence)
 

@@ -107,11 +107,7 @@ class Expiry:
         self.timer = Timer(self.clock)
 
     async def run(self, ended: Callable[[AcceptedMessage], None]) -> None:
-        """Delete expired messages until cancelled; raises StoreError.
-
-        Args:
-            ended: called with expired messages whose turn waited for a person.
-        """
+        """Delete expired messages until cancelled, and tell of those with suspended turns."""
         while True:
             self.timer.changed.clear()
             self.timer.next_at = None
