@@ -253,18 +253,10 @@ class Chat:
             clock=self.chats.replies.parts.clock,
         )
         try:
-            find = partial(self._find_answer, self.turn, retry)
+            find = partial(self.chats.conversation.run_turn, self.turn, retry)
             return await self.turn.run(find, self.chats.places)
         finally:
             self.turn = None
-
-    async def _find_answer(self, turn: RunningTurn, retry: Retry | None) -> Turn | None:
-        first, find = turn.pieces[0], self.chats.conversation.run_turn
-        if first.message.kind == "scheduled":
-            return await find(tuple(turn.pieces))
-        if not first.begun and retry is None:
-            turn.take(begun=False)
-        return await find(tuple(turn.pieces), turn, retry=retry)
 
     def _notice_joined(self, pieces: Iterable[AcceptedMessage]) -> None:
         """Show in a group that messages were accepted; private chats have shown it already."""

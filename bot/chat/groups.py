@@ -116,18 +116,14 @@ class GroupPermissions:
         group = await self._try("group.unknown", partial(self._group, event.chat))
         if group is None:
             return
-        if group.is_invited:
-            await self._answer_invitation(event)
+        if group.is_invited and not self.access.is_admin(event.author):
+            log.info("group.not_joined", reason="not_invited_by_an_admin")
+        elif group.is_invited:
+            await self._feel_at_home(event.chat)
+            await self._try("group.join_failed", partial(self.side.join_group, event.chat))
         elif group.is_member and not await self._is_home(event.chat, group):
             log.info("group.left", reason="no_admin_in_it")
             await self._try("group.leave_failed", partial(self.side.leave_group, event.chat))
-
-    async def _answer_invitation(self, event: GroupChanged) -> None:
-        if not self.access.is_admin(event.author):
-            log.info("group.not_joined", reason="not_invited_by_an_admin")
-            return
-        await self._feel_at_home(event.chat)
-        await self._try("group.join_failed", partial(self.side.join_group, event.chat))
 
     async def _is_home(self, chat: ChatId, group: Group) -> bool:
         """Whether the bot may stay in a group."""
@@ -248,7 +244,7 @@ class GroupTalk:
     async def _here(self, person: Person, chat: ChatId) -> _Place:
         if not await self.book.is_on(chat):
             raise ToolError(NOT_HERE)
-        with suppress(SignalError, TimeoutError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 if place := await self._place(person, chat):
                     return place
@@ -272,20 +268,16 @@ class GroupTalk:
         looks: list[asyncio.Task[_Place | None]] = []
         try:
             async with asyncio.timeout(ANSWER_SECONDS), asyncio.TaskGroup() as tasks:
-                looks = [tasks.create_task(self._place_or_none(person, chat)) for chat in chats]
+                looks = [tasks.create_task(self._place(person, chat)) for chat in chats]
         except TimeoutError:
             raise ToolError(CANNOT_TELL) from None
         return [place for look in looks if (place := look.result()) is not None]
 
-    async def _place_or_none(self, person: Person, chat: ChatId) -> _Place | None:
-        try:
-            return await self._place(person, chat)
-        except SignalError:
-            return None
-
     async def _place(self, person: Person, chat: ChatId) -> _Place | None:
-        """Return a group if the bot and the person are in it now."""
-        group = await self.messenger.group(chat)
+        """Return a group if the bot and the person are in it now, as far as Signal says."""
+        group = None
+        with suppress(SignalError):
+            group = await self.messenger.group(chat)
         if group is None or not group.is_member or not person.is_in(group.members):
             return None
         return chat, " ".join(group.name.split())

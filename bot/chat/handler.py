@@ -11,7 +11,7 @@ from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
 from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
 from bot.chat.prompt import HistoryWindow, Prompt, notes_of
-from bot.chat.quotes import BELL
+from bot.chat.quotes import BELL, one_line, shortened
 from bot.chat.rendering import Renderer
 from bot.chat.turn import AllowanceUsedUp, Turn, TurnParts, checked_messages
 from bot.language.languages import Languages
@@ -107,23 +107,21 @@ class ChatHandler:
     def __post_init__(self) -> None:
         self._window = HistoryWindow(self.store)
 
-    async def run_turn(
-        self,
-        pieces: Sequence[AcceptedMessage],
-        running: RunningTurn | None = None,
-        *,
-        retry: Retry | None = None,
-    ) -> Turn | None:
-        """Find the answer to a message, or to several that belong together; may be cancelled.
+    async def run_turn(self, running: RunningTurn, retry: Retry | None) -> Turn | None:
+        """Find the answer to the messages of a turn; may be cancelled.
 
         If the model cannot answer, the answer is a sentence that says so. Return None if the turn
         waits on disk for people to answer questions. Raise TurnForgotten if its messages are gone.
 
         Args:
-            running: takes the messages that join the turn; None if none can.
             retry: the first message asks for this; the others were written with it.
         """
-        turn, can_be_asked = await self._begin(pieces, running, retry)
+        first = running.pieces[0]
+        joins = first.message.kind != "scheduled"
+        if joins and not first.begun and retry is None:
+            running.take(begun=False)
+        pieces = tuple(running.pieces)
+        turn, can_be_asked = await self._begin(pieces, running if joins else None, retry)
         log.debug("turn.began", turn=turn.id, attempt=turn.stored.attempts, count=len(pieces))
         if turn.stored.attempts > MAX_ATTEMPTS:
             log.error("turn.given_up", attempts=turn.stored.attempts, turn=turn.id)
@@ -344,18 +342,13 @@ def asked_again(earlier: Sequence[Message]) -> str:
     # A question that was asked again already tells of the calls of that time.
     words = "\n".join(content.partition(OPENING)[0] for content in said)
     calls = [
-        f"{call.name} {_shortened(call.arguments)}"
+        f"{call.name} {shortened(one_line(call.arguments), MAX_ARGUMENTS_CHARACTERS)}"
         for message in earlier
         for call in message.tool_calls
     ]
     if not calls:
         return words
     return "\n".join((f"{words}{OPENING}", *calls[:MAX_CALLS_TOLD], ENDING))
-
-
-def _shortened(arguments: str) -> str:
-    line = " ".join(arguments.replace("[", "(").replace("]", ")").split())
-    return line if len(line) <= MAX_ARGUMENTS_CHARACTERS else line[:MAX_ARGUMENTS_CHARACTERS] + "…"
 
 
 def late_line(due_at: int, zone: str | None, *, missed: int = 0) -> str:
@@ -371,10 +364,7 @@ async def headings(
     """Return the lines above the answer to a scheduled question; none above other answers."""
     if message.kind != "scheduled":
         return []
-    question = " ".join(message.text.split())
-    if len(question) > HEADING_CHARACTERS:
-        question = f"{question[:HEADING_CHARACTERS]}…"
-    lines = [BELL + question]
+    lines = [BELL + shortened(message.text, HEADING_CHARACTERS)]
     if message.received_at - message.timestamp > LATE_MS:
         line = late_line(message.timestamp, await reminders.zone_of(message.author))
         lines.append(languages.say(message.chat, line))

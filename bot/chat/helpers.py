@@ -90,15 +90,11 @@ class HelperTurn(Turn):
     def heard(self) -> Heard:
         """The words in its turn and the results of its own tools; a model wrote its task."""
         told = self._turn.heard
-        return replace(told, results=[*told.results, *self._results])
+        return replace(told, results=[*told.results, *self.results])
 
     @property
-    def has_read_strangers(self) -> bool:
-        """Whether strangers' words are among what its tools returned."""
-        return any(map(holds_marked, self._results))
-
-    @property
-    def _results(self) -> list[str]:
+    def results(self) -> list[str]:
+        """The results of its tools."""
         return [one.content or "" for one in self.messages if one.role is Role.TOOL]
 
     def count_tokens(self, model: Model, usage: TokenSum) -> None:
@@ -144,7 +140,8 @@ class Helpers:
             helper.signs.ended(ok=bool(answer))
         if not answer:
             raise ToolError(_NOTHING)
-        return ToolOutput(answer + _CUT * helper.is_cut, untrusted=helper.has_read_strangers)
+        has_read_strangers = any(map(holds_marked, helper.results))
+        return ToolOutput(answer + _CUT * helper.is_cut, untrusted=has_read_strangers)
 
     def _tools(self, caller: Caller, names: Sequence[str]) -> frozenset[str]:
         """Return the names of a helper's tools; InvalidArguments if it cannot have them."""

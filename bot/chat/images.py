@@ -38,8 +38,7 @@ async def open_images(
     async with Sandbox("bot.chat.image_worker", limits, policy=sandboxes) as sandbox:
 
         async def read(data: bytes) -> Image:
-            reply = await sandbox.call(base64.b64encode(data).decode("ascii"))
-            return _image(reply)
+            return _image(await sandbox.call(base64.b64encode(data).decode("ascii")))
 
         yield read
 

@@ -4,7 +4,6 @@ A helper's turn runs through the same loop. Each step is stored before the next 
 """
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -52,7 +51,10 @@ class ToolLoop:
         while not turn.open_calls:
             await turn.join()
             may_call = self._may_call(turn)
-            completion = await self._ask_unless_joined(turn, may_call=may_call)
+            ask = partial(self._ask, turn, may_call=may_call)
+            completion = await (
+                ask() if turn.running is None else turn.running.unless_one_comes(ask)
+            )
             if completion is None:
                 continue  # a message has joined
             if not (may_call and completion.message.tool_calls):
@@ -85,11 +87,6 @@ class ToolLoop:
     def _is_bookkeeping(self, name: str) -> bool:
         tool = self.registry.get(name)
         return tool is not None and tool.bookkeeping
-
-    async def _ask_unless_joined(self, turn: Turn, *, may_call: bool) -> Completion | None:
-        """Ask a model; None if a message joins the turn before the answer is complete."""
-        ask = partial(self._ask, turn, may_call=may_call)
-        return await (ask() if turn.running is None else turn.running.unless_one_comes(ask))
 
     async def _ask(self, turn: Turn, *, may_call: bool, with_tools: bool = True) -> Completion:
         """Ask the models of the turn's route, until one answers."""
@@ -158,7 +155,9 @@ class ToolLoop:
             ToolRequest(call.id, call.name, call.arguments, caller, heard, resumed=resumed)
             for call in turn.open_calls
         ]
-        turn.show(self._shown_at_once(one for one in requests if one.call_id in allowed))
+        # Calls that ask first are shown once they are allowed; a question shows itself.
+        at_once = (one for one in requests if not self.executor.asks_first(one))
+        turn.show(one for one in at_once if one.call_id in allowed and self._is_shown(one.tool))
         running = []
         async with asyncio.TaskGroup() as tasks:
             for request in requests:
@@ -188,17 +187,6 @@ class ToolLoop:
         result = ToolResult(request, "refused", OVER_LIMIT, 0.0)
         await turn.finished(result)
         return result
-
-    def _shown_at_once(self, requests: Iterable[ToolRequest]) -> list[ToolRequest]:
-        """Return the calls that run now.
-
-        Calls that ask first are shown once they are allowed; a question shows itself.
-        """
-        return [
-            request
-            for request in requests
-            if self._is_shown(request.tool) and not self.executor.asks_first(request)
-        ]
 
     def _is_shown(self, name: str) -> bool:
         tool = self.registry.get(name)

@@ -7,7 +7,6 @@ bounded: files of a message, bytes, time, and the words that come of it.
 import asyncio
 import os
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -20,6 +19,7 @@ import structlog
 from bot.backoff import Backoff
 from bot.chat.images import MAX_FILE_BYTES as MAX_IMAGE_BYTES
 from bot.chat.images import ImageReader, open_images
+from bot.chat.quotes import shortened
 from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
 from bot.llm.messages import BYTES_PER_TOKEN
@@ -263,11 +263,7 @@ class _Budget:
     words_bytes: int
     file_bytes: int = MAX_TURN_BYTES
     fetched: bytes | None = None
-    ends_at: float = field(default_factory=lambda: time.monotonic() + TURN_SECONDS)
-
-    @property
-    def seconds(self) -> float:
-        return self.ends_at - time.monotonic()
+    ends_at: float = field(default_factory=lambda: asyncio.get_running_loop().time() + TURN_SECONDS)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -325,7 +321,7 @@ class Media:
     async def _found(self, message: ReceivedMessage, file: ReceivedFile, budget: _Budget) -> _Found:
         """Read one file; a failure becomes words."""
         try:
-            async with asyncio.timeout(budget.seconds), self._places:
+            async with asyncio.timeout_at(budget.ends_at), self._places:
                 match kind_of_file(file):
                     case "image":
                         return await self._image(message, file, budget)
@@ -350,7 +346,7 @@ class Media:
         if self.inbox is None or not self.inbox.takes(message):
             return found
         try:
-            async with asyncio.timeout(budget.seconds), self._places:
+            async with asyncio.timeout_at(budget.ends_at), self._places:
                 if data is None:
                     data = await self._fetched(message, file, MAX_KEPT_BYTES, budget)
                     budget.fetched = None
@@ -386,7 +382,7 @@ class Media:
             words = trim(f"[voice note] {said}", _room(budget))
         else:
             words = mark(f"{title_of_file(file)}\n{said}", "a recording", _room(budget))
-        return _said(words, budget, notice=f"🎤 “{_on_one_line(said)}”")
+        return _said(words, budget, notice=f"🎤 “{shortened(said, SHOWN_CHARACTERS)}”")
 
     async def _document(
         self, message: ReceivedMessage, file: ReceivedFile, budget: _Budget
@@ -484,8 +480,3 @@ def _words_of(file: ReceivedFile, document: Document, room_bytes: int) -> str:
     note = "".join(f"\n[{note}]" for note in notes if note)
     heading = "\n".join(filter(None, (title_of_file(file), document.title)))
     return mark(f"{heading}\n\n{text}", "a file", room_bytes - len(note.encode())) + note
-
-
-def _on_one_line(said: str) -> str:
-    line = " ".join(said.split())
-    return line if len(line) <= SHOWN_CHARACTERS else line[:SHOWN_CHARACTERS] + "…"

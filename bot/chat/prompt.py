@@ -73,14 +73,13 @@ async def notes_of(store: ConversationStore, chat: ChatId, *, uses_memory: bool)
 
 
 def _listed(facts: Sequence[Fact], more: int) -> str:
-    lines = [f"- {fact.number} ({_day(fact.said_at)}): {one_line(fact.text)}" for fact in facts]
+    lines = []
+    for fact in facts:
+        day = datetime.fromtimestamp(fact.said_at / 1_000, UTC)
+        lines.append(f"- {fact.number} ({day:%Y-%m-%d}): {one_line(fact.text)}")
     if more:
         lines.append(MORE.format(count=more))
     return "\n".join((REMEMBERED, *lines)) if lines else ""
-
-
-def _day(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d")
 
 
 ANSWER_SHARE: Final = 0.25
