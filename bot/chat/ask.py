@@ -39,7 +39,7 @@ from bot.chat.question_messages import (
     question_messages,
     styled_messages,
 )
-from bot.errors import SignalError, SignalLacks, SignalRateLimited, SignalRejected
+from bot.errors import SignalError, SignalRateLimited, SignalRejected
 from bot.language.languages import Languages
 from bot.observability import metrics
 from bot.signal.events import Person, PollVote, Reaction
@@ -174,7 +174,6 @@ class Questions:
     _sending: WeakValueDictionary[ChatId, asyncio.Lock] = field(
         default_factory=WeakValueDictionary, init=False
     )
-    _has_polls: bool = field(default=True, init=False)
     _poll_over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _silence_from: float = field(default=0.0, init=False)
@@ -346,13 +345,10 @@ class Questions:
 
     async def _send_poll(self, chat: ChatId, poll: Poll | None) -> list[int]:
         """Send a poll, if there is one and the Signal side supports it; return its timestamp."""
-        if poll is None or not self._has_polls:
+        if poll is None:
             return []
         try:
             return [await self._send(partial(self.channel.send_poll, chat, poll))]
-        except SignalLacks:
-            self._has_polls = False
-            log.info("signal.no_polls")
         except SignalRejected as error:
             log.info("approval.no_poll", reason=type(error).__name__)
         return []
@@ -551,7 +547,6 @@ class Questions:
         return question
 
     def _forget(self, question: OpenQuestion) -> None:
-        """Remove a question, if it is known."""
         question.over.set()
         self._poll_over.set()
         chat = question.stored.chat
@@ -617,7 +612,6 @@ class Questions:
 def _terms(
     request: ToolRequest, text: str, message: ReceivedMessage, helper: int | None
 ) -> QuestionTerms:
-    """Return the terms of the question about a call."""
     consent = request.consent
     asked = f"{request.tool}\0{request.arguments}\0{text}"
     told_by_strangers = strangers_words(request.heard, but_of=consent.covers)

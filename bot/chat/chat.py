@@ -98,7 +98,6 @@ class Chat:
             self.chats.begin(self._work(queue))
 
     async def _work(self, queue: Queue) -> None:
-        """Work through a queue until it is empty."""
         try:
             # All log events of the work carry the chat's id.
             with bound_contextvars(chat=logs.chat_id(self.id)):
@@ -328,7 +327,7 @@ class Chat:
         if turn_id not in self.suspended:
             return None
         accepted = await self.chats.store.questions.suspended_turn(turn_id)
-        if turn_id not in self.suspended or accepted is None:
+        if turn_id not in self.suspended:
             return None
         self.end([turn_id])
         return accepted
@@ -341,11 +340,8 @@ class Chat:
 
     async def go_on(self, turn_id: int) -> None:
         """Queue a turn that has its answers, if it is still suspended."""
-        accepted = await self.chats.store.questions.suspended_turn(turn_id)
-        if turn_id in self.suspended:
-            self.suspended.discard(turn_id)
-            if accepted is not None:
-                self.add(accepted, urgent=self.is_urgent(accepted))
+        if (accepted := await self._take_suspended(turn_id)) is not None:
+            self.add(accepted, urgent=self.is_urgent(accepted))
 
     async def restart(self, turn_id: int) -> None:
         """Start a turn again, if it is still suspended."""

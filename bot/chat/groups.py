@@ -126,7 +126,6 @@ class GroupPermissions:
             await self._try("group.leave_failed", partial(self.side.leave_group, event.chat))
 
     async def _is_home(self, chat: ChatId, group: Group) -> bool:
-        """Whether the bot may stay in a group."""
         admins = self.access.admins
         if not admins or group.members & admins:
             return True
@@ -251,7 +250,6 @@ class GroupTalk:
         raise ToolError(CANNOT_TELL)
 
     async def _meant(self, person: Person, name: str) -> _Place:
-        """Return the person's group of a name."""
         places = await self._places(person)
         if not places:
             raise ToolError(NOWHERE)

@@ -177,7 +177,6 @@ class ChatHandler:
         return True
 
     async def _fail(self, turn: Turn, sentence: str) -> None:
-        """Answer with a sentence that says why the model does not."""
         turn.answer, said = sentence, self.languages.say(turn.chat, sentence)
         turn.shown = await self.renderer.as_typed(said, turn.notices)
 

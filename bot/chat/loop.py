@@ -50,7 +50,8 @@ class ToolLoop:
         await self._resume(turn)
         while not turn.open_calls:
             await turn.join()
-            may_call = self._may_call(turn)
+            _, has_room = self._allowed(turn)
+            may_call = bool(turn.prompt.tools) and has_room and not turn.is_exhausted
             ask = partial(self._ask, turn, may_call=may_call)
             completion = await (
                 ask() if turn.running is None else turn.running.unless_one_comes(ask)
@@ -76,10 +77,6 @@ class ToolLoop:
             await self._run_open_calls(turn, resumed=True)
 
     # Ask the model ---------------------------------------------------------------------------
-
-    def _may_call(self, turn: Turn) -> bool:
-        _, has_room = self._allowed(turn)
-        return bool(turn.prompt.tools) and has_room and not turn.is_exhausted
 
     def _allowed(self, turn: Turn) -> tuple[frozenset[str], bool]:
         return allowed_calls(turn.messages, self.max_tool_calls, self._is_bookkeeping)

@@ -5,6 +5,7 @@ bounded: files of a message, bytes, time, and the words that come of it.
 """
 
 import asyncio
+import base64
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -17,22 +18,21 @@ from typing import Final, Literal
 import structlog
 
 from bot.backoff import Backoff
-from bot.chat.images import MAX_FILE_BYTES as MAX_IMAGE_BYTES
-from bot.chat.images import ImageReader, open_images
 from bot.chat.quotes import shortened
 from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
 from bot.llm.messages import BYTES_PER_TOKEN
+from bot.llm.models import Models
 from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
 from bot.signal.events import Person
 from bot.signal.messenger import FileTooBig, Messenger
 from conversation_store.files import FileStore
 from conversation_store.models import Image, ReceivedFile, ReceivedMessage, WorkspaceFile
-from tools.base import UNTRUSTED, mark, trim
+from tools.base import UNTRUSTED, ToolImage, mark, trim
 from tools.documents.client import Read, open_reader
 from tools.documents.document import Document, may_be_document
 from tools.sandbox.errors import SandboxBug, WorkError
-from tools.sandbox.pool import SandboxPolicy
+from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 from tools.workspace.tool import suffix_of
 from tools.workspace.workspaces import MAX_SENT_BYTES, Workspaces
 
@@ -114,6 +114,60 @@ _UNNAMED: Final = {
     "document": "the document",
     "other": "the file",
 }
+
+
+# Images are decoded and scaled in a sandbox; Pillow is loaded only there (`image_worker.py`).
+
+MAX_IMAGE_BYTES: Final = 20 * 2**20
+IMAGE_LIMITS: Final = Limits(
+    memory_bytes=768 * 2**20,
+    call_seconds=10.0,
+    line_bytes=32 * 2**20,  # MAX_IMAGE_BYTES as Base64
+    reply_bytes=2 * 2**20,  # MAX_SHOWN_BYTES as Base64
+    idle_seconds=180.0,
+)
+MAX_SHOWN_BYTES: Final = 2**20
+"""Equal to `image_worker.MAX_BYTES`, which cannot be imported without Pillow."""
+_IMAGE_TYPES: Final = frozenset({"image/jpeg", "image/png"})
+
+ImageReader = Callable[[bytes], Awaitable[Image]]
+"""Scales an image file for a model; raises WorkError if it cannot be read."""
+
+
+@asynccontextmanager
+async def open_images(
+    limits: Limits = IMAGE_LIMITS, sandboxes: SandboxPolicy | None = None
+) -> AsyncIterator[ImageReader]:
+    """Provide a reader; its processes start with the first image and end when idle."""
+    async with Sandbox("bot.chat.image_worker", limits, policy=sandboxes) as sandbox:
+
+        async def read(data: bytes) -> Image:
+            return _image(await sandbox.call(base64.b64encode(data).decode("ascii")))
+
+        yield read
+
+
+def _image(reply: str) -> Image:
+    """Read the reply of a process that a hostile image may have taken over."""
+    content_type, _, data = reply.partition(" ")
+    try:
+        image = Image(content_type, base64.b64decode(data, validate=True))
+    except ValueError:
+        image = Image("", b"")
+    if image.content_type not in _IMAGE_TYPES or not 0 < len(image.data) <= MAX_SHOWN_BYTES:
+        raise WorkError("This image cannot be read.")
+    return image
+
+
+async def view(models: Models, read: ImageReader, chat: str, data: bytes) -> ToolImage | None:
+    """Return an image of a workspace for the chat's model; None if that model sees no images."""
+    if not await models.route(chat).model.sees_images():
+        return None
+    try:
+        image = await read(data)
+    except SandboxBug:
+        raise WorkError("This image cannot be read.") from None
+    return ToolImage(image.content_type, image.data)
 
 
 MAX_KEPT_BYTES: Final = MAX_SENT_BYTES
@@ -246,8 +300,6 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The result of reading one file."""
-
     words: str
     notice: str = ""
     image: Image | None = None

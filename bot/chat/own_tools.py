@@ -81,7 +81,6 @@ def _wanted(settings: Settings, parts: PartsOfTools) -> Iterator[Tool]:
 
 
 def _missed_by(parts: PartsOfTools, caller: Caller) -> Missed:
-    """Return a function that reads the messages a person missed in groups."""
     turn = parts.turn_of(caller)
 
     async def missed(group: str, hours: int) -> str:

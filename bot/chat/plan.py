@@ -122,7 +122,6 @@ def shown(items: Sequence[Item]) -> tuple[str, ...]:
 
 
 def _items(call: ToolCall) -> Items | None:
-    """Return the list that a call keeps, or None."""
     if call.name != TODO:
         return None
     try:

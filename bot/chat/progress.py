@@ -90,7 +90,6 @@ class ToolSigns:
         return len(self._failed)
 
     def __str__(self) -> str:
-        """Return their names, each with how it ended."""
         marks = {
             name: "" if self._running[name] else " ✗" if failed else " ✓"
             for name, failed in self._failed.items()

@@ -310,7 +310,13 @@ def _offered(tools: tuple[Tool, ...], useless: frozenset[str], traits: ModelTrai
     shown = fitting(useful, traits.context_tokens)
     specs = tuple(tool.spec for tool in shown)
     warning = UNTRUSTED_GUIDELINE * any(tool.untrusted for tool in shown)
-    return _Offer(_guidelines(shown), warning, specs, sum(spec.size for spec in specs))
+    lines = [GUIDELINES]
+    if shown:
+        lines.append(TOOL_GUIDELINES)
+    if any(tool.side_effects for tool in shown):
+        lines.append(ASKING_GUIDELINE)
+    guidelines = "\n".join(filter(None, (*lines, warning)))
+    return _Offer(guidelines, warning, specs, sum(spec.size for spec in specs))
 
 
 @lru_cache(maxsize=2)
@@ -444,17 +450,6 @@ def _bytes_of(messages: Iterable[Message]) -> int:
         + (len(message.state.data.encode()) if message.state is not None else 0)
         for message in messages
     )
-
-
-def _guidelines(tools: Sequence[Tool]) -> str:
-    lines = [GUIDELINES]
-    if tools:
-        lines.append(TOOL_GUIDELINES)
-    if any(tool.side_effects for tool in tools):
-        lines.append(ASKING_GUIDELINE)
-    if any(tool.untrusted for tool in tools):
-        lines.append(UNTRUSTED_GUIDELINE)
-    return "\n".join(lines)
 
 
 KEPT_SHARE: Final = 0.7

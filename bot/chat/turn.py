@@ -410,5 +410,4 @@ def _signs_of(ended: EndedCalls, is_shown: Callable[[str], bool]) -> Ended:
 
 
 def _images_of(result: ToolResult) -> tuple[Image, ...]:
-    """Return the images of a result as the store keeps them."""
     return tuple(Image(image.content_type, image.data) for image in result.images)
