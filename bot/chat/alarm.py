@@ -107,7 +107,10 @@ class Alarm:
             return False
         now_ms = self._now_ms()
         following = await asyncio.to_thread(_following, reminder, now_ms)
-        further = None if following is None else _further(following)
+        further = None
+        if following is not None:
+            local, rule, moment = following.local, following.rule, following.moment
+            further = FurtherDate(local.isoformat(), str(rule), to_ms(moment))
         if not await self.chats.door.welcomes(reminder):
             log.info("reminder.passed_over")
             metrics.REMINDERS.labels("passed_over").inc()
@@ -183,7 +186,3 @@ def _following(reminder: StoredReminder, now_ms: int) -> NextDate | None:
         return next_date(local, parse_rule(reminder.repeat), zone, from_ms(now_ms))
     except InvalidArguments:
         return None
-
-
-def _further(date: NextDate) -> FurtherDate:
-    return FurtherDate(date.local.isoformat(), str(date.rule), to_ms(date.moment))

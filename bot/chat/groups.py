@@ -70,7 +70,7 @@ RETRY_UNTIL: Final = RetryUntil(seconds=120.0)
 
 @dataclass(eq=False, repr=False, slots=True)
 class GroupPermissions:
-    """The groups that the bot, whose account has the number, is in or is invited to."""
+    """The groups that the bot is in or is invited to with its account's number."""
 
     side: Messenger
     store: ConversationStore

@@ -8,7 +8,6 @@ for a while as well, so that the bot knows the topic when it is asked.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from typing import Final
 
 import structlog
@@ -40,8 +39,6 @@ TOO_MANY_WAITING: Final = Refusal(
     "I am still busy with your earlier messages, so I did not take this one."
     " Please send it again later, or send !stop to drop what waits.",
 )
-
-_Words = IncomingMessage | Edit | Deletion
 
 
 def received(message: IncomingMessage, now_ms: int, edited: Edit | None = None) -> ReceivedMessage:
@@ -100,12 +97,20 @@ class Intake:
 
     async def deliver(self, delivery: Sequence[Incoming]) -> None:
         """Take events, oldest first; return when they are stored and queued."""
-        for words, group in groupby(delivery, lambda one: isinstance(one, _Words)):
-            if words:
-                await self._take([one for one in group if isinstance(one, _Words)])
+        admitted: list[ReceivedMessage] = []
+        overheard: list[ReceivedMessage] = []
+        for one in delivery:
+            if isinstance(one, IncomingMessage):
+                await self._sort(one, admitted, overheard)
                 continue
-            for one in group:
+            # The event may be about a message that came just before, so store that first.
+            await self._keep(admitted, overheard)
+            admitted, overheard = [], []
+            if isinstance(one, Edit | Deletion):
+                admitted = await self._change(one)
+            else:
                 await self._take_event(one)
+        await self._keep(admitted, overheard)
 
     async def _take_event(self, event: Incoming) -> None:
         if isinstance(event, Reaction):
@@ -129,18 +134,6 @@ class Intake:
             if len(here.urgent) < MAX_WAITING_IN_CHAT:
                 await self.chats.urgent_room.wait()
                 here.add(look, urgent=True)
-
-    async def _take(self, words: Sequence[_Words]) -> None:
-        admitted: list[ReceivedMessage] = []
-        overheard: list[ReceivedMessage] = []
-        for one in words:
-            if isinstance(one, IncomingMessage):
-                await self._sort(one, admitted, overheard)
-                continue
-            # The changed message may have come just before, so store it first.
-            await self._keep(admitted, overheard)
-            admitted, overheard = await self._change(one), []
-        await self._keep(admitted, overheard)
 
     async def _keep(
         self, admitted: Sequence[ReceivedMessage], overheard: Sequence[ReceivedMessage]

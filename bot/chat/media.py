@@ -105,15 +105,11 @@ def title_of_file(file: ReceivedFile) -> str:
     """
     name = " ".join((file.name or "").translate(_QUOTES_AND_BRACKETS).split())
     printable = "".join(filter(str.isprintable, name))[:_MAX_NAME_CHARACTERS]
-    return f"“{printable}”" if printable else _UNNAMED[kind_of_file(file)]
-
-
-_UNNAMED: Final = {
-    "image": "the image",
-    "sound": "the recording",
-    "document": "the document",
-    "other": "the file",
-}
+    if printable:
+        return f"“{printable}”"
+    kind = kind_of_file(file)
+    noun = {"sound": "recording", "other": "file"}.get(kind, kind)
+    return f"the {noun}"
 
 
 # Images are decoded and scaled in a sandbox; Pillow is loaded only there (`image_worker.py`).
@@ -434,7 +430,8 @@ class Media:
             words = trim(f"[voice note] {said}", _room(budget))
         else:
             words = mark(f"{title_of_file(file)}\n{said}", "a recording", _room(budget))
-        return _said(words, budget, notice=f"🎤 “{shortened(said, SHOWN_CHARACTERS)}”")
+        budget.words_bytes -= len(words.encode())
+        return _Found(words, f"🎤 “{shortened(said, SHOWN_CHARACTERS)}”")
 
     async def _document(
         self, message: ReceivedMessage, file: ReceivedFile, budget: _Budget
@@ -444,7 +441,9 @@ class Media:
         room = _room(budget)
         body = await self._fetched(message, file, MAX_DOCUMENT_BYTES, budget)
         document = await self.documents(body, type_of_file(file), "")
-        return _said(_words_of(file, document, room), budget)
+        words = _words_of(file, document, room)
+        budget.words_bytes -= len(words.encode())
+        return _Found(words)
 
     async def _fetched(
         self, message: ReceivedMessage, file: ReceivedFile, most_bytes: int, budget: _Budget
@@ -516,11 +515,6 @@ def _room(budget: _Budget) -> int:
     if budget.words_bytes < MIN_TEXT_BYTES:
         raise WorkError("It is too much to read at once; please send it in a message of its own.")
     return budget.words_bytes
-
-
-def _said(words: str, budget: _Budget, *, notice: str = "") -> _Found:
-    budget.words_bytes -= len(words.encode())
-    return _Found(words, notice)
 
 
 def _words_of(file: ReceivedFile, document: Document, room_bytes: int) -> str:

@@ -167,8 +167,7 @@ class Presence:
     def _begin_typing(self, chat: ChatId) -> _Typing:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(TYPING_AFTER_SECONDS, self._show_typing, chat)
-        typing = self._typing[chat] = _Typing(timer)
-        return typing
+        return self._typing.setdefault(chat, _Typing(timer))
 
     def _show_typing(self, chat: ChatId) -> None:
         typing = self._typing[chat]

@@ -60,7 +60,7 @@ async def keep_profile(
 
 
 def wanted_profile(*, name: str | None, about: str | None, picture: Path | None) -> Profile:
-    """Return the profile of the settings; SettingsError if the picture is none."""
+    """Return the profile of the settings; SettingsError if the picture is unreadable."""
     return Profile(name, about, None if picture is None else _read(picture))
 
 
