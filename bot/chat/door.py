@@ -116,8 +116,17 @@ class Pairing:
         self._expiries = {request.person: request.expires_at for request in waiting}
         for person in people:
             # Under another policy than `pairing`, the greeting would be wrong.
-            if self.access.pairing and not person.greeted:
-                await self._greet(person)
+            if person.greeted or not self.access.pairing:
+                continue
+            chat = ChatId.direct(person.person)
+            greeting = WELCOME_ADMIN if person.admin else WELCOME
+            text = self.notices.languages.say(chat, greeting)
+            note = await self.pairings.greet(
+                person.person, chat=chat, text=text, now_ms=self.now_ms()
+            )
+            if note is not None:
+                log.info("pairing.let_in")
+                self.notices.queue(note)
 
     async def stranger(self, message: IncomingMessage) -> None:
         """Give a stranger a code in private, at most once an hour; otherwise stay silent.
@@ -155,18 +164,6 @@ class Pairing:
         if person is not None:
             await self.refresh()
         return person
-
-    async def _greet(self, person: PairedPerson) -> None:
-        chat = ChatId.direct(person.person)
-        note = await self.pairings.greet(
-            person.person,
-            chat=chat,
-            text=self.notices.languages.say(chat, WELCOME_ADMIN if person.admin else WELCOME),
-            now_ms=self.now_ms(),
-        )
-        if note is not None:
-            log.info("pairing.let_in")
-            self.notices.queue(note)
 
     def _has_room(self) -> bool:
         full = len(self._expiries) >= MAX_CODES
@@ -365,7 +362,11 @@ class Identities:
         if identity is None:
             return
         if identity.trust is not TrustLevel.UNTRUSTED:
-            self._send_anyway(person.aci)
+            # Trusted in the meantime. The Signal side may be wrong about it, so attempts are few.
+            times = self._held_back.get(person.aci, 0)
+            if times < MAX_SENT_ANYWAY:
+                self._held_back[person.aci] = times + 1
+                self.notices.send_again(ChatId.direct(person.aci))
         elif self.policy == "always":
             await self._trust_at_once(person, identity)
         else:
@@ -386,16 +387,6 @@ class Identities:
     def _send_again(self, person: str) -> None:
         self._held_back.pop(person, None)
         self.notices.send_again(ChatId.direct(person))
-
-    def _send_anyway(self, person: str) -> None:
-        """Send waiting messages to a person whose key was trusted in the meantime.
-
-        The number of attempts is limited, because the Signal side may be wrong about the key.
-        """
-        times = self._held_back.get(person, 0)
-        if times < MAX_SENT_ANYWAY:
-            self._held_back[person] = times + 1
-            self.notices.send_again(ChatId.direct(person))
 
     async def _refuse(self, person: Person, identity: PeerIdentity) -> None:
         async with self._noting:
