@@ -32,7 +32,7 @@ from bot.chat.helpers import Helpers
 from bot.chat.intake import Intake
 from bot.chat.loop import ToolLoop
 from bot.chat.media import Inbox, open_media, words_limit
-from bot.chat.outbox import NotedSends, Notices, Outbox
+from bot.chat.outbox import Notices, Outbox
 from bot.chat.own_tools import (
     PartsOfTools,
     memory_of,
@@ -43,7 +43,7 @@ from bot.chat.own_tools import (
 )
 from bot.chat.presence import Presence
 from bot.chat.profile import keep_profile, wanted_profile
-from bot.chat.prompt import Prompts
+from bot.chat.prompt import Prompt
 from bot.chat.proofs import AnswerProofs
 from bot.chat.rendering import Renderer, open_renderer
 from bot.chat.replies import Replies
@@ -170,7 +170,6 @@ async def build(start: Start) -> AsyncIterator[Bot]:
             tasks=tasks,
             clock=clock,
         )
-        noted_sends = NotedSends(outbox.doubts)
         renderer = await stack.enter_async_context(open_renderer(base.tools.sandboxes))
         proofs = AnswerProofs(
             signatures={
@@ -187,7 +186,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
         answered_turns, reminders_changed = asyncio.Queue[int](), asyncio.Event()
         questions = Questions(
             store=store,
-            channel=noted_sends,
+            channel=outbox.doubts,
             is_admin=access.is_admin,
             languages=languages,
             render=partial(renderer.messages, notices=()),
@@ -200,7 +199,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
                 TurnParts(
                     store,
                     questions,
-                    noted_sends,
+                    outbox.doubts,
                     languages,
                     progress_shown=presence.message_sent,
                     stops=budget.stops,
@@ -295,7 +294,7 @@ async def _open_conversation(
     """Provide the part that answers with the model's help: prompt, tool loop, files."""
     settings, clock, store, models = base.start.settings, base.start.clock, base.store, base.models
     registry, workspaces = base.tools.registry, base.tools.workspaces
-    prompts = Prompts(registry, system_prompt=settings.bot.system_prompt, in_tee=base.in_tee)
+    prompt = Prompt(registry, system_prompt=settings.bot.system_prompt, in_tee=base.in_tee)
     limits = RateLimits(
         per_person=settings.tools.calls_per_minute,
         per_bot=settings.tools.calls_per_minute_total,
@@ -311,7 +310,7 @@ async def _open_conversation(
     max_tool_calls = settings.tools.max_tool_calls
     loop = ToolLoop(registry=registry, executor=executor, max_tool_calls=max_tool_calls)
     helpers = Helpers(
-        loop=loop, store=store.turns, registry=registry, prompts=prompts, turn_of=turn_of
+        loop=loop, store=store.turns, registry=registry, prompt=prompt, turn_of=turn_of
     )
     parts_of_tools = PartsOfTools(
         turn_of=turn_of,
@@ -325,7 +324,7 @@ async def _open_conversation(
     offer_own_tools(settings, registry, parts_of_tools)
 
     def apply(changed: Settings) -> None:
-        prompts.begin_with(changed.bot.system_prompt)
+        prompt.system_prompt = changed.bot.system_prompt
         limits.per_person = changed.tools.calls_per_minute
         limits.per_bot = changed.tools.calls_per_minute_total
         executor.timeout_seconds = changed.tools.timeout_seconds
@@ -345,7 +344,7 @@ async def _open_conversation(
             loop=loop,
             running=running,
             parts=parts,
-            prompts=prompts,
+            prompt=prompt,
             uses_memory=uses_memory(settings),
             is_admin=is_admin,
             store=store,

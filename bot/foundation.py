@@ -10,7 +10,7 @@ import structlog
 
 from bot import __version__, built_from
 from bot.attestation.trust import REAL, Trust
-from bot.chat.images import open_images, view
+from bot.chat.media import open_images, view
 from bot.commands.base import Prover, Tools
 from bot.config.llm import DEFAULT
 from bot.config.reload import Reload

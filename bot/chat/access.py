@@ -17,8 +17,8 @@ from conversation_store.models import DAY_MS, ChatId
 
 WINDOW_SECONDS: Final = 60.0
 
-MAX_COUNTED: Final = 10_000
-"""People whose messages are counted at once; above it, the oldest count is forgotten."""
+MAX_PEOPLE: Final = 10_000
+"""People that each part here remembers at once; when full, it forgets the oldest."""
 
 USED_UP: Final = (
     "For today you have used up what I may read and write for one person. I go on at 00:00 UTC, in"
@@ -28,9 +28,6 @@ STOPPED: Final = (
     "I had to stop before I was done: for today you have used up what I may read and write for one"
     " person. Ask me again after 00:00 UTC, in {wait}."
 )
-
-MAX_TOLD: Final = 10_000
-"""People known to have been told; the oldest entries may be told again."""
 
 MAX_TURNS: Final = 200
 """A person who writes every 15 seconds reaches this after 50 minutes without a pause."""
@@ -45,9 +42,6 @@ TWO_BOTS: Final = (
     " you are a person, send !help, and I go on at once."
 )
 
-MAX_PARTNERS: Final = 10_000
-"""People in chats that the guard remembers; when full, it forgets the longest silent one."""
-
 
 @dataclass(eq=False, repr=False, slots=True)
 class Access:
@@ -57,8 +51,6 @@ class Access:
         settings: may be replaced at any time. A number in them counts only if Signal tells it,
             because people can hide theirs; an ACI always counts.
         account: the bot's own number; its owner is the only person in the note to self.
-        paired: ACIs of people who were let in by a code.
-        paired_admins: ACIs of the admins among them.
     """
 
     settings: AccessSettings
@@ -70,7 +62,7 @@ class Access:
     _counts: "TTLCache[str, count[int]]" = field(init=False)
 
     def __post_init__(self) -> None:
-        self._counts = TTLCache(MAX_COUNTED, WINDOW_SECONDS, timer=self.clock)
+        self._counts = TTLCache(MAX_PEOPLE, WINDOW_SECONDS, timer=self.clock)
 
     @property
     def pairing(self) -> bool:
@@ -128,10 +120,10 @@ class TokenBudget:
     spent_today: Callable[[str], Awaitable[int]]
     _: KW_ONLY
     clock: Callable[[], float] = time.time
-    _told: LRUCache[str, int] = field(default_factory=lambda: LRUCache(MAX_TOLD), init=False)
+    _told: LRUCache[str, int] = field(default_factory=lambda: LRUCache(MAX_PEOPLE), init=False)
 
     def of(self, person: Person) -> int:
-        """Return the tokens that a person may use in a day; 0 means no limit."""
+        """Return a person's tokens of a day; 0 means no limit."""
         return 0 if self.access.is_admin(person) else self.access.settings.tokens_per_day
 
     async def refusal(self, person: Person) -> str | None:
@@ -149,11 +141,7 @@ class TokenBudget:
         return USED_UP.format(wait=self.until_next_day())
 
     async def stops(self, person: Person, unstored: Callable[[], int]) -> str | None:
-        """Return the text for a person whose turn may ask no model any more, or None.
-
-        Args:
-            unstored: returns the tokens of the turn that are not stored yet.
-        """
+        """Return the text for a person whose turn, with its unstored tokens, may ask no model."""
         if await self._has_left(person, unstored):
             return None
         self._told[person.aci] = self._now_ms // DAY_MS
@@ -179,8 +167,6 @@ class TokenBudget:
 
 @dataclass(slots=True)
 class _Partner:
-    """Person in a chat; times are on the guard's clock."""
-
     answered_at: float | None = None
     turns: int = 0
     silent_until: float = 0.0
@@ -197,7 +183,7 @@ class LoopGuard:
 
     clock: Callable[[], float] = time.monotonic
     _partners: LRUCache[tuple[str, str], _Partner] = field(
-        default_factory=lambda: LRUCache(MAX_PARTNERS), init=False
+        default_factory=lambda: LRUCache(MAX_PEOPLE), init=False
     )
 
     def answered(self, chat: ChatId, author: str) -> None:

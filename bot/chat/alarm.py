@@ -47,12 +47,7 @@ STOPPED: Final = (
 
 @dataclass(eq=False, repr=False, slots=True)
 class Alarm:
-    """Sends due reminders.
-
-    Attributes:
-        chats: tells by `reminders_changed` when to look at the store again.
-        disappears: called with the time (ms) at which a message will disappear.
-    """
+    """Sends due reminders, and tells `disappears` when (ms) one is to be deleted."""
 
     reminders: ReminderStore
     chats: Chats
@@ -91,7 +86,7 @@ class Alarm:
                     self._queued.add(row)
                     await self.chats.urgent_room.wait()
                     with self.chats.open(where) as chat:
-                        chat.add_urgent(partial(self._ring, row))
+                        chat.add(partial(self._ring, row), urgent=True)
         return await self.reminders.next_due(now_ms)
 
     async def _ring(self, reminder_id: int) -> None:
@@ -112,33 +107,41 @@ class Alarm:
             return False
         now_ms = self._now_ms()
         following = await asyncio.to_thread(_following, reminder, now_ms)
-        further = None if following is None else _further(following)
+        further = None
+        if following is not None:
+            local, rule, moment = following.local, following.rule, following.moment
+            further = FurtherDate(local.isoformat(), str(rule), to_ms(moment))
         if not await self.chats.door.welcomes(reminder):
             log.info("reminder.passed_over")
             metrics.REMINDERS.labels("passed_over").inc()
             await self.reminders.pass_over(reminder, further)
             is_said = True
-        elif not reminder.is_question:
-            missed = 0 if following is None else following.passed - 1
-            is_said = await self._remind(reminder, missed, further, now_ms)
-        elif reminder.failures < MAX_FAILURES:
+        elif reminder.is_question and reminder.failures < MAX_FAILURES:
             is_said = await self._ask(reminder, further, now_ms)
         else:
-            is_said = await self._stop_asking(reminder, now_ms)
+            missed = 0 if following is None else following.passed - 1
+            is_said = await self._tell(reminder, missed, further, now_ms)
         if is_said and further is not None:
             self._timer.at(further.due_at)
         return is_said
 
-    async def _remind(
+    async def _tell(
         self, reminder: StoredReminder, missed: int, further: FurtherDate | None, now_ms: int
     ) -> bool:
-        text = self._text(reminder, missed, now_ms)
+        """Send a reminder's words; about a question, that it is not asked any more."""
+        if reminder.is_question:
+            stopped = self.chats.notices.languages.say(reminder.chat, STOPPED)
+            text, further, outcome = f"{BELL}{stopped}\n{reminder.text}", None, "stopped"
+        else:
+            text = self._text(reminder, missed, now_ms)
+            outcome = "late" if now_ms - reminder.due_at > LATE_MS else "on_time"
         message = await self.reminders.deliver(reminder, text, further, now_ms)
         if message is None:
             return False
         self._expect_end(reminder, now_ms)
-        is_late = now_ms - reminder.due_at > LATE_MS
-        metrics.REMINDERS.labels("late" if is_late else "on_time").inc()
+        metrics.REMINDERS.labels(outcome).inc()
+        if outcome == "stopped":
+            log.warning("reminder.stopped", count=reminder.failures)
         await self.chats.notices.outbox.deliver((message,), just_stored=True)
         return True
 
@@ -154,16 +157,6 @@ class Alarm:
         await self.chats.room.wait()
         with self.chats.open(question.chat) as chat:
             chat.add(accepted)
-        return True
-
-    async def _stop_asking(self, question: StoredReminder, now_ms: int) -> bool:
-        text = f"{BELL}{self.chats.notices.languages.say(question.chat, STOPPED)}\n{question.text}"
-        message = await self.reminders.deliver(question, text, None, now_ms)
-        if message is None:
-            return False
-        log.warning("reminder.stopped", count=question.failures)
-        metrics.REMINDERS.labels("stopped").inc()
-        await self.chats.notices.outbox.deliver((message,), just_stored=True)
         return True
 
     def _expect_end(self, reminder: StoredReminder, now_ms: int) -> None:
@@ -193,7 +186,3 @@ def _following(reminder: StoredReminder, now_ms: int) -> NextDate | None:
         return next_date(local, parse_rule(reminder.repeat), zone, from_ms(now_ms))
     except InvalidArguments:
         return None
-
-
-def _further(date: NextDate) -> FurtherDate:
-    return FurtherDate(date.local.isoformat(), str(date.rule), to_ms(date.moment))

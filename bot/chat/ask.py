@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
 import structlog
@@ -39,7 +39,7 @@ from bot.chat.question_messages import (
     question_messages,
     styled_messages,
 )
-from bot.errors import SignalError, SignalLacks, SignalRateLimited, SignalRejected
+from bot.errors import SignalError, SignalRateLimited, SignalRejected
 from bot.language.languages import Languages
 from bot.observability import metrics
 from bot.signal.events import Person, PollVote, Reaction
@@ -106,11 +106,7 @@ TOO_MANY: Final = (
 Render = Callable[[str], Awaitable[Sequence[StyledText]]]
 """Makes messages of Markdown."""
 
-_SILENCE: Final = {
-    "call": Decision.SILENCE,
-    "choice": NOBODY,
-    "plan": NOBODY_DECIDED,
-}
+_SILENCE: Final = {"call": Decision.SILENCE, "choice": NOBODY, "plan": NOBODY_DECIDED}
 
 
 @dataclass(eq=False, slots=True)
@@ -118,7 +114,6 @@ class OpenQuestion:
     """A question that was sent whole and has no answer.
 
     Attributes:
-        reminded: the person was told that it is open.
         asked_back: plain words that fit several questions were asked back about once.
         over: set once it has an answer, or its turn has ended.
     """
@@ -139,11 +134,7 @@ class OpenQuestion:
         return self.stored.timestamps[-1:] if self.is_about_call else self.stored.timestamps
 
     def fits(self, message: ReceivedMessage, *, any_words: bool = False) -> bool:
-        """Whether plain words read as its answer.
-
-        Args:
-            any_words: any do if the question has no options.
-        """
+        """Whether plain words read as its answer; without options, any words may do."""
         terms = self.stored.terms
         if terms.kind != "choice":
             return meaning_of(message.text) is not Meaning.OTHER
@@ -156,20 +147,9 @@ class OpenQuestion:
         return self.is_about_call or (bool(message.text.strip()) and not message.files)
 
     def came_before(self, message: ReceivedMessage) -> bool:
-        """Whether a message is later by its author's clock and by our own.
-
-        The author's clock may be ahead, and a message that waited before the question does not
-        answer it.
-        """
+        """Whether a message is later by our clock and by its author's, which may be ahead."""
         is_later = message.timestamp > self.stored.timestamps[-1]
         return is_later and message.received_at >= self.stored.asked_at
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A message that answers a question, or tries to; None if it fits several."""
-
-    question: OpenQuestion | None
 
 
 @dataclass(eq=False, repr=False, slots=True, kw_only=True)
@@ -179,7 +159,7 @@ class Questions:
     Attributes:
         is_admin: whether a person may answer for others, allow dangerous calls, or allow a tool
             for longer.
-        go_on: lets a turn continue, by its id, if it waits on disk.
+        go_on: continues a turn, by its id, that waits on disk.
     """
 
     store: ConversationStore
@@ -190,11 +170,9 @@ class Questions:
     render: Render
     clock: Callable[[], float] = time.time
     _of_chats: dict[ChatId, list[OpenQuestion]] = field(default_factory=dict, init=False)
-    _of_turns: dict[int, list[OpenQuestion]] = field(default_factory=dict, init=False)
     _sending: WeakValueDictionary[ChatId, asyncio.Lock] = field(
         default_factory=WeakValueDictionary, init=False
     )
-    _has_polls: bool = field(default=True, init=False)
     _poll_over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _silence_from: float = field(default=0.0, init=False)
@@ -205,14 +183,15 @@ class Questions:
             self._listen(stored)
         self._silence_from = asyncio.get_running_loop().time() + CATCH_UP_SECONDS
 
-    def awaited_by(self, turn_id: int) -> bool:
+    def awaited_by(self, chat: ChatId, turn_id: int) -> bool:
         """Whether a turn has an open question."""
-        return turn_id in self._of_turns
+        return any(one.stored.turn_id == turn_id for one in self._of_chats.get(chat, ()))
 
-    def forget_turn(self, turn_id: int) -> None:
+    def forget_turn(self, chat: ChatId, turn_id: int) -> None:
         """Forget the questions of a turn."""
-        for question in tuple(self._of_turns.get(turn_id, ())):
-            self._forget(question)
+        for question in tuple(self._of_chats.get(chat, ())):
+            if question.stored.turn_id == turn_id:
+                self._forget(question)
 
     # Questions of a turn
 
@@ -237,12 +216,7 @@ class Questions:
         messages: Callable[[str], Sequence[QuestionMessage]],
         poll: Poll | None = None,
     ) -> str:
-        """Return the answer to a question of the model, which is asked once.
-
-        Raises:
-            AwaitsPerson: the question is open.
-            ToolError: the question cannot be sent.
-        """
+        """Return the answer to a question of the model; AwaitsPerson while it is open."""
         stored = None
         if caller.turn is not None:
             stored = await self.store.questions.find_or_open(caller.turn, caller.call, terms)
@@ -273,7 +247,6 @@ class Questions:
 
         Args:
             message: its author is asked.
-            helper: makes the call; None for the turn itself.
             is_retry: the turn was answered before, so its calls may have run already: the bot asks
                 even for tools that are allowed for longer.
         """
@@ -331,8 +304,7 @@ class Questions:
         """Return a question that people see, or send it; None if it could not be sent whole.
 
         Args:
-            messages: returns its messages, given how to answer it.
-            poll: is sent instead of the messages if the Signal side supports polls.
+            messages: returns its messages, given how to answer it; a poll replaces them.
         """
         if stored.timestamps:
             return self._find(stored.chat, stored.timestamps[-1]) or self._listen(stored)
@@ -347,71 +319,58 @@ class Questions:
             ):
                 timestamps = await self._send_poll(stored.chat, poll)
                 is_poll = bool(timestamps)
-                if not is_poll:
-                    timestamps = [await self._send(stored.chat, one) for one in messages(how)]
+                for one in () if is_poll else messages(how):
+                    send = partial(self.channel.send, stored.chat, one.text, styles=one.styles)
+                    sent = await self._send(partial(send, attachments=one.attachments))
+                    timestamps.append(sent)
         except (SignalRejected, TimeoutError) as error:
             log.warning("approval.not_asked", reason=type(error).__name__)
             return None
-        is_about_call = stored.terms.kind == "call"
-        seconds = APPROVAL_SECONDS if is_about_call else PATIENCE_SECONDS
+        seconds = APPROVAL_SECONDS if stored.terms.kind == "call" else PATIENCE_SECONDS
         now = int(self.clock() * 1_000)
-        expires_at = now + int(seconds * 1_000)
-        sent = tuple(timestamps)
-        asked = replace(stored, timestamps=sent, asked_at=now, expires_at=expires_at)
+        until = now + int(seconds * 1_000)
+        asked = replace(stored, timestamps=tuple(timestamps), asked_at=now, expires_at=until)
         # Before the store has it: an answer may be on its way already.
         question = self._listen(asked)
         await self.store.questions.mark_asked(asked, is_poll=is_poll)
-        if is_about_call:
+        if question.is_about_call:
             metrics.APPROVALS.labels("asked").inc()
         if is_poll:
             self._poll_over.set()  # it may have been answered before the store knew of the poll
         return question
 
-    async def _send(self, chat: ChatId, shown: QuestionMessage | Poll) -> int:
-        if isinstance(shown, Poll):
-            send = partial(self.channel.send_poll, chat, shown)
-        else:
-            send = partial(
-                self.channel.send,
-                chat,
-                shown.text,
-                styles=shown.styles,
-                attachments=shown.attachments,
-            )
+    async def _send(self, send: Callable[[], Awaitable[int]]) -> int:
         return await SEND_RETRY.retry(send, on=(SignalError,), final=(SignalRejected,))
 
     async def _send_poll(self, chat: ChatId, poll: Poll | None) -> list[int]:
         """Send a poll, if there is one and the Signal side supports it; return its timestamp."""
-        if poll is None or not self._has_polls:
+        if poll is None:
             return []
         try:
-            return [await self._send(chat, poll)]
-        except SignalLacks:
-            self._has_polls = False
-            log.info("signal.no_polls")
+            return [await self._send(partial(self.channel.send_poll, chat, poll))]
         except SignalRejected as error:
             log.info("approval.no_poll", reason=type(error).__name__)
         return []
 
     # Answers
 
-    def answer_in(self, message: ReceivedMessage) -> Answer | None:
-        """Return the answer in a message; None if it answers no open question.
+    def answered_by(self, message: ReceivedMessage) -> Sequence[OpenQuestion]:
+        """Return the open question that a message answers, or several if it fits several.
 
         An edit is never an answer: only messages written after the question count.
         """
         if message.edited or message.kind == "edit":
-            return None
+            return ()
         if message.question_timestamp is not None:
             question = self._find(message.chat, message.question_timestamp)
-            return Answer(question) if question is not None and question.takes(message) else None
+            return (question,) if question is not None and question.takes(message) else ()
         sending = self._sending.get(message.chat)
         if message.chat.is_group or (sending is not None and sending.locked()):
-            return None
-        return self._answer_in_plain_words(message)
+            return ()
+        return self._answered_by_plain_words(message)
 
-    def _answer_in_plain_words(self, message: ReceivedMessage) -> Answer | None:
-        """Return the answer in words that reply to nothing, in a private chat."""
+    def _answered_by_plain_words(self, message: ReceivedMessage) -> Sequence[OpenQuestion]:
+        """Return the questions for words that reply to nothing, in a private chat."""
         here = [
             question
             for question in self._of_chats.get(message.chat, ())
@@ -421,18 +380,20 @@ class Questions:
         if fitting or len(here) == 1:
             fitting = [one for one in here if one.fits(message, any_words=True)]
         if len(fitting) == 1:
-            return Answer(fitting[0]) if fitting[0].came_before(message) else None
+            return fitting if fitting[0].came_before(message) else ()
         if all(question.asked_back for question in fitting):
-            return None
+            return ()
         for question in fitting:
             question.asked_back = True
-        return Answer(None)
+        return fitting
 
-    async def settle(self, accepted: AcceptedMessage, answer: Answer) -> str | None:
+    async def settle(
+        self, accepted: AcceptedMessage, questions: Sequence[OpenQuestion]
+    ) -> str | None:
         """Take a message as an answer; return the reason for the person if it does not count."""
-        question, message = answer.question, accepted.message
-        if question is None:
+        if len(questions) > 1:
             return WHICH
+        question, message = questions[0], accepted.message
         author = Person(message.author, message.author_number, message.author_name)
         terms = question.stored.terms
         if not self._may_answer(author, question):
@@ -534,7 +495,7 @@ class Questions:
         if counts and question.is_about_call:
             metrics.APPROVALS.labels(answer).inc()
         self._forget(question)
-        if stored.turn_id not in self._of_turns:
+        if not self.awaited_by(stored.chat, stored.turn_id):
             await self.go_on(stored.turn_id)
         return counts
 
@@ -581,16 +542,15 @@ class Questions:
         """Add a question; people answer only complete questions, so all of it has been sent."""
         question = OpenQuestion(stored)
         self._of_chats.setdefault(stored.chat, []).append(question)
-        self._of_turns.setdefault(stored.turn_id, []).append(question)
         self._changed.set()
         return question
 
     def _forget(self, question: OpenQuestion) -> None:
-        """Remove a question, if it is known."""
         question.over.set()
         self._poll_over.set()
-        _remove(self._of_chats, question.stored.chat, question)
-        _remove(self._of_turns, question.stored.turn_id, question)
+        chat = question.stored.chat
+        if here := [one for one in self._of_chats.pop(chat, ()) if one is not question]:
+            self._of_chats[chat] = here
 
     # The end
 
@@ -612,13 +572,12 @@ class Questions:
             await set_within(self._changed, seconds)
 
     def _open(self) -> list[OpenQuestion]:
-        return [question for questions in self._of_turns.values() for question in questions]
+        return [question for questions in self._of_chats.values() for question in questions]
 
     async def end_polls(self) -> None:
         """End the polls on phones as their questions end, until cancelled.
 
-        The store knows each poll from its send until phones show it as ended, whether its question
-        was answered, stopped or forgotten.
+        The store knows each poll from its send until phones show it as ended.
         """
         while True:
             self._poll_over.clear()
@@ -652,7 +611,6 @@ class Questions:
 def _terms(
     request: ToolRequest, text: str, message: ReceivedMessage, helper: int | None
 ) -> QuestionTerms:
-    """Return the terms of the question about a call."""
     consent = request.consent
     asked = f"{request.tool}\0{request.arguments}\0{text}"
     told_by_strangers = strangers_words(request.heard, but_of=consent.covers)
@@ -664,11 +622,3 @@ def _terms(
         version=consent.version,
         needs_admin=message.chat.is_group and consent.needs_admin,
     )
-
-
-def _remove(lists: dict[Any, list[OpenQuestion]], key: object, question: OpenQuestion) -> None:
-    here = [one for one in lists.get(key, ()) if one is not question]
-    if here:
-        lists[key] = here
-    else:
-        lists.pop(key, None)

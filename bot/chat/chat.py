@@ -22,7 +22,7 @@ from typing import Any, Final
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from bot.chat.ask import Answer, Questions
+from bot.chat.ask import OpenQuestion, Questions
 from bot.chat.door import Door, author_of
 from bot.chat.handler import ChatHandler, TurnForgotten
 from bot.chat.joining import (
@@ -73,8 +73,7 @@ class Chat:
     Attributes:
         queue: messages that wait for their turn, and work that keeps their order.
         urgent: work that does not wait behind a turn.
-        suspended: the turns that wait for people.
-        users: tasks that work with this object; without any, it goes.
+        users: tasks that work with this object; without any, it is removed.
     """
 
     id: ChatId
@@ -87,21 +86,11 @@ class Chat:
 
     # Queues
 
-    def add(self, item: AcceptedMessage | Work) -> None:
-        """Queue a message or other work behind everything that waits."""
-        self._add(self.queue, item)
-
-    def add_urgent(self, item: AcceptedMessage | Work) -> None:
-        """Queue a message or other work that does not wait behind a turn."""
-        self._add(self.urgent, item)
-
-    def add_message(self, accepted: AcceptedMessage) -> None:
-        """Queue a message; a command that only reads does not wait behind a turn."""
-        self._add(self.urgent if self.is_urgent(accepted) else self.queue, accepted)
-
-    def _add(self, queue: Queue, item: AcceptedMessage | Work) -> None:
+    def add(self, item: AcceptedMessage | Work, *, urgent: bool = False) -> None:
+        """Queue a message or other work; urgent work does not wait behind a turn."""
         if self.chats.winding_down:
             return
+        queue = self.urgent if urgent else self.queue
         queue.add(item)
         if not queue.is_worked:
             queue.is_worked = True
@@ -109,7 +98,6 @@ class Chat:
             self.chats.begin(self._work(queue))
 
     async def _work(self, queue: Queue) -> None:
-        """Work through a queue until it is empty."""
         try:
             # All log events of the work carry the chat's id.
             with bound_contextvars(chat=logs.chat_id(self.id)):
@@ -139,20 +127,16 @@ class Chat:
 
     # Answers to questions, and refusals
 
-    def answer_in(self, message: ReceivedMessage) -> Answer | None:
-        """Return the answer to an open question in a message.
+    def answered_by(self, message: ReceivedMessage) -> Sequence[OpenQuestion]:
+        """Return the questions that a message may answer, if the person's key is trusted."""
+        is_verified = self.chats.door.identities.is_verified(message.author)
+        if message.kind == "scheduled" or not is_verified:
+            return ()
+        return self.chats.questions.answered_by(message)
 
-        An answer counts only if the person's key is trusted.
-        """
-        if message.kind == "scheduled":
-            return None
-        if not self.chats.door.identities.is_verified(message.author):
-            return None
-        return self.chats.questions.answer_in(message)
-
-    async def settle(self, accepted: AcceptedMessage, answer: Answer) -> None:
+    async def settle(self, accepted: AcceptedMessage, questions: Sequence[OpenQuestion]) -> None:
         """Take a message as the answer to a question, or say why it does not count."""
-        words = await self.chats.questions.settle(accepted, answer)
+        words = await self.chats.questions.settle(accepted, questions)
         if words is None:
             self._clean([accepted])
         else:
@@ -174,18 +158,13 @@ class Chat:
 
     def _clean(self, accepted: Iterable[AcceptedMessage]) -> None:
         """Delete the files of messages on the Signal side."""
-        messages = [one for each in accepted for one in each.messages if one.files]
-        if messages:
-            self.chats.file_cleanup.files_of(*messages)
+        messages = (message for each in accepted for message in each.messages)
+        self.chats.file_cleanup.files_of(*messages)
 
     # Answering
 
     async def answer(self, accepted: AcceptedMessage) -> None:
-        """Answer a message even if something fails, and send the answer.
-
-        Raises:
-            StoreError: the process cannot go on; in a group when it came out of one.
-        """
+        """Answer a message even if something fails, and send the answer; raises StoreError."""
         chats = self.chats
         if accepted.message.kind == "edit":
             outcome, accepted = await chats.store.changes.settle_edit(
@@ -240,7 +219,7 @@ class Chat:
             try:
                 result = await self._run(pieces, retry)
                 if result is None:
-                    if chats.questions.awaited_by(first.id):
+                    if chats.questions.awaited_by(self.id, first.id):
                         self.suspended.add(first.id)
                         return ()
                     pieces[0] = replace(pieces[0], begun=True)  # answered at this very moment
@@ -259,7 +238,7 @@ class Chat:
                 pieces[:] = await chats.store.messages.waiting_of(pieces)
             finally:
                 if first.id not in self.suspended:
-                    chats.questions.forget_turn(first.id)
+                    chats.questions.forget_turn(self.id, first.id)
             pieces[:] = [replace(piece, begun=False, joined=()) for piece in pieces]
         return ()
 
@@ -273,18 +252,10 @@ class Chat:
             clock=self.chats.replies.parts.clock,
         )
         try:
-            find = partial(self._find_answer, self.turn, retry)
+            find = partial(self.chats.conversation.run_turn, self.turn, retry)
             return await self.turn.run(find, self.chats.places)
         finally:
             self.turn = None
-
-    async def _find_answer(self, turn: RunningTurn, retry: Retry | None) -> Turn | None:
-        first, find = turn.pieces[0], self.chats.conversation.run_turn
-        if first.message.kind == "scheduled":
-            return await find(tuple(turn.pieces))
-        if not first.begun and retry is None:
-            turn.take(begun=False)
-        return await find(tuple(turn.pieces), turn, retry=retry)
 
     def _notice_joined(self, pieces: Iterable[AcceptedMessage]) -> None:
         """Show in a group that messages were accepted; private chats have shown it already."""
@@ -319,14 +290,7 @@ class Chat:
     # Ending turns
 
     async def stop(self, before: int) -> int:
-        """Stop the running turn, the suspended turns and the waiting messages.
-
-        Args:
-            before: the inbox id of the `!stop`; later messages stay.
-
-        Returns:
-            the number of stopped messages.
-        """
+        """Stop the turns and messages before an inbox id, and return the number of messages."""
         dropped = self.queue.drop(before=before)
         waited = [turn_id for turn_id in self.suspended if turn_id < before]
         self.end(waited)
@@ -349,7 +313,7 @@ class Chat:
         """Forget suspended turns and their questions."""
         for turn_id in turn_ids:
             self.suspended.discard(turn_id)
-            self.chats.questions.forget_turn(turn_id)
+            self.chats.questions.forget_turn(self.id, turn_id)
 
     async def _close(self, turn_ids: Sequence[int]) -> None:
         """Close the messages of turns that waited for people."""
@@ -363,7 +327,7 @@ class Chat:
         if turn_id not in self.suspended:
             return None
         accepted = await self.chats.store.questions.suspended_turn(turn_id)
-        if turn_id not in self.suspended or accepted is None:
+        if turn_id not in self.suspended:
             return None
         self.end([turn_id])
         return accepted
@@ -376,11 +340,8 @@ class Chat:
 
     async def go_on(self, turn_id: int) -> None:
         """Queue a turn that has its answers, if it is still suspended."""
-        accepted = await self.chats.store.questions.suspended_turn(turn_id)
-        if turn_id in self.suspended:
-            self.suspended.discard(turn_id)
-            if accepted is not None:
-                self.add_message(accepted)
+        if (accepted := await self._take_suspended(turn_id)) is not None:
+            self.add(accepted, urgent=self.is_urgent(accepted))
 
     async def restart(self, turn_id: int) -> None:
         """Start a turn again, if it is still suspended."""
@@ -398,15 +359,15 @@ class Chat:
     def _begin_again(self, pieces: Iterable[AcceptedMessage]) -> None:
         """Queue the messages of a deleted turn for a new turn."""
         first, *others = (replace(piece, begun=False) for piece in pieces)
-        self.add_message(replace(first, joined=tuple(others)))
+        joined = replace(first, joined=tuple(others))
+        self.add(joined, urgent=self.is_urgent(joined))
 
     # Edits and deletions
 
     async def edit(self, edit: AcceptedMessage) -> bool:
         """Edit a message that has no answer yet; answer the edit of an answered message.
 
-        Returns:
-            whether the edit waits in a queue, and changes no running turn.
+        Return whether the edit waits in a queue, and changes no running turn.
         """
         store = self.chats.store
         target_id = await store.messages.find_target(edit.message)
@@ -421,14 +382,14 @@ class Chat:
                 return False
             target = self._unanswered(target_id)  # it may have continued in between
         if target is None:
-            self.add_message(edit)
+            self.add(edit, urgent=self.is_urgent(edit))
             return True
         # Stored steps of the turn are about the old words.
         revised = replace(target, message=target.message.after(edit.message), begun=False)
         waits = self.turn is None or not self.turn.change(revised.id, revised)
         if waits and self.is_urgent(revised):
             self.queue.replace(revised.id, None)
-            self.add_urgent(revised)
+            self.add(revised, urgent=True)
         elif waits:
             self.queue.replace(revised.id, revised)
         await store.changes.merge_edit(edit, target)
@@ -453,7 +414,7 @@ class Chat:
         if deletion.message.author == deletion.message.target_author:
             await self._forget(deletion)
         else:
-            self.add_urgent(partial(self._forget_if_allowed, deletion))
+            self.add(partial(self._forget_if_allowed, deletion), urgent=True)
 
     async def _forget_if_allowed(self, deletion: AcceptedMessage) -> None:
         person = author_of(deletion.message)
@@ -569,8 +530,7 @@ class Chats:
         log.info("recovery.found", waiting=len(unanswered), count=len(unsent))
         for part in unsent:
             with self.open(part.chat) as chat:
-                add = chat.add_urgent if part.urgent else chat.add
-                add(partial(outbox.deliver, (part,)))
+                chat.add(partial(outbox.deliver, (part,)), urgent=part.urgent)
         stopped = await self._stop_what_was_to_be_stopped(unanswered)
         await self.questions.resume()
         suspended = await self.store.questions.suspended_turns()
@@ -587,11 +547,11 @@ class Chats:
                     await chat.edit(accepted)
                 else:
                     self.notices.languages.notice(message.chat, message.text)
-                    answer = None if chat.is_urgent(accepted) else chat.answer_in(message)
-                    if answer is not None:
-                        chat.add_urgent(partial(chat.settle, accepted, answer))
+                    is_urgent = chat.is_urgent(accepted)
+                    if questions := () if is_urgent else chat.answered_by(message):
+                        chat.add(partial(chat.settle, accepted, questions), urgent=True)
                     else:
-                        chat.add_message(accepted)
+                        chat.add(accepted, urgent=is_urgent)
 
     async def _stop_what_was_to_be_stopped(
         self, waiting: Sequence[AcceptedMessage]
@@ -632,11 +592,7 @@ class Chats:
     # Work for chats from other parts
 
     async def run(self, answered: asyncio.Queue[int]) -> None:
-        """Queue what other parts have for chats, until cancelled.
-
-        Args:
-            answered: suspended turns that have their answers.
-        """
+        """Queue what other parts have for chats, also answered turns, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send_notices())
             tasks.create_task(self._look_at_new_keys())
@@ -652,7 +608,8 @@ class Chats:
         while True:
             private = await self.notices.outbox.untrusted.get()
             with self.open(private) as chat:
-                chat.add_urgent(partial(self.door.identities.changed, Person(private.value)))
+                look = partial(self.door.identities.changed, Person(private.value))
+                chat.add(look, urgent=True)
 
     async def _continue_turns(self, answered: asyncio.Queue[int]) -> None:
         while True:

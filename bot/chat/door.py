@@ -110,8 +110,17 @@ class Pairing:
         self._expiries = {request.person: request.expires_at for request in waiting}
         for person in people:
             # Under another policy than `pairing`, the greeting would be wrong.
-            if self.access.pairing and not person.greeted:
-                await self._greet(person)
+            if person.greeted or not self.access.pairing:
+                continue
+            chat = ChatId.direct(person.person)
+            greeting = WELCOME_ADMIN if person.admin else WELCOME
+            text = self.notices.languages.say(chat, greeting)
+            note = await self.pairings.greet(
+                person.person, chat=chat, text=text, now_ms=self.now_ms()
+            )
+            if note is not None:
+                log.info("pairing.let_in")
+                self.notices.queue(note)
 
     async def stranger(self, message: IncomingMessage) -> None:
         """Give a stranger a code in private, at most once an hour; otherwise stay silent.
@@ -120,11 +129,10 @@ class Pairing:
         """
         if not self.access.pairing or message.chat.is_group:
             return
-        if self._has_code(message.author.aci) or not self._has_room():
+        author, now = message.author, self.now_ms()
+        if self._expiries.get(author.aci, 0) > now or not self._has_room():
             return
-        author = message.author
         self.notices.languages.notice(message.chat, message.text)
-        now = self.now_ms()
         request = PairingRequest(
             person=author.aci,
             code=new_code(),
@@ -151,22 +159,6 @@ class Pairing:
             await self.refresh()
         return person
 
-    async def _greet(self, person: PairedPerson) -> None:
-        chat = ChatId.direct(person.person)
-        note = await self.pairings.greet(
-            person.person,
-            chat=chat,
-            text=self.notices.languages.say(chat, WELCOME_ADMIN if person.admin else WELCOME),
-            now_ms=self.now_ms(),
-        )
-        if note is not None:
-            log.info("pairing.let_in")
-            self.notices.queue(note)
-
-    def _has_code(self, person: str) -> bool:
-        expires_at = self._expiries.get(person)
-        return expires_at is not None and expires_at > self.now_ms()
-
     def _has_room(self) -> bool:
         full = len(self._expiries) >= MAX_CODES
         if full and not self._full:
@@ -186,10 +178,8 @@ METADATA_NAME: Final = "waiting keys"
 VERIFIED_SECONDS: Final = 3_600.0
 """How long a key counts as verified before the Signal side is asked again."""
 
-MAX_VERIFIED: Final = 10_000
-
-MAX_HELD_BACK: Final = 10_000
-"""People in memory whose messages wait on the Signal side; further ones are not remembered."""
+MAX_PEOPLE: Final = 10_000
+"""People whose keys, waiting messages or accepted requests are in memory."""
 
 MAX_SENT_ANYWAY: Final = 3
 """Attempts to send to a person whose key is trusted but still refused, until the person writes."""
@@ -239,13 +229,12 @@ VERIFIED_NOW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class WaitingKey:
-    """A person's key that waits for an admin.
+    """A person's key that waits for an admin; times are seconds since 1970.
 
     Attributes:
         safety_number: 60 digits, which stand for this very key.
         code: a short name for this person with this key.
-        since: seconds since 1970.
-        told_at: when the person was last told that the bot does not listen, seconds since 1970.
+        told_at: when the person was last told that the bot does not listen.
     """
 
     person: Person
@@ -286,7 +275,7 @@ class Identities:
     _changes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._verified = TTLCache(MAX_VERIFIED, VERIFIED_SECONDS, timer=self.clock)
+        self._verified = TTLCache(MAX_PEOPLE, VERIFIED_SECONDS, timer=self.clock)
 
     async def resume(self) -> None:
         """Load the keys that waited before a restart; call this before messages come in."""
@@ -297,14 +286,11 @@ class Identities:
     async def changed(self, person: Person) -> None:
         """Act on a person's new key: trust it, or tell the admins, once for each key.
 
-        Also called if a send to the person failed because of the key.
-
-        Raises:
-            StoreError: the process cannot go on.
+        Also called if a send to the person failed because of the key. Raises StoreError.
         """
         self._changes += 1
         self._verified.pop(person.aci, None)
-        if len(self._held_back) < MAX_HELD_BACK:
+        if len(self._held_back) < MAX_PEOPLE:
             self._held_back.setdefault(person.aci, 0)
         await self._look_at(person)
 
@@ -318,16 +304,16 @@ class Identities:
         return self.policy != "verified" or person in self._verified
 
     async def may_talk(self, person: Person) -> bool:
-        """Whether what a person wrote is answered; if not, the person is told at most once a day.
+        """Whether a person may talk; if not, the bot says so at most once a day.
 
-        Where the Signal side does not tell within a bound, the answer is no, in words.
+        If the Signal side does not tell within a bound, the answer is no, in words.
         """
         if self.is_verified(person.aci):
             return True
         changes = self._changes
         identity = await self._identity(person.aci)
         if identity is None:
-            await self.notices.send(_private(person), CANNOT_TELL)
+            await self.notices.send(ChatId.direct(person.aci), CANNOT_TELL)
             return False
         if identity.trust is not TrustLevel.VERIFIED:
             await self._refuse(person, identity)
@@ -337,10 +323,7 @@ class Identities:
         return True
 
     async def trust(self, word: str) -> str | None:
-        """Trust a waiting key, named by its code or by its 60 compared digits.
-
-        Returns:
-            the person's name; None if no such key waits.
+        """Trust a waiting key by its code or its 60 digits, and return the person's name.
 
         Raises:
             SignalRejected: the person has another key by now, about which the admins are told.
@@ -366,14 +349,18 @@ class Identities:
             await self._save()
         self._send_again(person.aci)
         if key.told_at is not None:
-            await self.notices.send(_private(person), VERIFIED_NOW)
+            await self.notices.send(ChatId.direct(person.aci), VERIFIED_NOW)
 
     async def _look_at(self, person: Person) -> None:
         identity = await self._identity(person.aci)
         if identity is None:
             return
         if identity.trust is not TrustLevel.UNTRUSTED:
-            self._send_anyway(person.aci)
+            # Trusted in the meantime. The Signal side may be wrong about it, so attempts are few.
+            times = self._held_back.get(person.aci, 0)
+            if times < MAX_SENT_ANYWAY:
+                self._held_back[person.aci] = times + 1
+                self.notices.send_again(ChatId.direct(person.aci))
         elif self.policy == "always":
             await self._trust_at_once(person, identity)
         else:
@@ -392,19 +379,8 @@ class Identities:
         self._send_again(person.aci)
 
     def _send_again(self, person: str) -> None:
-        """Send the messages that wait for a person, by ACI."""
         self._held_back.pop(person, None)
         self.notices.send_again(ChatId.direct(person))
-
-    def _send_anyway(self, person: str) -> None:
-        """Send waiting messages to a person whose key was trusted in the meantime.
-
-        The number of attempts is limited, because the Signal side may be wrong about the key.
-        """
-        times = self._held_back.get(person, 0)
-        if times < MAX_SENT_ANYWAY:
-            self._held_back[person] = times + 1
-            self.notices.send_again(ChatId.direct(person))
 
     async def _refuse(self, person: Person, identity: PeerIdentity) -> None:
         async with self._noting:
@@ -412,7 +388,7 @@ class Identities:
             now = self.clock()
             if key.told_at is None or now - key.told_at >= TOLD_AGAIN_SECONDS:
                 told = OPERATOR_KNOWS if self.notices.access.admins else ""
-                await self.notices.send(_private(person), ONLY_VERIFIED + told)
+                await self.notices.send(ChatId.direct(person.aci), ONLY_VERIFIED + told)
                 key = replace(key, told_at=now)
             await self._keep(key)
 
@@ -463,10 +439,6 @@ class Identities:
         await self.store.set_metadata(METADATA_NAME, keys)
 
 
-def _private(person: Person) -> ChatId:
-    return ChatId.direct(person.aci)
-
-
 def _called(person: Person) -> str:
     """Return a person's name for an admin, with the number, because names can be faked."""
     known_by = person.number or person.aci[:8]
@@ -477,9 +449,6 @@ ACCEPT_SECONDS: Final = 10.0
 
 MAX_IN_FLIGHT: Final = 4
 """Requests that are being accepted at once; more wait for their person's next message."""
-
-MAX_KNOWN: Final = 10_000
-"""People with an accepted request in memory."""
 
 TOO_FAST: Final = "You are writing faster than I can answer. Please wait a minute."
 
@@ -497,7 +466,7 @@ class MessageRequests:
 
     messenger: Messenger
     tasks: asyncio.TaskGroup
-    _known: LRUCache[str, None] = field(default_factory=lambda: LRUCache(MAX_KNOWN), init=False)
+    _known: LRUCache[str, None] = field(default_factory=lambda: LRUCache(MAX_PEOPLE), init=False)
     _in_flight: int = field(default=0, init=False)
 
     def accept(self, person: str) -> None:
@@ -535,11 +504,7 @@ class Door:
     def refusal(
         self, message: ReceivedMessage, *, is_command: bool, is_exempt: bool
     ) -> Refusal | None:
-        """Count a message, and return the reason to refuse it, or None.
-
-        Args:
-            is_exempt: the rate limit does not apply to it.
-        """
+        """Count a message, and return the reason to refuse it; the rate limit has exemptions."""
         excess = self.access.spend(message.author)
         if not self.access.is_admin(author_of(message)):
             if is_command:

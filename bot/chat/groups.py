@@ -6,7 +6,7 @@ nuisance, not a danger, and the bot leaves a group only if certainly no member w
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
@@ -18,13 +18,13 @@ from cachetools import TTLCache
 
 from bot.backoff import Backoff
 from bot.chat.access import Access
-from bot.chat.prompt import overheard_line
+from bot.chat.prompt import latest, overheard_line
 from bot.errors import SignalError, SignalRejected, SignalUntrusted
 from bot.signal.account import Group
 from bot.signal.events import GroupChanged, Person
 from bot.signal.messenger import Messenger
 from conversation_store.heard import CatchUpStore
-from conversation_store.models import ChatId, OverheardMessage
+from conversation_store.models import ChatId
 from conversation_store.store import ConversationStore
 from tools.base import ToolError
 
@@ -49,22 +49,13 @@ HISTORY_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class RetryUntil:
-    """Time limit of retries.
-
-    Attributes:
-        seconds: no attempt begins later than this after the first.
-        backoff: the pause between two attempts.
-    """
+    """Retries of a request, the last of which begins so many seconds after the first at most."""
 
     seconds: float
     backoff: Backoff = RETRY
 
     async def call(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a request that is safe to repeat.
-
-        Raises:
-            SignalError: the request was refused, or failed until the time was over.
-        """
+        """Return the result of a request that is safe to repeat; raises SignalError."""
         return await self.backoff.retry(
             request,
             on=(SignalError,),
@@ -79,11 +70,7 @@ RETRY_UNTIL: Final = RetryUntil(seconds=120.0)
 
 @dataclass(eq=False, repr=False, slots=True)
 class GroupPermissions:
-    """The groups that the bot is in or is invited to.
-
-    Attributes:
-        number: of the bot's account.
-    """
+    """The groups that the bot is in or is invited to with its account's number."""
 
     side: Messenger
     store: ConversationStore
@@ -123,30 +110,22 @@ class GroupPermissions:
         """Ask about a changed group: accept an admin's invitation, or leave a group of strangers.
 
         This asks the Signal side, so run it in the chat's urgent queue, never in a delivery.
-
-        Raises:
-            StoreError: the process cannot go on.
         """
         self._known.pop(event.chat, None)
         self._changes += 1
         group = await self._try("group.unknown", partial(self._group, event.chat))
         if group is None:
             return
-        if group.is_invited:
-            await self._answer_invitation(event)
+        if group.is_invited and not self.access.is_admin(event.author):
+            log.info("group.not_joined", reason="not_invited_by_an_admin")
+        elif group.is_invited:
+            await self._feel_at_home(event.chat)
+            await self._try("group.join_failed", partial(self.side.join_group, event.chat))
         elif group.is_member and not await self._is_home(event.chat, group):
             log.info("group.left", reason="no_admin_in_it")
             await self._try("group.leave_failed", partial(self.side.leave_group, event.chat))
 
-    async def _answer_invitation(self, event: GroupChanged) -> None:
-        if not self.access.is_admin(event.author):
-            log.info("group.not_joined", reason="not_invited_by_an_admin")
-            return
-        await self._feel_at_home(event.chat)
-        await self._try("group.join_failed", partial(self.side.join_group, event.chat))
-
     async def _is_home(self, chat: ChatId, group: Group) -> bool:
-        """Whether the bot may stay in a group."""
         admins = self.access.admins
         if not admins or group.members & admins:
             return True
@@ -227,11 +206,7 @@ _Place = tuple[ChatId, str]
 
 @dataclass(eq=False, repr=False, slots=True)
 class GroupTalk:
-    """Tells people what they have missed in a group.
-
-    Only members are told. The bot asks Signal for the members each time. Other people are not even
-    told that the group exists.
-    """
+    """Tells members what they have missed in a group; Signal says each time who is one."""
 
     book: CatchUpStore
     messenger: Messenger
@@ -239,17 +214,12 @@ class GroupTalk:
     async def missed(
         self, person: Person, chat: ChatId, group: str, hours: int, *, turn_id: int
     ) -> str:
-        """Return the messages that a person has missed, for the model.
+        """Return the messages that a person has missed, for the model; ToolError without any.
 
         Args:
-            person: who asks.
-            chat: where; in a group it is about that group.
+            chat: where the person asks; in a group it is about that group.
             group: the name of a group, asked in private; empty if there is only one.
             hours: how far to look back; 0: to when the person last wrote there.
-            turn_id: the turn in which it is asked.
-
-        Raises:
-            ToolError: there is nothing to tell.
         """
         if chat.is_group:
             here, name = await self._here(person, chat)
@@ -260,26 +230,26 @@ class GroupTalk:
             raise ToolError(NEVER_WROTE)
         since = f"{datetime.fromtimestamp(found[0] / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
         messages = [one for one in found[1] if not one.text.lstrip().startswith("!")]
-        newest = _newest(messages)
-        told = await self.book.tell(newest, turn_id)
+        lines = [overheard_line(message) for message in messages]
+        left_out = len(messages) - len(latest(lines, MAX_TOLD_BYTES))
+        told = await self.book.tell(messages[left_out:], turn_id)
         if not told:
             return NOTHING.format(since=since)
         lines = [TOLD.format(name=name or NAMELESS, since=since)]
-        if len(newest) < len(messages):
-            lines.append(LEFT_OUT.format(count=len(messages) - len(newest)))
+        if left_out:
+            lines.append(LEFT_OUT.format(count=left_out))
         return "\n".join((*lines, *map(overheard_line, told)))
 
     async def _here(self, person: Person, chat: ChatId) -> _Place:
         if not await self.book.is_on(chat):
             raise ToolError(NOT_HERE)
-        with suppress(SignalError, TimeoutError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 if place := await self._place(person, chat):
                     return place
         raise ToolError(CANNOT_TELL)
 
     async def _meant(self, person: Person, name: str) -> _Place:
-        """Return the person's group of a name."""
         places = await self._places(person)
         if not places:
             raise ToolError(NOWHERE)
@@ -296,31 +266,16 @@ class GroupTalk:
         looks: list[asyncio.Task[_Place | None]] = []
         try:
             async with asyncio.timeout(ANSWER_SECONDS), asyncio.TaskGroup() as tasks:
-                looks = [tasks.create_task(self._place_or_none(person, chat)) for chat in chats]
+                looks = [tasks.create_task(self._place(person, chat)) for chat in chats]
         except TimeoutError:
             raise ToolError(CANNOT_TELL) from None
         return [place for look in looks if (place := look.result()) is not None]
 
-    async def _place_or_none(self, person: Person, chat: ChatId) -> _Place | None:
-        try:
-            return await self._place(person, chat)
-        except SignalError:
-            return None
-
     async def _place(self, person: Person, chat: ChatId) -> _Place | None:
-        """Return a group if the bot and the person are in it now."""
-        group = await self.messenger.group(chat)
+        """Return a group if the bot and the person are in it now, as far as Signal says."""
+        group = None
+        with suppress(SignalError):
+            group = await self.messenger.group(chat)
         if group is None or not group.is_member or not person.is_in(group.members):
             return None
         return chat, " ".join(group.name.split())
-
-
-def _newest(messages: Sequence[OverheardMessage]) -> Sequence[OverheardMessage]:
-    """Return as many of the last messages as may be told at once."""
-    first, room = len(messages), MAX_TOLD_BYTES
-    while first:
-        room -= len(overheard_line(messages[first - 1]).encode())
-        if room < 0:
-            break
-        first -= 1
-    return messages[first:]

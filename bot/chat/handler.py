@@ -10,8 +10,8 @@ from bot.chat.joining import RunningTurn
 from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
 from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
-from bot.chat.prompt import HistoryWindow, Prompts, notes_of
-from bot.chat.quotes import BELL
+from bot.chat.prompt import HistoryWindow, Prompt, notes_of
+from bot.chat.quotes import BELL, one_line, shortened
 from bot.chat.rendering import Renderer
 from bot.chat.turn import AllowanceUsedUp, Turn, TurnParts, checked_messages
 from bot.language.languages import Languages
@@ -56,13 +56,11 @@ MODEL_GONE: Final = "The model {name}, which was chosen here, is gone; the defau
 MAX_CALLS_TOLD: Final = 10
 """Earlier calls that the model is told of when a question is asked again."""
 MAX_ARGUMENTS_CHARACTERS: Final = 200
-"""Length of the arguments of each of these calls."""
 
 OPENING: Final = (
     "\n[You were asked this before, and made these calls for it, which were carried out:"
 )
 ENDING: Final = "Make a call that changes something again only if that is wanted twice.]"
-
 
 LATE_MS: Final = 60_000
 """A reminder that is later than this names the time that it was for."""
@@ -88,14 +86,13 @@ class ChatHandler:
     Attributes:
         answered: called when an answer is stored.
         running: the turns that run, by id.
-        uses_memory: whether the model is shown the facts of a chat.
         words_for: returns the text for a person whose model cannot answer.
     """
 
     loop: ToolLoop
     running: dict[int, Turn]
     parts: TurnParts
-    prompts: Prompts
+    prompt: Prompt
     uses_memory: bool
     is_admin: Callable[[Person], bool]
     store: ConversationStore
@@ -110,29 +107,21 @@ class ChatHandler:
     def __post_init__(self) -> None:
         self._window = HistoryWindow(self.store)
 
-    async def run_turn(
-        self,
-        pieces: Sequence[AcceptedMessage],
-        running: RunningTurn | None = None,
-        *,
-        retry: Retry | None = None,
-    ) -> Turn | None:
-        """Find the answer to a message, or to several that belong together; may be cancelled.
+    async def run_turn(self, running: RunningTurn, retry: Retry | None) -> Turn | None:
+        """Find the answer to the messages of a turn; may be cancelled.
 
-        If the model cannot answer, the answer is a sentence that says so.
+        If the model cannot answer, the answer is a sentence that says so. Return None if the turn
+        waits on disk for people to answer questions. Raise TurnForgotten if its messages are gone.
 
         Args:
-            pieces: the messages.
-            running: takes the messages that join the turn; None if none can.
             retry: the first message asks for this; the others were written with it.
-
-        Returns:
-            the turn with its answer; None if it waits on disk for people to answer questions.
-
-        Raises:
-            TurnForgotten: the messages are gone.
         """
-        turn, can_be_asked = await self._begin(pieces, running, retry)
+        first = running.pieces[0]
+        joins = first.message.kind != "scheduled"
+        if joins and not first.begun and retry is None:
+            running.take(begun=False)
+        pieces = tuple(running.pieces)
+        turn, can_be_asked = await self._begin(pieces, running if joins else None, retry)
         log.debug("turn.began", turn=turn.id, attempt=turn.stored.attempts, count=len(pieces))
         if turn.stored.attempts > MAX_ATTEMPTS:
             log.error("turn.given_up", attempts=turn.stored.attempts, turn=turn.id)
@@ -154,8 +143,8 @@ class ChatHandler:
         finally:
             del self.running[turn.id]
             # A stopped turn has also spent tokens.
-            if turn.status != "answered" and (spent := turn.costs.take_spent()):
-                self.store.usage.add(spent)
+            if turn.status != "answered" and turn.costs.spent:
+                self.store.usage.add(turn.costs.take()[1])
 
     async def _is_answered(self, turn: Turn) -> bool:
         """Find the answer of a turn; False if it waits for people."""
@@ -188,9 +177,7 @@ class ChatHandler:
         return True
 
     async def _fail(self, turn: Turn, sentence: str) -> None:
-        """Answer with a sentence that says why the model does not."""
-        turn.answer = sentence
-        said = self.languages.say(turn.chat, sentence)
+        turn.answer, said = sentence, self.languages.say(turn.chat, sentence)
         turn.shown = await self.renderer.as_typed(said, turn.notices)
 
     def _caller(self, message: ReceivedMessage, retry: Retry | None = None) -> Caller:
@@ -224,14 +211,14 @@ class ChatHandler:
             accepted,
             replace(caller, turn=stored.id),
             self.models.route(chat, None if retry is None else retry.model),
-            self.prompts.of(caller).with_notes(notes),
+            replace(self.prompt, caller=caller, notes=notes),
             fleeting=fleeting,
             running=running,
             is_retry=retry is not None,
-            most_tokens=token_bound(accepted.message),
+            most_tokens=MAX_TOKENS if accepted.message.kind == "scheduled" else None,
         )
         if is_to_be_planned(stored.messages):
-            turn.planning = self.prompts.of_planner(caller).with_notes(notes)
+            turn.planning = replace(turn.final_prompt, only_reading=True)
         return turn, can_be_asked
 
     async def _begin_new(
@@ -251,12 +238,11 @@ class ChatHandler:
         notices[:0] = await headings(messages[0], self.store.reminders, self.languages)
         overheard = await self.store.messages.overheard(chat) if chat.is_group else ()
         messages, is_planned = without_command(messages)
-        content = self.prompts.of(self._caller(messages[-1])).user_content(
-            messages,
-            model.traits,
-            words=_said(messages, prepared),
-            overheard=overheard,
-        )
+        # The words of each message: its text, then the text of its files.
+        both = zip(messages, prepared.words, strict=True)
+        said = ["\n".join(filter(None, (message.text, words))) for message, words in both]
+        prompt = replace(self.prompt, caller=self._caller(messages[-1]))
+        content = prompt.user_content(messages, model.traits, words=said, overheard=overheard)
         turn = self.store.turns.begin(
             pieces,
             f"{content}\n{PLANNING}" if is_planned else content,
@@ -271,11 +257,7 @@ class ChatHandler:
         return turn, prepared.fleeting, prepared.has_words
 
     async def _begin_again(self, pieces: Sequence[AcceptedMessage], retry: Retry) -> StoredTurn:
-        """Begin a turn with an earlier question and the messages that came with the request.
-
-        Raises:
-            TurnForgotten: the earlier one is gone.
-        """
+        """Begin a turn with an earlier question and the messages that came with the request."""
         earlier = await self.store.turns.find(retry.question.turn)
         if earlier is None:
             raise TurnForgotten
@@ -283,7 +265,7 @@ class ChatHandler:
         model = self.models.route(request.chat, retry.model).model
         content = asked_again(earlier.messages)
         if more:
-            prompt = self.prompts.of(self._caller(request, retry))
+            prompt = replace(self.prompt, caller=self._caller(request, retry))
             content = "\n".join((content, prompt.user_content(more, model.traits)))
         return self.store.turns.begin(
             pieces,
@@ -301,26 +283,17 @@ class ChatHandler:
         quote: Quote | None,
         retry: Retry | None = None,
     ) -> tuple[OutgoingMessage, ...]:
-        """Store the answer for sending, and count the turn.
+        """Store the answer for sending, and count the turn; TurnForgotten if nothing was stored.
 
         Args:
-            pieces: the messages that are answered.
-            turn: with its answer.
             quote: the message that it quotes, if it needs a quote.
             retry: the request that is answered; without a new answer, the earlier one stays.
-
-        Raises:
-            TurnForgotten: nothing of it was stored.
         """
         first = pieces[0]
         if retry is not None and turn.status != "answered":
             _count(turn)
             return await self.store.turns.answer(
-                first,
-                turn.shown,
-                outcome="not_retried",
-                quote=quote,
-                joined=pieces[1:],
+                first, turn.shown, outcome="not_retried", quote=quote, joined=pieces[1:]
             )
         # Not earlier: a turn whose messages change starts again and reads the files again. Not
         # later: after a kill, the next start does not look at answered messages.
@@ -333,8 +306,7 @@ class ChatHandler:
             TurnEnd(
                 turn.status,
                 turn.answer,
-                turn.costs.take_exchanged(),
-                turn.costs.take_spent(),
+                *turn.costs.take(),
                 None if retry is None else retry.question,
             ),
             turn.shown,
@@ -357,12 +329,6 @@ def _count(turn: Turn) -> None:
     metrics.TURN_TOKENS.labels(with_tools, "completion").inc(turn.costs.completion_tokens)
 
 
-def _said(messages: Sequence[ReceivedMessage], prepared: Prepared) -> list[str]:
-    """Return the words of each message: its text, then the text of its files."""
-    both = zip(messages, prepared.words, strict=True)
-    return ["\n".join(filter(None, (message.text, words))) for message, words in both]
-
-
 def asked_again(earlier: Sequence[Message]) -> str:
     """Return the words of people in an earlier turn, and its calls.
 
@@ -373,7 +339,7 @@ def asked_again(earlier: Sequence[Message]) -> str:
     # A question that was asked again already tells of the calls of that time.
     words = "\n".join(content.partition(OPENING)[0] for content in said)
     calls = [
-        f"{call.name} {_shortened(call.arguments)}"
+        f"{call.name} {shortened(one_line(call.arguments), MAX_ARGUMENTS_CHARACTERS)}"
         for message in earlier
         for call in message.tool_calls
     ]
@@ -382,19 +348,8 @@ def asked_again(earlier: Sequence[Message]) -> str:
     return "\n".join((f"{words}{OPENING}", *calls[:MAX_CALLS_TOLD], ENDING))
 
 
-def _shortened(arguments: str) -> str:
-    line = " ".join(arguments.replace("[", "(").replace("]", ")").split())
-    return line if len(line) <= MAX_ARGUMENTS_CHARACTERS else line[:MAX_ARGUMENTS_CHARACTERS] + "…"
-
-
 def late_line(due_at: int, zone: str | None, *, missed: int = 0) -> str:
-    """Return the line that says for when something was.
-
-    Args:
-        due_at: in ms.
-        zone: of its person.
-        missed: how often it should have come since.
-    """
+    """Return the line that says for when (ms) something was, and how often it was missed since."""
     local = from_ms(due_at).astimezone(zone_named(zone))
     when = f"{local:%Y-%m-%d %H:%M}" if zone else f"{local:%Y-%m-%d %H:%M} UTC"
     return (LATE_SERIES if missed > 0 else LATE).format(when=when, count=missed)
@@ -406,16 +361,8 @@ async def headings(
     """Return the lines above the answer to a scheduled question; none above other answers."""
     if message.kind != "scheduled":
         return []
-    question = " ".join(message.text.split())
-    if len(question) > HEADING_CHARACTERS:
-        question = f"{question[:HEADING_CHARACTERS]}…"
-    lines = [BELL + question]
+    lines = [BELL + shortened(message.text, HEADING_CHARACTERS)]
     if message.received_at - message.timestamp > LATE_MS:
         line = late_line(message.timestamp, await reminders.zone_of(message.author))
         lines.append(languages.say(message.chat, line))
     return lines
-
-
-def token_bound(message: ReceivedMessage) -> int | None:
-    """Return how many tokens the turn of a message may take; None: as many as it needs."""
-    return MAX_TOKENS if message.kind == "scheduled" else None

@@ -14,8 +14,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from bot.chat.loop import ToolLoop
-from bot.chat.progress import HelperSigns
-from bot.chat.prompt import Prompt, Prompts
+from bot.chat.progress import ToolSigns
+from bot.chat.prompt import Prompt
 from bot.chat.turn import AllowanceUsedUp, Turn
 from bot.llm.errors import LlmError
 from bot.llm.messages import estimated_so_far
@@ -71,7 +71,7 @@ class HelperTurn(Turn):
     """The turn of a helper, inside the turn that it belongs to, which pays."""
 
     def __init__(
-        self, turn: Turn, stored: StoredTurn, caller: Caller, prompt: Prompt, signs: HelperSigns
+        self, turn: Turn, stored: StoredTurn, caller: Caller, prompt: Prompt, signs: ToolSigns
     ) -> None:
         own = replace(turn.stored, messages=stored.messages, notices=())
         super().__init__(turn.parts, own, turn.accepted, caller, turn.route.fork(), prompt)
@@ -90,15 +90,11 @@ class HelperTurn(Turn):
     def heard(self) -> Heard:
         """The words in its turn and the results of its own tools; a model wrote its task."""
         told = self._turn.heard
-        return replace(told, results=[*told.results, *self._results])
+        return replace(told, results=[*told.results, *self.results])
 
     @property
-    def has_read_strangers(self) -> bool:
-        """Whether strangers' words are among what its tools returned."""
-        return any(map(holds_marked, self._results))
-
-    @property
-    def _results(self) -> list[str]:
+    def results(self) -> list[str]:
+        """The results of its tools."""
         return [one.content or "" for one in self.messages if one.role is Role.TOOL]
 
     def count_tokens(self, model: Model, usage: TokenSum) -> None:
@@ -114,7 +110,7 @@ class Helpers:
     loop: ToolLoop
     store: TurnStore
     registry: Registry
-    prompts: Prompts
+    prompt: Prompt
     turn_of: Callable[[Caller], Turn]
 
     def of(self, caller: Caller) -> HelpWith:
@@ -124,36 +120,31 @@ class Helpers:
     async def _help(
         self, turn: Turn, caller: Caller, task: str, names: Sequence[str]
     ) -> ToolOutput:
-        """Run a helper for the call that asks for it.
-
-        Raises:
-            ToolError: it has no answer.
-        """
+        """Run a helper for the call that asks for it; ToolError without an answer."""
         confined = replace(caller, tools=self._tools(caller, names))
         async with turn.helper_places:
             stored = await self.store.begin_helper(turn.id, caller.call, task)
             if stored is None:
                 raise ToolError(_GONE)
             signs = turn.progress.helper(task)
-            prompt = self.prompts.of_helper(confined)
-            with signs.working():
-                return await self._answer(HelperTurn(turn, stored, confined, prompt, signs))
+            prompt = self.prompt.of_helper(confined)
+            return await self._answer(HelperTurn(turn, stored, confined, prompt, signs))
 
     async def _answer(self, helper: HelperTurn) -> ToolOutput:
+        answer = None
         try:
             answer = await self.loop.run(helper)
         except (LlmError, AllowanceUsedUp) as error:
             raise ToolError(_FAILED.format(why=error.sentence)) from error
+        finally:
+            helper.signs.ended(ok=bool(answer))
         if not answer:
             raise ToolError(_NOTHING)
-        return ToolOutput(answer + _CUT * helper.is_cut, untrusted=helper.has_read_strangers)
+        has_read_strangers = any(map(holds_marked, helper.results))
+        return ToolOutput(answer + _CUT * helper.is_cut, untrusted=has_read_strangers)
 
     def _tools(self, caller: Caller, names: Sequence[str]) -> frozenset[str]:
-        """Return the names of the tools that a helper has.
-
-        Raises:
-            InvalidArguments: it cannot have all the named tools.
-        """
+        """Return the names of a helper's tools; InvalidArguments if it cannot have them."""
         possible = {
             tool.name: tool
             for tool in self.registry.offered_to(caller)

@@ -33,44 +33,30 @@ Encoded = tuple[str, bytes]
 
 
 def scaled(data: bytes) -> Encoded:
-    """Return an image upright, scaled down and without metadata.
+    """Return an image upright, scaled down and without metadata; WorkError if it is unreadable.
 
     An animation becomes its first picture. The result is a PNG if parts are transparent and the
     PNG is small enough, otherwise a JPEG.
-
-    Raises:
-        WorkError: the file cannot be read as an image; the text says why.
     """
-    image = _opened(data)
-    if image.width * image.height > MAX_PIXELS:
-        raise WorkError("This image has too many pixels for me.")
     try:
+        image = Image.open(BytesIO(data), formats=FORMATS)
+        image.draft(None, (2 * MAX_SIDE, 2 * MAX_SIDE))  # decodes JPEG at a sufficient size
         picture = _picture(image)
-    except MemoryError:
+    except (MemoryError, WorkError):
         raise
+    except UnidentifiedImageError:
+        raise WorkError(
+            "This is no image that I can read; I read JPEG, PNG, WebP and GIF."
+        ) from None
     except Exception as error:  # an image may be made to trip its decoder anywhere
         raise WorkError("This image is broken and cannot be read.") from error
     return next(encoded for encoded in _encodings(picture) if len(encoded[1]) <= MAX_BYTES)
 
 
-def _opened(data: bytes) -> Image.Image:
-    """Open an image without decoding it; JPEG will decode at the smallest sufficient size."""
-    try:
-        image = Image.open(BytesIO(data), formats=FORMATS)
-        image.draft(None, (2 * MAX_SIDE, 2 * MAX_SIDE))
-    except UnidentifiedImageError:
-        raise WorkError(
-            "This is no image that I can read; I read JPEG, PNG, WebP and GIF."
-        ) from None
-    except MemoryError:
-        raise
-    except Exception as error:  # as above
-        raise WorkError("This image is broken and cannot be read.") from error
-    return image
-
-
 def _picture(image: Image.Image) -> Image.Image:
     """Decode an image, scale it, turn it upright, and copy only its pixels."""
+    if image.width * image.height > MAX_PIXELS:
+        raise WorkError("This image has too many pixels for me.")
     mode = "RGBA" if image.has_transparency_data else "RGB"
     picture = image if image.mode == mode else image.convert(mode)
     picture.thumbnail((MAX_SIDE, MAX_SIDE))

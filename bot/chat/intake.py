@@ -8,7 +8,6 @@ for a while as well, so that the bot knows the topic when it is asked.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from typing import Final
 
 import structlog
@@ -41,11 +40,9 @@ TOO_MANY_WAITING: Final = Refusal(
     " Please send it again later, or send !stop to drop what waits.",
 )
 
-_Words = IncomingMessage | Edit | Deletion
 
-
-def received(message: IncomingMessage, now_ms: int) -> ReceivedMessage:
-    """Return a message as it is stored.
+def received(message: IncomingMessage, now_ms: int, edited: Edit | None = None) -> ReceivedMessage:
+    """Return a message as it is stored, also as it reads after an edit.
 
     `sent_at` is the time of Signal's server, because the author's clock may be wrong.
     """
@@ -64,16 +61,9 @@ def received(message: IncomingMessage, now_ms: int) -> ReceivedMessage:
         quote=message.quote,
         expires_at=expires_at,
         view_once=message.view_once,
-    )
-
-
-def received_edit(edit: Edit, now_ms: int) -> ReceivedMessage:
-    """Return an edit as it is stored: the message as it reads now, and which one it was."""
-    return replace(
-        received(edit.message, now_ms),
-        kind="edit",
-        target_author=edit.message.author.aci,
-        target_timestamp=edit.target_timestamp,
+        kind="message" if edited is None else "edit",
+        target_author=None if edited is None else message.author.aci,
+        target_timestamp=None if edited is None else edited.target_timestamp,
     )
 
 
@@ -96,11 +86,7 @@ def received_deletion(deletion: Deletion, now_ms: int) -> ReceivedMessage:
 
 @dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class Intake:
-    """Stores events from a transport and hands them to their chats.
-
-    Attributes:
-        clock: seconds since 1970.
-    """
+    """Stores events from a transport and hands them to their chats."""
 
     chats: Chats
     pairing: Pairing
@@ -111,12 +97,20 @@ class Intake:
 
     async def deliver(self, delivery: Sequence[Incoming]) -> None:
         """Take events, oldest first; return when they are stored and queued."""
-        for words, group in groupby(delivery, lambda one: isinstance(one, _Words)):
-            if words:
-                await self._take([one for one in group if isinstance(one, _Words)])
+        admitted: list[ReceivedMessage] = []
+        overheard: list[ReceivedMessage] = []
+        for one in delivery:
+            if isinstance(one, IncomingMessage):
+                await self._sort(one, admitted, overheard)
                 continue
-            for one in group:
+            # The event may be about a message that came just before, so store that first.
+            await self._keep(admitted, overheard)
+            admitted, overheard = [], []
+            if isinstance(one, Edit | Deletion):
+                admitted = await self._change(one)
+            else:
                 await self._take_event(one)
+        await self._keep(admitted, overheard)
 
     async def _take_event(self, event: Incoming) -> None:
         if isinstance(event, Reaction):
@@ -139,19 +133,7 @@ class Intake:
         with self.chats.open(chat) as here:
             if len(here.urgent) < MAX_WAITING_IN_CHAT:
                 await self.chats.urgent_room.wait()
-                here.add_urgent(look)
-
-    async def _take(self, words: Sequence[_Words]) -> None:
-        admitted: list[ReceivedMessage] = []
-        overheard: list[ReceivedMessage] = []
-        for one in words:
-            if isinstance(one, IncomingMessage):
-                await self._sort(one, admitted, overheard)
-                continue
-            # The changed message may have come just before, so store it first.
-            await self._keep(admitted, overheard)
-            admitted, overheard = await self._change(one), []
-        await self._keep(admitted, overheard)
+                here.add(look, urgent=True)
 
     async def _keep(
         self, admitted: Sequence[ReceivedMessage], overheard: Sequence[ReceivedMessage]
@@ -163,11 +145,8 @@ class Intake:
             metrics.INTAKE.labels("overheard").inc(len(overheard))
         if not admitted:
             return
-        unverified = frozenset(
-            message.author
-            for message in admitted
-            if not self.chats.door.identities.is_verified(message.author)
-        )
+        is_verified = self.chats.door.identities.is_verified
+        unverified = frozenset(one.author for one in admitted if not is_verified(one.author))
         stored = await self.chats.store.messages.accept(admitted, unverified=unverified)
         for message, accepted in zip(admitted, stored, strict=True):
             if accepted is not None:
@@ -203,10 +182,8 @@ class Intake:
             admitted.append(received(message, self._now_ms()))
             return
         self.chats.file_cleanup.files_of(message)
-        listens = self.chats.door.access.listens and self.chats.door.identities.is_verified(
-            message.author.aci
-        )
-        if message.text and listens:
+        is_verified = self.chats.door.identities.is_verified(message.author.aci)
+        if message.text and self.chats.door.access.listens and is_verified:
             overheard.append(received(message, self._now_ms()))
         else:
             metrics.INTAKE.labels("not_admitted").inc()
@@ -216,10 +193,9 @@ class Intake:
         quote = message.quote
         if quote is None or quote.by_bot or quote.author == message.author.aci:
             return message
-        if quote.author is not None:
-            author = Person(quote.author, quote.author_number)
-            if self.chats.door.hears(author):
-                return message
+        author = quote.author
+        if author is not None and self.chats.door.hears(Person(author, quote.author_number)):
+            return message
         return replace(message, quote=replace(quote, text=""))
 
     async def _change(self, change: Edit | Deletion) -> list[ReceivedMessage]:
@@ -238,7 +214,7 @@ class Intake:
             self.chats.file_cleanup.files_of(change.message)
             return []
         message = self._without_strangers_words(change.message)
-        edit = received_edit(replace(change, message=message), self._now_ms())
+        edit = received(message, self._now_ms(), change)
         # An edit of an unknown message is answered like a message.
         is_addressed = self.chats.door.access.addressed(change.message)
         if is_addressed or await self.chats.store.messages.find_target(edit) is not None:
@@ -280,22 +256,22 @@ class Intake:
         chats, message = self.chats, accepted.message
         command, argument = chats.replies.command_in(message) or (None, "")
         reads = command is not None and command.urgent(argument)
-        answer = None if reads else chat.answer_in(message)
+        questions = () if reads else chat.answered_by(message)
         # A chat that is full, or writes too fast, can still be stopped and answer questions.
-        is_exempt = command is stop or answer is not None
+        is_exempt = command is stop or bool(questions)
         queue = None if is_exempt else chat.urgent if reads else chat.queue
         if await self._is_turned_away(accepted, chat, queue, is_command=command is not None):
             return
         metrics.INTAKE.labels("urgent" if is_exempt else "accepted").inc()
-        if answer is not None:
+        if questions:
             await chats.urgent_room.wait()
-            chat.add_urgent(partial(chat.settle, accepted, answer))
+            chat.add(partial(chat.settle, accepted, questions), urgent=True)
             return
         if reads:
             # Later messages do not join the turn that !stop ends.
             chat.divide()
             await chats.urgent_room.wait()
-            chat.add_urgent(accepted)
+            chat.add(accepted, urgent=True)
         else:
             await chats.room.wait()
             chat.add(accepted)
@@ -308,11 +284,7 @@ class Intake:
     async def _is_turned_away(
         self, accepted: AcceptedMessage, chat: Chat, queue: Queue | None, *, is_command: bool
     ) -> bool:
-        """Refuse a message if there is a reason.
-
-        Args:
-            queue: that it would wait in; None if the message does not count against the bounds.
-        """
+        """Refuse a message if there is a reason; without a queue, the bounds do not apply."""
         message = accepted.message
         is_exempt = queue is None
         refusal = self.chats.door.refusal(message, is_command=is_command, is_exempt=is_exempt)
@@ -328,7 +300,8 @@ class Intake:
         else:
             # Not behind the chat's other messages: the person should know now.
             await self.chats.urgent_room.wait()
-            chat.add_urgent(partial(chat.refuse, accepted, refusal.text, refusal.outcome))
+            refuse = partial(chat.refuse, accepted, refusal.text, refusal.outcome)
+            chat.add(refuse, urgent=True)
         return True
 
     def _watch_timer(self, message: ReceivedMessage) -> None:
@@ -339,4 +312,4 @@ class Intake:
         question = self.chats.questions.overlooked_by(message)
         if question is not None:
             await self.chats.urgent_room.wait()
-            chat.add_urgent(partial(self.chats.questions.remind, question))
+            chat.add(partial(self.chats.questions.remind, question), urgent=True)

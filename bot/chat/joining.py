@@ -35,11 +35,7 @@ Work = Callable[[], Awaitable[object]]
 
 @dataclass(eq=False, slots=True)
 class Room:
-    """Room in the queues of all chats.
-
-    Attributes:
-        lane: label in the metrics.
-    """
+    """Room in the queues of all chats."""
 
     lane: Literal["ordinary", "urgent"]
     _taken: int = field(default=0, init=False)
@@ -69,11 +65,7 @@ class Room:
 
 @dataclass(eq=False, slots=True)
 class Queue:
-    """Messages and other work of a chat, oldest first.
-
-    Attributes:
-        is_worked: a task works through it.
-    """
+    """Messages and other work of a chat, oldest first."""
 
     room: Room
     is_worked: bool = False
@@ -102,15 +94,14 @@ class Queue:
 
     def find(self, inbox_id: int) -> AcceptedMessage | None:
         """Return a message that waits."""
-        place = self._place(inbox_id)
-        found = None if place is None else self._items[place]
-        return found if isinstance(found, AcceptedMessage) else None
+        messages = (item for item in self._items if isinstance(item, AcceptedMessage))
+        return next((message for message in messages if message.id == inbox_id), None)
 
     def replace(self, inbox_id: int, message: AcceptedMessage | None) -> None:
         """Replace a message in its place, or remove it."""
-        place = self._place(inbox_id)
-        if place is None:
+        if (found := self.find(inbox_id)) is None:
             return
+        place = self._items.index(found)
         if message is not None:
             self._items[place] = message
         else:
@@ -143,12 +134,6 @@ class Queue:
             yield
         finally:
             self._arrived = None
-
-    def _place(self, inbox_id: int) -> int | None:
-        for place, item in enumerate(self._items):
-            if isinstance(item, AcceptedMessage) and item.id == inbox_id:
-                return place
-        return None
 
 
 T = TypeVar("T")
@@ -185,7 +170,6 @@ class RunningTurn:
 
     Attributes:
         queue: of the chat; its next messages may join the turn.
-        pieces: the messages of the turn, oldest first.
         joined: called with the messages that have just joined.
     """
 
@@ -205,9 +189,7 @@ class RunningTurn:
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]], places: asyncio.Semaphore) -> T:
         """Run the work of the turn; apply edits and deletions to the pieces at its end.
 
-        Args:
-            work: returns None if it has nothing to store.
-            places: for turns in progress.
+        Work that returns None has nothing to store, so `!stop` may still end it.
 
         Raises:
             TurnStopped: `!stop` ended the turn.
@@ -289,8 +271,7 @@ class RunningTurn:
             return await ask()
         if self._next() is not None:
             return None
-        # A time-out without a deadline is a cancel scope: a message moves the deadline to now.
-        scope = asyncio.timeout(None)
+        scope = asyncio.timeout(None)  # a cancel scope, as above
 
         def arrived() -> None:
             if scope.when() is None and self._next() is not None:

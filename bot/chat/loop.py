@@ -4,7 +4,6 @@ A helper's turn runs through the same loop. Each step is stored before the next 
 """
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -34,9 +33,7 @@ TOOLS_START_SECONDS: Final = 20.0
 class ToolLoop:
     """Finds the answers of turns.
 
-    Attributes:
-        max_tool_calls: of one turn; after them the model has to answer in words. It may be changed
-            at any time.
+    After `max_tool_calls`, which may be changed at any time, the model has to answer in words.
     """
 
     registry: Registry
@@ -46,18 +43,19 @@ class ToolLoop:
     async def run(self, turn: Turn) -> str | None:
         """Return the model's answer, empty if it says nothing twice; may be cancelled.
 
-        None if the turn waits for people: its only open calls are questions to them.
-
-        Raises:
-            LlmError: the model cannot answer.
-            AllowanceUsedUp: its person may use no more today.
+        None if the turn waits for people: its only open calls are questions to them. Raise LlmError
+        if the model cannot answer, and AllowanceUsedUp if the person has no tokens left today.
         """
         await set_within(self.registry.settled, TOOLS_START_SECONDS)
         await self._resume(turn)
         while not turn.open_calls:
             await turn.join()
-            may_call = self._may_call(turn)
-            completion = await self._ask_unless_joined(turn, may_call=may_call)
+            _, has_room = self._allowed(turn)
+            may_call = bool(turn.prompt.tools) and has_room and not turn.is_exhausted
+            ask = partial(self._ask, turn, may_call=may_call)
+            completion = await (
+                ask() if turn.running is None else turn.running.unless_one_comes(ask)
+            )
             if completion is None:
                 continue  # a message has joined
             if not (may_call and completion.message.tool_calls):
@@ -80,21 +78,12 @@ class ToolLoop:
 
     # Ask the model ---------------------------------------------------------------------------
 
-    def _may_call(self, turn: Turn) -> bool:
-        _, has_room = self._allowed(turn)
-        return bool(turn.prompt.tools) and has_room and not turn.is_exhausted
-
     def _allowed(self, turn: Turn) -> tuple[frozenset[str], bool]:
         return allowed_calls(turn.messages, self.max_tool_calls, self._is_bookkeeping)
 
     def _is_bookkeeping(self, name: str) -> bool:
         tool = self.registry.get(name)
         return tool is not None and tool.bookkeeping
-
-    async def _ask_unless_joined(self, turn: Turn, *, may_call: bool) -> Completion | None:
-        """Ask a model; None if a message joins the turn before the answer is complete."""
-        ask = partial(self._ask, turn, may_call=may_call)
-        return await (ask() if turn.running is None else turn.running.unless_one_comes(ask))
 
     async def _ask(self, turn: Turn, *, may_call: bool, with_tools: bool = True) -> Completion:
         """Ask the models of the turn's route, until one answers."""
@@ -163,7 +152,9 @@ class ToolLoop:
             ToolRequest(call.id, call.name, call.arguments, caller, heard, resumed=resumed)
             for call in turn.open_calls
         ]
-        turn.show(self._shown_at_once(one for one in requests if one.call_id in allowed))
+        # Calls that ask first are shown once they are allowed; a question shows itself.
+        at_once = (one for one in requests if not self.executor.asks_first(one))
+        turn.show(one for one in at_once if one.call_id in allowed and self._is_shown(one.tool))
         running = []
         async with asyncio.TaskGroup() as tasks:
             for request in requests:
@@ -188,25 +179,11 @@ class ToolLoop:
     async def _run_call(self, turn: Turn, request: ToolRequest, *, is_allowed: bool) -> ToolResult:
         if is_allowed or self.registry.get(request.tool) is None:
             return await self.executor.execute(
-                request,
-                ask=turn.ask,
-                starting=turn.starting,
-                finished=turn.finished,
+                request, ask=turn.ask, starting=turn.starting, finished=turn.finished
             )
         result = ToolResult(request, "refused", OVER_LIMIT, 0.0)
         await turn.finished(result)
         return result
-
-    def _shown_at_once(self, requests: Iterable[ToolRequest]) -> list[ToolRequest]:
-        """Return the calls that run now.
-
-        Calls that ask first are shown once they are allowed; a question shows itself.
-        """
-        return [
-            request
-            for request in requests
-            if self._is_shown(request.tool) and not self.executor.asks_first(request)
-        ]
 
     def _is_shown(self, name: str) -> bool:
         tool = self.registry.get(name)

@@ -180,29 +180,21 @@ def _words(text: str) -> Iterator[str]:
         yield word.rstrip(_APOSTROPHE)
 
 
-def _known() -> dict[_Phrase, str]:
-    """Return the kind of each phrase: yes, always, no, unsure or polite."""
-    return {
-        tuple(_words(phrase)): kind
-        for language in _LANGUAGES.values()
-        for kind, phrases in language.items()
-        if kind != "begins"
-        for phrase in phrases
-    }
-
-
-def _first_words() -> frozenset[str]:
-    return frozenset(
-        word
-        for language in _LANGUAGES.values()
-        for phrase in language.get("begins", ())
-        for word in _words(phrase)
-    )
-
-
 # Read at the start: a turn must not depend on a file that can be opened.
 _LANGUAGES: Final[dict[str, dict[str, list[str]]]] = tomllib.loads(
     resources.files(__package__).joinpath(PHRASES).read_text("utf-8")
 )
-_KNOWN: Final = _known()
-_FIRST_WORDS: Final = _first_words()
+_KNOWN: Final[dict[_Phrase, str]] = {
+    tuple(_words(phrase)): kind
+    for language in _LANGUAGES.values()
+    for kind, phrases in language.items()
+    if kind != "begins"
+    for phrase in phrases
+}
+"""The kind of each phrase: yes, always, no, unsure or polite."""
+_FIRST_WORDS: Final = frozenset(
+    word
+    for language in _LANGUAGES.values()
+    for phrase in language.get("begins", ())
+    for word in _words(phrase)
+)

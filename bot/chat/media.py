@@ -5,10 +5,10 @@ bounded: files of a message, bytes, time, and the words that come of it.
 """
 
 import asyncio
+import base64
 import os
 import re
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -18,21 +18,21 @@ from typing import Final, Literal
 import structlog
 
 from bot.backoff import Backoff
-from bot.chat.images import MAX_FILE_BYTES as MAX_IMAGE_BYTES
-from bot.chat.images import ImageReader, open_images
+from bot.chat.quotes import shortened
 from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
 from bot.llm.messages import BYTES_PER_TOKEN
+from bot.llm.models import Models
 from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
 from bot.signal.events import Person
 from bot.signal.messenger import FileTooBig, Messenger
 from conversation_store.files import FileStore
 from conversation_store.models import ChatId, Image, ReceivedFile, ReceivedMessage
-from tools.base import UNTRUSTED, mark, trim
+from tools.base import UNTRUSTED, ToolImage, mark, trim
 from tools.documents.client import Read, open_reader
 from tools.documents.document import Document, may_be_document
 from tools.sandbox.errors import SandboxBug, WorkError
-from tools.sandbox.pool import SandboxPolicy
+from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 from tools.workspace.tool import suffix_of
 from tools.workspace.workspaces import MAX_SENT_BYTES, Workspaces
 
@@ -105,15 +105,65 @@ def title_of_file(file: ReceivedFile) -> str:
     """
     name = " ".join((file.name or "").translate(_QUOTES_AND_BRACKETS).split())
     printable = "".join(filter(str.isprintable, name))[:_MAX_NAME_CHARACTERS]
-    return f"“{printable}”" if printable else _UNNAMED[kind_of_file(file)]
+    if printable:
+        return f"“{printable}”"
+    kind = kind_of_file(file)
+    noun = {"sound": "recording", "other": "file"}.get(kind, kind)
+    return f"the {noun}"
 
 
-_UNNAMED: Final = {
-    "image": "the image",
-    "sound": "the recording",
-    "document": "the document",
-    "other": "the file",
-}
+# Images are decoded and scaled in a sandbox; Pillow is loaded only there (`image_worker.py`).
+
+MAX_IMAGE_BYTES: Final = 20 * 2**20
+IMAGE_LIMITS: Final = Limits(
+    memory_bytes=768 * 2**20,
+    call_seconds=10.0,
+    line_bytes=32 * 2**20,  # MAX_IMAGE_BYTES as Base64
+    reply_bytes=2 * 2**20,  # MAX_SHOWN_BYTES as Base64
+    idle_seconds=180.0,
+)
+MAX_SHOWN_BYTES: Final = 2**20
+"""Equal to `image_worker.MAX_BYTES`, which cannot be imported without Pillow."""
+_IMAGE_TYPES: Final = frozenset({"image/jpeg", "image/png"})
+
+ImageReader = Callable[[bytes], Awaitable[Image]]
+"""Scales an image file for a model; raises WorkError if it cannot be read."""
+
+
+@asynccontextmanager
+async def open_images(
+    limits: Limits = IMAGE_LIMITS, sandboxes: SandboxPolicy | None = None
+) -> AsyncIterator[ImageReader]:
+    """Provide a reader; its processes start with the first image and end when idle."""
+    async with Sandbox("bot.chat.image_worker", limits, policy=sandboxes) as sandbox:
+
+        async def read(data: bytes) -> Image:
+            return _image(await sandbox.call(base64.b64encode(data).decode("ascii")))
+
+        yield read
+
+
+def _image(reply: str) -> Image:
+    """Read the reply of a process that a hostile image may have taken over."""
+    content_type, _, data = reply.partition(" ")
+    try:
+        image = Image(content_type, base64.b64decode(data, validate=True))
+    except ValueError:
+        image = Image("", b"")
+    if image.content_type not in _IMAGE_TYPES or not 0 < len(image.data) <= MAX_SHOWN_BYTES:
+        raise WorkError("This image cannot be read.")
+    return image
+
+
+async def view(models: Models, read: ImageReader, chat: str, data: bytes) -> ToolImage | None:
+    """Return an image of a workspace for the chat's model; None if that model sees no images."""
+    if not await models.route(chat).model.sees_images():
+        return None
+    try:
+        image = await read(data)
+    except SandboxBug:
+        raise WorkError("This image cannot be read.") from None
+    return ToolImage(image.content_type, image.data)
 
 
 MAX_KEPT_BYTES: Final = MAX_SENT_BYTES
@@ -125,11 +175,7 @@ _NOT_OF_A_NAME: Final = re.compile(r"[^\w.()+ -]+")
 
 @dataclass(eq=False, repr=False, slots=True)
 class Inbox:
-    """Puts files into the workspace of the chat that they came in.
-
-    Attributes:
-        files: knows the message of each file, so that both are deleted together.
-    """
+    """Puts files into the workspace of the chat that they came in."""
 
     workspaces: Workspaces
     is_admin: Callable[[Person], bool]
@@ -143,11 +189,7 @@ class Inbox:
         return not self.workspaces.admins_only or self.is_admin(author)
 
     async def keep(self, message: ReceivedMessage, file: ReceivedFile, data: bytes) -> str:
-        """Put a file into the inbox and return its path.
-
-        Raises:
-            WorkError: it is not kept; says why.
-        """
+        """Put a file into the inbox and return its path; WorkError says why it is not kept."""
         try:
             workspace = self.workspaces.of(message.chat)
             path = await workspace.receive(name_of(file), data)
@@ -157,6 +199,19 @@ class Inbox:
         except SandboxBug:
             raise WorkError("It is not a file that I can keep.") from None
         return path
+
+
+async def discard(side: Messenger, files: Iterable[ReceivedFile], seconds: float) -> None:
+    """Delete the Signal side's copies of files, as far as that works in some seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            for file in files:
+                try:
+                    await side.discard_file(file)
+                except SignalError as error:
+                    log.info("media.not_discarded", reason=type(error).__name__)
+    except TimeoutError:
+        log.info("media.not_discarded", reason="TimeoutError")
 
 
 async def delete_from(workspaces: Workspaces, chat: ChatId, name: str) -> bool:
@@ -226,11 +281,10 @@ class Prepared:
     """The words and images of the files of messages that get one answer.
 
     Attributes:
-        words: one text for each message, for the model, after what the person wrote; perhaps empty.
-        images: for the model, to be stored.
+        words: one text for each message, perhaps empty, to stand after the person's own words.
         notices: lines for the person above the answer.
         has_words: whether there is anything to ask the model.
-        fleeting: images for the model in this turn that must never be stored.
+        fleeting: images that must never be stored.
     """
 
     words: tuple[str, ...]
@@ -242,8 +296,6 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The result of reading one file."""
-
     words: str
     notice: str = ""
     image: Image | None = None
@@ -259,21 +311,12 @@ class _Budget:
     words_bytes: int
     file_bytes: int = MAX_TURN_BYTES
     fetched: bytes | None = None
-    ends_at: float = field(default_factory=lambda: time.monotonic() + TURN_SECONDS)
-
-    @property
-    def seconds(self) -> float:
-        return self.ends_at - time.monotonic()
+    ends_at: float = field(default_factory=lambda: asyncio.get_running_loop().time() + TURN_SECONDS)
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Media:
-    """Reads files of people.
-
-    Attributes:
-        words_bytes: limit for the text of all files of a turn, as UTF-8.
-        inbox: keeps files for tools.
-    """
+    """Reads files of people; their words may take so many bytes of UTF-8 in a turn."""
 
     files: Messenger
     _: KW_ONLY
@@ -292,9 +335,6 @@ class Media:
         """Read the files of messages, for the model and for the person.
 
         It takes `TURN_SECONDS` at most. No file makes it raise.
-
-        Args:
-            sees_images: whether the model does; asked if there is an image.
         """
         has_images = any(
             kind_of_file(file) == "image" for message in messages for file in message.files
@@ -313,19 +353,8 @@ class Media:
 
     async def discard(self, messages: Sequence[ReceivedMessage]) -> None:
         """Delete the Signal side's copies of the files of some messages, as far as that works."""
-        try:
-            async with asyncio.timeout(DISCARD_SECONDS):
-                for message in messages:
-                    for file in message.files:
-                        await self._discard(file)
-        except TimeoutError:
-            log.info("media.not_discarded", reason="timeout")
-
-    async def _discard(self, file: ReceivedFile) -> None:
-        try:
-            await self.files.discard_file(file)
-        except SignalError as error:
-            log.info("media.not_discarded", error=type(error).__name__)
+        files = [file for message in messages for file in message.files]
+        await discard(self.files, files, DISCARD_SECONDS)
 
     async def _found_in(self, message: ReceivedMessage, budget: _Budget) -> list[_Found]:
         found = [
@@ -340,7 +369,7 @@ class Media:
     async def _found(self, message: ReceivedMessage, file: ReceivedFile, budget: _Budget) -> _Found:
         """Read one file; a failure becomes words."""
         try:
-            async with asyncio.timeout(budget.seconds), self._places:
+            async with asyncio.timeout_at(budget.ends_at), self._places:
                 match kind_of_file(file):
                     case "image":
                         return await self._image(message, file, budget)
@@ -365,7 +394,7 @@ class Media:
         if self.inbox is None or not self.inbox.takes(message):
             return found
         try:
-            async with asyncio.timeout(budget.seconds), self._places:
+            async with asyncio.timeout_at(budget.ends_at), self._places:
                 if data is None:
                     data = await self._fetched(message, file, MAX_KEPT_BYTES, budget)
                     budget.fetched = None
@@ -401,7 +430,8 @@ class Media:
             words = trim(f"[voice note] {said}", _room(budget))
         else:
             words = mark(f"{title_of_file(file)}\n{said}", "a recording", _room(budget))
-        return _said(words, budget, notice=f"🎤 “{_on_one_line(said)}”")
+        budget.words_bytes -= len(words.encode())
+        return _Found(words, f"🎤 “{shortened(said, SHOWN_CHARACTERS)}”")
 
     async def _document(
         self, message: ReceivedMessage, file: ReceivedFile, budget: _Budget
@@ -411,15 +441,19 @@ class Media:
         room = _room(budget)
         body = await self._fetched(message, file, MAX_DOCUMENT_BYTES, budget)
         document = await self.documents(body, type_of_file(file), "")
-        return _said(_words_of(file, document, room), budget)
+        words = _words_of(file, document, room)
+        budget.words_bytes -= len(words.encode())
+        return _Found(words)
 
     async def _fetched(
         self, message: ReceivedMessage, file: ReceivedFile, most_bytes: int, budget: _Budget
     ) -> bytes:
         """Return a file's bytes; WorkError if there are too many for the file or the turn."""
         limit = min(most_bytes, budget.file_bytes)
+        fetch = partial(self.files.fetch_file, message.chat, file, max_bytes=limit)
         try:
-            data = await self._fetch(message.chat, file, limit)
+            # After a start it takes a moment until there is a connection.
+            data = await RECONNECT.retry(fetch, on=(SignalUnavailable, SignalPassedOver))
         except FileTooBig:
             megabytes = most_bytes // 2**20
             raise WorkError(
@@ -431,11 +465,6 @@ class Media:
         if not data:
             raise WorkError("It is empty.")
         return data
-
-    async def _fetch(self, chat: ChatId, file: ReceivedFile, max_bytes: int) -> bytes:
-        """Return a file's bytes once there is a connection: after a start it takes a moment."""
-        fetch = partial(self.files.fetch_file, chat, file, max_bytes=max_bytes)
-        return await RECONNECT.retry(fetch, on=(SignalUnavailable, SignalPassedOver))
 
 
 @asynccontextmanager
@@ -450,17 +479,9 @@ async def open_media(
     """Provide a reader of files; its processes start with the first file and end when idle.
 
     Args:
-        files: where the files are.
-        transcriber: turns voice notes into words; None: nothing does.
-        words_bytes: room in the context for the words of all files of a turn.
-        sandboxes: the walls that readers need; None: no walls. If they may not run, the bot
-            refuses files in words.
-        inbox: keeps files for tools; None: nothing does.
+        sandboxes: the walls that readers need. If these may not run, the bot refuses files.
     """
-    async with (
-        open_images(sandboxes=sandboxes) as images,
-        open_reader(sandboxes) as documents,
-    ):
+    async with open_images(sandboxes=sandboxes) as images, open_reader(sandboxes) as documents:
         yield Media(
             files,
             images=images,
@@ -490,19 +511,10 @@ def _what_went_wrong(error: Exception) -> str:
 
 
 def _room(budget: _Budget) -> int:
-    """Return the bytes that words may still take.
-
-    Raises:
-        WorkError: hardly any.
-    """
+    """Return the bytes that words may still take; WorkError without any."""
     if budget.words_bytes < MIN_TEXT_BYTES:
         raise WorkError("It is too much to read at once; please send it in a message of its own.")
     return budget.words_bytes
-
-
-def _said(words: str, budget: _Budget, *, notice: str = "") -> _Found:
-    budget.words_bytes -= len(words.encode())
-    return _Found(words, notice)
 
 
 def _words_of(file: ReceivedFile, document: Document, room_bytes: int) -> str:
@@ -514,8 +526,3 @@ def _words_of(file: ReceivedFile, document: Document, room_bytes: int) -> str:
     note = "".join(f"\n[{note}]" for note in notes if note)
     heading = "\n".join(filter(None, (title_of_file(file), document.title)))
     return mark(f"{heading}\n\n{text}", "a file", room_bytes - len(note.encode())) + note
-
-
-def _on_one_line(said: str) -> str:
-    line = " ".join(said.split())
-    return line if len(line) <= SHOWN_CHARACTERS else line[:SHOWN_CHARACTERS] + "…"

@@ -116,13 +116,10 @@ class Doubts:
     async def settle(
         self, chat: ChatId, error: SignalTimeout, seconds: float, *, row: int | None = None
     ) -> int | None:
-        """Wait for a receipt that proves a send in doubt; None after so many seconds.
+        """Wait for a receipt that proves a send in doubt; return its timestamp, or None.
 
         Args:
             row: the message in the outbox, if it has one. Any of its sends counts.
-
-        Returns:
-            the timestamp of the message.
         """
         attempt, attempts = error.sending, [] if row is None else self._of_waiting[row]
         if isinstance(attempt, Attempt) and attempt.until is not None:
@@ -147,11 +144,7 @@ class Doubts:
                 receipts.sent_again(attempt, timestamp, is_edit=part.replaces is not None)
 
     async def run(self, queue: Callable[[OutgoingMessage], None]) -> None:
-        """Delete second copies, until cancelled; raises StoreError.
-
-        Args:
-            queue: sends a stored message after everything its chat has waiting.
-        """
+        """Delete second copies by queued deletions, until cancelled; raises StoreError."""
         receipts = self.messenger.receipts
         while True:
             await receipts.news.wait()
@@ -165,6 +158,49 @@ class Doubts:
                 if removal is not None:
                     log.info("outbox.copy_deleted")
                     queue(removal)
+
+    # Messages without a row in the outbox: progress, questions, polls. Phones confirm them as well,
+    # so the store notes their timestamps: after a crash no such receipt counts for an answer.
+    # Nothing here waits for the disk.
+
+    async def send(
+        self,
+        chat: ChatId,
+        text: str,
+        *,
+        styles: Sequence[StyleRange] = (),
+        quote: Quote | None = None,
+        replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> int:
+        """Send a message and return Signal's timestamp of it; raises SignalError."""
+        sending = self.messenger.send(
+            chat, text, styles=styles, quote=quote, replaces=replaces, attachments=attachments
+        )
+        return await self._noted(chat, sending)
+
+    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
+        """Send a poll and return Signal's timestamp of it; raises SignalError."""
+        return await self._noted(chat, self.messenger.send_poll(chat, poll))
+
+    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
+        """Close one of the bot's polls; raises SignalError."""
+        await self.messenger.end_poll(chat, timestamp)
+
+    async def _noted(self, chat: ChatId, sending: Awaitable[int]) -> int:
+        store, since = self.store.doubts, int(time.time() * 1_000) - CLOCK_SKEW_MS
+        try:
+            timestamp = await sending
+        except SignalTimeout as error:
+            proven = await self.settle(chat, error, RECEIPT_SECONDS)
+            if proven is None:
+                raise
+            timestamp = proven
+        except asyncio.CancelledError:
+            store.note(Doubt(None, chat, since, int(time.time() * 1_000) + LATE_START_MS))
+            raise
+        store.confirm(timestamp, ELSEWHERE)
+        return timestamp
 
     async def _proof(self, attempts: Sequence[Attempt], seconds: float) -> int | None:
         clock = asyncio.get_running_loop().time
@@ -195,56 +231,6 @@ class Doubts:
         self.store.doubts.confirm(timestamp, ELSEWHERE if person is None else person)
 
 
-@dataclass(eq=False, repr=False, slots=True)
-class NotedSends:
-    """Sends messages without an outbox row: progress, questions, polls.
-
-    Phones confirm these messages as well. The store notes their timestamps, so that after a crash
-    no such receipt counts for an answer. Nothing here waits for the disk.
-    """
-
-    doubts: Doubts
-
-    async def send(
-        self,
-        chat: ChatId,
-        text: str,
-        *,
-        styles: Sequence[StyleRange] = (),
-        quote: Quote | None = None,
-        replaces: int | None = None,
-        attachments: Sequence[Attachment] = (),
-    ) -> int:
-        """Send a message and return Signal's timestamp of it; raises SignalError."""
-        sending = self.doubts.messenger.send(
-            chat, text, styles=styles, quote=quote, replaces=replaces, attachments=attachments
-        )
-        return await self._noted(chat, sending)
-
-    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
-        """Send a poll and return Signal's timestamp of it; raises SignalError."""
-        return await self._noted(chat, self.doubts.messenger.send_poll(chat, poll))
-
-    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
-        """Close one of the bot's polls; raises SignalError."""
-        await self.doubts.messenger.end_poll(chat, timestamp)
-
-    async def _noted(self, chat: ChatId, sending: Awaitable[int]) -> int:
-        store, since = self.doubts.store.doubts, int(time.time() * 1_000) - CLOCK_SKEW_MS
-        try:
-            timestamp = await sending
-        except SignalTimeout as error:
-            proven = await self.doubts.settle(chat, error, RECEIPT_SECONDS)
-            if proven is None:
-                raise
-            timestamp = proven
-        except asyncio.CancelledError:
-            store.note(Doubt(None, chat, since, int(time.time() * 1_000) + LATE_START_MS))
-            raise
-        store.confirm(timestamp, ELSEWHERE)
-        return timestamp
-
-
 MAX_ATTEMPTS: Final = 10
 """After so many failed attempts an answer is given up; its text stays in the store."""
 
@@ -258,12 +244,7 @@ RECONNECT_POLL_SECONDS: Final = 0.25
 
 @dataclass(eq=False, repr=False, slots=True)
 class Outbox:
-    """Sends what the store holds.
-
-    Attributes:
-        untrusted: private chats to which a send has failed because of the person's new key.
-        doubts: sends with an unknown result.
-    """
+    """Sends what the store holds; tells of chats to which new keys keep it from sending."""
 
     messenger: Messenger
     store: ConversationStore
@@ -276,13 +257,10 @@ class Outbox:
         self.doubts = Doubts(self.messenger, self.store)
 
     async def deliver(self, parts: Sequence[OutgoingMessage], *, just_stored: bool = False) -> bool:
-        """Send parts one after the other; returns when each is sent, put aside or given up.
+        """Send parts one after the other, and return whether there were any and all were sent.
 
         Args:
             just_stored: the first part cannot have changed since, so it is not read again.
-
-        Returns:
-            whether there were any parts, and Signal accepted all of them.
         """
         sent = 0
         for number, part in enumerate(parts):
@@ -398,11 +376,7 @@ def _delay(attempt: int, error: SignalError) -> float:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Notices:
-    """Messages that answer no message: stored first, then sent in the order of their chat.
-
-    Attributes:
-        waiting: stored messages; each is to be sent behind the waiting messages of its chat.
-    """
+    """Messages that answer no message: stored first, then sent in the order of their chat."""
 
     outbox: Outbox
     languages: Languages

@@ -9,7 +9,7 @@ from typing import Final, Never
 from zoneinfo import ZoneInfo
 
 from bot.chat.helpers import HELPER_SECONDS, HelpWith, delegate
-from bot.chat.plan import ShowList, todo
+from bot.chat.plan import todo
 from bot.chat.turn import Turn
 from bot.config.settings import Settings
 from conversation_store.memory import MemoryStore
@@ -72,19 +72,15 @@ def offer_own_tools(settings: Settings, registry: Registry, parts: PartsOfTools)
 def _wanted(settings: Settings, parts: PartsOfTools) -> Iterator[Tool]:
     yield ask_user_of(parts.choose)
     yield propose_plan_of(parts.decide)
-    yield tool_from(todo, bookkeeping=True, given={"show_list": partial(_list_of, parts)})
+    show_list = {"show_list": lambda caller: parts.turn_of(caller).progress.show_list}
+    yield tool_from(todo, bookkeeping=True, given=show_list)
     yield tool_from(delegate, timeout_seconds=HELPER_SECONDS, given={"help_with": parts.helpers_of})
     if settings.access.groups != "off" and settings.store.retention_days:
         yield catch_up_tool(partial(_missed_by, parts))
     yield from reminder_tools(parts.reminders_of)
 
 
-def _list_of(parts: PartsOfTools, caller: Caller) -> ShowList:
-    return parts.turn_of(caller).progress.show_list
-
-
 def _missed_by(parts: PartsOfTools, caller: Caller) -> Missed:
-    """Return a function that reads the messages a person missed in groups."""
     turn = parts.turn_of(caller)
 
     async def missed(group: str, hours: int) -> str:
@@ -151,17 +147,9 @@ MAX_REMINDERS: Final = 100
 
 
 def reminders_of(
-    store: ReminderStore,
-    changed: Callable[[], None],
-    clock: Callable[[], float],
-    caller: Caller,
+    store: ReminderStore, changed: Callable[[], None], clock: Callable[[], float], caller: Caller
 ) -> Reminders:
-    """Return the reminders of a caller that may be told in the chat of the call.
-
-    Args:
-        changed: called after the time of a reminder has changed.
-        clock: seconds since 1970.
-    """
+    """Return the reminders of a caller that may be told in the chat of the call."""
     person, chat, turn = caller.person, caller.chat, caller.turn
     now = datetime.fromtimestamp(clock(), UTC)
 
@@ -191,16 +179,10 @@ def reminders_of(
 
 
 async def move_to(store: ReminderStore, person: str, place: str, now: datetime) -> str:
-    """Store a person's time zone, and return its name.
+    """Store a person's time zone, named by a zone or a city, and return its name.
 
     Reminders in local time move along, like the alarm clock of a phone: daily at 07:00 stays at
-    07:00. Reminders at a moment keep that moment.
-
-    Args:
-        place: a zone of the IANA database, or the city of one.
-
-    Raises:
-        InvalidArguments: the zone is unknown; the text has the nearest names.
+    07:00. Reminders at a moment keep that moment. InvalidArguments names the nearest zones.
     """
     name, zone = await asyncio.to_thread(find_zone, place, now)
     if not isinstance(zone, ZoneInfo):

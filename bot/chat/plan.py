@@ -69,12 +69,7 @@ def is_accepted(messages: Iterable[Message]) -> bool:
 def allowed_calls(
     messages: Sequence[Message], limit: int, is_bookkeeping: Callable[[str], bool]
 ) -> tuple[frozenset[str], bool]:
-    """Return the ids of a turn's calls that may run, and whether the model may make more.
-
-    Args:
-        limit: calls of a turn without a plan.
-        is_bookkeeping: whether calls of a tool only note what the model is about to do.
-    """
+    """Return the ids of calls that may run, up to a limit, and whether more may be made."""
     factor = PLAN_FACTOR if is_accepted(messages) else 1
     work, notes = limit * factor, MAX_FREE_CALLS * factor
     allowed = set()
@@ -127,7 +122,6 @@ def shown(items: Sequence[Item]) -> tuple[str, ...]:
 
 
 def _items(call: ToolCall) -> Items | None:
-    """Return the list that a call keeps, or None."""
     if call.name != TODO:
         return None
     try:

@@ -50,11 +50,7 @@ MAX_UNSIGNED: Final = 100
 
 @dataclass(slots=True)
 class TypingTurn:
-    """A turn that typing is shown for.
-
-    Attributes:
-        answered: its last words are sent, which ends the typing on phones by itself.
-    """
+    """A turn that typing is shown for; its answer ends the typing on phones by itself."""
 
     answered: bool = False
 
@@ -64,11 +60,9 @@ class _Typing:
     """Typing in a chat.
 
     Attributes:
-        turns: how many turns want it.
         timer: begins to show it when it is due; None from then on.
         visible: phones show it; the bot's next message ends that.
-        answered: the last turn that left had sent its answer.
-        left_at: when that was, by the loop's clock.
+        answered: the last turn that left, at `left_at` of the loop, had sent its answer.
         gone: the last turn has left, and none has come since.
         news: a message was sent, or the last turn has left.
     """
@@ -80,10 +74,6 @@ class _Typing:
     left_at: float = 0.0
     gone: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def enter(self) -> None:
-        self.turns += 1
-        self.gone = False
 
     def leave(self, *, answered: bool) -> None:
         self.turns -= 1
@@ -109,12 +99,7 @@ class _Typing:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Presence:
-    """Shows people that the bot has received their messages.
-
-    Attributes:
-        ack_reaction: the emoji that every message gets at once; may be changed at any time.
-        read_receipts: whether to mark messages as read; may be changed at any time.
-    """
+    """Shows people that the bot has received their messages; settings may be changed."""
 
     messenger: Messenger
     _: KW_ONLY
@@ -150,7 +135,8 @@ class Presence:
         sent; otherwise typing is taken back.
         """
         typing = self._typing.get(chat) or self._begin_typing(chat)
-        typing.enter()
+        typing.turns += 1
+        typing.gone = False
         turn = TypingTurn()
         try:
             yield turn
@@ -181,8 +167,7 @@ class Presence:
     def _begin_typing(self, chat: ChatId) -> _Typing:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(TYPING_AFTER_SECONDS, self._show_typing, chat)
-        typing = self._typing[chat] = _Typing(timer)
-        return typing
+        return self._typing.setdefault(chat, _Typing(timer))
 
     def _show_typing(self, chat: ChatId) -> None:
         typing = self._typing[chat]
@@ -231,11 +216,7 @@ class Presence:
             FIRST_SIGN_SECONDS.observe(max(0.0, self.clock() - received_at / 1_000))
 
     async def _give(self, chat: ChatId | None, sign: Callable[[], Awaitable[None]]) -> bool:
-        """Give a sign if there is room for it and the bot may write there; log failures.
-
-        Returns:
-            whether nothing failed.
-        """
+        """Give a sign if there is room and the bot may write there; whether nothing failed."""
         if self._in_flight >= MAX_IN_FLIGHT:
             log.debug("presence.no_room")
             return False

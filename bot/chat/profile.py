@@ -38,7 +38,8 @@ async def keep_profile(
     messenger: Messenger, store: ConversationStore, profile: Profile, retry: Backoff = RETRY
 ) -> None:
     """Set the profile if it has changed, and retry until that succeeds; an empty one stays."""
-    wanted = _hash(profile)
+    picture = None if profile.picture is None else hashlib.sha256(profile.picture).hexdigest()
+    wanted = hashlib.sha256(repr((profile.name, profile.about, picture)).encode()).hexdigest()
     if profile == Profile() or await store.get_metadata(METADATA_NAME) == wanted:
         return
     try:
@@ -59,11 +60,7 @@ async def keep_profile(
 
 
 def wanted_profile(*, name: str | None, about: str | None, picture: Path | None) -> Profile:
-    """Return the profile of the settings.
-
-    Raises:
-        SettingsError: the picture cannot be read, or is not an image.
-    """
+    """Return the profile of the settings; SettingsError if the picture is unreadable."""
     return Profile(name, about, None if picture is None else _read(picture))
 
 
@@ -79,12 +76,3 @@ def _read(picture: Path) -> bytes:
             "BOT__PROFILE_PICTURE: must be a PNG, JPEG, WebP or GIF file of at most 8 MiB"
         )
     return data
-
-
-def _hash(profile: Profile) -> str:
-    """Return a fingerprint of all parts, which tells a missing one from an empty one."""
-    digest = hashlib.sha256()
-    for part in (profile.name, profile.about, profile.picture):
-        data = part.encode() if isinstance(part, str) else part
-        digest.update(b"-" if data is None else hashlib.sha256(data).digest())
-    return digest.hexdigest()

@@ -7,8 +7,9 @@ waits for Signal, with a bound.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
@@ -53,20 +54,6 @@ Ended = Iterable[tuple[str, bool]]
 """Calls that have ended: the tool of each, and whether it succeeded."""
 
 
-@dataclass(slots=True)
-class _Tool:
-    """How many calls of a tool run, or how they ended."""
-
-    running: int = 0
-    failed: bool = False
-
-    @property
-    def mark(self) -> str:
-        if self.running:
-            return ""
-        return " ✗" if self.failed else " ✓"
-
-
 class _News:
     """Tells the task that shows a message of a change; the first one starts the task.
 
@@ -85,32 +72,40 @@ class _News:
 
 
 class ToolSigns:
-    """The called tools, in the order of their first calls.
+    """The called tools of a turn or of one of its helpers, in the order of their first calls.
 
-    Attributes:
-        calls: the number of their calls.
-        busy_since: the time of the loop since when calls run without a pause, or None.
+    Since `busy_since` (of the loop), calls run without a pause; None if none run.
     """
 
-    def __init__(self, changed: _News) -> None:
+    def __init__(self, changed: _News, task: str = "") -> None:
         self.calls = 0
         self.busy_since: float | None = None
         self._changed = changed
-        self._tools: dict[str, _Tool] = {}
+        self._task = fitted(task[:MAX_LINE_BYTES], MAX_TASK_BYTES)
+        self._sign = "↳"
+        self._running: Counter[str] = Counter()
+        self._failed: dict[str, bool] = {}
 
     def __len__(self) -> int:
-        return len(self._tools)
+        return len(self._failed)
 
     def __str__(self) -> str:
-        """Return their names, each with how it ended."""
-        return ", ".join(f"{name}{tool.mark}" for name, tool in self._tools.items())
+        marks = {
+            name: "" if self._running[name] else " ✗" if failed else " ✓"
+            for name, failed in self._failed.items()
+        }
+        return ", ".join(f"{name}{mark}" for name, mark in marks.items())
+
+    def line(self) -> str:
+        """Return the line of a helper, without the first tools if it is too long."""
+        begin = f"{self._sign} {self._task}{': ' if len(self) else ''}"
+        return begin + _ending_of(str(self), MAX_LINE_BYTES - len(begin.encode()))
 
     def show(self, name: str) -> None:
         """Note that a call of a tool starts."""
-        tool = self._tools.setdefault(name, _Tool())
         # A call that starts when no other of the tool runs is a new try.
-        tool.failed = tool.failed and tool.running > 0
-        tool.running += 1
+        self._failed[name] = self._failed.get(name, False) and self._running[name] > 0
+        self._running[name] += 1
         self.calls += 1
         if self.busy_since is None:
             self.busy_since = _now()
@@ -118,10 +113,9 @@ class ToolSigns:
 
     def finished(self, name: str, *, ok: bool) -> None:
         """Note that a call that was shown has ended."""
-        tool = self._tools[name]
-        tool.running -= 1
-        tool.failed = tool.failed or not ok
-        if not any(tool.running for tool in self._tools.values()):
+        self._running[name] -= 1
+        self._failed[name] |= not ok
+        if not self._running.total():
             self.busy_since = None
         self._changed.set()
 
@@ -130,30 +124,6 @@ class ToolSigns:
         for name, ok in ended:
             self.show(name)
             self.finished(name, ok=ok)
-
-
-class HelperSigns(ToolSigns):
-    """The line of a helper: its task, and its tools."""
-
-    def __init__(self, task: str, changed: _News) -> None:
-        super().__init__(changed)
-        self._task = fitted(task[:MAX_LINE_BYTES], MAX_TASK_BYTES)
-        self._sign = "↳"
-
-    def __str__(self) -> str:
-        """Return the line, without the first tools if it is too long."""
-        begin = f"{self._sign} {self._task}{': ' if len(self) else ''}"
-        return begin + _ending_of(super().__str__(), MAX_LINE_BYTES - len(begin.encode()))
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Show how the helper that works inside has ended, once it has."""
-        ok = False
-        try:
-            yield
-            ok = True
-        finally:
-            self.ended(ok=ok)
 
     def ended(self, *, ok: bool) -> None:
         """Note that the helper has ended."""
@@ -166,12 +136,10 @@ class Progress:
     """The progress message of one turn. A failure to show it never harms the turn.
 
     Attributes:
-        timestamp: of the progress message, if a run before a restart has sent it.
+        timestamp: of the message, if a run before a restart has sent it; it had so many `edits`.
         remember: called with the timestamp of each message sent, in ms; the next edit has to name
             it. Its errors end the turn.
-        edits: how often that run has edited the message.
         say: translates a sentence for the chat.
-        tools: the tools of the turn itself.
     """
 
     channel: Sender
@@ -182,7 +150,7 @@ class Progress:
     edits: int = 0
     say: Callable[[str], str] = str
     tools: ToolSigns = field(init=False)
-    _helpers: list[HelperSigns] = field(default_factory=list, init=False)
+    _helpers: list[ToolSigns] = field(default_factory=list, init=False)
     _list: tuple[str, ...] = field(default=(), init=False)
     _waits_after: int | None = field(default=None, init=False)
     _calls_before: int = field(default=0, init=False)
@@ -198,9 +166,9 @@ class Progress:
         # Not a method of this object: a turn in a reference cycle keeps its history for long.
         self.tools = ToolSigns(self._changed)
 
-    def helper(self, task: str) -> HelperSigns:
+    def helper(self, task: str) -> ToolSigns:
         """Return the line of a new helper, below the tools."""
-        signs = HelperSigns(task, self._changed)
+        signs = ToolSigns(self._changed, task)
         self._helpers.append(signs)
         self._changed.set()
         return signs
@@ -256,7 +224,9 @@ class Progress:
 
     async def _something_to_show(self) -> None:
         """Wait until something has changed, an edit may be made, or a tool runs for long."""
-        waits = [due for due in (self._next_sign_of_life, self._next_edit) if due is not None]
+        waits = [] if (due := self._next_edit) is None else [due]
+        if self.tools.busy_since is not None:
+            waits.append(self.tools.busy_since + max(LONG_CALL_SECONDS, 2 * self._busy_seconds))
         with suppress(TimeoutError):
             async with asyncio.timeout_at(min(waits, default=None)):
                 await self._changed.arrived.wait()
@@ -264,13 +234,6 @@ class Progress:
         busy_since = self.tools.busy_since
         seconds = 0.0 if busy_since is None else _now() - busy_since
         self._busy_seconds = seconds if seconds >= LONG_CALL_SECONDS else 0.0
-
-    @property
-    def _next_sign_of_life(self) -> float | None:
-        """When the message names the seconds of a running tool."""
-        if self.tools.busy_since is None:
-            return None
-        return self.tools.busy_since + max(LONG_CALL_SECONDS, 2 * self._busy_seconds)
 
     @property
     def _next_edit(self) -> float | None:
@@ -304,26 +267,17 @@ class Progress:
     def _waits(self) -> bool:
         return self._waits_after == self.tools.calls
 
-    @property
-    def _details(self) -> tuple[str, ...]:
-        """The lines below the tools."""
-        unseen = max(0, len(self._helpers) - MAX_HELPERS_SHOWN)
-        more = (f"↳ +{unseen}",) if unseen else ()
-        return (*more, *map(str, self._helpers[unseen:]), *self._list)
-
     def _text(self) -> str:
         long = f" ({self._busy_seconds:.0f} s)" if self._busy_seconds else ""
         running = f"…{long}" if self.tools.busy_since is not None else ""
         using = f"Using {self.tools}{running}" if len(self.tools) else ""
-        waiting = self.say(STILL_TRYING) if self._waits else ""
-        said = "\n".join(filter(None, (using, waiting))) or self._done
-        return "\n".join((f"🔧 {said}", *self._details)) if said else ""
-
-    @property
-    def _done(self) -> str:
-        """The done part of the list, as `1/3`; empty without a list."""
-        done = sum(line.startswith(DONE) for line in self._list)
-        return f"{done}/{len(self._list)}" if self._list else ""
+        said = "\n".join(filter(None, (using, self.say(STILL_TRYING) if self._waits else "")))
+        if not said and self._list:
+            said = f"{sum(line.startswith(DONE) for line in self._list)}/{len(self._list)}"
+        unseen = max(0, len(self._helpers) - MAX_HELPERS_SHOWN)
+        more = (f"↳ +{unseen}",) if unseen else ()
+        details = (*more, *(helper.line() for helper in self._helpers[unseen:]), *self._list)
+        return "\n".join((f"🔧 {said}", *details)) if said else ""
 
     async def _show(self) -> None:
         """Send or edit the message; on trouble the next change tries again."""

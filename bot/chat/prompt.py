@@ -23,14 +23,7 @@ from bot.llm.messages import BYTES_PER_TOKEN, IMAGE_TOKENS
 from bot.llm.models import ModelTraits
 from bot.llm.rearranged import MAX_IMAGES, latest_images
 from conversation_store.history import MAX_HISTORY_ROWS
-from conversation_store.models import (
-    ChatId,
-    Fact,
-    Message,
-    OverheardMessage,
-    ReceivedMessage,
-    Role,
-)
+from conversation_store.models import ChatId, Fact, Message, OverheardMessage, ReceivedMessage, Role
 from conversation_store.store import ConversationStore
 from tools.base import Caller, Tool, ToolSpec
 from tools.registry import Registry
@@ -80,14 +73,13 @@ async def notes_of(store: ConversationStore, chat: ChatId, *, uses_memory: bool)
 
 
 def _listed(facts: Sequence[Fact], more: int) -> str:
-    lines = [f"- {fact.number} ({_day(fact.said_at)}): {one_line(fact.text)}" for fact in facts]
+    lines = []
+    for fact in facts:
+        day = datetime.fromtimestamp(fact.said_at / 1_000, UTC)
+        lines.append(f"- {fact.number} ({day:%Y-%m-%d}): {one_line(fact.text)}")
     if more:
         lines.append(MORE.format(count=more))
     return "\n".join((REMEMBERED, *lines)) if lines else ""
-
-
-def _day(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d")
 
 
 ANSWER_SHARE: Final = 0.25
@@ -179,7 +171,6 @@ class _Offer:
     """The tools that a model is shown.
 
     Attributes:
-        guidelines: for a model that is shown them.
         warning: for a model with the operator's own guidelines.
         size: bytes of the tools.
     """
@@ -192,7 +183,6 @@ class _Offer:
 
 _NO_NOTES: Final = Notes()
 _ADMIN: Final = Caller("", is_admin=True)
-_EVERYBODY: Final = Caller("")
 
 
 @dataclass(eq=False)
@@ -201,9 +191,9 @@ class Prompt:
 
     Attributes:
         caller: decides which tools are offered.
-        system_prompt: replaces the built-in text; tools and date are still added.
+        system_prompt: replaces the built-in text; tools and date are still added. It may be
+            changed at any time, for later turns.
         in_tee: whether the built-in text may speak of a trusted execution environment.
-        only_reading: offer only the tools without side effects.
     """
 
     registry: Registry
@@ -214,15 +204,17 @@ class Prompt:
     only_reading: bool = False
     notes: Notes = _NO_NOTES
 
-    def with_notes(self, notes: Notes) -> "Prompt":
-        """Return this prompt for a chat."""
-        return replace(self, notes=notes)
+    def of_helper(self, caller: Caller) -> "Prompt":
+        """Return the prompt for a caller's helper, with the tools that it has."""
+        rules = self.system_prompt
+        system_prompt = HELPER if rules is None else f"{HELPER}\n\n{RULES.format(rules=rules)}"
+        return Prompt(self.registry, caller, system_prompt=system_prompt)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools that may be called now, in a fixed order."""
         offered = self.registry.offered_to(self.caller)
-        return tuple(filter(_only_reads, offered)) if self.only_reading else offered
+        return tuple(one for one in offered if one.only_reads) if self.only_reading else offered
 
     def shown(self, traits: ModelTraits) -> tuple[ToolSpec, ...]:
         """Return the tools that a model is told of."""
@@ -255,7 +247,6 @@ class Prompt:
         latest first.
 
         Args:
-            messages: one message, or several that get one answer.
             words: the text of each message with the text of its files; None: the messages' texts.
             overheard: earlier messages to others, in a group.
         """
@@ -269,7 +260,7 @@ class Prompt:
         )
         lines = _cut_to(lines, most)
         room = most - sum(map(_size_of, lines))
-        heard = _latest([overheard_line(message) for message in overheard], room)
+        heard = latest([overheard_line(message) for message in overheard], room)
         if heard:
             lines = [OVERHEARD_OPENING, *heard, OVERHEARD_END, *lines]
         return "\n".join(lines)
@@ -310,36 +301,6 @@ class Prompt:
         return [system, *earlier, *turn]
 
 
-class Prompts:
-    """The prompts of a bot: the offered tools depend on the caller."""
-
-    def __init__(
-        self, registry: Registry, *, system_prompt: str | None = None, in_tee: bool = False
-    ) -> None:
-        self._of_admins, self._of_everybody = (
-            Prompt(registry, caller, system_prompt=system_prompt, in_tee=in_tee)
-            for caller in (_ADMIN, _EVERYBODY)
-        )
-
-    def begin_with(self, system_prompt: str | None) -> None:
-        """Use another system prompt from the next request on; None: the built-in one."""
-        self._of_admins.system_prompt = self._of_everybody.system_prompt = system_prompt
-
-    def of(self, caller: Caller) -> Prompt:
-        """Return the prompt for a caller."""
-        return self._of_admins if caller.is_admin else self._of_everybody
-
-    def of_planner(self, caller: Caller) -> Prompt:
-        """Return the prompt for a caller who plans, with the tools that only read."""
-        return replace(self.of(caller), caller=caller, only_reading=True)
-
-    def of_helper(self, caller: Caller) -> Prompt:
-        """Return the prompt for a caller's helper, with the tools that it has."""
-        rules = self.of(caller).system_prompt
-        system_prompt = HELPER if rules is None else f"{HELPER}\n\n{RULES.format(rules=rules)}"
-        return Prompt(self.of(caller).registry, caller, system_prompt=system_prompt)
-
-
 @lru_cache(maxsize=16)
 def _offered(tools: tuple[Tool, ...], useless: frozenset[str], traits: ModelTraits) -> _Offer:
     """Return the offer of some tools to a model; each turn asks for it several times."""
@@ -349,7 +310,13 @@ def _offered(tools: tuple[Tool, ...], useless: frozenset[str], traits: ModelTrai
     shown = fitting(useful, traits.context_tokens)
     specs = tuple(tool.spec for tool in shown)
     warning = UNTRUSTED_GUIDELINE * any(tool.untrusted for tool in shown)
-    return _Offer(_guidelines(shown), warning, specs, sum(spec.size for spec in specs))
+    lines = [GUIDELINES]
+    if shown:
+        lines.append(TOOL_GUIDELINES)
+    if any(tool.side_effects for tool in shown):
+        lines.append(ASKING_GUIDELINE)
+    guidelines = "\n".join(filter(None, (*lines, warning)))
+    return _Offer(guidelines, warning, specs, sum(spec.size for spec in specs))
 
 
 @lru_cache(maxsize=2)
@@ -377,19 +344,12 @@ def fitting(tools: Sequence[Tool], context_tokens: int) -> tuple[Tool, ...]:
     if sum(tool.spec.size for tool in tools) <= room:
         return tuple(tools)
     kept: set[str] = set()
-    for tool in sorted(tools, key=_need):
+    need = {name: place for place, name in enumerate(BY_NEED)}
+    for tool in sorted(tools, key=lambda tool: need.get(tool.name, NEED_OF_OTHERS)):
         if tool.spec.size <= room:
             room -= tool.spec.size
             kept.add(tool.name)
     return tuple(tool for tool in tools if tool.name in kept)
-
-
-def _need(tool: Tool) -> int:
-    return BY_NEED.index(tool.name) if tool.name in BY_NEED else NEED_OF_OTHERS
-
-
-def _only_reads(tool: Tool) -> bool:
-    return tool.only_reads
 
 
 def _input_bytes(traits: ModelTraits) -> int:
@@ -470,8 +430,8 @@ def _cut_out(text: str, most: int) -> str:
     return begun + CUT_OUT + encoded[len(encoded) - end :].decode(errors="ignore")
 
 
-def _latest(lines: Sequence[str], room: int) -> Sequence[str]:
-    """Return as many of the last lines as there is room for."""
+def latest(lines: Sequence[str], room: int) -> Sequence[str]:
+    """Return as many of the last lines as so many bytes have room for."""
     first = len(lines)
     while first and (room := room - _size_of(lines[first - 1])) >= 0:
         first -= 1
@@ -490,17 +450,6 @@ def _bytes_of(messages: Iterable[Message]) -> int:
         + (len(message.state.data.encode()) if message.state is not None else 0)
         for message in messages
     )
-
-
-def _guidelines(tools: Sequence[Tool]) -> str:
-    lines = [GUIDELINES]
-    if tools:
-        lines.append(TOOL_GUIDELINES)
-    if any(tool.side_effects for tool in tools):
-        lines.append(ASKING_GUIDELINE)
-    if any(tool.untrusted for tool in tools):
-        lines.append(UNTRUSTED_GUIDELINE)
-    return "\n".join(lines)
 
 
 KEPT_SHARE: Final = 0.7
@@ -530,9 +479,8 @@ class HistoryWindow:
         """Return the turns to be shown, oldest first.
 
         Args:
-            chat: the chat.
             max_bytes: UTF-8 bytes that they may take.
-            before: leave out this turn and later turns; None: leave out nothing.
+            before: leave out this turn and later turns.
         """
         first_turn = self._first_turns.get(chat, 0)
         history = await self.store.turns.history(

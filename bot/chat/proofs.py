@@ -35,12 +35,7 @@ NO_NAME: Final = "The model's endpoint did not end this answer in a way that can
 
 @dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class AnswerProofs:
-    """Checks the signatures of finished turns.
-
-    Attributes:
-        signatures: the checker of each model, by the model's name.
-        warn: whether to tell the person about a wrong signature at once.
-    """
+    """Checks the signatures of finished turns with the checker of each model's name."""
 
     signatures: "Mapping[str, AnswerSignatures]"
     store: ConversationStore
@@ -66,6 +61,7 @@ class AnswerProofs:
                         tasks.create_task(self._settle(exchange))
 
     async def _settle(self, exchange: StoredExchange) -> None:
+        """Check a signature, store the result, and warn if it is wrong."""
         try:
             state: ExchangeState
             signatures = self.signatures.get(exchange.model)
@@ -77,23 +73,16 @@ class AnswerProofs:
                 )
             else:
                 state, kind, message = "missing", "", NO_NAME
-            await self._keep(exchange, state, kind, message)
+            metrics.SIGNATURES.labels(state).inc()
+            if state == "wrong":
+                log.error("signature.wrong", turn=exchange.turn_id)
+            say = self.notices.languages.say
+            warns = state == "wrong" and self.warn
+            warning = (lambda chat: say(chat, WARNING)) if warns else None
+            for stored in await self.store.exchanges.settle(
+                exchange, state, kind=kind, message=message, warning=warning
+            ):
+                self.notices.queue(stored)
         finally:
             self._running.discard(exchange.id)
             self.wake()
-
-    async def _keep(
-        self, exchange: StoredExchange, state: ExchangeState, kind: str, message: str
-    ) -> None:
-        """Store the result, and warn about wrong signatures."""
-        metrics.SIGNATURES.labels(state).inc()
-        wrong = state == "wrong"
-        if wrong:
-            log.error("signature.wrong", turn=exchange.turn_id)
-        say = self.notices.languages.say
-        warning = (lambda chat: say(chat, WARNING)) if wrong and self.warn else None
-        warnings = await self.store.exchanges.settle(
-            exchange, state, kind=kind, message=message, warning=warning
-        )
-        for stored in warnings:
-            self.notices.queue(stored)

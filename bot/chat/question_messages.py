@@ -13,13 +13,7 @@ from typing import Final
 
 from bot.signal.formatting import MAX_PART_BYTES
 from bot.signal.messenger import Poll
-from conversation_store.models import (
-    Attachment,
-    ChatId,
-    QuestionTerms,
-    StyledText,
-    StyleRange,
-)
+from conversation_store.models import Attachment, ChatId, QuestionTerms, StyledText, StyleRange
 from tools.display import visible
 from tools.people import Choice
 
@@ -90,11 +84,7 @@ class QuestionMessage:
 
 
 def how_to_answer(terms: QuestionTerms, *, minutes: float) -> list[str]:
-    """Return the sentences at the end of a question: how to answer it.
-
-    Args:
-        minutes: until silence about a call counts as no.
-    """
+    """Return how to answer a question, within some minutes if it is about a call."""
     if terms.kind == "plan":
         return [HOW_TO_DECIDE]
     if terms.kind == "choice":
@@ -118,11 +108,7 @@ def poll_of(chat: ChatId, choice: Choice) -> Poll | None:
 
 
 def question_messages(tool: str, question: str, how_to_answer: str) -> tuple[QuestionMessage, ...]:
-    """Return the messages that show a question whole; the last one is to be answered.
-
-    Args:
-        question: the call in words, with nothing hidden.
-    """
+    """Return the messages that show a question whole; the last one is to be answered."""
     ending = f"\n\n{ABOUT_MARKS if '⟨' in question else ''}{how_to_answer}"
     room = MAX_PART_BYTES - _NUMBER_BYTES - _size(ending)
     parts = _divided(question, room)
@@ -141,11 +127,7 @@ def question_messages(tool: str, question: str, how_to_answer: str) -> tuple[Que
 
 
 def styled_messages(parts: Sequence[StyledText], how_to_answer: str) -> tuple[QuestionMessage, ...]:
-    """Return the messages that show a styled text; the last one is to be answered.
-
-    Args:
-        parts: each fits into one message.
-    """
+    """Return the messages that show a styled text; the last one is to be answered."""
     messages = [QuestionMessage(part.text, styles=tuple(part.styles)) for part in parts]
     last = f"{messages[-1].text}\n\n{how_to_answer}" if messages else how_to_answer
     if messages and _size(last) <= MAX_PART_BYTES:

@@ -68,9 +68,7 @@ def reply(message: ReceivedMessage, quote: ReceivedQuote) -> str:
         whose, frame = "your message", _CLAIMED
     elif quote.author == message.author:
         whose = "an earlier message of mine"
-    quoted = one_line(quote.text)
-    if len(quoted) > MAX_CHARACTERS:
-        quoted = quoted[:MAX_CHARACTERS] + "…"
+    quoted = shortened(one_line(quote.text), MAX_CHARACTERS)
     if not quoted:
         return f"[in reply to {whose}{', an attachment' if quote.has_files else ''}] "
     if quote.verbatim or (quote.author == message.author and not quote.by_bot):
@@ -89,6 +87,12 @@ def without_bots_words(content: str) -> str:
 def one_line(text: str) -> str:
     """Return a text on one line that cannot be taken for the frame around it."""
     return " ".join(text.replace("[", "(").replace("]", ")").split())
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text on one line, cut to so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[:most]}…"
 
 
 def _letters(text: str) -> str:

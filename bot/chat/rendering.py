@@ -52,18 +52,17 @@ class Renderer:
     seconds: float = RENDER_SECONDS
 
     async def messages(self, answer: str, notices: Sequence[str]) -> tuple[StyledText, ...]:
-        """Return the messages that show an answer, whatever it is made of.
-
-        Args:
-            answer: what the model wrote.
-            notices: plain lines above it.
-        """
+        """Return the messages that show a model's answer below some plain lines."""
         if _is_short(answer, notices) and stops_in(answer) <= SHORT_STOPS:
             return rendered(answer, notices)
         request = json.dumps({"answer": answer, "notices": [*notices]})
         try:
             async with asyncio.timeout(self.seconds):
-                return _messages(await self.ask(request))
+                reply = _MESSAGES.validate_json(await self.ask(request))
+            return tuple(
+                StyledText(text, tuple(StyleRange(*style) for style in styles))
+                for text, styles in reply
+            )
         except (WorkError, SandboxBug, OSError, ValueError) as error:  # TimeoutError is an OSError
             log.warning("answer.not_rendered", error=type(error).__name__)
         return await self.as_typed(answer, notices)
@@ -78,13 +77,6 @@ class Renderer:
 
 def _is_short(text: str, notices: Sequence[str]) -> bool:
     return sum(map(len, (text, *notices))) <= SHORT_CHARACTERS
-
-
-def _messages(reply: str) -> tuple[StyledText, ...]:
-    return tuple(
-        StyledText(text, tuple(StyleRange(*style) for style in styles))
-        for text, styles in _MESSAGES.validate_json(reply)
-    )
 
 
 @asynccontextmanager

@@ -44,12 +44,7 @@ def parse_command(text: str, commands: Mapping[str, Command]) -> tuple[Command, 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Replies:
-    """Finds replies at once.
-
-    Attributes:
-        commands: of the bot, by name.
-        parts: the parts that commands use.
-    """
+    """Finds replies at once."""
 
     commands: Mapping[str, Command]
     parts: Parts
@@ -67,9 +62,6 @@ class Replies:
         """Return the reply to the messages of a turn, and its outcome; None if the model answers.
 
         Several messages are always for the model, but the first may be `!retry`.
-
-        Args:
-            turns: of the chat.
         """
         accepted, message = pieces[0], pieces[0].message
         command, argument = self.command_in(message) or (None, "")

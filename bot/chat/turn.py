@@ -56,11 +56,7 @@ RAN: Final = frozenset({"ok", "failed", "timeout", "bug"})
 
 
 class AllowanceUsedUp(Exception):
-    """The person of a turn has used up what may be read and written for them today.
-
-    Attributes:
-        sentence: says so to them.
-    """
+    """The person of a turn has used up what may be read and written for them today."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__("a person's allowance is used up")
@@ -72,7 +68,6 @@ class TurnParts:
     """The parts of the bot that every turn works with.
 
     Attributes:
-        channel: carries progress messages.
         progress_shown: called with the chat when a progress message was sent.
         stops: returns the text for a person whose budget is used up, or None. Its second argument
             returns the tokens that are not stored yet.
@@ -101,33 +96,19 @@ class Costs:
         spent: tokens that are not counted in the store yet.
     """
 
-    person: str
-    chat: ChatId
     prompt_tokens: int = 0
     completion_tokens: int = 0
     exchanged: list[NewExchange] = field(default_factory=list)
     spent: list[TokenSpend] = field(default_factory=list)
 
-    def add(self, model: Model, usage: TokenSum) -> None:
-        """Add the tokens of an answer, or of a request that was cancelled."""
-        self.prompt_tokens += usage.prompt_tokens
-        self.completion_tokens += usage.completion_tokens
-        counts = usage.prompt_tokens, usage.completion_tokens, usage.is_estimated
-        self.spent.append(TokenSpend(self.person, self.chat, model.name, *counts))
-
     def unstored(self) -> int:
         """Return how many tokens are not counted in the store yet."""
         return sum(one.prompt_tokens + one.completion_tokens for one in self.spent)
 
-    def take_exchanged(self) -> tuple[NewExchange, ...]:
-        """Take the exchanges that are not stored yet; the caller stores them."""
-        taken = tuple(self.exchanged)
+    def take(self) -> tuple[tuple[NewExchange, ...], tuple[TokenSpend, ...]]:
+        """Take the exchanges and tokens that are not stored yet; the caller stores them."""
+        taken = tuple(self.exchanged), tuple(self.spent)
         self.exchanged.clear()
-        return taken
-
-    def take_spent(self) -> tuple[TokenSpend, ...]:
-        """Take the tokens that are not counted yet; the caller counts them."""
-        taken = tuple(self.spent)
         self.spent.clear()
         return taken
 
@@ -139,7 +120,6 @@ class Turn:
     Attributes:
         accepted: the last message that it answers; its calls are made for its author.
         final_prompt: the prompt, except while the turn plans.
-        history: earlier turns that the model is shown.
         fleeting: images that are shown and never kept.
         planning: the prompt until a plan is accepted; None if no plan is needed.
         running: takes the messages that join the turn; None if none can.
@@ -148,8 +128,7 @@ class Turn:
         helper: the helper whose turn this is; None for the turn of a person.
         rounds: how often tools were called.
         is_cut: the answer ends at the model's limit.
-        answer: the text, as the model wrote it, once it is found.
-        shown: the messages that show it.
+        answer: the text, as the model wrote it.
     """
 
     parts: TurnParts
@@ -188,7 +167,7 @@ class Turn:
             self.messages[0] = replace(asked, images=(*asked.images, *fleeting))
         self.notices = list(self.stored.notices)
         self.rounds = sum(bool(message.tool_calls) for message in self.messages)
-        self.costs = Costs(self.person.aci, self.chat)
+        self.costs = Costs()
         self.progress = Progress(
             self.parts.channel,
             self.chat,
@@ -268,11 +247,7 @@ class Turn:
         return self.most_tokens is not None and used >= self.most_tokens
 
     async def check_allowance(self) -> None:
-        """Check that the person has tokens left for a request and its calls.
-
-        Raises:
-            AllowanceUsedUp: by all that the person has asked today, this turn included.
-        """
+        """Raise AllowanceUsedUp if the person has no tokens left, this turn included."""
         if (sentence := await self.parts.stops(self.person, self.costs.unstored)) is not None:
             raise AllowanceUsedUp(sentence)
 
@@ -280,12 +255,19 @@ class Turn:
         """Add the costs of an answer, and its exchange if signatures are checked."""
         for one in (*completion.earlier, completion):
             if model.signs:
-                self.costs.exchanged.append(_exchange(model, one))
+                known, hashes = one.exchange, ("", "", "")  # counted, and cannot be checked
+                if known is not None:
+                    hashes = known.completion_id, known.request_sha256, known.response_sha256
+                self.costs.exchanged.append(NewExchange(*hashes, model.name))
             self.count_tokens(model, one.usage or TokenSum(0, 0))
 
     def count_tokens(self, model: Model, usage: TokenSum) -> None:
         """Add the tokens of an answer, or of a request that was cancelled."""
-        self.costs.add(model, usage)
+        costs, counts = self.costs, (usage.prompt_tokens, usage.completion_tokens)
+        costs.prompt_tokens += usage.prompt_tokens
+        costs.completion_tokens += usage.completion_tokens
+        spent = TokenSpend(self.person.aci, self.chat, model.name, *counts, usage.is_estimated)
+        costs.spent.append(spent)
 
     # Calls -----------------------------------------------------------------------------------
 
@@ -316,13 +298,7 @@ class Turn:
         self.messages.append(asked)
         self.messages += [Message(Role.TOOL, None, tool_call_id=call.id) for call in calls]
         self._note_reader(call.name for call in calls)
-        self.parts.store.turns.record_calls(
-            self.id,
-            asked,
-            self.costs.take_exchanged(),
-            self.costs.take_spent(),
-            helper=self.helper,
-        )
+        self.parts.store.turns.record_calls(self.id, asked, *self.costs.take(), helper=self.helper)
 
     def _note_reader(self, tools: Iterable[str]) -> None:
         if not FILE_TOOLS.isdisjoint(tools):
@@ -388,11 +364,7 @@ class Turn:
                 )
 
     async def show_again(self, is_shown: Callable[[str], bool]) -> None:
-        """Show how the calls ended that were made before a restart.
-
-        Args:
-            is_shown: whether calls of a tool are shown at all, by its name.
-        """
+        """Show how the calls ended that were made before a restart, if their tools are shown."""
         ended = await self.parts.store.turns.ended_calls(self.id)
         if self.helper is not None:
             self.signs.show_again(_signs_of(ended[self.helper], is_shown))
@@ -440,13 +412,4 @@ def _signs_of(ended: EndedCalls, is_shown: Callable[[str], bool]) -> Ended:
 
 
 def _images_of(result: ToolResult) -> tuple[Image, ...]:
-    """Return the images of a result as the store keeps them."""
     return tuple(Image(image.content_type, image.data) for image in result.images)
-
-
-def _exchange(model: Model, completion: Completion) -> NewExchange:
-    """Return the hashes of an exchange; one without a name is counted and cannot be checked."""
-    known = completion.exchange
-    if known is None:
-        return NewExchange("", "", "", model.name)
-    return NewExchange(known.completion_id, known.request_sha256, known.response_sha256, model.name)

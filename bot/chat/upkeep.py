@@ -14,8 +14,7 @@ from typing import Final
 import structlog
 
 from bot.backoff import set_within
-from bot.chat.media import delete_from
-from bot.errors import SignalError
+from bot.chat.media import delete_from, discard
 from bot.observability import metrics
 from bot.signal.events import IncomingMessage
 from bot.signal.messenger import Messenger
@@ -67,12 +66,7 @@ async def hold_while_refused(
 
 @dataclass(eq=False, repr=False, slots=True)
 class Timer:
-    """Wakes a task at a time of a clock that may be set, or sooner if something changes.
-
-    Attributes:
-        next_at: that time (ms since 1970), if there is any.
-        changed: set to wake the task at once.
-    """
+    """Wakes a task at `next_at` (ms since 1970) of a clock that may be set, or at a change."""
 
     clock: Callable[[], float]
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -113,11 +107,7 @@ class Expiry:
         self.timer = Timer(self.clock)
 
     async def run(self, ended: Callable[[AcceptedMessage], None]) -> None:
-        """Delete expired messages until cancelled; raises StoreError.
-
-        Args:
-            ended: called with expired messages whose turn waited for a person.
-        """
+        """Delete expired messages until cancelled, and tell of those with suspended turns."""
         while True:
             self.timer.changed.clear()
             self.timer.next_at = None
@@ -167,7 +157,7 @@ class FileCleanup:
             if not await self._delete_from_workspaces():
                 asyncio.get_running_loop().call_later(self.again_seconds, self.look)
             while self._waiting:
-                await self._discard(self._waiting.popleft())
+                await discard(self.side, [self._waiting.popleft()], DISCARD_SECONDS)
 
     async def _delete_from_workspaces(self) -> bool:
         """Delete files whose messages are gone; return whether all are deleted."""
@@ -183,18 +173,14 @@ class FileCleanup:
             log.warning("file.not_deleted", count=left)
         return not left
 
-    async def _discard(self, file: ReceivedFile) -> None:
-        try:
-            async with asyncio.timeout(DISCARD_SECONDS):
-                await self.side.discard_file(file)
-        except (SignalError, TimeoutError) as error:
-            log.info("file.not_discarded", reason=type(error).__name__)
-
 
 async def tend(store: StoreUpkeep, clock: Callable[[], float]) -> None:
     """Purge and shrink the store now and every hour, until cancelled."""
     while True:
-        await _tend_once(store, int(clock() * 1_000))
+        if deleted := await store.purge(int(clock() * 1_000)):
+            log.info("store.purged", deleted=deleted)
+        if given_back := await store.give_back():
+            log.info("store.shrunk", bytes=given_back)
         await asyncio.sleep(EVERY_SECONDS)
 
 
@@ -205,10 +191,3 @@ async def tend_folders(folders: Workspaces, retention_days: int) -> None:
         if deleted := await folders.forget_unused(seconds):
             log.info("workspace.purged", deleted=deleted)
         await asyncio.sleep(EVERY_SECONDS)
-
-
-async def _tend_once(store: StoreUpkeep, now_ms: int) -> None:
-    if deleted := await store.purge(now_ms):
-        log.info("store.purged", deleted=deleted)
-    if given_back := await store.give_back():
-        log.info("store.shrunk", bytes=given_back)

@@ -78,7 +78,7 @@ class AccountStatus:
 
 
 class Sender(Protocol):
-    """Sends messages and polls: a Messenger, or `NotedSends`, which notes them in the store."""
+    """Sends messages and polls: a Messenger, or `Doubts`, which notes them in the store."""
 
     async def send(
         self,

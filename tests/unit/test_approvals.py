@@ -206,8 +206,8 @@ async def test_always_counts_as_meant_also_before_the_turn_goes_on_after_a_resta
             else:
                 (said,) = await store.messages.accept([replace(yes_to(accepted), text="always")])
                 assert said is not None
-                answer = desk.answer_in(said.message)
-                assert answer is not None
+                answer = desk.answered_by(said.message)
+                assert answer
                 assert await desk.settle(said, answer) is None
             assert await store.grants.giver(CHAT, "write", consent.version) == "ada"
             decision = await asked_by(desk, accepted)(request, "Write?")
@@ -312,7 +312,7 @@ async def test_only_the_last_message_of_a_question_can_be_answered(tmp_path: Pat
             await desk.react(reaction("👍", part))
             quoting = ReceivedQuote(part, None, by_bot=True, text="")
             reply = replace(accepted.message, text="yes", timestamp=now(), quote=quoting)
-            assert desk.answer_in(reply) is None
+            assert not desk.answered_by(reply)
         await desk.react(reaction("👎", 1_003))
         assert await asking is Decision.NO
 
@@ -334,7 +334,7 @@ async def test_a_plain_yes_between_two_messages_of_another_question_answers_neit
         while len(phone.texts) < 2:
             phone.rang.clear()
             await phone.rang.wait()
-        assert desk.answer_in(yes_to(accepted)) is None
+        assert not desk.answered_by(yes_to(accepted))
         while len(phone.texts) < 4:
             phone.rang.clear()
             await phone.rang.wait()
@@ -416,17 +416,17 @@ async def test_only_messages_after_the_question_answer_it(tmp_path: Path) -> Non
         await desk.resume()
         yes = yes_to(accepted)
         quoting = replace(yes, quote=ReceivedQuote(1_001, None, by_bot=True))
-        assert desk.answer_in(yes) is not None
-        assert desk.answer_in(quoting) is not None
+        assert desk.answered_by(yes)
+        assert desk.answered_by(quoting)
         for said in (yes, quoting):
             waited = replace(said, text="why?").after(said)
             assert waited.text == "yes"
-            assert desk.answer_in(waited) is None
-            assert desk.answer_in(replace(said, kind="edit")) is None
+            assert not desk.answered_by(waited)
+            assert not desk.answered_by(replace(said, kind="edit"))
         before = now() - 60_000
-        assert desk.answer_in(replace(yes, timestamp=1_000)) is None
+        assert not desk.answered_by(replace(yes, timestamp=1_000))
         # By a phone whose clock is ahead it was written later than it came.
-        assert desk.answer_in(replace(yes, received_at=before)) is None
+        assert not desk.answered_by(replace(yes, received_at=before))
 
 
 @pytest.mark.parametrize(("late", "decision"), [(False, Decision.YES), (True, Decision.SILENCE)])
@@ -459,8 +459,8 @@ async def test_yes_after_the_end_of_a_turn_gets_an_answer(
         await store.turns.answer(accepted, ("The tool is gone. Shall I try again?",), outcome="ok")
         (said,) = await store.messages.accept([yes_to(accepted)])
         assert said is not None
-        answer = desk.answer_in(said.message)
-        assert answer is not None
+        answer = desk.answered_by(said.message)
+        assert answer
         assert await desk.settle(said, answer) == TOO_LATE
 
 

@@ -50,7 +50,7 @@ async def test_work_of_a_chat_runs_in_order_and_chats_run_side_by_side() -> None
         with here.open(ADA) as ada, here.open(BEN) as ben:
             ada.add(slow)
             ada.add(partial(quick, "after it"))
-            ada.add_urgent(partial(quick, "urgent"))
+            ada.add(partial(quick, "urgent"), urgent=True)
             ben.add(partial(quick, "other chat", bens_done))
         await bens_done.wait()
         assert done == ["urgent", "other chat"]

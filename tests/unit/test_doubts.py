@@ -13,7 +13,7 @@ import pytest
 
 from bot.backoff import Backoff
 from bot.chat import outbox
-from bot.chat.outbox import NotedSends, Outbox
+from bot.chat.outbox import Outbox
 from bot.errors import SignalTimeout, SignalUnavailable
 from bot.signal.account import Group
 from bot.signal.events import Receipt
@@ -563,7 +563,7 @@ async def test_receipt_may_be_for_progress_of_a_forgotten_turn(bot: Bot) -> None
     await leave(bot, "to Ada")
     async with bot.store() as store:
         turn = await begun(store)
-        notes = NotedSends(Outbox(bot.signal, store).doubts)
+        notes = Outbox(bot.signal, store).doubts
         bot.signal.next_timestamp = START_MS + 4
         store.turns.record_progress(
             turn.id, await notes.send(ChatId.parse(GROUP), "Using calculate")
@@ -587,7 +587,7 @@ async def test_receipt_of_progress_hides_no_receipt_of_the_answer_after_a_kill(b
     await leave(bot, "to Ada")
     async with bot.store() as store:
         bot.signal.next_timestamp = START_MS + 4
-        progress = await NotedSends(Outbox(bot.signal, store).doubts).send(PRIVATE, "✓ calculate")
+        progress = await Outbox(bot.signal, store).doubts.send(PRIVATE, "✓ calculate")
         for timestamp in (progress, START_MS + 9):
             store.doubts.confirm(timestamp, ADA)  # each receipt came before its reply
         await store.upkeep.ping()
@@ -602,7 +602,7 @@ async def test_receipt_may_be_for_a_message_of_a_long_question(bot: Bot) -> None
     await leave(bot, "to Ada")
     async with bot.store() as store:
         await begun(store)
-        notes = NotedSends(Outbox(bot.signal, store).doubts)
+        notes = Outbox(bot.signal, store).doubts
         bot.signal.next_timestamp = START_MS + 4
         parts = [await notes.send(ChatId.parse(GROUP), "part of a question") for _ in range(20)]
         await store.upkeep.ping()
@@ -776,7 +776,7 @@ async def test_receipt_that_proved_a_note_proves_no_answer(
     async with bot.store() as store:
         phones = losing()
         sends = Outbox(phones, store).doubts
-        note = asyncio.create_task(NotedSends(sends).send(PRIVATE, "Using calculate"))
+        note = asyncio.create_task(sends.send(PRIVATE, "Using calculate"))
         while not phones.sent:  # noqa: ASYNC110 - the send is all that happens
             await asyncio.sleep(0)
         phones.receipts.take(Receipt(ADA, (phones.sent[0][0],)))

@@ -12,12 +12,7 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from bot.chat.image_worker import MAX_BYTES, MAX_SIDE
-from bot.chat.images import (
-    IMAGE_LIMITS,
-    MAX_FILE_BYTES,
-    ImageReader,
-    open_images,
-)
+from bot.chat.media import IMAGE_LIMITS, MAX_IMAGE_BYTES, ImageReader, open_images
 from conversation_store.models import Image as Shown
 from tools.sandbox.errors import WorkError
 
@@ -169,7 +164,7 @@ HEIC: Final = b"\0\0\0\x1cftypheic\0\0\0\0mif1heic" + bytes(100)
         (saved(two_colours(), "TIFF"), "no image that I can read"),
         (saved(two_colours(400, 400), "PNG")[:150], "broken"),
         (saved(two_colours(400, 400), "JPEG")[:700], "broken"),
-        (b"x" * (MAX_FILE_BYTES + 2**22), "too long"),
+        (b"x" * (MAX_IMAGE_BYTES + 2**22), "too long"),
     ],
 )
 async def test_what_cannot_be_read_is_an_error_in_words(data: bytes, words: str) -> None:
@@ -178,9 +173,9 @@ async def test_what_cannot_be_read_is_an_error_in_words(data: bytes, words: str)
 
 
 async def test_the_largest_file_that_is_read_fits_through_the_pipe() -> None:
-    padded = saved(two_colours(), "JPEG") + bytes(MAX_FILE_BYTES)
+    padded = saved(two_colours(), "JPEG") + bytes(MAX_IMAGE_BYTES)
 
-    stored = await read_once(padded[:MAX_FILE_BYTES])
+    stored = await read_once(padded[:MAX_IMAGE_BYTES])
 
     assert opened(stored).size == (40, 20)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bot.chat.access import (
-    MAX_PARTNERS,
+    MAX_PEOPLE,
     MAX_TURNS,
     PAUSE_SECONDS,
     SILENCE_SECONDS,
@@ -105,9 +105,9 @@ def test_silence_holds_for_one_person_in_one_chat() -> None:
 def test_guard_forgets_the_longest_silent_person_when_full() -> None:
     talk = Conversation()
     talk.until_silence()
-    for number in range(MAX_PARTNERS - 1):
+    for number in range(MAX_PEOPLE - 1):
         talk.write(after=0.0, author=str(number))
     assert talk.write() == ""
-    for number in range(MAX_PARTNERS):
+    for number in range(MAX_PEOPLE):
         talk.write(after=0.0, author=f"another {number}")
     assert talk.write() is None

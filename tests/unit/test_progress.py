@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Final
 
@@ -366,12 +366,11 @@ async def test_each_helper_has_a_line_between_the_tools_and_the_list() -> None:
         progress.tools.show("delegate")
         progress.tools.show("delegate")
         first, second = progress.helper("find trains"), progress.helper("compare\nhotels")
-        with first.working():
-            first.show("web_search")
-            await a_while()
-            first.finished("web_search", ok=True)
-        with suppress(KeyError), second.working():
-            raise KeyError
+        first.show("web_search")
+        await a_while()
+        first.finished("web_search", ok=True)
+        first.ended(ok=True)
+        second.ended(ok=False)
         progress.tools.finished("delegate", ok=True)
         progress.tools.finished("delegate", ok=False)
     assert channel.texts == [
@@ -387,10 +386,10 @@ async def test_many_helpers_fit_into_one_message() -> None:
         progress.tools.show("delegate")
         for number in range(20):
             helper = progress.helper(f"task {number} " + "жжж" * 50)
-            with helper.working():
-                for name in ("web_search", "web_fetch", "calculate", "read_file"):
-                    helper.show(name)
-                    helper.finished(name, ok=True)
+            for name in ("web_search", "web_fetch", "calculate", "read_file"):
+                helper.show(name)
+                helper.finished(name, ok=True)
+            helper.ended(ok=True)
         await a_while()
     more, *lines = channel.texts[-1].splitlines()[1:]
     assert more == "↳ +12"

@@ -88,7 +88,7 @@ def test_least_needed_tools_are_left_out_of_a_small_context() -> None:
 
 def test_tools_without_a_use_in_the_chat_are_not_offered() -> None:
     prompt = Prompt(Registry([CALCULATE, FETCH]))
-    assert names(prompt.with_notes(Notes(useless=frozenset({"web_fetch"})))) == ["calculate"]
+    assert names(replace(prompt, notes=Notes(useless=frozenset({"web_fetch"})))) == ["calculate"]
     assert names(prompt) == ["calculate", "web_fetch"]
 
 
@@ -97,7 +97,7 @@ def test_no_tools_are_offered_to_a_model_that_takes_none() -> None:
 
 
 def test_long_notes_leave_room_for_the_conversation() -> None:
-    prompt = Prompt(Registry()).with_notes(Notes("a wish " * 2_000))
+    prompt = Prompt(Registry(), notes=Notes("a wish " * 2_000))
     text = system_text(prompt, ModelTraits(4_000))
     assert 2_000 < text.count("a wish ") * len("a wish ") < 3_000
     assert "is left out here" in text

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.loop_stall import stalls
 from bot.chat.image_worker import MAX_BYTES
-from bot.chat.images import MAX_SHOWN_BYTES, open_images
+from bot.chat.media import MAX_SHOWN_BYTES, open_images
 from bot.chat.rendering import LIMITS as ANSWERS
 from bot.chat.rendering import Renderer
 from tools.documents.client import open_reader
