@@ -1,7 +1,5 @@
 """The errors of this program. The code that answers an error decides what a person reads."""
 
-from typing import Any
-
 
 class BotError(Exception):
     """Root of every error that this program raises on purpose."""
@@ -36,64 +34,3 @@ class MessagesLost(BotError):
             " to send again what has no answer."
         )
         self.count = count
-
-
-class SignalError(BotError):
-    """Something on the Signal side did not work.
-
-    Attributes:
-        retry_after_seconds: how long the Signal side asks to wait, if it says so.
-    """
-
-    retry_after_seconds: float | None = None
-
-
-class SignalUnavailable(SignalError):
-    """The connection is missing, or broke before the request can have had an effect."""
-
-
-class SignalTimeout(SignalError):
-    """The request has perhaps had an effect: no answer came, or an unclear one.
-
-    Attributes:
-        answered: there was an answer, so the request has ended.
-        timestamp: Signal's timestamp of the message, if the answer told it.
-        sending: the send in doubt, an `Attempt` of `bot.signal.receipts`.
-    """
-
-    answered = False
-    timestamp: int | None = None
-    sending: Any = None
-
-
-class SignalPassedOver(SignalTimeout):
-    """signal-cli was silent, and answers again: it almost certainly never took the request."""
-
-
-class SignalRateLimited(SignalTimeout):
-    """Signal asks to wait; also after it has delivered a message."""
-
-    answered = True
-
-    def __init__(
-        self,
-        message: str = "Signal asks to wait before anything else is sent.",
-        *,
-        retry_after_seconds: float | None = None,
-        timestamp: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.retry_after_seconds = retry_after_seconds
-        self.timestamp = timestamp
-
-
-class SignalUntrusted(SignalError):
-    """The recipient's new key is not trusted: nothing is sent until an admin trusts it."""
-
-
-class SignalRejected(SignalError):
-    """The request itself was refused; trying again changes nothing."""
-
-
-class SignalLacks(SignalRejected):
-    """This version of the Signal side does not know the request."""

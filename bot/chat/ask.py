@@ -39,9 +39,9 @@ from bot.chat.question_messages import (
     question_messages,
     styled_messages,
 )
-from bot.errors import SignalError, SignalRateLimited, SignalRejected
 from bot.language.languages import Languages
 from bot.observability import metrics
+from bot.signal.errors import SignalError, SignalRateLimited, SignalRejected
 from bot.signal.events import Person, PollVote, Reaction
 from bot.signal.messenger import Poll, Sender
 from conversation_store.models import (

@@ -20,10 +20,10 @@ from pydantic import TypeAdapter
 from bot.chat.access import Access, LoopGuard
 from bot.chat.groups import GroupPermissions, RetryUntil
 from bot.chat.outbox import Notices
-from bot.errors import SignalError, SignalRejected, SignalUnavailable
 from bot.observability import logs
 from bot.observability.logs import LogId
 from bot.signal.account import PeerIdentity, TrustLevel, spaced
+from bot.signal.errors import SignalError, SignalRejected, SignalUnavailable
 from bot.signal.events import IncomingMessage, Person
 from bot.signal.messenger import Messenger
 from conversation_store.models import ChatId, ReceivedMessage, StoredReminder

@@ -19,8 +19,8 @@ from cachetools import TTLCache
 from bot.backoff import Backoff
 from bot.chat.access import Access
 from bot.chat.prompt import latest, overheard_line
-from bot.errors import SignalError, SignalRejected, SignalUntrusted
 from bot.signal.account import Group
+from bot.signal.errors import SignalError, SignalRejected, SignalUntrusted
 from bot.signal.events import GroupChanged, Person
 from bot.signal.messenger import Messenger
 from conversation_store.heard import CatchUpStore

@@ -19,11 +19,11 @@ import structlog
 
 from bot.backoff import Backoff
 from bot.chat.quotes import shortened
-from bot.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.llm.errors import LlmError
 from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.models import Models
 from bot.llm.transcription import MAX_AUDIO_BYTES, Transcriber
+from bot.signal.errors import SignalError, SignalPassedOver, SignalUnavailable
 from bot.signal.events import Person
 from bot.signal.messenger import FileTooBig, Messenger
 from conversation_store.files import FileStore

@@ -22,7 +22,9 @@ import structlog
 
 from bot.backoff import Backoff
 from bot.chat.access import Access
-from bot.errors import (
+from bot.language.languages import Languages
+from bot.observability import metrics
+from bot.signal.errors import (
     SignalError,
     SignalPassedOver,
     SignalRateLimited,
@@ -31,8 +33,6 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.language.languages import Languages
-from bot.observability import metrics
 from bot.signal.messenger import Messenger, Poll
 from bot.signal.receipts import CLOCK_SKEW_MS, LATE_START_MS, Attempt
 from conversation_store.models import Attachment, ChatId, OutgoingMessage, Quote, StyleRange

@@ -15,8 +15,8 @@ from typing import Any, Final
 import structlog
 
 from bot.backoff import set_within
-from bot.errors import SignalError
 from bot.observability.metrics import FIRST_SIGN_SECONDS
+from bot.signal.errors import SignalError
 from bot.signal.messenger import Messenger
 from conversation_store.models import ChatId
 

@@ -12,14 +12,9 @@ from typing import Final
 import structlog
 
 from bot.backoff import Backoff
-from bot.errors import (
-    SettingsError,
-    SignalError,
-    SignalRateLimited,
-    SignalTimeout,
-    SignalUnavailable,
-)
+from bot.errors import SettingsError
 from bot.signal.account import Profile
+from bot.signal.errors import SignalError, SignalRateLimited, SignalTimeout, SignalUnavailable
 from bot.signal.messenger import Messenger
 from conversation_store.models import MAX_ATTACHMENT_BYTES
 from conversation_store.store import ConversationStore

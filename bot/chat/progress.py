@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from bot.errors import SignalError
+from bot.signal.errors import SignalError
 from bot.signal.messenger import Sender
 from conversation_store.models import ChatId
 from tools.display import one_line

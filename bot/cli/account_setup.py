@@ -10,7 +10,8 @@ from typing import Final
 
 from bot.cli.console import Console
 from bot.config.settings import Settings
-from bot.errors import BotError, SignalUnavailable
+from bot.errors import BotError
+from bot.signal.errors import SignalUnavailable
 from bot.signal.registration import AccountSetup, DaemonSetup, RestSetup
 from bot.signal.spawned import START_SECONDS, SpawnedSignalCli, socket_path
 

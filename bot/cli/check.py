@@ -26,15 +26,9 @@ from bot.cli.basic_findings import PART_SECONDS, Finding, failed, ok, warning
 from bot.cli.store_errors import said
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
-from bot.errors import (
-    BotError,
-    SettingsError,
-    SignalError,
-    SignalRejected,
-    SignalTimeout,
-    SignalUnavailable,
-)
+from bot.errors import BotError, SettingsError
 from bot.observability import logs
+from bot.signal.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from bot.signal.messenger import NOT_REGISTERED, Messenger
 from bot.signal.transport import make_messenger
 from bot.store import store_key

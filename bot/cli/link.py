@@ -13,14 +13,9 @@ import segno
 from bot.cli.account_setup import PUT_NUMBER, UNKNOWN_NUMBER, open_setup
 from bot.cli.console import Console, wrapped
 from bot.config.loading import load_settings
-from bot.errors import (
-    BotError,
-    SignalError,
-    SignalRateLimited,
-    SignalTimeout,
-    SignalUnavailable,
-)
+from bot.errors import BotError
 from bot.observability import logs
+from bot.signal.errors import SignalError, SignalRateLimited, SignalTimeout, SignalUnavailable
 from bot.signal.registration import AccountSetup, Reason, RegistrationRefused
 
 DEVICE_NAME: Final = "signal-tee-bot"

@@ -28,12 +28,13 @@ from bot.cli.store_errors import explained
 from bot.config.llm import BASE_URLS, NEAR_AI
 from bot.config.loading import load_settings
 from bot.config.settings import Settings, phone_number
-from bot.errors import BotError, SettingsError, SignalError, first_of
+from bot.errors import BotError, SettingsError, first_of
 from bot.foundation import Start
 from bot.llm.client import open_client
 from bot.llm.errors import LlmError, LlmTimeout, LlmUnavailable, LlmUnreachable
 from bot.llm.refusals import WEB_PAGE
 from bot.observability import logs
+from bot.signal.errors import SignalError
 from bot.signal.messenger import NOT_REGISTERED
 from bot.signal.registration import AccountSetup
 from bot.signal.spawned import PROGRAM

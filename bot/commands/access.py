@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bot.commands.base import CommandContext, command, day
-from bot.errors import SignalError, SignalRejected
+from bot.signal.errors import SignalError, SignalRejected
 from conversation_store.questions import StoredGrant
 from tools.display import visible
 

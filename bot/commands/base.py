@@ -13,9 +13,9 @@ from typing import Final, Literal
 
 from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Report
-from bot.errors import SignalError
 from bot.language.languages import Languages
 from bot.llm.models import Models
+from bot.signal.errors import SignalError
 from bot.signal.events import Person
 from bot.signal.messenger import Messenger
 from conversation_store.models import Attachment, ChatId, Question, Retry

@@ -10,7 +10,8 @@ import structlog
 from bot.attestation.bundle import MAX_CHALLENGE_BYTES
 from bot.attestation.report import FILE_NAME, chat_report
 from bot.commands.base import CommandContext, Prover, Reply, command
-from bot.errors import BotError, SignalError
+from bot.errors import BotError
+from bot.signal.errors import SignalError
 from conversation_store.models import Attachment, StoredExchange
 
 CHALLENGE_BYTES: Final = 8

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bot.errors import SignalLacks, SignalRejected
 from bot.signal.account import Group, OwnIdentity, PeerIdentity, Profile
+from bot.signal.errors import SignalLacks, SignalRejected
 from bot.signal.events import Incoming, IncomingMessage, Person
 from bot.signal.messenger import (
     STOP_DELIVERY_SECONDS,

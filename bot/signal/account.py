@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, Field, TypeAdapter
 
-from bot.errors import SignalRejected
+from bot.signal.errors import SignalRejected
 
 PRIMARY_DEVICE: Final = 1
 KEY_BYTES: Final = 33

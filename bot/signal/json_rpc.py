@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from bot.errors import SignalPassedOver, SignalTimeout, SignalUnavailable
+from bot.signal.errors import SignalPassedOver, SignalTimeout, SignalUnavailable
 
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603

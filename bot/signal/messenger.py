@@ -17,7 +17,6 @@ from typing import Final, Protocol
 import structlog
 
 from bot.backoff import Backoff
-from bot.errors import SignalError, SignalRejected
 from bot.observability.metrics import SIGNAL_QUEUE
 from bot.signal.account import (
     Group,
@@ -27,6 +26,7 @@ from bot.signal.account import (
     Profile,
     own_aci,
 )
+from bot.signal.errors import SignalError, SignalRejected
 from bot.signal.events import Incoming
 from bot.signal.frames import Account
 from bot.signal.receipts import DeliveryReceipts

@@ -24,7 +24,8 @@ from typing import Final
 
 import structlog
 
-from bot.errors import (
+from bot.observability.metrics import SEND_SECONDS, SENDS
+from bot.signal.errors import (
     SignalError,
     SignalPassedOver,
     SignalRateLimited,
@@ -33,7 +34,6 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.observability.metrics import SEND_SECONDS, SENDS
 from bot.signal.events import Receipt
 from conversation_store.models import ChatId
 

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from bot.errors import (
+from bot.signal.errors import (
     SignalError,
     SignalRateLimited,
     SignalRejected,

@@ -29,7 +29,8 @@ import structlog
 from signalbot import SignalAPIError, SignalBotError
 
 from bot.backoff import Backoff
-from bot.errors import (
+from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
+from bot.signal.errors import (
     SignalError,
     SignalLacks,
     SignalRateLimited,
@@ -37,7 +38,6 @@ from bot.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
 from bot.signal.formatting import Span, spans_of
 from bot.signal.messenger import RECONNECT
 from conversation_store.models import StyleRange, TextStyle

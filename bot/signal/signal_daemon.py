@@ -25,15 +25,6 @@ import structlog
 from pydantic import BaseModel, Field, NonNegativeFloat, TypeAdapter, ValidationError
 
 from bot.backoff import Backoff
-from bot.errors import (
-    SignalError,
-    SignalLacks,
-    SignalRateLimited,
-    SignalRejected,
-    SignalTimeout,
-    SignalUnavailable,
-    SignalUntrusted,
-)
 from bot.observability.metrics import SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 from bot.signal.account import (
     DEVICES,
@@ -48,6 +39,15 @@ from bot.signal.account import (
     own_identity,
     own_rows,
     peer_identity,
+)
+from bot.signal.errors import (
+    SignalError,
+    SignalLacks,
+    SignalRateLimited,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+    SignalUntrusted,
 )
 from bot.signal.frames import take_frame
 from bot.signal.json_rpc import (

@@ -45,13 +45,6 @@ from signalbot import (
     TextMode,
 )
 
-from bot.errors import (
-    SignalError,
-    SignalRejected,
-    SignalTimeout,
-    SignalUnavailable,
-    SignalUntrusted,
-)
 from bot.observability.metrics import SIGNAL_CONNECTED, SIGNAL_RECONNECTS
 from bot.signal.account import (
     DEVICES,
@@ -65,6 +58,13 @@ from bot.signal.account import (
     TrustLevel,
     own_identity,
     peer_identity,
+)
+from bot.signal.errors import (
+    SignalError,
+    SignalRejected,
+    SignalTimeout,
+    SignalUnavailable,
+    SignalUntrusted,
 )
 from bot.signal.frames import take_frame
 from bot.signal.messenger import (

@@ -29,8 +29,9 @@ from typing import Final, NoReturn
 import structlog
 
 from bot.backoff import Backoff
-from bot.errors import BotError, SettingsError, SignalError
+from bot.errors import BotError, SettingsError
 from bot.observability.metrics import SIGNAL_CLI_RESTARTS
+from bot.signal.errors import SignalError
 from bot.signal.json_rpc import JsonRpcConnection, JsonRpcError
 
 PROGRAM: Final = "signal-cli"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from bot.backoff import Backoff
-from bot.errors import SignalError, SignalRejected, SignalTimeout
+from bot.signal.errors import SignalError, SignalRejected, SignalTimeout
 from bot.signal.events import Incoming, IncomingMessage, Reaction
 from bot.signal.messenger import Messenger
 from bot.signal.rest_requests import RestTimeouts as RestBounds

@@ -11,15 +11,15 @@ from typing import Final
 
 import pytest
 
-from bot.errors import (
+from bot.observability import metrics
+from bot.signal.account import OwnIdentity
+from bot.signal.errors import (
     SignalError,
     SignalRateLimited,
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.observability import metrics
-from bot.signal.account import OwnIdentity
 from bot.signal.events import FrameKind, Incoming, IncomingMessage, Person, Reaction
 from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId
 from tests.contract.harnesses import HARNESSES, Fault, Harness, settled

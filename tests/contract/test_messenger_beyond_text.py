@@ -9,15 +9,15 @@ from typing import Final
 
 import pytest
 
-from bot.errors import (
+from bot.signal import account
+from bot.signal.account import Profile, TrustLevel
+from bot.signal.errors import (
     SignalLacks,
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.signal import account
-from bot.signal.account import Profile, TrustLevel
 from bot.signal.events import Deletion, Edit, GroupChanged, IdentityChanged, Person, PollVote
 from bot.signal.frames import Account
 from bot.signal.messenger import FileTooBig, Messenger, Poll

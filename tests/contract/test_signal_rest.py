@@ -13,7 +13,8 @@ import pytest
 from aiohttp import WSCloseCode, WSMsgType
 from signalbot import LOGGER_NAME
 
-from bot.errors import (
+from bot.signal.account import Group, Profile
+from bot.signal.errors import (
     SignalError,
     SignalRateLimited,
     SignalRejected,
@@ -21,7 +22,6 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.signal.account import Group, Profile
 from bot.signal.events import Incoming
 from bot.signal.messenger import FileTooBig
 from bot.signal.rest_requests import Refused, RestTimeouts

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from bot.errors import SignalError, SignalTimeout, SignalUnavailable
 from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
+from bot.signal.errors import SignalError, SignalTimeout, SignalUnavailable
 from bot.signal.rest_requests import RestTimeouts
 from bot.signal.signal_rest import SignalRest
 from conversation_store.models import Attachment, ChatId

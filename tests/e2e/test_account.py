@@ -22,8 +22,8 @@ from bot.cli.check import findings
 from bot.cli.link import RESET, WHITE_ON_BLACK, drawn
 from bot.cli.register import run_register
 from bot.config.settings import Settings
-from bot.errors import SignalUnavailable
 from bot.signal.account import Profile
+from bot.signal.errors import SignalUnavailable
 from bot.signal.registration import Reason, RegistrationRefused, RestSetup
 from bot.signal.spawned import START_SECONDS
 from tests.e2e.daemon_process import daemon, environment

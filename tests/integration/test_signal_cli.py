@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from bot.backoff import Backoff
-from bot.errors import SignalRejected, SignalTimeout, SignalUnavailable
+from bot.signal.errors import SignalRejected, SignalTimeout, SignalUnavailable
 from bot.signal.json_rpc import JsonRpcConnection
 from bot.signal.registration import DaemonSetup, Reason, RegistrationRefused
 from bot.signal.signal_daemon import DaemonTimeouts, SignalDaemon

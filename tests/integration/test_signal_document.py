@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from bot.config.loading import load_settings
-from bot.errors import SignalUnavailable
+from bot.signal.errors import SignalUnavailable
 from bot.signal.registration import Reason, registration_error
 from bot.signal.spawned import SOCKET_NAME, SOCKET_PATH_BYTES
 from tests.fakes.registering import OFFLINE

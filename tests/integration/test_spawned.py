@@ -17,8 +17,9 @@ import pytest
 import structlog
 
 from bot.backoff import Backoff
-from bot.errors import SettingsError, SignalUnavailable
+from bot.errors import SettingsError
 from bot.observability.metrics import SIGNAL_CLI_RESTARTS
+from bot.signal.errors import SignalUnavailable
 from bot.signal.signal_daemon import DaemonTimeouts, SignalDaemon
 from bot.signal.spawned import (
     RESTART,

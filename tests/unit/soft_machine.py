@@ -20,8 +20,8 @@ from bot.attestation.quote import Collateral, TdQuote
 from bot.attestation.trust import Trust
 from bot.attestation.verification import Asked, verify_bundle
 from bot.config.loading import settings_of
-from bot.errors import SignalUnavailable
 from bot.signal.account import OwnIdentity
+from bot.signal.errors import SignalUnavailable
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent, serving
 from tests.fakes.soft_tdx import SoftTdx
 

@@ -12,8 +12,8 @@ import pytest
 
 from bot.chat.ask import Questions
 from bot.chat.question_messages import GOES_ON, TOO_LATE
-from bot.errors import SignalRejected, SignalUnavailable
 from bot.language.languages import Languages
+from bot.signal.errors import SignalRejected, SignalUnavailable
 from bot.signal.events import Person, Reaction
 from bot.signal.messenger import Poll
 from conversation_store.models import (

@@ -14,8 +14,8 @@ import pytest
 from bot.backoff import Backoff
 from bot.chat import outbox
 from bot.chat.outbox import Outbox
-from bot.errors import SignalTimeout, SignalUnavailable
 from bot.signal.account import Group
+from bot.signal.errors import SignalTimeout, SignalUnavailable
 from bot.signal.events import Receipt
 from bot.signal.receipts import MAX_CONFIRMED_BY_ONE, Attempt, DeliveryReceipts
 from conversation_store.models import (

@@ -19,7 +19,7 @@ from bot.attestation.near_ai.report import MAX_REPORT_BYTES, ModelEvidence
 from bot.attestation.proof import policy_of
 from bot.attestation.quote import Collateral, TdQuote, low_s
 from bot.attestation.trust import REAL
-from bot.errors import SignalUnavailable
+from bot.signal.errors import SignalUnavailable
 from tests.fakes.dstack_agent import COMPOSE, silent
 from tests.unit.soft_machine import CHALLENGE, IDENTITY, SETTINGS, Intel, machine
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from bot.chat.upkeep import FileCleanup
-from bot.errors import SignalUnavailable
+from bot.signal.errors import SignalUnavailable
 from conversation_store.models import ReceivedFile
 from tests.contract.harnesses import in_background
 from tests.fakes.partial_messenger import PartialMessenger

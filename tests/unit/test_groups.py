@@ -16,8 +16,8 @@ from bot.chat.groups import (
     RetryUntil,
 )
 from bot.config.settings import AccessSettings
-from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from bot.signal.account import Group
+from bot.signal.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from bot.signal.events import GroupChanged, Person
 from conversation_store.models import ChatId, ReceivedMessage, TurnEnd
 from conversation_store.store import ConversationStore, open_store

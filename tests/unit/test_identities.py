@@ -27,9 +27,9 @@ from bot.chat.door import (
 from bot.chat.groups import RetryUntil
 from bot.chat.outbox import Notices, Outbox
 from bot.config.settings import AccessSettings
-from bot.errors import SignalError, SignalRejected, SignalUnavailable
 from bot.language.languages import Languages
 from bot.signal.account import PeerIdentity, TrustLevel
+from bot.signal.errors import SignalError, SignalRejected, SignalUnavailable
 from bot.signal.events import Person
 from conversation_store.models import ChatId, OutgoingMessage
 from conversation_store.store import ConversationStore, open_store

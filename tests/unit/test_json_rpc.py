@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.errors import SignalTimeout
+from bot.signal.errors import SignalTimeout
 from bot.signal.json_rpc import JsonRpcConnection
 
 MESSAGES = 100

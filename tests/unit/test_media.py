@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 from bot.chat import media
 from bot.chat.media import Media, Prepared, open_media
 from bot.config.llm import LlmSettings
-from bot.errors import SignalError, SignalRejected
 from bot.llm.client import LlmClient, open_transport
 from bot.llm.transcription import Transcriber
+from bot.signal.errors import SignalError, SignalRejected
 from bot.signal.messenger import FileTooBig
 from conversation_store.models import ChatId, ReceivedFile, ReceivedMessage
 from tests.fakes.office import docx, paragraph, row, xlsx

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from bot.chat.door import MAX_IN_FLIGHT, MessageRequests
-from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
+from bot.signal.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from tests.fakes.partial_messenger import PartialMessenger
 
 ADA = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"

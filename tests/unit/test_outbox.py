@@ -12,7 +12,7 @@ import pytest
 from bot.backoff import Backoff
 from bot.chat import outbox as outbox_module
 from bot.chat.outbox import Outbox
-from bot.errors import (
+from bot.signal.errors import (
     SignalError,
     SignalPassedOver,
     SignalRateLimited,

@@ -18,7 +18,7 @@ from bot.chat.presence import (
     TYPING_REFRESH_SECONDS,
     Presence,
 )
-from bot.errors import SignalUnavailable
+from bot.signal.errors import SignalUnavailable
 from conversation_store.models import ChatId
 from tests.fakes.partial_messenger import PartialMessenger
 from tests.skipped_waits import without_waiting

@@ -10,15 +10,15 @@ import structlog
 
 from bot.backoff import Backoff
 from bot.chat.profile import keep_profile, wanted_profile
-from bot.errors import (
-    SettingsError,
+from bot.errors import SettingsError
+from bot.signal.account import Profile
+from bot.signal.errors import (
     SignalError,
     SignalRateLimited,
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.signal.account import Profile
 from conversation_store.models import MAX_ATTACHMENT_BYTES
 from conversation_store.store import open_store
 from tests.fakes.partial_messenger import PartialMessenger

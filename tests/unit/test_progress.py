@@ -18,7 +18,7 @@ from bot.chat.progress import (
     PROGRESS_SECONDS,
     Progress,
 )
-from bot.errors import SignalError, SignalUnavailable
+from bot.signal.errors import SignalError, SignalUnavailable
 from conversation_store.models import Attachment, ChatId, Quote, StyleRange
 from tests.fakes.partial_messenger import PartialMessenger
 from tests.skipped_waits import without_waiting

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from bot.errors import (
+from bot.signal.errors import (
     SignalError,
     SignalPassedOver,
     SignalRateLimited,

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from bot.errors import SignalTimeout, SignalUnavailable
+from bot.signal.errors import SignalTimeout, SignalUnavailable
 from bot.signal.rest_requests import (
     PLACES,
     USUAL_TIMES,

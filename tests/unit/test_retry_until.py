@@ -6,7 +6,7 @@ import pytest
 
 from bot.backoff import Backoff
 from bot.chat.groups import RetryUntil
-from bot.errors import (
+from bot.signal.errors import (
     SignalError,
     SignalRateLimited,
     SignalRejected,

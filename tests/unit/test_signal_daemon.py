@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from bot.errors import (
+from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+from bot.signal.account import PeerIdentity, Profile, TrustLevel
+from bot.signal.errors import (
     SignalError,
     SignalRateLimited,
     SignalRejected,
@@ -20,8 +22,6 @@ from bot.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
-from bot.signal.account import PeerIdentity, Profile, TrustLevel
 from bot.signal.events import Incoming
 from bot.signal.json_rpc import MAX_LINE_BYTES, LineBuffer
 from bot.signal.messenger import FileTooBig

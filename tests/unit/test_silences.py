@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from bot.errors import SignalPassedOver
+from bot.signal.errors import SignalPassedOver
 from bot.signal.signal_daemon import SignalDaemon
 from conversation_store.models import Attachment, ChatId
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
