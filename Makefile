@@ -78,7 +78,7 @@ coverage: $(VENV)/.installed-dev ## the same, and list the lines that no test ru
 test-full: $(VENV)/.installed-full ## test with the real signal-cli, llama.cpp and image as well
 	$(BIN)/python -m pytest -m full --numprocesses 2 --dist worksteal
 
-check: $(VENV)/.installed-dev ## check format, lint, types, import contracts, dependencies, workflows
+check: $(VENV)/.installed-dev ## check format, lint, types, imports, dependencies, workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
