@@ -1,6 +1,5 @@
 """“What did I miss?” in groups that have opted in: members, their messages and retention."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -18,12 +17,10 @@ from bot.commands.behaviour import (
     USAGE,
 )
 from bot.signal.events import Person
-from conversation_store import heard
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_tools import told
 from tests.e2e.traces import files_of, gone, gone_from_files, rows_with, there
-from tests.fakes.openai_server import Step, held, script, text, tool_calls
-from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.openai_server import Step, script, text, tool_calls
 from tests.fakes.signal_side import ADA, Group
 from tests.unit.stores import rows
 
@@ -193,21 +190,6 @@ async def test_opting_out_deletes_kept_messages_and_summaries_at_once() -> None:
             assert words.encode() not in files_of(here)
 
 
-async def test_opting_out_while_it_is_told_leaves_nothing_of_it_either() -> None:
-    release = asyncio.Event()
-    steps = script(tool_calls(("catch_up", {})), held(release, text(ANSWER)))
-    async with opted_in(steps) as here:
-        await here.signal.say(SECRET, author=BEN, group=TEAM)
-        await there(here, SECRET)
-        await here.signal.say("what did I miss?")
-        await here.model.wait_for_requests(2)
-        assert await command(here, "!catchup off") == CATCH_UP_ENDED
-        release.set()
-        assert (await here.answer()).text == ANSWER
-        await gone_from_files(here, ANSWER)
-        assert SECRET.encode() not in files_of(here)
-
-
 async def test_deleted_or_edited_message_is_removed_with_its_summary() -> None:
     async with opted_in(catching_up()) as here:
         words = await here.signal.say(SECRET, author=BEN, group=TEAM)
@@ -285,16 +267,6 @@ async def test_group_cannot_opt_in_without_retention() -> None:
     assert "catch_up" not in names
 
 
-async def test_newest_of_many_messages_are_kept_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heard, "MAX_MESSAGES", 5)
-    async with opted_in(catching_up()) as here:
-        for number in range(8):
-            await here.signal.say(f"line {number}", author=BEN, group=TEAM)
-        await there(here, "line 7")
-        await ask(here, "what did I miss?")
-        assert [f"line {number}" in told(here) for number in range(8)] == [False] * 3 + [True] * 5
-
-
 async def test_a_kill_in_between_keeps_the_choice_and_the_words() -> None:
     async with world(catching_up()) as here:
         team(here, ADA, BEN)
@@ -307,23 +279,6 @@ async def test_a_kill_in_between_keeps_the_choice_and_the_words() -> None:
         async with running_bot(here.settings()):
             await ask(here, "what did I miss?")
             assert f"Ben: {SECRET}" in told(here)
-
-
-async def test_over_the_rest_api_members_are_told_as_well() -> None:
-    async with world(catching_up()) as here, SignalRestApi.listen() as api:
-        async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
-            await api.wait_for_receiver()
-            api.groups[TEAM] = Group("Team", {ADA.aci: ADA, BEN.aci: BEN}, {ADA.aci})
-            await api.say("!catchup on", group=TEAM, mention=True)
-            await api.wait_until(lambda: len(api.sent) == 1)
-            await api.say("bye", group=TEAM)
-            await there(here, "bye")
-            await api.say(SECRET, author=BEN, group=TEAM)
-            await there(here, SECRET)
-            await api.say("what did I miss?")
-            await api.wait_until(lambda: ANSWER in [sent.text for sent in api.sent])
-    assert f"Ben: {SECRET}" in told(here)
-    assert "In the group Team" in told(here)
 
 
 async def test_deletion_ends_a_turn_of_another_chat_that_waits_for_its_person() -> None:

@@ -34,27 +34,6 @@ async def test_text_results_and_answer_are_gone_when_the_message_would_be() -> N
     assert ANSWER not in str(here.model.requests[-1])
 
 
-async def test_a_message_without_a_timer_stays() -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say("stays")
-        await here.answer()
-        await here.signal.say(SECRET, expires_seconds=1)
-        await here.answer()
-        await gone(here, SECRET)
-        assert rows_with(here, "stays")
-
-
-async def test_each_message_disappears_at_its_own_time() -> None:
-    async with world() as here, running_bot(here.settings()):
-        for words, seconds in (("the last", 3_600), ("the first", 1), ("the second", 2)):
-            await here.signal.say(words, expires_seconds=seconds)
-            await here.answer()
-        async with asyncio.timeout(WAIT_SECONDS):
-            await gone(here, "the first")
-            await gone(here, "the second")
-        assert rows_with(here, "the last")
-
-
 async def test_a_timer_that_runs_out_while_the_model_thinks_leaves_nothing_behind() -> None:
     release = asyncio.Event()
     async with world(script(held(release, text(ANSWER)))) as here:

@@ -16,7 +16,6 @@ from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_models import settings_of, two_models
 from tests.e2e.traces import files_of, rows_with, there_is
 from tests.fakes.openai_server import echo, held, script, status, text, tool_calls
-from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import ADA, Group, Sent
 
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
@@ -164,20 +163,6 @@ async def test_deleting_the_question_forgets_all_answers_to_it() -> None:
                 assert words.encode() not in files_of(here)
 
 
-async def test_deleting_the_question_while_it_is_answered_anew_ends_that() -> None:
-    never = asyncio.Event()
-    async with world(script(text(OLD), held(never), echo)) as here:
-        async with running_bot(here.settings()):
-            question = await here.signal.say(QUESTION)
-            await here.answer()
-            await here.signal.say("!retry")
-            await here.model.wait_for_requests(2)
-            await here.signal.delete(question)
-            assert (await ask(here, "hello")).text.endswith("hello")
-            assert not rows_with(here, QUESTION)
-    assert len(here.answers()) == 2
-
-
 async def test_editing_the_question_after_a_retry_edits_the_answer_that_stands() -> None:
     async with world(script(text(OLD), text(NEW), text("Better."))) as here:
         async with running_bot(here.settings()):
@@ -261,18 +246,6 @@ async def test_a_retry_goes_on_after_a_kill_and_is_answered_once() -> None:
             assert not rows_with(here, OLD)
             await ask(here, "hello")
     assert len(here.model.requests) == 5
-
-
-async def test_over_the_rest_api_the_new_answer_takes_the_old_ones_place_as_well() -> None:
-    async with world(script(text(OLD), text(NEW))) as here, SignalRestApi.listen() as api:
-        async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
-            await api.wait_for_receiver()
-            await api.say(QUESTION)
-            await api.wait_until(lambda: len(api.sent) == 1)
-            await api.say("!retry")
-            await api.wait_until(lambda: len(api.sent) == 2)
-    old, new = api.sent
-    assert (new.text, new.replaces) == (NEW, old.timestamp)
 
 
 async def test_facts_and_reminders_of_the_first_answer_stay() -> None:
