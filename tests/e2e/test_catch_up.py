@@ -17,7 +17,7 @@ from bot.commands.behaviour import (
     USAGE,
 )
 from bot.signal.events import Person
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_tools import told
 from tests.e2e.traces import files_of, gone, gone_from_files, rows_with, there
 from tests.fakes.openai_server import Step, script, text, tool_calls
@@ -221,19 +221,6 @@ async def test_timer_of_the_group_deletes_messages_and_private_summary() -> None
         assert "Nothing was written there since" in told(here)
 
 
-async def test_clearing_the_group_and_taking_a_question_back_forget_it_there_as_well() -> None:
-    async with opted_in(text("Noted.")) as here:
-        await here.signal.say(SECRET, author=BEN, group=TEAM)
-        await there(here, SECRET)
-        assert rows_with(here, SECRET) == 2  # for the next turn, and for whoever missed it
-        await ask(here, ANSWER, author=BEN, group=TEAM, mention=True)
-        await command(here, "!undo", author=BEN)
-        assert not rows_with(here, ANSWER)
-        assert rows_with(here, SECRET) == 1
-        await command(here, "!clear")
-        assert not rows_with(here, SECRET)
-
-
 async def test_catch_up_works_in_groups_that_are_always_answered() -> None:
     async with opted_in(text("Noted."), access={"groups": "always"}) as here:
         for _ in range(2):
@@ -267,21 +254,10 @@ async def test_group_cannot_opt_in_without_retention() -> None:
     assert "catch_up" not in names
 
 
-async def test_a_kill_in_between_keeps_the_choice_and_the_words() -> None:
-    async with world(catching_up()) as here:
-        team(here, ADA, BEN)
-        async with running_bot(here.settings()) as bot:
-            await command(here, "!catchup on")
-            await here.signal.say("bye", group=TEAM)
-            await here.signal.say(SECRET, author=BEN, group=TEAM)
-            await there(here, SECRET)
-            await kill(bot)
-        async with running_bot(here.settings()):
-            await ask(here, "what did I miss?")
-            assert f"Ben: {SECRET}" in told(here)
-
-
-async def test_deletion_ends_a_turn_of_another_chat_that_waits_for_its_person() -> None:
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_turn_of_another_chat_that_waits_for_its_person_begins_anew_without_the_words(
+    is_deleted: bool,
+) -> None:
     choice = {"question": "Which safe?", "options": ["Left", "Right"]}
     steps = script(tool_calls(("catch_up", {})), tool_calls(("ask_user", choice)), text("Hm."))
     async with opted_in(steps) as here:
@@ -290,23 +266,11 @@ async def test_deletion_ends_a_turn_of_another_chat_that_waits_for_its_person() 
         await here.signal.say("what did I miss?")
         question = await here.answer()
         await there(here, str(question.timestamp))
-        await here.signal.delete(said, author=BEN, group=TEAM)
-        assert (await here.answer()).text == "Hm."
-        await gone(here, SECRET)
-    assert SECRET not in str(here.model.requests[-1]["messages"])
-
-
-async def test_opting_out_restarts_a_turn_of_another_chat_that_waits_for_its_person() -> None:
-    choice = {"question": "Which safe?", "options": ["Left", "Right"]}
-    steps = script(tool_calls(("catch_up", {})), tool_calls(("ask_user", choice)), text("Hm."))
-    async with opted_in(steps) as here:
-        await here.signal.say(f"the safe is {SECRET}", author=BEN, group=TEAM)
-        await there(here, SECRET)
-        await here.signal.say("what did I miss?")
-        question = await here.answer()
-        await there(here, str(question.timestamp))
-        await here.signal.say("!catchup off", group=TEAM, mention=True)
-        answers = {(await here.answer()).text, (await here.answer()).text}
-        assert answers == {CATCH_UP_ENDED, "Hm."}
+        expected = {"Hm."} if is_deleted else {CATCH_UP_ENDED, "Hm."}
+        if is_deleted:
+            await here.signal.delete(said, author=BEN, group=TEAM)
+        else:
+            await here.signal.say("!catchup off", group=TEAM, mention=True)
+        assert {(await here.answer()).text for _ in expected} == expected
         await gone(here, SECRET)
     assert SECRET not in str(here.model.requests[-1]["messages"])

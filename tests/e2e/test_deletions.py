@@ -68,20 +68,6 @@ async def test_a_message_that_comes_after_its_deletion_is_not_taken() -> None:
     assert SECRET not in str(here.model.requests)
 
 
-async def test_edit_of_an_unknown_message_is_deleted_during_its_turn() -> None:
-    never = asyncio.Event()
-    async with world(script(held(never))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.edit(SECRET, NEVER_CAME)
-            await here.signal.say("keep this")
-            await here.model.wait_for_requests(1)
-            await here.signal.delete(NEVER_CAME)
-            answer = await here.answer()
-            assert not rows_with(here, SECRET)
-    assert answer.text.endswith("keep this")
-    assert SECRET not in answer.text
-
-
 async def test_only_the_author_and_group_admins_delete_a_message() -> None:
     async with world(script(echo, echo)) as here:
         async with running_bot(here.settings(access={"groups": "always"})):

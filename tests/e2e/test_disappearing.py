@@ -68,17 +68,6 @@ async def test_answer_after_a_restart_says_that_the_message_disappeared() -> Non
     assert SECRET not in str(here.model.requests)
 
 
-async def test_overheard_messages_disappear() -> None:
-    group = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say(SECRET, group=group, expires_seconds=1)
-        await there(here, SECRET)
-        await gone(here, SECRET)
-        await here.signal.say("what did I say?", group=group, mention=True)
-        await here.answer()
-    assert SECRET not in str(here.model.requests)
-
-
 async def test_a_view_once_image_is_shown_to_the_model_and_never_stored() -> None:
     async with world() as here:
         here.signal.data_dir = here.folder / "signal-cli"

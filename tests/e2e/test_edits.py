@@ -79,16 +79,6 @@ async def test_a_longer_answer_takes_the_old_ones_place_and_goes_on_below() -> N
     assert gone == [parts[1].timestamp, parts[2].timestamp]
 
 
-async def test_an_edited_command_is_carried_out_anew() -> None:
-    async with world() as here, running_bot(here.settings()):
-        command = await here.signal.say("!hepl")
-        unknown = await here.answer()
-        await here.signal.edit("!help", command)
-        answer = await here.answer()
-    assert answer.replaces == unknown.timestamp
-    assert answer.text.startswith("Write to me")
-
-
 async def test_only_the_author_edits_a_message() -> None:
     async with world() as here, running_bot(here.settings(access={"groups": "always"})):
         question = await here.signal.say("mine", group=GROUP)

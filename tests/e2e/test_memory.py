@@ -13,7 +13,6 @@ from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.e2e.test_tools import offered, system_text, told
-from tests.e2e.traces import gone, gone_from_files
 from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_side import ADA
 
@@ -122,21 +121,6 @@ async def test_a_request_goes_on_from_the_one_before_except_where_a_fact_changed
         assert json.dumps(after["messages"]).startswith(json.dumps(during["messages"])[:-1])
         await asked(here, "four")
         assert SECRET not in system_text(here.model.requests[-1])
-
-
-async def test_a_fact_disappears_with_its_message() -> None:
-    steps = script(remember(), text("Yes."), recall(), text("You know."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await asked(here, f"Remember: {FACT}", expires_seconds=3)
-        assert "UTC: the message that it came from disappears then" in told(here)
-        assert f"1. {FACT} (" in (listed := await asked(here, "!memory"))
-        assert ", ⏱ 2" in listed
-        await asked(here, "what did I tell you?")
-        assert SECRET in system_text(here.model.requests[-1])
-        await gone(here, SECRET)
-        await gone_from_files(here, SECRET)
-        await asked(here, "and now?")
-        assert SECRET not in json.dumps(here.model.requests[-1])
 
 
 async def test_words_of_strangers_are_remembered_only_after_a_yes_to_all_of_them() -> None:

@@ -91,16 +91,6 @@ async def test_a_stop_that_a_crash_left_unanswered_is_honoured_after_it() -> Non
     assert len(here.model.requests) == 2
 
 
-async def test_messages_after_a_stop_are_answered() -> None:
-    async with world() as here:
-        messages = [received("before", 6), received("!stop", 7), received("after", 8)]
-        async with open_store(here.folder / "store.db") as store:
-            assert all(await store.messages.accept(messages))
-        async with running_bot(here.settings()):
-            await here.signal.until(lambda: len(here.answers()) == 2)
-    assert sorted(answer[-5:] for answer in here.answers()) == ["after", "stop."]
-
-
 async def test_deletion_interrupted_by_a_crash_leaves_the_other_pieces() -> None:
     never = asyncio.Event()
     async with world(script(held(never))) as here:

@@ -100,13 +100,6 @@ async def test_retry_needs_a_stored_question() -> None:
         assert (await ask(here, "!retry")).text == NOTHING_TO_RETRY
 
 
-async def test_a_question_that_got_no_answer_is_answered_anew() -> None:
-    async with world(script(status(400), text(NEW))) as here, running_bot(here.settings()):
-        failed = await ask(here, QUESTION)
-        new = await ask(here, "!retry")
-    assert (new.text, new.replaces) == (NEW, failed.timestamp)
-
-
 async def test_old_answer_stays_if_the_model_fails() -> None:
     async with world(script(text(OLD), status(400), text(NEW), echo)) as here:
         async with running_bot(here.settings()):
@@ -174,22 +167,6 @@ async def test_editing_the_question_after_a_retry_edits_the_answer_that_stands()
             assert (better.text, better.replaces) == ("Better.", new.timestamp)
             assert not rows_with(here, "hihg")
             assert not rows_with(here, NEW)
-
-
-async def test_a_retry_that_is_edited_to_name_a_model_asks_that_one() -> None:
-    async with two_models() as (here, other):
-        never = asyncio.Event()
-        async with running_bot(settings_of(here, other)):
-            old = await ask(here, QUESTION)
-            here.model.handler = held(never)
-            retry = await here.signal.say("!retry")
-            await here.model.wait_for_requests(2)
-            await here.signal.edit("!retry second", retry)
-            second = await here.answer()
-            assert (second.text, second.replaces) == ("I am the second.", old.timestamp)
-            here.model.handler = text(NEW)
-            await here.signal.edit("!retry default", retry)
-            assert (await here.answer()).text == NEW
 
 
 async def test_in_a_group_only_the_asker_and_admins_have_a_question_answered_anew() -> None:

@@ -108,18 +108,6 @@ async def test_undo_takes_back_joined_and_edited_messages_together() -> None:
         assert await asked(here, "!undo") == NOTHING_TO_UNDO
 
 
-async def test_edit_of_an_undone_question_is_a_new_question() -> None:
-    async with world() as here, running_bot(here.settings()):
-        question = await here.signal.say("one")
-        await here.answer()
-        await asked(here, "!undo")
-        edit = await here.signal.edit("another", question)
-        answer = await here.answer()
-        assert (answer.replaces, answer.text.partition("] ")[2]) == (None, "another")
-        await here.signal.edit("yet another", edit)
-        assert (await here.answer()).replaces == answer.timestamp
-
-
 async def test_undo_waits_for_the_answer_that_it_takes_back_and_stop_does_not() -> None:
     release = asyncio.Event()
     async with world(script(held(release, text(ANSWER)))) as here, running_bot(here.settings()):

@@ -317,11 +317,12 @@ async def remind(store: ConversationStore, turn: StoredTurn) -> None:
     await store.reminders.add("ada", GROUP, new, turn=turn.id, call="remind", at_most=9)
 
 
-async def told_in_catch_up(store: ConversationStore) -> StoredTurn:
+async def told_in_catch_up(store: ConversationStore, expires_at: int | None = None) -> StoredTurn:
     """Tell a turn what another person said, and let it remember that and remind of it."""
     await store.catch_up.switch_on(GROUP)
     await answer(store, received(1, "I am here", GROUP))
-    await store.messages.overhear([received(2, SECRET, GROUP, author="ben")])
+    said = received(2, SECRET, GROUP, author="ben", expires_at=expires_at)
+    await store.messages.overhear([said])
     turn = await begin(store, received(3, "what did I miss?", GROUP, received_at=now_ms() + 1))
     missed = await store.catch_up.missed(GROUP, "ada", turn_id=turn.id, hours=0)
     assert missed is not None
@@ -331,22 +332,28 @@ async def told_in_catch_up(store: ConversationStore) -> StoredTurn:
     return turn
 
 
-@pytest.mark.parametrize("is_deleted", [False, True])
+@pytest.mark.parametrize("how", ["deletion", "catch-up off", "timer"])
 @pytest.mark.parametrize("is_cleared", [False, True])
 async def test_effects_of_catch_up_go_with_its_author_or_the_group(
-    tmp_path: Path, is_deleted: bool, is_cleared: bool
+    tmp_path: Path, how: str, is_cleared: bool
 ) -> None:
+    soon = now_ms() + HOUR_MS if how == "timer" else None
     async with store_at(tmp_path) as store:
-        turn = await told_in_catch_up(store)
+        turn = await told_in_catch_up(store, soon)
         await mark(store, await finish(store, turn, [SECRET]), 10)
         if is_cleared:
             await store.turns.clear(GROUP)
-        if is_deleted:
+        if how == "deletion":
             await forget(store, 2, 4, GROUP, author="ben")
+        elif how == "timer":
+            assert len(await store.memory.of_chat(GROUP)) == 1
+            await store.upkeep.expire(soon)
         else:
             await store.messages.overheard(GROUP)
             await store.catch_up.switch_off(GROUP)
         assert await store.memory.of_chat(GROUP) == ()
+        if how == "timer":  # the text of a reminder stays until it is said
+            return
         assert await store.reminders.of("ada", GROUP) == ()
         assert not is_left(tmp_path, SECRET)
 

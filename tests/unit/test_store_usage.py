@@ -4,7 +4,7 @@ from pathlib import Path
 
 from conversation_store.models import ChatId, Message, Role, TokenSpend, TokenSum
 from conversation_store.store import open_store
-from tests.unit.stores import CALL, accept, deletion_of, finish, received, store_at
+from tests.unit.stores import CALL, begin, finish, forget, received, store_at
 
 ADA, BEN = "ada", "ben"
 CHAT = ChatId("direct:11111111-1111-4111-8111-111111111111")
@@ -58,7 +58,7 @@ async def test_it_is_counted_with_the_turn_and_stays_when_the_chat_is_cleared(
 ) -> None:
     first = TokenSpend(ADA, CHAT, "default", 10, 5)
     async with store_at(tmp_path) as store:
-        turn = store.turns.begin([await accept(store, received(1))], "hello")
+        turn = await begin(store, received(1), "hello")
         store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), spent=[first])
         await finish(store, turn, spent=[TokenSpend(ADA, CHAT, "second", 1, 1)])
         assert await store.usage.spent_today(ADA) == 17
@@ -68,8 +68,8 @@ async def test_it_is_counted_with_the_turn_and_stays_when_the_chat_is_cleared(
 
 async def test_tokens_of_a_deleted_question_count(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        turn = store.turns.begin([await accept(store, received(1))], "hello")
-        await store.changes.forget(await accept(store, deletion_of(1, 2)))
+        turn = await begin(store, received(1), "hello")
+        await forget(store, 1, 2)
         asked = Message(Role.ASSISTANT, None, (CALL,))
         store.turns.record_calls(turn.id, asked, spent=[TokenSpend(ADA, CHAT, "default", 1, 1)])
         assert await finish(store, turn, spent=[TokenSpend(ADA, CHAT, "default", 2, 2)]) == ()
