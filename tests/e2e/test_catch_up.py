@@ -221,16 +221,6 @@ async def test_timer_of_the_group_deletes_messages_and_private_summary() -> None
         assert "Nothing was written there since" in told(here)
 
 
-async def test_catch_up_works_in_groups_that_are_always_answered() -> None:
-    async with opted_in(text("Noted."), access={"groups": "always"}) as here:
-        for _ in range(2):
-            await here.answer()
-        assert await ask(here, SECRET, author=BEN, group=TEAM) == "Noted."
-        here.model.handler = catching_up()
-        assert await ask(here, "what did I miss?") == ANSWER
-        assert f"Ben: {SECRET}" in told(here)
-
-
 async def test_nothing_that_a_stranger_says_is_kept() -> None:
     access = {"policy": "allowlist", "allowed": ADA.aci}
     async with world(catching_up()) as here, running_bot(here.settings(access=access)):

@@ -3,8 +3,8 @@
 import asyncio
 
 from bot.signal.events import Person
-from tests.e2e.running_bot import kill, running_bot, world
-from tests.e2e.traces import gone, rows_with
+from tests.e2e.running_bot import running_bot, world
+from tests.e2e.traces import gone
 from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import echo, held, script, text
 from tests.fakes.signal_side import ADA, Sent
@@ -12,7 +12,6 @@ from tests.fakes.signal_side import ADA, Sent
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 SECRET = "sesquipedalian"
-NEVER_CAME = 1_795_000_000_000
 ANSWER = "antidisestablishmentarianism"
 
 
@@ -58,16 +57,6 @@ async def test_other_pieces_are_answered_without_a_deleted_one() -> None:
     assert SECRET not in answer.text
 
 
-async def test_a_message_that_comes_after_its_deletion_is_not_taken() -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.delete(NEVER_CAME)
-        await here.signal.say(SECRET, timestamp=NEVER_CAME)
-        await here.signal.say("hello")
-        assert (await here.answer()).text.endswith("hello")
-    assert len(here.signal.sent) == 1
-    assert SECRET not in str(here.model.requests)
-
-
 async def test_only_the_author_and_group_admins_delete_a_message() -> None:
     async with world(script(echo, echo)) as here:
         async with running_bot(here.settings(access={"groups": "always"})):
@@ -81,22 +70,6 @@ async def test_only_the_author_and_group_admins_delete_a_message() -> None:
             await here.signal.change_group(GROUP)
             await here.signal.delete(question, author=BEN, group=GROUP, target_author=ADA)
             await gone(here, SECRET)
-
-
-async def test_a_deletion_that_came_before_a_kill_counts_after_it() -> None:
-    never = asyncio.Event()
-    async with world(script(held(never))) as here:
-        async with running_bot(here.settings()) as bot:
-            question = await here.signal.say(SECRET)
-            await here.model.wait_for_requests(1)
-            await kill(bot)
-        await here.signal.delete(question)
-        async with running_bot(here.settings()):
-            await here.signal.say("hello")
-            texts = [sent.text for sent in here.signal.sent]
-            while not any(words.endswith("hello") for words in texts):
-                texts.append((await here.answer()).text)
-            assert not rows_with(here, SECRET)
 
 
 async def test_an_answer_that_was_not_sent_when_its_question_was_deleted_never_is() -> None:

@@ -1,37 +1,17 @@
 """Disappearing messages disappear here as well."""
 
 import asyncio
-import time
 
 from bot.chat.replies import DISAPPEARED
 from bot.commands.questions import HOW_TO_PLAN
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.traces import gone, gone_from_files, let_all_timers_run_out, rows_with, there
-from tests.fakes.openai_server import held, script, text, tool_calls
+from tests.fakes.openai_server import held, script, text
 from tests.fakes.signal_side import SharedFile
 from tests.unit.test_media import picture
 
 SECRET = "sesquipedalian"
 ANSWER = "antidisestablishmentarianism"
-CALCULATE = ("calculate", {"expression": "977773*977777"})
-PRODUCT = "956043952021"
-
-
-async def test_text_results_and_answer_are_gone_when_the_message_would_be() -> None:
-    async with world(script(tool_calls(CALCULATE), text(f"{ANSWER} {PRODUCT}"))) as here:
-        async with running_bot(here.settings()):
-            said = time.monotonic()
-            await here.signal.say(f"{SECRET}?", expires_seconds=2)
-            await here.answer()
-            assert rows_with(here, SECRET)
-            await gone(here, SECRET)
-            assert time.monotonic() - said >= 1.9
-            for words in (SECRET, ANSWER, PRODUCT):
-                assert not rows_with(here, words)
-                await gone_from_files(here, words)
-            await here.signal.say("hello")
-            await here.answer()
-    assert ANSWER not in str(here.model.requests[-1])
 
 
 async def test_a_timer_that_runs_out_while_the_model_thinks_leaves_nothing_behind() -> None:

@@ -99,22 +99,6 @@ async def test_an_edit_by_a_stranger_is_nothing() -> None:
     assert len(here.signal.sent) == 1
 
 
-async def test_an_edit_survives_a_kill_before_the_changed_question_is_answered() -> None:
-    never = asyncio.Event()
-    async with world(script(held(never), held(never), echo)) as here:
-        async with running_bot(here.settings()) as bot:
-            question = await here.signal.say("wrong")
-            await here.model.wait_for_requests(1)
-            await here.signal.edit("right", question)
-            await here.model.wait_for_requests(2)
-            await kill(bot)
-        async with running_bot(here.settings()):
-            assert (await here.answer()).text.endswith("right")
-            await here.signal.say("!status")
-            await here.answer()
-    assert len(here.signal.sent) == 2
-
-
 async def test_each_edit_of_an_unknown_message_is_answered_once() -> None:
     never = asyncio.Event()
     async with world(script(held(never), held(never), echo)) as here:

@@ -1,6 +1,5 @@
 """Facts in the whole bot: remembered, shown to the model, found and forgotten."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -9,11 +8,10 @@ import apsw
 from bot.chat.prompt import REMEMBERED, UNTRUSTED_GUIDELINE
 from bot.cli.check import findings
 from conversation_store.models import Quote
-from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.e2e.test_tools import offered, system_text, told
-from tests.fakes.openai_server import held, script, text, tool_calls
+from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_side import ADA
 
 GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
@@ -27,15 +25,6 @@ def remember(words: str = FACT) -> Any:
 
 def recall(query: str = "nuts") -> Any:
     return tool_calls(("recall", {"query": query}))
-
-
-def lose_result(here: World) -> None:
-    """Change the store as if a kill had come between a call's effect and its result."""
-    database = apsw.Connection(str(here.folder / "store.db"))
-    try:
-        database.execute("UPDATE messages SET content = NULL WHERE role = 'tool'")
-    finally:
-        database.close()
 
 
 def facts_in(here: World) -> list[str]:
@@ -64,25 +53,6 @@ async def test_remembered_fact_is_in_every_later_request() -> None:
         assert await asked(here, "And I?", author=BEN) == "Hello Ben."
         assert SECRET not in json.dumps(here.model.requests[-1])
         assert REMEMBERED not in system_text(here.model.requests[-1])
-
-
-async def test_a_group_and_its_members_know_nothing_of_each_others_facts() -> None:
-    async with world() as here, running_bot(here.settings()):
-        here.model.handler = script(remember("The team meets on plutonium day"), text("Yes."))
-        await asked(here, "remember it", group=GROUP, mention=True)
-        here.model.handler = script(remember(), text("Yes."))
-        await asked(here, "remember it")
-        for chat, own, others in (
-            ({"group": GROUP, "mention": True}, "plutonium", SECRET),
-            ({}, SECRET, "plutonium"),
-            ({"author": BEN}, "nothing", "i"),
-        ):
-            here.model.handler = script(recall(f"{SECRET} plutonium"), text("Found."))
-            await asked(here, "what do you know?", **chat)
-            shown = system_text(here.model.requests[-1]) + told(here)
-            assert own in shown.lower() or own == "nothing"
-            assert f" {others} " not in shown
-        assert told(here).startswith("Nothing is remembered")
 
 
 async def test_long_facts_are_found_by_words_and_forgotten_by_number() -> None:
@@ -173,20 +143,3 @@ async def test_setting_switches_memory_off() -> None:
         assert "remember" not in offered(here.model.requests[-1])
         found = {one.part: one async for one in findings(here.settings())}
         assert {found[name].verdict for name in ("remember", "recall", "forget")} == {"ok"}
-
-
-async def test_a_call_that_a_kill_cut_off_before_its_result_remembers_once() -> None:
-    never = asyncio.Event()
-    async with world(script(remember(), held(never))) as here:
-        settings = environment(here)
-        async with daemon(settings, folder=here.folder) as running:
-            await here.signal.say("remember it")
-            await here.model.wait_for_requests(2)
-            await running.killed()
-        lose_result(here)
-        here.model.handler = text("Yes.")
-        async with daemon(settings, folder=here.folder):
-            assert (await here.answer()).text == "Yes."
-            assert told(here) == "Remembered as number 1."
-            await asked(here, "well?")
-        assert system_text(here.model.requests[-1]).count(FACT) == 1

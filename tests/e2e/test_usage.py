@@ -214,18 +214,3 @@ async def test_tokens_of_a_stopped_turn_count() -> None:
         used = await asked(here, "!usage")
     assert int(used.partition("Today: ")[2].split()[0].replace(",", "")) > 18
     assert "estimate" in used  # of the request that was cancelled
-
-
-async def test_stored_tokens_count_once_after_a_kill() -> None:
-    never = asyncio.Event()
-    async with world() as here:
-        here.model.handler = script(tool_calls(SUM), then=held(never, text("Too late.")))
-        settings = environment(here)
-        async with daemon(settings, folder=here.folder) as bot:
-            await here.signal.say("what is 6*7?")
-            await here.model.wait_for_requests(2)
-            await bot.killed()
-        here.model.handler = text("It is 42.")
-        async with daemon(settings, folder=here.folder):
-            assert (await here.answer()).text == "It is 42."
-            assert "Today: 36 tokens." in await asked(here, "!usage")

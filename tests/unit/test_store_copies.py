@@ -320,24 +320,3 @@ async def test_a_store_has_one_writer_by_whatever_name_it_goes(tmp_path: Path) -
     assert aside is not None
     assert aside.parent == real.parent
     assert link.is_symlink()
-
-
-async def test_reader_of_a_replaced_store_does_not_affect_the_new_one(
-    tmp_path: Path,
-) -> None:
-    path, copy, killed = tmp_path / "store.db", tmp_path / "copy.db", tmp_path / "killed"
-    killed.mkdir()
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1, "old"))
-        backup(path, None, copy)
-    reader = apsw.Connection(str(path))
-    reader.execute("SELECT * FROM inbox").fetchall()
-    restore(path, None, copy)
-    async with store_at(tmp_path) as store:
-        await answer(store, received(2, "new"))
-        reader.close()
-        await answer(store, received(3, "newer"))
-        for ending in ("", "-wal"):
-            shutil.copy(tmp_path / f"store.db{ending}", killed / f"store.db{ending}")
-    async with store_at(killed) as store:
-        assert await questions(store) == ["old", "new", "newer"]

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from conversation_store.models import (
-    AcceptedMessage,
     Attachment,
     AuditEntry,
     ChatId,
-    FurtherDate,
     Image,
     Message,
     NewExchange,
@@ -23,7 +21,6 @@ from conversation_store.models import (
     ReceivedFile,
     ReceivedQuote,
     Role,
-    StoredReminder,
     StoredTurn,
 )
 from conversation_store.outbox import UNSENT_MS
@@ -32,7 +29,6 @@ from tests.unit.stores import (
     ADA,
     CALL,
     GROUP,
-    MAY_RUN,
     accept,
     answer,
     begin,
@@ -57,7 +53,6 @@ IMAGE = Image("image/png", SECRET.encode())
 FILE = Attachment(f"{SECRET}.txt", "text/plain", SECRET.encode())
 FAR = 4_000_000_000_000
 HOUR_MS = 3_600_000
-LATER = FurtherDate("2070-01-01T09:00:00", "FREQ=DAILY", 3_155_788_800_000)
 
 
 async def test_a_message_is_deleted_with_all_that_was_derived_from_it(tmp_path: Path) -> None:
@@ -211,21 +206,6 @@ async def test_waiting_answer_loses_its_quote_at_once_and_is_dropped_an_hour_lat
         assert not is_left(tmp_path, "sorry")
 
 
-async def test_a_turn_that_runs_past_its_time_is_left_until_it_ends(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await begin(store, received(1, SECRET, expires_at=5))
-        assert await store.upkeep.expire() == await store.upkeep.expire(FAR)
-    async with store_at(tmp_path) as store:
-        (found,) = await store.messages.unfinished()
-        assert found.message.text == SECRET
-        resumed = await store.turns.resume(found)
-        assert resumed is not None
-        assert len(await finish(store, resumed, ["done"])) == 1
-        assert await questions(store) == []
-        await store.upkeep.expire()
-    assert not is_left(tmp_path, SECRET)
-
-
 async def test_message_that_disappears_before_its_turn_still_owes_an_answer(
     tmp_path: Path,
 ) -> None:
@@ -268,17 +248,6 @@ async def test_a_deletion_reaches_its_own_chat_alone(tmp_path: Path, chat: ChatI
         await answer(store, received(1, "kept", chat))
         assert await forget(store, 1, 2, GROUP if chat == ADA else ADA) == ()
         assert await questions(store, chat) == ["kept"]
-
-
-async def test_open_calls_of_a_deleted_turn_leave_no_questions(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        turn = await begin(store, received(1))
-        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
-        question = await store.questions.find_or_open(turn.id, CALL.id, MAY_RUN)
-        assert question is not None
-        await store.questions.mark_asked(replace(question, timestamps=(1,), expires_at=FAR))
-        await forget(store, 1, 2)
-        assert await store.questions.open() == ()
 
 
 @pytest.mark.parametrize("how", ["deletion", "deletion at once", "edit", "timer"])
@@ -370,21 +339,6 @@ async def test_running_turn_derives_nothing_more_from_deleted_words(tmp_path: Pa
     assert not is_left(tmp_path, SECRET)
 
 
-async def test_reminder_made_from_a_fact_goes_with_the_source_of_the_fact(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        turn = await begin(store, received(1, SECRET, GROUP))
-        await remember(store, turn)
-        await finish(store, turn)
-        turn = await begin(store, received(2, "remind me", GROUP))
-        assert await store.memory.recall(GROUP, "", 9, turn_id=turn.id)
-        await remind(store, turn)
-        await mark(store, await finish(store, turn), 10)
-        await store.memory.forget(GROUP, 1)
-        await forget(store, 1, 3, GROUP)
-        assert await store.reminders.of("ada", GROUP) == ()
-    assert not is_left(tmp_path, SECRET)
-
-
 @pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.parametrize("begun", [False, True])
 async def test_quote_of_a_deleted_message_loses_its_text(
@@ -412,18 +366,6 @@ async def test_quote_of_a_deleted_message_loses_its_text(
     assert not is_left(tmp_path, SECRET)
 
 
-async def test_turn_that_quotes_an_answer_goes_with_the_question_of_the_answer(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1, SECRET), [SECRET], sent_at=100)
-        quote = ReceivedQuote(100, "bot", by_bot=True, text=SECRET)
-        await finish(store, await begin(store, received(2, quote=quote), SECRET), ["Because."])
-        await forget(store, 1, 3)
-        assert await questions(store) == []
-    assert not is_left(tmp_path, SECRET)
-
-
 @pytest.mark.parametrize("how", ["deletion", "undo", "timer"])
 async def test_files_of_a_message_are_to_be_deleted_with_it(tmp_path: Path, how: str) -> None:
     soon = now_ms() + HOUR_MS
@@ -448,76 +390,28 @@ async def test_files_of_a_message_are_to_be_deleted_with_it(tmp_path: Path, how:
         assert rows(tmp_path, "SELECT * FROM workspace_files") == []
 
 
-async def set_reminder(
-    store: ConversationStore, *, is_question: bool = False, expires_at: int | None = None
-) -> StoredReminder:
-    """Let message 1, which is answered, set a reminder."""
-    turn = await begin(store, received(1, expires_at=expires_at), "please")
-    new = NewReminder(is_question, SECRET, None, None, now_ms())
-    reminder = await store.reminders.add("ada", ADA, new, turn=turn.id, call="c", at_most=9)
-    assert reminder is not None
-    await finish(store, turn)
-    return reminder
-
-
-async def run_of(store: ConversationStore) -> AcceptedMessage:
-    question = await set_reminder(store, is_question=True)
-    run = await store.reminders.ask(question, LATER, now_ms())
-    assert run is not None
-    return run
-
-
-@pytest.mark.parametrize("state", ["waits", "runs", "is answered", "is cleared"])
-async def test_a_run_of_a_reminder_goes_with_its_source(tmp_path: Path, state: str) -> None:
-    async with store_at(tmp_path) as store:
-        run = await run_of(store)
-        if state != "waits":
-            turn = store.turns.begin([run], run.message.text, notices=[run.message.text])
-            await call(store, turn, SECRET)
-            if state != "runs":
-                await finish(store, turn, [SECRET])
-            if state == "is cleared":
-                await store.turns.clear(ADA)
-        closed = await forget(store, 1, 99)
-        assert (run.id in closed) == (state in {"waits", "runs"})
-        assert not rows(tmp_path, "SELECT 1 FROM inbox WHERE state = 'waiting'")
-        assert not is_left(tmp_path, SECRET)
-
-
-@pytest.mark.parametrize("is_given_up", [False, True])
-async def test_unsent_message_of_a_reminder_goes_with_it_and_other_turns_stay(
-    tmp_path: Path, is_given_up: bool
-) -> None:
-    async with store_at(tmp_path) as store:
-        reminder = await set_reminder(store)
-        said = await store.reminders.deliver(reminder, SECRET, LATER, now_ms())
-        assert said is not None
-        if is_given_up:
-            await store.outbox.mark_failed(said, give_up=True)
-        other = await answer(store, received(2))
-        await forget(store, 1, 99)
-        assert not is_left(tmp_path, SECRET)
-        assert rows(tmp_path, "SELECT id FROM turns") == [(other.id,)]
-
-
 @pytest.mark.parametrize("how", ["deletion", "deletion while it runs", "timer", "retention"])
 async def test_a_turn_that_was_told_a_reminder_goes_with_its_source(
     tmp_path: Path, how: str
 ) -> None:
+    expires_at = now_ms() + HOUR_MS if how == "timer" else None
     async with store_at(tmp_path) as store:
-        expires_at = now_ms() + HOUR_MS if how == "timer" else None
-        reminder = await set_reminder(store, expires_at=expires_at)
-        turn = await begin(store, received(2), "list them")
-        await store.reminders.tell("ada", ADA, turn=turn.id)
+        source = await begin(store, received(1, chat=GROUP, expires_at=expires_at))
+        await remind(store, source)
+        await finish(store, source)
+        turn = await begin(store, received(2, "list them", GROUP))
+        (reminder,) = await store.reminders.tell("ada", GROUP, turn=turn.id)
         await call(store, turn, SECRET)
+        other = await answer(store, received(3, chat=GROUP))
         if how == "deletion while it runs":
-            await forget(store, 1, 99)
+            await forget(store, 1, 99, GROUP)
         await finish(store, turn)
-        await store.reminders.cancel("ada", ADA, reminder.number)
+        await store.reminders.cancel("ada", GROUP, reminder.number)
         if how == "deletion":
-            await forget(store, 1, 99)
+            await forget(store, 1, 99, GROUP)
         await store.upkeep.expire(None if expires_at is None else now_ms() + HOUR_MS)
         if how == "retention":
             await store.upkeep.purge(now_ms() + 31 * 24 * HOUR_MS)
-        assert not rows(tmp_path, f"SELECT 1 FROM turns WHERE id = {turn.id}")
+        left = [] if how == "retention" else [(other.id,)]
+        assert rows(tmp_path, "SELECT id FROM turns") == left
         assert how == "retention" or not is_left(tmp_path, SECRET)

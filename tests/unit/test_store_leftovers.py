@@ -133,14 +133,6 @@ async def test_rewrite_without_room_on_the_disk_happens_later(
     assert refused
 
 
-async def test_a_store_without_deletions_is_not_rewritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "rewrite", None)
-    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
-        await database.write(fill)
-
-
 async def test_kept_rows_stay_usable_during_a_rewrite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,6 @@ from tests.unit.stores import (
     ADA,
     GROUP,
     accept,
-    answer,
     begin,
     finish,
     forget,
@@ -114,28 +113,6 @@ async def test_repeated_fact_keeps_its_number_and_comes_from_the_latest_message(
         assert await known(store) == []
 
 
-@pytest.mark.parametrize("is_struck", [False, True])
-async def test_a_fact_goes_with_its_message_and_whatever_was_told_it_goes_too(
-    tmp_path: Path, is_struck: bool
-) -> None:
-    async with store_at(tmp_path) as store:
-        await remember(store, "the code is zebra", 1)
-        await answer(store, received(2, "other"))
-        assert texts(await recall(store, "code", 3)) == ["the code is zebra"]
-        running = await begin(store, received(4, "which?"))
-        await store.memory.recall(ADA, "code", 10, turn_id=running.id)
-        if is_struck:
-            await store.memory.forget(ADA, 1)
-            assert await questions(store) == ["the code is zebra", "other", "what?"]
-        await forget(store, 1, 5)
-        assert await known(store) == []
-        assert await questions(store) == ["other"]
-        await mark(store, await finish(store, running, ["it is zebra"]), 100)
-        assert texts(await recall(store, "code", 6)) == []
-        assert await questions(store) == ["other", "what?"]
-    assert not is_left(tmp_path, "zebra")
-
-
 @pytest.mark.parametrize("how", ["deletion", "stop"])
 async def test_a_turn_that_is_taken_back_has_remembered_nothing(tmp_path: Path, how: str) -> None:
     async with store_at(tmp_path) as store:
@@ -148,25 +125,6 @@ async def test_a_turn_that_is_taken_back_has_remembered_nothing(tmp_path: Path, 
         else:
             await store.changes.stop([turn.id])
         assert await known(store) == []
-
-
-@pytest.mark.parametrize("how", ["deletion", "timer"])
-async def test_fact_goes_with_facts_that_its_turn_was_told(tmp_path: Path, how: str) -> None:
-    soon = now_ms() + HOUR_MS
-    async with store_at(tmp_path) as store:
-        await remember(store, "the code is zebra", 1, expires_at=soon)
-        turn = await begin(store, received(2), "shorten that")
-        await store.memory.recall(ADA, "code", 10, turn_id=turn.id)
-        await keep(store, turn, "Code: zebra", "a")
-        await finish(store, turn)
-        if how == "timer":
-            await store.upkeep.expire(soon)
-            assert await questions(store) == []
-        else:
-            await store.turns.clear(ADA)
-            await forget(store, 1, 3)
-        assert await known(store) == []
-    assert not is_left(tmp_path, "zebra")
 
 
 async def test_fact_disappears_with_the_earliest_of_its_messages(tmp_path: Path) -> None:
@@ -185,22 +143,6 @@ async def test_fact_disappears_with_the_earliest_of_its_messages(tmp_path: Path)
         await store.upkeep.expire(soon)
         assert await questions(store) == []
     assert not is_left(tmp_path, "zebra")
-
-
-async def test_a_fact_outlives_a_clear_and_goes_with_its_message_all_the_same(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        await remember(store, "the code is zebra", 1, expires_at=now_ms() + HOUR_MS)
-        await remember(store, "the cat is a tiger", 2)
-        await store.turns.clear(ADA)
-        assert len(await known(store)) == 2
-        await forget(store, 2, 3)
-        assert await known(store) == ["the code is zebra"]
-        await store.upkeep.expire(now_ms() + HOUR_MS)
-        assert await known(store) == []
-    assert not is_left(tmp_path, "zebra")
-    assert not is_left(tmp_path, "tiger")
 
 
 async def test_retention_takes_facts_and_a_store_that_keeps_nothing_remembers_nothing(

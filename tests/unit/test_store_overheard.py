@@ -51,24 +51,6 @@ async def test_only_so_many_bytes_are_kept(tmp_path: Path) -> None:
         assert cut == "é" * (OVERHEARD_BYTES // 2)
 
 
-async def test_turn_takes_overheard_messages_and_its_end_deletes_their_texts(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        await store.messages.overhear([received(1, "small talk", GROUP)])
-        heard = await store.messages.overheard(GROUP)
-        turn = await begin(store, received(2, chat=GROUP), overheard=heard)
-        await store.upkeep.ping()
-        assert await texts(store) == []
-        await store.messages.overhear([received(3, "meanwhile", GROUP)])
-        await finish(store, turn)
-        assert await texts(store) == ["meanwhile"]
-        await store.messages.overhear([received(1, "small talk", GROUP)])
-        assert await texts(store) == ["meanwhile"]
-        await store.upkeep.expire()
-    assert not is_left(tmp_path, "small talk")
-
-
 async def test_unanswered_turn_leaves_overheard_messages_to_the_next(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "small talk", GROUP)])
@@ -85,6 +67,13 @@ async def test_unanswered_turn_leaves_overheard_messages_to_the_next(tmp_path: P
         assert await texts(store) == []
         await store.turns.restart(turn.id)
         assert await texts(store) == ["small talk"]
+        turn = await begin(store, received(5, chat=GROUP), overheard=heard)
+        await store.messages.overhear([received(6, "meanwhile", GROUP)])
+        await finish(store, turn)
+        await store.messages.overhear([received(1, "small talk", GROUP)])
+        assert await texts(store) == ["meanwhile"]
+        await store.upkeep.expire()
+    assert not is_left(tmp_path, "small talk")
 
 
 async def test_edited_question_deletes_overheard_words_from_its_unsent_answer(
