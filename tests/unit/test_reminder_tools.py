@@ -131,15 +131,23 @@ rules = (
 )
 
 
-@given(times, rules, st.sampled_from(["UTC", "Asia/Kathmandu", "Pacific/Apia", "Africa/Monrovia"]))
-@settings(max_examples=60, deadline=None)
-def test_whatever_a_model_sends_is_set_or_refused(at: str, repeat: str, zone: str) -> None:
+zones = st.sampled_from(["UTC", "Asia/Kathmandu", "Pacific/Apia", "Africa/Monrovia"])
+
+
+@given(st.lists(st.tuples(times, rules, zones), min_size=15, max_size=15))
+@settings(max_examples=5, deadline=None)
+def test_whatever_a_model_sends_is_set_or_refused(sent: list[tuple[str, str, str]]) -> None:
     async def send() -> None:
         with TemporaryDirectory(prefix="stb-") as folder:
             async with store_at(Path(folder)) as store:
-                mine = await my_reminders(store, zone)
-                with suppress(ToolError):
-                    await remind(mine, "Call mum", at, repeat)
-                    await list_reminders(mine)
+                await my_reminders(store)
+                for number, (at, repeat, zone) in enumerate(sent):
+                    await store.reminders.set_zone("ada", zone, ())
+                    mine = calling(store, f"call_{number}")
+                    with suppress(ToolError):
+                        await remind(mine, "Call mum", at, repeat)
+                        await list_reminders(mine)
+                    for one in await store.reminders.of("ada", ADA):
+                        await store.reminders.cancel("ada", ADA, one.number)
 
     asyncio.run(send())

@@ -66,7 +66,7 @@ def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
 
-@pytest.mark.parametrize("key", ["it's a secret", "Schlüssel 🔑", "x" * 500, "raw:no digits", RAW])
+@pytest.mark.parametrize("key", ["it's a Schlüssel 🔑", "raw:no digits", RAW])
 async def test_a_store_opens_again_and_by_sqlites_own_derivation(key: str, tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     for value in ("first", "second"):

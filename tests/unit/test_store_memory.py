@@ -163,42 +163,24 @@ async def test_retention_takes_facts_and_a_store_that_keeps_nothing_remembers_no
         assert kept == "kept_nowhere"
 
 
-async def test_a_memory_that_is_off_neither_learns_nor_tells(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await remember(store, "Ada sings", 1)
-        await store.memory.switch(ADA, on=False)
-        assert (await store.memory.noted(ADA)).facts == ()
-        assert await recall(store, "sings", 2) == "off"
-        turn = await begin(store, received(3), "x")
-        kept = await store.memory.remember(ADA, "x", turn_id=turn.id, call="a")
-        assert kept == "off"
-        assert await known(store) == ["Ada sings"]
-        await store.memory.switch(ADA, on=True)
-        assert texts((await store.memory.noted(ADA)).facts) == ["Ada sings"]
-
-
-async def test_a_chat_has_a_bounded_number_of_facts(
+async def test_a_chat_has_a_bounded_number_of_facts_and_shows_the_newest_short_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "MAX_FACTS", 3)
+    monkeypatch.setattr(memory, "MAX_FACTS", 30)
     async with store_at(tmp_path) as store:
-        turn = await begin(store, received(1), "x")
-        assert [await keep(store, turn, f"fact {n}", f"{n}") for n in (1, 2, 3)] == [1, 2, 3]
-        fourth = await store.memory.remember(ADA, "fact 4", turn_id=turn.id, call="4")
-        assert fourth == "full"
-
-
-async def test_the_newest_short_facts_are_always_shown_in_the_order_of_their_numbers(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        turn = await begin(store, received(1), "x")
+        turn = await begin(store, received(1))
         for n in range(1, 31):
             text = f"fact {n} " + "é" * (200 if n == 30 else 10)
-            await store.memory.remember(ADA, text, turn_id=turn.id, call=f"{n}")
+            assert await keep(store, turn, text, f"{n}") == n
+        more = await store.memory.remember(ADA, "fact 31", turn_id=turn.id, call="31")
+        assert more == "full"
         shown = await store.memory.noted(ADA)
         assert [fact.number for fact in shown.facts] == list(range(10, 30))
         assert shown.more_facts == 10
+        await store.memory.switch(ADA, on=False)
+        assert (await store.memory.noted(ADA)).facts == ()
+        assert await recall(store, "fact", 2) == "off"
+        assert len(await known(store)) == 30
 
 
 @pytest.mark.parametrize(
