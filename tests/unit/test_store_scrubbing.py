@@ -4,14 +4,13 @@ Nothing else empties the log here: no timer runs and nobody asks what has expire
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import apsw
 import pytest
 
-from conversation_store import connections, database
+from conversation_store import database
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     accept,
@@ -109,23 +108,3 @@ async def test_deleted_words_go_after_a_read_that_held_them(
         assert is_left(tmp_path, SECRET)
         backup.close()
         await leaves(tmp_path, SECRET)
-
-
-async def test_many_wishes_to_empty_the_log_are_few_times_that_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    emptied: list[bool] = []
-    empty_log = connections.empty_log
-
-    def counted(connection: object) -> bool:
-        emptied.append(empty_log(connection))
-        return emptied[-1]
-
-    monkeypatch.setattr(connections, "empty_log", counted)
-    async with store_at(tmp_path, retention_days=0) as store:
-        began = time.monotonic()
-        for number in range(1, 31):
-            await answer(store, received(number, SECRET), [ANSWER], sent_at=9_000 + number)
-        await leaves(tmp_path, SECRET)
-        seconds = time.monotonic() - began
-    assert 1 <= len(emptied) <= 2 + seconds / database.SCRUB_EVERY_SECONDS
