@@ -1,6 +1,5 @@
 """“What did I miss?” in groups that have opted in: members, their messages and retention."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -18,12 +17,10 @@ from bot.commands.behaviour import (
     USAGE,
 )
 from bot.signal.events import Person
-from conversation_store import heard
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_tools import told
 from tests.e2e.traces import files_of, gone, gone_from_files, rows_with, there
-from tests.fakes.openai_server import Step, held, script, text, tool_calls
-from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.openai_server import Step, script, text, tool_calls
 from tests.fakes.signal_side import ADA, Group
 from tests.unit.stores import rows
 
@@ -193,21 +190,6 @@ async def test_opting_out_deletes_kept_messages_and_summaries_at_once() -> None:
             assert words.encode() not in files_of(here)
 
 
-async def test_opting_out_while_it_is_told_leaves_nothing_of_it_either() -> None:
-    release = asyncio.Event()
-    steps = script(tool_calls(("catch_up", {})), held(release, text(ANSWER)))
-    async with opted_in(steps) as here:
-        await here.signal.say(SECRET, author=BEN, group=TEAM)
-        await there(here, SECRET)
-        await here.signal.say("what did I miss?")
-        await here.model.wait_for_requests(2)
-        assert await command(here, "!catchup off") == CATCH_UP_ENDED
-        release.set()
-        assert (await here.answer()).text == ANSWER
-        await gone_from_files(here, ANSWER)
-        assert SECRET.encode() not in files_of(here)
-
-
 async def test_deleted_or_edited_message_is_removed_with_its_summary() -> None:
     async with opted_in(catching_up()) as here:
         words = await here.signal.say(SECRET, author=BEN, group=TEAM)
@@ -239,29 +221,6 @@ async def test_timer_of_the_group_deletes_messages_and_private_summary() -> None
         assert "Nothing was written there since" in told(here)
 
 
-async def test_clearing_the_group_and_taking_a_question_back_forget_it_there_as_well() -> None:
-    async with opted_in(text("Noted.")) as here:
-        await here.signal.say(SECRET, author=BEN, group=TEAM)
-        await there(here, SECRET)
-        assert rows_with(here, SECRET) == 2  # for the next turn, and for whoever missed it
-        await ask(here, ANSWER, author=BEN, group=TEAM, mention=True)
-        await command(here, "!undo", author=BEN)
-        assert not rows_with(here, ANSWER)
-        assert rows_with(here, SECRET) == 1
-        await command(here, "!clear")
-        assert not rows_with(here, SECRET)
-
-
-async def test_catch_up_works_in_groups_that_are_always_answered() -> None:
-    async with opted_in(text("Noted."), access={"groups": "always"}) as here:
-        for _ in range(2):
-            await here.answer()
-        assert await ask(here, SECRET, author=BEN, group=TEAM) == "Noted."
-        here.model.handler = catching_up()
-        assert await ask(here, "what did I miss?") == ANSWER
-        assert f"Ben: {SECRET}" in told(here)
-
-
 async def test_nothing_that_a_stranger_says_is_kept() -> None:
     access = {"policy": "allowlist", "allowed": ADA.aci}
     async with world(catching_up()) as here, running_bot(here.settings(access=access)):
@@ -285,48 +244,10 @@ async def test_group_cannot_opt_in_without_retention() -> None:
     assert "catch_up" not in names
 
 
-async def test_newest_of_many_messages_are_kept_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heard, "MAX_MESSAGES", 5)
-    async with opted_in(catching_up()) as here:
-        for number in range(8):
-            await here.signal.say(f"line {number}", author=BEN, group=TEAM)
-        await there(here, "line 7")
-        await ask(here, "what did I miss?")
-        assert [f"line {number}" in told(here) for number in range(8)] == [False] * 3 + [True] * 5
-
-
-async def test_a_kill_in_between_keeps_the_choice_and_the_words() -> None:
-    async with world(catching_up()) as here:
-        team(here, ADA, BEN)
-        async with running_bot(here.settings()) as bot:
-            await command(here, "!catchup on")
-            await here.signal.say("bye", group=TEAM)
-            await here.signal.say(SECRET, author=BEN, group=TEAM)
-            await there(here, SECRET)
-            await kill(bot)
-        async with running_bot(here.settings()):
-            await ask(here, "what did I miss?")
-            assert f"Ben: {SECRET}" in told(here)
-
-
-async def test_over_the_rest_api_members_are_told_as_well() -> None:
-    async with world(catching_up()) as here, SignalRestApi.listen() as api:
-        async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
-            await api.wait_for_receiver()
-            api.groups[TEAM] = Group("Team", {ADA.aci: ADA, BEN.aci: BEN}, {ADA.aci})
-            await api.say("!catchup on", group=TEAM, mention=True)
-            await api.wait_until(lambda: len(api.sent) == 1)
-            await api.say("bye", group=TEAM)
-            await there(here, "bye")
-            await api.say(SECRET, author=BEN, group=TEAM)
-            await there(here, SECRET)
-            await api.say("what did I miss?")
-            await api.wait_until(lambda: ANSWER in [sent.text for sent in api.sent])
-    assert f"Ben: {SECRET}" in told(here)
-    assert "In the group Team" in told(here)
-
-
-async def test_deletion_ends_a_turn_of_another_chat_that_waits_for_its_person() -> None:
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_turn_of_another_chat_that_waits_for_its_person_begins_anew_without_the_words(
+    is_deleted: bool,
+) -> None:
     choice = {"question": "Which safe?", "options": ["Left", "Right"]}
     steps = script(tool_calls(("catch_up", {})), tool_calls(("ask_user", choice)), text("Hm."))
     async with opted_in(steps) as here:
@@ -335,23 +256,11 @@ async def test_deletion_ends_a_turn_of_another_chat_that_waits_for_its_person() 
         await here.signal.say("what did I miss?")
         question = await here.answer()
         await there(here, str(question.timestamp))
-        await here.signal.delete(said, author=BEN, group=TEAM)
-        assert (await here.answer()).text == "Hm."
-        await gone(here, SECRET)
-    assert SECRET not in str(here.model.requests[-1]["messages"])
-
-
-async def test_opting_out_restarts_a_turn_of_another_chat_that_waits_for_its_person() -> None:
-    choice = {"question": "Which safe?", "options": ["Left", "Right"]}
-    steps = script(tool_calls(("catch_up", {})), tool_calls(("ask_user", choice)), text("Hm."))
-    async with opted_in(steps) as here:
-        await here.signal.say(f"the safe is {SECRET}", author=BEN, group=TEAM)
-        await there(here, SECRET)
-        await here.signal.say("what did I miss?")
-        question = await here.answer()
-        await there(here, str(question.timestamp))
-        await here.signal.say("!catchup off", group=TEAM, mention=True)
-        answers = {(await here.answer()).text, (await here.answer()).text}
-        assert answers == {CATCH_UP_ENDED, "Hm."}
+        expected = {"Hm."} if is_deleted else {CATCH_UP_ENDED, "Hm."}
+        if is_deleted:
+            await here.signal.delete(said, author=BEN, group=TEAM)
+        else:
+            await here.signal.say("!catchup off", group=TEAM, mention=True)
+        assert {(await here.answer()).text for _ in expected} == expected
         await gone(here, SECRET)
     assert SECRET not in str(here.model.requests[-1]["messages"])

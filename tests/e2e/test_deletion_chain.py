@@ -298,23 +298,15 @@ async def leaves_no_trace(actions: Actions, way: str, place: int) -> None:
 
 
 STORIES: Final[Mapping[str, tuple[Actions, str, int]]] = {
-    "answer to a question, by deletion": ([("ask and keep", False)], DELETION, 1),
     "answer to a question, by edit": ([("ask and keep", False)], EDIT, 1),
-    "answer to a question, by its timer": ([("ask", False), ("write", False)], TIMER, 1),
-    "fact and reminder from catch-up, by deletion": (
-        [("write", True), ("talk to others", True), ("catch up in private", False)], DELETION, 1,
-    ),
     "fact and reminder from catch-up, by catch-up off": (
         [("write", True), ("talk to others", True), ("catch up in private", False)],
         CATCH_UP_OFF, 0,
     ),
-    "file, by deletion": ([("send a file", False)], DELETION, 0),
     "file, by undo": ([("send a file", False)], UNDO, 0),
     "fact and reminder from a file": (
         [("send a file", False), ("search files", False)], DELETION, 0,
     ),
-    "reminder from a fact": ([("remember", False), ("remind of a fact", False)], DELETION, 0),
-    "quote": ([("talk to others", True), ("quote", True)], DELETION, 0),
     "quote of a message with a timer": ([("write", True), ("quote", True)], TIMER, 0),
     "quote of an answer": ([("write", True), ("quote the bot", True)], DELETION, 0),
     "task of a helper": ([("delegate", True), ("remind of a fact", True)], DELETION, 0),

@@ -3,37 +3,16 @@
 import asyncio
 
 from bot.signal.events import Person
-from tests.e2e.running_bot import kill, running_bot, world
-from tests.e2e.traces import files_of, gone, rows_with
+from tests.e2e.running_bot import running_bot, world
+from tests.e2e.traces import gone
 from tests.fakes.json_rpc_server import Refusal
-from tests.fakes.openai_server import echo, held, script, text, tool_calls
+from tests.fakes.openai_server import echo, held, script, text
 from tests.fakes.signal_side import ADA, Sent
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 SECRET = "sesquipedalian"
-NEVER_CAME = 1_795_000_000_000
 ANSWER = "antidisestablishmentarianism"
-CALCULATE = ("calculate", {"expression": "977773*977777"})
-PRODUCT = "956043952021"
-
-
-async def test_a_deleted_question_and_all_that_came_of_it_leave_the_store() -> None:
-    async with world(script(tool_calls(CALCULATE), text(f"{ANSWER} {PRODUCT}"))) as here:
-        async with running_bot(here.settings()):
-            question = await here.signal.say(f"{SECRET}: how much?")
-            await here.answer()
-            assert rows_with(here, SECRET)
-            await here.signal.delete(question)
-            await here.signal.say("hello")
-            await here.answer()
-            shown = str(here.model.requests[-1]["messages"][1:])
-            assert SECRET not in shown
-            assert ANSWER not in shown
-            assert not rows_with(here, SECRET)
-            assert not rows_with(here, "977773")
-            for words in (SECRET, ANSWER, PRODUCT):
-                assert words.encode() not in files_of(here)
 
 
 async def test_a_deletion_ends_the_turn_and_nothing_is_answered() -> None:
@@ -78,56 +57,6 @@ async def test_other_pieces_are_answered_without_a_deleted_one() -> None:
     assert SECRET not in answer.text
 
 
-async def test_a_message_that_comes_after_its_deletion_is_not_taken() -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.delete(NEVER_CAME)
-        await here.signal.say(SECRET, timestamp=NEVER_CAME)
-        await here.signal.say("hello")
-        assert (await here.answer()).text.endswith("hello")
-    assert len(here.signal.sent) == 1
-    assert SECRET not in str(here.model.requests)
-
-
-async def test_edit_of_an_unknown_message_is_deleted_with_it() -> None:
-    async with world(script(text(ANSWER))) as here, running_bot(here.settings()):
-        await here.signal.edit(SECRET, NEVER_CAME)
-        await here.answer()
-        assert rows_with(here, SECRET)
-        await here.signal.delete(NEVER_CAME)
-        await gone(here, SECRET)
-        await here.signal.edit(SECRET, NEVER_CAME)
-        await here.signal.say("hello")
-        assert (await here.answer()).text.endswith("hello")
-        assert not rows_with(here, SECRET)
-        for words in (SECRET, ANSWER):
-            assert words.encode() not in files_of(here)
-
-
-async def test_an_edit_of_words_to_others_into_a_question_goes_with_them() -> None:
-    async with world() as here, running_bot(here.settings()):
-        words = await here.signal.say(f"{SECRET}?", group=GROUP)
-        edit = await here.signal.edit(f"{SECRET}!", words, group=GROUP)
-        await here.signal.edit(SECRET, edit, group=GROUP, mention=True)
-        await here.answer()
-        assert rows_with(here, SECRET)
-        await here.signal.delete(words, group=GROUP)
-        await gone(here, SECRET)
-
-
-async def test_edit_of_an_unknown_message_is_deleted_during_its_turn() -> None:
-    never = asyncio.Event()
-    async with world(script(held(never))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.edit(SECRET, NEVER_CAME)
-            await here.signal.say("keep this")
-            await here.model.wait_for_requests(1)
-            await here.signal.delete(NEVER_CAME)
-            answer = await here.answer()
-            assert not rows_with(here, SECRET)
-    assert answer.text.endswith("keep this")
-    assert SECRET not in answer.text
-
-
 async def test_only_the_author_and_group_admins_delete_a_message() -> None:
     async with world(script(echo, echo)) as here:
         async with running_bot(here.settings(access={"groups": "always"})):
@@ -141,22 +70,6 @@ async def test_only_the_author_and_group_admins_delete_a_message() -> None:
             await here.signal.change_group(GROUP)
             await here.signal.delete(question, author=BEN, group=GROUP, target_author=ADA)
             await gone(here, SECRET)
-
-
-async def test_a_deletion_that_came_before_a_kill_counts_after_it() -> None:
-    never = asyncio.Event()
-    async with world(script(held(never))) as here:
-        async with running_bot(here.settings()) as bot:
-            question = await here.signal.say(SECRET)
-            await here.model.wait_for_requests(1)
-            await kill(bot)
-        await here.signal.delete(question)
-        async with running_bot(here.settings()):
-            await here.signal.say("hello")
-            texts = [sent.text for sent in here.signal.sent]
-            while not any(words.endswith("hello") for words in texts):
-                texts.append((await here.answer()).text)
-            assert not rows_with(here, SECRET)
 
 
 async def test_an_answer_that_was_not_sent_when_its_question_was_deleted_never_is() -> None:

@@ -1,58 +1,17 @@
 """Disappearing messages disappear here as well."""
 
 import asyncio
-import time
 
 from bot.chat.replies import DISAPPEARED
 from bot.commands.questions import HOW_TO_PLAN
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.traces import gone, gone_from_files, let_all_timers_run_out, rows_with, there
-from tests.fakes.openai_server import held, script, text, tool_calls
+from tests.fakes.openai_server import held, script, text
 from tests.fakes.signal_side import SharedFile
 from tests.unit.test_media import picture
 
 SECRET = "sesquipedalian"
 ANSWER = "antidisestablishmentarianism"
-CALCULATE = ("calculate", {"expression": "977773*977777"})
-PRODUCT = "956043952021"
-
-
-async def test_text_results_and_answer_are_gone_when_the_message_would_be() -> None:
-    async with world(script(tool_calls(CALCULATE), text(f"{ANSWER} {PRODUCT}"))) as here:
-        async with running_bot(here.settings()):
-            said = time.monotonic()
-            await here.signal.say(f"{SECRET}?", expires_seconds=2)
-            await here.answer()
-            assert rows_with(here, SECRET)
-            await gone(here, SECRET)
-            assert time.monotonic() - said >= 1.9
-            for words in (SECRET, ANSWER, PRODUCT):
-                assert not rows_with(here, words)
-                await gone_from_files(here, words)
-            await here.signal.say("hello")
-            await here.answer()
-    assert ANSWER not in str(here.model.requests[-1])
-
-
-async def test_a_message_without_a_timer_stays() -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say("stays")
-        await here.answer()
-        await here.signal.say(SECRET, expires_seconds=1)
-        await here.answer()
-        await gone(here, SECRET)
-        assert rows_with(here, "stays")
-
-
-async def test_each_message_disappears_at_its_own_time() -> None:
-    async with world() as here, running_bot(here.settings()):
-        for words, seconds in (("the last", 3_600), ("the first", 1), ("the second", 2)):
-            await here.signal.say(words, expires_seconds=seconds)
-            await here.answer()
-        async with asyncio.timeout(WAIT_SECONDS):
-            await gone(here, "the first")
-            await gone(here, "the second")
-        assert rows_with(here, "the last")
 
 
 async def test_a_timer_that_runs_out_while_the_model_thinks_leaves_nothing_behind() -> None:
@@ -86,17 +45,6 @@ async def test_answer_after_a_restart_says_that_the_message_disappeared() -> Non
             assert (await here.answer()).text == HOW_TO_PLAN
             assert (await here.answer()).text == DISAPPEARED
             await gone(here, SECRET)
-    assert SECRET not in str(here.model.requests)
-
-
-async def test_overheard_messages_disappear() -> None:
-    group = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say(SECRET, group=group, expires_seconds=1)
-        await there(here, SECRET)
-        await gone(here, SECRET)
-        await here.signal.say("what did I say?", group=group, mention=True)
-        await here.answer()
     assert SECRET not in str(here.model.requests)
 
 

@@ -1,23 +1,17 @@
 """Facts in the whole bot: remembered, shown to the model, found and forgotten."""
 
-import asyncio
 import json
-from functools import partial
 from typing import Any
 
 import apsw
-import pytest
 
 from bot.chat.prompt import REMEMBERED, UNTRUSTED_GUIDELINE
 from bot.cli.check import findings
 from conversation_store.models import Quote
-from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_conversation import BEN
 from tests.e2e.test_tools import offered, system_text, told
-from tests.e2e.traces import gone, gone_from_files
-from tests.fakes.openai_server import held, script, text, tool_calls
-from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
+from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_side import ADA
 
 GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
@@ -33,25 +27,12 @@ def recall(query: str = "nuts") -> Any:
     return tool_calls(("recall", {"query": query}))
 
 
-def lose_result(here: World) -> None:
-    """Change the store as if a kill had come between a call's effect and its result."""
-    database = apsw.Connection(str(here.folder / "store.db"))
-    try:
-        database.execute("UPDATE messages SET content = NULL WHERE role = 'tool'")
-    finally:
-        database.close()
-
-
 def facts_in(here: World) -> list[str]:
     database = apsw.Connection(str(here.folder / "store.db"))
     try:
         return [text for (text,) in database.execute("SELECT text FROM facts")]
     finally:
         database.close()
-
-
-def said_last(api: SignalRestApi, words: str) -> bool:
-    return words in api.sent[-1].text
 
 
 async def asked(here: World, words: str, **more: Any) -> str:
@@ -72,25 +53,6 @@ async def test_remembered_fact_is_in_every_later_request() -> None:
         assert await asked(here, "And I?", author=BEN) == "Hello Ben."
         assert SECRET not in json.dumps(here.model.requests[-1])
         assert REMEMBERED not in system_text(here.model.requests[-1])
-
-
-async def test_a_group_and_its_members_know_nothing_of_each_others_facts() -> None:
-    async with world() as here, running_bot(here.settings()):
-        here.model.handler = script(remember("The team meets on plutonium day"), text("Yes."))
-        await asked(here, "remember it", group=GROUP, mention=True)
-        here.model.handler = script(remember(), text("Yes."))
-        await asked(here, "remember it")
-        for chat, own, others in (
-            ({"group": GROUP, "mention": True}, "plutonium", SECRET),
-            ({}, SECRET, "plutonium"),
-            ({"author": BEN}, "nothing", "i"),
-        ):
-            here.model.handler = script(recall(f"{SECRET} plutonium"), text("Found."))
-            await asked(here, "what do you know?", **chat)
-            shown = system_text(here.model.requests[-1]) + told(here)
-            assert own in shown.lower() or own == "nothing"
-            assert f" {others} " not in shown
-        assert told(here).startswith("Nothing is remembered")
 
 
 async def test_long_facts_are_found_by_words_and_forgotten_by_number() -> None:
@@ -129,54 +91,6 @@ async def test_a_request_goes_on_from_the_one_before_except_where_a_fact_changed
         assert json.dumps(after["messages"]).startswith(json.dumps(during["messages"])[:-1])
         await asked(here, "four")
         assert SECRET not in system_text(here.model.requests[-1])
-
-
-async def test_first_request_has_the_facts() -> None:
-    async with world(script(remember(), text("Yes."), text("No nuts."))) as here:
-        async with running_bot(here.settings()):
-            await asked(here, "remember it")
-            assert await asked(here, "may I eat this?") == "No nuts."
-        assert len(here.model.requests) == 3
-        assert FACT in system_text(here.model.requests[-1])
-
-
-async def test_fact_and_its_uses_are_deleted_with_its_message() -> None:
-    steps = script(remember(), text("Yes."), recall(), text("You know."))
-    async with world(steps) as here, running_bot(here.settings()):
-        said = await here.signal.say(f"Remember: {FACT}")
-        await here.answer()
-        await asked(here, "what did I tell you?")
-        assert SECRET in told(here)
-        await here.signal.delete(said)
-        await asked(here, "and now?")
-        assert SECRET not in json.dumps(here.model.requests[-1])
-        await gone_from_files(here, SECRET)
-
-
-async def test_a_question_that_is_answered_anew_keeps_its_facts_until_it_is_undone() -> None:
-    steps = script(remember(), text("Yes."), text("Yes, I will."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await asked(here, f"Remember: {FACT}")
-        await asked(here, "!retry")
-        assert facts_in(here) == [FACT]
-        await asked(here, "!undo")
-        assert facts_in(here) == []
-        await gone_from_files(here, SECRET)
-
-
-async def test_a_fact_disappears_with_its_message() -> None:
-    steps = script(remember(), text("Yes."), recall(), text("You know."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await asked(here, f"Remember: {FACT}", expires_seconds=3)
-        assert "UTC: the message that it came from disappears then" in told(here)
-        assert f"1. {FACT} (" in (listed := await asked(here, "!memory"))
-        assert ", ⏱ 2" in listed
-        await asked(here, "what did I tell you?")
-        assert SECRET in system_text(here.model.requests[-1])
-        await gone(here, SECRET)
-        await gone_from_files(here, SECRET)
-        await asked(here, "and now?")
-        assert SECRET not in json.dumps(here.model.requests[-1])
 
 
 async def test_words_of_strangers_are_remembered_only_after_a_yes_to_all_of_them() -> None:
@@ -229,51 +143,3 @@ async def test_setting_switches_memory_off() -> None:
         assert "remember" not in offered(here.model.requests[-1])
         found = {one.part: one async for one in findings(here.settings())}
         assert {found[name].verdict for name in ("remember", "recall", "forget")} == {"ok"}
-
-
-@pytest.mark.parametrize("calling", ["prompt", "native"])
-async def test_models_with_and_without_tool_calling_remember(calling: str) -> None:
-    written = json.dumps({"tool": "remember", "input": {"text": FACT}})
-    first = text(written) if calling == "prompt" else remember()
-    async with world(script(first, text("Yes."), text("No nuts."))) as here:
-        async with running_bot(here.settings(llm={"tool_calling": calling})):
-            assert await asked(here, "remember it") == "Yes."
-            assert await asked(here, "may I eat this?") == "No nuts."
-        assert FACT in system_text(here.model.requests[-1])
-
-
-async def test_over_rest_it_is_the_same() -> None:
-    async with world(script(remember(), text("Yes."), text("No nuts."))) as here:
-        async with SignalRestApi.listen() as api:
-            signal = {"url": api.url, "phone_number": NUMBER}
-            async with running_bot(here.settings(signal=signal)):
-                await api.wait_for_receiver()
-                await api.say("remember it")
-                await api.wait_until(lambda: "Yes." in [one.text for one in api.sent])
-                await api.say("may I eat this?")
-                await api.wait_until(lambda: "No nuts." in [one.text for one in api.sent])
-                for command, words in (
-                    ("!memory", FACT),
-                    ("!memory export", "Facts: 1"),
-                    ("!instructions Be brief", "> Be brief"),
-                ):
-                    await api.say(command)
-                    await api.wait_until(partial(said_last, api, words))
-        assert FACT in system_text(here.model.requests[-1])
-
-
-async def test_a_call_that_a_kill_cut_off_before_its_result_remembers_once() -> None:
-    never = asyncio.Event()
-    async with world(script(remember(), held(never))) as here:
-        settings = environment(here)
-        async with daemon(settings, folder=here.folder) as running:
-            await here.signal.say("remember it")
-            await here.model.wait_for_requests(2)
-            await running.killed()
-        lose_result(here)
-        here.model.handler = text("Yes.")
-        async with daemon(settings, folder=here.folder):
-            assert (await here.answer()).text == "Yes."
-            assert told(here) == "Remembered as number 1."
-            await asked(here, "well?")
-        assert system_text(here.model.requests[-1]).count(FACT) == 1

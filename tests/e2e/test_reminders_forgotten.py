@@ -1,5 +1,7 @@
 """The words of a reminder, or of a scheduled question, go with the message that asked for it."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from conversation_store.models import Quote
@@ -9,8 +11,9 @@ from tests.e2e.traces import gone, gone_from_files, there, there_is
 from tests.fakes.openai_server import Step, script, text, tool_calls
 from tests.fakes.signal_side import BOT
 
-LIST = tool_calls(("list_reminders", {}))
 WORDS = f"Take the {SECRET}"
+SET = (remind(WORDS, PILLS_AT + "Z"), text("I will."))
+ASK = (schedule(f"What is a {SECRET}?", at()), text("I will."))
 
 
 async def asked(here: World, words: str) -> int:
@@ -20,63 +23,45 @@ async def asked(here: World, words: str) -> int:
     return timestamp
 
 
-async def take_back(here: World, source: int, *, is_edited: bool) -> None:
-    if is_edited:
-        await here.signal.edit("never mind", source)
-        await here.answer()
-    else:
-        await here.signal.delete(source)
-
-
 async def without_words(here: World) -> None:
     await gone(here, SECRET)
     await gone_from_files(here, SECRET)
 
 
-@pytest.mark.parametrize("is_edited", [False, True])
-async def test_a_question_that_was_asked_goes_with_its_source(is_edited: bool) -> None:
-    steps = script(
-        schedule(f"What is a {SECRET}?", at()), text("I will."), text(f"A {SECRET} is a word."),
-        text("Never mind then."),
-    )  # fmt: skip
-    async with world(steps) as here, running_bot(here.settings()):
-        source = await asked(here, "ask yourself then")
-        assert SECRET in (await here.answer()).text
-        await there(here, SECRET)
-        await take_back(here, source, is_edited=is_edited)
-        await without_words(here)
-
-
-@pytest.mark.parametrize("is_edited", [False, True])
-async def test_other_turns_lose_a_reminder_with_its_source(
-    is_edited: bool,
+@pytest.mark.parametrize(
+    ("steps", "then", "is_edited"),
+    [
+        ((*ASK, text(f"A {SECRET} is a word."), text("Never mind.")), "", True),
+        ((*ASK, text("A word."), text(f"A {SECRET} is a long word.")), "!retry", False),
+        ((*SET, tool_calls(("list_reminders", {})), text(f"You have: {WORDS}")), "list", False),
+        (
+            (*SET, tool_calls(("cancel_reminder", {"number": 1})),
+             remind(WORDS, "2071-01-01T09:00Z"), text("Moved.")), "a year later", False,
+        ),
+    ],
+    ids=["asked", "asked and answered anew", "told to another turn", "moved by another turn"],
+)  # fmt: skip
+async def test_words_of_a_reminder_go_with_its_source(
+    steps: Sequence[Step], then: str, is_edited: bool
 ) -> None:
-    steps = script(remind(WORDS, PILLS_AT + "Z"), text("I will."), LIST, text(f"You have: {WORDS}"),
-                   text("Never mind then."))  # fmt: skip
-    async with world(steps) as here, running_bot(here.settings()):
-        source = await asked(here, "remind me of the pills")
-        await asked(here, "what do I have?")
+    async with world(script(*steps)) as here, running_bot(here.settings()):
+        source = await asked(here, "remind me")
+        if steps[:2] == ASK:
+            await here.answer()
+        if then:
+            await asked(here, then)
         await there(here, SECRET)
-        await take_back(here, source, is_edited=is_edited)
-        await without_words(here)
-
-
-async def test_a_reminder_that_another_turn_moved_goes_with_its_source() -> None:
-    cancel: Step = tool_calls(("cancel_reminder", {"number": 1}))
-    steps = script(remind(WORDS, PILLS_AT + "Z"), text("I will."), cancel,
-                   remind(WORDS, "2071-01-01T09:00Z"), text("Moved."))  # fmt: skip
-    async with world(steps) as here, running_bot(here.settings()):
-        source = await asked(here, "remind me of the pills")
-        await asked(here, "a year later")
-        await there(here, SECRET)
-        await take_back(here, source, is_edited=False)
+        if is_edited:
+            await here.signal.edit("never mind", source)
+            await here.answer()
+        else:
+            await here.signal.delete(source)
         await without_words(here)
 
 
 async def test_a_reply_to_a_reminder_goes_with_the_source_of_the_reminder() -> None:
-    steps = script(remind(WORDS, at()), text("I will."), remind(WORDS, PILLS_AT + "Z"),
-                   text("Moved."))  # fmt: skip
-    async with world(steps) as here, running_bot(here.settings()):
+    steps = (remind(WORDS, at()), text("I will."), remind(WORDS, PILLS_AT + "Z"), text("Moved."))
+    async with world(script(*steps)) as here, running_bot(here.settings()):
         source = await asked(here, "remind me of the pills")
         said = await here.answer()
         assert said.text == f"⏰ {WORDS}"
@@ -84,29 +69,17 @@ async def test_a_reply_to_a_reminder_goes_with_the_source_of_the_reminder() -> N
         await here.signal.say("later", quote=Quote(said.timestamp, BOT.aci or "", said.text))
         await here.answer()
         await there(here, SECRET)
-        await take_back(here, source, is_edited=False)
+        await here.signal.delete(source)
         await without_words(here)
 
 
 async def test_reminder_of_another_turn_stays_when_one_is_taken_back() -> None:
-    steps = script(remind(WORDS, PILLS_AT + "Z"), text("I will."),
-                   remind("Call the dentist", PILLS_AT + "Z"), text("I will."))  # fmt: skip
-    async with world(steps) as here, running_bot(here.settings()):
-        source = await asked(here, "remind me of the pills")
-        await asked(here, "remind me: call the dentist")
-        await take_back(here, source, is_edited=False)
-        await without_words(here)
-        await here.signal.say("!reminders")
-        assert "Call the dentist" in (await here.answer()).text
-
-
-async def test_an_answer_anew_to_a_scheduled_question_goes_with_its_source() -> None:
-    steps = script(schedule(f"What is a {SECRET}?", at()), text("I will."), text("A word."),
-                   text(f"A {SECRET} is a long word."))  # fmt: skip
-    async with world(steps) as here, running_bot(here.settings()):
-        source = await asked(here, "ask yourself then")
-        await here.answer()
-        await asked(here, "!retry")
-        await there(here, SECRET)
-        await take_back(here, source, is_edited=False)
-        await without_words(here)
+    dentist = remind("Call the dentist", PILLS_AT + "Z")
+    async with world(script(*SET, dentist, text("I will."))) as here:
+        async with running_bot(here.settings()):
+            source = await asked(here, "remind me of the pills")
+            await asked(here, "remind me: call the dentist")
+            await here.signal.delete(source)
+            await without_words(here)
+            await here.signal.say("!reminders")
+            assert "Call the dentist" in (await here.answer()).text

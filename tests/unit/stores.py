@@ -12,6 +12,7 @@ from conversation_store.models import (
     AcceptedMessage,
     AuditEntry,
     ChatId,
+    EditOutcome,
     Message,
     OutgoingMessage,
     QuestionTerms,
@@ -82,6 +83,30 @@ async def accept(store: ConversationStore, message: ReceivedMessage) -> Accepted
     (accepted,) = await store.messages.accept([message])
     assert accepted is not None
     return accepted
+
+
+async def begin(
+    store: ConversationStore, message: ReceivedMessage, words: str = "", **more: Any
+) -> StoredTurn:
+    """Accept a message and begin its turn."""
+    accepted = await accept(store, message)
+    return store.turns.begin([accepted], words or message.text, **more)
+
+
+async def forget(
+    store: ConversationStore, target: int, timestamp: int, chat: ChatId = ADA, **more: Any
+) -> tuple[int, ...]:
+    """Delete a message, and return the rows that owed an answer."""
+    deletion = await accept(store, deletion_of(target, timestamp, chat, **more))
+    return (await store.changes.forget(deletion))[0]
+
+
+async def settle(
+    store: ConversationStore, message: ReceivedMessage, *, within_ms: int = TEN_MINUTES_MS
+) -> tuple[EditOutcome, AcceptedMessage]:
+    """Accept an edit, and find out what it is about."""
+    accepted = await accept(store, message)
+    return await store.changes.settle_edit(accepted, answered_within_ms=within_ms)
 
 
 async def finish(

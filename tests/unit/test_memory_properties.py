@@ -1,15 +1,10 @@
 """Whatever happens in whatever order, facts stay with their owner and go with their source."""
 
-import asyncio
-import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from bot.chat.own_tools import memory_of
 from bot.chat.prompt import notes_of
@@ -21,9 +16,8 @@ from conversation_store.models import (
     Role,
     ToolCall,
 )
-from conversation_store.store import ConversationStore, open_store
+from tests.unit.lives import HOUR_MS, RETENTION_MS, Life, live, lives
 from tests.unit.stores import accept, deletion_of, edit_of, finish, mark, received
-from tests.unit.test_store_properties import trace_in_files, trace_in_tables
 from tools.base import Caller, ToolError
 from tools.memory import memory_tools
 
@@ -31,8 +25,6 @@ CHATS = [
     *(ChatId.direct(person) for person in ("ada", "ben", "eve")),
     *(ChatId.group(group) for group in ("team", "club")),
 ]
-HOUR_MS = 3_600_000
-RETENTION_MS = 30 * 24 * HOUR_MS
 STEPS = 40
 
 
@@ -66,28 +58,15 @@ def earliest(*times: int | None) -> int | None:
     return min((at for at in times if at is not None), default=None)
 
 
-class Life:
+class MemoryLife(Life):
     """Some chats whose store is used at random, and what has to be true of it."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.now = 1_800_000_000_000
-        self.count = 0
+        super().__init__(seed)
         self.facts: list[Fact] = []
         self.off: set[ChatId] = set()
         self.taken_back: set[int] = set()
         self.written_at: dict[int, int] = {}
-
-    def use(self, store: ConversationStore) -> None:
-        self.store = store
-        self.tools = {tool.name: tool for tool in memory_tools(partial(memory_of, store.memory))}
-
-    def seconds(self) -> float:
-        return self.now / 1_000
-
-    def number(self) -> int:
-        self.count += 1
-        return self.count
 
     def living(self, chat: ChatId | None = None) -> list[Fact]:
         return [
@@ -112,7 +91,8 @@ class Life:
         """Let a turn that runs call a tool, as the bot does: stored, run, stored."""
         chat, call = accepted.message.chat, ToolCall(f"call_{self.number()}", name, arguments)
         self.store.turns.record_calls(accepted.id, Message(Role.ASSISTANT, None, (call,)))
-        tool = self.tools[name]
+        tools = memory_tools(partial(memory_of, self.store.memory))
+        tool = next(tool for tool in tools if tool.name == name)
         caller = Caller(accepted.message.author, chat, turn=accepted.id, call=call.id)
         try:
             result = str(await tool.run(tool.parse(arguments), caller))
@@ -247,7 +227,7 @@ class Life:
         for fact in self.facts:
             fact.gone |= message in fact.messages
 
-    def words_that_are_gone(self) -> list[str]:
+    def gone(self) -> Sequence[str]:
         """Return the words of facts that are gone, where the message that says them is as well."""
         return [
             fact.word
@@ -268,34 +248,16 @@ class Life:
         for _ in range(STEPS // 2):
             await self.dice.choice(steps)()
             await self.look()
+        await self.tidy_up()
+        await self.look()
 
 
-async def scenario(folder: Path, seed: int) -> None:
-    life = Life(seed)
-    for _ in range(2):
-        async with open_store(folder / "store.db", clock=life.seconds) as store:
-            life.use(store)
-            await life.run()
-            await life.tidy_up()
-            await life.look()
-            gone = life.words_that_are_gone()
-            assert trace_in_tables(folder, gone) == []
-        assert trace_in_files(folder, gone) == []
-
-
-def live(seed: int) -> None:
-    with TemporaryDirectory() as folder:
-        asyncio.run(scenario(Path(folder), seed))
-
-
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 1_000_000))
+@lives(6)
 def test_facts_stay_with_their_owner_and_go_with_their_source(seed: int) -> None:
-    live(seed)
+    live(MemoryLife(seed))
 
 
 @pytest.mark.full
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 1_000_000))
+@lives(150)
 def test_facts_stay_with_their_owner_and_go_with_their_source_in_many_lives(seed: int) -> None:
-    live(seed)
+    live(MemoryLife(seed))

@@ -1,13 +1,8 @@
 """Whatever happens in whatever order, no word of a reminder survives the message it came from."""
 
-import asyncio
-import random
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from conversation_store.models import (
     AcceptedMessage,
@@ -15,33 +10,21 @@ from conversation_store.models import (
     NewReminder,
     StoredReminder,
 )
-from conversation_store.store import ConversationStore, open_store
+from tests.unit.lives import HOUR_MS, RETENTION_MS, Life, live, lives
 from tests.unit.stores import ADA, accept, call, deletion_of, edit_of, finish, mark, received
-from tests.unit.test_store_properties import trace_in_files, trace_in_tables
 
-HOUR_MS = 3_600_000
-RETENTION_MS = 30 * 24 * HOUR_MS
 STEPS = 40
 LATER = FurtherDate("2070-01-01T09:00:00", "FREQ=DAILY", 3_155_788_800_000)
 
 
-class Life:
+class ReminderLife(Life):
     """A chat whose reminders are used at random; a word belongs to the message that set it."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.now = 1_800_000_000_000
-        self.count = 0
+        super().__init__(seed)
         self.sources: dict[int, str] = {}
         self.set_at: dict[int, int] = {}
         self.taken_back: set[str] = set()
-
-    def seconds(self) -> float:
-        return self.now / 1_000
-
-    def number(self) -> int:
-        self.count += 1
-        return self.count
 
     async def ask(self, text: str) -> AcceptedMessage:
         return await accept(self.store, received(self.number(), text, received_at=self.now))
@@ -134,8 +117,10 @@ class Life:
         await self.store.upkeep.expire()
         await self.store.upkeep.purge()
 
-    async def run(self, store: ConversationStore) -> None:
-        self.store = store
+    def gone(self) -> Sequence[str]:
+        return sorted(self.taken_back)
+
+    async def run(self) -> None:
         steps = (
             *(self.set_one, self.set_one, self.list_all, self.move, self.cancel),
             *(self.ring, self.ring, self.take_back, self.take_back, self.clear, self.wait),
@@ -144,29 +129,12 @@ class Life:
             await self.dice.choice(steps)()
 
 
-async def scenario(folder: Path, seed: int) -> None:
-    life = Life(seed)
-    for _ in range(2):
-        async with open_store(folder / "store.db", clock=life.seconds) as store:
-            await life.run(store)
-            await store.upkeep.expire()
-            assert trace_in_tables(folder, sorted(life.taken_back)) == []
-        assert trace_in_files(folder, sorted(life.taken_back)) == []
-
-
-def live(seed: int) -> None:
-    with TemporaryDirectory() as folder:
-        asyncio.run(scenario(Path(folder), seed))
-
-
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 1_000_000))
+@lives(8)
 def test_no_word_of_a_reminder_survives_its_source(seed: int) -> None:
-    live(seed)
+    live(ReminderLife(seed))
 
 
 @pytest.mark.full
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 1_000_000))
+@lives(150)
 def test_no_word_of_a_reminder_survives_its_source_in_many_lives(seed: int) -> None:
-    live(seed)
+    live(ReminderLife(seed))

@@ -1,151 +1,131 @@
-"""The conversation store through its front door, on a real file."""
+"""The conversation store through its front door: messages, turns, history and what is sent."""
 
 import asyncio
-import sqlite3
-import stat
-from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 
 import apsw
 import pytest
 
-from conversation_store.backup import backup
-from conversation_store.connections import Session, StoreFailed, StoreLocked, StoreUnreadable
-from conversation_store.database import open_database
 from conversation_store.models import (
     DAY_MS,
-    AcceptedMessage,
     Attachment,
     AuditEntry,
     ChatId,
+    Image,
     Message,
     NewExchange,
-    OutgoingMessage,
-    ReceivedMessage,
+    Quote,
+    ReceivedFile,
+    ReceivedQuote,
     Role,
     StoredTurn,
+    StyledText,
+    StyleRange,
+    TextStyle,
     ToolCall,
-    TurnEnd,
 )
-from conversation_store.schema import APPLICATION_ID
-from conversation_store.store import ConversationStore, open_store
+from conversation_store.store import ConversationStore
+from conversation_store.turns import MAX_IMAGES_OF_RESULTS
+from tests.unit.stores import (
+    ADA,
+    CALL,
+    GROUP,
+    accept,
+    answer,
+    begin,
+    call,
+    deletion_of,
+    edit_of,
+    finish,
+    forget,
+    is_left,
+    mark,
+    now_ms,
+    questions,
+    received,
+    rows,
+    store_at,
+    waiting,
+)
 
-CALL = ToolCall("call_1", "calculate", '{"expression": "127*43"}')
-
-ADA = ChatId.parse("direct:ada")
 BOB = ChatId.parse("direct:bob")
+IMAGE = Image("image/jpeg", b"\xff\xd8 a cat")
+QUOTE = Quote(1, "ada", "hello")
+CALLING = Message(Role.ASSISTANT, None, (CALL,))
+EXCHANGES = [NewExchange(f"chatcmpl-{number}", f"{number}a" * 32, "bb" * 32) for number in range(3)]
+FAR = 4_000_000_000_000
+MEBIBYTE = 1024 * 1024
 
 
-def received(timestamp: int, text: str = "hello", chat: ChatId = ADA) -> ReceivedMessage:
-    return ReceivedMessage(
-        account="+4915100000000",
-        author="ada",
-        timestamp=timestamp,
-        chat=chat,
-        text=text,
-        received_at=1_795_291_728_387 + timestamp,
-        author_name="Ada",
-    )
+async def resumed(store: ConversationStore) -> StoredTurn:
+    """Continue the one turn that a restart has left."""
+    (unfinished,) = await store.messages.unfinished()
+    turn = await store.turns.resume(unfinished)
+    assert turn is not None
+    return turn
 
 
-def audit_entry(turn: StoredTurn) -> AuditEntry:
-    return AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3)
-
-
-async def accept_one(
-    store: ConversationStore, timestamp: int, text: str = "hello", chat: ChatId = ADA
-) -> AcceptedMessage:
-    (accepted,) = await store.messages.accept([received(timestamp, text, chat)])
-    assert accepted is not None
-    return accepted
-
-
-async def answer_one(
-    store: ConversationStore,
-    timestamp: int,
-    question: str = "q",
-    answer: str = "a",
-    chat: ChatId = ADA,
-) -> tuple[OutgoingMessage, ...]:
-    accepted = await accept_one(store, timestamp, question, chat)
-    turn = store.turns.begin([accepted], question)
-    return await store.turns.finish(
-        turn,
-        TurnEnd("answered", answer),
-        [answer],
-    )
-
-
-def store_at(
-    folder: Path, *, key: str | None = None, retention_days: int = 30
-) -> AbstractAsyncContextManager[ConversationStore]:
-    return open_store(folder / "data" / "store.db", key=key, retention_days=retention_days)
+async def past(store: ConversationStore, chat: ChatId = ADA) -> tuple[tuple[Message, ...], ...]:
+    return (await store.turns.history(chat, max_bytes=10_000)).turns
 
 
 async def test_a_duplicate_of_a_message_is_accepted_once(tmp_path: Path) -> None:
+    bob = received(1, chat=BOB, author="bob")
     async with store_at(tmp_path) as store:
-        first = await store.messages.accept([received(1), received(2), received(1)])
+        first = await store.messages.accept([received(1), received(2), received(1), bob])
         again = await store.messages.accept([received(2), received(3)])
-    assert [accepted is not None for accepted in first] == [True, True, False]
+    assert [accepted is not None for accepted in first] == [True, True, False, True]
     assert [accepted is not None for accepted in again] == [False, True]
 
 
-async def test_the_same_timestamp_of_another_author_is_no_duplicate(tmp_path: Path) -> None:
-    bob = ReceivedMessage("+49", "bob", 1, BOB, "hi", 5)
+async def test_everything_that_was_received_is_found_again_after_a_restart(tmp_path: Path) -> None:
+    whole = received(
+        5,
+        "look 👀",
+        GROUP,
+        sent_at=17,
+        author_number="+49151",
+        files=(ReceivedFile("a.jpg", "image/jpeg", "cat", 7), ReceivedFile("v", "audio/aac")),
+        quote=ReceivedQuote(3, "bob", by_bot=False, text="what?", has_files=True),
+        expires_at=FAR,
+        view_once=True,
+    )
+    edit, deletion = edit_of(5, 6, "looks", GROUP), deletion_of(4, 7, GROUP, of="bob")
     async with store_at(tmp_path) as store:
-        assert all(await store.messages.accept([received(1), bob]))
+        accepted = [await accept(store, message) for message in (whole, edit, deletion)]
+    async with store_at(tmp_path) as store:
+        assert await store.messages.unfinished() == tuple(accepted)
+        assert [one.message for one in accepted] == [whole, edit, deletion]
 
 
-async def test_an_accepted_message_is_unfinished_until_it_is_answered(tmp_path: Path) -> None:
+async def test_an_answer_is_unfinished_until_it_is_sent_or_given_up(tmp_path: Path) -> None:
+    styles = (StyleRange(0, 4, TextStyle.BOLD), StyleRange(2, 6, TextStyle.ITALIC))
     async with store_at(tmp_path) as store:
-        accepted = await accept_one(store, 1)
+        turn = await begin(store, received(1, chat=GROUP))
+        parts = await finish(store, turn, [StyledText("bold words", styles), "lost"], quote=QUOTE)
+        assert [part.quote for part in parts] == [QUOTE, None]
+        note = await store.outbox.add_note(ADA, "one")
     async with store_at(tmp_path) as store:
-        assert await store.messages.unfinished() == (accepted,)
-        await store.turns.answer(accepted, ["pong"], outcome="command")
-        assert await store.messages.unfinished() == ()
-
-
-async def test_a_stored_answer_is_unfinished_until_it_is_marked_as_sent(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        outgoing = await answer_one(store, 1)
-    async with store_at(tmp_path) as store:
-        assert await store.outbox.unfinished() == outgoing
-        await store.outbox.mark_failed(outgoing[0], give_up=False)
-        (again,) = await store.outbox.unfinished()
-        assert again.attempts == 1
-        await store.outbox.mark_sent(again, 99)
+        assert await store.outbox.unfinished() == (*parts, note)
+        for part in (*parts, note):
+            await store.outbox.mark_failed(part, give_up=False)
+        again = await store.outbox.unfinished()
+        assert [part.attempts for part in again] == [1, 1, 1]
+        await store.outbox.mark_sent(again[0], 99)
+        await store.outbox.mark_sent(again[2], 98)
+        await store.outbox.mark_failed(again[1], give_up=True)
         assert await store.outbox.unfinished() == ()
-
-
-async def test_a_sent_answer_leaves_no_text_in_the_outbox_and_a_given_up_one_does(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        (sent,) = await answer_one(store, 1, answer="sent words")
-        (lost,) = await answer_one(store, 2, answer="lost words")
-        await store.outbox.mark_sent(sent, 99)
-        await store.outbox.mark_failed(lost, give_up=True)
-        assert await store.outbox.unfinished() == ()
-    with sqlite3.connect(tmp_path / "data" / "store.db") as plain:
-        rows = plain.execute("SELECT state, text FROM outbox ORDER BY id").fetchall()
-        bodies = plain.execute("SELECT DISTINCT body FROM inbox").fetchall()
-    plain.close()
-    assert rows == [("sent", None), ("given_up", "lost words")]
-    assert bodies == [(None,)]
-
-
-async def test_a_message_cannot_be_answered_twice(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        accepted = await accept_one(store, 1)
-        await store.turns.answer(accepted, ["one"], outcome="command")
-        with pytest.raises(apsw.ConstraintError):
-            await store.turns.answer(accepted, ["two"], outcome="command")
+    kept = rows(tmp_path, "SELECT state, text, styles, quote FROM outbox ORDER BY id")
+    assert kept == [
+        ("sent", None, None, None), ("given_up", "lost", None, None), ("sent", None, None, None),
+    ]  # fmt: skip
+    assert rows(tmp_path, "SELECT body FROM inbox") == [(None,)]
 
 
 async def test_write_happens_even_if_its_caller_is_cancelled(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        (outgoing,) = await answer_one(store, 1)
+        (outgoing,) = await finish(store, await begin(store, received(1)))
         marking = asyncio.create_task(store.outbox.mark_sent(outgoing, 5))
         await asyncio.sleep(0)
         marking.cancel()
@@ -155,9 +135,9 @@ async def test_write_happens_even_if_its_caller_is_cancelled(tmp_path: Path) -> 
         assert await store.outbox.unfinished() == ()
 
 
-async def test_failing_write_leaves_its_batch_intact(tmp_path: Path) -> None:
+async def test_second_answer_fails_and_leaves_its_batch_intact(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        accepted = await accept_one(store, 1)
+        accepted = await accept(store, received(1))
         await store.turns.answer(accepted, ["one"], outcome="command")
         results = await asyncio.gather(
             store.messages.accept([received(2)]),
@@ -171,369 +151,346 @@ async def test_failing_write_leaves_its_batch_intact(tmp_path: Path) -> None:
 
 async def test_turn_continues_after_a_crash_with_the_results_of_its_calls(tmp_path: Path) -> None:
     two = ToolCall("call_2", "calculate", "{}")
-    asked = Message(Role.ASSISTANT, None, (CALL, two))
+    asked = Message(Role.ASSISTANT, "hm", (CALL, two))
+    entry = AuditEntry(1, ADA, "ada", 1, "calculate", "00" * 32, "timeout", 3)
+    image = Image("image/png", b"a chart")
     async with store_at(tmp_path) as store:
-        accepted = await accept_one(store, 1)
-        turn = store.turns.begin([accepted], "What is 127*43?")
+        accepted = await accept(store, received(1))
+        turn = store.turns.begin([accepted], "What is 127*43?", images=[IMAGE])
         store.turns.record_calls(turn.id, asked)
-        await store.turns.record_result("call_1", "5461", audit_entry(turn))
+        await store.turns.record_result(CALL.id, "Too long.", entry, images=[image])
         for timestamp in (75, 76, 77):
             store.turns.record_progress(turn.id, timestamp)
-    async with store_at(tmp_path) as store:
-        (waiting,) = await store.messages.unfinished()
-        resumed = await store.turns.resume(waiting)
-    assert waiting == replace(accepted, begun=True)
-    assert resumed == StoredTurn(
-        id=accepted.id,
-        attempts=2,
-        messages=(
-            Message(Role.USER, "What is 127*43?"),
-            asked,
-            Message(Role.TOOL, "5461", tool_call_id="call_1"),
-            Message(Role.TOOL, None, tool_call_id="call_2"),
-        ),
-        progress_timestamp=77,
-        progress_edits=2,
+    messages = (
+        Message(Role.USER, "What is 127*43?", images=(IMAGE,)),
+        asked,
+        Message(Role.TOOL, "Too long.", tool_call_id=CALL.id, images=(image,), failed=True),
+        Message(Role.TOOL, None, tool_call_id="call_2"),
     )
-
-
-async def test_history_has_the_whole_turns_that_the_model_saw(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        accepted = await accept_one(store, 1)
-        turn = store.turns.begin([accepted], "What is 127*43?")
-        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "hm", (CALL,)))
-        await store.turns.record_result("call_1", "5461", audit_entry(turn))
-        await store.turns.finish(
-            turn,
-            TurnEnd("answered", "It is 5461."),
-            ["It is 5461."],
+        assert await store.messages.unfinished() == (replace(accepted, begun=True),)
+        turn = await resumed(store)
+        assert turn == StoredTurn(
+            id=accepted.id,
+            attempts=2,
+            messages=messages,
+            progress_timestamp=77,
+            progress_edits=2,
         )
-        running = await accept_one(store, 2)
-        store.turns.begin([running], "half")
-        assert (await store.turns.history(ADA, max_bytes=10_000)).turns == (
-            (
-                Message(Role.USER, "What is 127*43?"),
-                Message(Role.ASSISTANT, "hm", (CALL,)),
-                Message(Role.TOOL, "5461", tool_call_id="call_1"),
-                Message(Role.ASSISTANT, "It is 5461."),
-            ),
-        )
+        assert await past(store) == ()
+        await finish(store, turn, ["It is 5461."])
+        ((*shown, cut_off, said),) = await past(store)
+        assert tuple(shown) == messages[:3]
+        assert "cut off" in (cut_off.content or "")
+        assert said == Message(Role.ASSISTANT, "It is 5461.")
 
 
 async def test_history_is_cut_at_a_turn_that_does_not_fit(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         for number in range(5):
-            await answer_one(store, number, question=f"q{number}" + "x" * 98, answer="y" * 100)
+            await answer(store, received(number, f"q{number}" + "x" * 98), ["y" * 100])
         turns = (await store.turns.history(ADA, max_bytes=500)).turns
         assert [turn[0].content for turn in turns] == ["q3" + "x" * 98, "q4" + "x" * 98]
         assert (await store.turns.history(ADA, max_bytes=100)).turns == ()
-        assert (
-            await store.turns.history(ChatId.parse("direct:nobody"), max_bytes=10_000)
-        ).turns == ()
+        assert await past(store, BOB) == ()
 
 
-async def test_a_failed_turn_closes_its_open_calls_and_stays_in_history(tmp_path: Path) -> None:
+async def test_pieces_are_one_turn_and_end_with_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        accepted = await accept_one(store, 1)
-        turn = store.turns.begin([accepted], "q")
-        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
-        await store.turns.finish(
-            turn,
-            TurnEnd("failed", "The model cannot be reached."),
-            ["The model cannot be reached."],
+        pieces = [await accept(store, received(number)) for number in (1, 2, 3)]
+        other = await accept(store, received(1, chat=BOB, author="bob"))
+        turn = store.turns.begin(pieces, "one two three", notices=["🎤 one"], images=[IMAGE])
+        assert turn.id == pieces[0].id
+    async with store_at(tmp_path) as store:
+        first, second = await store.messages.unfinished()
+        assert first == replace(pieces[0], begun=True, joined=tuple(pieces[1:]))
+        assert second == other
+        again = await store.turns.resume(first)
+        assert again == replace(turn, attempts=2)
+        (sent,) = await finish(store, again)
+        assert sent.quote is None
+        assert await waiting(store) == [other.id]
+    outcomes = rows(tmp_path, "SELECT outcome, body FROM inbox ORDER BY id")
+    assert outcomes[:3] == [("answered", None), ("joined", None), ("joined", None)]
+
+
+async def test_a_turn_that_is_begun_afresh_may_have_other_pieces(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        pieces = [await accept(store, received(number)) for number in (1, 2, 3)]
+        turn = store.turns.begin(pieces[:2], "the first try", images=[IMAGE])
+        await call(store, turn, "the first result")
+        await store.turns.restart(turn.id)
+    async with store_at(tmp_path) as store:
+        found = await store.messages.unfinished()
+        assert [(one.id, one.begun, one.joined) for one in found] == [
+            (piece.id, False, ()) for piece in pieces
+        ]
+        store.turns.begin(pieces[1:], "the first try", images=[IMAGE])  # a try that left its row
+        await finish(store, store.turns.begin(pieces[1:], "the second try"))
+        assert await waiting(store) == [pieces[0].id]
+        assert await past(store) == (
+            (Message(Role.USER, "the second try"), Message(Role.ASSISTANT, "a")),
         )
-        ((_, _, result, answer),) = (await store.turns.history(ADA, max_bytes=10_000)).turns
-    assert result.content is not None
-    assert "cut off" in result.content
-    assert answer.content == "The model cannot be reached."
+    assert not is_left(tmp_path, "the first")
 
 
-async def test_a_stopped_message_leaves_nothing_to_do_and_no_history(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        running, waiting = await accept_one(store, 1), await accept_one(store, 2)
-        store.turns.begin([running], "secret plan")
-        await store.changes.stop([running.id, waiting.id])
-        assert await store.messages.unfinished() == ()
-        assert (await store.turns.history(ADA, max_bytes=10_000)).turns == ()
-    assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
-
-
-async def test_clearing_forgets_one_chat_alone(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await answer_one(store, 1)
-        await answer_one(store, 2)
-        await answer_one(store, 3, chat=BOB)
-        assert await store.turns.clear(ADA) == 2
-        assert (await store.turns.history(ADA, max_bytes=10_000)).turns == ()
-        assert len((await store.turns.history(BOB, max_bytes=10_000)).turns) == 1
-
-
-async def test_clearing_forgets_answers_that_could_not_be_sent(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        for number, chat in enumerate((ADA, BOB)):
-            (outgoing,) = await answer_one(store, number, answer=f"words for {chat}", chat=chat)
-            await store.outbox.mark_failed(outgoing, give_up=True)
-        await store.turns.clear(ADA)
-    content = (tmp_path / "data" / "store.db").read_bytes()
-    assert b"words for direct:bob" in content
-    assert b"words for direct:ada" not in content
-
-
-async def test_a_message_after_a_purge_does_not_get_the_id_of_a_forgotten_one(
-    tmp_path: Path,
+@pytest.mark.parametrize("how", ["stopped", "a bug"])
+async def test_a_turn_without_an_answer_leaves_nothing_and_closes_its_pieces(
+    tmp_path: Path, how: str
 ) -> None:
+    file = Attachment("a.png", "image/png", b"secret file")
     async with store_at(tmp_path) as store:
-        await answer_one(store, 1)
-        await store.upkeep.purge(4_000_000_000_000)
-        assert len(await answer_one(store, 2)) == 1
+        pieces = [await accept(store, received(number)) for number in (1, 2)]
+        turn = store.turns.begin(pieces, "secret plan", images=[IMAGE], notices=["secret voice"])
+        await call(store, turn, "secret result", files=[file])
+        if how == "stopped":
+            await store.changes.stop([pieces[0].id])
+        else:
+            joined = pieces[1:]
+            parts = await store.turns.answer(pieces[0], ["Sorry."], outcome="bug", joined=joined)
+            assert [(part.text, part.quote) for part in parts] == [("Sorry.", None)]
+        assert await waiting(store) == []
+        assert await past(store) == ()
+        assert rows(tmp_path, "SELECT * FROM turn_files") == []
+        assert await store.upkeep.purge(FAR) == 1
+    assert not is_left(tmp_path, "secret")
+    assert not is_left(tmp_path, "a cat")
 
 
-async def test_retention_deletes_old_turns_and_keeps_waiting_messages(tmp_path: Path) -> None:
-    async with store_at(tmp_path, retention_days=30) as store:
-        await answer_one(store, 1)
-        waiting = await accept_one(store, 2)
-        now = 4_000_000_000_000
-        assert await store.upkeep.purge(now - 1) == 1
-        assert await store.messages.unfinished() == (waiting,)
-        assert len(await store.outbox.unfinished()) == 1
+async def test_clearing_forgets_one_chat_alone_and_no_turn_that_runs(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await store.messages.overhear([received(1, "secret talk", GROUP)])
+        for number, chat in enumerate((GROUP, BOB), 2):
+            turn = await begin(store, received(number, "secret", chat), images=[IMAGE])
+            lost, sent = await finish(store, turn, [f"words for {chat}", "sent"])
+            await store.outbox.mark_failed(lost, give_up=True)
+            await store.outbox.mark_sent(sent, number)
+        await answer(store, received(4, chat=GROUP))
+        running = await begin(store, received(5, "it runs", GROUP))
+        assert await store.turns.clear(GROUP) == 2
+        assert await store.messages.overheard(GROUP) == ()
+        assert await past(store, GROUP) == ()
+        assert len(await past(store, BOB)) == 1
+        assert is_left(tmp_path, "words for direct:bob")
+        assert await store.upkeep.purge(now_ms() + 1_000 * DAY_MS) == 1
+        assert len(await finish(store, running)) == 1
+        assert await questions(store, GROUP) == ["it runs"]
+    assert not is_left(tmp_path, "words for group:g")
+    assert not is_left(tmp_path, "secret")
+    assert not is_left(tmp_path, "a cat")
 
 
-async def test_a_duplicate_is_still_known_after_a_short_retention(tmp_path: Path) -> None:
+async def test_retention_takes_old_turns_and_leaves_what_waits(tmp_path: Path) -> None:
     async with store_at(tmp_path, retention_days=1) as store:
-        await answer_one(store, 1)
-        await store.upkeep.purge(received(1).received_at + 20 * DAY_MS)
-        assert await store.messages.accept([received(1)]) == (None,)
+        await store.messages.overhear([received(1, "bygone talk", GROUP)])
+        waits = await accept(store, received(2))
+        unsent = await finish(store, await begin(store, received(3, "bygone")))
+        forgotten = await answer(store, received(4, "bygone question"))
+        assert await store.upkeep.purge(now_ms() + 20 * DAY_MS) == 2
+        assert await store.messages.accept([received(4)]) == (None,)
+        await store.upkeep.purge(FAR)
+        assert await store.messages.unfinished() == (waits,)
+        assert await store.outbox.unfinished() == unsent
+        later = await accept(store, received(5))
+        assert later.id > forgotten.id, "The id of a forgotten message names no other"
+    assert not is_left(tmp_path, "bygone")
 
 
-async def test_retention_zero_keeps_nothing_past_the_turn(tmp_path: Path) -> None:
+async def test_without_retention_nothing_stays_past_the_turn(tmp_path: Path) -> None:
+    file = Attachment("quiet.png", "image/png", b"quiet file")
     async with store_at(tmp_path, retention_days=0) as store:
-        (outgoing,) = await answer_one(store, 1, "quiet question", "quiet answer")
-        assert (await store.turns.history(ADA, max_bytes=10_000)).turns == ()
-        await store.outbox.mark_sent(outgoing, 5)
-    content = (tmp_path / "data" / "store.db").read_bytes()
-    assert b"quiet" not in content
+        await store.messages.overhear([received(1, "quiet talk", GROUP)])
+        assert await store.messages.overheard(GROUP) == ()
+        pieces = [await accept(store, received(number, "quiet words")) for number in (2, 3)]
+        turn = store.turns.begin(pieces, "quiet", images=[IMAGE], notices=["quiet voice"])
+        await call(store, turn, "quiet result", files=[file])
+        await mark(store, await finish(store, turn, ["quiet answer"]), 5)
+        assert await questions(store) == []
+    assert not is_left(tmp_path, "quiet")
+    assert not is_left(tmp_path, "a cat")
 
 
-async def test_an_encrypted_store_opens_with_its_key_alone(tmp_path: Path) -> None:
-    async with store_at(tmp_path, key="it's a secret") as store:
-        await answer_one(store, 1, answer="plain words")
-    for path in (tmp_path / "data").iterdir():
-        assert b"plain words" not in path.read_bytes()
-        assert b"SQLite format" not in path.read_bytes()
-    for wrong in (None, "another"):
-        with pytest.raises(StoreUnreadable):
-            async with store_at(tmp_path, key=wrong):
-                pass
-    async with store_at(tmp_path, key="it's a secret") as store:
-        assert len((await store.turns.history(ADA, max_bytes=1000)).turns) == 1
-
-
-async def test_a_backup_is_taken_while_the_bot_writes_and_opens_with_the_same_key(
-    tmp_path: Path,
-) -> None:
-    target = tmp_path / "copy" / "store.db"
-    target.parent.mkdir()
-    async with store_at(tmp_path, key="k") as store:
-        await answer_one(store, 1, answer="before")
-        await asyncio.gather(
-            asyncio.to_thread(backup, tmp_path / "data" / "store.db", "k", target),
-            *(accept_one(store, number) for number in range(2, 50)),
-        )
-        with pytest.raises(StoreFailed, match="exists already"):
-            backup(tmp_path / "data" / "store.db", "k", target)
-    assert stat.S_IMODE(target.stat().st_mode) == 0o600
-    assert b"before" not in target.read_bytes()
-    async with open_store(target, key="k") as copy:
-        ((_, answer),) = (await copy.turns.history(ADA, max_bytes=1000)).turns
-        assert answer.content == "before"
-
-
-async def test_a_backup_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with store_at(tmp_path):
-        pass
-    store = tmp_path / "data" / "store.db"
-    with pytest.raises(StoreFailed, match="No such file or directory"):
-        backup(store, None, tmp_path / "missing" / "copy.db")
-    with pytest.raises(StoreFailed, match="Not a directory"):
-        backup(store, None, store / "copy.db")
-    with pytest.raises(StoreUnreadable):
-        backup(store, "no key of its", tmp_path / "copy.db")
-    assert not (tmp_path / "copy.db").exists()
-    assert not (tmp_path / "copy.db.partial").exists()
-
-
-async def test_only_one_process_writes_a_store(tmp_path: Path) -> None:
-    async with store_at(tmp_path):
-        with pytest.raises(StoreLocked):
-            async with store_at(tmp_path):
-                pass
-
-
-async def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+async def test_the_newest_images_come_along_with_the_history(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await accept_one(store, 1)
-        for path in (tmp_path / "data").iterdir():
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path.name
-    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+        for number in range(4):
+            images = [Image("image/png", f"{number}.{half}".encode()) for half in (1, 2)]
+            await finish(store, await begin(store, received(number), images=images))
+        bob = received(9, chat=BOB, author="bob")
+        await finish(store, await begin(store, bob, images=[IMAGE]))
+        shown = [[image.data for image in turn[0].images] for turn in await past(store)]
+    assert shown == [[], [], [b"2.1", b"2.2"], [b"3.1", b"3.2"]]
 
 
-async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "data" / "store.db"
-    path.parent.mkdir()
-
-    def from_the_future(db: Session) -> None:
-        db.run(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.run("PRAGMA user_version = 99")
-
-    async with open_database(path, None, prepare=from_the_future):
-        pass
-    with pytest.raises(StoreUnreadable, match="update the bot"):
-        async with store_at(tmp_path):
-            pass
-
-
-async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "store.db").write_bytes(b"no database" * 1000)
-    with pytest.raises(StoreUnreadable):
-        async with store_at(tmp_path):
-            pass
+async def test_newest_images_of_results_are_kept_until_their_turn_expires(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        message = received(1, expires_at=now_ms() + DAY_MS)
+        turn = await begin(store, message, images=[IMAGE])
+        for number in range(MAX_IMAGES_OF_RESULTS + 3):
+            await call(store, turn, "a chart", images=[Image("image/png", b"%d" % number)])
+        await store.upkeep.ping()
+        kept = [data for (data,) in rows(tmp_path, "SELECT data FROM images ORDER BY id")]
+        assert kept == [IMAGE.data, *(b"%d" % n for n in range(3, MAX_IMAGES_OF_RESULTS + 3))]
+        await mark(store, await finish(store, turn), 5)
+        await store.upkeep.expire(now_ms() + DAY_MS)
+        assert rows(tmp_path, "SELECT * FROM images") == []
 
 
-async def test_a_turn_that_a_bug_has_ended_leaves_no_half_history_and_no_text(
+async def test_an_answer_is_a_reply_only_where_something_else_was_said_meanwhile(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
-        accepted = await accept_one(store, 1)
-        store.turns.begin([accepted], "secret plan")
-        await store.turns.answer(accepted, ["Something went wrong."], outcome="bug")
-        assert (await store.turns.history(ADA, max_bytes=10_000)).turns == ()
-        assert await store.upkeep.purge(4_000_000_000_000) == 1
-    assert b"secret plan" not in (tmp_path / "data" / "store.db").read_bytes()
+        first, second = [await accept(store, received(number)) for number in (1, 2)]
+        (to_first,) = await finish(store, store.turns.begin([first], "q"), quote=QUOTE)
+        assert to_first.quote == QUOTE  # the second message came in between
+        (to_second,) = await finish(store, store.turns.begin([second], "q"), quote=QUOTE)
+        assert to_second.quote == QUOTE  # the first answer came in between
+        late = await begin(store, received(3, received_at=now_ms() + 60_000))
+        (to_late,) = await finish(store, late, quote=QUOTE)
+        assert to_late.quote is None
+        other = await accept(store, received(4, chat=BOB, author="bob"))
+        later = await accept(store, received(5, received_at=now_ms() + 60_000))
+        await accept(store, received(6, chat=BOB, author="bob"))
+        await store.turns.answer(other, ["elsewhere"], outcome="command")
+        (to_later,) = await store.turns.answer(later, ["x"], outcome="command", quote=QUOTE)
+        assert to_later.quote is None
 
 
-EXCHANGES = [NewExchange(f"chatcmpl-{number}", f"{number}a" * 32, "bb" * 32) for number in range(3)]
+async def test_metadata_has_the_last_value(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        assert await store.get_metadata("profile") is None
+        await store.set_metadata("profile", "one")
+        await store.set_metadata("profile", "two")
+    async with store_at(tmp_path) as store:
+        assert await store.get_metadata("profile") == "two"
 
 
-async def answered_with(
-    store: ConversationStore, timestamp: int, *exchanged: NewExchange
-) -> AcceptedMessage:
-    accepted = await accept_one(store, timestamp)
-    turn = store.turns.begin([accepted], "hello")
-    store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged[:1])
-    (answer,) = await store.turns.finish(
-        turn,
-        TurnEnd("answered", "hi", exchanged[1:]),
-        ("hi",),
-    )
-    await store.outbox.mark_sent(answer, 1)
-    return accepted
+async def test_files_of_tools_go_out_with_the_first_part_and_are_kept_no_longer(
+    tmp_path: Path,
+) -> None:
+    sizes = [8, 8, 8, 7, 8, 1, 0]
+    files = [
+        Attachment(f"{number}", "x/y", b"f" * (size * MEBIBYTE))
+        for number, size in enumerate(sizes)
+    ]
+    async with store_at(tmp_path) as store:
+        await call(store, await begin(store, received(1)), "drawn", files=files)
+    async with store_at(tmp_path) as store:
+        parts = await finish(store, await resumed(store), ["one", "two"])
+        fitting = tuple(files[number] for number in (0, 1, 2, 3, 5, 6))
+        assert [part.attachments for part in parts] == [fitting, ()]
+        assert await store.outbox.unfinished() == parts
+        await mark(store, parts, 7)
+        for table in ("turn_files", "attachments"):
+            assert rows(tmp_path, f"SELECT * FROM {table}") == []
+        await store.upkeep.expire()
+    assert not is_left(tmp_path, "f" * 1_000)
 
 
-async def test_the_file_of_an_answer_is_forgotten_once_it_is_sent(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "s.db") as store:
-        accepted = await accept_one(store, 1)
-        secret = Attachment("proof.json", "application/json", b"what-was-proven" * 100)
-        (part,) = await store.turns.answer(
-            accepted, ("x",), outcome="command", attachments=[secret]
-        )
-        await store.outbox.mark_sent(part, 7)
-    with closing(sqlite3.connect(tmp_path / "s.db")) as database:
-        assert database.execute("SELECT * FROM attachments").fetchall() == []
+async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_path: Path) -> None:
+    file = Attachment("secret", "x/y", b"secret")
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1))
+        turn = store.turns.begin([accepted], "secret")
+        store.turns.record_calls(turn.id, CALLING)
+        assert await forget(store, 1, 2) == (accepted.id,)
+        entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00", "ok", 3)
+        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "secret", (CALL,)))
+        await store.turns.record_result(CALL.id, "secret", entry, files=[file])
+        assert await finish(store, turn, ["secret"]) == ()
+        assert await store.turns.answer(accepted, ["secret"], outcome="bug") == ()
+        store.turns.begin([accepted], "secret")
+        await store.upkeep.ping()
+        assert rows(tmp_path, "SELECT tool FROM audit") == [("calculate",)]
+        for table in ("turns", "messages", "outbox", "turn_files", "exchanges"):
+            assert rows(tmp_path, f"SELECT * FROM {table}") == []
+    assert not is_left(tmp_path, "secret")
+
+
+async def test_words_of_strangers_are_found_in_results_and_messages(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "[a letter] Dear Ada"))
+        assert await store.turns.has_result_with(ADA, "[a letter]")
+        assert not await store.turns.has_result_with(ADA, "[a page]")
+        assert not await store.turns.has_result_with(GROUP, "[a letter]")
+
+
+async def test_dropped_answer_is_not_mistaken_for_a_later_one(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        dropped = await finish(store, await begin(store, received(1)), ["to be dropped"])
+        await forget(store, 1, 2)
+        parts = await finish(store, await begin(store, received(3)), ["to be sent"])
+        await mark(store, dropped, 100)
+        assert await store.outbox.unfinished() == parts
+
+
+async def answered_with(store: ConversationStore, timestamp: int, *exchanged: NewExchange) -> None:
+    turn = await begin(store, received(timestamp))
+    store.turns.record_calls(turn.id, CALLING, exchanged[:1])
+    await mark(store, await finish(store, turn, exchanged=exchanged[1:]), timestamp)
 
 
 async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
     tmp_path: Path,
 ) -> None:
-    async with open_store(tmp_path / "s.db") as store:
-        accepted = await accept_one(store, 1)
-        turn = store.turns.begin([accepted], "hello")
-        calling = Message(Role.ASSISTANT, None, (CALL,))
-        store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
+    async with store_at(tmp_path) as store:
+        turn = await begin(store, received(1))
+        store.turns.record_calls(turn.id, CALLING, EXCHANGES[:1])
         assert await store.exchanges.unchecked(10) == ()
         await answered_with(store, 2, *EXCHANGES)
-        waiting = await store.exchanges.unchecked(10)
-        assert [one.completion_id for one in waiting] == [f"chatcmpl-{n}" for n in range(3)]
-        for one in waiting:
+        unchecked = await store.exchanges.unchecked(10)
+        assert [one.completion_id for one in unchecked] == [f"chatcmpl-{n}" for n in range(3)]
+        for one in unchecked:
             await store.exchanges.settle(one, "proven", kind="gateway", message="Fine.")
         assert await store.exchanges.unchecked(10) == ()
-        await store.exchanges.settle(waiting[0], "wrong", kind="", message="No.")
+        await store.exchanges.settle(unchecked[0], "wrong", kind="", message="No.")
+        await begin(store, received(3))  # has no answer yet
         shown = await store.exchanges.of_last_answer(ADA)
         assert [(one.state, one.kind, one.message) for one in shown] == [
             ("proven", "gateway", "Fine.")
         ] * 3
-
-
-async def test_another_chat_is_shown_no_exchanges(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "s.db") as store:
-        await answered_with(store, 1, *EXCHANGES)
         assert await store.exchanges.of_last_answer(BOB) == ()
-
-
-async def test_a_question_that_has_no_answer_yet_does_not_hide_the_last_answer(
-    tmp_path: Path,
-) -> None:
-    async with open_store(tmp_path / "s.db") as store:
-        await answered_with(store, 1, *EXCHANGES[:1])
-        store.turns.begin([await accept_one(store, 2)], "hello")
-        [shown] = await store.exchanges.of_last_answer(ADA)
-        assert shown.completion_id == EXCHANGES[0].completion_id
 
 
 async def test_a_wrong_signature_is_warned_about_once_a_turn_behind_its_answer(
     tmp_path: Path,
 ) -> None:
-    async with open_store(tmp_path / "s.db") as store:
+    async with store_at(tmp_path) as store:
         await answered_with(store, 1, *EXCHANGES)
-        sent = [
-            [
-                part.text
-                for part in await store.exchanges.settle(
-                    one, "wrong", kind="gateway", message="No.", warning="Careful, {}!".format
-                )
-            ]
+        warnings = [
+            await store.exchanges.settle(
+                one, "wrong", kind="", message="", warning="No, {}!".format
+            )
             for one in await store.exchanges.unchecked(10)
         ]
-        assert sent == [["Careful, direct:ada!"], [], []]
-        assert [part.text for part in await store.outbox.unfinished()] == ["Careful, direct:ada!"]
+        assert [len(parts) for parts in warnings] == [1, 0, 0]
+        assert [part.text for part in await store.outbox.unfinished()] == ["No, direct:ada!"]
 
 
-async def test_forgotten_turns_lose_their_exchanges(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "s.db") as store:
-        await answered_with(store, 1, *EXCHANGES)
-        await store.turns.clear(ADA)
-        assert await store.exchanges.unchecked(10) == ()
-        stopped = await accept_one(store, 2)
-        turn = store.turns.begin([stopped], "hello")
-        calling = Message(Role.ASSISTANT, None, (CALL,))
-        store.turns.record_calls(turn.id, calling, EXCHANGES[:1])
-        await store.changes.stop((stopped.id,))
-        assert await store.exchanges.unchecked(10) == ()
-
-
-async def test_a_proof_of_an_exchange_that_was_forgotten_settles_no_later_one(
-    tmp_path: Path,
-) -> None:
-    async with open_store(tmp_path / "s.db") as store:
+async def test_forgotten_turns_lose_their_exchanges_to_no_later_one(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
         await answered_with(store, 1, *EXCHANGES[:1])
         [forgotten] = await store.exchanges.unchecked(10)
         await store.turns.clear(ADA)
-        await answered_with(store, 2, *EXCHANGES[1:2])
-        waiting = await store.exchanges.unchecked(10)
+        turn = await begin(store, received(2))
+        store.turns.record_calls(turn.id, CALLING, EXCHANGES[:1])
+        await store.changes.stop((turn.id,))
+        assert await store.exchanges.unchecked(10) == ()
+        await answered_with(store, 3, *EXCHANGES[1:2])
+        unchecked = await store.exchanges.unchecked(10)
         await store.exchanges.settle(forgotten, "proven", kind="", message="Fine.")
-        assert await store.exchanges.unchecked(10) == waiting
-    assert [one.completion_id for one in waiting] == [EXCHANGES[1].completion_id]
+        assert await store.exchanges.unchecked(10) == unchecked
+    assert [one.completion_id for one in unchecked] == [EXCHANGES[1].completion_id]
 
 
 async def test_without_retention_an_exchange_lives_until_it_is_checked(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "s.db", retention_days=0) as store:
+    async with store_at(tmp_path, retention_days=0) as store:
         await answered_with(store, 1, *EXCHANGES[:2])
         first, second = await store.exchanges.unchecked(10)
         await store.exchanges.settle(first, "proven", kind="", message="")
         await store.upkeep.purge()
         assert await store.exchanges.unchecked(10) == (second,)
         assert await store.exchanges.of_last_answer(ADA) == ()
-        warning = await store.exchanges.settle(
+        (warning,) = await store.exchanges.settle(
             second, "wrong", kind="", message="", warning="Careful, {}!".format
         )
-        assert [part.chat for part in warning] == ["direct:ada"]
+        assert warning.chat == "direct:ada"

@@ -1,14 +1,8 @@
 """No byte of a deleted message is left, however long the chain of what was derived from it."""
 
-import asyncio
-import random
-from collections.abc import Iterable
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from conversation_store.models import (
     AcceptedMessage,
@@ -23,16 +17,14 @@ from conversation_store.models import (
     StoredTurn,
     ToolCall,
 )
-from conversation_store.store import ConversationStore, open_store
+from tests.unit.lives import HOUR_MS, Life, live, lives
 from tests.unit.stores import GROUP, accept, deletion_of, edit_of, finish, mark, received
-from tests.unit.test_store_properties import trace_in_files, trace_in_tables
 
 AUTHORS = ("ada", "ben")
-HOUR_MS = 3_600_000
 STEPS = 30
 
 
-class Life:
+class GroupLife(Life):
     """A group whose store is written at random.
 
     A turn is given texts that contain the words of everything that it has read. So a word that is
@@ -40,20 +32,11 @@ class Life:
     """
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.now = 1_800_000_000_000
-        self.count = 0
+        super().__init__(seed)
         self.words: dict[tuple[str, int], set[str]] = {}
         self.sent: list[tuple[int, str]] = []
         self.deleted: set[str] = set()
         self.files = 0
-
-    def seconds(self) -> float:
-        return self.now / 1_000
-
-    def number(self) -> int:
-        self.count += 1
-        return self.count
 
     def word(self, author: str, timestamp: int) -> str:
         word = f"zq{self.number()}x"
@@ -200,9 +183,11 @@ class Life:
     async def clear(self) -> None:
         await self.store.turns.clear(GROUP)
 
-    async def run(self, store: ConversationStore) -> None:
-        self.store = store
-        await store.catch_up.switch_on(GROUP)
+    def gone(self) -> Sequence[str]:
+        return sorted(self.deleted)
+
+    async def run(self) -> None:
+        await self.store.catch_up.switch_on(GROUP)
         steps = (
             *(self.answer, self.answer, self.answer, self.chat, self.chat, self.ring),
             *(self.delete, self.delete, self.edit, self.clear),
@@ -211,29 +196,12 @@ class Life:
             await self.dice.choice(steps)()
 
 
-async def scenario(folder: Path, seed: int) -> None:
-    life = Life(seed)
-    for _ in range(2):
-        async with open_store(folder / "store.db", clock=life.seconds) as store:
-            await life.run(store)
-            await store.upkeep.expire()
-            assert trace_in_tables(folder, sorted(life.deleted)) == []
-        assert trace_in_files(folder, sorted(life.deleted)) == []
-
-
-def live(seed: int) -> None:
-    with TemporaryDirectory() as folder:
-        asyncio.run(scenario(Path(folder), seed))
-
-
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 1_000_000))
+@lives(8)
 def test_deletion_leaves_no_word_of_a_message(seed: int) -> None:
-    live(seed)
+    live(GroupLife(seed))
 
 
 @pytest.mark.full
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 1_000_000))
+@lives(150)
 def test_deletion_leaves_no_word_of_a_message_in_many_lives(seed: int) -> None:
-    live(seed)
+    live(GroupLife(seed))

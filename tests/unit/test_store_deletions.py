@@ -1,4 +1,7 @@
-"""What is deleted or disappears is gone from the store, and from the bytes of its files."""
+"""What is deleted or disappears is gone from the store, and from the bytes of its files.
+
+A deletion follows the ids of what was derived from a message, however far that is.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,55 +10,64 @@ import pytest
 
 from conversation_store.models import (
     Attachment,
+    AuditEntry,
     ChatId,
     Image,
     Message,
     NewExchange,
+    NewReminder,
+    QuestionTerms,
     Quote,
     ReceivedFile,
     ReceivedQuote,
     Role,
+    StoredTurn,
 )
 from conversation_store.outbox import UNSENT_MS
+from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     ADA,
     CALL,
     GROUP,
-    MAY_RUN,
-    TEN_MINUTES_MS,
     accept,
     answer,
+    begin,
     call,
     deletion_of,
     edit_of,
     finish,
+    forget,
     is_left,
     mark,
+    now_ms,
     questions,
     received,
     rows,
+    settle,
     store_at,
     waiting,
 )
 
-IMAGE = Image("image/png", b"secret image")
-FILE = Attachment("secret.txt", "text/plain", b"secret file")
+SECRET = "quagga"
+IMAGE = Image("image/png", SECRET.encode())
+FILE = Attachment(f"{SECRET}.txt", "text/plain", SECRET.encode())
 FAR = 4_000_000_000_000
+HOUR_MS = 3_600_000
 
 
 async def test_a_message_is_deleted_with_all_that_was_derived_from_it(tmp_path: Path) -> None:
     exchange = NewExchange("c1", "aa" * 32, "bb" * 32)
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept"))
-        pieces = [await accept(store, received(number, "secret words")) for number in (2, 3)]
-        turn = store.turns.begin(pieces, "secret", images=[IMAGE], notices=["secret voice"])
-        await call(store, turn, "secret result", files=[FILE])
-        parts = await finish(store, turn, ["secret one", "secret two"], exchanged=(exchange,))
+        pieces = [await accept(store, received(number, SECRET)) for number in (2, 3)]
+        turn = store.turns.begin(pieces, SECRET, images=[IMAGE], notices=[SECRET])
+        await call(store, turn, SECRET, files=[FILE])
+        parts = await finish(store, turn, [SECRET, SECRET], exchanged=(exchange,))
         await mark(store, parts[:1], 100)
         deletion = await accept(store, deletion_of(3, 4))
     async with store_at(tmp_path) as store:
         assert (await store.changes.forget(deletion))[0] == ()
-        assert not is_left(tmp_path, "secret")
+        assert not is_left(tmp_path, SECRET)
         assert await questions(store) == ["kept"]
         assert await waiting(store) == []
         assert await store.outbox.unfinished() == ()
@@ -65,19 +77,15 @@ async def test_a_message_is_deleted_with_all_that_was_derived_from_it(tmp_path: 
 
 async def test_a_deletion_takes_the_edits_of_a_message_along(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await answer(store, received(1, "secret one"))
-        edit = await accept(store, edit_of(1, 2, "secret two"))
-        _, edit = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-        await mark(store, await finish(store, store.turns.begin([edit], "secret two")), 50)
-        waits = await accept(store, edit_of(2, 3, "secret three"))
-        assert (await store.changes.forget(await accept(store, deletion_of(2, 4))))[0] == (
-            waits.id,
-        )
+        await answer(store, received(1, SECRET))
+        _, edit = await settle(store, edit_of(1, 2, SECRET))
+        await mark(store, await finish(store, store.turns.begin([edit], SECRET)), 50)
+        waits = await accept(store, edit_of(2, 3, SECRET))
+        assert await forget(store, 2, 4) == (waits.id,)
         assert await questions(store) == []
-        assert not is_left(tmp_path, "secret")
-        late = [received(1, "secret"), edit_of(1, 5, "secret"), edit_of(3, 6, "secret")]
+        late = [received(1, SECRET), edit_of(1, 5, SECRET), edit_of(3, 6, SECRET)]
         assert await store.messages.accept(late) == (None, None, None)
-        assert not is_left(tmp_path, "secret")
+        assert not is_left(tmp_path, SECRET)
 
 
 async def test_the_other_pieces_of_a_turn_that_runs_wait_on(tmp_path: Path) -> None:
@@ -86,9 +94,13 @@ async def test_the_other_pieces_of_a_turn_that_runs_wait_on(tmp_path: Path) -> N
         turn = store.turns.begin(pieces, "words 1 words 2 words 3")
         deletion = await accept(store, deletion_of(1, 4))
         assert await store.messages.find_target(deletion.message) == pieces[0].id
-        assert (await store.changes.forget(deletion))[0] == (pieces[0].id,)
-        assert await finish(store, turn) == ()
     async with store_at(tmp_path) as store:
+        assert await store.messages.unfinished() == (
+            replace(pieces[0], begun=True, joined=tuple(pieces[1:])), deletion,
+        )  # fmt: skip
+        assert (await store.changes.forget(deletion))[0] == (pieces[0].id,)
+        assert (await store.changes.forget(deletion))[0] == ()
+        assert await finish(store, turn) == ()
         found = await store.messages.unfinished()
         assert found == tuple(pieces[1:])
         await finish(store, store.turns.begin(found, "words 2 words 3"))
@@ -96,124 +108,69 @@ async def test_the_other_pieces_of_a_turn_that_runs_wait_on(tmp_path: Path) -> N
     assert not is_left(tmp_path, "words 1")
 
 
-async def test_a_deletion_that_a_crash_has_kept_from_being_carried_out_waits(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        target = await accept(store, received(1, "secret"))
-        deletion = await accept(store, deletion_of(1, 2))
-    async with store_at(tmp_path) as store:
-        assert await store.messages.unfinished() == (target, deletion)
-        assert (await store.changes.forget(deletion))[0] == (target.id,)
-        assert (await store.changes.forget(deletion))[0] == ()
-        assert await waiting(store) == []
-
-
 async def test_message_deleted_before_its_arrival_is_refused(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         first = await accept(store, deletion_of(1, 2))
-        assert await store.messages.accept([received(1, "secret")]) == (None,)
+        assert await store.messages.accept([received(1, SECRET)]) == (None,)
         await store.changes.forget(first)
-        await store.changes.forget(await accept(store, deletion_of(3, 4, GROUP)))
+        await forget(store, 3, 4, GROUP)
     async with store_at(tmp_path) as store:
-        assert await store.messages.accept([received(1, "secret")]) == (None,)
-        await store.messages.overhear([received(3, "secret", GROUP)])
+        assert await store.messages.accept([received(1, SECRET)]) == (None,)
+        await store.messages.overhear([received(3, SECRET, GROUP)])
         assert await store.messages.overheard(GROUP) == ()
-        assert await store.messages.accept([edit_of(1, 5, "secret")]) == (None,)
-        assert not is_left(tmp_path, "secret")
-        elsewhere, other = await store.messages.accept([received(3), received(1, author="bob")])
-        assert elsewhere is not None
-        assert other is not None
+        assert await store.messages.accept([edit_of(1, 5, SECRET)]) == (None,)
+        assert not is_left(tmp_path, SECRET)
+        assert all(await store.messages.accept([received(3), received(1, author="bob")]))
 
 
 async def test_the_word_of_another_counts_once_it_is_carried_out(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         refused = await accept(store, deletion_of(1, 2, GROUP, author="eve", of="ada"))
         await store.turns.answer(refused, (), outcome="refused")
-        (taken,) = await store.messages.accept([received(1, chat=GROUP)])
-        assert taken is not None
-        carried_out = await accept(store, deletion_of(5, 6, GROUP, author="admin", of="ada"))
-        await store.changes.forget(carried_out)
+        await accept(store, received(1, chat=GROUP))
+        await forget(store, 5, 6, GROUP, author="admin", of="ada")
         assert await store.messages.accept([received(5, chat=GROUP)]) == (None,)
 
 
-async def test_deleted_overheard_message_takes_its_turn_along(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("when", ["before its use", "while its turn runs", "after its use"])
+async def test_deleted_overheard_message_takes_its_turn_along(tmp_path: Path, when: str) -> None:
     async with store_at(tmp_path) as store:
-        await store.messages.overhear(
-            [received(1, "secret talk", GROUP), received(2, "other", GROUP)]
-        )
+        await store.messages.overhear([received(1, SECRET, GROUP), received(2, "other", GROUP)])
+        heard = await store.messages.overheard(GROUP)
         accepted = await accept(store, received(3, chat=GROUP))
-        heard = await store.messages.overheard(GROUP)
-        turn = store.turns.begin([accepted], "secret talk other", overheard=heard)
+        if when == "before its use":
+            await forget(store, 1, 4, GROUP)
+        turn = store.turns.begin([accepted], f"{SECRET} other", overheard=heard)
+        if when == "while its turn runs":
+            assert await forget(store, 1, 4, GROUP) == ()
         await mark(store, await finish(store, turn), 10)
-        assert await questions(store, GROUP) == ["secret talk other"]
-        assert (await store.changes.forget(await accept(store, deletion_of(1, 4, GROUP))))[0] == ()
-        assert await questions(store, GROUP) == []
-        assert not is_left(tmp_path, "secret talk")
-
-
-async def test_running_turn_with_deleted_words_answers_and_is_deleted(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        await store.messages.overhear([received(1, "secret talk", GROUP)])
-        accepted = await accept(store, received(2, chat=GROUP))
-        heard = await store.messages.overheard(GROUP)
-        turn = store.turns.begin([accepted], "secret talk", overheard=heard)
-        assert (await store.changes.forget(await accept(store, deletion_of(1, 3, GROUP))))[0] == ()
-        (part,) = await finish(store, turn)
-        await store.outbox.mark_sent(part, 10)
+        if when == "after its use":
+            assert await questions(store, GROUP) == [f"{SECRET} other"]
+            assert await forget(store, 1, 4, GROUP) == ()
         assert await waiting(store) == []
         assert await questions(store, GROUP) == []
         await store.upkeep.expire()
-    assert not is_left(tmp_path, "secret talk")
-
-
-async def test_message_deleted_before_its_use_is_not_kept(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await store.messages.overhear([received(1, "secret talk", GROUP)])
-        accepted = await accept(store, received(2, chat=GROUP))
-        heard = await store.messages.overheard(GROUP)
-        await store.changes.forget(await accept(store, deletion_of(1, 3, GROUP)))
-        turn = store.turns.begin([accepted], "secret talk", overheard=heard)
-        assert len(await finish(store, turn)) == 1
-        assert await questions(store, GROUP) == []
-    assert not is_left(tmp_path, "secret talk")
+    assert not is_left(tmp_path, SECRET)
 
 
 async def test_disappearing_message_takes_everything_derived_from_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept"))
-        accepted = await accept(store, received(2, "secret", expires_at=FAR))
-        turn = store.turns.begin([accepted], "secret", images=[IMAGE], notices=["secret voice"])
-        await call(store, turn, "secret result")
-        lost, sent = await finish(store, turn, ["secret one", "secret two"])
+        message = received(2, SECRET, expires_at=FAR)
+        turn = await begin(store, message, images=[IMAGE], notices=[SECRET])
+        await call(store, turn, SECRET)
+        # Somebody looks while the turn still runs, and comes again when this says so.
+        assert (await store.upkeep.expire(FAR - 2)).next_at == FAR
+        lost, sent = await finish(store, turn, [f"{SECRET} one", "two"])
         await store.outbox.mark_failed(lost, give_up=True)
         await store.outbox.mark_sent(sent, 5)
     async with store_at(tmp_path) as store:
         assert (await store.upkeep.expire(FAR - 1)).next_at == FAR
         assert len(await questions(store)) == 2
-        assert is_left(tmp_path, "secret one")
+        assert is_left(tmp_path, f"{SECRET} one")
         assert (await store.upkeep.expire(FAR)).next_at is None
         assert await questions(store) == ["kept"]
-        assert not is_left(tmp_path, "secret")
-
-
-async def test_a_turn_that_ends_just_before_its_time_is_forgotten_at_its_time(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1, "secret", expires_at=FAR))
-        turn = store.turns.begin([accepted], "secret")
-        # Somebody looks while the turn still runs, and comes again when this says so.
-        assert (await store.upkeep.expire(FAR - 2)).next_at == FAR
-        (part,) = await finish(store, turn)
-        await store.outbox.mark_sent(part, 5)
-        await store.upkeep.expire(FAR)
-        assert await questions(store) == []
-        assert not is_left(tmp_path, "secret")
+        assert not is_left(tmp_path, SECRET)
 
 
 async def test_a_turn_disappears_with_the_first_of_its_sources(tmp_path: Path) -> None:
@@ -232,66 +189,45 @@ async def test_a_turn_disappears_with_the_first_of_its_sources(tmp_path: Path) -
         assert await questions(store, GROUP) == []
 
 
-async def test_an_answer_that_is_still_to_be_sent_outlives_its_question(tmp_path: Path) -> None:
+async def test_waiting_answer_loses_its_quote_at_once_and_is_dropped_an_hour_later(
+    tmp_path: Path,
+) -> None:
     async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1, expires_at=FAR))
-        (part,) = await finish(store, store.turns.begin([accepted], "q"), ["secret"])
-        await store.upkeep.expire(FAR)
-        assert await store.outbox.unfinished() == (part,)
-        await store.outbox.mark_failed(part, give_up=True)
-        await store.upkeep.expire(FAR)
-        assert not is_left(tmp_path, "secret")
-
-
-async def test_a_turn_that_runs_past_its_time_is_left_until_it_ends(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1, "secret", expires_at=5))
-        turn = store.turns.begin([accepted], "secret")
-        assert await store.upkeep.expire() == await store.upkeep.expire(FAR)
-    async with store_at(tmp_path) as store:
-        (found,) = await store.messages.unfinished()
-        assert found.message.text == "secret"
-        resumed = await store.turns.resume(found)
-        assert resumed is not None
-        (part,) = await finish(store, resumed, ["done"])
-        assert part.text == "done"
-        assert await questions(store) == []
-        await store.upkeep.expire()
-    assert not is_left(tmp_path, "secret")
-    assert turn.id == accepted.id
+        accepted = await accept(store, received(1, SECRET, GROUP, expires_at=FAR))
+        quote = Quote(1, "ada", SECRET)
+        (part,) = await store.turns.answer(accepted, ["sorry"], outcome="answered", quote=quote)
+        assert await store.outbox.as_waiting(part) == part
+        assert (await store.upkeep.expire(FAR - 1)).next_at == FAR
+        assert (await store.upkeep.expire(FAR)).next_at == FAR + UNSENT_MS
+        assert not is_left(tmp_path, SECRET)
+        assert await store.outbox.as_waiting(part) == replace(part, quote=None)
+        assert (await store.upkeep.expire(FAR + UNSENT_MS)).next_at is None
+        assert await store.outbox.as_waiting(part) is None
+        assert not is_left(tmp_path, "sorry")
 
 
 async def test_message_that_disappears_before_its_turn_still_owes_an_answer(
     tmp_path: Path,
 ) -> None:
-    files = (ReceivedFile("file-1.jpg", "image/jpeg", name="secret.jpg"),)
-    nameless = (ReceivedFile("file-1.jpg", "image/jpeg"),)
+    file = ReceivedFile("file-1.jpg", "image/jpeg", name=f"{SECRET}.jpg")
+    quote = ReceivedQuote(9, "bob", by_bot=False, text=SECRET)
     async with store_at(tmp_path) as store:
-        quote = ReceivedQuote(9, "bob", by_bot=False, text="secret as well")
-        accepted = await accept(
-            store, received(1, "secret", files=files, quote=quote, expires_at=FAR)
-        )
+        await store.messages.overhear([received(3, SECRET, GROUP, expires_at=FAR)])
+        message = received(1, SECRET, files=(file,), quote=quote, expires_at=FAR)
+        accepted = await accept(store, message)
         assert (await store.upkeep.expire(FAR - 1)).next_at == FAR
         expired = await store.upkeep.expire(FAR)
-        assert [one.id for one in expired.waiting] == [accepted.id]
-        assert (expired.waiting[0].message.text, expired.waiting[0].message.files) == ("", nameless)
+        (left,) = expired.waiting
+        assert (left.id, left.message.text) == (accepted.id, "")
+        assert left.message.files == (replace(file, name=None),)
         assert expired.next_at is None
         assert (await store.upkeep.expire(FAR)).waiting == ()
-        assert not is_left(tmp_path, "secret")
-    async with store_at(tmp_path) as store:
-        (found,) = await store.messages.unfinished()
-        assert found == expired.waiting[0]
-        assert len(await store.turns.answer(found, ["Too late."], outcome="expired")) == 1
-        assert await waiting(store) == []
-
-
-async def test_overheard_messages_disappear(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await store.messages.overhear([received(1, "secret", GROUP, expires_at=FAR)])
-        assert (await store.upkeep.expire(FAR - 1)).next_at == FAR
-        assert (await store.upkeep.expire(FAR)).next_at is None
         assert await store.messages.overheard(GROUP) == ()
-        assert not is_left(tmp_path, "secret")
+        assert not is_left(tmp_path, SECRET)
+    async with store_at(tmp_path) as store:
+        assert await store.messages.unfinished() == (left,)
+        assert len(await store.turns.answer(left, ["Too late."], outcome="expired")) == 1
+        assert await waiting(store) == []
 
 
 async def test_deleted_text_of_any_size_is_gone_from_the_files_at_once(tmp_path: Path) -> None:
@@ -301,48 +237,181 @@ async def test_deleted_text_of_any_size_is_gone_from_the_files_at_once(tmp_path:
             await answer(store, received(10 * number, words), [words])
             await answer(store, received(10 * number + 1, f"kept{number} " * (size // 7)))
             assert is_left(tmp_path, f"secret{number}")
-            await store.changes.forget(
-                await accept(store, deletion_of(10 * number, 10 * number + 2))
-            )
+            await forget(store, 10 * number, 10 * number + 2)
             assert not is_left(tmp_path, f"secret{number}")
         assert len(await questions(store)) == 4
 
 
 @pytest.mark.parametrize("chat", [ADA, GROUP])
 async def test_a_deletion_reaches_its_own_chat_alone(tmp_path: Path, chat: ChatId) -> None:
-    other = GROUP if chat == ADA else ADA
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept", chat))
-        assert (await store.changes.forget(await accept(store, deletion_of(1, 2, other))))[0] == ()
+        assert await forget(store, 1, 2, GROUP if chat == ADA else ADA) == ()
         assert await questions(store, chat) == ["kept"]
 
 
-async def test_open_calls_of_a_deleted_turn_leave_no_questions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["deletion", "deletion at once", "edit", "timer"])
+async def test_an_answer_to_a_question_is_taken_back(tmp_path: Path, how: str) -> None:
+    soon = now_ms() + HOUR_MS
     async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1))
-        turn = store.turns.begin([accepted], "q")
+        turn = await begin(store, received(1, "order lunch"))
         store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
-        question = await store.questions.find_or_open(turn.id, CALL.id, MAY_RUN)
+        terms = QuestionTerms("choice", "ada")
+        question = await store.questions.find_or_open(turn.id, CALL.id, terms)
         assert question is not None
-        await store.questions.mark_asked(replace(question, timestamps=(1,), expires_at=FAR))
-        await store.changes.forget(await accept(store, deletion_of(1, 2)))
-        assert await store.questions.open() == ()
+        reply = received(2, SECRET, expires_at=soon if how == "timer" else None)
+        assert await store.questions.answer(question.id, SECRET, message=await accept(store, reply))
+        entry = AuditEntry(1, ADA, "ada", turn.id, "ask_user", "00", "ok", 3)
+        await store.turns.record_result(CALL.id, f"They say: {SECRET}", entry)
+        if how != "deletion at once":
+            await mark(store, await finish(store, turn, [f"Ordered: {SECRET}"]), 10)
+        if how == "timer":
+            assert (await store.upkeep.expire()).next_at == soon
+            await store.upkeep.expire(soon)
+        elif how == "edit":
+            assert (await settle(store, edit_of(2, 3, "never mind")))[0] == "answered"
+        else:
+            await forget(store, 2, 3)
+            assert await waiting(store) == ([turn.id] if how == "deletion at once" else [])
+            assert await questions(store) == []
+    assert not is_left(tmp_path, SECRET)
 
 
-async def test_waiting_answer_loses_its_quote_at_once_and_is_dropped_an_hour_later(
-    tmp_path: Path,
+async def remember(store: ConversationStore, turn: StoredTurn) -> None:
+    await store.memory.remember(GROUP, SECRET, turn_id=turn.id, call=f"fact {turn.id}")
+
+
+async def remind(store: ConversationStore, turn: StoredTurn) -> None:
+    new = NewReminder(is_question=False, text=SECRET, local_at=None, repeat=None, due_at=now_ms())
+    await store.reminders.add("ada", GROUP, new, turn=turn.id, call="remind", at_most=9)
+
+
+async def told_in_catch_up(store: ConversationStore, expires_at: int | None = None) -> StoredTurn:
+    """Tell a turn what another person said, and let it remember that and remind of it."""
+    await store.catch_up.switch_on(GROUP)
+    await answer(store, received(1, "I am here", GROUP))
+    said = received(2, SECRET, GROUP, author="ben", expires_at=expires_at)
+    await store.messages.overhear([said])
+    turn = await begin(store, received(3, "what did I miss?", GROUP, received_at=now_ms() + 1))
+    missed = await store.catch_up.missed(GROUP, "ada", turn_id=turn.id, hours=0)
+    assert missed is not None
+    assert await store.catch_up.tell(missed[1], turn.id)
+    await remember(store, turn)
+    await remind(store, turn)
+    return turn
+
+
+@pytest.mark.parametrize("how", ["deletion", "catch-up off", "timer"])
+@pytest.mark.parametrize("is_cleared", [False, True])
+async def test_effects_of_catch_up_go_with_its_author_or_the_group(
+    tmp_path: Path, how: str, is_cleared: bool
 ) -> None:
-    quote = Quote(1, "ada", "secret")
+    soon = now_ms() + HOUR_MS if how == "timer" else None
     async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1, "secret", GROUP, expires_at=FAR))
-        (part,) = await store.turns.answer(
-            accepted, ["sorry words"], outcome="answered", quote=quote
-        )
-        assert await store.outbox.as_waiting(part) == part
-        assert (await store.upkeep.expire(FAR - 1)).next_at == FAR
-        assert (await store.upkeep.expire(FAR)).next_at == FAR + UNSENT_MS
-        assert not is_left(tmp_path, "secret")
-        assert await store.outbox.as_waiting(part) == replace(part, quote=None)
-        assert (await store.upkeep.expire(FAR + UNSENT_MS)).next_at is None
-        assert await store.outbox.as_waiting(part) is None
-        assert not is_left(tmp_path, "sorry words")
+        turn = await told_in_catch_up(store, soon)
+        await mark(store, await finish(store, turn, [SECRET]), 10)
+        if is_cleared:
+            await store.turns.clear(GROUP)
+        if how == "deletion":
+            await forget(store, 2, 4, GROUP, author="ben")
+        elif how == "timer":
+            assert len(await store.memory.of_chat(GROUP)) == 1
+            await store.upkeep.expire(soon)
+        else:
+            await store.messages.overheard(GROUP)
+            await store.catch_up.switch_off(GROUP)
+        assert await store.memory.of_chat(GROUP) == ()
+        if how == "timer":  # the text of a reminder stays until it is said
+            return
+        assert await store.reminders.of("ada", GROUP) == ()
+        assert not is_left(tmp_path, SECRET)
+
+
+async def test_running_turn_derives_nothing_more_from_deleted_words(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        turn = await told_in_catch_up(store)
+        deletion = await accept(store, deletion_of(2, 4, GROUP, author="ben"))
+        assert (await store.changes.forget(deletion))[1] == (turn.id,)
+        await store.memory.remember(GROUP, SECRET, turn_id=turn.id, call="another")
+        await remind(store, turn)
+        await mark(store, await finish(store, turn, [SECRET]), 10)
+        await store.upkeep.expire()
+    assert not is_left(tmp_path, SECRET)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("begun", [False, True])
+async def test_quote_of_a_deleted_message_loses_its_text(
+    tmp_path: Path, is_known: bool, begun: bool
+) -> None:
+    quote = ReceivedQuote(1, "ben", by_bot=False, text=SECRET)
+    async with store_at(tmp_path) as store:
+        if is_known:
+            await answer(store, received(1, SECRET, GROUP, author="ben"))
+        asked = await accept(store, received(2, "translate that", GROUP, quote=quote))
+        if begun:
+            turn = store.turns.begin([asked], f"[{SECRET}] translate that")
+            await finish(store, turn, [SECRET])
+        assert await store.messages.knows_target(deletion_of(1, 3, GROUP, author="ben"))
+        await forget(store, 1, 3, GROUP, author="ben")
+        assert not is_left(tmp_path, SECRET)
+        assert await waiting(store) == ([] if begun else [asked.id])
+        if not begun:  # a turn with the old quote does not begin, one without it does
+            turn = store.turns.begin([asked], f"[{SECRET}] translate that")
+            assert await finish(store, turn) == ()
+            (again,) = await store.messages.waiting_of([asked])
+            assert again.message.text == "translate that"
+            turn = store.turns.begin([again], again.message.text)
+            assert len(await finish(store, turn)) == 1
+    assert not is_left(tmp_path, SECRET)
+
+
+@pytest.mark.parametrize("how", ["deletion", "undo", "timer"])
+async def test_files_of_a_message_are_to_be_deleted_with_it(tmp_path: Path, how: str) -> None:
+    soon = now_ms() + HOUR_MS
+    async with store_at(tmp_path) as store:
+        accepted = await accept(store, received(1, "look", expires_at=soon))
+        assert await store.files.add(accepted.message, "inbox/a.pdf")
+        await mark(store, await finish(store, store.turns.begin([accepted], "look")), 10)
+        assert await store.files.to_delete() == ()
+        if how == "deletion":
+            await forget(store, 1, 2)
+            assert not await store.files.add(accepted.message, "inbox/late.pdf")
+        elif how == "timer":
+            assert (await store.upkeep.expire()).next_at == soon
+            await store.upkeep.expire(soon)
+        else:
+            undo = await accept(store, received(2, "!undo"))
+            question = await store.turns.last_question(ADA, undo.id, or_stopped=False)
+            await store.turns.answer(undo, (), outcome="command", undone=question)
+        (gone,) = await store.files.to_delete()
+        assert gone == (ADA, "inbox/a.pdf")
+        await store.files.deleted(*gone)
+        assert rows(tmp_path, "SELECT * FROM workspace_files") == []
+
+
+@pytest.mark.parametrize("how", ["deletion", "deletion while it runs", "timer", "retention"])
+async def test_a_turn_that_was_told_a_reminder_goes_with_its_source(
+    tmp_path: Path, how: str
+) -> None:
+    expires_at = now_ms() + HOUR_MS if how == "timer" else None
+    async with store_at(tmp_path) as store:
+        source = await begin(store, received(1, chat=GROUP, expires_at=expires_at))
+        await remind(store, source)
+        await finish(store, source)
+        turn = await begin(store, received(2, "list them", GROUP))
+        (reminder,) = await store.reminders.tell("ada", GROUP, turn=turn.id)
+        await call(store, turn, SECRET)
+        other = await answer(store, received(3, chat=GROUP))
+        if how == "deletion while it runs":
+            await forget(store, 1, 99, GROUP)
+        await finish(store, turn)
+        await store.reminders.cancel("ada", GROUP, reminder.number)
+        if how == "deletion":
+            await forget(store, 1, 99, GROUP)
+        await store.upkeep.expire(None if expires_at is None else now_ms() + HOUR_MS)
+        if how == "retention":
+            await store.upkeep.purge(now_ms() + 31 * 24 * HOUR_MS)
+        left = [] if how == "retention" else [(other.id,)]
+        assert rows(tmp_path, "SELECT id FROM turns") == left
+        assert how == "retention" or not is_left(tmp_path, SECRET)

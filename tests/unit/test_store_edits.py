@@ -1,4 +1,4 @@
-"""Edits in the store: of what waits, of what was answered, of what was said to others."""
+"""Edits in the store: of what waits, of what was answered, and of what was said to others."""
 
 from pathlib import Path
 
@@ -6,7 +6,6 @@ import pytest
 
 from conversation_store.models import (
     Attachment,
-    EditOutcome,
     Message,
     OutgoingMessage,
     ReceivedFile,
@@ -21,17 +20,18 @@ from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     ADA,
     GROUP,
-    TEN_MINUTES_MS,
     accept,
     answer,
+    begin,
     call,
-    deletion_of,
     edit_of,
     finish,
+    forget,
     is_left,
     mark,
     questions,
     received,
+    settle,
     store_at,
     waiting,
 )
@@ -39,20 +39,11 @@ from tests.unit.stores import (
 FILE = Attachment("chart.png", "image/png", b"chart")
 
 
-async def settle(
-    store: ConversationStore, target: int, timestamp: int, text: str = "edited"
-) -> tuple[EditOutcome, int | None]:
-    edit = await accept(store, edit_of(target, timestamp, text))
-    outcome, settled = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-    return outcome, settled.replaces
-
-
 async def answer_edit(
     store: ConversationStore, target: int, timestamp: int, *parts: str | StyledText
 ) -> tuple[OutgoingMessage, ...]:
     """Let an edit be answered in place of the answer before it."""
-    edit = await accept(store, edit_of(target, timestamp, f"edit {timestamp}"))
-    outcome, edit = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+    outcome, edit = await settle(store, edit_of(target, timestamp, f"edit {timestamp}"))
     assert outcome == "answered"
     turn = store.turns.begin([edit], edit.message.text)
     return await finish(store, turn, parts, replaces=edit.replaces)
@@ -67,7 +58,10 @@ async def test_a_message_that_waits_reads_as_its_edit_says(tmp_path: Path) -> No
     quote = ReceivedQuote(3, "bob", by_bot=False)
     async with store_at(tmp_path) as store:
         target = await accept(store, received(1, "teh", expires_at=50))
-        edit = await accept(store, edit_of(1, 2, "the", files=files, quote=quote, expires_at=40))
+        said = edit_of(1, 2, "the", files=files, quote=quote, expires_at=40)
+        (edit, copy) = await store.messages.accept([said, said])
+        assert edit is not None
+        assert copy is None
         assert await store.messages.find_target(edit.message) == target.id
         merged = await store.changes.merge_edit(edit, target)
         again = await accept(store, edit_of(2, 3, "then"))
@@ -84,55 +78,44 @@ async def test_a_message_that_waits_reads_as_its_edit_says(tmp_path: Path) -> No
 
 async def test_an_edit_changes_the_latest_of_several_edits_that_wait(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        asked = await accept(store, received(1, "one"))
-        await mark(store, await finish(store, store.turns.begin([asked], "one")), 100)
+        turn = await begin(store, received(1, "one"))
+        await mark(store, await finish(store, turn), 100)
         begun = await accept(store, edit_of(1, 2, "two"))
         behind = await accept(store, edit_of(2, 3, "three"))
         last, later = await store.messages.accept([edit_of(3, 4, "four"), edit_of(4, 5, "five")])
         assert last is not None
         assert later is not None
-        assert await store.messages.find_target(begun.message) == asked.id
-        assert await store.messages.find_target(behind.message) == begun.id
-        assert await store.messages.find_target(last.message) == behind.id
+        found = [await store.messages.find_target(one.message) for one in (begun, behind, last)]
+        assert found == [turn.id, begun.id, behind.id]
         await store.changes.merge_edit(last, behind)
         assert await store.messages.find_target(later.message) == behind.id
 
 
-async def test_turn_about_old_words_of_a_piece_does_not_continue(
-    tmp_path: Path,
+async def test_turn_about_old_words_of_a_piece_does_not_continue(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        first, second = [await accept(store, received(number, "tow")) for number in (1, 2)]
+        store.turns.begin([first, second], "tow\n\ntow")
+        await store.changes.merge_edit(await accept(store, edit_of(2, 3, "two")), second)
+    async with store_at(tmp_path) as store:
+        found = await store.messages.unfinished()
+        assert [(one.message.text, one.begun, one.joined) for one in found] == [
+            ("tow", False, ()), ("two", False, ()),
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("comes_late", [False, True])
+async def test_an_edit_of_nothing_that_is_known_is_a_message(
+    tmp_path: Path, comes_late: bool
 ) -> None:
     async with store_at(tmp_path) as store:
-        first = await accept(store, received(1, "one"))
-        second = await accept(store, received(2, "tow"))
-        store.turns.begin([first, second], "one\n\ntow")
-        edit = await accept(store, edit_of(2, 3, "two"))
-        await store.changes.merge_edit(edit, second)
-    async with store_at(tmp_path) as store:
-        waiting = await store.messages.unfinished()
-        assert [(one.message.text, one.begun, one.joined) for one in waiting] == [
-            ("one", False, ()),
-            ("two", False, ()),
-        ]
-
-
-async def test_an_edit_of_nothing_that_is_known_is_a_message(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        assert await settle(store, 1, 2, "hello") == ("unknown", None)
+        outcome, edit = await settle(store, edit_of(1, 2, "hello"))
+        assert (outcome, edit.replaces) == ("unknown", None)
     async with store_at(tmp_path) as store:
         (edit,) = await store.messages.unfinished()
         assert await store.messages.find_target(edit.message) is None
-        parts = await finish(store, store.turns.begin([edit], "hello"))
-        await mark(store, parts, 100)
-        assert shapes(await answer_edit(store, 1, 3, "b")) == [("b", 100, 0)]
-
-
-async def test_message_after_its_edit_does_not_hide_the_answer(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        early = await accept(store, edit_of(1, 2, "hello"))
-        await mark(store, await finish(store, store.turns.begin([early], "hello")), 100)
-        await store.messages.accept([received(1, "helo")])
+        await mark(store, await finish(store, store.turns.begin([edit], "hello")), 100)
+        if comes_late:
+            assert await store.messages.accept([received(1, "helo")]) == (None,)
         assert shapes(await answer_edit(store, 1, 3, "b")) == [("b", 100, 0)]
 
 
@@ -141,12 +124,16 @@ async def test_the_answer_to_an_edit_takes_the_place_of_the_answer_before_it(
 ) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "the first words"), ["a", "b", "c"], sent_at=100)
+        await answer(store, received(9, "q2"))
     async with store_at(tmp_path) as store:
         fewer = await answer_edit(store, 1, 2, "A")
         assert shapes(fewer) == [("A", 100, 0), ("", 101, 0), ("", 102, 0)]
         assert await store.outbox.unfinished() == fewer
         await mark(store, fewer, 200)
-        assert await questions(store) == ["edit 2"]
+        assert (await store.turns.history(ADA, max_bytes=1_000)).turns == (
+            (Message(Role.USER, "q2"), Message(Role.ASSISTANT, "a")),
+            (Message(Role.USER, "edit 2"), Message(Role.ASSISTANT, "A")),
+        )
         bold = StyledText("B", (StyleRange(0, 1, TextStyle.BOLD),))
         more = await answer_edit(store, 2, 3, bold, "C")
         assert shapes(more) == [("B", 200, 0), ("C", None, 0)]
@@ -158,16 +145,13 @@ async def test_the_answer_to_an_edit_takes_the_place_of_the_answer_before_it(
 
 async def test_parts_of_the_earlier_answer_that_are_not_sent_are_dropped(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1))
-        parts = await finish(store, store.turns.begin([accepted], "q"), ["a", "b", "c"])
+        parts = await finish(store, await begin(store, received(1)), ["a", "b", "c"])
         await mark(store, parts[:1], 100)
         await store.outbox.mark_failed(parts[1], give_up=True)
-        replacing = await answer_edit(store, 1, 2, "A", "B")
-        assert shapes(replacing) == [("A", 100, 0), ("B", None, 0)]
-        assert await store.outbox.unfinished() == replacing
-        again = await answer_edit(store, 1, 3, "C", "D")
-        assert shapes(again) == [("C", 100, 0), ("D", None, 0)]
-        assert await store.outbox.unfinished() == again
+        for timestamp in (2, 3):
+            replacing = await answer_edit(store, 1, timestamp, "A", "B")
+            assert shapes(replacing) == [("A", 100, 0), ("B", None, 0)]
+            assert await store.outbox.unfinished() == replacing
 
 
 async def test_an_answer_that_was_edited_too_often_is_sent_anew(tmp_path: Path) -> None:
@@ -190,8 +174,7 @@ async def test_files_go_behind_a_part_that_is_an_edit(tmp_path: Path) -> None:
             (2, [("x", 100, 0), ("", None, 1)]),
             (3, [("x", 200, 0), ("", None, 1), ("", 201, 0)]),
         ):
-            edit = await accept(store, edit_of(1, timestamp, "edited"))
-            _, edit = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+            _, edit = await settle(store, edit_of(1, timestamp, "edited"))
             turn = store.turns.begin([edit], "edited")
             await call(store, turn, "drawn", files=[FILE])
             parts = await finish(store, turn, ["x"], replaces=edit.replaces)
@@ -203,8 +186,7 @@ async def test_an_edited_command_is_answered_in_its_place_as_well(tmp_path: Path
     async with store_at(tmp_path) as store:
         command = await accept(store, received(1, "!hepl"))
         await mark(store, await store.turns.answer(command, ["?"], outcome="command"), 100)
-        edit = await accept(store, edit_of(1, 2, "!help"))
-        _, edit = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
+        _, edit = await settle(store, edit_of(1, 2, "!help"))
         parts = await store.turns.answer(edit, ["help"], outcome="command", attachments=[FILE])
         assert shapes(parts) == [("help", 100, 0), ("", None, 1)]
 
@@ -213,7 +195,8 @@ async def test_an_edit_of_a_piece_replaces_the_answer_to_all_of_them(tmp_path: P
     async with store_at(tmp_path) as store:
         pieces = [await accept(store, received(number)) for number in (1, 2)]
         await mark(store, await finish(store, store.turns.begin(pieces, "one two")), 100)
-        assert await settle(store, 2, 3) == ("answered", pieces[0].id)
+        outcome, edit = await settle(store, edit_of(2, 3, "edited"))
+        assert (outcome, edit.replaces) == ("answered", pieces[0].id)
 
 
 async def test_an_edit_that_was_settled_stays_so_however_long_a_restart_takes(
@@ -221,55 +204,45 @@ async def test_an_edit_that_was_settled_stays_so_however_long_a_restart_takes(
 ) -> None:
     async with store_at(tmp_path) as store:
         first = await answer(store, received(1), sent_at=100)
-        assert await settle(store, 1, 2) == ("answered", first.id)
+        await settle(store, edit_of(1, 2, "edited"))
     async with store_at(tmp_path) as store:
         (edit,) = await store.messages.unfinished()
         assert edit.replaces == first.id
-        outcome, again = await store.changes.settle_edit(edit, answered_within_ms=-1)
-        assert (outcome, again) == ("answered", edit)
-        parts = await finish(store, store.turns.begin([edit], "q"), replaces=edit.replaces)
-        assert shapes(parts) == [("a", 100, 0)]
+        settled = await store.changes.settle_edit(edit, answered_within_ms=-1)
+        assert settled == ("answered", edit)
+        assert await store.turns.answer(edit, (), outcome="rate_limited") == ()
+        assert await store.outbox.unfinished() == ()
 
 
 async def test_an_edit_comes_too_late_for_an_answer_of_long_ago(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "q"))
-        edit = await accept(store, edit_of(1, 2, "edited"))
-        outcome, _ = await store.changes.settle_edit(edit, answered_within_ms=-1)
+        outcome, _ = await settle(store, edit_of(1, 2, "edited"), within_ms=-1)
         assert outcome == "too_late"
         assert await waiting(store) == []
         assert await questions(store) == ["q"]
 
 
-@pytest.mark.parametrize("outcome", ["rate_limited", "mailbox_full", "approval"])
-async def test_edit_of_a_refused_message_is_not_answered(tmp_path: Path, outcome: str) -> None:
+@pytest.mark.parametrize(
+    "outcome", ["rate_limited", "mailbox_full", "approval", "stopped", "deleted"]
+)
+async def test_edit_of_a_refused_stopped_or_deleted_message_is_not_answered(
+    tmp_path: Path, outcome: str
+) -> None:
     async with store_at(tmp_path) as store:
-        refused = await accept(store, received(1))
-        await store.turns.answer(refused, ["Not now."], outcome=outcome)
-        assert await settle(store, 1, 2) == ("too_late", None)
+        message = await accept(store, received(1))
+        if outcome == "stopped":
+            await store.changes.stop([message.id])
+        elif outcome == "deleted":
+            await finish(store, store.turns.begin([message], "q"))
+        else:
+            await store.turns.answer(message, ["Not now."], outcome=outcome)
+        edit = await accept(store, edit_of(1, 2, "edited"))
+        if outcome == "deleted":
+            await forget(store, 1, 3)
+        settled, _ = await store.changes.settle_edit(edit, answered_within_ms=600_000)
+        assert settled == "too_late"
         assert await waiting(store) == []
-
-
-async def test_edit_of_a_stopped_or_deleted_message_is_not_answered(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        stopped = await accept(store, received(1))
-        await store.changes.stop([stopped.id])
-        assert await settle(store, 1, 2) == ("too_late", None)
-        await answer(store, received(3))
-        edit = await accept(store, edit_of(3, 4, "edited"))
-        await store.changes.forget(await accept(store, deletion_of(3, 5)))
-        outcome, _ = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-        assert outcome == "too_late"
-        assert await store.messages.accept([edit_of(3, 6, "again")]) == (None,)
-
-
-async def test_the_same_edit_is_accepted_once(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await accept(store, received(1))
-        edit = edit_of(1, 2, "edited")
-        first, second = await store.messages.accept([edit, edit])
-        assert first is not None
-        assert second is None
 
 
 async def test_an_edit_reaches_only_its_authors_own_message_in_the_same_chat(
@@ -278,53 +251,23 @@ async def test_an_edit_reaches_only_its_authors_own_message_in_the_same_chat(
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "ada's", GROUP))
         for edit in (edit_of(1, 2, "x", GROUP, author="bob"), edit_of(1, 3, "x", ADA)):
-            accepted = await accept(store, edit)
             assert await store.messages.find_target(edit) is None
-            outcome, _ = await store.changes.settle_edit(
-                accepted, answered_within_ms=TEN_MINUTES_MS
-            )
-            assert outcome == "unknown"
+            assert (await settle(store, edit))[0] == "unknown"
         assert await questions(store, GROUP) == ["ada's"]
 
 
-async def test_edit_changes_an_overheard_message(tmp_path: Path) -> None:
+async def test_edit_changes_an_overheard_message_until_its_use(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "teh dog", GROUP)])
         for timestamp, target in ((2, 1), (3, 2)):
-            await store.changes.edit_overheard(
-                edit_of(target, timestamp, f"dog {timestamp}", GROUP)
-            )
-        assert [heard.text for heard in await store.messages.overheard(GROUP)] == ["dog 3"]
+            edit = edit_of(target, timestamp, f"dog {timestamp}", GROUP)
+            await store.changes.edit_overheard(edit)
+        heard = await store.messages.overheard(GROUP)
+        assert [one.text for one in heard] == ["dog 3"]
         assert await waiting(store) == []
         assert not is_left(tmp_path, "teh dog")
-
-
-async def test_edit_of_an_overheard_message_after_its_use_changes_nothing(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await store.messages.overhear([received(1, "teh dog", GROUP)])
-        accepted = await accept(store, received(2, chat=GROUP))
-        turn = store.turns.begin([accepted], "q", overheard=await store.messages.overheard(GROUP))
-        for timestamp in (3, 4):
+        turn = await begin(store, received(9, chat=GROUP), overheard=heard)
+        for timestamp in (4, 5):
             await store.changes.edit_overheard(edit_of(1, timestamp, "the dog", GROUP))
             assert await store.messages.overheard(GROUP) == ()
             await finish(store, turn)
-
-
-async def test_an_answer_without_words_leaves_the_earlier_one_as_it_is(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1), sent_at=100)
-        edit = await accept(store, edit_of(1, 2, "edited"))
-        _, edit = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-        assert await store.turns.answer(edit, (), outcome="rate_limited") == ()
-        assert await store.outbox.unfinished() == ()
-
-
-async def test_history_of_an_answer_that_was_replaced_is_the_new_one_alone(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1, "q1"))
-        await answer(store, received(2, "q2"))
-        await answer_edit(store, 1, 3, "A")
-        assert (await store.turns.history(ADA, max_bytes=1_000)).turns == (
-            (Message(Role.USER, "q2"), Message(Role.ASSISTANT, "a")),
-            (Message(Role.USER, "edit 3"), Message(Role.ASSISTANT, "A")),
-        )

@@ -3,9 +3,11 @@
 import asyncio
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+import apsw
 import pytest
 
 from conversation_store.backup import encrypt, is_plain, key_fits
@@ -15,6 +17,7 @@ from tests.unit.stores import answer, questions, received
 
 WORD: Final = "sesquipedalian"
 NEW: Final = "a new key"
+RAW: Final = "raw:" + "0123456789abcdef" * 4
 STEP_SECONDS: Final = 15.0
 
 ENDS_EARLY: Final = """
@@ -61,6 +64,24 @@ def traces(folder: Path) -> list[str]:
 
 def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
+
+
+@pytest.mark.parametrize("key", ["it's a Schlüssel 🔑", "raw:no digits", RAW])
+async def test_a_store_opens_again_and_by_sqlites_own_derivation(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    for value in ("first", "second"):
+        async with open_store(path, key=key) as store:
+            await store.set_metadata("name", value)
+    with closing(apsw.Connection(str(path))) as database:
+        database.pragma("key", key)
+        assert database.execute("SELECT value FROM metadata").fetchall() == [("second",)]
+        database.execute("UPDATE metadata SET value = 'third'")
+    async with open_store(path, key=key) as store:
+        assert await store.get_metadata("name") == "third"
+    for wrong in (None, f"{key} ", "raw:" + "0" * 64):
+        with pytest.raises(WrongKey):
+            async with open_store(path, key=wrong):
+                pass
 
 
 @pytest.mark.parametrize("old", [None, "an old key"])

@@ -20,9 +20,9 @@ from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     ADA,
     MAY_RUN,
-    accept,
-    deletion_of,
+    begin,
     finish,
+    forget,
     is_left,
     received,
     rows,
@@ -33,15 +33,26 @@ IDS = ("call_0", "call_1", "call_2")
 """Endpoints number the calls of every conversation alike."""
 
 DELEGATES = tuple(ToolCall(id_, "delegate", "{}") for id_ in IDS)
+WRITE = Message(Role.ASSISTANT, None, (ToolCall("call_0", "write", "{}"),))
+SHOWN = Image("image/png", b"of the person")
+CHART = Image("image/png", b"a chart")
 
 
-async def begun(store: ConversationStore, timestamp: int = 1) -> StoredTurn:
+async def begun(store: ConversationStore) -> StoredTurn:
     """Return a turn that has asked for three helpers."""
-    turn = store.turns.begin([await accept(store, received(timestamp))], "question")
+    turn = await begin(store, received(1), images=[SHOWN])
     asked = Message(Role.ASSISTANT, None, DELEGATES)
     store.turns.record_calls(turn.id, asked)
     opened = [Message(Role.TOOL, None, tool_call_id=id_) for id_ in IDS]
     return replace(turn, messages=(*turn.messages, asked, *opened))
+
+
+async def helper_of(
+    store: ConversationStore, turn: StoredTurn, call_id: str, task: str = "write"
+) -> tuple[int, tuple[Message, ...]]:
+    helper = await store.turns.begin_helper(turn.id, call_id, task)
+    assert helper is not None
+    return helper.id, helper.messages
 
 
 async def record(
@@ -57,37 +68,31 @@ async def record(
     await store.turns.record_result(call_id, result, entry, helper=helper, images=images)
 
 
-async def test_helper_begins_with_its_task_and_continues_from_the_store(
-    tmp_path: Path,
-) -> None:
-    image = Image("image/png", b"a chart")
+async def test_helper_begins_with_its_task_and_continues_from_the_store(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         turn = await begun(store)
-        first = await store.turns.begin_helper(turn.id, "call_0", "add")
-        second = await store.turns.begin_helper(turn.id, "call_1", "look")
-        assert first is not None
-        assert second is not None
-        assert first.messages == (Message(Role.USER, "add"),)
-        asked = Message(Role.ASSISTANT, None, (ToolCall("call_0", "calculate", "{}"),))
-        store.turns.record_calls(turn.id, asked, helper=first.id)
-        await record(store, turn, "call_0", "5461", helper=first.id, images=(image,))
+        first, messages = await helper_of(store, turn, "call_0", "add")
+        other = await helper_of(store, turn, "call_1", "look")
+        assert messages == (Message(Role.USER, "add"),)
+        store.turns.record_calls(turn.id, WRITE, helper=first)
+        await record(store, turn, "call_0", "5461", helper=first, images=(CHART,) * 4)
     async with store_at(tmp_path) as store:
-        again = await store.turns.begin_helper(turn.id, "call_0", "another task")
-        other = await store.turns.begin_helper(turn.id, "call_1", "look")
-        assert again is not None
-        assert again.id == first.id
-        result = Message(Role.TOOL, "5461", tool_call_id="call_0", images=(image,))
-        assert again.messages == (Message(Role.USER, "add"), asked, result)
-        assert other == second
+        result = Message(Role.TOOL, "5461", tool_call_id="call_0", images=(CHART,) * 4)
+        again = await helper_of(store, turn, "call_0", "another task")
+        assert again == (first, (*messages, WRITE, result))
+        assert await helper_of(store, turn, "call_1", "look") == other
+        await finish(store, turn)
+        (past,) = (await store.turns.history(ADA, max_bytes=10_000)).turns
+    assert past[0].images == (SHOWN,)
+    assert not any(message.images for message in past[1:])
 
 
 async def test_a_call_that_is_not_open_has_no_helper(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         turn = await begun(store)
         await record(store, turn, "call_0", "done")
-        assert await store.turns.begin_helper(turn.id, "call_0", "add") is None
-        assert await store.turns.begin_helper(turn.id, "call_9", "add") is None
-        assert await store.turns.begin_helper(turn.id + 1, "call_1", "add") is None
+        for turn_id, call_id in ((turn.id, "call_0"), (turn.id, "call_9"), (turn.id + 1, "call_1")):
+            assert await store.turns.begin_helper(turn_id, call_id, "add") is None
 
 
 async def test_a_yes_is_for_the_call_of_one_helper_though_all_calls_have_one_id(
@@ -95,64 +100,24 @@ async def test_a_yes_is_for_the_call_of_one_helper_though_all_calls_have_one_id(
 ) -> None:
     async with store_at(tmp_path) as store:
         turn = await begun(store)
-        asked = Message(Role.ASSISTANT, None, (ToolCall("call_0", "write", "{}"),))
-        approvals = []
+        asked: dict[int, int] = {}
         for call_id in IDS[:2]:
-            helper = await store.turns.begin_helper(turn.id, call_id, "write")
-            assert helper is not None
-            store.turns.record_calls(turn.id, asked, helper=helper.id)
-            stored = await store.questions.find_or_open(
-                turn.id, "call_0", MAY_RUN, helper=helper.id
-            )
-            assert stored is not None
-            approvals.append((helper.id, stored.id))
-        (first, approval), (second, other) = approvals
+            helper, _ = await helper_of(store, turn, call_id)
+            store.turns.record_calls(turn.id, WRITE, helper=helper)
+            found = await store.questions.find_or_open(turn.id, "call_0", MAY_RUN, helper=helper)
+            assert found is not None
+            asked[helper] = found.id
+        approval, other = asked.values()
         assert approval != other
         await store.questions.answer(approval, "yes")
-        await store.questions.begin(turn.id, "call_0", second)
-        await store.questions.begin(turn.id, "call_0", first)
+        for helper in reversed(asked):
+            await store.questions.begin(turn.id, "call_0", helper)
         await store.upkeep.ping()
-        states = dict(rows(tmp_path, "SELECT id, state FROM questions"))
-    assert states == {approval: "begun", other: "open"}
-
-
-async def test_a_turn_that_ends_leaves_no_call_of_a_helper_open(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        turn = await begun(store)
-        helper = await store.turns.begin_helper(turn.id, "call_0", "write")
-        assert helper is not None
-        asked = Message(Role.ASSISTANT, None, (ToolCall("call_0", "write", "{}"),))
-        store.turns.record_calls(turn.id, asked, helper=helper.id)
-        await store.questions.find_or_open(turn.id, "call_0", MAY_RUN, helper=helper.id)
+        states = "SELECT id, state, answer FROM questions ORDER BY id"
+        assert rows(tmp_path, states) == [(approval, "begun", "yes"), (other, "open", None)]
         await finish(store, turn)
-        open_calls = rows(
-            tmp_path, "SELECT 1 FROM messages WHERE role = 'tool' AND content IS NULL"
-        )
-        states = rows(tmp_path, "SELECT state, answer FROM questions")
-    assert open_calls == []
-    assert states == [("answered", "silence")]
-
-
-async def test_images_of_helpers_take_no_place_in_the_history(tmp_path: Path) -> None:
-    shown = Image("image/png", b"of the person")
-    async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1))
-        turn = store.turns.begin([accepted], "look", images=[shown])
-        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, DELEGATES))
-        helper = await store.turns.begin_helper(turn.id, "call_0", "look")
-        assert helper is not None
-        assert helper.messages[0].images == ()
-        for number in range(5):
-            call = ToolCall(f"call_{number}", "read_file", "{}")
-            store.turns.record_calls(
-                turn.id, Message(Role.ASSISTANT, None, (call,)), helper=helper.id
-            )
-            image = Image("image/png", b"%d" % number)
-            await record(store, turn, call.id, "an image", helper=helper.id, images=(image,))
-        await finish(store, turn)
-        (past,) = (await store.turns.history(ADA, max_bytes=10_000)).turns
-    assert past[0].images == (shown,)
-    assert not any(message.images for message in past[1:])
+        assert rows(tmp_path, states)[1] == (other, "answered", "silence")
+        assert not rows(tmp_path, "SELECT 1 FROM messages WHERE role = 'tool' AND content IS NULL")
 
 
 class Conversation:
@@ -188,35 +153,31 @@ class Conversation:
         self.messages += [asked, *(Message(Role.TOOL, None, tool_call_id=c.id) for c in calls)]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_however_steps_interleave_each_conversation_stays_its_own(seed: int) -> None:
     random = Random(seed)
 
     async def scenario(folder: Path) -> None:
         async with store_at(folder) as store:
             turn = await begun(store)
-            conversations = [Conversation(turn.messages, None)]
+            of_turn, of_helpers = Conversation(turn.messages, None), []
             for call_id in IDS:
-                helper = await store.turns.begin_helper(turn.id, call_id, f"task of {call_id}")
-                assert helper is not None
-                conversations.append(Conversation(helper.messages, helper.id))
+                helper, messages = await helper_of(store, turn, call_id, f"task of {call_id}")
+                of_helpers.append(Conversation(messages, helper))
             for number in range(60):
-                await random.choice(conversations).step(store, turn, f"word-{number}", random)
-            of_turn, *of_helpers = conversations
+                conversation = random.choice([of_turn, *of_helpers])
+                await conversation.step(store, turn, f"word-{number}", random)
             await store.upkeep.ping()
             resumed = await store.turns.find(turn.id)
             assert resumed is not None
             assert list(resumed.messages) == of_turn.messages
             for call_id, conversation in zip(IDS, of_helpers, strict=True):
-                again = await store.turns.begin_helper(turn.id, call_id, "again")
-                assert again is not None
-                assert list(again.messages) == conversation.messages
+                _, messages = await helper_of(store, turn, call_id)
+                assert list(messages) == conversation.messages
             await finish(store, turn)
             ((*past, _),) = (await store.turns.history(ADA, max_bytes=1_000_000)).turns
             assert [one.tool_calls for one in past] == [one.tool_calls for one in of_turn.messages]
-            (deletion,) = await store.messages.accept([deletion_of(1, 2)])
-            assert deletion is not None
-            await store.changes.forget(deletion)
+            await forget(store, 1, 2)
         assert not is_left(folder, "word-")
         assert not is_left(folder, "task of")
 

@@ -64,10 +64,9 @@ async def nothing_is_left_in(folder: Path) -> None:
             await asyncio.sleep(0.01)
 
 
-def copy_as_it_is(folder: Path, copy: Path) -> None:
-    copy.mkdir()
+def copy_files(folder: Path, target: Path) -> None:
     for path in folder.glob("store.db*"):
-        shutil.copy(path, copy)
+        shutil.copy(path, target)
 
 
 async def write_and_delete(database: Database) -> None:
@@ -86,34 +85,30 @@ async def test_rows_that_sqlite_moved_are_gone_from_the_file_a_while_after_a_del
         await nothing_is_left_in(tmp_path)
 
 
-async def test_nothing_is_left_in_a_store_that_was_closed(tmp_path: Path) -> None:
-    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
-        await write_and_delete(database)
-        database.scrub_soon()
-    assert not left_in(tmp_path)
-
-
 async def test_leftovers_of_a_killed_process_go_with_the_next_one(tmp_path: Path) -> None:
     killed = tmp_path / "killed"
+    killed.mkdir()
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
         await write_and_delete(database)
         assert await database.scrub()
         await database.write(partial(say, number=ROWS))
-        copy_as_it_is(tmp_path, killed)
+        copy_files(tmp_path, killed)
     assert left_in(killed)
     async with open_database(killed / "store.db", None, prepare=prepare):
         pass
     assert not left_in(killed)
 
 
-async def test_a_large_store_is_not_rewritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_large", [False, True])
+async def test_a_store_is_rewritten_when_it_is_closed_unless_it_is_large(
+    tmp_path: Path, is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversation_store.database.MAX_BYTES", 10_000)
+    if is_large:
+        monkeypatch.setattr("conversation_store.database.MAX_BYTES", 10_000)
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
         await write_and_delete(database)
         database.scrub_soon()
-    assert left_in(tmp_path)
+    assert bool(left_in(tmp_path)) == is_large
 
 
 async def test_rewrite_without_room_on_the_disk_happens_later(
@@ -136,14 +131,6 @@ async def test_rewrite_without_room_on_the_disk_happens_later(
         assert await database.scrub()
         await nothing_is_left_in(tmp_path)
     assert refused
-
-
-async def test_a_store_without_deletions_is_not_rewritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "rewrite", None)
-    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
-        await database.write(fill)
 
 
 async def test_kept_rows_stay_usable_during_a_rewrite(

@@ -14,10 +14,9 @@ from tests.unit.stores import (
     ADA,
     GROUP,
     accept,
-    answer,
-    deletion_of,
-    edit_of,
+    begin,
     finish,
+    forget,
     is_left,
     mark,
     now_ms,
@@ -55,7 +54,7 @@ async def recall(
     store: ConversationStore, query: str, at: int, chat: ChatId = ADA
 ) -> tuple[Fact, ...] | NotRemembered:
     """Look for facts in a turn that answers a message."""
-    turn = store.turns.begin([await accept(store, received(at, "what?", chat))], "what?")
+    turn = await begin(store, received(at, "what?", chat), "what?")
     found = await store.memory.recall(chat, query, 10, turn_id=turn.id)
     said = "nothing" if isinstance(found, str) else str(texts(found))
     await mark(store, await finish(store, turn, [said]), 1_000 * at)
@@ -91,7 +90,7 @@ async def test_each_chat_knows_its_own_facts_alone_and_numbers_them(tmp_path: Pa
 
 async def test_a_call_that_is_run_again_remembers_once(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        turn = store.turns.begin([await accept(store, received(1))], "x")
+        turn = await begin(store, received(1), "x")
         for _ in range(2):
             for call, number in (("a", 1), ("b", 2)):
                 text = f"fact of {call}"
@@ -108,101 +107,24 @@ async def test_repeated_fact_keeps_its_number_and_comes_from_the_latest_message(
         assert [(one.number, one.text) for one in await store.memory.of_chat(ADA)] == [
             (1, "ada SINGS")
         ]
-        await store.changes.forget(await accept(store, deletion_of(1, 3)))
+        await forget(store, 1, 3)
         assert await known(store) == ["ada SINGS"]
-        await store.changes.forget(await accept(store, deletion_of(2, 4)))
+        await forget(store, 2, 4)
         assert await known(store) == []
 
 
-async def test_a_fact_goes_with_its_message_and_whatever_was_told_it_goes_too(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("how", ["deletion", "stop"])
+async def test_a_turn_that_is_taken_back_has_remembered_nothing(tmp_path: Path, how: str) -> None:
     async with store_at(tmp_path) as store:
-        await remember(store, "the code is zebra", 1)
-        await answer(store, received(2, "other"))
-        assert texts(await recall(store, "code", 3)) == ["the code is zebra"]
-        await answer(store, received(4, "last"))
-        await store.changes.forget(await accept(store, deletion_of(1, 5)))
+        turn = await begin(store, received(1))
+        await keep(store, turn, "the code is zebra", "a")
+        if how == "deletion":
+            await forget(store, 1, 2)
+            late = await store.memory.remember(ADA, "late", turn_id=turn.id, call="b")
+            assert late == "kept_nowhere"
+        else:
+            await store.changes.stop([turn.id])
         assert await known(store) == []
-        assert texts(await recall(store, "code", 6)) == []
-        assert await questions(store) == ["other", "last", "what?"]
-    assert not is_left(tmp_path, "zebra")
-
-
-async def test_a_running_turn_that_was_told_a_fact_goes_when_it_ends(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await remember(store, "the code is zebra", 1)
-        turn = store.turns.begin([await accept(store, received(2, "which?"))], "which?")
-        await store.memory.recall(ADA, "code", 10, turn_id=turn.id)
-        await store.changes.forget(await accept(store, deletion_of(1, 3)))
-        (part,) = await finish(store, turn, ["it is zebra"])
-        await store.outbox.mark_sent(part, 100)
-        assert await questions(store) == []
-    assert not is_left(tmp_path, "zebra")
-
-
-async def test_a_deleted_turn_remembers_nothing_any_more(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        turn = store.turns.begin([await accept(store, received(1))], "x")
-        await store.changes.forget(await accept(store, deletion_of(1, 2)))
-        late = await store.memory.remember(ADA, "late", turn_id=turn.id, call="a")
-        assert late == "kept_nowhere"
-        assert await known(store) == []
-
-
-async def test_edit_forgets_facts_of_the_old_words(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await remember(store, "the code is zebra", 1)
-        edit = await accept(store, edit_of(1, 2, "forget it"))
-        await store.changes.settle_edit(edit, answered_within_ms=HOUR_MS)
-        assert await known(store) == []
-
-
-async def test_a_stopped_turn_has_remembered_nothing(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1))
-        turn = store.turns.begin([accepted], "x")
-        await store.memory.remember(ADA, "the code is zebra", turn_id=turn.id, call="a")
-        await store.changes.stop([accepted.id])
-        assert await known(store) == []
-
-
-async def test_turns_told_a_fact_go_with_it(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await remember(store, "the code is zebra", 1)
-        await recall(store, "code", 2)
-        await store.memory.forget(ADA, 1)
-        assert await questions(store) == ["the code is zebra", "what?"]
-        await store.changes.forget(await accept(store, deletion_of(1, 3)))
-        assert await questions(store) == []
-    assert not is_left(tmp_path, "zebra")
-
-
-async def test_fact_disappears_with_facts_that_its_turn_was_told(tmp_path: Path) -> None:
-    soon = now_ms() + HOUR_MS
-    async with store_at(tmp_path) as store:
-        await remember(store, "the code is zebra", 1, expires_at=soon)
-        turn = store.turns.begin([await accept(store, received(2))], "shorten that")
-        await store.memory.recall(ADA, "code", 10, turn_id=turn.id)
-        await store.memory.remember(ADA, "Code: zebra", turn_id=turn.id, call="a")
-        await finish(store, turn)
-        await store.upkeep.expire(soon)
-        assert await known(store) == []
-        assert await questions(store) == []
-    assert not is_left(tmp_path, "zebra")
-
-
-async def test_fact_is_deleted_with_facts_that_its_turn_was_told(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await remember(store, "the office door opens with zebra 4711", 1)
-        turn = store.turns.begin([await accept(store, received(2))], "shorten what you know")
-        await store.memory.recall(ADA, "door", 10, turn_id=turn.id)
-        await store.memory.remember(ADA, "Door: zebra 4711", turn_id=turn.id, call="a")
-        await finish(store, turn)
-        await store.turns.clear(ADA)
-        await store.changes.forget(await accept(store, deletion_of(1, 3)))
-        assert await known(store) == []
-    assert not is_left(tmp_path, "4711")
 
 
 async def test_fact_disappears_with_the_earliest_of_its_messages(tmp_path: Path) -> None:
@@ -223,44 +145,6 @@ async def test_fact_disappears_with_the_earliest_of_its_messages(tmp_path: Path)
     assert not is_left(tmp_path, "zebra")
 
 
-async def test_fact_from_catch_up_disappears_by_the_timer_of_the_group(
-    tmp_path: Path,
-) -> None:
-    soon = now_ms() + HOUR_MS
-    async with store_at(tmp_path) as store:
-        await store.catch_up.switch_on(GROUP)
-        await answer(store, received(1, "I am here", GROUP))
-        said = received(2, "the code is zebra", GROUP, author="ben", expires_at=soon)
-        await store.messages.overhear([said])
-        asked = await accept(store, received(3, "what did I miss?", received_at=now_ms() + 1))
-        turn = store.turns.begin([asked], "what did I miss?")
-        missed = await store.catch_up.missed(GROUP, "ada", turn_id=turn.id, hours=0)
-        assert missed is not None
-        assert await store.catch_up.tell(missed[1], turn.id)
-        await store.memory.remember(ADA, "The code is zebra", turn_id=turn.id, call="a")
-        await mark(store, await finish(store, turn, ["zebra"]), 9_999)
-        assert await known(store) == ["The code is zebra"]
-        await store.upkeep.expire(soon)
-        assert await known(store) == []
-    assert not is_left(tmp_path, "zebra")
-
-
-async def test_a_fact_outlives_a_clear_and_goes_with_its_message_all_the_same(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        await remember(store, "the code is zebra", 1, expires_at=now_ms() + HOUR_MS)
-        await remember(store, "the cat is a tiger", 2)
-        await store.turns.clear(ADA)
-        assert len(await known(store)) == 2
-        await store.changes.forget(await accept(store, deletion_of(2, 3)))
-        assert await known(store) == ["the code is zebra"]
-        await store.upkeep.expire(now_ms() + HOUR_MS)
-        assert await known(store) == []
-    assert not is_left(tmp_path, "zebra")
-    assert not is_left(tmp_path, "tiger")
-
-
 async def test_retention_takes_facts_and_a_store_that_keeps_nothing_remembers_nothing(
     tmp_path: Path,
 ) -> None:
@@ -274,47 +158,29 @@ async def test_retention_takes_facts_and_a_store_that_keeps_nothing_remembers_no
         assert not rows(tmp_path, "SELECT * FROM memories")
     assert not is_left(tmp_path, "zebra")
     async with store_at(tmp_path, retention_days=0) as store:
-        turn = store.turns.begin([await accept(store, received(5))], "x")
+        turn = await begin(store, received(5), "x")
         kept = await store.memory.remember(ADA, "x", turn_id=turn.id, call="a")
         assert kept == "kept_nowhere"
 
 
-async def test_a_memory_that_is_off_neither_learns_nor_tells(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await remember(store, "Ada sings", 1)
-        await store.memory.switch(ADA, on=False)
-        assert (await store.memory.noted(ADA)).facts == ()
-        assert await recall(store, "sings", 2) == "off"
-        turn = store.turns.begin([await accept(store, received(3))], "x")
-        kept = await store.memory.remember(ADA, "x", turn_id=turn.id, call="a")
-        assert kept == "off"
-        assert await known(store) == ["Ada sings"]
-        await store.memory.switch(ADA, on=True)
-        assert texts((await store.memory.noted(ADA)).facts) == ["Ada sings"]
-
-
-async def test_a_chat_has_a_bounded_number_of_facts(
+async def test_a_chat_has_a_bounded_number_of_facts_and_shows_the_newest_short_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "MAX_FACTS", 3)
+    monkeypatch.setattr(memory, "MAX_FACTS", 30)
     async with store_at(tmp_path) as store:
-        turn = store.turns.begin([await accept(store, received(1))], "x")
-        assert [await keep(store, turn, f"fact {n}", f"{n}") for n in (1, 2, 3)] == [1, 2, 3]
-        fourth = await store.memory.remember(ADA, "fact 4", turn_id=turn.id, call="4")
-        assert fourth == "full"
-
-
-async def test_the_newest_short_facts_are_always_shown_in_the_order_of_their_numbers(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        turn = store.turns.begin([await accept(store, received(1))], "x")
+        turn = await begin(store, received(1))
         for n in range(1, 31):
             text = f"fact {n} " + "é" * (200 if n == 30 else 10)
-            await store.memory.remember(ADA, text, turn_id=turn.id, call=f"{n}")
+            assert await keep(store, turn, text, f"{n}") == n
+        more = await store.memory.remember(ADA, "fact 31", turn_id=turn.id, call="31")
+        assert more == "full"
         shown = await store.memory.noted(ADA)
         assert [fact.number for fact in shown.facts] == list(range(10, 30))
         assert shown.more_facts == 10
+        await store.memory.switch(ADA, on=False)
+        assert (await store.memory.noted(ADA)).facts == ()
+        assert await recall(store, "fact", 2) == "off"
+        assert len(await known(store)) == 30
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from conversation_store.models import AcceptedMessage, Attachment, Image
 from conversation_store.store import ConversationStore
+from tests.unit.lives import lives, trace_in_files, trace_in_tables
 from tests.unit.stores import (
     GROUP,
     TEN_MINUTES_MS,
@@ -21,7 +20,6 @@ from tests.unit.stores import (
     finish,
     mark,
     received,
-    rows,
     store_at,
 )
 
@@ -130,26 +128,6 @@ class Chat:
             await step()
 
 
-def trace_in_tables(folder: Path, words: list[str]) -> list[str]:
-    """Return the words that any table still holds."""
-    tables = rows(folder, "SELECT name FROM sqlite_schema WHERE type = 'table'")
-    found = [rows(folder, f"SELECT * FROM {name}") for (name,) in tables]
-    kept = b"".join(
-        value.encode() if isinstance(value, str) else value
-        for table in found
-        for row in table
-        for value in row
-        if isinstance(value, str | bytes)
-    )
-    return [word for word in words if word.encode() in kept]
-
-
-def trace_in_files(folder: Path, words: list[str]) -> list[str]:
-    """Return the words that the raw files still hold."""
-    kept = b"".join(path.read_bytes() for path in sorted(folder.glob("store.db*")))
-    return [word for word in words if word.encode() in kept]
-
-
 async def unanswered(store: ConversationStore) -> set[int]:
     accepted = await store.messages.unfinished()
     return {one.id for first in accepted for one in (first, *first.joined)}
@@ -175,8 +153,7 @@ async def scenario(folder: Path, seed: int) -> None:
 
 
 @pytest.mark.full
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 1_000_000))
+@lives(25)
 def test_nothing_that_was_forgotten_is_left_and_nothing_that_waits_is_lost(seed: int) -> None:
     with TemporaryDirectory() as folder:
         asyncio.run(scenario(Path(folder), seed))

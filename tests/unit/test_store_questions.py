@@ -20,9 +20,9 @@ from tests.unit.stores import (
     CALL,
     MAY_RUN,
     accept,
-    deletion_of,
     edit_of,
     finish,
+    forget,
     received,
     rows,
     store_at,
@@ -116,7 +116,7 @@ async def test_answer_about_a_call_is_taken_back_until_a_call_begins(
     async with store_at(tmp_path) as store:
         turn, said = await answered_by_message(store, answer)
         assert await store.questions.turn_of(said) == turn.id
-        await store.changes.forget(await accept(store, deletion_of(2, 3)))
+        await forget(store, 2, 3)
         assert await store.turns.find(turn.id) is None
         assert await waiting(store) == [turn.id]
         assert await store.questions.open() == ()
@@ -127,7 +127,7 @@ async def test_yes_stays_once_its_call_has_begun(tmp_path: Path) -> None:
         turn, said = await answered_by_message(store, "yes")
         await store.questions.begin(turn.id, CALL.id)
         assert await store.questions.turn_of(said) == said
-        await store.changes.forget(await accept(store, deletion_of(2, 3)))
+        await forget(store, 2, 3)
         assert (await asked_about(store, turn)).begun
 
 
@@ -138,14 +138,14 @@ async def test_answer_about_a_call_leaves_its_turn_when_that_ends(tmp_path: Path
         edit = await accept(store, edit_of(2, 3, "no, thanks"))
         outcome, _ = await store.changes.settle_edit(edit, answered_within_ms=600_000)
         assert outcome == "too_late"
-        await store.changes.forget(await accept(store, deletion_of(2, 4)))
+        await forget(store, 2, 4)
         assert await store.turns.find(turn.id) is not None
 
 
 async def test_message_that_was_deleted_gives_no_grant(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         always = await accept(store, received(1, "always"))
-        await store.changes.forget(await accept(store, deletion_of(1, 2)))
+        await forget(store, 1, 2)
         await store.grants.give(ADA, ALWAYS, by="ada", days=30, message=always.id)
         assert await store.grants.of_chat(ADA) == ()
 
@@ -165,5 +165,5 @@ async def test_grant_is_taken_back_with_the_message_that_gave_it(
             edit = await accept(store, edit_of(1, 3, "yes"))
             await store.changes.settle_edit(edit, answered_within_ms=600_000)
         else:
-            await store.changes.forget(await accept(store, deletion_of(1, 3)))
+            await forget(store, 1, 3)
         assert [grant.subject for grant in await store.grants.of_chat(ADA)] == ["pay"]

@@ -10,10 +10,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from bot.signal.signal_daemon import DaemonTimeouts
 from conversation_store.connections import Session, StoreFailed, StoreRefused
-from conversation_store.database import MAX_RETRY_SECONDS, open_database
-from conversation_store.store import open_store
+from conversation_store.database import open_database
 
 LIMIT_BYTES = 4096
 
@@ -48,16 +46,14 @@ async def test_refused_writes_happen_in_order_once_the_disk_accepts_them(
         await database.write(lambda db: put(db, 0))
         async with asyncio.TaskGroup() as tasks:
             with refusing_disk():
+                assert not await database.scrub()
                 for number in range(1, 40):
                     tasks.create_task(database.write(partial(put, number=number)))
                 assert await database.refusal_other_than(None) is not None
                 assert await database.read(numbers) == [0]
             assert await database.refusal_other_than(database.refusal) is None
         assert await database.read(numbers) == list(range(40))
-
-
-def test_a_stop_waits_for_longer_than_the_store_does_before_it_tries_again() -> None:
-    assert DaemonTimeouts().stop > 2 * MAX_RETRY_SECONDS
+        assert await database.scrub()
 
 
 async def test_another_program_that_holds_the_file_is_waited_for(
@@ -104,7 +100,13 @@ async def test_passing_obstacle_is_named_and_awaited(
 
 
 async def test_bug_among_refused_writes_affects_no_other_write(tmp_path: Path) -> None:
-    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
+    commits: list[tuple[int, float]] = []
+
+    def committed(writes: int, seconds: float) -> None:
+        commits.append((writes, seconds))
+
+    path = tmp_path / "store.db"
+    async with open_database(path, None, prepare=prepare, committed=committed) as database:
         await database.write(lambda db: put(db, 0))
         with refusing_disk():
             writes = [
@@ -119,25 +121,8 @@ async def test_bug_among_refused_writes_affects_no_other_write(tmp_path: Path) -
             "NoneType",
         ]
         assert await database.read(numbers) == [0, 1, 2]
-
-
-async def test_deleted_words_wait_in_the_log_while_the_disk_refuses_to_empty_it(
-    tmp_path: Path,
-) -> None:
-    async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
-        await database.write(lambda db: put(db, 0))
-        with refusing_disk():
-            assert not await database.scrub()
-        assert await database.scrub()
-
-
-async def test_ping_notices_that_the_disk_refuses_writes(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "store.db") as store:
-        with refusing_disk():
-            asking = asyncio.ensure_future(store.upkeep.ping())
-            assert await store.refusal_other_than(None) == store.refusal is not None
-        await asking
-        assert store.refusal is None
+    assert sum(writes for writes, _ in commits) == 4
+    assert all(writes > 0 and seconds > 0 for writes, seconds in commits)
 
 
 async def test_write_refused_to_the_end_raises_for_its_caller(
@@ -155,28 +140,6 @@ async def test_write_refused_to_the_end_raises_for_its_caller(
                 await write
     async with open_database(tmp_path / "store.db", None, prepare=lambda _: None) as again:
         assert await again.read(numbers) == [0]
-
-
-async def test_commits_report_their_writes_and_refusals_report_nothing(
-    tmp_path: Path,
-) -> None:
-    commits: list[tuple[int, float]] = []
-
-    def committed(writes: int, seconds: float) -> None:
-        commits.append((writes, seconds))
-
-    path = tmp_path / "store.db"
-    async with open_database(path, None, prepare=prepare, committed=committed) as database:
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(5):
-                tasks.create_task(database.write(partial(put, number=number)))
-        with refusing_disk():
-            write = asyncio.ensure_future(database.write(partial(put, number=5)))
-            await database.refusal_other_than(None)
-        await write
-    assert sum(writes for writes, _ in commits) == 6
-    assert len(commits) < 6
-    assert all(writes > 0 and seconds > 0 for writes, seconds in commits)
 
 
 async def test_unreadable_page_is_no_reason_to_restore_at_once(tmp_path: Path) -> None:

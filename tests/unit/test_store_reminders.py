@@ -4,64 +4,45 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from conversation_store import backup
-from conversation_store.models import AcceptedMessage, NewReminder, StoredReminder
+from conversation_store.models import NewReminder, StoredReminder, StoredTurn
 from conversation_store.store import ConversationStore
-from tests.unit.stores import ADA, accept, now_ms, received, rows, store_at
+from tests.unit.stores import ADA, begin, now_ms, received, rows, store_at
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
 async def add(
-    store: ConversationStore, asked: AcceptedMessage, call: str, due_at: int, **more: str | None
-) -> StoredReminder | None:
-    if await store.turns.find(asked.id) is None:
-        store.turns.begin([asked], "remind me")
-    return await store.reminders.add(
-        "ada",
-        ADA,
-        NewReminder(
-            is_question=False,
-            text="Call mum",
-            local_at=more.get("local_at"),
-            repeat=more.get("repeat"),
-            due_at=due_at,
-        ),
-        turn=asked.id,
-        call=call,
-        at_most=3,
-    )
+    store: ConversationStore, turn: StoredTurn, call: str, due_at: int, local_at: str | None = None
+) -> StoredReminder:
+    new = NewReminder(False, "Call mum", local_at, None, due_at)
+    added = await store.reminders.add("ada", ADA, new, turn=turn.id, call=call, at_most=3)
+    assert added is not None
+    return added
 
 
 async def test_a_call_that_runs_again_after_a_crash_adds_nothing(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        asked = await accept(store, received(1))
-        first = await add(store, asked, "call_0", now_ms() + HOUR_MS)
-        again = await add(store, asked, "call_0", now_ms() + 2 * HOUR_MS)
-        other = await add(store, asked, "call_1", now_ms() + HOUR_MS)
-        assert first == again
-        assert first is not None
-        assert other is not None
+        turn = await begin(store, received(1))
+        first = await add(store, turn, "call_0", now_ms() + HOUR_MS)
+        assert await add(store, turn, "call_0", now_ms() + 2 * HOUR_MS) == first
+        other = await add(store, turn, "call_1", now_ms() + HOUR_MS)
         assert (first.number, other.number) == (1, 2)
         await store.reminders.cancel("ada", ADA, 2)
-        third = await add(store, asked, "call_2", now_ms() + HOUR_MS)
-        assert third is not None
+        third = await add(store, turn, "call_2", now_ms() + HOUR_MS)
         assert third.number == 3, "A number that is free again may be meant for what had it before"
-
-
-async def test_nothing_is_added_for_a_message_that_is_gone(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        asked = await accept(store, received(1))
-        await store.changes.stop([asked.id])
-        assert await add(store, asked, "call_0", now_ms() + HOUR_MS) is None
+        await store.changes.stop([turn.id])
+        new = NewReminder(False, "Call mum", None, None, now_ms())
+        late = await store.reminders.add("ada", ADA, new, turn=turn.id, call="late", at_most=9)
+        assert late is None
 
 
 async def test_moved_or_cancelled_reminder_is_not_said(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        asked = await accept(store, received(1))
+        turn = await begin(store, received(1))
         local = datetime.now(UTC).replace(tzinfo=None).isoformat()
         for call in ("moved", "cancelled"):
-            await add(store, asked, call, 1_000, local_at=local)
+            await add(store, turn, call, 1_000, local_at=local)
         moved, cancelled = await store.reminders.of("ada", ADA)
         await store.reminders.set_zone("ada", "UTC", [(moved.id, local, 2_000)])
         await store.reminders.cancel("ada", ADA, cancelled.number)
@@ -73,9 +54,9 @@ async def test_moved_or_cancelled_reminder_is_not_said(tmp_path: Path) -> None:
 
 async def test_questions_of_one_person_at_one_time_are_all_asked(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        asked = await accept(store, received(1))
+        turn = await begin(store, received(1))
         for call in ("call_0", "call_1", "call_2"):
-            await add(store, asked, call, 5_000)
+            await add(store, turn, call, 5_000)
         for one in await store.reminders.of("ada", ADA):
             assert await store.reminders.ask(one, None, now_ms()) is not None
         found = rows(tmp_path, "SELECT timestamp FROM inbox WHERE kind = 'scheduled'")
@@ -86,9 +67,9 @@ async def test_restored_copy_repeats_no_reminder(
     tmp_path: Path,
 ) -> None:
     async with store_at(tmp_path) as store:
-        asked = await accept(store, received(1))
-        await add(store, asked, "past", now_ms() - HOUR_MS)
-        await add(store, asked, "to come", now_ms() + DAY_MS)
+        turn = await begin(store, received(1))
+        await add(store, turn, "past", now_ms() - HOUR_MS)
+        await add(store, turn, "to come", now_ms() + DAY_MS)
         backup.backup(tmp_path / "store.db", None, tmp_path / "copy.db")
     backup.restore(tmp_path / "store.db", None, tmp_path / "copy.db")
     assert rows(tmp_path, "SELECT call_id FROM reminders WHERE state = 'waiting'") == [("to come",)]

@@ -4,19 +4,18 @@ Nothing else empties the log here: no timer runs and nobody asks what has expire
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import apsw
 import pytest
 
-from conversation_store import connections, database
+from conversation_store import database
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
-    TEN_MINUTES_MS,
     accept,
     answer,
+    begin,
     call,
     edit_of,
     finish,
@@ -24,6 +23,7 @@ from tests.unit.stores import (
     mark,
     now_ms,
     received,
+    settle,
     store_at,
 )
 
@@ -39,79 +39,58 @@ async def leaves(folder: Path, words: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_edit_removes_old_words_of_a_waiting_message(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        waits = await accept(store, received(1, SECRET))
-        store.turns.begin([waits], SECRET)
-        edit = await accept(store, edit_of(1, 2, "hello"))
-        assert is_left(tmp_path, SECRET)
-        await store.changes.merge_edit(edit, waits)
-        await leaves(tmp_path, SECRET)
+async def edit_waiting(store: ConversationStore) -> None:
+    waits = await accept(store, received(1, SECRET))
+    store.turns.begin([waits], SECRET)
+    await store.changes.merge_edit(await accept(store, edit_of(1, 2, "hello")), waits)
 
 
-async def test_edit_removes_old_words_of_an_answered_message(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1, SECRET))
-        edit = await accept(store, edit_of(1, 2, "hello"))
-        settled, _ = await store.changes.settle_edit(edit, answered_within_ms=TEN_MINUTES_MS)
-        assert settled == "answered"
-        await leaves(tmp_path, SECRET)
+async def edit_answered(store: ConversationStore) -> None:
+    await answer(store, received(1, SECRET))
+    assert (await settle(store, edit_of(1, 2, "hello")))[0] == "answered"
 
 
-async def test_an_edit_that_comes_too_late_leaves_none_of_its_words(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1, "hello"))
-        edit = await accept(store, edit_of(1, 2, SECRET))
-        settled, _ = await store.changes.settle_edit(edit, answered_within_ms=-1)
-        assert settled == "too_late"
-        await leaves(tmp_path, SECRET)
+async def edit_too_late(store: ConversationStore) -> None:
+    await answer(store, received(1, "hello"))
+    assert (await settle(store, edit_of(1, 2, SECRET), within_ms=-1))[0] == "too_late"
 
 
-async def test_a_turn_that_is_begun_afresh_leaves_nothing_of_its_old_words(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        waits = await accept(store, received(1, "hello"))
-        turn = store.turns.begin([waits], SECRET)
-        await call(store, turn, SECRET)
-        await store.turns.restart(turn.id)
-        await leaves(tmp_path, SECRET)
-
-
-async def answered(store: ConversationStore, expires_at: int | None = None) -> None:
-    accepted = await accept(store, received(1, SECRET, expires_at=expires_at))
-    turn = store.turns.begin([accepted], SECRET)
+async def begin_afresh(store: ConversationStore) -> None:
+    turn = await begin(store, received(1, "hello"), SECRET)
     await call(store, turn, SECRET)
-    await mark(store, await finish(store, turn, [ANSWER]), 9_000)
+    await store.turns.restart(turn.id)
 
 
-async def told(store: ConversationStore, expires_at: int | None = None) -> None:
-    """Answer as commands do."""
+@pytest.mark.parametrize("change", [edit_waiting, edit_answered, edit_too_late, begin_afresh])
+async def test_changed_words_leave_the_files(
+    tmp_path: Path, change: Callable[[ConversationStore], Awaitable[None]]
+) -> None:
+    async with store_at(tmp_path) as store:
+        await change(store)
+        await leaves(tmp_path, SECRET)
+
+
+async def end_turn(store: ConversationStore, how: str, expires_at: int | None = None) -> None:
     accepted = await accept(store, received(1, SECRET, expires_at=expires_at))
-    await mark(store, await store.turns.answer(accepted, (ANSWER,), outcome="command"), 9_000)
-
-
-async def stopped(store: ConversationStore, expires_at: int | None = None) -> None:
-    accepted = await accept(store, received(1, SECRET, expires_at=expires_at))
+    if how == "command":
+        await mark(store, await store.turns.answer(accepted, (ANSWER,), outcome="command"), 9_000)
+        return
     turn = store.turns.begin([accepted], SECRET)
     await call(store, turn, ANSWER)
-    await store.changes.stop([accepted.id])
+    if how == "stopped":
+        await store.changes.stop([accepted.id])
+    else:
+        await mark(store, await finish(store, turn, [ANSWER]), 9_000)
 
 
-@pytest.mark.parametrize("how", [answered, told, stopped])
-async def test_with_a_retention_of_zero_a_turn_leaves_none_of_its_words(
-    tmp_path: Path, how: Callable[[ConversationStore], Awaitable[None]]
+@pytest.mark.parametrize("how", ["answered", "command", "stopped"])
+@pytest.mark.parametrize("why", ["no retention", "it has disappeared"])
+async def test_a_turn_that_is_not_kept_leaves_none_of_its_words(
+    tmp_path: Path, how: str, why: str
 ) -> None:
-    async with store_at(tmp_path, retention_days=0) as store:
-        await how(store)
-        await leaves(tmp_path, SECRET)
-        await leaves(tmp_path, ANSWER)
-
-
-@pytest.mark.parametrize("how", [answered, told, stopped])
-async def test_message_that_disappeared_during_its_turn_leaves_no_words(
-    tmp_path: Path, how: Callable[..., Awaitable[None]]
-) -> None:
-    async with store_at(tmp_path) as store:
-        await how(store, expires_at=now_ms())
+    is_kept = why == "it has disappeared"
+    async with store_at(tmp_path, retention_days=30 if is_kept else 0) as store:
+        await end_turn(store, how, now_ms() if is_kept else None)
         await leaves(tmp_path, SECRET)
         await leaves(tmp_path, ANSWER)
 
@@ -125,29 +104,7 @@ async def test_deleted_words_go_after_a_read_that_held_them(
         backup = apsw.Connection(str(tmp_path / "store.db"))
         backup.execute("BEGIN")
         backup.execute("SELECT count(*) FROM inbox").fetchall()
-        await answered(store)
+        await end_turn(store, "answered")
         assert is_left(tmp_path, SECRET)
         backup.close()
         await leaves(tmp_path, SECRET)
-
-
-async def test_many_wishes_to_empty_the_log_are_few_times_that_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    emptied: list[bool] = []
-    empty_log = connections.empty_log
-
-    def counted(connection: object) -> bool:
-        emptied.append(empty_log(connection))
-        return emptied[-1]
-
-    monkeypatch.setattr(connections, "empty_log", counted)
-    async with store_at(tmp_path, retention_days=0) as store:
-        began = time.monotonic()
-        for number in range(1, 31):
-            accepted = await accept(store, received(number, SECRET))
-            turn = store.turns.begin([accepted], SECRET)
-            await mark(store, await finish(store, turn, [ANSWER]), 9_000 + number)
-        await leaves(tmp_path, SECRET)
-        seconds = time.monotonic() - began
-    assert 1 <= len(emptied) <= 2 + seconds / database.SCRUB_EVERY_SECONDS

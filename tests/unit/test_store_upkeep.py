@@ -4,12 +4,11 @@ import asyncio
 from pathlib import Path
 
 import apsw
-import pytest
 
 from bot.chat import upkeep
 from conversation_store import deletion, outbox, schema
 from conversation_store.connections import Row, Session, Value
-from conversation_store.models import DAY_MS, NewExchange, ReceivedMessage
+from conversation_store.models import DAY_MS, NewExchange
 from conversation_store.upkeep import (
     DUPLICATES_KNOWN_DAYS,
     MIN_FREE_PAGES,
@@ -31,11 +30,7 @@ from tests.unit.stores import (
 )
 
 PAGE_BYTES = 4096
-OLD = 1_000
-
-
-def old(number: int) -> ReceivedMessage:
-    return received(number, received_at=now_ms() - 10 * DAY_MS)
+OLD = 250
 
 
 async def test_store_reports_its_size_and_waiting_work(tmp_path: Path) -> None:
@@ -57,27 +52,23 @@ async def test_store_reports_its_size_and_waiting_work(tmp_path: Path) -> None:
     assert cleared.disk_free_bytes > 0
 
 
-@pytest.mark.full
-async def test_old_rows_are_deleted_in_small_steps(tmp_path: Path) -> None:
+async def test_old_turns_go_in_small_steps_and_their_messages_stay_known_for_longer(
+    tmp_path: Path,
+) -> None:
     async with store_at(tmp_path) as store:
-        for first in range(0, OLD, 500):
-            accepted = await store.messages.accept(
-                [old(number) for number in range(first, first + 500)]
-            )
-            for one in accepted:
-                assert one is not None
-                store.turns.begin([one], "question")
-            await asyncio.gather(
-                *(store.turns.answer(one, ["a"], outcome="x") for one in accepted if one)
-            )
-        for part in await store.outbox.unfinished():
-            await store.outbox.mark_sent(part, 1)
-        purge = asyncio.create_task(store.upkeep.purge(now_ms() + 100 * DAY_MS))
-        await accept(store, received(OLD + 1))
+        accepted = await store.messages.accept([received(number) for number in range(OLD)])
+        for one in accepted:
+            assert one is not None
+            store.turns.begin([one], "question")
+            await store.turns.answer(one, (), outcome="x")
+        known_until = now_ms() + DUPLICATES_KNOWN_DAYS * DAY_MS
+        purge = asyncio.create_task(store.upkeep.purge(known_until - DAY_MS))
+        await accept(store, received(OLD))
         assert rows(tmp_path, "SELECT count(*) FROM turns") != [(0,)]
         assert await purge == OLD
-    assert rows(tmp_path, "SELECT count(*) FROM outbox") == [(0,)]
-    assert rows(tmp_path, "SELECT timestamp FROM inbox") == [(OLD + 1,)]
+        assert await store.messages.accept([received(1)]) == (None,)
+        await store.upkeep.purge(known_until + DAY_MS)
+    assert rows(tmp_path, "SELECT timestamp FROM inbox") == [(OLD,)]
 
 
 async def test_old_turns_go_with_everything_derived_from_them(tmp_path: Path) -> None:
@@ -95,20 +86,16 @@ async def test_old_turns_go_with_everything_derived_from_them(tmp_path: Path) ->
         assert rows(tmp_path, f"SELECT count(*) FROM {table}") == [(0,)]
 
 
-async def test_a_message_is_known_for_as_long_as_signal_may_deliver_it_again(
-    tmp_path: Path,
-) -> None:
+async def test_empty_pages_of_a_large_file_are_given_back_to_the_disk(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        for number in (1, 2):
-            await answer(store, received(number, received_at=now_ms()))
-        await store.upkeep.purge(now_ms() + (DUPLICATES_KNOWN_DAYS - 1) * DAY_MS)
-        assert await store.messages.accept([received(1)]) == (None,)
-        await store.upkeep.purge(now_ms() + (DUPLICATES_KNOWN_DAYS + 1) * DAY_MS)
-        assert await store.messages.accept([received(1)]) != (None,)
-
-
-async def test_empty_pages_are_given_back_to_the_disk(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
+        await answer(store, received(9, "x" * 1_000_000))
+        await store.turns.clear(ADA)
+        small = await store.upkeep.sizes()
+        assert small.free_bytes > small.file_bytes / 2
+        given_back, _ = await asyncio.gather(
+            store.upkeep.give_back(), answer(store, received(8, "x" * 3_000_000))
+        )
+        assert given_back == 0
         await answer(store, received(1, "x" * 20_000_000))
         await answer(store, received(2, "kept", GROUP))
         await store.turns.clear(ADA)
@@ -126,23 +113,6 @@ async def test_fifth_of_a_large_file_stays_for_new_rows(tmp_path: Path) -> None:
         assert await store.upkeep.give_back() > 10_000_000
         assert (await store.upkeep.sizes()).free_bytes > MIN_FREE_PAGES * PAGE_BYTES
         assert await store.upkeep.give_back() == 0
-
-
-async def test_a_small_file_keeps_its_size(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1, "x" * 1_000_000))
-        await store.turns.clear(ADA)
-        sizes = await store.upkeep.sizes()
-        assert sizes.free_bytes > sizes.file_bytes / 2
-        assert await store.upkeep.give_back() == 0
-
-
-async def test_growth_during_a_shrink_is_not_counted(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        given_back, _ = await asyncio.gather(
-            store.upkeep.give_back(), answer(store, received(1, "x" * 1_000_000))
-        )
-    assert given_back == 0
 
 
 async def test_hourly_upkeep_deletes_old_rows_and_shrinks_the_file(

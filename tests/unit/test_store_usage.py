@@ -4,7 +4,7 @@ from pathlib import Path
 
 from conversation_store.models import ChatId, Message, Role, TokenSpend, TokenSum
 from conversation_store.store import open_store
-from tests.unit.stores import CALL, accept, deletion_of, finish, received, store_at
+from tests.unit.stores import CALL, begin, finish, forget, received, store_at
 
 ADA, BEN = "ada", "ben"
 CHAT = ChatId("direct:11111111-1111-4111-8111-111111111111")
@@ -44,33 +44,21 @@ async def test_a_day_begins_at_nothing_and_a_month_later_it_is_gone(tmp_path: Pa
         assert await store.usage.of_all(40) == (TokenSum(0, 0), 0)
 
 
-async def test_counted_tokens_survive_a_restart(tmp_path: Path) -> None:
-    for _ in range(2):
-        async with open_store(tmp_path / "store.db") as store:
-            store.usage.add([TokenSpend(ADA, CHAT, "default", 10, 5)])
-            await store.upkeep.ping()
-    async with open_store(tmp_path / "store.db") as store:
-        assert (await store.usage.of_person(ADA, 2))["default"].total == 30
-
-
-async def test_it_is_counted_with_the_turn_and_stays_when_the_chat_is_cleared(
+async def test_it_is_counted_with_the_turn_and_stays_when_that_is_cleared_or_deleted(
     tmp_path: Path,
 ) -> None:
-    first = TokenSpend(ADA, CHAT, "default", 10, 5)
+    asked = Message(Role.ASSISTANT, None, (CALL,))
     async with store_at(tmp_path) as store:
-        turn = store.turns.begin([await accept(store, received(1))], "hello")
-        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), spent=[first])
+        turn = await begin(store, received(1))
+        first = TokenSpend(ADA, CHAT, "default", 10, 5)
+        store.turns.record_calls(turn.id, asked, spent=[first])
         await finish(store, turn, spent=[TokenSpend(ADA, CHAT, "second", 1, 1)])
         assert await store.usage.spent_today(ADA) == 17
         assert await store.turns.clear(received(1).chat) == 1
-        assert await store.usage.spent_today(ADA) == 17
-
-
-async def test_tokens_of_a_deleted_question_count(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        turn = store.turns.begin([await accept(store, received(1))], "hello")
-        await store.changes.forget(await accept(store, deletion_of(1, 2)))
-        asked = Message(Role.ASSISTANT, None, (CALL,))
+        assert await store.usage.spent_today(ADA) == 17
+        turn = await begin(store, received(2))
+        await forget(store, 2, 3)
         store.turns.record_calls(turn.id, asked, spent=[TokenSpend(ADA, CHAT, "default", 1, 1)])
         assert await finish(store, turn, spent=[TokenSpend(ADA, CHAT, "default", 2, 2)]) == ()
-        assert await store.usage.spent_today(ADA) == 6
+        assert await store.usage.spent_today(ADA) == 23
