@@ -1,6 +1,5 @@
 """How much a model reads, as servers tell it and as their refusals name it."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -8,9 +7,7 @@ import pytest
 
 from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, open_transport
-from bot.llm.errors import LlmContextTooLong
 from bot.llm.gemini import Gemini
-from bot.llm.refusals import refusal_from_http
 from tests.contract.dialects.ollama import CONTEXT_TOKENS, LONGEST_TOKENS
 from tests.contract.dialects.ollama import server as ollama_server
 from tests.fakes.openai_server import MODEL, models, openai_server, status, whole
@@ -83,80 +80,3 @@ def test_gemini_lists_the_size() -> None:
     found = gemini.lookup()[1]({"models": [entry]})
     assert found is not None
     assert found.context_tokens == 1_048_576
-
-
-@pytest.mark.parametrize(
-    ("code", "error", "tokens"),
-    [
-        (
-            400,
-            {
-                "code": 400,
-                "message": "the request exceeds the available context size, try increasing it",
-                "type": "exceed_context_size_error",
-                "n_prompt_tokens": 14_429,
-                "n_ctx": 8_192,
-            },
-            8_192,
-        ),
-        (
-            400,
-            {
-                "message": "This model's maximum context length is 16384 tokens. However, you"
-                " requested 122946 tokens (112946 in the messages, 10000 in the completion)."
-                " Please reduce the length of the messages or completion.",
-                "code": "context_length_exceeded",
-            },
-            16_384,
-        ),
-        (
-            400,
-            "The input (61709 tokens) is longer than the model's context length (40960 tokens).",
-            40_960,
-        ),
-        (
-            400,
-            "Requested token count exceeds the model's maximum context length of 202752 tokens.",
-            202_752,
-        ),
-        (
-            400,
-            "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens).",
-            59_862,
-        ),
-        (400, "Requested tokens (2285) exceed context window of 2048", 2_048),
-        (
-            400,
-            "However, the model is loaded with context length of only 4096 tokens, which is not",
-            4_096,
-        ),
-        (
-            400,
-            {
-                "type": "invalid_request_error",
-                "message": "prompt is too long: 208310 tokens > 200000 maximum",
-            },
-            200_000,
-        ),
-        (
-            400,
-            {
-                "code": 400,
-                "message": "The input token count (1100000) exceeds the maximum number of tokens"
-                " allowed (1048576).",
-                "status": "INVALID_ARGUMENT",
-            },
-            1_048_576,
-        ),
-        (400, {"code": "context_length_exceeded", "message": "Too long."}, None),
-    ],
-)
-def test_size_is_read_from_a_refusal(code: int, error: object, tokens: int | None) -> None:
-    body = whole_body({"error": error if isinstance(error, dict) else {"message": error}})
-    refused = refusal_from_http(code, body)
-    assert isinstance(refused, LlmContextTooLong)
-    assert refused.context_tokens == tokens
-
-
-def whole_body(said: object) -> bytes:
-    return json.dumps(said).encode()

@@ -1,16 +1,14 @@
 """Promises of every dialect, held against a strict server of its own at the wire."""
 
-import contextlib
 import json
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final
 
 import pytest
 
-from bot.config.llm import LlmSettings
 from bot.llm.answering import CALL_SHORTER, clean_answer
-from bot.llm.client import Learnt, LlmClient, RetryPolicy, open_transport
+from bot.llm.api import MAX_TOOL_CALLS
+from bot.llm.client import Learnt, LlmClient
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -23,16 +21,21 @@ from bot.llm.errors import (
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.rearranged import base64_of, with_tools_as_text
 from conversation_store.models import Image, Message, Role, TokenSum, ToolCall
+from tests.contract.dialects import anthropic, bedrock, gemini
 from tests.contract.dialects.all_of_them import HARNESSES
-from tests.contract.dialects.harness import Arguments, Harness, StrictServer
-from tests.fakes import scripted_http
+from tests.contract.dialects.harness import (
+    CLOCK,
+    HELLO,
+    OVER_AT_ONCE,
+    Arguments,
+    Harness,
+    StrictServer,
+    client_of,
+)
+from tests.fakes import anthropic_server, bedrock_server, scripted_http
 from tests.fakes.openai_server import MODEL
 from tools.base import ToolSpec
 
-QUICK: Final = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
-OVER_AT_ONCE: Final = RetryPolicy(bound_seconds=0.0)
-HELLO: Final = [Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "hello")]
-CLOCK: Final = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
 WEATHER: Final = ToolSpec(
     "get_weather",
     "Tells the weather.",
@@ -69,10 +72,11 @@ CONVERSATIONS: Final = {
     ],
     "rounds": [
         *HELLO,
-        Message(Role.ASSISTANT, None, (ToolCall("call_1", "clock", "{}"),)),
-        Message(Role.TOOL, "12:00", tool_call_id="call_1"),
-        Message(Role.ASSISTANT, None, (ToolCall("call_1_2", "clock", ""),)),
-        Message(Role.TOOL, "12:01", tool_call_id="call_1_2"),
+        # Kimi counts the calls of each answer from 0.
+        Message(Role.ASSISTANT, None, (ToolCall("clock_0", "clock", "{}"),)),
+        Message(Role.TOOL, "12:00", tool_call_id="clock_0"),
+        Message(Role.ASSISTANT, None, (ToolCall("clock_0", "clock", ""),)),
+        Message(Role.TOOL, "12:01", tool_call_id="clock_0"),
         Message(Role.ASSISTANT, "Past noon."),
         Message(Role.USER, "Thanks! And in Rome?"),
     ],
@@ -134,25 +138,6 @@ def harness(request: pytest.FixtureRequest) -> Harness:
     return found
 
 
-@contextlib.asynccontextmanager
-async def client_of(
-    harness: Harness, server: StrictServer, *, retry: RetryPolicy = QUICK, path: str = ""
-) -> AsyncIterator[LlmClient]:
-    key = {} if harness.settings.get("access_key_id") else {"api_key": "secret-key"}
-    llm = LlmSettings.model_validate(
-        {
-            "dialect": harness.name,
-            "base_url": server.base_url + path,
-            "model": MODEL,
-            "timeout_seconds": 5.0,
-            **key,
-            **harness.settings,
-        }
-    )
-    async with open_transport(llm) as transport:
-        yield LlmClient(transport, llm, retry=retry)
-
-
 async def test_words_come_back_whole_with_their_count(harness: Harness) -> None:
     async with harness.server() as server, client_of(harness, server) as client:
         server.handler = harness.text("Good day to you. Grüße 🔧")
@@ -177,16 +162,6 @@ async def test_address_may_end_with_the_path_of_the_api(name: str, path: str) ->
         server.handler = harness.text("Hi.")
         assert (await client.complete(HELLO)).message.content == "Hi."
         assert await client.models() == (MODEL,)
-
-
-async def test_model_is_shown_the_conversation_and_the_tools(harness: Harness) -> None:
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = harness.text("Hi.")
-        await client.complete(HELLO, [CLOCK, WEATHER])
-
-        assert harness.tools_offered(server) == 2
-        assert "Be brief." in harness.sent_words(server) or "Be brief." in str(server.requests[-1])
-        assert "hello" in harness.sent_words(server)
 
 
 async def test_parallel_calls_are_put_together(harness: Harness) -> None:
@@ -215,17 +190,6 @@ async def test_every_stored_conversation_is_accepted(
     assert completion.message.content == "Fine."
 
 
-async def test_calls_and_their_results_are_accepted_as_they_came(harness: Harness) -> None:
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = harness.tool_calls((("clock", {}), ("clock", {})), "")
-        asked = (await client.complete(HELLO, [CLOCK])).message
-        results = [Message(Role.TOOL, "12:00", tool_call_id=call.id) for call in asked.tool_calls]
-        server.handler = harness.text("Noon.")
-        completion = await client.complete([*HELLO, asked, *results], [CLOCK])
-
-    assert completion.message.content == "Noon."
-
-
 @pytest.mark.parametrize("name", ["pictures of tools", "picture"])
 @pytest.mark.parametrize("tool_calling", ["native", "prompt"])
 async def test_every_picture_is_in_the_request(
@@ -243,13 +207,99 @@ async def test_every_picture_is_in_the_request(
     assert sent.count(base64_of(PICTURE)) == shown
 
 
-async def test_calls_without_their_tools_are_accepted(harness: Harness) -> None:
-    """Tools may be turned off after they were used."""
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = harness.text("Fine.")
-        completion = await client.complete(CONVERSATIONS["parallel calls"])
+def blocks_of(server: StrictServer, number: int) -> list[dict[str, object]]:
+    """Return the blocks of a message in the last request."""
+    body = server.requests[-1]
+    turn = body["contents"][number] if "contents" in body else body["messages"][number]
+    found: list[dict[str, object]] = turn["parts" if "contents" in body else "content"]
+    return found
 
-    assert completion.message.content == "Fine."
+
+CLAUDES_THOUGHTS: Final[list[dict[str, object]]] = [
+    {"type": "thinking", "thinking": "What time is it?", "signature": anthropic.SIGNATURE},
+    {"type": "text", "text": "Let me see."},
+    {"type": "redacted_thinking", "data": "EmwKAhgBEgy3va3pzix"},
+    {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {"zone": "UTC"}},
+]
+NOVAS_THOUGHT: Final = {"text": "What time is it?", "signature": bedrock.SIGNATURE}
+NOVAS_THOUGHTS: Final[list[dict[str, object]]] = [
+    {"reasoningContent": {"reasoningText": NOVAS_THOUGHT}},
+    {"text": "Let me see."},
+    {"reasoningContent": {"redactedContent": "EmwKAhgBEgw="}},
+    {"toolUse": {"toolUseId": "tooluse_1", "name": "clock", "input": {}}},
+]
+GEMINIS_THOUGHTS: Final[list[dict[str, object]]] = [
+    {"text": "Let me see."},
+    {**gemini.call("clock", {}), "thoughtSignature": gemini.SIGNATURE},
+    gemini.call("clock", {"zone": "UTC"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("harness", "step", "said"),
+    [
+        (
+            anthropic.HARNESS,
+            anthropic_server.answer(*CLAUDES_THOUGHTS, stop_reason="tool_use"),
+            CLAUDES_THOUGHTS,
+        ),
+        (
+            bedrock.HARNESS,
+            bedrock_server.answer(*NOVAS_THOUGHTS, stop_reason="tool_use"),
+            NOVAS_THOUGHTS,
+        ),
+        (gemini.HARNESS, gemini.answer(*GEMINIS_THOUGHTS), GEMINIS_THOUGHTS),
+    ],
+    ids=["anthropic", "bedrock", "gemini"],
+)
+async def test_signed_reasoning_goes_back_with_its_calls_in_its_place(
+    harness: Harness, step: scripted_http.Step, said: list[dict[str, object]]
+) -> None:
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = step
+        asked = (await client.complete(HELLO, [CLOCK])).message
+        results = [Message(Role.TOOL, "12:00", tool_call_id=call.id) for call in asked.tool_calls]
+        server.handler = harness.text("Noon.")
+        await client.complete([*HELLO, asked, *results], [CLOCK])
+
+        assert asked.content == "Let me see."
+        assert blocks_of(server, 1) == said
+
+
+@pytest.mark.parametrize(
+    ("harness", "failure"),
+    [
+        (anthropic.HARNESS, {"content": "There is no clock.", "is_error": True}),
+        (bedrock.HARNESS, {"content": [{"text": "There is no clock."}], "status": "error"}),
+        (gemini.HARNESS, {"response": {"error": "There is no clock."}}),
+    ],
+    ids=["anthropic", "bedrock", "gemini"],
+)
+async def test_failed_result_is_marked_as_one(harness: Harness, failure: dict[str, object]) -> None:
+    name = "eu.anthropic.claude-v1:0" if harness is bedrock.HARNESS else MODEL
+    async with (
+        bedrock.server(name) if harness is bedrock.HARNESS else harness.server() as server,
+        client_of(harness, server, model=name) as client,
+    ):
+        server.handler = harness.text("Hm.")
+        await client.complete(CONVERSATIONS["failed results"], [CLOCK])
+        result = blocks_of(server, 2)[0]
+
+    inner = result.get("toolResult") or result.get("functionResponse") or result
+    assert isinstance(inner, dict)
+    assert failure.items() <= inner.items()
+
+
+async def test_answer_beyond_the_bounds_is_refused(harness: Harness) -> None:
+    calls: Calls = (("clock", {}),) * (MAX_TOOL_CALLS + 1)
+    async with (
+        harness.server() as server,
+        client_of(harness, server, retry=OVER_AT_ONCE) as client,
+    ):
+        for step in (harness.text("x" * 300_000), harness.tool_calls(calls, "")):
+            server.handler = step
+            with pytest.raises(LlmBroken):
+                await client.complete(HELLO, [CLOCK])
 
 
 async def test_calls_that_another_dialect_made_are_accepted(harness: Harness) -> None:
@@ -290,18 +340,6 @@ async def test_call_cut_off_at_the_limit_is_asked_for_again(harness: Harness) ->
         assert CALL_SHORTER in harness.sent_words(server)
     [call] = answer.message.tool_calls
     assert json.loads(call.arguments) == {"zone": "UTC"}
-
-
-async def test_call_that_is_cut_off_twice_is_never_run(harness: Harness) -> None:
-    if harness.cut_call is None:
-        return
-    request = ModelRequest(HELLO, [CLOCK])
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = harness.cut_call
-        answer = await clean_answer(request, partial(ask, client), Learnt(), "native")
-
-        assert len(server.requests) == 2
-    assert answer.message.tool_calls == ()
 
 
 async def test_reasoning_in_its_own_fields_is_no_part_of_the_answer(harness: Harness) -> None:

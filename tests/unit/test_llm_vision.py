@@ -10,23 +10,12 @@ import pytest
 
 from bot.config.llm import LlmSettings
 from bot.llm.client import Learnt, LlmClient, open_transport
-from bot.llm.errors import (
-    LlmContextTooLong,
-    LlmError,
-    LlmRejected,
-    LlmUnavailable,
-    may_be_about_images,
-)
 from bot.llm.models import REFUSED_SECONDS, Model, NothingProven
-from bot.llm.rearranged import without_images
-from conversation_store.models import Image, Message, Role
 from tests.fakes.openai_server import (
     MODEL,
     OpenAiServer,
-    images_in,
     models,
     openai_server,
-    refusing_images,
     status,
     whole,
 )
@@ -68,13 +57,6 @@ async def test_list_of_models_says_if_a_model_sees_otherwise_images_are_tried(
         assert await client.models() == ("another", MODEL)
 
 
-async def test_a_model_that_is_not_on_the_list_is_tried() -> None:
-    async with openai_server() as server, client_of(server) as client:
-        server.models_handler = models("another", input_modalities=["text"])
-
-        assert await model_of(client).sees_images()
-
-
 async def test_the_list_is_asked_for_once_and_again_only_when_it_did_not_come() -> None:
     async with openai_server() as server, client_of(server) as client:
         model = model_of(client)
@@ -112,24 +94,3 @@ async def test_a_model_that_refused_an_image_counts_as_one_that_cannot_see_for_a
         later = time.monotonic() + REFUSED_SECONDS
         monkeypatch.setattr("bot.llm.models.time", SimpleNamespace(monotonic=lambda: later))
         assert await model.sees_images()
-
-
-@pytest.mark.parametrize("code", [400, 404, 413, 415, 422])
-async def test_refused_request_with_an_image_may_be_asked_without_it(code: int) -> None:
-    said = [Message(Role.USER, "Look.", images=(Image("image/png", b"..."),))]
-    async with openai_server(refusing_images(code=code)) as server, client_of(server) as client:
-        with pytest.raises(LlmRejected) as caught:
-            await client.complete(said)
-        assert may_be_about_images(caught.value)
-        completion = await client.complete(without_images(said))
-
-    assert (completion.message.content or "").startswith("answer to: Look.")
-    assert [len(images_in(body)) for body in server.requests] == [1, 0]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [LlmContextTooLong(400, "too_long"), LlmRejected(409, "conflict"), LlmUnavailable("down")],
-)
-def test_other_refusals_are_not_about_images(error: LlmError) -> None:
-    assert not may_be_about_images(error)

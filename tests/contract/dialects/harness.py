@@ -3,11 +3,21 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Final, TypeVar
 
+from bot.config.llm import LlmSettings
+from bot.llm.client import LlmClient, RetryPolicy, open_transport
+from conversation_store.models import Message, Role
+from tests.fakes.openai_server import MODEL
 from tests.fakes.scripted_http import ScriptedServer, Step, status
+from tools.base import ToolSpec
 
 Arguments = Mapping[str, object]
+QUICK: Final = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
+OVER_AT_ONCE: Final = RetryPolicy(bound_seconds=0.0)
+HELLO: Final = [Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "hello")]
+CLOCK: Final = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
 
 
 @dataclass
@@ -88,3 +98,30 @@ class Harness:
     tools_offered: Callable[[ScriptedServer], int]
     cut_call: Step | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def client_of(
+    harness: Harness,
+    server: StrictServer,
+    *,
+    retry: RetryPolicy = QUICK,
+    path: str = "",
+    model: str = MODEL,
+    settings: Mapping[str, object] = MappingProxyType({}),
+) -> AsyncIterator[LlmClient]:
+    """Give a client of a strict server; further settings replace those of the harness."""
+    key = {} if harness.settings.get("access_key_id") else {"api_key": "secret-key"}
+    llm = LlmSettings.model_validate(
+        {
+            "dialect": harness.name,
+            "base_url": server.base_url + path,
+            "model": model,
+            "timeout_seconds": 5.0,
+            **key,
+            **harness.settings,
+            **settings,
+        }
+    )
+    async with open_transport(llm) as transport:
+        yield LlmClient(transport, llm, retry=retry)
