@@ -116,12 +116,6 @@ async def test_a_reader_that_goes_away_ends_the_phone_quietly() -> None:
     assert (code, errors.getvalue()) == (1, "")
 
 
-async def test_an_argument_that_is_no_text_is_sent_readable() -> None:
-    side = ScriptedBot((FromBot(NOON, "ok"),))
-    assert (await say(side, "a\udcffb"))[0] == 0
-    assert side.said == ["a?b"]
-
-
 @pytest.mark.parametrize("ending", ["", "\n", "\n/quit\nnot said\n"])
 async def test_piped_lines_are_said_one_after_another(ending: str) -> None:
     answer = (FromBot(NOON, "ok"),)
@@ -134,17 +128,6 @@ async def test_piped_lines_are_said_one_after_another(ending: str) -> None:
     assert code == 0
     assert side.said == ["hello", "how are you?"]
     assert transcript(output).count("ok") == 2
-
-
-async def test_lines_may_come_from_a_file_or_from_nowhere(tmp_path: Path) -> None:
-    (tmp_path / "lines").write_text("hello\n")
-    for path, said in ((tmp_path / "lines", ["hello"]), (Path("/dev/null"), [])):
-        side, output = ScriptedBot((FromBot(NOON, "ok"),)), io.StringIO()
-        with path.open() as file:
-            code = await run_phone(
-                side, say=(), keyboard=file.fileno(), output=output, errors=output
-            )
-        assert (code, side.said) == (0, said)
 
 
 async def test_the_phone_and_the_bot_talk_through_the_demo_s_messenger() -> None:

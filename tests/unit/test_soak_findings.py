@@ -6,7 +6,6 @@ from random import Random
 import pytest
 
 from benchmarks.soak.audit import Rows, audit
-from benchmarks.soak.faults import End, lives
 from benchmarks.soak.growth import growth
 from benchmarks.soak.people import STRANGERS, Kind, Said
 from benchmarks.soak.samples import DESCRIPTORS, TASKS, Sample
@@ -18,10 +17,6 @@ ASKED = Said("q00001", Kind.WORDS, CHAT, at=0.0, timestamp=1_000)
 ANSWER = Sent(CHAT, "q00001v00 heard", timestamp=2_000)
 AGAIN = Sent(CHAT, "q00001v00 heard", timestamp=9_000)
 WELL = Rows({1_000: "answered"}, Counter(sent=1), frozenset({2_000}))
-
-
-def test_one_answer_to_each_message_is_fine() -> None:
-    assert audit([ASKED], [ANSWER], WELL, excuses=()).faults == []
 
 
 @pytest.mark.parametrize(
@@ -91,11 +86,3 @@ def test_steady_growth_is_found_despite_noise(descriptors_a_minute: float, fine:
     assert {one.measure for one in growth(samples) if not one.is_fine} == (
         set() if fine else {"descriptors"}
     )
-
-
-def test_nothing_kills_the_bot_in_the_second_half() -> None:
-    *mortal, last = lives(1_800.0, Random(1))
-    assert last.end is End.STOPPED
-    assert last.seconds == 900.0
-    assert sum(life.seconds for life in mortal) == pytest.approx(900.0)
-    assert any(life.end is End.KILLED for life in mortal)
