@@ -1,16 +1,14 @@
 """`LlmClient` at the wire of a real server on loopback."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 
 import pytest
 from structlog.testing import capture_logs
 
-from bot.config.llm import LlmSettings
-from bot.llm.client import MAX_BROKEN_ANSWERS, LlmClient, RetryPolicy, open_transport
+from bot.llm.client import MAX_BROKEN_ANSWERS, LlmClient, RetryPolicy
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -24,15 +22,11 @@ from bot.llm.errors import (
 from bot.llm.messages import Completion
 from bot.observability.metrics import LLM_REQUESTS, LLM_RETRIES, LLM_TOKENS
 from conversation_store.models import Message, Role, ToolCall
+from tests.contract.dialects.harness import CLOCK, HELLO, OVER_AT_ONCE, QUICK, client_at
 from tests.fakes import openai_server as fake
 from tests.fakes.openai_server import OpenAiServer, chunk, openai_server, script, sse, status
-from tools.base import ToolSpec
 
-QUICK = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
-OVER_AT_ONCE = RetryPolicy(bound_seconds=0.0)
 IMPATIENT = RetryPolicy(bound_seconds=0.05, first_seconds=0.001, longest_seconds=0.01)
-HELLO = [Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "hello")]
-CLOCK = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
 
 
 @dataclass(frozen=True)
@@ -46,24 +40,10 @@ class WatchedPolicy(RetryPolicy):
         return super().pause(failures, retry_after_seconds)
 
 
-@contextlib.asynccontextmanager
-async def client_of(
-    server: OpenAiServer,
-    *,
-    api_key: str | None = None,
-    timeout_seconds: float = 10.0,
-    max_concurrency: int = 32,
-    retry: RetryPolicy = QUICK,
-) -> AsyncIterator[LlmClient]:
-    endpoint = LlmSettings(
-        base_url=server.base_url,
-        model=fake.MODEL,
-        api_key=api_key,
-        timeout_seconds=timeout_seconds,
-        max_concurrency=max_concurrency,
-    )
-    async with open_transport(endpoint) as transport:
-        yield LlmClient(transport, endpoint, retry=retry)
+def client_of(
+    server: OpenAiServer, *, retry: RetryPolicy = QUICK, **settings: object
+) -> AbstractAsyncContextManager[LlmClient]:
+    return client_at(server.base_url, retry=retry, settings={"timeout_seconds": 10.0, **settings})
 
 
 async def answer_to(handler: fake.Step, *, retry: RetryPolicy = QUICK) -> Completion:

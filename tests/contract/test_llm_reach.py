@@ -1,19 +1,18 @@
 """Reasons why an endpoint cannot be reached or used, at the wire of real servers."""
 
 import asyncio
-import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from bot.config.llm import LlmSettings
-from bot.llm.client import LlmClient, Reach, RetryPolicy, open_transport
+from bot.llm.client import LlmClient, Reach, RetryPolicy
 from bot.llm.errors import LlmError, LlmRejected, LlmUnauthorized, LlmUnavailable, LlmUnreachable
 from conversation_store.models import Message, Role
+from tests.contract.dialects import harness
 from tests.fakes.accepting import close_listener
 from tests.fakes.certificates import Authority
 from tests.fakes.openai_server import (
@@ -35,29 +34,18 @@ PATIENT: Final = RetryPolicy(first_seconds=0.001, longest_seconds=0.01, unreache
 NOBODY: Final = "http://127.0.0.1:9"
 
 
-@contextlib.asynccontextmanager
-async def client_at(
+def client_at(
     base_url: str,
     *,
     tls: ssl.SSLContext | None = None,
     retry: RetryPolicy = PATIENT,
     api_key: str | None = KEY,
-) -> AsyncIterator[LlmClient]:
-    endpoint = LlmSettings(base_url=base_url, model="m", api_key=api_key)
-    async with open_transport(endpoint, tls=tls) as transport:
-        yield LlmClient(transport, endpoint, retry=retry)
+) -> AbstractAsyncContextManager[LlmClient]:
+    return harness.client_at(base_url, tls=tls, retry=retry, settings={"api_key": api_key})
 
 
-@contextlib.asynccontextmanager
-async def listening(
-    context: ssl.SSLContext | None = None, handler: Step = echo
-) -> AsyncIterator[OpenAiServer]:
-    server = OpenAiServer(handler=handler, tls=context)
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.stop()
+def listening(context: ssl.SSLContext) -> AbstractAsyncContextManager[OpenAiServer]:
+    return harness.running(OpenAiServer(tls=context))
 
 
 async def failure(client: LlmClient) -> LlmError:

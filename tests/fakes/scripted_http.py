@@ -179,6 +179,11 @@ class ScriptedServer:
         """Its address, without a path."""
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
+    @property
+    def base_url(self) -> str:
+        """What `LLM__BASE_URL` is set to."""
+        return self.url
+
     def is_question(self, request: Request) -> bool:
         """Whether a request asks the model."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ import pytest
 
 from bot.llm import cleanup
 from bot.llm.answering import joined, to_last_word
-from bot.llm.cleanup import Cleaned, without_reasoning
+from bot.llm.cleanup import Cleaned
 
 
 def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False) -> Cleaned:
@@ -111,20 +111,6 @@ WRITTEN: Final = [
     '{"tool_calls": [{"function": {"name": "get_weather", "arguments": {"place": "Rome"}}}]}',
     '{"tool": "get_weather", "place": "Rome"}',
 ]  # fmt: skip
-OTHER_MARKUP: Final = [
-    '<invoke name="get_weather"><parameter name="place">Rome</parameter></invoke>',
-    '<|python_tag|>get_weather.call(place="Rome")',
-    'Thought: Hm.\nAction: get_weather\nAction Input: {"place": "Rome"}',
-    '[get_weather(place="Rome")]',
-    "<thinking>They greet me.</thinking>Hi.",
-    "[THINK]They greet me.[/THINK]Hi.",
-    "<answer>Hi.</answer>",
-]
-
-
-@pytest.mark.parametrize("text", OTHER_MARKUP)
-def test_other_vendors_markup_is_text(text: str) -> None:
-    assert cleaned(text, OFFERED) == Cleaned(text)
 
 
 @pytest.mark.parametrize(
@@ -262,10 +248,6 @@ def test_whatever_repeats_is_read_in_time(before: str, piece: str) -> None:
     began = time.process_time()
     cleaned(text, OFFERED, prompted=True)
     assert time.process_time() - began < SECONDS
-
-
-def test_reasoning_alone_is_an_empty_answer() -> None:
-    assert without_reasoning(f"<think>{'Hm. ' * 50_000}") == ""
 
 
 @pytest.mark.parametrize(

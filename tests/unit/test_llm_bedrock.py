@@ -15,7 +15,6 @@ from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
     LlmError,
-    LlmRejected,
     LlmUnauthorized,
     LlmUnavailable,
 )
@@ -237,11 +236,8 @@ async def test_a_stream_that_is_none_is_no_answer(events: list[fake.Event]) -> N
     ("type_", "words", "expected"),
     [
         ("throttlingException", "Too many requests", LlmUnavailable),
-        ("internalServerException", "Try again", LlmUnavailable),
-        ("modelStreamErrorException", "The model failed", LlmBroken),
         ("somethingNewException", "?", LlmBroken),
         ("validationException", "Input is too long for requested model.", LlmContextTooLong),
-        ("validationException", "Malformed input", LlmRejected),
     ],
 )
 async def test_an_exception_in_a_stream_has_its_kind(

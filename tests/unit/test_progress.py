@@ -62,30 +62,54 @@ async def a_while() -> None:
     await asyncio.sleep(1)
 
 
+Change = tuple[str, bool | None] | float
+"""A tool that starts or ends well or not, the trouble of Signal's side, or seconds that pass."""
+AWAY: Final = ("away", None)
+TRIES: Final = ("still trying", None)
+NOTICE: Final = "The model does not answer yet. Still trying…"
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        (
+            [("a", None), 1, ("a", True), TRIES, 1, ("b", None), 1, ("b", True), TRIES, 1],
+            ["a…", f"a ✓\n{NOTICE}", "a ✓, b…", f"a ✓, b ✓\n{NOTICE}", "a ✓, b ✓"],
+        ),
+        (
+            [("a", None), 70, ("a", True), 1, ("a", None), 1, ("a", True)],
+            ["a…", "a… (15 s)", "a… (30 s)", "a… (60 s)", "a ✓", "a…", "a ✓"],
+        ),
+        (
+            [*[("a", None)] * 2, 1, ("a", False), 1, ("a", True), 1, ("a", None), 1, ("a", True)],
+            ["a…", "a ✗", "a…", "a ✓"],
+        ),
+        (
+            [AWAY, ("a", None), 1, AWAY, ("b", None), 1, AWAY, ("a", True), 1, AWAY, ("b", True)],
+            ["a, b…", "a ✓, b ✓"],
+        ),
+    ],
+    ids=["notice", "long call", "a call failed", "Signal is away for a while"],
+)
 @without_waiting
-async def test_next_tool_ends_the_notice_of_a_long_wait() -> None:
+async def test_message_shows_what_tools_do(changes: list[Change], shown: list[str]) -> None:
     channel = Channel()
     async with turn(channel) as progress:
-        progress.tools.show("calculate")
-        await a_while()
-        progress.tools.finished("calculate", ok=True)
-        progress.still_trying()
-        await a_while()
-        progress.tools.show("web_search")
-        await a_while()
-        progress.tools.finished("web_search", ok=True)
-        progress.still_trying()
-        await a_while()
-    assert channel.shown == [
-        ("🔧 Using calculate…", None),
-        ("🔧 Using calculate ✓\nThe model does not answer yet. Still trying…", 101),
-        ("🔧 Using calculate ✓, web_search…", 102),
-        (
-            "🔧 Using calculate ✓, web_search ✓\nThe model does not answer yet. Still trying…",
-            103,
-        ),
-        ("🔧 Using calculate ✓, web_search ✓", 104),
-    ]
+        for change in changes:
+            match change:
+                case float() | int():
+                    await asyncio.sleep(change)
+                case ("away", _):
+                    channel.error = None if channel.error else SignalUnavailable("away")
+                case ("still trying", _):
+                    progress.still_trying()
+                case (name, None):
+                    progress.tools.show(name)
+                case (name, ok):
+                    progress.tools.finished(name, ok=bool(ok))
+    assert channel.texts == [f"🔧 Using {text}" for text in shown]
+    replaced = [replaces for _, replaces in channel.shown]
+    assert replaced == [None, *range(101, 100 + len(replaced))]
 
 
 ENDED: Final = "🔧 Using calculate ✓, web_fetch ✗"
@@ -114,28 +138,6 @@ async def test_calls_before_a_restart_are_shown_again_without_a_new_message(
 
 
 @without_waiting
-async def test_message_names_the_seconds_of_a_long_call() -> None:
-    channel = Channel()
-    async with turn(channel) as progress:
-        progress.tools.show("run_command")
-        await asyncio.sleep(70)
-        progress.tools.finished("run_command", ok=True)
-        await a_while()
-        progress.tools.show("run_command")
-        await a_while()
-        progress.tools.finished("run_command", ok=True)
-    assert channel.texts == [
-        "🔧 Using run_command…",
-        "🔧 Using run_command… (15 s)",
-        "🔧 Using run_command… (30 s)",
-        "🔧 Using run_command… (60 s)",
-        "🔧 Using run_command ✓",
-        "🔧 Using run_command…",
-        "🔧 Using run_command ✓",
-    ]
-
-
-@without_waiting
 async def test_long_call_leaves_an_edit_for_the_end() -> None:
     channel = Channel()
     async with turn(channel) as progress:
@@ -160,49 +162,6 @@ async def test_changes_during_an_edit_are_shown_together() -> None:
     assert channel.shown == [
         ("🔧 Using calculate…", None),
         ("🔧 Using calculate ✓, web_search ✓, web_fetch…", 101),
-    ]
-
-
-@without_waiting
-async def test_tool_has_failed_if_one_of_its_calls_failed() -> None:
-    channel = Channel()
-    async with turn(channel) as progress:
-        progress.tools.show("web_fetch")
-        progress.tools.show("web_fetch")
-        await a_while()
-        progress.tools.finished("web_fetch", ok=False)
-        await a_while()
-        progress.tools.finished("web_fetch", ok=True)
-        await a_while()
-        progress.tools.show("web_fetch")
-        await a_while()
-        progress.tools.finished("web_fetch", ok=True)
-    assert channel.texts == [
-        "🔧 Using web_fetch…",
-        "🔧 Using web_fetch ✗",
-        "🔧 Using web_fetch…",
-        "🔧 Using web_fetch ✓",
-    ]
-
-
-@without_waiting
-async def test_next_tool_tries_again_to_show_the_message() -> None:
-    channel = Channel()
-    channel.error = SignalUnavailable("away")
-    async with turn(channel) as progress:
-        progress.tools.show("calculate")
-        await a_while()
-        channel.error = None
-        progress.tools.show("web_search")
-        await a_while()
-        channel.error = SignalUnavailable("away again")
-        progress.tools.finished("calculate", ok=True)
-        await a_while()
-        channel.error = None
-        progress.tools.finished("web_search", ok=True)
-    assert channel.shown == [
-        ("🔧 Using calculate, web_search…", None),
-        ("🔧 Using calculate ✓, web_search ✓", 101),
     ]
 
 

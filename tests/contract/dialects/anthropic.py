@@ -23,7 +23,7 @@ from tests.contract.dialects.harness import (
 from tests.declaration_rules import check_anthropic
 from tests.fakes import anthropic_server as fake
 from tests.fakes.anthropic_server import began, error, sse, streamed, text, tool_uses
-from tests.fakes.scripted_http import Request, ScriptedServer, Step, whole
+from tests.fakes.scripted_http import Request, Step, whole
 
 MEMBERS: Final = {
     *("model", "max_tokens", "messages", "system", "tools", "tool_choice", "stream", "thinking"),
@@ -244,18 +244,6 @@ REFUSALS: Final[Mapping[str, tuple[int, str, str]]] = {
 }
 
 
-def refusal(kind: str) -> Step | None:
-    return error(*REFUSALS[kind]) if kind in REFUSALS else None
-
-
-def sent_words(server: ScriptedServer) -> str:
-    return json.dumps(server.requests[-1]["messages"], ensure_ascii=False)
-
-
-def tools_offered(server: ScriptedServer) -> int:
-    return len(server.requests[-1].get("tools", ()))
-
-
 OVERLOADED: Final = {
     "type": "error",
     "error": {"type": "overloaded_error", "message": "Overloaded"},
@@ -277,10 +265,8 @@ HARNESS = Harness(
     thinking=thinking,
     broken_stream=sse(*BEGUN, cut=True),
     half_stream=sse(*BEGUN),
-    refusal=refusal,
+    refusals={kind: error(*said) for kind, said in REFUSALS.items()},
     cut_call=sse(*HALF_A_CALL),
     error_midway=sse(*BEGUN, OVERLOADED),
-    sent_words=sent_words,
-    tools_offered=tools_offered,
     settings={"api_key": "secret-key"},
 )

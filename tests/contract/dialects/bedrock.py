@@ -5,14 +5,18 @@ the wording of refusals as people report them.
 """
 
 import base64
+import hmac
 import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import unquote
 
+from bot.config.llm import LlmSettings
+from bot.llm.bedrock import signed
 from tests.contract.dialects.harness import (
     Arguments,
     Harness,
@@ -23,10 +27,9 @@ from tests.contract.dialects.harness import (
 )
 from tests.declaration_rules import check_anthropic
 from tests.fakes import bedrock_server as fake
-from tests.fakes.aws_signatures import Account, problem_of
 from tests.fakes.bedrock_server import began, error, event, exception, streamed, text, tool_uses
 from tests.fakes.openai_server import MODEL
-from tests.fakes.scripted_http import Request, ScriptedServer, Step
+from tests.fakes.scripted_http import Request, Step
 
 CREDENTIALS: Final = {
     "region": "eu-central-1",
@@ -34,13 +37,9 @@ CREDENTIALS: Final = {
     "secret_access_key": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
     "session_token": "IQoJb3JpZ2luX2VjEXAMPLE",
 }
-ACCOUNT: Final = Account(
-    CREDENTIALS["access_key_id"],
-    CREDENTIALS["secret_access_key"],
-    CREDENTIALS["region"],
-    "bedrock",
-    CREDENTIALS["session_token"],
-)
+ACCOUNT: Final = LlmSettings.model_validate({"dialect": "bedrock", "model": MODEL, **CREDENTIALS})
+"""Unit tests hold the signing against values of AWS's own library."""
+TOLERANCE: Final = timedelta(minutes=5)
 API_KEY: Final = "bedrock-api-key-EXAMPLE"
 MEMBERS: Final = {
     *("messages", "system", "toolConfig", "inferenceConfig", "guardrailConfig"),
@@ -227,7 +226,15 @@ class StrictBedrock(StrictServer):
     def _key_problem(self, request: Request) -> str | None:
         if request.headers.get("authorization") == f"Bearer {API_KEY}":
             return None
-        return problem_of(request, ACCOUNT)
+        stamp = request.headers.get("x-amz-date", "19700101T000000Z")
+        at = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        if abs(datetime.now(UTC) - at) > TOLERANCE:
+            return f"Signature expired: {stamp} is now earlier than the time allowed"
+        url = f"http://{request.headers['host']}{request.path}"
+        right = signed(url, request.headers, request.raw, ACCOUNT, at)
+        names = ("authorization", "x-amz-security-token")
+        fits = all(hmac.compare_digest(right[n], request.headers.get(n, "")) for n in names)
+        return None if fits else "The request signature we calculated does not match"
 
 
 def is_probe(request: Request) -> bool:
@@ -290,18 +297,6 @@ REFUSALS: Final[Mapping[str, tuple[int, str, str]]] = {
 }
 
 
-def refusal(kind: str) -> Step:
-    return error(*REFUSALS[kind])
-
-
-def sent_words(server: ScriptedServer) -> str:
-    return json.dumps(server.requests[-1]["messages"], ensure_ascii=False)
-
-
-def tools_offered(server: ScriptedServer) -> int:
-    return len(server.requests[-1].get("toolConfig", {}).get("tools", ()))
-
-
 BEGUN: Final = [event(*one) for one in (*began(), *streamed(0, text("Good")))]
 
 HALF_A_CALL: Final = [
@@ -319,12 +314,10 @@ HARNESS = Harness(
     thinking=thinking,
     broken_stream=fake.stream(*BEGUN, cut=True),
     half_stream=fake.stream(*BEGUN),
-    refusal=refusal,
+    refusals={kind: error(*said) for kind, said in REFUSALS.items()},
     cut_call=fake.stream(*(event(*one) for one in HALF_A_CALL)),
     error_midway=fake.stream(
         *BEGUN, exception("serviceUnavailableException", "The service is unavailable.")
     ),
-    sent_words=sent_words,
-    tools_offered=tools_offered,
     settings=CREDENTIALS,
 )

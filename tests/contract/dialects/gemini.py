@@ -25,7 +25,7 @@ from tests.contract.dialects.harness import (
 )
 from tests.declaration_rules import check_gemini
 from tests.fakes.openai_server import MODEL
-from tests.fakes.scripted_http import Request, ScriptedServer, Step, events, status, whole
+from tests.fakes.scripted_http import Request, Step, events, status, whole
 
 MEMBERS: Final = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig"}
 OF_A_PART: Final = {"text", "inlineData", "functionCall", "functionResponse"}
@@ -212,19 +212,6 @@ REFUSALS: Final[Mapping[str, tuple[int, str, str]]] = {
 }
 
 
-def refusal(kind: str) -> Step | None:
-    return error(*REFUSALS[kind]) if kind in REFUSALS else None
-
-
-def sent_words(server: ScriptedServer) -> str:
-    return json.dumps(server.requests[-1]["contents"], ensure_ascii=False)
-
-
-def tools_offered(server: ScriptedServer) -> int:
-    tools = server.requests[-1].get("tools", ())
-    return sum(len(tool["functionDeclarations"]) for tool in tools)
-
-
 BEGUN: Final = json.dumps(event({"text": "Good"}))
 
 HARNESS = Harness(
@@ -236,12 +223,10 @@ HARNESS = Harness(
     thinking=lambda reasoning, words: answer({"text": reasoning, "thought": True}, {"text": words}),
     broken_stream=events(BEGUN, cut=True),
     half_stream=events(BEGUN),
-    refusal=refusal,
+    refusals={kind: error(*said) for kind, said in REFUSALS.items()},
     error_midway=events(
         BEGUN,
         json.dumps({"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}),
     ),
-    sent_words=sent_words,
-    tools_offered=tools_offered,
     settings={"api_key": "secret-key"},
 )

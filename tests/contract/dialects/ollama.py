@@ -22,7 +22,7 @@ from tests.contract.dialects.harness import (
     running,
 )
 from tests.fakes.openai_server import MODEL
-from tests.fakes.scripted_http import Request, ScriptedServer, Step, raw_body, status, whole
+from tests.fakes.scripted_http import Request, Step, raw_body, status, whole
 
 NDJSON: Final = "application/x-ndjson"
 CONTEXT_TOKENS: Final = 8_000
@@ -161,18 +161,6 @@ REFUSALS: Final[Mapping[str, tuple[int, str]]] = {
 }
 
 
-def refusal(kind: str) -> Step | None:
-    return error(*REFUSALS[kind]) if kind in REFUSALS else None
-
-
-def sent_words(server: ScriptedServer) -> str:
-    return json.dumps(server.requests[-1]["messages"], ensure_ascii=False)
-
-
-def tools_offered(server: ScriptedServer) -> int:
-    return len(server.requests[-1].get("tools", ()))
-
-
 BEGUN: Final = line({"content": "Good"})
 
 HARNESS = Harness(
@@ -184,11 +172,9 @@ HARNESS = Harness(
     thinking=lambda reasoning, words: answer({"thinking": reasoning}, {"content": words}),
     broken_stream=raw_body(BEGUN, content_type=NDJSON, cut=True),
     half_stream=raw_body(BEGUN, content_type=NDJSON),
-    refusal=refusal,
+    refusals={kind: error(*said) for kind, said in REFUSALS.items()},
     error_midway=raw_body(
         BEGUN, b'{"error":"llama runner process has terminated"}\n', content_type=NDJSON
     ),
-    sent_words=sent_words,
-    tools_offered=tools_offered,
     settings={"context_tokens": CONTEXT_TOKENS},
 )
