@@ -6,9 +6,10 @@ from typing import Final
 
 import pytest
 
+from bot.config.llm import LlmSettings
 from bot.llm.answering import CALL_SHORTER, clean_answer
-from bot.llm.api import MAX_TOOL_CALLS
-from bot.llm.client import Learnt, LlmClient
+from bot.llm.api import MAX_TOOL_CALLS, Asked
+from bot.llm.client import Learnt, LlmClient, api_of
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -55,55 +56,53 @@ Calls = tuple[tuple[str, Arguments], ...]
 PICTURE: Final = Image("image/png", b"\x89PNG\r\n\x1a\n")
 
 
+def called(*ids: str, words: str | None = None, arguments: str = "{}") -> Message:
+    calls = tuple(ToolCall(id_, "clock", arguments) for id_ in ids)
+    return Message(Role.ASSISTANT, words, calls)
+
+
+def told(id_: str, words: str, *images: Image, failed: bool = False) -> Message:
+    return Message(Role.TOOL, words, tool_call_id=id_, images=images, failed=failed)
+
+
 CONVERSATIONS: Final = {
     "words": HELLO,
     "history": [*HELLO, Message(Role.ASSISTANT, "Hi."), Message(Role.USER, "And now?")],
     "parallel calls": [
         *HELLO,
-        Message(
-            Role.ASSISTANT,
-            "Let me see.",
-            (
-                ToolCall("call_1", "clock", "{}"),
-                ToolCall("call_2", "get_weather", '{"place": "Rome"}'),
-            ),
-        ),
-        Message(Role.TOOL, "12:00", tool_call_id="call_1"),
-        Message(Role.TOOL, "Sunny.", tool_call_id="call_2"),
+        called("call_1", "call_2", words="Let me see."),
+        told("call_1", "12:00"),
+        told("call_2", "12:01"),
     ],
     "rounds": [
         *HELLO,
         # Kimi counts the calls of each answer from 0.
-        Message(Role.ASSISTANT, None, (ToolCall("clock_0", "clock", "{}"),)),
-        Message(Role.TOOL, "12:00", tool_call_id="clock_0"),
-        Message(Role.ASSISTANT, None, (ToolCall("clock_0", "clock", ""),)),
-        Message(Role.TOOL, "12:01", tool_call_id="clock_0"),
+        called("clock_0"),
+        told("clock_0", "12:00"),
+        called("clock_0", arguments=""),
+        told("clock_0", "12:01"),
         Message(Role.ASSISTANT, "Past noon."),
         Message(Role.USER, "Thanks! And in Rome?"),
     ],
     "steered": [
         *HELLO,
-        Message(Role.ASSISTANT, None, (ToolCall("call_1", "clock", "{}"),)),
-        Message(Role.TOOL, "12:00", tool_call_id="call_1"),
+        called("call_1"),
+        told("call_1", "12:00"),
         Message(Role.USER, "In Rome, I mean."),
-        Message(Role.ASSISTANT, None, (ToolCall("call_1_2", "clock", ""),)),
-        Message(Role.TOOL, "12:01", tool_call_id="call_1_2"),
+        called("call_1_2", arguments=""),
+        told("call_1_2", "12:01"),
         Message(Role.USER, "And be brief."),
     ],
     "unreadable arguments": [
         *HELLO,
         Message(Role.ASSISTANT, None, (ToolCall("x" * 64, "no such tool!", "{'zone': UTC"),)),
-        Message(Role.TOOL, "", tool_call_id="x" * 64),
+        told("x" * 64, ""),
     ],
     "failed results": [
         *HELLO,
-        Message(
-            Role.ASSISTANT,
-            None,
-            (ToolCall("call_1", "clock", "{}"), ToolCall("call_2", "clock", "{}")),
-        ),
-        Message(Role.TOOL, "There is no clock.", tool_call_id="call_1", failed=True),
-        Message(Role.TOOL, "", tool_call_id="call_2", failed=True),
+        called("call_1", "call_2"),
+        told("call_1", "There is no clock.", failed=True),
+        told("call_2", "", failed=True),
     ],
     "empty words": [
         Message(Role.SYSTEM, "Be brief."),
@@ -115,14 +114,10 @@ CONVERSATIONS: Final = {
     "picture alone": [*HELLO[:1], Message(Role.USER, "", images=(PICTURE,))],
     "pictures of tools": [
         *HELLO,
-        Message(
-            Role.ASSISTANT,
-            None,
-            tuple(ToolCall(f"call_{number}", "clock", "{}") for number in range(3)),
-        ),
-        Message(Role.TOOL, "You are shown a.png.", tool_call_id="call_0", images=(PICTURE,)),
-        Message(Role.TOOL, "12:00", tool_call_id="call_1"),
-        Message(Role.TOOL, "", tool_call_id="call_2", images=(PICTURE,)),
+        called("call_0", "call_1", "call_2"),
+        told("call_0", "You are shown a.png.", PICTURE),
+        told("call_1", "12:00"),
+        told("call_2", "", PICTURE),
         Message(Role.ASSISTANT, "A clock."),
         Message(Role.USER, "And the other?"),
     ],
@@ -163,6 +158,30 @@ async def test_address_may_end_with_the_path_of_the_api(name: str, path: str) ->
         server.handler = harness.text("Hi.")
         assert (await client.complete(HELLO)).message.content == "Hi."
         assert await client.models() == (MODEL,)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "header", "value"),
+    [
+        ("openai", "authorization", "Bearer {}"),
+        ("anthropic", "x-api-key", "{}"),
+        ("bedrock", "authorization", "Bearer {}"),
+        ("gemini", "x-goog-api-key", "{}"),
+    ],
+)
+def test_key_travels_in_one_header_and_can_be_changed(
+    dialect: str, header: str, value: str
+) -> None:
+    llm = {"dialect": dialect, "base_url": "http://h", "model": "m", "api_key": "first"}
+    region = {"region": "eu-central-1"} if dialect == "bedrock" else {}
+    api = api_of(LlmSettings.model_validate({**llm, **region}))
+    assert api.listing()[0].headers[header] == value.format("first")
+    api.use_key("second")
+    headers = dict(api.put(Asked(ModelRequest(HELLO))).headers)
+    assert headers.pop(header) == value.format("second")
+    assert not {"authorization", "x-api-key"} & headers.keys()
+    api.use_key(None)
+    assert header not in api.listing()[0].headers
 
 
 async def test_parallel_calls_are_put_together(harness: Harness) -> None:
@@ -259,7 +278,7 @@ async def test_signed_reasoning_goes_back_with_its_calls_in_its_place(
     async with harness.server() as server, client_of(harness, server) as client:
         server.handler = step
         asked = (await client.complete(HELLO, [CLOCK])).message
-        results = [Message(Role.TOOL, "12:00", tool_call_id=call.id) for call in asked.tool_calls]
+        results = [told(call.id, "12:00") for call in asked.tool_calls]
         server.handler = harness.text("Noon.")
         await client.complete([*HELLO, asked, *results], [CLOCK])
 

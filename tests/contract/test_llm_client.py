@@ -99,17 +99,6 @@ async def test_the_conversation_goes_out_as_the_endpoint_expects_it() -> None:
     }
 
 
-@pytest.mark.parametrize(("key", "sent"), [("sk-1", "Bearer sk-1"), (None, None)])
-async def test_the_key_is_sent_as_a_bearer_token_when_there_is_one(
-    key: str | None, sent: str | None
-) -> None:
-    async with openai_server() as server, client_of(server, api_key=key) as client:
-        await client.complete(HELLO)
-        await client.models()
-
-    assert [request.headers.get("authorization") for request in server.received] == [sent, sent]
-
-
 # What comes back --------------------------------------------------------------------------------
 
 

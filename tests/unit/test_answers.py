@@ -264,6 +264,10 @@ def test_whatever_repeats_is_read_in_time(before: str, piece: str) -> None:
         ("A" * 50 + " story of old that", "A" * 50 + " story of old that ends.",
          "A" * 50 + " story of old that ends."),
         ("a\n\n- first\n- sec", "- second\n- third", "a\n\n- first\n- second\n- third"),
+        ("```python\nx = 1\n", "```\n\nThat prints 1.", "```python\nx = 1\n```\n\nThat prints 1."),
+        ("```python\ndef f():\n", "    return 1\n```", "```python\ndef f():\n    return 1\n```"),
+        ("```js\nif (x) {\n    a();\n    }\n", "}\n```\nDone.",
+         "```js\nif (x) {\n    a();\n    }\n}\n```\nDone."),
     ],
 )  # fmt: skip
 def test_a_cut_answer_and_its_rest_are_joined_without_a_seam(
@@ -275,18 +279,3 @@ def test_a_cut_answer_and_its_rest_are_joined_without_a_seam(
 def test_half_a_surrogate_pair_in_a_call_becomes_a_question_mark() -> None:
     text = '{"tool": "get_weather", "input": {"place": "\\ud83d"}}'
     assert calls_in(text) == [("get_weather", {"place": "?"})]
-
-
-@pytest.mark.parametrize(
-    ("begun", "rest", "whole"),
-    [
-        ("```python\nx = 1\n", "```\n\nThat prints 1.", "```python\nx = 1\n```\n\nThat prints 1."),
-        ("```python\ndef f():\n", "    return 1\n```", "```python\ndef f():\n    return 1\n```"),
-        ("```js\nif (x) {\n    a();\n    }\n", "}\n```\nDone.",
-         "```js\nif (x) {\n    a();\n    }\n}\n```\nDone."),
-    ],
-)  # fmt: skip
-def test_code_that_was_cut_keeps_its_fences_braces_and_indentation(
-    begun: str, rest: str, whole: str
-) -> None:
-    assert joined(to_last_word(begun), rest) == whole

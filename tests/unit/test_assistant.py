@@ -62,16 +62,8 @@ def test_huge_messages_take_no_time(unit: str) -> None:
         ("Remember that Ada has 2 cats", "remember", {"text": "Ada has 2 cats"}),
         ("What do you remember about me?", "recall", {"query": ""}),
         ("What time is it in Tokyo?", "date_time", {"zone": "Tokyo"}),
-        (
-            "What is 5 km in miles?",
-            "calculate",
-            {"expression": "5 km in miles"},
-        ),
-        (
-            "100 °F to °C",
-            "calculate",
-            {"expression": "100 °F to °C"},
-        ),
+        ("What is 5 km in miles?", "calculate", {"expression": "5 km in miles"}),
+        ("100 °F to °C", "calculate", {"expression": "100 °F to °C"}),
     ],
 )
 def test_other_rules_use_their_tools(text: str, tool: str, arguments: dict[str, object]) -> None:
@@ -101,6 +93,3 @@ def test_other_messages_get_the_abilities_and_the_way_to_a_real_model() -> None:
         assert words in answer
     assert "I can" not in str(reply([user("help")], set()))
     assert reply([user("Thank you so much")], TOOLS) == "You are welcome."
-
-
-# The endpoint

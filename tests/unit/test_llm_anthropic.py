@@ -50,19 +50,6 @@ async def completed(step: Step) -> Completion:
         return await client.complete(HELLO, [CLOCK])
 
 
-def test_the_key_travels_in_one_header_and_can_be_changed() -> None:
-    dialect = Anthropic(ENDPOINT)
-    before = dialect.listing()[0].headers
-    dialect.use_key("another")
-    after = dialect.put(Asked(ModelRequest(HELLO))).headers
-    dialect.use_key(None)
-
-    assert before["x-api-key"] == "secret-key"
-    assert after["x-api-key"] == "another"
-    assert "authorization" not in {*before, *after}
-    assert "x-api-key" not in dialect.listing()[0].headers
-
-
 def test_unchanging_parts_are_marked_for_the_cache() -> None:
     body = sent(HELLO, replace(CLOCK, name="other"), CLOCK)
 

@@ -1,14 +1,11 @@
 """What a soak would find if there were something to find."""
 
 from collections import Counter
-from random import Random
 
 import pytest
 
 from benchmarks.soak.audit import Rows, audit
-from benchmarks.soak.growth import growth
 from benchmarks.soak.people import STRANGERS, Kind, Said
-from benchmarks.soak.samples import DESCRIPTORS, TASKS, Sample
 from conversation_store.models import ChatId
 from tests.fakes.signal_side import ADA, Sent
 
@@ -58,31 +55,3 @@ def test_a_send_that_is_repeated_needs_a_fault_that_explains_it(
 ) -> None:
     rows = Rows({1_000: "answered"}, Counter(sent=1), frozenset({9_000}))
     assert len(audit([ASKED], [ANSWER, AGAIN], rows, excuses=excuses).faults) == faults
-
-
-@pytest.mark.parametrize(
-    ("descriptors_a_minute", "fine"), [(0.0, True), (0.1, True), (1.0, False), (-1.0, True)]
-)
-def test_steady_growth_is_found_despite_noise(descriptors_a_minute: float, fine: bool) -> None:
-    noise = Random(1)
-    samples = [
-        Sample(
-            at=minute * 60.0,
-            life=1,
-            rest=True,
-            drained=True,
-            resident_mb=100.0 + noise.uniform(-1, 1),
-            threads=5,
-            children=2,
-            store_mb=minute,
-            log_mb=1.0,
-            gauges={
-                TASKS: 16.0,
-                DESCRIPTORS: 50 + descriptors_a_minute * minute + noise.choice((0, 0, 1, 9)),
-            },
-        )
-        for minute in range(16)
-    ]
-    assert {one.measure for one in growth(samples) if not one.is_fine} == (
-        set() if fine else {"descriptors"}
-    )

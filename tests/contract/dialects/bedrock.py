@@ -72,7 +72,7 @@ def check(body: Mapping[str, Any]) -> None:
     used = [kind for m in body["messages"] for block in m["content"] for kind in block]
     demand(
         "toolConfig" in body or not {"toolUse", "toolResult"} & set(used),
-        "The toolConfig field must be defined when using toolUse and toolResult content blocks.",
+        "toolConfig must be defined",
     )
 
 
@@ -110,11 +110,7 @@ def check_tools(body: Mapping[str, Any]) -> None:
 
 def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
     demand(messages, "Member must have length greater than or equal to 1")
-    demand(
-        messages[0]["role"] == "user",
-        "A conversation must start with a user message. Try again with a conversation that starts"
-        " with a user message.",
-    )
+    demand(messages[0]["role"] == "user", "A conversation must start with a user message.")
     demand(messages[-1]["role"] == "user", "The model does not support assistant message prefill.")
     waiting: list[str] = []
     before = ""
@@ -131,11 +127,7 @@ def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
             demand(set(block) <= KINDS[role], f"{path}.{index}: not for this role")
             check_block(f"{path}.{index}", block)
         answered = [one["toolResult"]["toolUseId"] for one in blocks if "toolResult" in one]
-        demand(
-            len(answered) <= len(waiting),
-            f"The number of toolResult blocks at {path} exceeds the number of toolUse blocks of"
-            " previous turn.",
-        )
+        demand(len(answered) <= len(waiting), f"too many toolResult blocks at {path}")
         demand(
             sorted(answered) == sorted(waiting),
             f"Expected toolResult blocks at {path} for the following Ids: {', '.join(waiting)}",
@@ -148,11 +140,7 @@ def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
 def check_block(path: str, block: Mapping[str, Any]) -> None:
     match block:
         case {"text": words}:
-            demand(
-                isinstance(words, str) and words.strip(),
-                f"The text field in the ContentBlock object at {path} is blank. Add text to the"
-                " text field, and try again.",
-            )
+            demand(isinstance(words, str) and words.strip(), f"The text field at {path} is blank.")
         case {"image": image}:
             demand(set(image) == {"format", "source"}, f"{path}.image: unknown field")
             demand(image["format"] in {"png", "jpeg", "gif", "webp"}, f"{path}.image.format")
@@ -162,11 +150,7 @@ def check_block(path: str, block: Mapping[str, Any]) -> None:
             demand(set(call) == {"toolUseId", "name", "input"}, f"{path}.toolUse: unknown field")
             demand(ID.fullmatch(call["toolUseId"]), f"{path}.toolUse.toolUseId: pattern")
             demand(ID.fullmatch(call["name"]), f"{path}.toolUse.name: pattern")
-            demand(
-                isinstance(call["input"], dict),
-                f"The format of the value at {path}.toolUse.input is invalid. Provide a json object"
-                " for the field and try again.",
-            )
+            demand(isinstance(call["input"], dict), f"{path}.toolUse.input is invalid")
         case {"toolResult": result}:
             known = {"toolUseId", "content", "status"}
             demand({"toolUseId", "content"} <= set(result) <= known, f"{path}.toolResult: unknown")

@@ -69,11 +69,7 @@ def check_contents(contents: Sequence[Mapping[str, Any]]) -> None:
         answered = [
             part["functionResponse"]["name"] for part in parts if "functionResponse" in part
         ]
-        demand(
-            answered == called,
-            "Please ensure that the number of function response parts is equal to the number of"
-            " function call parts of the function call turn.",
-        )
+        demand(answered == called, "not as many function responses as calls")
         called = [part["functionCall"]["name"] for part in parts if "functionCall" in part]
         check_signatures(parts)
     demand(not called, "Please ensure that function call turn is followed by a response.")
@@ -84,7 +80,7 @@ def check_signatures(parts: Sequence[Mapping[str, Any]]) -> None:
     calls = [part for part in parts if "functionCall" in part]
     demand(
         not calls or calls[0].get("thoughtSignature"),
-        "Function call is missing a thought_signature in functionCall parts.",
+        "Function call is missing a thought_signature",
     )
     for part in parts:
         known = part.get("thoughtSignature", SIGNATURE) in {SIGNATURE, FOREIGN}

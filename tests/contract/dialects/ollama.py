@@ -52,12 +52,7 @@ def check_message(message: Mapping[str, Any]) -> None:
     demand(message["role"] != "tool" or message["tool_name"], "a result without its tool")
     demand(message["role"] == "user" or "images" not in message, "templates show no images here")
     for call in message.get("tool_calls", ()):
-        demand(
-            isinstance(call["function"]["arguments"], dict),
-            "json: cannot unmarshal string into Go struct field"
-            " ToolCallFunction.messages.tool_calls.function.arguments of type"
-            " api.ToolCallFunctionArguments",
-        )
+        demand(isinstance(call["function"]["arguments"], dict), "json: cannot unmarshal arguments")
     for image in message.get("images", ()):
         try:
             base64.b64decode(image, validate=True)
