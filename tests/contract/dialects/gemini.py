@@ -25,7 +25,7 @@ from tests.contract.dialects.harness import (
 )
 from tests.declaration_rules import check_gemini
 from tests.fakes.openai_server import MODEL
-from tests.fakes.scripted_http import Request, Step, events, status, whole
+from tests.fakes.scripted_http import Request, Step, events, in_pieces, status, whole
 
 MEMBERS: Final = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig"}
 OF_A_PART: Final = {"text", "inlineData", "functionCall", "functionResponse"}
@@ -168,7 +168,7 @@ def answer(*parts: Mapping[str, object], reason: str = "STOP") -> Step:
 
 
 def pieces(words: str) -> list[dict[str, object]]:
-    return [{"text": words[start : start + 5]} for start in range(0, len(words), 5)]
+    return [{"text": piece} for piece in in_pieces(words)]
 
 
 def call(name: str, arguments: Arguments) -> dict[str, object]:

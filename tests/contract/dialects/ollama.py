@@ -22,7 +22,7 @@ from tests.contract.dialects.harness import (
     running,
 )
 from tests.fakes.openai_server import MODEL
-from tests.fakes.scripted_http import Request, Step, raw_body, status, whole
+from tests.fakes.scripted_http import Request, Step, in_pieces, raw_body, status, whole
 
 NDJSON: Final = "application/x-ndjson"
 CONTEXT_TOKENS: Final = 8_000
@@ -133,7 +133,7 @@ def answer(*messages: Mapping[str, Any], done_reason: str = "stop") -> Step:
 
 
 def pieces(words: str) -> list[dict[str, object]]:
-    return [{"content": words[start : start + 5]} for start in range(0, len(words), 5)]
+    return [{"content": piece} for piece in in_pieces(words)]
 
 
 def text(words: str) -> Step:
