@@ -11,6 +11,7 @@ from bot.llm.errors import LlmBroken
 from bot.llm.gemini import Gemini
 from tests.contract.dialects.gemini import (
     HARNESS,
+    SIGNATURE,
     StrictGemini,
     answer,
     call,
@@ -57,6 +58,16 @@ def test_a_model_is_known_with_its_family_before_it_or_without() -> None:
         speaker = Gemini(LlmSettings(dialect="gemini", base_url="http://x", model=name))
         listed = speaker.listing()[1]({"models": [{"name": "models/gemini-3-pro"}]})
         assert [one.id for one in listed] == [name]
+
+
+async def test_words_with_a_signature_are_bounded_like_others() -> None:
+    signed = {"text": "x" * 200_000, "thoughtSignature": SIGNATURE}
+    async with server() as running, asking(running) as client:
+        running.handler = answer(signed, {"text": "", "thoughtSignature": SIGNATURE})
+        assert (await client.complete(HELLO)).message.content == "x" * 200_000
+        running.handler = answer(signed, signed)
+        with pytest.raises(LlmBroken):
+            await client.complete(HELLO)
 
 
 def test_arguments_that_are_half_a_surrogate_pair_can_be_stored() -> None:
