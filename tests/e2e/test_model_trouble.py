@@ -13,7 +13,7 @@ from tests.fakes.openai_server import Step, echo, status
 from tests.fakes.signal_side import ADA
 
 NOBODY: Final = "http://127.0.0.1:9/v1"
-SAID_WITHIN_SECONDS: Final = 9.0
+SAID_WITHIN_SECONDS: Final = 30.0
 WAIT_SAID_AFTER_SECONDS: Final = 20.0
 STILL_TRYING: Final = {
     "en": "🔧 The model does not answer yet. Still trying…",
