@@ -216,3 +216,9 @@ async def test_messages_to_an_untrusted_key_wait_in_order(
         await outbox.deliver(outbox.take_back(parts[0].chat))
         assert messenger.attempts == ["one", "one", "two"]
         assert (await store.messages.unfinished()).outgoing == ()
+
+
+async def test_delivering_no_parts_reports_nothing_sent(tmp_path: Path) -> None:
+    async with stored(tmp_path) as (store, parts):
+        assert parts == ()
+        assert not await Outbox(ScriptedMessenger(), store).deliver(parts)
