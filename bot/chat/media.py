@@ -98,6 +98,15 @@ def type_of_file(file: ReceivedFile) -> str:
     )
 
 
+_CALLED: Final = {
+    "image": "the image",
+    "sound": "the recording",
+    "document": "the document",
+    "other": "the file",
+}
+"""Files without a name."""
+
+
 def title_of_file(file: ReceivedFile) -> str:
     """Return the name of a file on one line, without characters that could end a frame around it.
 
@@ -107,9 +116,7 @@ def title_of_file(file: ReceivedFile) -> str:
     printable = "".join(filter(str.isprintable, name))[:_MAX_NAME_CHARACTERS]
     if printable:
         return f"“{printable}”"
-    kind = kind_of_file(file)
-    noun = {"sound": "recording", "other": "file"}.get(kind, kind)
-    return f"the {noun}"
+    return _CALLED[kind_of_file(file)]
 
 
 # Images are decoded and scaled in a sandbox; Pillow is loaded only there (`image_worker.py`).

@@ -1,8 +1,6 @@
 """Promises of every dialect, held against a strict server of its own at the wire."""
 
-import contextlib
 import json
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final
 
@@ -10,7 +8,8 @@ import pytest
 
 from bot.config.llm import LlmSettings
 from bot.llm.answering import CALL_SHORTER, clean_answer
-from bot.llm.client import Learnt, LlmClient, RetryPolicy, open_transport
+from bot.llm.api import MAX_TOOL_CALLS, Asked
+from bot.llm.client import Learnt, LlmClient, api_of
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -23,16 +22,22 @@ from bot.llm.errors import (
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.rearranged import base64_of, with_tools_as_text
 from conversation_store.models import Image, Message, Role, TokenSum, ToolCall
+from tests.contract.dialects import anthropic, bedrock, gemini
 from tests.contract.dialects.all_of_them import HARNESSES
-from tests.contract.dialects.harness import Arguments, Harness, StrictServer
-from tests.fakes import scripted_http
+from tests.contract.dialects.harness import (
+    CLOCK,
+    HELLO,
+    OVER_AT_ONCE,
+    Arguments,
+    Harness,
+    StrictServer,
+    client_of,
+    sent_words,
+)
+from tests.fakes import anthropic_server, bedrock_server, scripted_http
 from tests.fakes.openai_server import MODEL
 from tools.base import ToolSpec
 
-QUICK: Final = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
-OVER_AT_ONCE: Final = RetryPolicy(bound_seconds=0.0)
-HELLO: Final = [Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "hello")]
-CLOCK: Final = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
 WEATHER: Final = ToolSpec(
     "get_weather",
     "Tells the weather.",
@@ -51,54 +56,53 @@ Calls = tuple[tuple[str, Arguments], ...]
 PICTURE: Final = Image("image/png", b"\x89PNG\r\n\x1a\n")
 
 
+def called(*ids: str, words: str | None = None, arguments: str = "{}") -> Message:
+    calls = tuple(ToolCall(id_, "clock", arguments) for id_ in ids)
+    return Message(Role.ASSISTANT, words, calls)
+
+
+def told(id_: str, words: str, *images: Image, failed: bool = False) -> Message:
+    return Message(Role.TOOL, words, tool_call_id=id_, images=images, failed=failed)
+
+
 CONVERSATIONS: Final = {
     "words": HELLO,
     "history": [*HELLO, Message(Role.ASSISTANT, "Hi."), Message(Role.USER, "And now?")],
     "parallel calls": [
         *HELLO,
-        Message(
-            Role.ASSISTANT,
-            "Let me see.",
-            (
-                ToolCall("call_1", "clock", "{}"),
-                ToolCall("call_2", "get_weather", '{"place": "Rome"}'),
-            ),
-        ),
-        Message(Role.TOOL, "12:00", tool_call_id="call_1"),
-        Message(Role.TOOL, "Sunny.", tool_call_id="call_2"),
+        called("call_1", "call_2", words="Let me see."),
+        told("call_1", "12:00"),
+        told("call_2", "12:01"),
     ],
     "rounds": [
         *HELLO,
-        Message(Role.ASSISTANT, None, (ToolCall("call_1", "clock", "{}"),)),
-        Message(Role.TOOL, "12:00", tool_call_id="call_1"),
-        Message(Role.ASSISTANT, None, (ToolCall("call_1_2", "clock", ""),)),
-        Message(Role.TOOL, "12:01", tool_call_id="call_1_2"),
+        # Kimi counts the calls of each answer from 0.
+        called("clock_0"),
+        told("clock_0", "12:00"),
+        called("clock_0", arguments=""),
+        told("clock_0", "12:01"),
         Message(Role.ASSISTANT, "Past noon."),
         Message(Role.USER, "Thanks! And in Rome?"),
     ],
     "steered": [
         *HELLO,
-        Message(Role.ASSISTANT, None, (ToolCall("call_1", "clock", "{}"),)),
-        Message(Role.TOOL, "12:00", tool_call_id="call_1"),
+        called("call_1"),
+        told("call_1", "12:00"),
         Message(Role.USER, "In Rome, I mean."),
-        Message(Role.ASSISTANT, None, (ToolCall("call_1_2", "clock", ""),)),
-        Message(Role.TOOL, "12:01", tool_call_id="call_1_2"),
+        called("call_1_2", arguments=""),
+        told("call_1_2", "12:01"),
         Message(Role.USER, "And be brief."),
     ],
     "unreadable arguments": [
         *HELLO,
         Message(Role.ASSISTANT, None, (ToolCall("x" * 64, "no such tool!", "{'zone': UTC"),)),
-        Message(Role.TOOL, "", tool_call_id="x" * 64),
+        told("x" * 64, ""),
     ],
     "failed results": [
         *HELLO,
-        Message(
-            Role.ASSISTANT,
-            None,
-            (ToolCall("call_1", "clock", "{}"), ToolCall("call_2", "clock", "{}")),
-        ),
-        Message(Role.TOOL, "There is no clock.", tool_call_id="call_1", failed=True),
-        Message(Role.TOOL, "", tool_call_id="call_2", failed=True),
+        called("call_1", "call_2"),
+        told("call_1", "There is no clock.", failed=True),
+        told("call_2", "", failed=True),
     ],
     "empty words": [
         Message(Role.SYSTEM, "Be brief."),
@@ -110,14 +114,10 @@ CONVERSATIONS: Final = {
     "picture alone": [*HELLO[:1], Message(Role.USER, "", images=(PICTURE,))],
     "pictures of tools": [
         *HELLO,
-        Message(
-            Role.ASSISTANT,
-            None,
-            tuple(ToolCall(f"call_{number}", "clock", "{}") for number in range(3)),
-        ),
-        Message(Role.TOOL, "You are shown a.png.", tool_call_id="call_0", images=(PICTURE,)),
-        Message(Role.TOOL, "12:00", tool_call_id="call_1"),
-        Message(Role.TOOL, "", tool_call_id="call_2", images=(PICTURE,)),
+        called("call_0", "call_1", "call_2"),
+        told("call_0", "You are shown a.png.", PICTURE),
+        told("call_1", "12:00"),
+        told("call_2", "", PICTURE),
         Message(Role.ASSISTANT, "A clock."),
         Message(Role.USER, "And the other?"),
     ],
@@ -132,25 +132,6 @@ CONVERSATIONS: Final = {
 def harness(request: pytest.FixtureRequest) -> Harness:
     found: Harness = request.param
     return found
-
-
-@contextlib.asynccontextmanager
-async def client_of(
-    harness: Harness, server: StrictServer, *, retry: RetryPolicy = QUICK, path: str = ""
-) -> AsyncIterator[LlmClient]:
-    key = {} if harness.settings.get("access_key_id") else {"api_key": "secret-key"}
-    llm = LlmSettings.model_validate(
-        {
-            "dialect": harness.name,
-            "base_url": server.base_url + path,
-            "model": MODEL,
-            "timeout_seconds": 5.0,
-            **key,
-            **harness.settings,
-        }
-    )
-    async with open_transport(llm) as transport:
-        yield LlmClient(transport, llm, retry=retry)
 
 
 async def test_words_come_back_whole_with_their_count(harness: Harness) -> None:
@@ -179,14 +160,28 @@ async def test_address_may_end_with_the_path_of_the_api(name: str, path: str) ->
         assert await client.models() == (MODEL,)
 
 
-async def test_model_is_shown_the_conversation_and_the_tools(harness: Harness) -> None:
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = harness.text("Hi.")
-        await client.complete(HELLO, [CLOCK, WEATHER])
-
-        assert harness.tools_offered(server) == 2
-        assert "Be brief." in harness.sent_words(server) or "Be brief." in str(server.requests[-1])
-        assert "hello" in harness.sent_words(server)
+@pytest.mark.parametrize(
+    ("dialect", "header", "value"),
+    [
+        ("openai", "authorization", "Bearer {}"),
+        ("anthropic", "x-api-key", "{}"),
+        ("bedrock", "authorization", "Bearer {}"),
+        ("gemini", "x-goog-api-key", "{}"),
+    ],
+)
+def test_key_travels_in_one_header_and_can_be_changed(
+    dialect: str, header: str, value: str
+) -> None:
+    llm = {"dialect": dialect, "base_url": "http://h", "model": "m", "api_key": "first"}
+    region = {"region": "eu-central-1"} if dialect == "bedrock" else {}
+    api = api_of(LlmSettings.model_validate({**llm, **region}))
+    assert api.listing()[0].headers[header] == value.format("first")
+    api.use_key("second")
+    headers = dict(api.put(Asked(ModelRequest(HELLO))).headers)
+    assert headers.pop(header) == value.format("second")
+    assert not {"authorization", "x-api-key"} & headers.keys()
+    api.use_key(None)
+    assert header not in api.listing()[0].headers
 
 
 async def test_parallel_calls_are_put_together(harness: Harness) -> None:
@@ -215,17 +210,6 @@ async def test_every_stored_conversation_is_accepted(
     assert completion.message.content == "Fine."
 
 
-async def test_calls_and_their_results_are_accepted_as_they_came(harness: Harness) -> None:
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = harness.tool_calls((("clock", {}), ("clock", {})), "")
-        asked = (await client.complete(HELLO, [CLOCK])).message
-        results = [Message(Role.TOOL, "12:00", tool_call_id=call.id) for call in asked.tool_calls]
-        server.handler = harness.text("Noon.")
-        completion = await client.complete([*HELLO, asked, *results], [CLOCK])
-
-    assert completion.message.content == "Noon."
-
-
 @pytest.mark.parametrize("name", ["pictures of tools", "picture"])
 @pytest.mark.parametrize("tool_calling", ["native", "prompt"])
 async def test_every_picture_is_in_the_request(
@@ -243,25 +227,99 @@ async def test_every_picture_is_in_the_request(
     assert sent.count(base64_of(PICTURE)) == shown
 
 
-async def test_calls_without_their_tools_are_accepted(harness: Harness) -> None:
-    """Tools may be turned off after they were used."""
+def blocks_of(server: StrictServer, number: int) -> list[dict[str, object]]:
+    """Return the blocks of a message in the last request."""
+    body = server.requests[-1]
+    turn = body["contents"][number] if "contents" in body else body["messages"][number]
+    found: list[dict[str, object]] = turn["parts" if "contents" in body else "content"]
+    return found
+
+
+CLAUDES_THOUGHTS: Final[list[dict[str, object]]] = [
+    {"type": "thinking", "thinking": "What time is it?", "signature": anthropic.SIGNATURE},
+    {"type": "text", "text": "Let me see."},
+    {"type": "redacted_thinking", "data": "EmwKAhgBEgy3va3pzix"},
+    {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {"zone": "UTC"}},
+]
+NOVAS_THOUGHT: Final = {"text": "What time is it?", "signature": bedrock.SIGNATURE}
+NOVAS_THOUGHTS: Final[list[dict[str, object]]] = [
+    {"reasoningContent": {"reasoningText": NOVAS_THOUGHT}},
+    {"text": "Let me see."},
+    {"reasoningContent": {"redactedContent": "EmwKAhgBEgw="}},
+    {"toolUse": {"toolUseId": "tooluse_1", "name": "clock", "input": {}}},
+]
+GEMINIS_THOUGHTS: Final[list[dict[str, object]]] = [
+    {"text": "Let me see."},
+    {**gemini.call("clock", {}), "thoughtSignature": gemini.SIGNATURE},
+    gemini.call("clock", {"zone": "UTC"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("harness", "step", "said"),
+    [
+        (
+            anthropic.HARNESS,
+            anthropic_server.answer(*CLAUDES_THOUGHTS, stop_reason="tool_use"),
+            CLAUDES_THOUGHTS,
+        ),
+        (
+            bedrock.HARNESS,
+            bedrock_server.answer(*NOVAS_THOUGHTS, stop_reason="tool_use"),
+            NOVAS_THOUGHTS,
+        ),
+        (gemini.HARNESS, gemini.answer(*GEMINIS_THOUGHTS), GEMINIS_THOUGHTS),
+    ],
+    ids=["anthropic", "bedrock", "gemini"],
+)
+async def test_signed_reasoning_goes_back_with_its_calls_in_its_place(
+    harness: Harness, step: scripted_http.Step, said: list[dict[str, object]]
+) -> None:
     async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = harness.text("Fine.")
-        completion = await client.complete(CONVERSATIONS["parallel calls"])
+        server.handler = step
+        asked = (await client.complete(HELLO, [CLOCK])).message
+        results = [told(call.id, "12:00") for call in asked.tool_calls]
+        server.handler = harness.text("Noon.")
+        await client.complete([*HELLO, asked, *results], [CLOCK])
 
-    assert completion.message.content == "Fine."
+        assert asked.content == "Let me see."
+        assert blocks_of(server, 1) == said
 
 
-async def test_calls_that_another_dialect_made_are_accepted(harness: Harness) -> None:
-    for other in HARNESSES:
-        async with other.server() as server, client_of(other, server) as client:
-            server.handler = other.tool_calls((("clock", {}), ("clock", {})), "Well.")
-            asked = (await client.complete(HELLO, [CLOCK])).message
-        results = [Message(Role.TOOL, "12:00", tool_call_id=call.id) for call in asked.tool_calls]
-        async with harness.server() as server, client_of(harness, server) as client:
-            server.handler = harness.text("Noon.")
-            completion = await client.complete([*HELLO, asked, *results], [CLOCK])
-        assert completion.message.content == "Noon."
+@pytest.mark.parametrize(
+    ("harness", "failure"),
+    [
+        (anthropic.HARNESS, {"content": "There is no clock.", "is_error": True}),
+        (bedrock.HARNESS, {"content": [{"text": "There is no clock."}], "status": "error"}),
+        (gemini.HARNESS, {"response": {"error": "There is no clock."}}),
+    ],
+    ids=["anthropic", "bedrock", "gemini"],
+)
+async def test_failed_result_is_marked_as_one(harness: Harness, failure: dict[str, object]) -> None:
+    name = "eu.anthropic.claude-v1:0" if harness is bedrock.HARNESS else MODEL
+    async with (
+        bedrock.server(name) if harness is bedrock.HARNESS else harness.server() as server,
+        client_of(harness, server, model=name) as client,
+    ):
+        server.handler = harness.text("Hm.")
+        await client.complete(CONVERSATIONS["failed results"], [CLOCK])
+        result = blocks_of(server, 2)[0]
+
+    inner = result.get("toolResult") or result.get("functionResponse") or result
+    assert isinstance(inner, dict)
+    assert failure.items() <= inner.items()
+
+
+async def test_answer_beyond_the_bounds_is_refused(harness: Harness) -> None:
+    calls: Calls = (("clock", {}),) * (MAX_TOOL_CALLS + 1)
+    async with (
+        harness.server() as server,
+        client_of(harness, server, retry=OVER_AT_ONCE) as client,
+    ):
+        for step in (harness.text("x" * 300_000), harness.tool_calls(calls, "")):
+            server.handler = step
+            with pytest.raises(LlmBroken):
+                await client.complete(HELLO, [CLOCK])
 
 
 async def test_an_answer_that_the_limit_cut_off_says_so(harness: Harness) -> None:
@@ -277,7 +335,9 @@ async def ask(client: LlmClient, request: ModelRequest) -> Completion:
     return await client.complete(request.messages, request.tools, may_call=request.may_call)
 
 
-async def test_call_cut_off_at_the_limit_is_asked_for_again(harness: Harness) -> None:
+async def test_call_cut_off_at_the_limit_is_asked_for_once_more_and_never_run(
+    harness: Harness,
+) -> None:
     if harness.cut_call is None:
         return
     request = ModelRequest(HELLO, [CLOCK])
@@ -287,21 +347,12 @@ async def test_call_cut_off_at_the_limit_is_asked_for_again(harness: Harness) ->
         answer = await clean_answer(request, partial(ask, client), Learnt(), "native")
 
         assert len(server.requests) == 2
-        assert CALL_SHORTER in harness.sent_words(server)
-    [call] = answer.message.tool_calls
-    assert json.loads(call.arguments) == {"zone": "UTC"}
-
-
-async def test_call_that_is_cut_off_twice_is_never_run(harness: Harness) -> None:
-    if harness.cut_call is None:
-        return
-    request = ModelRequest(HELLO, [CLOCK])
-    async with harness.server() as server, client_of(harness, server) as client:
+        assert CALL_SHORTER in sent_words(server)
+        [call] = answer.message.tool_calls
+        assert json.loads(call.arguments) == {"zone": "UTC"}
         server.handler = harness.cut_call
         answer = await clean_answer(request, partial(ask, client), Learnt(), "native")
-
-        assert len(server.requests) == 2
-    assert answer.message.tool_calls == ()
+        assert answer.message.tool_calls == ()
 
 
 async def test_reasoning_in_its_own_fields_is_no_part_of_the_answer(harness: Harness) -> None:
@@ -340,21 +391,9 @@ async def test_a_refusal_has_its_kind(kind: str) -> None:
 
 def refusing(kind: str) -> list[tuple[Harness, scripted_http.Step]]:
     """Return the dialects whose real servers refuse for this reason, and how they say it."""
-    steps = [(harness, harness.refusal(kind)) for harness in HARNESSES]
-    found = [(harness, step) for harness, step in steps if step is not None]
+    found = [(one, one.refusals[kind]) for one in HARNESSES if kind in one.refusals]
     assert found
     return found
-
-
-@pytest.mark.parametrize("kind", ["overloaded", "rate_limit"])
-async def test_an_overload_is_tried_again(harness: Harness, kind: str) -> None:
-    step = harness.refusal(kind)
-    assert step is not None
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = scripted_http.script(step, step, then=harness.text("At last."))
-        completion = await client.complete(HELLO)
-
-    assert completion.message.content == "At last."
 
 
 async def test_a_refused_system_role_is_learnt_and_gone_without() -> None:
@@ -364,7 +403,7 @@ async def test_a_refused_system_role_is_learnt_and_gone_without() -> None:
             for _ in range(2):
                 assert (await client.complete(HELLO)).message.content == "Fine."
             assert len(server.requests) == 3
-            assert "Be brief." in harness.sent_words(server)
+            assert "Be brief." in sent_words(server)
 
 
 @pytest.mark.parametrize("kind", ["broken_stream", "half_stream", "error_midway"])
@@ -379,21 +418,19 @@ async def test_a_cut_stream_is_no_answer_and_is_tried_again(harness: Harness, ki
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{}", b"[]", b"null", b"data: {}\n\n", b"\xff" * 100, b"{" * 10_000]
-)
-@pytest.mark.parametrize(
     "content_type",
     ["application/json", "text/event-stream", "application/x-ndjson", "application/octet-stream"],
 )
-async def test_rubbish_is_no_answer(harness: Harness, body: bytes, content_type: str) -> None:
-    rubbish = scripted_http.raw_body(*([body] if body else []), content_type=content_type)
+async def test_rubbish_is_no_answer(harness: Harness, content_type: str) -> None:
     async with (
         harness.server() as server,
         client_of(harness, server, retry=OVER_AT_ONCE) as client,
     ):
-        server.handler = rubbish
-        with pytest.raises(LlmBroken):
-            await client.complete(HELLO)
+        for body in (b"{}", b"[]", b"null", b"data: {}\n\n", b"\xff" * 100, b"{" * 10_000, None):
+            pieces = [body] if body else []
+            server.handler = scripted_http.raw_body(*pieces, content_type=content_type)
+            with pytest.raises(LlmBroken):
+                await client.complete(HELLO)
 
 
 async def test_endpoint_lists_its_models(harness: Harness) -> None:

@@ -1,16 +1,14 @@
 """`LlmClient` at the wire of a real server on loopback."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 
 import pytest
 from structlog.testing import capture_logs
 
-from bot.config.llm import LlmSettings
-from bot.llm.client import MAX_BROKEN_ANSWERS, LlmClient, RetryPolicy, open_transport
+from bot.llm.client import MAX_BROKEN_ANSWERS, LlmClient, RetryPolicy
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -23,16 +21,12 @@ from bot.llm.errors import (
 )
 from bot.llm.messages import Completion
 from bot.observability.metrics import LLM_REQUESTS, LLM_RETRIES, LLM_TOKENS
-from conversation_store.models import Message, Role, TokenSum, ToolCall
+from conversation_store.models import Message, Role, ToolCall
+from tests.contract.dialects.harness import CLOCK, HELLO, OVER_AT_ONCE, QUICK, client_at
 from tests.fakes import openai_server as fake
 from tests.fakes.openai_server import OpenAiServer, chunk, openai_server, script, sse, status
-from tools.base import ToolSpec
 
-QUICK = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
-OVER_AT_ONCE = RetryPolicy(bound_seconds=0.0)
 IMPATIENT = RetryPolicy(bound_seconds=0.05, first_seconds=0.001, longest_seconds=0.01)
-HELLO = [Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "hello")]
-CLOCK = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
 
 
 @dataclass(frozen=True)
@@ -46,24 +40,10 @@ class WatchedPolicy(RetryPolicy):
         return super().pause(failures, retry_after_seconds)
 
 
-@contextlib.asynccontextmanager
-async def client_of(
-    server: OpenAiServer,
-    *,
-    api_key: str | None = None,
-    timeout_seconds: float = 10.0,
-    max_concurrency: int = 32,
-    retry: RetryPolicy = QUICK,
-) -> AsyncIterator[LlmClient]:
-    endpoint = LlmSettings(
-        base_url=server.base_url,
-        model=fake.MODEL,
-        api_key=api_key,
-        timeout_seconds=timeout_seconds,
-        max_concurrency=max_concurrency,
-    )
-    async with open_transport(endpoint) as transport:
-        yield LlmClient(transport, endpoint, retry=retry)
+def client_of(
+    server: OpenAiServer, *, retry: RetryPolicy = QUICK, **settings: object
+) -> AbstractAsyncContextManager[LlmClient]:
+    return client_at(server.base_url, retry=retry, settings={"timeout_seconds": 10.0, **settings})
 
 
 async def answer_to(handler: fake.Step, *, retry: RetryPolicy = QUICK) -> Completion:
@@ -119,40 +99,7 @@ async def test_the_conversation_goes_out_as_the_endpoint_expects_it() -> None:
     }
 
 
-async def test_without_tools_the_request_does_not_mention_them() -> None:
-    async with openai_server() as server, client_of(server) as client:
-        await client.complete(HELLO)
-
-    assert "tools" not in server.requests[0]
-
-
-@pytest.mark.parametrize(("key", "sent"), [("sk-1", "Bearer sk-1"), (None, None)])
-async def test_the_key_is_sent_as_a_bearer_token_when_there_is_one(
-    key: str | None, sent: str | None
-) -> None:
-    async with openai_server() as server, client_of(server, api_key=key) as client:
-        await client.complete(HELLO)
-        await client.models()
-
-    assert [request.headers.get("authorization") for request in server.received] == [sent, sent]
-
-
 # What comes back --------------------------------------------------------------------------------
-
-
-async def test_an_endpoint_that_answers_with_a_whole_document_is_understood() -> None:
-    message = {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm.", "annotations": []}
-    choice = {"index": 0, "message": message, "finish_reason": "length", "logprobs": None}
-
-    completion = await answer_to(fake.whole({"choices": [choice], "usage": None}))
-
-    assert completion == Completion(Message(Role.ASSISTANT, "Hi."), "length", None, "")
-
-
-async def test_a_stream_without_a_finish_reason_is_whole_when_it_says_done() -> None:
-    completion = await answer_to(sse(chunk({"content": "Hi."})))
-
-    assert (completion.message.content, completion.finish_reason) == ("Hi.", "")
 
 
 async def test_a_stream_that_names_its_finish_needs_no_done() -> None:
@@ -214,29 +161,21 @@ def refuses(word: str, code: int) -> fake.Step:
 
 
 @pytest.mark.parametrize("code", [400, 422])
-async def test_an_endpoint_that_refuses_stream_options_is_asked_without_from_then_on(
-    code: int,
+@pytest.mark.parametrize(
+    ("part", "asked"),
+    [
+        ("stream_options", [(True, True), (True, False), (True, False)]),
+        ("stream", [(True, True), (False, False), (False, False)]),
+    ],
+)
+async def test_an_endpoint_is_asked_without_a_refused_part_from_then_on(
+    part: str, asked: list[tuple[bool, bool]], code: int
 ) -> None:
-    async with (
-        openai_server(refuses("stream_options", code)) as server,
-        client_of(server) as client,
-    ):
-        answers = [await client.complete(HELLO) for _ in range(2)]
-
-    assert [answer.message.content for answer in answers] == ["answer to: hello"] * 2
-    asked = [(body["stream"], "stream_options" in body) for body in server.requests]
-    assert asked == [(True, True), (True, False), (True, False)]
-
-
-@pytest.mark.parametrize("code", [400, 422])
-async def test_endpoint_without_streaming_is_asked_for_whole_answers_from_then_on(
-    code: int,
-) -> None:
-    async with openai_server(refuses("stream", code)) as server, client_of(server) as client:
-        answers = [await client.complete(HELLO) for _ in range(2)]
-
-    assert [answer.usage for answer in answers] == [TokenSum(11, 7)] * 2
-    assert [body["stream"] for body in server.requests] == [True, False, False]
+    async with openai_server(refuses(part, code)) as server, client_of(server) as client:
+        for _ in range(2):
+            assert (await client.complete(HELLO)).message.content == "answer to: hello"
+    said = [(body["stream"], "stream_options" in body) for body in server.requests]
+    assert said == asked
 
 
 async def test_an_endpoint_that_refuses_every_way_of_asking_is_asked_each_way_once() -> None:
@@ -279,17 +218,13 @@ PASSING_TROUBLE = {
 
 
 @pytest.mark.parametrize("trouble", PASSING_TROUBLE.values(), ids=PASSING_TROUBLE.keys())
-async def test_passing_trouble_before_the_answer_is_waited_out(trouble: fake.Step) -> None:
+async def test_passing_trouble_before_the_answer_is_waited_out_up_to_the_bound(
+    trouble: fake.Step,
+) -> None:
     retries = LLM_RETRIES._value.get()
-
     completion = await answer_to(script(trouble, trouble, fake.text("Hi.")))
-
     assert completion.message.content == "Hi."
     assert LLM_RETRIES._value.get() - retries == 2
-
-
-@pytest.mark.parametrize("trouble", PASSING_TROUBLE.values(), ids=PASSING_TROUBLE.keys())
-async def test_trouble_that_does_not_pass_ends_after_the_bound(trouble: fake.Step) -> None:
     with pytest.raises(LlmUnavailable):
         await answer_to(trouble, retry=IMPATIENT)
 
@@ -344,27 +279,14 @@ async def test_request_between_two_attempts_holds_no_place() -> None:
 
 CONTENT = chunk({"content": "Hi"})
 FAILURES: dict[str, tuple[fake.Step, type[LlmError]]] = {
-    "400": (status(400, {"error": {"message": "bad", "code": "invalid"}}), LlmRejected),
     "404": (status(404, {"error": "model 'x' not found"}), LlmRejected),
     "404_stream": (status(404, {"error": "no stream of that name"}), LlmRejected),
+    "redirect": (status(307, headers={"location": "http://127.0.0.1:1/"}), LlmRejected),
+    "key": (status(401), LlmUnauthorized),
     "context_stream": (
         status(400, {"error": {"message": "maximum context length is 10 tokens, stream"}}),
         LlmContextTooLong,
     ),
-    "redirect": (status(307, headers={"location": "http://127.0.0.1:1/"}), LlmRejected),
-    "401": (status(401), LlmUnauthorized),
-    "402": (status(402, {"error": {"message": "no credit"}}), LlmUnauthorized),
-    "403": (status(403, "<html>no</html>"), LlmUnauthorized),
-    "no_credit": (status(429, {"error": {"code": "insufficient_quota"}}), LlmUnauthorized),
-    "context": (
-        status(400, {"error": {"code": "context_length_exceeded", "message": "x"}}),
-        LlmContextTooLong,
-    ),
-    "413_context": (
-        status(413, {"error": {"message": "This model's maximum context length is 10 tokens"}}),
-        LlmContextTooLong,
-    ),
-    "413": (status(413, "<html>too large</html>"), LlmRejected),
     "error_vllm": (sse({"object": "error", "message": "oops", "code": 400}), LlmRejected),
     "error_context": (
         sse({"error": {"code": 400, "type": "exceed_context_size_error", "message": "x"}}),
@@ -390,7 +312,6 @@ BROKEN_ANSWERS: dict[str, tuple[fake.Step, type[LlmError]]] = {
         fake.raw_body(*[b"data: " + b"x" * 300_000] * 4, content_type=fake.EVENT_STREAM),
         LlmBroken,
     ),
-    "long_text": (sse(*[chunk({"content": "x" * 100_000})] * 3), LlmBroken),
     "long_document": (
         fake.raw_body(*[b" " * 500_000] * 9, content_type=fake.JSON),
         LlmBroken,
@@ -417,38 +338,10 @@ async def test_a_broken_answer_is_asked_for_again_a_few_times(
     async with openai_server(step) as server, client_of(server) as client:
         with pytest.raises(LlmError) as caught:
             await client.complete(HELLO)
-
-    assert type(caught.value) is kind
-    assert len(server.requests) == MAX_BROKEN_ANSWERS
-
-
-@pytest.mark.parametrize(
-    "step", [step for step, _ in BROKEN_ANSWERS.values()], ids=BROKEN_ANSWERS.keys()
-)
-async def test_a_whole_answer_after_a_broken_one_is_the_answer(step: fake.Step) -> None:
-    completion = await answer_to(script(step, fake.text("Hi.")))
-
-    assert completion.message.content == "Hi."
-
-
-async def test_a_broken_answer_is_not_asked_for_again_after_the_bound() -> None:
-    step, kind = BROKEN_ANSWERS["cut"]
-    async with openai_server(step) as server, client_of(server, retry=OVER_AT_ONCE) as client:
-        with pytest.raises(kind):
-            await client.complete(HELLO)
-
-    assert len(server.requests) == 1
-
-
-async def test_the_next_request_is_unharmed_by_a_failed_one() -> None:
-    steps = [step for step, _ in FAILURES.values()]
-    steps += [step for step, _ in BROKEN_ANSWERS.values() for _ in range(MAX_BROKEN_ANSWERS)]
-    async with openai_server(script(*steps)) as server, client_of(server) as client:
-        for _ in (*FAILURES, *BROKEN_ANSWERS):
-            with contextlib.suppress(LlmError):
-                await client.complete(HELLO)
-
-        assert (await client.complete(HELLO)).message.content == "answer to: hello"
+        assert type(caught.value) is kind
+        assert len(server.requests) == MAX_BROKEN_ANSWERS
+        server.handler = script(step, fake.text("Hi."))
+        assert (await client.complete(HELLO)).message.content == "Hi."
 
 
 @pytest.mark.parametrize("is_midway", [False, True])
@@ -503,26 +396,6 @@ async def test_no_more_requests_are_in_flight_than_allowed() -> None:
 
     assert {answer.result().message.content for answer in answers} == {"answer to: hello"}
     assert server.connections <= 5
-
-
-@pytest.mark.full
-async def test_a_thousand_streams_at_once_all_end_with_their_own_answer() -> None:
-    go = asyncio.Event()
-    async with (
-        openai_server(fake.held(go)) as server,
-        client_of(server, max_concurrency=1000) as client,
-        asyncio.TaskGroup() as group,
-    ):
-        answers = [
-            group.create_task(client.complete([Message(Role.USER, f"chat {number}")]))
-            for number in range(1000)
-        ]
-        await server.wait_for_requests(1000)
-        go.set()
-
-    assert [answer.result().message.content for answer in answers] == [
-        f"answer to: chat {number}" for number in range(1000)
-    ]
 
 
 async def test_a_cancelled_request_gives_its_place_to_the_next() -> None:

@@ -92,41 +92,14 @@ async def test_an_answer_without_end_says_that_it_was_cut() -> None:
         assert await asked(here) == f"Five\n\n{CUT}"
 
 
-async def test_reasoning_up_to_the_limit_is_no_answer() -> None:
+async def test_reasoning_up_to_the_limit_is_no_answer_and_ten_megabytes_are_read_past() -> None:
+    pieces = [chunk({"reasoning_content": "Hm. " * 25_000}) for _ in range(100)]
     async with world() as here, running_bot(here.settings()):
-        here.model.requests.clear()
         here.model.handler = text(f"<think>{'Hm. ' * 1_000}", finish_reason="length")
         assert await asked(here) == EMPTY
         assert len(here.model.requests) == 2
-
-
-async def test_ten_megabytes_of_reasoning_are_read_past() -> None:
-    pieces = [chunk({"reasoning_content": "Hm. " * 25_000}) for _ in range(100)]
-    async with world() as here, running_bot(here.settings()):
         here.model.handler = sse(*pieces, chunk({"content": "Hi."}, finish_reason="stop"))
         assert await asked(here) == "Hi."
-
-
-async def test_half_a_call_at_the_limit_is_not_run() -> None:
-    cut = {
-        "id": "1",
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": "length",
-                "message": {
-                    "content": None,
-                    "tool_calls": [
-                        {"id": "a", "function": {"name": "calculate", "arguments": '{"expr'}}
-                    ],
-                },
-            }
-        ],
-    }
-    async with world() as here, running_bot(here.settings()):
-        here.model.handler = script(whole(cut), then=text("I give up."))
-        assert await asked(here) == "I give up."
-        assert "expr" not in told(here.model.requests[-1])
 
 
 async def test_tools_are_told_in_words_for_good_if_the_endpoint_refuses_them() -> None:

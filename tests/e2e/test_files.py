@@ -1,8 +1,10 @@
 """Files of people leave signal-cli's folder, for any fate of their messages."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+
+import pytest
 
 from bot.config.settings import Settings
 from bot.signal.events import Person
@@ -43,77 +45,65 @@ async def all_gone(here: World) -> None:
         await asyncio.sleep(LOOK_EVERY_SECONDS)
 
 
-async def test_a_file_that_came_with_a_command() -> None:
-    async with folder_world() as here, running_bot(settings(here)):
-        await here.signal.say("!help", files=[PHOTO])
-        await here.answer()
-        await all_gone(here)
+async def commanded(here: World) -> None:
+    await here.signal.say("!help", files=[PHOTO])
+    await here.answer()
 
 
-async def test_files_of_messages_that_came_too_fast() -> None:
-    access = {"policy": "open", "messages_per_minute": 1}
-    async with folder_world() as here, running_bot(settings(here, access=access)):
-        for _ in range(3):
-            await here.signal.say("look", files=[PHOTO])
-        await here.answer()
-        await all_gone(here)
-
-
-async def test_files_of_a_stranger_however_many() -> None:
-    access = {"policy": "allowlist", "allowed": ADA.aci}
-    async with folder_world() as here, running_bot(settings(here, access=access)):
-        for _ in range(40):
-            await here.signal.say("spam", author=BEN, files=[PHOTO] * 8)
-        await here.signal.say("hello")
-        await here.answer()
-        await all_gone(here)
-
-
-async def test_files_of_messages_to_others_in_a_group() -> None:
-    async with folder_world() as here, running_bot(settings(here)):
-        await here.signal.say("not for the bot", group=GROUP, files=[PHOTO] * 30)
-        await all_gone(here)
-
-
-async def test_a_file_of_an_announcement_group() -> None:
-    async with folder_world() as here, running_bot(settings(here)):
-        await here.signal.change_group(GROUP, only_admins_write=True)
-        await here.signal.say("look", group=GROUP, mention=True, files=[PHOTO])
-        await all_gone(here)
-
-
-async def test_file_of_a_waiting_message_that_was_deleted() -> None:
-    release = asyncio.Event()
-    async with folder_world() as here, running_bot(settings(here)):
-        here.model.handler = held(release)
-        await here.signal.say("first")
-        await here.model.wait_for_requests(1)
-        waiting = await here.signal.say("look", files=[PHOTO])
-        await here.signal.delete(waiting)
-        await all_gone(here)
-        release.set()
-
-
-async def test_file_of_a_waiting_message_that_was_stopped() -> None:
-    never = asyncio.Event()
-    async with folder_world() as here, running_bot(settings(here)):
-        here.model.handler = held(never)
-        await here.signal.say("first")
-        await here.model.wait_for_requests(1)
+async def too_fast(here: World) -> None:
+    for _ in range(3):
         await here.signal.say("look", files=[PHOTO])
-        await here.signal.say("!stop")
-        await here.answer()
+    await here.answer()
+
+
+async def of_strangers(here: World) -> None:
+    for _ in range(40):
+        await here.signal.say("spam", author=BEN, files=[PHOTO] * 8)
+    await here.signal.say("hello")
+    await here.answer()
+
+
+async def to_others_in_a_group(here: World) -> None:
+    await here.signal.say("not for the bot", group=GROUP, files=[PHOTO] * 30)
+
+
+async def in_an_announcement_group(here: World) -> None:
+    await here.signal.change_group(GROUP, only_admins_write=True)
+    await here.signal.say("look", group=GROUP, mention=True, files=[PHOTO])
+
+
+@pytest.mark.parametrize(
+    ("arrive", "access"),
+    [
+        (commanded, {}),
+        (too_fast, {"policy": "open", "messages_per_minute": 1}),
+        (of_strangers, {"policy": "allowlist", "allowed": ADA.aci}),
+        (to_others_in_a_group, {}),
+        (in_an_announcement_group, {}),
+    ],
+)
+async def test_files_of_messages_without_a_turn_are_deleted(
+    arrive: Callable[[World], Awaitable[None]], access: Mapping[str, object]
+) -> None:
+    overrides = {"access": access} if access else {}
+    async with folder_world() as here, running_bot(settings(here, **overrides)):
+        await arrive(here)
         await all_gone(here)
 
 
-async def test_file_of_a_stopped_turn() -> None:
-    never = asyncio.Event()
+@pytest.mark.parametrize("fate", ["deleted", "stopped"])
+async def test_files_of_ended_messages_are_deleted(fate: str) -> None:
     async with folder_world() as here, running_bot(settings(here)):
-        here.model.handler = held(never)
-        await here.signal.say("look", files=[PHOTO])
+        here.model.handler = held(asyncio.Event())
+        asked = [await here.signal.say("first", files=[PHOTO])]
         await here.model.wait_for_requests(1)
-        await here.signal.say("!stop")
-        await here.answer()
+        asked.append(await here.signal.say("look", files=[PHOTO]))  # waits for its turn
+        if fate == "deleted":
+            for said in reversed(asked):
+                await here.signal.delete(said)
+        else:
+            await here.signal.say("!stop")
+            await here.answer()
         await all_gone(here)
 
 
@@ -135,42 +125,17 @@ async def test_file_of_a_message_that_disappeared_during_an_outage() -> None:
             await all_gone(here)
 
 
-async def test_file_of_a_killed_turn() -> None:
-    never = asyncio.Event()
+@pytest.mark.parametrize("files_first", [False, True])
+async def test_a_file_is_still_seen_when_words_are_edited(*, files_first: bool) -> None:
     async with folder_world() as here:
-        here.model.handler = held(never)
-        async with running_bot(settings(here)) as bot:
-            await here.signal.say("look", files=[PHOTO])
-            await here.model.wait_for_requests(1)
-            await kill(bot)
-        here.model.handler = echo
+        here.model.handler = script(held(asyncio.Event()), text("A cat."))
         async with running_bot(settings(here)):
-            await here.answer()
-            await all_gone(here)
-
-
-async def test_a_file_is_still_seen_when_the_words_with_it_are_edited() -> None:
-    never = asyncio.Event()
-    async with folder_world() as here:
-        here.model.handler = script(held(never), text("A cat."))
-        async with running_bot(settings(here)):
-            await here.signal.say(None, files=[PHOTO])
-            words = await here.signal.say("what's thsi?")
+            if files_first:
+                await here.signal.say(None, files=[PHOTO])
+            files = [] if files_first else [PHOTO]
+            words = await here.signal.say("what's thsi?", files=files)
             await here.model.wait_for_requests(1)
             await here.signal.edit("what's this?", words)
-            assert (await here.answer()).text == "A cat."
-            await all_gone(here)
-    assert len(images_in(here.model.requests[-1])) == 1
-
-
-async def test_a_file_is_still_seen_when_its_own_words_are_edited() -> None:
-    never = asyncio.Event()
-    async with folder_world() as here:
-        here.model.handler = script(held(never), text("A cat."))
-        async with running_bot(settings(here)):
-            question = await here.signal.say("what's thsi?", files=[PHOTO])
-            await here.model.wait_for_requests(1)
-            await here.signal.edit("what's this?", question)
             assert (await here.answer()).text == "A cat."
             await all_gone(here)
     assert len(images_in(here.model.requests[-1])) == 1
@@ -206,7 +171,7 @@ async def test_a_file_that_waited_over_a_restart_is_seen_once_signal_is_back() -
     async with folder_world() as here:
         here.model.handler = held(asyncio.Event())
         async with running_bot(settings(here)) as bot:
-            await here.signal.say("hello")
+            await here.signal.say("hello", files=[PHOTO])
             await here.model.wait_for_requests(1)
             await here.signal.say("look", files=[PHOTO])  # waits for its turn
             await there(here, "look")
@@ -216,4 +181,4 @@ async def test_a_file_that_waited_over_a_restart_is_seen_once_signal_is_back() -
             for _ in range(2):
                 assert (await here.answer()).text == "A cat."
             await all_gone(here)
-    assert len(images_in(here.model.requests[-1])) == 1
+    assert len(images_in(here.model.requests[-1])) == 2

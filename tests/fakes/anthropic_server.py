@@ -4,10 +4,10 @@ Reference: https://platform.claude.com/docs/en/build-with-claude/streaming
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tests.fakes.scripted_http import Step, raw_body, status
+from tests.fakes.scripted_http import Step, in_pieces, raw_body, status
 
 MODEL: Final = "test-model"
 Event = dict[str, Any]
@@ -61,24 +61,21 @@ def streamed(index: int, block: Event) -> list[Event]:
 def _pieces(block: Event) -> tuple[Event, list[Event]]:
     match block["type"]:
         case "text":
-            deltas = [{"type": "text_delta", "text": piece} for piece in _cut(block["text"])]
+            deltas = [{"type": "text_delta", "text": piece} for piece in in_pieces(block["text"])]
             return {"type": "text", "text": ""}, deltas
         case "tool_use":
             said = json.dumps(block["input"]) if block["input"] else ""
-            pieces = ["", *_cut(said)]
+            pieces = ["", *in_pieces(said)]
             deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
             return {**block, "input": {}}, deltas
         case "thinking":
             deltas = [
-                {"type": "thinking_delta", "thinking": piece} for piece in _cut(block["thinking"])
+                {"type": "thinking_delta", "thinking": piece}
+                for piece in in_pieces(block["thinking"])
             ]
             signed = {"type": "signature_delta", "signature": block["signature"]}
             return {**block, "thinking": "", "signature": ""}, [*deltas, signed]
     return block, []
-
-
-def _cut(text: str) -> Iterable[str]:
-    return [text[start : start + 5] for start in range(0, len(text), 5)]
 
 
 def answer(*blocks: Event, stop_reason: str = "end_turn") -> Step:

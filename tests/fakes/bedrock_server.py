@@ -7,10 +7,10 @@ and https://smithy.io/2.0/aws/amazon-eventstream.html
 import asyncio
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tests.fakes.scripted_http import Request, Step, raw_body, status, whole
+from tests.fakes.scripted_http import Request, Step, in_pieces, raw_body, status, whole
 
 EVENT_STREAM: Final = "application/vnd.amazon.eventstream"
 TEXT: Final = b"\x07"
@@ -88,19 +88,15 @@ def streamed(index: int, block: Block) -> list[Event]:
 def _pieces(block: Block) -> tuple[Block, list[Block]]:
     match block:
         case {"text": str(words)}:
-            return {}, [{"text": piece} for piece in _cut(words)]
+            return {}, [{"text": piece} for piece in in_pieces(words)]
         case {"toolUse": call}:
             said = json.dumps(call["input"]) if call["input"] else ""
             begin = {"toolUse": {"toolUseId": call["toolUseId"], "name": call["name"]}}
-            return begin, [{"toolUse": {"input": piece}} for piece in ("", *_cut(said))]
+            return begin, [{"toolUse": {"input": piece}} for piece in ("", *in_pieces(said))]
         case {"reasoningContent": {"reasoningText": thought}}:
-            pieces = [{"reasoningContent": {"text": piece}} for piece in _cut(thought["text"])]
+            pieces = [{"reasoningContent": {"text": piece}} for piece in in_pieces(thought["text"])]
             return {}, [*pieces, {"reasoningContent": {"signature": thought["signature"]}}]
     return {}, [block]
-
-
-def _cut(text: str) -> Iterable[str]:
-    return [text[start : start + 5] for start in range(0, len(text), 5)]
 
 
 def answer(*blocks: Block, stop_reason: str = "end_turn") -> Step:

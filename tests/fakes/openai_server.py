@@ -213,7 +213,6 @@ class OpenAiServer(ScriptedServer):
 
     @property
     def base_url(self) -> str:
-        """What `LLM__BASE_URL` is set to."""
         return f"{self.url}/v1"
 
     def is_question(self, request: Request) -> bool:

@@ -133,6 +133,12 @@ def held_after(event: asyncio.Event, step: Step) -> Step:
     return wait
 
 
+def in_pieces(text: str) -> list[str]:
+    """Cut a text as streams do; a long one in larger pieces, as so many events take long."""
+    size = max(5, len(text) // 50)
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
 def form_fields(request: Request) -> dict[str, bytes]:
     """Return the fields of a multipart form by their names, and a file's name as `file name`."""
     kind = request.headers["content-type"]
@@ -178,6 +184,11 @@ class ScriptedServer:
     def url(self) -> str:
         """Its address, without a path."""
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
+
+    @property
+    def base_url(self) -> str:
+        """What `LLM__BASE_URL` is set to."""
+        return self.url
 
     def is_question(self, request: Request) -> bool:
         """Whether a request asks the model."""

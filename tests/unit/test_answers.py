@@ -9,7 +9,7 @@ import pytest
 
 from bot.llm import cleanup
 from bot.llm.answering import joined, to_last_word
-from bot.llm.cleanup import Cleaned, without_reasoning
+from bot.llm.cleanup import Cleaned
 
 
 def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False) -> Cleaned:
@@ -111,20 +111,6 @@ WRITTEN: Final = [
     '{"tool_calls": [{"function": {"name": "get_weather", "arguments": {"place": "Rome"}}}]}',
     '{"tool": "get_weather", "place": "Rome"}',
 ]  # fmt: skip
-OTHER_MARKUP: Final = [
-    '<invoke name="get_weather"><parameter name="place">Rome</parameter></invoke>',
-    '<|python_tag|>get_weather.call(place="Rome")',
-    'Thought: Hm.\nAction: get_weather\nAction Input: {"place": "Rome"}',
-    '[get_weather(place="Rome")]',
-    "<thinking>They greet me.</thinking>Hi.",
-    "[THINK]They greet me.[/THINK]Hi.",
-    "<answer>Hi.</answer>",
-]
-
-
-@pytest.mark.parametrize("text", OTHER_MARKUP)
-def test_other_vendors_markup_is_text(text: str) -> None:
-    assert cleaned(text, OFFERED) == Cleaned(text)
 
 
 @pytest.mark.parametrize(
@@ -264,10 +250,6 @@ def test_whatever_repeats_is_read_in_time(before: str, piece: str) -> None:
     assert time.process_time() - began < SECONDS
 
 
-def test_reasoning_alone_is_an_empty_answer() -> None:
-    assert without_reasoning(f"<think>{'Hm. ' * 50_000}") == ""
-
-
 @pytest.mark.parametrize(
     ("begun", "rest", "whole"),
     [
@@ -282,6 +264,10 @@ def test_reasoning_alone_is_an_empty_answer() -> None:
         ("A" * 50 + " story of old that", "A" * 50 + " story of old that ends.",
          "A" * 50 + " story of old that ends."),
         ("a\n\n- first\n- sec", "- second\n- third", "a\n\n- first\n- second\n- third"),
+        ("```python\nx = 1\n", "```\n\nThat prints 1.", "```python\nx = 1\n```\n\nThat prints 1."),
+        ("```python\ndef f():\n", "    return 1\n```", "```python\ndef f():\n    return 1\n```"),
+        ("```js\nif (x) {\n    a();\n    }\n", "}\n```\nDone.",
+         "```js\nif (x) {\n    a();\n    }\n}\n```\nDone."),
     ],
 )  # fmt: skip
 def test_a_cut_answer_and_its_rest_are_joined_without_a_seam(
@@ -293,18 +279,3 @@ def test_a_cut_answer_and_its_rest_are_joined_without_a_seam(
 def test_half_a_surrogate_pair_in_a_call_becomes_a_question_mark() -> None:
     text = '{"tool": "get_weather", "input": {"place": "\\ud83d"}}'
     assert calls_in(text) == [("get_weather", {"place": "?"})]
-
-
-@pytest.mark.parametrize(
-    ("begun", "rest", "whole"),
-    [
-        ("```python\nx = 1\n", "```\n\nThat prints 1.", "```python\nx = 1\n```\n\nThat prints 1."),
-        ("```python\ndef f():\n", "    return 1\n```", "```python\ndef f():\n    return 1\n```"),
-        ("```js\nif (x) {\n    a();\n    }\n", "}\n```\nDone.",
-         "```js\nif (x) {\n    a();\n    }\n}\n```\nDone."),
-    ],
-)  # fmt: skip
-def test_code_that_was_cut_keeps_its_fences_braces_and_indentation(
-    begun: str, rest: str, whole: str
-) -> None:
-    assert joined(to_last_word(begun), rest) == whole

@@ -13,7 +13,6 @@ from bot.chat.upkeep import FileCleanup
 from bot.config.settings import AccessSettings
 from bot.language.languages import Languages
 from conversation_store.models import AcceptedMessage, ChatId
-from tests import exposition
 from tests.fakes.partial_messenger import PartialMessenger
 from tests.unit.stores import ADA, accept, received, store_at, waiting
 
@@ -57,29 +56,6 @@ async def test_work_of_a_chat_runs_in_order_and_chats_run_side_by_side() -> None
         gate.set()
         await here.drain()
     assert done == ["urgent", "other chat", "slow", "after it"]
-
-
-async def test_chat_is_one_object_while_it_is_busy_and_goes_when_it_is_idle() -> None:
-    gate = asyncio.Event()
-    async with asyncio.TaskGroup() as tasks:
-        here = chats(tasks)
-        with here.open(ADA) as first:
-            first.add(gate.wait)
-        with here.open(ADA) as second:
-            assert second is first
-        gate.set()
-        await here.drain()
-        with here.open(ADA) as third:
-            assert third is not first
-
-
-async def test_chat_with_a_suspended_turn_stays() -> None:
-    async with asyncio.TaskGroup() as tasks:
-        here = chats(tasks)
-        with here.open(ADA) as first:
-            first.suspended.add(1)
-        with here.open(ADA) as second:
-            assert second is first
 
 
 async def test_work_that_waits_is_left_to_the_next_start() -> None:
@@ -180,11 +156,3 @@ async def test_notice_waits_behind_the_work_of_its_chat(tmp_path: Path) -> None:
         await here.drain()
         running.cancel()
     assert sent == ["the answer", "the notice"]
-
-
-def test_metric_counts_only_messages_waiting_in_this_bot() -> None:
-    Room("ordinary").take(2)  # of a bot that ended in this process, with work that still waited
-    room = Room("ordinary")
-    room.take(3)
-    room.take(-2)
-    assert exposition.now().value("waiting_jobs", lane="ordinary") == 1

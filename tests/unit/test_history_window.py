@@ -31,27 +31,20 @@ def shared(before: str, after: str) -> float:
     return (len(before) if same is None else same) / len(before)
 
 
-async def test_requests_begin_alike_even_if_the_history_is_full(tmp_path: Path) -> None:
+async def test_requests_fill_the_room_never_exceed_it_and_begin_alike(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         window = HistoryWindow(store)
         requests = []
         for number in range(120):
             await answered(store, number, text=f"{number} {'w' * 200}")
-            requests.append(json.dumps(await words_of(window))[:-1])
+            words = await words_of(window)
+            requests.append(json.dumps(words)[:-1])
+            size = sum(map(len, words))
+            assert size <= MAX_BYTES
+            assert number < 60 or size > MAX_BYTES * KEPT_SHARE - 1_000
     full = [shared(*pair) for pair in pairwise(requests[50:])]
     assert sum(full) / len(full) > 0.9
     assert max(map(len, requests)) > MAX_BYTES * 0.9
-
-
-async def test_history_fills_its_room_and_never_exceeds_it(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        window = HistoryWindow(store)
-        for number in range(60):
-            await answered(store, number, text=f"{number} {'w' * 400}")
-            size = sum(len(words.encode()) for words in await words_of(window))
-            assert size <= MAX_BYTES
-            if number > 40:
-                assert size > MAX_BYTES * KEPT_SHARE - 1_000
 
 
 async def test_omitted_turns_do_not_come_back(tmp_path: Path) -> None:

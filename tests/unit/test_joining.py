@@ -1,10 +1,13 @@
 """Messages that join a turn, beside what the stories in tests/e2e/test_joining.py tell."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from bot.chat.joining import MAX_PIECES, Queue, Room, RunningTurn
+from bot.chat.joining import MAX_PIECES, Queue, Room, RunningTurn, TurnChanged, TurnStopped
 from conversation_store.models import AcceptedMessage
 from tests.unit.stores import received
 
@@ -62,3 +65,63 @@ async def test_request_is_interrupted_also_while_a_message_joins(steps: int) -> 
         before = ended.copy()
         asking.cancel()
     assert ended == (before or ["interrupted"])
+
+
+def told_while_it_ends(tell: Callable[[], object]) -> Callable[[], Coroutine[Any, Any, str]]:
+    """Work that is done in the same step in which somebody tells its turn something."""
+
+    async def work() -> str:
+        tell()
+        return "done"
+
+    return work
+
+
+async def test_turn_begins_afresh_if_it_is_changed_at_the_moment_when_it_is_done() -> None:
+    messages = [piece(1)]
+    turn = joining(Queue(Room("ordinary")), messages)
+    revised = replace(messages[0], message=replace(messages[0].message, text="other words"))
+    with pytest.raises(TurnChanged):
+        await turn.run(told_while_it_ends(lambda: turn.change(1, revised)), asyncio.Semaphore(1))
+    assert messages == [revised]
+
+
+async def test_turn_is_not_stopped_at_the_moment_when_it_is_done() -> None:
+    turn = joining(Queue(Room("ordinary")), [piece(1)])
+    stops: list[asyncio.Task[bool]] = []
+
+    async def work() -> str:
+        stops.append(asyncio.create_task(turn.stop()))
+        await asyncio.sleep(0)
+        return "done"
+
+    assert await turn.run(work, asyncio.Semaphore(1)) == "done"
+    assert not await stops[0]
+
+
+async def test_turn_that_is_slow_to_let_go_may_be_changed_again_and_stopped() -> None:
+    messages = [piece(1), piece(2)]
+    turn = joining(Queue(Room("ordinary")), messages)
+    begun, letting_go, may_go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            letting_go.set()
+            await may_go.wait()
+
+    running = asyncio.create_task(turn.run(work, asyncio.Semaphore(1)))
+    await begun.wait()
+    assert turn.change(1, None)
+    await letting_go.wait()
+    assert turn.piece(1) is None
+    stop = asyncio.create_task(turn.stop())
+    await asyncio.sleep(0)
+    assert turn.change(2, None)
+    may_go.set()
+    with pytest.raises(TurnStopped):
+        await running
+    assert await stop
+    assert [one.id for one in messages] == [1, 2]

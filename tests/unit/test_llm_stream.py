@@ -3,15 +3,14 @@
 import itertools
 import json
 import time
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.config.llm import LlmSettings
-from bot.llm.api import MAX_ARGUMENT_CHARACTERS, MAX_TOOL_CALLS, Answer
+from bot.llm.api import MAX_ARGUMENT_CHARACTERS, Answer
 from bot.llm.errors import LlmBroken
 from bot.llm.messages import Completion
 from bot.llm.openai import OpenAi
@@ -49,10 +48,6 @@ def whole(message: dict[str, Any]) -> Completion:
 
 def call(name: str | None = None, arguments: object = None, **more: Any) -> dict[str, Any]:
     return {"function": {"name": name, "arguments": arguments}, **more}
-
-
-def names_and_arguments(calls: Sequence[ToolCall]) -> list[tuple[str, str]]:
-    return [(call.name, call.arguments) for call in calls]
 
 
 ANSWER = (
@@ -111,13 +106,6 @@ def test_whatever_is_in_an_answer_it_is_understood_or_broken(
     assert completion.usage is None or completion.usage.prompt_tokens >= 0
 
 
-def test_a_last_line_without_an_end_counts() -> None:
-    stream = event_stream()
-    stream.feed(b'data: {"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]}')
-
-    assert stream.completion().message.content == "Hi."
-
-
 def test_content_may_be_null_absent_or_a_list_of_parts() -> None:
     parts = [{"type": "text", "text": "Hi "}, {"type": "image_url"}, "?", {"text": "there."}]
 
@@ -141,24 +129,6 @@ def test_half_a_letter_is_replaced() -> None:
     )
 
 
-def test_reasoning_is_no_part_of_the_answer() -> None:
-    completion = streamed(
-        {"reasoning_content": "Hm."}, {"reasoning": "Ah."}, {"content": "Hi.", "tool_calls": []}
-    )
-
-    assert completion.message.content == "Hi."
-
-
-@pytest.mark.parametrize(
-    "reason", ["stop", "length", "tool_calls", "content_filter", "eos_token", "function_call"]
-)
-def test_every_finish_reason_is_kept_as_it_was_said(reason: str) -> None:
-    stream = event_stream()
-    stream.feed(f"data: {json.dumps(chunk({}, finish_reason=reason))}\n\n".encode())
-
-    assert stream.completion().finish_reason == reason
-
-
 @pytest.mark.parametrize("usage", [{}, {"prompt_tokens": -1, "completion_tokens": 1}, "many", 3])
 def test_a_count_that_makes_no_sense_does_not_cost_the_answer(usage: object) -> None:
     body = whole_document()
@@ -167,62 +137,58 @@ def test_a_count_that_makes_no_sense_does_not_cost_the_answer(usage: object) -> 
     assert body.completion().usage is None
 
 
-def test_the_last_count_of_a_stream_is_the_one() -> None:
-    stream = event_stream()
-    for count in (1, 2):
-        usage = {"prompt_tokens": 5, "completion_tokens": count}
-        stream.feed(f"data: {json.dumps(chunk({'content': 'x'}, usage=usage))}\n\n".encode())
-    stream.feed(b"data: [DONE]\n\n")
-
-    assert stream.completion().usage == TokenSum(5, 2)
-
-
 # Tool calls -------------------------------------------------------------------------------------
 
 
-def test_interleaved_pieces_of_calls_go_where_their_index_says() -> None:
-    completion = streamed(
-        {"tool_calls": [call("a", "", index=0, id="1"), call("b", "", index=1, id="2")]},
-        {"tool_calls": [call(arguments="{1", index=0), call(arguments="{2", index=1)]},
-        {"tool_calls": [call(arguments="}", index=1), call(arguments="}", index=0)]},
-    )
+STREAMS: Final[dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, str]]]]] = {
+    "interleaved pieces": (
+        [
+            [call("a", "", index=0, id="1"), call("b", "", index=1, id="2")],
+            [call(arguments="{1", index=0), call(arguments="{2", index=1)],
+            [call(arguments="}", index=1), call(arguments="}", index=0)],
+        ],
+        [("a", "{1}"), ("b", "{2}")],
+    ),
+    **{
+        f"whole calls at {place}": (
+            [
+                [call("a", "{}", id="1", **place)],
+                [call("b", "{}", id="2", **place), call("c", "{}", id="3", **place)],
+            ],
+            [("a", "{}"), ("b", "{}"), ("c", "{}")],
+        )
+        for place in ({}, {"index": 0}, {"index": None})
+    },
+    "whole calls without index and id": (
+        [[call("a", '{"x":1}')], [call("a", "{}")]],
+        [("a", '{"x":1}'), ("a", "{}")],
+    ),
+    "pieces without index": ([[call("a", "{", id="1")], [call(arguments="}")]], [("a", "{}")]),
+    "repeated name and id": (
+        [[call("a", "{", index=0, id="1")], [call("a", "}", index=0, id="1")]],
+        [("a", "{}")],
+    ),
+    "another id at the same place": (
+        [[call("a", "{", index=0, id="1")], [call(None, "}", index=0, id="2")]],
+        [("a", "{}")],
+    ),
+    "odd calls": (
+        [
+            [call("a", "{'x': 1", index=0), call("b<|channel|>commentary", "{}", index=1)],
+            [call("c", {"city": "Köln"}, index=2), call("d", index=3), call("e", [1], index=4)],
+            [call(None, "{}", index=5), {"function": {}, "index": 6}, {}],
+        ],
+        [("a", "{'x': 1"), ("b", "{}"), ("c", '{"city": "Köln"}'), ("d", ""), ("e", "[1]")],
+    ),
+}
 
-    assert completion.message.tool_calls == (ToolCall("1", "a", "{1}"), ToolCall("2", "b", "{2}"))
 
-
-@pytest.mark.parametrize("place", [{}, {"index": 0}, {"index": None}])
-def test_whole_calls_without_a_place_of_their_own_stay_apart(place: dict[str, int | None]) -> None:
-    completion = streamed(
-        {"tool_calls": [call("a", "{}", id="1", **place)]},
-        {"tool_calls": [call("b", "{}", id="2", **place), call("c", "{}", id="3", **place)]},
-    )
-
-    assert names_and_arguments(completion.message.tool_calls) == [
-        ("a", "{}"),
-        ("b", "{}"),
-        ("c", "{}"),
-    ]
-
-
-def test_whole_calls_without_index_and_id_stay_apart() -> None:
-    completion = streamed({"tool_calls": [call("a", '{"x":1}')]}, {"tool_calls": [call("a", "{}")]})
-
-    assert names_and_arguments(completion.message.tool_calls) == [("a", '{"x":1}'), ("a", "{}")]
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        (call("a", "{", id="1"), call(arguments="}")),
-        (call("a", "{", index=0, id="1"), call("a", "}", index=0, id="1")),
-        (call("a", "{", index=0, id="1"), call(None, "}", index=0, id="2")),
-    ],
-    ids=["no index", "repeated name and id", "another id"],
-)
-def test_pieces_of_one_call_make_one_call(first: dict[str, Any], second: dict[str, Any]) -> None:
-    completion = streamed({"tool_calls": [first]}, {"tool_calls": [second]})
-
-    assert completion.message.tool_calls == (ToolCall("1", "a", "{}"),)
+@pytest.mark.parametrize(("events", "expected"), STREAMS.values(), ids=STREAMS)
+def test_pieces_of_calls_go_where_they_belong(
+    events: list[list[dict[str, Any]]], expected: list[tuple[str, str]]
+) -> None:
+    calls = streamed(*({"tool_calls": pieces} for pieces in events)).message.tool_calls
+    assert [(call.name, call.arguments) for call in calls] == expected
 
 
 @pytest.mark.parametrize("ids", [("x", "x"), (None, None), ("", ""), (7, 8)])
@@ -236,40 +202,6 @@ def test_missing_and_repeated_ids_become_ids_of_their_own(ids: tuple[Any, Any]) 
         assert first.id
         assert second.id
         assert first.id != second.id
-
-
-def test_arguments_as_an_object_become_its_json() -> None:
-    completion = whole({"tool_calls": [call("a", {"city": "Köln"}), call("b"), call("c", [1])]})
-
-    assert names_and_arguments(completion.message.tool_calls) == [
-        ("a", '{"city": "Köln"}'),
-        ("b", ""),
-        ("c", "[1]"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        (call("a", "{'x': 1"), [("a", "{'x': 1")]),  # no JSON
-        (call("calculate<|channel|>commentary", "{}"), [("calculate", "{}")]),
-        (call(None, "{}"), []),
-        ({"function": {}}, []),
-        ({}, []),
-    ],
-)
-def test_odd_calls_are_read_leniently(
-    said: dict[str, Any], expected: list[tuple[str, str]]
-) -> None:
-    assert names_and_arguments(whole({"tool_calls": [said]}).message.tool_calls) == expected
-
-
-def test_more_calls_than_the_bound_are_refused() -> None:
-    calls = [call("a", "{}")] * MAX_TOOL_CALLS
-    assert len(whole({"tool_calls": calls}).message.tool_calls) == MAX_TOOL_CALLS
-
-    with pytest.raises(LlmBroken):
-        whole({"tool_calls": [*calls, call("a", "{}")]})
 
 
 @pytest.mark.parametrize("opening", ['{"choices": [', '{"choices": [{"delta": {"tool_calls": ['])

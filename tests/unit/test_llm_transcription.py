@@ -8,8 +8,8 @@ import pytest
 
 from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, open_transport
-from bot.llm.errors import LlmBroken, LlmTimeout, LlmUnauthorized, LlmUnavailable
-from bot.llm.transcription import MAX_ANSWER_BYTES, MAX_AUDIO_BYTES, Transcriber
+from bot.llm.errors import LlmBroken, LlmError, LlmTimeout, LlmUnauthorized, LlmUnavailable
+from bot.llm.transcription import MAX_ANSWER_BYTES, Transcriber
 from tests import exposition
 from tests.fakes.openai_server import (
     JSON,
@@ -81,40 +81,23 @@ async def test_recording_is_named_after_its_format(beginning: bytes, suffix: byt
     assert form_fields(server.received[0])["file name"] == b"recording." + suffix
 
 
-async def test_the_longest_recording_arrives_whole() -> None:
-    speech = b"ID3" + bytes(MAX_AUDIO_BYTES - 3)
+@pytest.mark.parametrize(
+    ("failures", "error", "requests"),
+    [
+        ([status(503)], None, 2),
+        ([cut], None, 2),
+        ([status(500)] * 3, LlmUnavailable, 2),
+        ([status(401)], LlmUnauthorized, 1),
+    ],
+)
+async def test_a_server_in_trouble_is_asked_once_more_unless_it_refuses(
+    failures: list[Step], error: type[LlmError] | None, requests: int
+) -> None:
     async with openai_server() as server, transcriber_of(server) as transcriber:
-        server.transcription_handler = transcript("long")
-
-        assert await transcriber.transcribe(speech) == "long"
-
-    assert form_fields(server.received[0])["file"] == speech
-
-
-@pytest.mark.parametrize("failure", [status(503), cut])
-async def test_a_server_in_trouble_is_asked_once_more(failure: Step) -> None:
-    async with openai_server() as server, transcriber_of(server) as transcriber:
-        server.transcription_handler = script(failure, transcript("words"))
-
-        assert await transcriber.transcribe(SPEECH) == "words"
-
-
-async def test_a_server_that_stays_in_trouble_is_unavailable() -> None:
-    async with openai_server() as server, transcriber_of(server) as transcriber:
-        server.transcription_handler = status(500)
-        with pytest.raises(LlmUnavailable):
-            await transcriber.transcribe(SPEECH)
-
-    assert len(server.received) == 2
-
-
-async def test_a_refusal_is_final() -> None:
-    async with openai_server() as server, transcriber_of(server) as transcriber:
-        server.transcription_handler = status(401)
-        with pytest.raises(LlmUnauthorized):
-            await transcriber.transcribe(SPEECH)
-
-    assert len(server.received) == 1
+        server.transcription_handler = script(*failures, transcript("words"))
+        with pytest.raises(error) if error else contextlib.nullcontext():
+            assert await transcriber.transcribe(SPEECH) == "words"
+        assert len(server.received) == requests
 
 
 async def test_a_silent_server_costs_the_time_out_and_no_more() -> None:

@@ -25,9 +25,7 @@ from conversation_store.models import (
     Attachment,
     ChatId,
     OutgoingMessage,
-    Quote,
     ReceivedMessage,
-    StyleRange,
 )
 from conversation_store.store import ConversationStore, open_store
 from tests import exposition
@@ -60,10 +58,9 @@ class ScriptedMessenger(PartialMessenger):
         chat: ChatId,
         text: str,
         *,
-        styles: Sequence[StyleRange] = (),
-        quote: Quote | None = None,
         replaces: int | None = None,
         attachments: Sequence[Attachment] = (),
+        **_: object,
     ) -> int:
         self.attempts.append(text if replaces is None else f"{text} for {replaces}")
         self.attachments += attachments
@@ -90,29 +87,44 @@ async def stored(
         yield store, await store.turns.answer(accepted, texts, outcome="command")
 
 
-async def test_parts_are_sent_in_order_and_marked(tmp_path: Path) -> None:
-    messenger = ScriptedMessenger()
-    async with stored(tmp_path, "one", "two") as (store, parts):
-        assert await Outbox(messenger, store).deliver(parts)
-        assert messenger.attempts == ["one", "two"]
-        assert await store.outbox.unfinished() == ()
-
-
-async def test_failed_send_is_repeated(tmp_path: Path) -> None:
-    messenger = ScriptedMessenger(SignalUnavailable("x"), SignalTimeout("x"))
-    async with stored(tmp_path, "one", "two") as (store, parts):
-        await Outbox(messenger, store).deliver(parts)
-        assert messenger.attempts == ["one", "one", "one", "two"]
-        assert await store.outbox.unfinished() == ()
-
-
-async def test_send_that_signal_cli_passes_over_is_never_given_up(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("troubles", "attempts"),
+    [
+        ([], ["one", "two"]),
+        ([SignalUnavailable("x"), SignalTimeout("x")], ["one", "one", "one", "two"]),
+        ([SignalPassedOver("x")] * 5, ["one"] * 6 + ["two"]),
+        ([SignalRejected("x")], ["one", "two"]),
+    ],
+    ids=["no trouble", "failed", "passed over, never given up", "refused"],
+)
+async def test_parts_are_sent_in_order_however_the_first_fares(
+    tmp_path: Path, troubles: list[SignalError], attempts: list[str]
 ) -> None:
-    messenger = ScriptedMessenger(*(SignalPassedOver("x") for _ in range(5)))
-    async with stored(tmp_path, "one") as (store, parts):
-        assert await Outbox(messenger, store).deliver(parts)
-        assert messenger.attempts == ["one"] * 6
+    messenger = ScriptedMessenger(*troubles)
+    async with stored(tmp_path, "one", "two") as (store, parts):
+        is_refused = any(isinstance(one, SignalRejected) for one in troubles)
+        assert await Outbox(messenger, store).deliver(parts) is not is_refused
+        assert messenger.attempts == attempts
+        assert await store.outbox.unfinished() == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "troubles", "attempts"),
+    [
+        ("new words", [SignalRejected("x")], ["new words for 7", "new words"]),
+        ("", [], ["delete 7"]),
+        ("", [SignalRejected("x")], ["delete 7"]),
+    ],
+    ids=["refused edit is a new message", "no text deletes", "refused deletion is given up"],
+)
+async def test_part_replaces_an_earlier_message(
+    tmp_path: Path, text: str, troubles: list[SignalError], attempts: list[str]
+) -> None:
+    async with stored(tmp_path, "old") as (store, (part,)):
+        messenger = ScriptedMessenger(*troubles)
+        await Outbox(messenger, store).deliver((replace(part, text=text, replaces=7),))
+        assert messenger.attempts == attempts
+        assert await store.outbox.unfinished() == ()
 
 
 async def test_part_is_given_up_after_too_many_attempts_and_the_next_is_sent(
@@ -125,19 +137,6 @@ async def test_part_is_given_up_after_too_many_attempts_and_the_next_is_sent(
         assert messenger.attempts == ["one"] * 3 + ["two"]
         assert await store.outbox.unfinished() == ()
     assert exposition.now().value("messages_given_up_total") == given_up + 1
-
-
-async def test_delivering_no_parts_reports_nothing_sent(tmp_path: Path) -> None:
-    async with stored(tmp_path) as (store, parts):
-        assert parts == ()
-        assert not await Outbox(ScriptedMessenger(), store).deliver(parts)
-
-
-async def test_refused_part_is_not_sent_again(tmp_path: Path) -> None:
-    messenger = ScriptedMessenger(SignalRejected("x"))
-    async with stored(tmp_path, "one") as (store, parts):
-        await Outbox(messenger, store).deliver(parts)
-        assert messenger.attempts == ["one"]
 
 
 async def test_outbox_waits_for_a_connection_without_counting_attempts(tmp_path: Path) -> None:
@@ -193,24 +192,6 @@ async def test_file_is_sent_with_the_first_part_even_after_a_restart(tmp_path: P
         assert messenger.attachments == [Attachment("proof.json", "application/json", b"{}")]
 
 
-async def test_refused_edit_is_sent_as_a_new_message(tmp_path: Path) -> None:
-    async with stored(tmp_path, "new words") as (store, (part,)):
-        messenger = ScriptedMessenger(SignalRejected("x"))
-        await Outbox(messenger, store).deliver((replace(part, replaces=7),))
-        assert messenger.attempts == ["new words for 7", "new words"]
-        assert await store.outbox.unfinished() == ()
-
-
-async def test_refused_deletion_is_given_up_and_sends_nothing(
-    tmp_path: Path,
-) -> None:
-    async with stored(tmp_path, "old") as (store, (part,)):
-        messenger = ScriptedMessenger(SignalRejected("x"))
-        await Outbox(messenger, store).deliver((replace(part, text="", replaces=7),))
-        assert messenger.attempts == ["delete 7"]
-        assert await store.outbox.unfinished() == ()
-
-
 async def test_untrusted_key_in_a_group_is_retried_and_delays_nobody(
     tmp_path: Path,
 ) -> None:
@@ -220,14 +201,6 @@ async def test_untrusted_key_in_a_group_is_retried_and_delays_nobody(
         await outbox.deliver([replace(part, chat=ChatId.parse("group:dGVhbQ==")) for part in parts])
         assert messenger.attempts == ["one", "one", "two"]
         assert outbox.untrusted.empty()
-
-
-async def test_part_without_text_deletes_the_message_that_it_replaces(tmp_path: Path) -> None:
-    async with stored(tmp_path, "old") as (store, (part,)):
-        messenger = ScriptedMessenger()
-        await Outbox(messenger, store).deliver((replace(part, text="", replaces=7),))
-        assert messenger.attempts == ["delete 7"]
-        assert await store.outbox.unfinished() == ()
 
 
 async def test_messages_to_an_untrusted_key_wait_in_order(
@@ -243,3 +216,9 @@ async def test_messages_to_an_untrusted_key_wait_in_order(
         await outbox.deliver(outbox.take_back(parts[0].chat))
         assert messenger.attempts == ["one", "one", "two"]
         assert await store.outbox.unfinished() == ()
+
+
+async def test_delivering_no_parts_reports_nothing_sent(tmp_path: Path) -> None:
+    async with stored(tmp_path) as (store, parts):
+        assert parts == ()
+        assert not await Outbox(ScriptedMessenger(), store).deliver(parts)

@@ -1,7 +1,7 @@
 """The progress message of a turn. The seconds take no time here."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Final
@@ -19,7 +19,7 @@ from bot.chat.progress import (
     Progress,
 )
 from bot.signal.errors import SignalError, SignalUnavailable
-from conversation_store.models import Attachment, ChatId, Quote, StyleRange
+from conversation_store.models import ChatId
 from tests.fakes.partial_messenger import PartialMessenger
 from tests.skipped_waits import without_waiting
 
@@ -31,7 +31,7 @@ class Channel(PartialMessenger):
 
     def __init__(self, *, takes_seconds: float = 0.01) -> None:
         self.shown: list[tuple[str, int | None]] = []
-        self.remembered: list[int] = []
+        self.times: list[float] = []
         self.takes_seconds = takes_seconds
         self.error: SignalError | None = None
 
@@ -40,28 +40,19 @@ class Channel(PartialMessenger):
         return [text for text, _ in self.shown]
 
     async def send(
-        self,
-        chat: ChatId,
-        text: str,
-        *,
-        styles: Sequence[StyleRange] = (),
-        quote: Quote | None = None,
-        replaces: int | None = None,
-        attachments: Sequence[Attachment] = (),
+        self, chat: ChatId, text: str, *, replaces: int | None = None, **_: object
     ) -> int:
+        self.times.append(asyncio.get_running_loop().time())
         await asyncio.sleep(self.takes_seconds)
         if self.error is not None:
             raise self.error
         self.shown.append((text, replaces))
         return 100 + len(self.shown)
 
-    def remember(self, timestamp: int) -> None:
-        self.remembered.append(timestamp)
-
 
 @asynccontextmanager
 async def turn(channel: Channel, *, timestamp: int | None = None) -> AsyncIterator[Progress]:
-    progress = Progress(channel, CHAT, timestamp, remember=channel.remember)
+    progress = Progress(channel, CHAT, timestamp, remember=lambda _: None)
     async with progress.running():
         yield progress
 
@@ -71,41 +62,54 @@ async def a_while() -> None:
     await asyncio.sleep(1)
 
 
-@without_waiting
-async def test_long_wait_for_the_model_is_shown_once() -> None:
-    channel = Channel()
-    async with turn(channel) as progress:
-        progress.still_trying()
-        await a_while()
-        progress.still_trying()
-        await a_while()
-    assert channel.shown == [("🔧 The model does not answer yet. Still trying…", None)]
+Change = tuple[str, bool | None] | float
+"""A tool that starts or ends well or not, the trouble of Signal's side, or seconds that pass."""
+AWAY: Final = ("away", None)
+TRIES: Final = ("still trying", None)
+NOTICE: Final = "The model does not answer yet. Still trying…"
 
 
-@without_waiting
-async def test_next_tool_ends_the_notice_of_a_long_wait() -> None:
-    channel = Channel()
-    async with turn(channel) as progress:
-        progress.tools.show("calculate")
-        await a_while()
-        progress.tools.finished("calculate", ok=True)
-        progress.still_trying()
-        await a_while()
-        progress.tools.show("web_search")
-        await a_while()
-        progress.tools.finished("web_search", ok=True)
-        progress.still_trying()
-        await a_while()
-    assert channel.shown == [
-        ("🔧 Using calculate…", None),
-        ("🔧 Using calculate ✓\nThe model does not answer yet. Still trying…", 101),
-        ("🔧 Using calculate ✓, web_search…", 102),
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
         (
-            "🔧 Using calculate ✓, web_search ✓\nThe model does not answer yet. Still trying…",
-            103,
+            [("a", None), 1, ("a", True), TRIES, 1, ("b", None), 1, ("b", True), TRIES, 1],
+            ["a…", f"a ✓\n{NOTICE}", "a ✓, b…", f"a ✓, b ✓\n{NOTICE}", "a ✓, b ✓"],
         ),
-        ("🔧 Using calculate ✓, web_search ✓", 104),
-    ]
+        (
+            [("a", None), 70, ("a", True), 1, ("a", None), 1, ("a", True)],
+            ["a…", "a… (15 s)", "a… (30 s)", "a… (60 s)", "a ✓", "a…", "a ✓"],
+        ),
+        (
+            [*[("a", None)] * 2, 1, ("a", False), 1, ("a", True), 1, ("a", None), 1, ("a", True)],
+            ["a…", "a ✗", "a…", "a ✓"],
+        ),
+        (
+            [AWAY, ("a", None), 1, AWAY, ("b", None), 1, AWAY, ("a", True), 1, AWAY, ("b", True)],
+            ["a, b…", "a ✓, b ✓"],
+        ),
+    ],
+    ids=["notice", "long call", "a call failed", "Signal is away for a while"],
+)
+@without_waiting
+async def test_message_shows_what_tools_do(changes: list[Change], shown: list[str]) -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        for change in changes:
+            match change:
+                case float() | int():
+                    await asyncio.sleep(change)
+                case ("away", _):
+                    channel.error = None if channel.error else SignalUnavailable("away")
+                case ("still trying", _):
+                    progress.still_trying()
+                case (name, None):
+                    progress.tools.show(name)
+                case (name, ok):
+                    progress.tools.finished(name, ok=bool(ok))
+    assert channel.texts == [f"🔧 Using {text}" for text in shown]
+    replaced = [replaces for _, replaces in channel.shown]
+    assert replaced == [None, *range(101, 100 + len(replaced))]
 
 
 ENDED: Final = "🔧 Using calculate ✓, web_fetch ✗"
@@ -120,7 +124,7 @@ async def test_calls_before_a_restart_are_shown_again_without_a_new_message(
     timestamp: int | None, edits: int, at_once: list[str]
 ) -> None:
     channel = Channel()
-    progress = Progress(channel, CHAT, timestamp, remember=channel.remember, edits=edits)
+    progress = Progress(channel, CHAT, timestamp, remember=lambda _: None, edits=edits)
     async with progress.running():
         progress.show_again([("calculate", True), ("web_fetch", False)])
         await a_while()
@@ -134,28 +138,6 @@ async def test_calls_before_a_restart_are_shown_again_without_a_new_message(
 
 
 @without_waiting
-async def test_message_names_the_seconds_of_a_long_call() -> None:
-    channel = Channel()
-    async with turn(channel) as progress:
-        progress.tools.show("run_command")
-        await asyncio.sleep(70)
-        progress.tools.finished("run_command", ok=True)
-        await a_while()
-        progress.tools.show("run_command")
-        await a_while()
-        progress.tools.finished("run_command", ok=True)
-    assert channel.texts == [
-        "🔧 Using run_command…",
-        "🔧 Using run_command… (15 s)",
-        "🔧 Using run_command… (30 s)",
-        "🔧 Using run_command… (60 s)",
-        "🔧 Using run_command ✓",
-        "🔧 Using run_command…",
-        "🔧 Using run_command ✓",
-    ]
-
-
-@without_waiting
 async def test_long_call_leaves_an_edit_for_the_end() -> None:
     channel = Channel()
     async with turn(channel) as progress:
@@ -164,31 +146,6 @@ async def test_long_call_leaves_an_edit_for_the_end() -> None:
         progress.tools.finished("run_command", ok=False)
     assert len(channel.texts) == 1 + MAX_EDITS
     assert channel.texts[-1] == "🔧 Using run_command ✗"
-
-
-@without_waiting
-async def test_one_message_is_edited_as_tools_start_and_end() -> None:
-    channel = Channel()
-    async with turn(channel) as progress:
-        progress.tools.show("calculate")
-        await a_while()
-        progress.tools.finished("calculate", ok=True)
-        await a_while()
-        progress.tools.show("get_weather")
-        progress.tools.show("web_search")
-        await a_while()
-        progress.tools.finished("web_search", ok=False)
-        await a_while()
-        progress.tools.finished("get_weather", ok=True)
-        await a_while()
-    assert channel.shown == [
-        ("🔧 Using calculate…", None),
-        ("🔧 Using calculate ✓", 101),
-        ("🔧 Using calculate ✓, get_weather, web_search…", 102),
-        ("🔧 Using calculate ✓, get_weather, web_search ✗…", 103),
-        ("🔧 Using calculate ✓, get_weather ✓, web_search ✗", 104),
-    ]
-    assert channel.remembered == [101, 102, 103, 104, 105]
 
 
 @without_waiting
@@ -206,77 +163,6 @@ async def test_changes_during_an_edit_are_shown_together() -> None:
         ("🔧 Using calculate…", None),
         ("🔧 Using calculate ✓, web_search ✓, web_fetch…", 101),
     ]
-
-
-@without_waiting
-async def test_tool_has_failed_if_one_of_its_calls_failed() -> None:
-    channel = Channel()
-    async with turn(channel) as progress:
-        progress.tools.show("web_fetch")
-        progress.tools.show("web_fetch")
-        await a_while()
-        progress.tools.finished("web_fetch", ok=False)
-        await a_while()
-        progress.tools.finished("web_fetch", ok=True)
-        await a_while()
-        progress.tools.show("web_fetch")
-        await a_while()
-        progress.tools.finished("web_fetch", ok=True)
-    assert channel.texts == [
-        "🔧 Using web_fetch…",
-        "🔧 Using web_fetch ✗",
-        "🔧 Using web_fetch…",
-        "🔧 Using web_fetch ✓",
-    ]
-
-
-@without_waiting
-async def test_many_tools_keep_signals_limit_of_edits() -> None:
-    channel = Channel()
-    names = [f"tool_{number}" for number in range(30)]
-    async with turn(channel) as progress:
-        for name in names:
-            progress.tools.show(name)
-            await a_while()
-            progress.tools.finished(name, ok=True)
-            await a_while()
-    assert EDITS_AT_ONCE < len(channel.shown) <= 1 + MAX_EDITS
-    assert channel.texts[-1] == f"🔧 Using {' ✓, '.join(names)} ✓"
-    replaced = [replaces for _, replaces in channel.shown]
-    assert replaced == [None, *range(101, 100 + len(replaced))]
-
-
-@without_waiting
-async def test_next_tool_tries_again_to_show_the_message() -> None:
-    channel = Channel()
-    channel.error = SignalUnavailable("away")
-    async with turn(channel) as progress:
-        progress.tools.show("calculate")
-        await a_while()
-        channel.error = None
-        progress.tools.show("web_search")
-        await a_while()
-        channel.error = SignalUnavailable("away again")
-        progress.tools.finished("calculate", ok=True)
-        await a_while()
-        channel.error = None
-        progress.tools.finished("web_search", ok=True)
-    assert channel.shown == [
-        ("🔧 Using calculate, web_search…", None),
-        ("🔧 Using calculate ✓, web_search ✓", 101),
-    ]
-
-
-@without_waiting
-async def test_no_message_begins_once_the_answer_is_there() -> None:
-    channel = Channel()
-    channel.error = SignalUnavailable("away")
-    async with turn(channel) as progress:
-        progress.tools.show("calculate")
-        await a_while()
-        channel.error = None
-        progress.tools.finished("calculate", ok=True)
-    assert channel.texts == []
 
 
 @without_waiting
@@ -305,81 +191,6 @@ async def test_stopped_turn_waits_for_nothing() -> None:
 
 
 @without_waiting
-async def test_error_of_the_turn_is_raised_after_the_last_edit() -> None:
-    error = ConnectionError()
-
-    async def failing_turn(channel: Channel) -> None:
-        async with turn(channel) as progress:
-            progress.tools.show("calculate")
-            await a_while()
-            progress.tools.finished("calculate", ok=False)
-            raise error
-
-    channel = Channel()
-    with pytest.raises(ConnectionError) as raised:
-        await failing_turn(channel)
-    assert raised.value is error
-    assert channel.texts == ["🔧 Using calculate…", "🔧 Using calculate ✗"]
-
-
-@without_waiting
-async def test_turn_ends_if_the_timestamp_cannot_be_stored() -> None:
-    def refuse(timestamp: int) -> None:
-        raise OSError("disk full")
-
-    async def forgetful_turn() -> None:
-        progress = Progress(Channel(), CHAT, None, remember=refuse)
-        async with progress.running():
-            progress.tools.show("calculate")
-            await asyncio.Event().wait()
-
-    with pytest.raises(ExceptionGroup) as raised:
-        await forgetful_turn()
-    assert raised.value.subgroup(OSError) is not None
-
-
-@without_waiting
-async def test_list_is_shown_below_the_tools() -> None:
-    channel = Channel()
-    async with turn(channel) as progress:
-        progress.show_list(["◐ look", "☐ compare"])
-        await a_while()
-        progress.tools.show("web_search")
-        await a_while()
-        progress.show_list(["☑ look", "◐ compare"])
-        progress.tools.finished("web_search", ok=True)
-        await a_while()
-        progress.show_list([])
-    assert channel.shown == [
-        ("🔧 0/2\n◐ look\n☐ compare", None),
-        ("🔧 Using web_search…\n◐ look\n☐ compare", 101),
-        ("🔧 Using web_search ✓\n☑ look\n◐ compare", 102),
-        ("🔧 Using web_search ✓", 103),
-    ]
-
-
-@without_waiting
-async def test_each_helper_has_a_line_between_the_tools_and_the_list() -> None:
-    channel = Channel()
-    async with turn(channel) as progress:
-        progress.show_list(["◐ look"])
-        progress.tools.show("delegate")
-        progress.tools.show("delegate")
-        first, second = progress.helper("find trains"), progress.helper("compare\nhotels")
-        first.show("web_search")
-        await a_while()
-        first.finished("web_search", ok=True)
-        first.ended(ok=True)
-        second.ended(ok=False)
-        progress.tools.finished("delegate", ok=True)
-        progress.tools.finished("delegate", ok=False)
-    assert channel.texts == [
-        "🔧 Using delegate…\n↳ find trains: web_search\n↳ compare hotels\n◐ look",
-        "🔧 Using delegate ✗\n↳ ✓ find trains: web_search ✓\n↳ ✗ compare hotels\n◐ look",
-    ]
-
-
-@without_waiting
 async def test_many_helpers_fit_into_one_message() -> None:
     channel = Channel()
     async with turn(channel) as progress:
@@ -399,22 +210,12 @@ async def test_many_helpers_fit_into_one_message() -> None:
     assert all(len(line.encode()) <= MAX_LINE_BYTES for line in lines)
 
 
-@without_waiting
-async def test_list_is_shown_again_after_a_restart() -> None:
-    channel = Channel()
-    progress = Progress(channel, CHAT, 77, remember=channel.remember)
-    progress.show_list(["☑ look", "◐ compare"])
-    async with progress.running():
-        await a_while()
-    assert channel.shown == [("🔧 1/2\n☑ look\n◐ compare", 77)]
-
-
 @pytest.mark.parametrize("edits", [0, 4, MAX_EDITS - 1])
 @without_waiting
 async def test_limit_of_edits_holds_over_restarts(edits: int) -> None:
     async def run(channel: Channel, name: str, edits: int, *, goes_on: bool) -> int:
         before = len(channel.shown)
-        progress = Progress(channel, CHAT, 77, remember=channel.remember, edits=edits)
+        progress = Progress(channel, CHAT, 77, remember=lambda _: None, edits=edits)
         async with progress.running():
             for number in range(12):
                 progress.tools.show(f"{name}_{number}")
@@ -435,30 +236,14 @@ async def test_limit_of_edits_holds_over_restarts(edits: int) -> None:
 
 @without_waiting
 async def test_frequent_changes_of_a_list_are_shown_less_and_less_often() -> None:
-    times: list[float] = []
-
-    class Clocked(Channel):
-        async def send(
-            self,
-            chat: ChatId,
-            text: str,
-            *,
-            styles: Sequence[StyleRange] = (),
-            quote: Quote | None = None,
-            replaces: int | None = None,
-            attachments: Sequence[Attachment] = (),
-        ) -> int:
-            times.append(asyncio.get_running_loop().time())
-            return await super().send(chat, text, replaces=replaces, attachments=attachments)
-
-    channel = Clocked()
+    channel = Channel()
     async with turn(channel) as progress:
         for number in range(1_000):
             progress.show_list([f"☐ {number}"])
             await a_while()
     assert len(channel.shown) == 1 + MAX_EDITS
     assert channel.texts[-1] == "🔧 0/1\n☐ 999"
-    pauses = [round(later - earlier) for earlier, later in pairwise(times[:-1])]
+    pauses = [round(later - earlier) for earlier, later in pairwise(channel.times[:-1])]
     assert pauses == [1] * EDITS_AT_ONCE + [15, 30, 60]
 
 
@@ -476,28 +261,13 @@ async def test_last_change_of_a_list_is_shown_after_a_pause() -> None:
 
 @without_waiting
 async def test_changes_of_a_list_ask_an_absent_signal_side_a_bounded_number_of_times() -> None:
-    tries = 0
-
-    class Away(Channel):
-        async def send(
-            self,
-            chat: ChatId,
-            text: str,
-            *,
-            styles: Sequence[StyleRange] = (),
-            quote: Quote | None = None,
-            replaces: int | None = None,
-            attachments: Sequence[Attachment] = (),
-        ) -> int:
-            nonlocal tries
-            tries += 1
-            raise SignalUnavailable("away")
-
-    async with turn(Away(), timestamp=77) as progress:
+    channel = Channel()
+    channel.error = SignalUnavailable("away")
+    async with turn(channel, timestamp=77) as progress:
         for number in range(100):
             progress.show_list([f"☐ {number}"])
             await asyncio.sleep(100)
-    assert tries <= MAX_EDITS
+    assert len(channel.times) <= MAX_EDITS
 
 
 CALLS = st.lists(

@@ -46,31 +46,24 @@ def test_the_system_text_has_the_date_and_not_the_minute() -> None:
     assert text == system_text(Prompt(Registry()))
 
 
-def test_a_trusted_execution_environment_is_claimed_only_where_there_is_one() -> None:
-    outside, inside = (
-        system_text(Prompt(Registry())),
-        system_text(Prompt(Registry(), in_tee=True)),
-    )
-    assert "You do not run in a trusted execution environment" in outside
-    assert "Intel TDX" not in outside
-    assert "Intel TDX" in inside
-    assert "do not run" not in inside
-
-
 def names(prompt: Prompt, traits: ModelTraits = TRAITS) -> list[str]:
     return [spec.name for spec in prompt.shown(traits)]
 
 
-def test_withdrawn_tool_is_no_longer_offered() -> None:
-    registry = Registry([CALCULATE, FETCH])
-    prompt = Prompt(registry)
-    assert names(prompt) == ["calculate", "web_fetch"]
-    registry.withdraw("web_fetch", "Its key is refused.")
+def test_tools_without_a_use_here_are_not_offered() -> None:
+    registry = Registry([CALCULATE, FETCH, WRITE])
+    prompt = Prompt(registry, notes=Notes(useless=frozenset({"web_fetch"})))
+    assert names(prompt) == ["calculate", "write"]
+    registry.withdraw("write", "Its key is refused.")
     assert names(prompt) == ["calculate"]
+    assert names(prompt, ModelTraits(32_000, takes_tools=False)) == []
 
 
-def test_system_text_does_not_list_the_tools() -> None:
-    assert "calculate" not in system_text(Prompt(Registry([CALCULATE])))
+def test_a_trusted_execution_environment_is_claimed_only_where_there_is_one() -> None:
+    assert "Intel TDX" not in system_text(Prompt(Registry()))
+    inside = system_text(Prompt(Registry(), in_tee=True))
+    assert "Intel TDX" in inside
+    assert "do not run" not in inside
 
 
 def test_least_needed_tools_are_left_out_of_a_small_context() -> None:
@@ -84,16 +77,6 @@ def test_least_needed_tools_are_left_out_of_a_small_context() -> None:
     assert names(prompt, ModelTraits(2 * size + 30)) == ["calculate", "of_a_server"]
     assert names(prompt, ModelTraits(size)) == ["calculate"]
     assert names(prompt, ModelTraits(size - 3)) == []
-
-
-def test_tools_without_a_use_in_the_chat_are_not_offered() -> None:
-    prompt = Prompt(Registry([CALCULATE, FETCH]))
-    assert names(replace(prompt, notes=Notes(useless=frozenset({"web_fetch"})))) == ["calculate"]
-    assert names(prompt) == ["calculate", "web_fetch"]
-
-
-def test_no_tools_are_offered_to_a_model_that_takes_none() -> None:
-    assert names(Prompt(Registry([CALCULATE])), ModelTraits(32_000, takes_tools=False)) == []
 
 
 def test_long_notes_leave_room_for_the_conversation() -> None:
@@ -126,20 +109,6 @@ def test_guidelines_depend_on_the_offered_tools() -> None:
     assert "untrusted" in system_text(own)
 
 
-def test_the_operators_text_replaces_the_built_in_one_and_keeps_the_date() -> None:
-    text = system_text(Prompt(Registry([CALCULATE]), system_prompt="You are a pirate."))
-    assert text.startswith("You are a pirate.")
-    assert "21 November 2026" in text
-    assert "Guidelines" not in text
-
-
-def test_a_private_message_has_its_time_and_a_group_message_its_author() -> None:
-    prompt = Prompt(Registry())
-    assert prompt.user_content([message("hi")], TRAITS) == "[2026-11-21 22:19 UTC] hi"
-    grouped = prompt.user_content([message("hi", TEAM)], TRAITS)
-    assert grouped == "[2026-11-21 22:19 UTC] Ada: hi"
-
-
 def test_a_message_has_the_time_when_it_was_sent_not_when_it_was_delivered() -> None:
     late = replace(message("hi"), sent_at=int(NOW.timestamp() * 1000) - 3_600_000)
     assert Prompt(Registry()).user_content([late], TRAITS) == "[2026-11-21 21:19 UTC] hi"
@@ -167,12 +136,6 @@ def test_a_name_cannot_pretend_to_be_the_frame_around_it(name: str | None, shown
     assert content == f"[2026-11-21 22:19 UTC] {shown}: hi"
 
 
-def test_a_message_that_would_fill_the_context_is_cut_and_says_so() -> None:
-    content = Prompt(Registry()).user_content([message("ä" * 60_000)], ModelTraits(1_000))
-    assert len(content.encode()) < 1_000 * BYTES_PER_TOKEN * (1 - ANSWER_SHARE)
-    assert content.endswith("the rest is cut off.]")
-
-
 def test_longest_of_several_messages_are_cut_and_short_ones_stay() -> None:
     said = [message("ä" * 60_000), message("short"), message("ö" * 50_000)]
     content = Prompt(Registry()).user_content(said, ModelTraits(1_000))
@@ -180,27 +143,6 @@ def test_longest_of_several_messages_are_cut_and_short_ones_stay() -> None:
     assert "] short\n" in content
     assert content.count("the rest is cut off.]") == 2
     assert content.count("ä") == content.count("ö") > 100
-
-
-def test_history_gets_the_remaining_context() -> None:
-    prompt, traits = Prompt(Registry()), ModelTraits(10_000)
-    turn = (Message(Role.USER, "x" * 1_000),)
-    free = prompt.history_bytes(NOW, traits, ())
-    assert prompt.history_bytes(NOW, traits, turn) == free - 1_000
-    assert free + len(system_text(prompt, traits).encode()) == 10_000 * 0.75 * BYTES_PER_TOKEN
-    assert prompt.history_bytes(NOW, traits, (Message(Role.USER, "x" * 100_000),)) == 0
-
-
-def test_the_order_is_system_history_turn() -> None:
-    history = ((Message(Role.USER, "a"), Message(Role.ASSISTANT, "b")),)
-    built = Prompt(Registry()).build(NOW, TRAITS, history, (Message(Role.USER, "c"),))
-    assert [entry.role for entry in built] == [
-        Role.SYSTEM,
-        Role.USER,
-        Role.ASSISTANT,
-        Role.USER,
-    ]
-    assert [entry.content for entry in built[1:]] == ["a", "b", "c"]
 
 
 def test_whole_old_turns_are_left_out_when_the_running_turn_has_grown() -> None:

@@ -1,15 +1,11 @@
 """What a soak would find if there were something to find."""
 
 from collections import Counter
-from random import Random
 
 import pytest
 
 from benchmarks.soak.audit import Rows, audit
-from benchmarks.soak.faults import End, lives
-from benchmarks.soak.growth import growth
 from benchmarks.soak.people import STRANGERS, Kind, Said
-from benchmarks.soak.samples import DESCRIPTORS, TASKS, Sample
 from conversation_store.models import ChatId
 from tests.fakes.signal_side import ADA, Sent
 
@@ -18,10 +14,6 @@ ASKED = Said("q00001", Kind.WORDS, CHAT, at=0.0, timestamp=1_000)
 ANSWER = Sent(CHAT, "q00001v00 heard", timestamp=2_000)
 AGAIN = Sent(CHAT, "q00001v00 heard", timestamp=9_000)
 WELL = Rows({1_000: "answered"}, Counter(sent=1), frozenset({2_000}))
-
-
-def test_one_answer_to_each_message_is_fine() -> None:
-    assert audit([ASKED], [ANSWER], WELL, excuses=()).faults == []
 
 
 @pytest.mark.parametrize(
@@ -63,39 +55,3 @@ def test_a_send_that_is_repeated_needs_a_fault_that_explains_it(
 ) -> None:
     rows = Rows({1_000: "answered"}, Counter(sent=1), frozenset({9_000}))
     assert len(audit([ASKED], [ANSWER, AGAIN], rows, excuses=excuses).faults) == faults
-
-
-@pytest.mark.parametrize(
-    ("descriptors_a_minute", "fine"), [(0.0, True), (0.1, True), (1.0, False), (-1.0, True)]
-)
-def test_steady_growth_is_found_despite_noise(descriptors_a_minute: float, fine: bool) -> None:
-    noise = Random(1)
-    samples = [
-        Sample(
-            at=minute * 60.0,
-            life=1,
-            rest=True,
-            drained=True,
-            resident_mb=100.0 + noise.uniform(-1, 1),
-            threads=5,
-            children=2,
-            store_mb=minute,
-            log_mb=1.0,
-            gauges={
-                TASKS: 16.0,
-                DESCRIPTORS: 50 + descriptors_a_minute * minute + noise.choice((0, 0, 1, 9)),
-            },
-        )
-        for minute in range(16)
-    ]
-    assert {one.measure for one in growth(samples) if not one.is_fine} == (
-        set() if fine else {"descriptors"}
-    )
-
-
-def test_nothing_kills_the_bot_in_the_second_half() -> None:
-    *mortal, last = lives(1_800.0, Random(1))
-    assert last.end is End.STOPPED
-    assert last.seconds == 900.0
-    assert sum(life.seconds for life in mortal) == pytest.approx(900.0)
-    assert any(life.end is End.KILLED for life in mortal)

@@ -5,14 +5,18 @@ the wording of refusals as people report them.
 """
 
 import base64
+import hmac
 import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import unquote
 
+from bot.config.llm import LlmSettings
+from bot.llm.bedrock import signed
 from tests.contract.dialects.harness import (
     Arguments,
     Harness,
@@ -23,10 +27,9 @@ from tests.contract.dialects.harness import (
 )
 from tests.declaration_rules import check_anthropic
 from tests.fakes import bedrock_server as fake
-from tests.fakes.aws_signatures import Account, problem_of
 from tests.fakes.bedrock_server import began, error, event, exception, streamed, text, tool_uses
 from tests.fakes.openai_server import MODEL
-from tests.fakes.scripted_http import Request, ScriptedServer, Step
+from tests.fakes.scripted_http import Request, Step
 
 CREDENTIALS: Final = {
     "region": "eu-central-1",
@@ -34,13 +37,9 @@ CREDENTIALS: Final = {
     "secret_access_key": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
     "session_token": "IQoJb3JpZ2luX2VjEXAMPLE",
 }
-ACCOUNT: Final = Account(
-    CREDENTIALS["access_key_id"],
-    CREDENTIALS["secret_access_key"],
-    CREDENTIALS["region"],
-    "bedrock",
-    CREDENTIALS["session_token"],
-)
+ACCOUNT: Final = LlmSettings.model_validate({"dialect": "bedrock", "model": MODEL, **CREDENTIALS})
+"""Unit tests hold the signing against values of AWS's own library."""
+TOLERANCE: Final = timedelta(minutes=5)
 API_KEY: Final = "bedrock-api-key-EXAMPLE"
 MEMBERS: Final = {
     *("messages", "system", "toolConfig", "inferenceConfig", "guardrailConfig"),
@@ -73,7 +72,7 @@ def check(body: Mapping[str, Any]) -> None:
     used = [kind for m in body["messages"] for block in m["content"] for kind in block]
     demand(
         "toolConfig" in body or not {"toolUse", "toolResult"} & set(used),
-        "The toolConfig field must be defined when using toolUse and toolResult content blocks.",
+        "toolConfig must be defined",
     )
 
 
@@ -111,11 +110,7 @@ def check_tools(body: Mapping[str, Any]) -> None:
 
 def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
     demand(messages, "Member must have length greater than or equal to 1")
-    demand(
-        messages[0]["role"] == "user",
-        "A conversation must start with a user message. Try again with a conversation that starts"
-        " with a user message.",
-    )
+    demand(messages[0]["role"] == "user", "A conversation must start with a user message.")
     demand(messages[-1]["role"] == "user", "The model does not support assistant message prefill.")
     waiting: list[str] = []
     before = ""
@@ -132,11 +127,7 @@ def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
             demand(set(block) <= KINDS[role], f"{path}.{index}: not for this role")
             check_block(f"{path}.{index}", block)
         answered = [one["toolResult"]["toolUseId"] for one in blocks if "toolResult" in one]
-        demand(
-            len(answered) <= len(waiting),
-            f"The number of toolResult blocks at {path} exceeds the number of toolUse blocks of"
-            " previous turn.",
-        )
+        demand(len(answered) <= len(waiting), f"too many toolResult blocks at {path}")
         demand(
             sorted(answered) == sorted(waiting),
             f"Expected toolResult blocks at {path} for the following Ids: {', '.join(waiting)}",
@@ -149,11 +140,7 @@ def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
 def check_block(path: str, block: Mapping[str, Any]) -> None:
     match block:
         case {"text": words}:
-            demand(
-                isinstance(words, str) and words.strip(),
-                f"The text field in the ContentBlock object at {path} is blank. Add text to the"
-                " text field, and try again.",
-            )
+            demand(isinstance(words, str) and words.strip(), f"The text field at {path} is blank.")
         case {"image": image}:
             demand(set(image) == {"format", "source"}, f"{path}.image: unknown field")
             demand(image["format"] in {"png", "jpeg", "gif", "webp"}, f"{path}.image.format")
@@ -163,11 +150,7 @@ def check_block(path: str, block: Mapping[str, Any]) -> None:
             demand(set(call) == {"toolUseId", "name", "input"}, f"{path}.toolUse: unknown field")
             demand(ID.fullmatch(call["toolUseId"]), f"{path}.toolUse.toolUseId: pattern")
             demand(ID.fullmatch(call["name"]), f"{path}.toolUse.name: pattern")
-            demand(
-                isinstance(call["input"], dict),
-                f"The format of the value at {path}.toolUse.input is invalid. Provide a json object"
-                " for the field and try again.",
-            )
+            demand(isinstance(call["input"], dict), f"{path}.toolUse.input is invalid")
         case {"toolResult": result}:
             known = {"toolUseId", "content", "status"}
             demand({"toolUseId", "content"} <= set(result) <= known, f"{path}.toolResult: unknown")
@@ -227,7 +210,15 @@ class StrictBedrock(StrictServer):
     def _key_problem(self, request: Request) -> str | None:
         if request.headers.get("authorization") == f"Bearer {API_KEY}":
             return None
-        return problem_of(request, ACCOUNT)
+        stamp = request.headers.get("x-amz-date", "19700101T000000Z")
+        at = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        if abs(datetime.now(UTC) - at) > TOLERANCE:
+            return f"Signature expired: {stamp} is now earlier than the time allowed"
+        url = f"http://{request.headers['host']}{request.path}"
+        right = signed(url, request.headers, request.raw, ACCOUNT, at)
+        names = ("authorization", "x-amz-security-token")
+        fits = all(hmac.compare_digest(right[n], request.headers.get(n, "")) for n in names)
+        return None if fits else "The request signature we calculated does not match"
 
 
 def is_probe(request: Request) -> bool:
@@ -290,18 +281,6 @@ REFUSALS: Final[Mapping[str, tuple[int, str, str]]] = {
 }
 
 
-def refusal(kind: str) -> Step:
-    return error(*REFUSALS[kind])
-
-
-def sent_words(server: ScriptedServer) -> str:
-    return json.dumps(server.requests[-1]["messages"], ensure_ascii=False)
-
-
-def tools_offered(server: ScriptedServer) -> int:
-    return len(server.requests[-1].get("toolConfig", {}).get("tools", ()))
-
-
 BEGUN: Final = [event(*one) for one in (*began(), *streamed(0, text("Good")))]
 
 HALF_A_CALL: Final = [
@@ -319,12 +298,10 @@ HARNESS = Harness(
     thinking=thinking,
     broken_stream=fake.stream(*BEGUN, cut=True),
     half_stream=fake.stream(*BEGUN),
-    refusal=refusal,
+    refusals={kind: error(*said) for kind, said in REFUSALS.items()},
     cut_call=fake.stream(*(event(*one) for one in HALF_A_CALL)),
     error_midway=fake.stream(
         *BEGUN, exception("serviceUnavailableException", "The service is unavailable.")
     ),
-    sent_words=sent_words,
-    tools_offered=tools_offered,
     settings=CREDENTIALS,
 )

@@ -25,7 +25,7 @@ from tests.contract.dialects.harness import (
 )
 from tests.declaration_rules import check_gemini
 from tests.fakes.openai_server import MODEL
-from tests.fakes.scripted_http import Request, ScriptedServer, Step, events, status, whole
+from tests.fakes.scripted_http import Request, Step, events, in_pieces, status, whole
 
 MEMBERS: Final = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig"}
 OF_A_PART: Final = {"text", "inlineData", "functionCall", "functionResponse"}
@@ -69,11 +69,7 @@ def check_contents(contents: Sequence[Mapping[str, Any]]) -> None:
         answered = [
             part["functionResponse"]["name"] for part in parts if "functionResponse" in part
         ]
-        demand(
-            answered == called,
-            "Please ensure that the number of function response parts is equal to the number of"
-            " function call parts of the function call turn.",
-        )
+        demand(answered == called, "not as many function responses as calls")
         called = [part["functionCall"]["name"] for part in parts if "functionCall" in part]
         check_signatures(parts)
     demand(not called, "Please ensure that function call turn is followed by a response.")
@@ -84,7 +80,7 @@ def check_signatures(parts: Sequence[Mapping[str, Any]]) -> None:
     calls = [part for part in parts if "functionCall" in part]
     demand(
         not calls or calls[0].get("thoughtSignature"),
-        "Function call is missing a thought_signature in functionCall parts.",
+        "Function call is missing a thought_signature",
     )
     for part in parts:
         known = part.get("thoughtSignature", SIGNATURE) in {SIGNATURE, FOREIGN}
@@ -172,7 +168,7 @@ def answer(*parts: Mapping[str, object], reason: str = "STOP") -> Step:
 
 
 def pieces(words: str) -> list[dict[str, object]]:
-    return [{"text": words[start : start + 5]} for start in range(0, len(words), 5)]
+    return [{"text": piece} for piece in in_pieces(words)]
 
 
 def call(name: str, arguments: Arguments) -> dict[str, object]:
@@ -212,19 +208,6 @@ REFUSALS: Final[Mapping[str, tuple[int, str, str]]] = {
 }
 
 
-def refusal(kind: str) -> Step | None:
-    return error(*REFUSALS[kind]) if kind in REFUSALS else None
-
-
-def sent_words(server: ScriptedServer) -> str:
-    return json.dumps(server.requests[-1]["contents"], ensure_ascii=False)
-
-
-def tools_offered(server: ScriptedServer) -> int:
-    tools = server.requests[-1].get("tools", ())
-    return sum(len(tool["functionDeclarations"]) for tool in tools)
-
-
 BEGUN: Final = json.dumps(event({"text": "Good"}))
 
 HARNESS = Harness(
@@ -236,12 +219,10 @@ HARNESS = Harness(
     thinking=lambda reasoning, words: answer({"text": reasoning, "thought": True}, {"text": words}),
     broken_stream=events(BEGUN, cut=True),
     half_stream=events(BEGUN),
-    refusal=refusal,
+    refusals={kind: error(*said) for kind, said in REFUSALS.items()},
     error_midway=events(
         BEGUN,
         json.dumps({"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}),
     ),
-    sent_words=sent_words,
-    tools_offered=tools_offered,
     settings={"api_key": "secret-key"},
 )

@@ -1,13 +1,25 @@
 """Values that the tests of each dialect provide."""
 
+import json
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Final, TypeVar
 
+from bot.config.llm import LlmSettings
+from bot.llm.client import LlmClient, RetryPolicy, open_transport
+from conversation_store.models import Message, Role
+from tests.fakes.openai_server import MODEL
 from tests.fakes.scripted_http import ScriptedServer, Step, status
+from tools.base import ToolSpec
 
 Arguments = Mapping[str, object]
+QUICK: Final = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
+OVER_AT_ONCE: Final = RetryPolicy(bound_seconds=0.0)
+HELLO: Final = [Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "hello")]
+CLOCK: Final = ToolSpec("clock", "Tells the time.", {"type": "object", "properties": {}})
 
 
 @dataclass
@@ -19,11 +31,6 @@ class StrictServer(ScriptedServer):
     """
 
     handler: Step = field(default_factory=lambda: status(500))
-
-    @property
-    def base_url(self) -> str:
-        """Value of `LLM__BASE_URL`."""
-        return self.url
 
 
 class Refused(Exception):
@@ -49,6 +56,12 @@ async def running(server: Running) -> AsyncIterator[Running]:
         await server.stop()
 
 
+def sent_words(server: ScriptedServer) -> str:
+    """Return all words that the last request shows the model, without the system text."""
+    body = server.requests[-1]
+    return json.dumps(body.get("messages") or body["contents"], ensure_ascii=False)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Harness:
     """A dialect, and how its server says things.
@@ -63,12 +76,10 @@ class Harness:
         thinking: answers in words after reasoning in the dialect's own fields.
         broken_stream: begins an answer and closes the connection midway.
         half_stream: begins an answer and ends it properly, but before the end of the answer.
-        refusal: answers with an error of this HTTP status as the real one words it; the kinds are
-            `overloaded`, `rate_limit`, `key`, `credit`, `model`, `too_long`, `no_tools`,
-            `no_system_role`, `no_images`; None where the real server has none of it.
+        refusals: answers with errors as the real server words them, by the kinds `overloaded`,
+            `rate_limit`, `key`, `credit`, `model`, `too_long`, `no_tools`, `no_system_role`,
+            `no_images`; without those that the real server does not have.
         error_midway: begins a stream, then sends an error event.
-        sent_words: returns all words that the last request shows the model.
-        tools_offered: how many tools the last request offers.
         cut_call: calls `clock` and ends at the limit of tokens in the middle of the arguments; None
             if the API sends calls only as a whole.
         settings: settings for a model of this dialect, besides its address and name.
@@ -82,9 +93,40 @@ class Harness:
     thinking: Callable[[str, str], Step]
     broken_stream: Step
     half_stream: Step
-    refusal: Callable[[str], Step | None]
+    refusals: Mapping[str, Step]
     error_midway: Step
-    sent_words: Callable[[ScriptedServer], str]
-    tools_offered: Callable[[ScriptedServer], int]
     cut_call: Step | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
+
+
+def client_of(
+    harness: Harness,
+    server: ScriptedServer,
+    *,
+    retry: RetryPolicy = QUICK,
+    path: str = "",
+    model: str = MODEL,
+    settings: Mapping[str, object] = MappingProxyType({}),
+) -> AbstractAsyncContextManager[LlmClient]:
+    """Give a client of a server; further settings replace those of the harness."""
+    key = {} if harness.settings.get("access_key_id") else {"api_key": "secret-key"}
+    of_the_model = {"dialect": harness.name, "model": model, "timeout_seconds": 5.0}
+    return client_at(
+        server.base_url + path,
+        retry=retry,
+        settings={**of_the_model, **key, **harness.settings, **settings},
+    )
+
+
+@asynccontextmanager
+async def client_at(
+    base_url: str,
+    *,
+    retry: RetryPolicy = QUICK,
+    tls: ssl.SSLContext | None = None,
+    settings: Mapping[str, object] = MappingProxyType({}),
+) -> AsyncIterator[LlmClient]:
+    """Give a client of an address; it speaks OpenAI's API unless the settings say otherwise."""
+    llm = LlmSettings.model_validate({"base_url": base_url, "model": MODEL, **settings})
+    async with open_transport(llm, tls=tls) as transport:
+        yield LlmClient(transport, llm, retry=retry)

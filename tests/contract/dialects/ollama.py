@@ -22,7 +22,7 @@ from tests.contract.dialects.harness import (
     running,
 )
 from tests.fakes.openai_server import MODEL
-from tests.fakes.scripted_http import Request, ScriptedServer, Step, raw_body, status, whole
+from tests.fakes.scripted_http import Request, Step, in_pieces, raw_body, status, whole
 
 NDJSON: Final = "application/x-ndjson"
 CONTEXT_TOKENS: Final = 8_000
@@ -52,12 +52,7 @@ def check_message(message: Mapping[str, Any]) -> None:
     demand(message["role"] != "tool" or message["tool_name"], "a result without its tool")
     demand(message["role"] == "user" or "images" not in message, "templates show no images here")
     for call in message.get("tool_calls", ()):
-        demand(
-            isinstance(call["function"]["arguments"], dict),
-            "json: cannot unmarshal string into Go struct field"
-            " ToolCallFunction.messages.tool_calls.function.arguments of type"
-            " api.ToolCallFunctionArguments",
-        )
+        demand(isinstance(call["function"]["arguments"], dict), "json: cannot unmarshal arguments")
     for image in message.get("images", ()):
         try:
             base64.b64decode(image, validate=True)
@@ -138,7 +133,7 @@ def answer(*messages: Mapping[str, Any], done_reason: str = "stop") -> Step:
 
 
 def pieces(words: str) -> list[dict[str, object]]:
-    return [{"content": words[start : start + 5]} for start in range(0, len(words), 5)]
+    return [{"content": piece} for piece in in_pieces(words)]
 
 
 def text(words: str) -> Step:
@@ -161,18 +156,6 @@ REFUSALS: Final[Mapping[str, tuple[int, str]]] = {
 }
 
 
-def refusal(kind: str) -> Step | None:
-    return error(*REFUSALS[kind]) if kind in REFUSALS else None
-
-
-def sent_words(server: ScriptedServer) -> str:
-    return json.dumps(server.requests[-1]["messages"], ensure_ascii=False)
-
-
-def tools_offered(server: ScriptedServer) -> int:
-    return len(server.requests[-1].get("tools", ()))
-
-
 BEGUN: Final = line({"content": "Good"})
 
 HARNESS = Harness(
@@ -184,11 +167,9 @@ HARNESS = Harness(
     thinking=lambda reasoning, words: answer({"thinking": reasoning}, {"content": words}),
     broken_stream=raw_body(BEGUN, content_type=NDJSON, cut=True),
     half_stream=raw_body(BEGUN, content_type=NDJSON),
-    refusal=refusal,
+    refusals={kind: error(*said) for kind, said in REFUSALS.items()},
     error_midway=raw_body(
         BEGUN, b'{"error":"llama runner process has terminated"}\n', content_type=NDJSON
     ),
-    sent_words=sent_words,
-    tools_offered=tools_offered,
     settings={"context_tokens": CONTEXT_TOKENS},
 )

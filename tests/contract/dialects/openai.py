@@ -8,7 +8,7 @@ from typing import Any
 from tests.contract.dialects.harness import Arguments, Harness, StrictServer, running
 from tests.fakes import openai_server as fake
 from tests.fakes.openai_server import chunk, sse, status
-from tests.fakes.scripted_http import Request, ScriptedServer, Step
+from tests.fakes.scripted_http import Request, Step
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -101,19 +101,6 @@ REFUSALS: dict[str, tuple[int, dict[str, str]]] = {
 }
 
 
-def refusal(kind: str) -> Step:
-    code, error = REFUSALS[kind]
-    return status(code, {"error": error})
-
-
-def sent_words(server: ScriptedServer) -> str:
-    return json.dumps(server.requests[-1]["messages"], ensure_ascii=False)
-
-
-def tools_offered(server: ScriptedServer) -> int:
-    return len(server.requests[-1].get("tools", ()))
-
-
 HALF_A_CALL = {"index": 0, "id": "call_1", "function": {"name": "clock", "arguments": '{"zo'}}
 
 HARNESS = Harness(
@@ -125,11 +112,9 @@ HARNESS = Harness(
     thinking=thinking,
     broken_stream=sse(chunk({"content": "Good"}), done=False, cut=True),
     half_stream=sse(chunk({"content": "Good"}), done=False),
-    refusal=refusal,
+    refusals={kind: status(code, {"error": said}) for kind, (code, said) in REFUSALS.items()},
     cut_call=sse(chunk({"tool_calls": [HALF_A_CALL]}), chunk({}, finish_reason="length")),
     error_midway=sse(
         chunk({"content": "Good"}), {"error": {"message": "overloaded", "code": 503}}, done=False
     ),
-    sent_words=sent_words,
-    tools_offered=tools_offered,
 )
