@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from aiohttp import WSCloseCode, WSMsgType
+from aiohttp import WSMsgType
 from signalbot import LOGGER_NAME
 
 from bot.errors import (
@@ -19,9 +19,8 @@ from bot.errors import (
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
-    SignalUntrusted,
 )
-from bot.signal.account import Group, Profile
+from bot.signal.account import Group
 from bot.signal.events import Incoming
 from bot.signal.messenger import FileTooBig
 from bot.signal.rest_requests import Refused, RestTimeouts
@@ -35,7 +34,7 @@ from tests.contract.harnesses import (
     settled,
 )
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
-from tests.fakes.signal_frames import quote_of, text_frame
+from tests.fakes.signal_frames import text_frame
 from tests.fakes.signal_people import Group as KnownGroup
 from tests.fakes.signal_rest_api import NUMBER, Answer, Fault, SignalRestApi
 from tests.fakes.signal_side import ADA, SharedFile
@@ -100,26 +99,8 @@ async def test_every_failure_of_a_send_has_its_meaning_and_names_nobody(
         assert await harness.messenger.send(PERSON, "next") > 0
 
 
-async def test_a_send_that_is_never_answered_is_given_up_as_perhaps_sent() -> None:
-    async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(send=0.05))
-        async with in_background(messenger.run(ignore)):
-            api.answers.append(Fault.HANG)
-            with pytest.raises(SignalTimeout):
-                await messenger.send(PERSON, "hello")
-            timestamp = await messenger.send(PERSON, "again")
-            assert [sent.timestamp for sent in api.sent] == [timestamp]
-
-
 async def ignore(_: Sequence[Incoming]) -> None:
     """Take a message and do nothing."""
-
-
-async def test_refused_send_to_person_with_new_key_waits_for_trust(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        await harness.people.change_identity()
-        with pytest.raises(SignalUntrusted):
-            await harness.messenger.send(PERSON, "hello")
 
 
 async def test_receipt_settles_refused_send() -> None:
@@ -200,48 +181,6 @@ async def test_at_most_three_calls_are_in_flight_whatever_they_ask(open_harness:
         assert len(harness.api.sent) == 10
 
 
-async def test_signs_of_life_use_only_the_spare_place(
-    open_harness: Open,
-) -> None:
-    async with open_harness() as harness:
-        harness.api.hold.clear()
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(5):
-                tasks.create_task(harness.messenger.show_typing(PERSON))
-                tasks.create_task(harness.messenger.mark_read(ADA.aci, [number]))
-                tasks.create_task(harness.messenger.react(PERSON, "👀", author="x", timestamp=1))
-            await harness.api.wait_until(lambda: harness.api.in_flight == 1)
-            tasks.create_task(harness.messenger.send(PERSON, "one"))
-            tasks.create_task(harness.messenger.send(PERSON, "two"))
-            await harness.api.wait_until(lambda: harness.api.in_flight == 3)
-            harness.api.hold.set()
-        assert len(harness.api.sent) == 2
-        assert len(harness.api.typing) == len(harness.api.receipts) == 5
-
-
-async def test_a_sign_of_life_that_gets_no_turn_is_given_up() -> None:
-    async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(turn=0.02))
-        async with in_background(messenger.run(ignore)):
-            await api.wait_for_receiver()
-            api.hold.clear()
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(messenger.show_typing(PERSON))
-                await api.wait_until(lambda: api.in_flight == 1)
-                with pytest.raises(SignalUnavailable):
-                    await messenger.show_typing(PERSON, stop=True)
-                assert await in_time(messenger, api) > 0
-
-
-async def in_time(messenger: SignalRest, api: SignalRestApi) -> int:
-    """Send while all places but one are free."""
-    async with asyncio.TaskGroup() as tasks:
-        sending = tasks.create_task(messenger.send(PERSON, "hello"))
-        await api.wait_until(lambda: api.in_flight == 2)
-        api.hold.set()
-    return sending.result()
-
-
 async def test_a_file_bigger_than_any_answer_is_too_big(open_harness: Open) -> None:
     huge = SharedFile("video/mp4", bytes(MAX_ANSWER_BYTES + 1))
     async with open_harness() as harness:
@@ -250,24 +189,6 @@ async def test_a_file_bigger_than_any_answer_is_too_big(open_harness: Open) -> N
         with pytest.raises(FileTooBig):
             await harness.messenger.fetch_file(PERSON, file, max_bytes=2 * MAX_ANSWER_BYTES)
         assert await harness.messenger.send(PERSON, "next") > 0
-
-
-async def test_a_name_alone_is_not_set_because_the_server_would_remove_the_picture(
-    open_harness: Open,
-) -> None:
-    async with open_harness() as harness:
-        before = harness.api.requests
-        for profile in (Profile(name="Tee"), Profile(about="x"), Profile(picture=b"x")):
-            with pytest.raises(SignalRejected):
-                await harness.messenger.set_profile(profile)
-        assert harness.api.requests == before
-
-
-async def test_accepting_a_message_request_does_nothing(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        before = harness.api.requests
-        await harness.messenger.accept_request(ADA.aci)
-        assert harness.api.requests == before
 
 
 async def test_a_call_that_gets_no_turn_is_not_sent() -> None:
@@ -315,25 +236,6 @@ async def test_a_huge_message_arrives_cut(open_harness: Open) -> None:
     async with open_harness() as harness:
         await harness.people.say("x" * 3 * 2**20)
         assert len((await harness.next_message()).text) == 64 * 1024
-
-
-@pytest.mark.parametrize("code", [WSCloseCode.OK, WSCloseCode.GOING_AWAY])
-async def test_after_a_clean_close_the_bot_is_not_deaf(
-    open_harness: Open, code: WSCloseCode
-) -> None:
-    async with open_harness() as harness:
-        await harness.api.close_websockets(code)
-        await harness.api.wait_for_receiver()
-        await harness.people.say("hello")
-        assert (await harness.next_message()).text == "hello"
-
-
-async def test_a_connection_that_breaks_is_opened_again(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        harness.api.drop_websockets()
-        await harness.api.wait_for_receiver()
-        await harness.people.say("hello")
-        assert (await harness.next_message()).text == "hello"
 
 
 async def test_while_signal_cli_is_dead_the_websocket_is_kept(open_harness: Open) -> None:
@@ -509,14 +411,6 @@ async def test_a_bug_in_deliver_ends_the_run() -> None:
 
 
 # Questions
-
-
-async def test_the_bot_knows_its_own_aci_from_the_identities(open_harness: Open) -> None:
-    quote = quote_of(FIXTURE_ACCOUNT, 1, "earlier") | {"author": None, "authorNumber": None}
-    frame = text_frame(FIXTURE_ACCOUNT, ADA, FIRST_TIMESTAMP, "hello", quote=quote)
-    async with open_harness() as harness:
-        await harness.push(frame)
-        assert (await harness.next_message()).addresses_bot
 
 
 @pytest.mark.parametrize("identities", [None, [], "?", [{"number": NUMBER}], [{"uuid": 5}]])
