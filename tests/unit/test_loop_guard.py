@@ -1,7 +1,5 @@
 """The limit on consecutive turns, which stops two bots that answer each other."""
 
-from dataclasses import dataclass
-
 from bot.chat.access import (
     MAX_PARTNERS,
     MAX_TURNS,
@@ -10,18 +8,11 @@ from bot.chat.access import (
     LoopGuard,
 )
 from conversation_store.models import ChatId
+from tests.fakes.clock import Clock
 
 CHAT = ChatId.parse("direct:ada")
 GROUP = ChatId.parse("group:g")
 ADA = "ada"
-
-
-@dataclass(slots=True)
-class Clock:
-    now: float = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Conversation:

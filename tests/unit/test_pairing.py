@@ -43,15 +43,7 @@ class World:
         self.path = path
         self.store = store
         self.now_ms = time.time_ns() // 1_000_000
-        self.access = Access(
-            AccessSettings(
-                policy=policy,
-                allowed=frozenset(),
-                admins=frozenset({OPERATOR.aci}),
-                groups="mention",
-                messages_per_minute=20,
-            )
-        )
+        self.access = Access(AccessSettings(policy=policy, admins=frozenset({OPERATOR.aci})))
         self.notices = Notices(Outbox(PartialMessenger(), store), Languages(store), self.access)
         self.pairing = Pairing(
             pairings=store.pairings,
@@ -261,18 +253,6 @@ async def test_pair_command_says_if_settings_make_codes_useless(tmp_path: Path) 
             assert unused in listing(book, listed)
             assert unused in approve(book, code, listed)
             assert "let this person talk all the same" in revoke(book, ADA.aci, listed)
-
-
-async def test_encrypted_store_opens_only_with_its_key(tmp_path: Path) -> None:
-    async with world(tmp_path / "s.db", key="k") as here:
-        code = await here.code_for(ADA)
-        for wrong in ("other", None):
-            with pytest.raises(StoreUnreadable), open_pairing_book(here.path, wrong):
-                pass
-        with open_pairing_book(here.path, "k") as book:
-            assert book.approve(code) is not None
-        await here.pairing.look()
-        assert here.access.may_talk(ADA)
 
 
 def test_missing_store_asks_to_start_the_bot(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
@@ -15,6 +16,7 @@ from structlog.testing import capture_logs
 
 from bot.errors import (
     SignalError,
+    SignalPassedOver,
     SignalRateLimited,
     SignalRejected,
     SignalTimeout,
@@ -26,7 +28,7 @@ from bot.signal.account import PeerIdentity, TrustLevel
 from bot.signal.events import Incoming
 from bot.signal.json_rpc import MAX_LINE_BYTES, JsonRpcConnection, LineBuffer
 from bot.signal.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
-from conversation_store.models import ChatId, ReceivedFile
+from conversation_store.models import Attachment, ChatId, ReceivedFile
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
 from tests.fakes.json_rpc_server import Json, LostReply, Refusal
 from tests.fakes.registering import RegisteringSignalCli
@@ -330,6 +332,7 @@ async def test_the_account_status_needs_no_running_messenger_and_receives_nothin
         assert "subscribeReceive" not in side.asked
 
 
+PICTURE = Attachment("a.png", "image/png", b"pixels")
 FILE = ReceivedFile("9zKpVoice.m4a", "audio/aac")
 
 
@@ -472,6 +475,96 @@ async def test_an_error_of_the_store_ends_the_messenger(tmp_path: Path) -> None:
 def test_an_address_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         SignalDaemon(url, "+4915100000000")
+
+
+LOOK_SECONDS = 0.03
+
+
+@asynccontextmanager
+async def looking(folder: Path) -> AsyncIterator[tuple[SignalCli, SignalDaemon]]:
+    """Provide a messenger that notices a silence soon; it waits for answers very long."""
+    bounds = replace(BOUNDS, look=LOOK_SECONDS)
+    async with signal_cli(folder) as side, running(side, bounds=bounds) as messenger:
+        side.groups[TEAM.value] = Group("Team", members={ADA.aci: ADA})
+        yield side, messenger
+
+
+async def asked(side: SignalCli, method: str, times: int = 1) -> None:
+    """Wait until signal-cli was asked something, whether it listened or not."""
+    await Receiver().until(lambda: side.asked.count(method) >= times)
+
+
+async def passed_over(messenger: SignalDaemon, chat: ChatId = CHAT, *files: Attachment) -> None:
+    with pytest.raises(SignalPassedOver):
+        await messenger.send(chat, "hello", attachments=files)
+
+
+@pytest.mark.parametrize("chat", [CHAT, TEAM], ids=["person", "group"])
+@pytest.mark.parametrize("files", [(), (PICTURE,)], ids=["text", "file"])
+async def test_a_send_made_in_a_silence_ends_soon_after_it(
+    tmp_path: Path, chat: ChatId, files: tuple[Attachment, ...]
+) -> None:
+    async with looking(tmp_path) as (side, messenger), asyncio.TaskGroup() as tasks:
+        side.silent = True
+        sending = tasks.create_task(passed_over(messenger, chat, *files))
+        await asked(side, "version", times=5)
+        assert not sending.done()
+        side.silent = False
+    assert side.sent == []
+
+
+@pytest.mark.parametrize("chat", [CHAT, TEAM], ids=["person", "group"])
+async def test_slow_send_is_awaited_through_a_silence(tmp_path: Path, chat: ChatId) -> None:
+    done = asyncio.Event()
+
+    async def be_slow(sent: Sent) -> None:
+        if sent.text == "slow":
+            await done.wait()
+
+    async with looking(tmp_path) as (side, messenger), asyncio.TaskGroup() as tasks:
+        side.on_send = be_slow
+        slow = tasks.create_task(messenger.send(chat, "slow"))
+        await asked(side, "send")
+        side.silent = True
+        swallowed = tasks.create_task(passed_over(messenger))
+        await asked(side, "send", times=2)
+        side.silent = False
+        await swallowed
+        for _ in range(5):
+            await messenger.send(CHAT, "quick")
+            await asyncio.sleep(LOOK_SECONDS)
+        assert not slow.done()
+        done.set()
+        assert await slow == next(one.timestamp for one in side.sent if one.text == "slow")
+    assert Counter(one.text for one in side.sent) == {"slow": 1, "quick": 5}
+
+
+async def test_the_receipt_of_a_reaction_does_not_settle_a_send_made_in_a_silence(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path) as (side, messenger), asyncio.TaskGroup() as tasks:
+        await messenger.react(CHAT, "👀", author=ADA.aci, timestamp=1)
+        reaction = side._last_timestamp
+        side.silent = True
+        sending = tasks.create_task(passed_over(messenger))
+        await asked(side, "send")
+        await side.deliver_receipt(reaction)
+        side.silent = False
+        await sending
+
+
+async def test_an_answer_to_a_request_that_was_never_made_passes_nothing_over(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path) as (side, messenger), asyncio.TaskGroup() as tasks:
+        side.silent = True
+        sending = tasks.create_task(passed_over(messenger))
+        await asked(side, "version", times=2)
+        for number in (999_999, 10**30, -1, 0):
+            await side.push_line(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % number)
+        await asked(side, "version", times=8)
+        assert not sending.done()
+        side.silent = False
 
 
 async def test_last_messages_of_an_ended_server_are_read_even_after_a_write(
