@@ -134,29 +134,6 @@ async def test_only_the_author_sees_a_sign_in_a_group_where_the_bot_may_not_writ
 
 
 @without_waiting
-async def test_typing_is_seen_from_the_first_moment_to_the_answer() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        async with presence.typing(CHAT) as turn:
-            await asyncio.sleep(25)
-            turn.answered = True
-    assert phones.given == [
-        (0, ("typing", CHAT)),
-        (TYPING_REFRESH_SECONDS, ("typing", CHAT)),
-        (2 * TYPING_REFRESH_SECONDS, ("typing", CHAT)),
-    ]
-
-
-@without_waiting
-async def test_typing_is_taken_back_when_no_answer_comes() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        async with presence.typing(CHAT):
-            await asyncio.sleep(3)
-    assert phones.given == [(0, ("typing", CHAT)), (3, ("still", CHAT))]
-
-
-@without_waiting
 async def test_typing_is_taken_back_when_a_turn_stops_or_fails() -> None:
     phones = Phones()
     async with presence_on(phones) as presence:
@@ -189,26 +166,6 @@ async def test_a_message_is_noticed_before_its_turn_begins() -> None:
         (0, ("typing", GROUP)),
         (TYPING_REFRESH_SECONDS, ("typing", GROUP)),
     ]
-
-
-@without_waiting
-async def test_without_settings_the_bot_only_shows_typing() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-        await asyncio.sleep(60)
-    assert phones.signs == [("typing", CHAT)]
-
-
-@without_waiting
-async def test_cancelled_presence_shows_no_typing_later() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-        presence.cancel()
-        presence.noticed(GROUP, ADA, TIMESTAMP, received_at=TIMESTAMP)
-    await asyncio.sleep(60)
-    assert phones.signs == []
 
 
 @without_waiting
@@ -274,29 +231,6 @@ async def test_typing_goes_on_after_a_message_of_the_turn() -> None:
         (0, ("typing", CHAT)),
         (4 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
     ]
-
-
-@without_waiting
-async def test_typing_does_not_outlast_an_answer_that_comes_almost_at_once() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-        await asyncio.sleep(0.1)
-        async with presence.typing(CHAT) as turn:
-            await asyncio.sleep(0.2)
-            turn.answered = True
-    assert phones.signs == [("typing", CHAT), ("still", CHAT)]
-
-
-@without_waiting
-async def test_typing_is_taken_back_if_the_answer_overtakes_it() -> None:
-    phones = Phones()
-    phones.takes_seconds = 2
-    async with presence_on(phones) as presence:
-        async with presence.typing(CHAT) as turn:
-            await asyncio.sleep(1)
-            turn.answered = True
-    assert phones.given == [(2, ("typing", CHAT)), (4, ("still", CHAT))]
 
 
 @without_waiting
@@ -385,11 +319,7 @@ async def test_interrupted_turn_leaves_no_task_behind() -> None:
     async def everything() -> None:
         async with asyncio.TaskGroup() as tasks:
             presence = Presence(
-                phones,
-                may_write=everywhere,
-                ack_reaction=None,
-                read_receipts=False,
-                tasks=tasks,
+                phones, may_write=everywhere, ack_reaction=None, read_receipts=False, tasks=tasks
             )
             tasks.create_task(turn(presence))
             await asyncio.sleep(1)
