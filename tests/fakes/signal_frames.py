@@ -61,8 +61,36 @@ def text_frame(
     account: Account, author: Person, timestamp: int, text: str, *, mention: bool = False
 ) -> Json:
     """Return the frame of a text message in a private chat."""
-    data = data_message(account, timestamp, text, mention=mention)
-    return frame_of(account, author, timestamp, dataMessage=data)
+    return message_frame(account, author, data_message(account, timestamp, text, mention=mention))
+
+
+def message_frame(account: Account, author: Person, data: Json) -> Json:
+    """Return the frame of a message, or of whatever else its own part tells."""
+    return frame_of(account, author, data["timestamp"], dataMessage=data)
+
+
+def edit_frame(account: Account, author: Person, target: int, data: Json) -> Json:
+    """Return the frame of an edit: the target's timestamp, and the message as it reads now."""
+    edit: Json = {"targetSentTimestamp": target, "dataMessage": data}
+    return frame_of(account, author, data["timestamp"], editMessage=edit)
+
+
+def deletion_frame(account: Account, author: Person, timestamp: int, target: int) -> Json:
+    """Return the frame by which an author deletes an own private message for everyone."""
+    data = data_message(account, timestamp, None)
+    return message_frame(account, author, data | {"remoteDelete": {"timestamp": target}})
+
+
+def receipt_frame(account: Account, person: Person, timestamp: int, confirmed: int) -> Json:
+    """Return the frame by which a phone confirms that a message of the bot arrived."""
+    receipt: Json = {
+        "when": timestamp,
+        "isDelivery": True,
+        "isRead": False,
+        "isViewed": False,
+        "timestamps": [confirmed],
+    }
+    return frame_of(account, person, timestamp, receiptMessage=receipt)
 
 
 def note_frame(account: Account, data: Json, *, replaces: int | None = None) -> Json:

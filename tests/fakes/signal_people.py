@@ -21,10 +21,12 @@ from conversation_store.models import ChatId, Quote
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_frames import (
     data_message,
-    frame_of,
+    edit_frame,
     identity_frame,
+    message_frame,
     note_frame,
     quote_of,
+    receipt_frame,
     target_of,
 )
 
@@ -166,7 +168,7 @@ class SignalPeople(ABC):
             expires_seconds=expires_seconds,
             view_once=view_once,
         )
-        return await self._tell(author, data["timestamp"], dataMessage=data)
+        return await self._tell(author, message_frame(self.account, author, data))
 
     async def edit(
         self,
@@ -189,8 +191,7 @@ class SignalPeople(ABC):
             quote=self._quote_of(quote),
             expires_seconds=expires_seconds,
         )
-        edit: Json = {"targetSentTimestamp": target, "dataMessage": data}
-        return await self._tell(author, data["timestamp"], editMessage=edit)
+        return await self._tell(author, edit_frame(self.account, author, target, data))
 
     async def delete(
         self,
@@ -244,15 +245,9 @@ class SignalPeople(ABC):
 
     async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
         """Confirm that a message of the bot arrived at a person's phone."""
-        now = self._new_timestamp()
-        receipt: Json = {
-            "when": now,
-            "isDelivery": True,
-            "isRead": False,
-            "isViewed": False,
-            "timestamps": [timestamp],
-        }
-        await self._tell(person, now, receiptMessage=receipt)
+        await self._tell(
+            person, receipt_frame(self.account, person, self._new_timestamp(), timestamp)
+        )
 
     async def change_group(
         self,
@@ -384,15 +379,15 @@ class SignalPeople(ABC):
         """Deliver a message without words that does something."""
         where = self._enter(group, author)
         data = data_message(self.account, self._new_timestamp(), None, group=where) | what
-        return await self._tell(author, data["timestamp"], dataMessage=data)
+        return await self._tell(author, message_frame(self.account, author, data))
 
-    async def _tell(self, author: Person, timestamp: int, **payload: Json) -> int:
+    async def _tell(self, author: Person, frame: Json) -> int:
         """Deliver what a person does, now or once the person's key is trusted."""
-        frame = frame_of(self.account, author, timestamp, **payload)
         peer = self.meet(author)
         if peer.trust is not TrustLevel.UNTRUSTED:
             return await self._push_timed(frame)
         peer.waiting.append(frame)
+        timestamp: int = frame["envelope"]["timestamp"]
         await self.push(identity_frame(self.account, author, timestamp))
         return timestamp
 

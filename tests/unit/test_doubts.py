@@ -23,11 +23,9 @@ from conversation_store.models import (
     ChatId,
     Message,
     OutgoingMessage,
-    Quote,
     ReceivedMessage,
     Role,
     StoredTurn,
-    StyleRange,
     ToolCall,
 )
 from conversation_store.store import ConversationStore, open_store
@@ -57,16 +55,7 @@ class Signal(PartialMessenger):
     connected_since: float | None = field(default_factory=monotonic)
     happened: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def send(
-        self,
-        chat: ChatId,
-        text: str,
-        *,
-        styles: Sequence[StyleRange] = (),
-        quote: Quote | None = None,
-        replaces: int | None = None,
-        attachments: Sequence[Attachment] = (),
-    ) -> int:
+    async def send(self, chat: ChatId, text: str, **_: Any) -> int:
         return await self.receipts.settle(chat, self._taken(text))
 
     async def _taken(self, text: str) -> int:
