@@ -1,6 +1,5 @@
 import re
 import time
-from dataclasses import dataclass
 from typing import Final
 
 import pytest
@@ -317,78 +316,6 @@ def test_words_are_shown_as_they_are_typed(words: list[str], space: str) -> None
     text = space.join(words)
     assert render(text).styles == ()
     assert render(text).text.split() == text.split()
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Markdown, and what it should look like."""
-
-    markdown: str
-    shown: str
-
-
-PLAIN = st.sampled_from(("word", "two words", "é", "👍🏽", FAMILY, "שלום", "语", "x2")).map(
-    lambda text: Sample(text, text)
-)
-CODE = st.sampled_from(("x = 1", "a*b*", "||", "_")).map(
-    lambda code: Sample(f"`{code}`", f"<m>{code}</m>")
-)
-MARKERS: Final = {"b": "**", "i": "*", "s": "~~", "p": "||"}
-
-
-@st.composite
-def lines(draw: st.DrawFn, names: tuple[str, ...] = tuple(MARKERS)) -> Sample:
-    """Draw a line with styles inside of each other, though never inside of themselves."""
-    samples = draw(st.lists(PLAIN | CODE, min_size=1, max_size=3))
-    if draw(st.booleans()) and names:
-        name = draw(st.sampled_from(names))
-        inside = draw(lines(tuple(other for other in names if other != name)))
-        styled = Sample(
-            f"{MARKERS[name]}{inside.markdown}{MARKERS[name]}", f"<{name}>{inside.shown}</{name}>"
-        )
-        samples.insert(draw(st.integers(0, len(samples))), styled)
-    return joined(samples, " ")
-
-
-def joined(samples: list[Sample], separator: str) -> Sample:
-    return Sample(
-        separator.join(sample.markdown for sample in samples),
-        separator.join(sample.shown for sample in samples),
-    )
-
-
-def quoted(sample: Sample) -> Sample:
-    return Sample(behind("> ", "> ", sample.markdown), behind("> ", "> ", sample.shown))
-
-
-def listed(sample: Sample) -> Sample:
-    return Sample(behind("- ", "  ", sample.markdown), behind("• ", "  ", sample.shown))
-
-
-def behind(first: str, others: str, text: str) -> str:
-    return first + "\n".join((others + line).rstrip() for line in text.split("\n"))[len(others) :]
-
-
-LEAVES = (
-    lines()
-    | lines().map(lambda line: Sample(f"## {line.markdown}", f"<b>{line.shown}</b>"))
-    | st.just(Sample("```sh\nls *.py\n  cd\n```", "<m>ls *.py\n  cd</m>"))
-    | st.lists(lines(), min_size=2, max_size=3).map(lambda samples: joined(samples, "\n"))
-)
-DOCUMENTS = st.recursive(
-    LEAVES,
-    lambda blocks: st.lists(
-        blocks.map(quoted) | blocks.map(listed) | LEAVES, min_size=1, max_size=3
-    ).map(lambda samples: joined(samples, "\n\n")),
-    max_leaves=8,
-)
-
-
-@pytest.mark.full
-@FUZZ
-@given(DOCUMENTS)
-def test_nested_documents_are_rendered_as_built(document: Sample) -> None:
-    assert render(document.markdown) == looks(document.shown)
 
 
 @given(text=st.text(alphabet="ab1 .)-+=:/?,'\"\U0001f600\u00e9\u0301(;@", min_size=1, max_size=12))
