@@ -53,7 +53,7 @@ from tests.signal_frames import (
     reaction,
 )
 
-FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)
+FUZZ: Final = settings(max_examples=200, derandomize=True, database=None, deadline=None)
 FILE_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 UNKNOWN_TYPE: Final = "application/octet-stream"
 WITHOUT_ACI: Final = Account(BOT.number)
@@ -675,14 +675,14 @@ def mutated_frames(draw: st.DrawFn) -> object:
     return raw
 
 
-@FUZZ
+@settings(FUZZ, max_examples=100)
 @given(JSON | st.fixed_dictionaries({"envelope": JSON, "account": st.just(BOT.number)}))
 def test_any_json_is_a_frame_of_some_kind(raw: object) -> None:
     assert_harmless(raw)
 
 
 @pytest.mark.full
-@FUZZ
+@settings(FUZZ, max_examples=1_000)
 @given(mutated_frames())
 def test_a_damaged_frame_is_a_frame_of_some_kind(raw: object) -> None:
     assert_harmless(raw)

@@ -18,7 +18,7 @@ from bot.signal.formatting import (
 )
 from conversation_store.models import StyledText, StyleRange, TextStyle
 
-FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)
+FUZZ: Final = settings(max_examples=200, derandomize=True, database=None, deadline=None)
 BOLD, ITALIC, STRIKETHROUGH, MONOSPACE, SPOILER = TextStyle
 TAGS: Final = {"b": BOLD, "i": ITALIC, "s": STRIKETHROUGH, "m": MONOSPACE, "p": SPOILER}
 HOSTILE_SECONDS: Final = 2.0

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from bot.signal.formatting import (
     Span,
+    merged,
     ranges_of,
     render,
     spans_of,
@@ -16,7 +17,7 @@ from bot.signal.rest_requests import MAX_STYLES, escaped_markup
 from conversation_store.models import StyleRange, TextStyle
 from tests.fakes.rest_markup import served
 
-FUZZ: Final = settings(max_examples=400, derandomize=True, database=None, deadline=None)
+FUZZ: Final = settings(max_examples=200, derandomize=True, database=None, deadline=None)
 BOLD, ITALIC, STRIKETHROUGH, MONOSPACE, SPOILER = TextStyle
 MAX_SECONDS: Final = 1.0
 UNITS: Final = (
@@ -129,6 +130,11 @@ def covered(styles: Sequence[StyleRange], text: str) -> set[tuple[int, TextStyle
         for start, end, style in spans_of(text, styles)
         for place in range(start, end)
     }
+
+
+def test_merging_leaves_no_two_ranges_of_a_style_that_touch() -> None:
+    spans = merged([Span(0, 2, BOLD), Span(2, 3, BOLD), Span(1, 2, ITALIC), Span(5, 5, BOLD)])
+    assert spans == [Span(0, 3, BOLD), Span(1, 2, ITALIC)]
 
 
 def test_message_with_too_many_styles_is_sent_without_them() -> None:

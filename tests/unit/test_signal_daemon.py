@@ -24,11 +24,11 @@ from bot.errors import (
     SignalUntrusted,
 )
 from bot.observability.metrics import FRAMES, SENDS
-from bot.signal.account import PeerIdentity, TrustLevel
+from bot.signal.account import PeerIdentity, Profile, TrustLevel
 from bot.signal.events import Incoming
 from bot.signal.json_rpc import MAX_LINE_BYTES, JsonRpcConnection, LineBuffer
 from bot.signal.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
-from conversation_store.models import Attachment, ChatId, ReceivedFile
+from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId, ReceivedFile
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
 from tests.fakes.json_rpc_server import Json, LostReply, Refusal
 from tests.fakes.registering import RegisteringSignalCli
@@ -467,6 +467,12 @@ async def test_an_error_of_the_store_ends_the_messenger(tmp_path: Path) -> None:
             await messenger.run(fail)
         assert failure.group_contains(OSError, match="disk full")
         assert not messenger.connected
+
+
+async def test_too_large_profile_picture_is_refused() -> None:
+    picture = bytes(MAX_ATTACHMENT_BYTES + 1)
+    with pytest.raises(SignalRejected):
+        await SignalDaemon("unix:/nowhere", "+4915100000000").set_profile(Profile(picture=picture))
 
 
 @pytest.mark.parametrize(
