@@ -8,7 +8,6 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, Final
 
-import apsw
 import pytest
 
 from bot.backoff import Backoff
@@ -30,6 +29,7 @@ from conversation_store.models import (
 )
 from conversation_store.store import ConversationStore, open_store
 from tests.fakes.partial_messenger import PartialMessenger
+from tests.unit.stores import accept, rows
 
 ADA: Final = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
 BOB: Final = "0d1e2f30-0000-4000-8000-000000000001"
@@ -103,12 +103,8 @@ class Bot:
 
     def timestamps(self) -> list[int | None]:
         """Return the timestamps of the messages in the store, in their order."""
-        return [
-            at
-            for (at,) in self.query(
-                "SELECT signal_timestamp FROM outbox WHERE kind != 'removal' ORDER BY id"
-            )
-        ]
+        sql = "SELECT signal_timestamp FROM outbox WHERE kind != 'removal' ORDER BY id"
+        return [at for (at,) in self.query(sql)]
 
     def confirmations(self) -> list[tuple[int, str]]:
         """Return which receipts the store keeps."""
@@ -116,11 +112,7 @@ class Bot:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Look at the store, or change it, while no process has it open."""
-        connection = apsw.Connection(str(self.path))
-        try:
-            return connection.execute(sql).fetchall()
-        finally:
-            connection.close()
+        return rows(self.path.parent, sql)
 
 
 class Life:
@@ -197,8 +189,7 @@ async def answered(
 ) -> tuple[OutgoingMessage, ...]:
     """Store an answer to a message, as a process does before it sends it."""
     message = ReceivedMessage("+49", ADA, number, chat, "q", received_at)
-    (accepted,) = await store.messages.accept([message])
-    assert accepted is not None
+    accepted = await accept(store, message)
     return await store.turns.answer(accepted, texts, outcome="command", attachments=files)
 
 
@@ -208,8 +199,7 @@ async def answered_anew(store: ConversationStore, *texts: str) -> None:
         "+49", ADA, 9, PRIVATE, "q", START_MS, kind="edit",
         target_author=ADA, target_timestamp=1,
     )  # fmt: skip
-    (accepted,) = await store.messages.accept([edit])
-    assert accepted is not None
+    accepted = await accept(store, edit)
     _, settled = await store.changes.settle_edit(accepted, answered_within_ms=A_DAY_MS)
     await store.turns.answer(settled, texts, outcome="command")
 
@@ -223,8 +213,7 @@ async def leave(bot: Bot, text: str, **more: Any) -> None:
 async def begun(store: ConversationStore) -> StoredTurn:
     """Begin a turn in the group that calls a tool."""
     message = ReceivedMessage("+49", BOB, 2, GROUP, "q", START_MS)
-    (accepted,) = await store.messages.accept([message])
-    assert accepted is not None
+    accepted = await accept(store, message)
     turn = store.turns.begin([accepted], "q")
     call = ToolCall("call_1", "calculate", "{}")
     await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, tool_calls=(call,)))
@@ -237,8 +226,7 @@ async def forget(store: ConversationStore, author: str, target: int) -> None:
         "+49", author, 3, GROUP, "", START_MS, kind="deletion",
         target_author=author, target_timestamp=target,
     )  # fmt: skip
-    (accepted,) = await store.messages.accept([deletion])
-    assert accepted is not None
+    accepted = await accept(store, deletion)
     await store.changes.forget(accepted)
 
 

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,6 @@ from bot.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavail
 from bot.signal.account import Group
 from bot.signal.events import GroupChanged, Person
 from conversation_store.models import ChatId
-from conversation_store.store import ConversationStore, open_store
 from tests.fakes.clock import Clock
 from tests.fakes.partial_messenger import PartialMessenger
 from tests.unit.stores import answer, received, store_at
@@ -73,29 +71,19 @@ class Directory(PartialMessenger):
         self.left.append(chat)
 
 
-def rooms_of(
+@asynccontextmanager
+async def group_permissions(
+    folder: Path,
     directory: Directory,
-    store: ConversationStore,
     *,
     admins: frozenset[str] = frozenset({"boss"}),
     clock: Clock | None = None,
-) -> GroupPermissions:
-    return GroupPermissions(
-        directory,
-        store,
-        Access(AccessSettings.model_construct(policy="open", admins=admins)),
-        number=BOT,
-        retry=QUICK,
-        clock=clock or Clock(),
-    )
-
-
-@asynccontextmanager
-async def group_permissions(
-    folder: Path, directory: Directory, **more: Any
 ) -> AsyncIterator[GroupPermissions]:
-    async with open_store(folder / "store.db") as store:
-        yield rooms_of(directory, store, **more)
+    access = Access(AccessSettings.model_construct(policy="open", admins=admins))
+    async with store_at(folder) as store:
+        yield GroupPermissions(
+            directory, store, access, number=BOT, retry=QUICK, clock=clock or Clock()
+        )
 
 
 def changed_by(author: Person) -> GroupChanged:
@@ -222,7 +210,8 @@ async def test_bot_stays_in_a_group_with_history(
     directory = Directory()
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "hi", TEAM))
-        await rooms_of(directory, store).changed(changed_by(EVE))
+    async with group_permissions(tmp_path, directory) as here:
+        await here.changed(changed_by(EVE))
     assert directory.left == []
 
 

@@ -31,9 +31,10 @@ from bot.language.languages import Languages
 from bot.signal.account import PeerIdentity, TrustLevel
 from bot.signal.events import Person
 from conversation_store.models import ChatId, OutgoingMessage
-from conversation_store.store import ConversationStore, open_store
+from conversation_store.store import ConversationStore
 from tests.fakes.clock import Clock
 from tests.fakes.partial_messenger import PartialMessenger
+from tests.unit.stores import store_at
 
 ADA = Person("7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", "+15550100001", "Ada")
 ADMIN, ADMINS_CHAT, ADAS_CHAT = "boss", "direct:boss", f"direct:{ADA.aci}"
@@ -125,7 +126,7 @@ async def house(
     admins: frozenset[str] = frozenset({ADMIN}),
 ) -> AsyncIterator[House]:
     keys, clock = keys or KeyRing(), Clock()
-    async with open_store(folder / "store.db") as store:
+    async with store_at(folder) as store:
         outbox = Aside(store)
         access = Access(AccessSettings.model_construct(policy="open", admins=admins))
         notices = Notices(outbox, Languages(store), access)
