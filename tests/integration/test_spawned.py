@@ -145,20 +145,20 @@ async def test_nothing_that_signal_cli_prints_is_logged_but_that_it_ended(
     assert SAID not in f"{logs}{printed}{complained}"
 
 
-@pytest.mark.parametrize("options", [(), ("--stubborn",)])
-async def test_signal_cli_ends_with_the_bot(folder: Path, options: tuple[str, ...]) -> None:
-    install(folder / "bin", *options)
-    async with spawned(folder) as signal_cli:
-        await answering(signal_cli)
-    assert not alive(notes(folder)[0]["pid"])
-    assert (folder / "socket").exists() is bool(options)  # only who is asked can tidy up
-
-
-async def test_also_a_start_script_that_waits_ends_with_the_bot(folder: Path) -> None:
-    install(folder / "bin", become=False)
+@pytest.mark.parametrize(
+    ("options", "become"),
+    [((), True), (("--stubborn",), True), ((), False)],
+    ids=["polite", "stubborn", "bad script"],
+)
+async def test_signal_cli_ends_with_the_bot(
+    folder: Path, options: tuple[str, ...], become: bool
+) -> None:
+    install(folder / "bin", *options, become=become)
     async with spawned(folder) as signal_cli:
         await answering(signal_cli)
     await until(lambda: not alive(notes(folder)[0]["pid"]))
+    if become:
+        assert (folder / "socket").exists() is bool(options)  # only who is asked can tidy up
 
 
 @asynccontextmanager
