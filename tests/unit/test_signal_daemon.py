@@ -5,7 +5,7 @@ import json
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -178,26 +178,21 @@ async def test_every_error_of_signal_cli_has_its_meaning(
 @pytest.mark.parametrize(
     ("fates", "expected"),
     [
-        (["UNREGISTERED_FAILURE"], SignalRejected),
-        (["IDENTITY_FAILURE", "NETWORK_FAILURE"], SignalUnavailable),
-        (["IDENTITY_FAILURE"], SignalUntrusted),
-        (["RATE_LIMIT_FAILURE"], SignalRateLimited),
+        (["UNREGISTERED_FAILURE"], pytest.raises(SignalRejected)),
+        (["IDENTITY_FAILURE", "NETWORK_FAILURE"], pytest.raises(SignalUnavailable)),
+        (["IDENTITY_FAILURE"], pytest.raises(SignalUntrusted)),
+        (["RATE_LIMIT_FAILURE"], pytest.raises(SignalRateLimited)),
+        (["IDENTITY_FAILURE", "SUCCESS"], nullcontext()),
+        ([], nullcontext()),
     ],
 )
-async def test_send_without_any_recipient_has_failed(
-    tmp_path: Path, fates: list[str], expected: type[SignalError]
+async def test_send_fails_if_it_reaches_no_recipient(
+    tmp_path: Path, fates: list[str], expected: AbstractContextManager[object]
 ) -> None:
     async with signal_cli(tmp_path) as side, running(side) as messenger:
         side.fates = fates
-        with pytest.raises(expected):
-            await messenger.send(CHAT, "text")
-
-
-@pytest.mark.parametrize("fates", [["IDENTITY_FAILURE", "SUCCESS"], []])
-async def test_send_to_some_recipients_has_worked(tmp_path: Path, fates: list[str]) -> None:
-    async with signal_cli(tmp_path) as side, running(side) as messenger:
-        side.fates = fates
-        assert await messenger.send(CHAT, "text") > 0
+        with expected:
+            assert await messenger.send(CHAT, "text") > 0
 
 
 async def test_answers_may_come_in_any_order(tmp_path: Path) -> None:
