@@ -1,8 +1,4 @@
-"""The Messenger implementations under one roof: each with its fake Signal side.
-
-A transport joins the contract suite with an entry in HARNESSES: a factory that opens a harness
-whose messenger is running and delivering.
-"""
+"""The messengers, each with its fake Signal side."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -10,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from bot.backoff import Backoff
 from bot.signal.errors import SignalError, SignalRejected, SignalTimeout
@@ -22,7 +18,6 @@ from bot.signal.signal_rest import SignalRest
 from tests.fakes.json_rpc_server import HangUp, Json, Refusal
 from tests.fakes.rest_markup import served
 from tests.fakes.signal_cli import SignalCli, TcpSignalCli
-from tests.fakes.signal_people import SignalPeople
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi, chat_at
 from tests.fakes.signal_rest_api import Answer as RestAnswer
 from tests.fakes.signal_rest_api import Fault as RestFault
@@ -38,103 +33,6 @@ class Fault(Enum):
     REFUSED = auto()
     RATE_LIMITED = auto()
     LOST_REPLY = auto()
-
-
-class Harness(Protocol):
-    """A running Messenger and the Signal side that it talks to."""
-
-    messenger: Messenger
-    received: list[Incoming]
-    retry_after_seconds: float | None
-    """What a rate limit of this Signal side says about waiting."""
-
-    refusal: type[SignalError]
-    """Error of a refused send: signal-cli-rest-api gives no reason, so it counts as in doubt."""
-
-    people: SignalPeople
-    """Everybody on the other side, and what they saw the bot do."""
-
-    async def push(self, frame: Any) -> None:
-        """Deliver a frame as it is."""
-        ...
-
-    async def push_raw(self, data: bytes) -> None:
-        """Deliver bytes that need not be a frame."""
-        ...
-
-    @property
-    def texts(self) -> list[str]:
-        """What was written in the messages that the messenger delivered."""
-        ...
-
-    async def next_incoming(self) -> Incoming:
-        """Wait for what the messenger delivers next."""
-        ...
-
-    async def next_message(self) -> IncomingMessage:
-        """Wait for what the messenger delivers next, which is a message."""
-        ...
-
-    async def next_reaction(self) -> Reaction:
-        """Wait for what the messenger delivers next, which is a reaction."""
-        ...
-
-    async def next_sent(self) -> Sent:
-        """Wait for the next message that reaches the Signal side."""
-        ...
-
-    async def until(self, happened: Callable[[], bool]) -> None:
-        """Wait for something that the messenger does."""
-        ...
-
-    def fail_next_send(self, fault: Fault) -> None:
-        """Make one send go wrong."""
-        ...
-
-    def list_identities(self, rows: list[Json]) -> None:
-        """Let the Signal side know these identities and no other."""
-        ...
-
-    def list_devices(self, ids: list[int] | None) -> None:
-        """Let the bot's account have these devices; None: the Signal side does not tell."""
-        ...
-
-    async def drop_connections(self) -> None:
-        """Close every connection; new ones are accepted."""
-        ...
-
-    async def go_away(self) -> None:
-        """Close every connection and accept none."""
-        ...
-
-    async def come_back(self) -> None:
-        """Accept connections, at the same address."""
-        ...
-
-    def fall_silent(self) -> None:
-        """Keep the connections and answer nothing on them."""
-        ...
-
-    def speak_again(self) -> None:
-        """Answer again."""
-        ...
-
-
-class OpenHarness(Protocol):
-    """Opens a harness.
-
-    `up`: whether the Signal side is there from the start. `impatient`: the messenger looks for
-    signs of life all the time. `note_to_self`: the bot lives on a person's own account.
-    """
-
-    def __call__(
-        self,
-        directory: Path,
-        *,
-        up: bool = True,
-        impatient: bool = False,
-        note_to_self: bool = False,
-    ) -> AbstractAsyncContextManager[Harness]: ...
 
 
 class Receiver:
@@ -201,7 +99,7 @@ class DaemonHarness(Receiver):
     def __init__(self, side: SignalCli, messenger: Messenger) -> None:
         super().__init__()
         self.side = side
-        self.people: SignalPeople = side
+        self.people = side
         self.messenger = messenger
         self.push = side.push
         self.push_raw = side.push_line
@@ -262,7 +160,7 @@ async def _open_daemon(
     up: bool = True,
     impatient: bool = False,
     note_to_self: bool = False,
-) -> AsyncIterator[Harness]:
+) -> AsyncIterator[DaemonHarness]:
     side = make_side(directory / "signal-cli.sock")
     side.data_dir = directory / "signal-cli"
     if isinstance(side, TcpSignalCli):
@@ -280,6 +178,8 @@ async def _open_daemon(
     harness = DaemonHarness(side, messenger)
     try:
         async with in_background(messenger.run(harness.deliver)):
+            if up:
+                await harness.until(lambda: messenger.connected)
             yield harness
     finally:
         await side.go_away()
@@ -294,7 +194,7 @@ class RestHarness(Receiver):
     def __init__(self, api: SignalRestApi, messenger: Messenger) -> None:
         super().__init__()
         self.api = api
-        self.people: SignalPeople = api
+        self.people = api
         self.messenger = messenger
         self.push = api.push
         self.push_raw = api.push_raw
@@ -365,7 +265,6 @@ async def open_rest(
     impatient: bool = False,
     note_to_self: bool = False,
 ) -> AsyncIterator[RestHarness]:
-    """SignalRest against its fake; connected where the fake is up, for it keeps no frames."""
     async with SignalRestApi.listen() as api:
         if not up:
             await api.stop()
@@ -378,8 +277,21 @@ async def open_rest(
             yield harness
 
 
-HARNESSES: Final[dict[str, OpenHarness]] = {
-    "daemon over a Unix socket": partial(_open_daemon, SignalCli),
-    "daemon over TCP": partial(_open_daemon, TcpSignalCli),
+Harness = DaemonHarness | RestHarness
+"""A running messenger and the Signal side that it talks to."""
+
+Open = Callable[..., AbstractAsyncContextManager[Harness]]
+"""Opens a harness.
+
+`up`: whether the Signal side is there from the start; then the messenger is connected.
+`impatient`: the messenger looks for signs of life all the time. `note_to_self`: the bot lives on a
+person's own account.
+"""
+
+HARNESSES: Final[dict[str, Open]] = {
+    "daemon": partial(_open_daemon, SignalCli),
     "REST": open_rest,
+    "daemon over TCP": partial(_open_daemon, TcpSignalCli),
 }
+EVERY_ADDRESS: Final = tuple(HARNESSES)
+TRANSPORTS: Final = EVERY_ADDRESS[:2]

@@ -1,17 +1,10 @@
 """What every transport promises, see bot/signal/messenger.py."""
 
 import asyncio
-import copy
-import json
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from functools import partial
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from bot.observability import metrics
 from bot.signal.account import OwnIdentity
 from bot.signal.errors import (
     SignalError,
@@ -20,21 +13,17 @@ from bot.signal.errors import (
     SignalTimeout,
     SignalUnavailable,
 )
-from bot.signal.events import FrameKind, Incoming, IncomingMessage, Person, Reaction
+from bot.signal.events import Incoming, IncomingMessage, Person, Reaction
 from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId
-from tests.contract.harnesses import HARNESSES, Fault, Harness, settled
+from tests.contract.harnesses import EVERY_ADDRESS, Fault, Harness, Open, settled
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
 from tests.fakes.signal_side import IDENTITY_KEY
+from tests.signal_frames import FRAMES
 
-FRAMES: Final[dict[str, Json]] = json.loads(
-    (Path(__file__).parent.parent / "fixtures" / "signal_frames.json").read_text()
-)
 ADA: Final = ChatId.direct("7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11")
 TEAM: Final = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-000000000002", number="+4915200000002")
-"""A wait that lasts longer than a test may."""
-
 GARBAGE: Final = (
     b"",
     b"{",
@@ -53,17 +42,10 @@ GARBAGE: Final = (
     b'{"number":' + b"9" * 10_000 + b"}",
 )
 
-Open = Callable[..., AbstractAsyncContextManager[Harness]]
 
-
-@pytest.fixture(params=HARNESSES)
-def open_harness(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    return partial(HARNESSES[request.param], tmp_path)
-
-
+@pytest.mark.parametrize("open_harness", EVERY_ADDRESS, indirect=True)
 async def test_a_message_arrives_once_and_parsed(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         timestamp = await harness.people.say("hello")
         message = await harness.next_message()
         assert (message.chat, message.text, message.timestamp) == (ADA, "hello", timestamp)
@@ -73,20 +55,11 @@ async def test_a_message_arrives_once_and_parsed(open_harness: Open) -> None:
         assert harness.texts == ["hello", "the end"]
 
 
-async def test_messages_arrive_in_the_order_they_were_written(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
-        for number in range(50):
-            await harness.people.say(f"{number}")
-            assert (await harness.next_message()).text == f"{number}"
-
-
 @pytest.mark.parametrize(("group", "chat"), [(None, ADA), (TEAM.value, TEAM)])
 async def test_a_reaction_to_a_message_of_the_bot_arrives_until_it_is_taken_back(
     open_harness: Open, group: str | None, chat: ChatId
 ) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         question = await harness.messenger.send(ADA, "Shall I?")
         given = await harness.people.react("👍🏽", question, group=group)
         first = await harness.next_reaction()
@@ -103,7 +76,6 @@ async def test_a_reaction_to_a_message_of_the_bot_arrives_until_it_is_taken_back
 
 async def test_a_reply_names_the_message_of_the_bot_that_it_quotes(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         question = await harness.messenger.send(ADA, "Shall I?")
         for group in (None, TEAM.value):
             await harness.people.say("yes", quote=question, group=group)
@@ -115,21 +87,8 @@ async def test_a_reply_names_the_message_of_the_bot_that_it_quotes(open_harness:
         assert (await harness.next_message()).quote is None
 
 
-async def test_a_message_and_its_edits_are_reacted_to_by_the_timestamp_of_each(
-    open_harness: Open,
-) -> None:
-    async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
-        first = await harness.messenger.send(ADA, "Shall I?")
-        edited = await harness.messenger.send(ADA, "Shall I now?", replaces=first)
-        for target in (first, edited):
-            await harness.people.react("👍", target)
-            assert (await harness.next_reaction()).target_timestamp == target
-
-
 async def test_reactions_and_messages_arrive_in_one_order(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         expected: list[int] = []
         for number in range(100):
             if number % 3:
@@ -144,43 +103,8 @@ def when(incoming: Incoming) -> int | None:
     return incoming.timestamp if isinstance(incoming, IncomingMessage | Reaction) else None
 
 
-def reaction_to_the_bot(**changes: object) -> Json:
-    """The recorded reaction with some keys changed."""
-    frame = copy.deepcopy(FRAMES["reaction_add"])
-    frame["envelope"]["dataMessage"]["reaction"].update(changes)
-    return frame
-
-
-async def test_broken_and_foreign_reactions_stop_nothing_and_are_counted(
-    open_harness: Open,
-) -> None:
-    broken: list[Json] = [
-        {"emoji": None},
-        {"emoji": "👍" * 100_000},
-        {"targetSentTimestamp": "now"},
-        {"isRemove": "perhaps"},
-    ]
-    foreign: Json = {"targetAuthorUuid": ADA.value, "targetAuthorNumber": None}
-    async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
-        before = {kind: counted(kind) for kind in (FrameKind.BROKEN, FrameKind.REACTION)}
-        for changes in (*broken, foreign):
-            await harness.push(reaction_to_the_bot(**changes))
-        await harness.push(FRAMES["reaction_add"])
-        reaction = await harness.next_reaction()
-        assert harness.received == [reaction]
-        assert counted(FrameKind.BROKEN) - before[FrameKind.BROKEN] == len(broken)
-        assert counted(FrameKind.REACTION) - before[FrameKind.REACTION] == 2
-
-
-def counted(kind: FrameKind) -> float:
-    value: float = metrics.FRAMES.labels(kind)._value.get()
-    return value
-
-
 async def test_a_send_reaches_the_chat_and_returns_its_timestamp(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         timestamp = await harness.messenger.send(ADA, "*stars* stay stars\n\ufffc 👍")
         sent = await harness.next_sent()
         assert (sent.chat, sent.text) == (ADA, "*stars* stay stars\n\ufffc 👍")
@@ -191,7 +115,6 @@ async def test_an_edit_names_what_it_replaces_and_has_a_timestamp_of_its_own(
     open_harness: Open,
 ) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         first = await harness.messenger.send(ADA, "one")
         second = await harness.messenger.send(ADA, "two", replaces=first)
         await harness.next_sent()
@@ -208,7 +131,6 @@ PROOF: Final = Attachment("proof-1.json", "application/json", b'{"quote":"\x00\x
 async def test_files_reach_the_chat_byte_for_byte_beside_their_text(open_harness: Open) -> None:
     picture = Attachment("a.png", "image/png", bytes(range(256)))
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         timestamp = await harness.messenger.send(ADA, "Here it is.", attachments=[PROOF, picture])
         await harness.messenger.send(ADA, "And nothing with this.")
         sent = await harness.next_sent()
@@ -220,7 +142,6 @@ async def test_files_reach_the_chat_byte_for_byte_beside_their_text(open_harness
 async def test_the_largest_file_is_sent_whole_and_the_bot_goes_on(open_harness: Open) -> None:
     largest = Attachment("large", "application/json", b"\xa5" * MAX_ATTACHMENT_BYTES)
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(harness.messenger.send(ADA, "large", attachments=[largest]))
             tasks.create_task(harness.messenger.send(ADA, "small"))
@@ -230,21 +151,8 @@ async def test_the_largest_file_is_sent_whole_and_the_bot_goes_on(open_harness: 
         assert (await harness.next_message()).text == "and now?"
 
 
-async def test_a_receipt_stands_in_for_the_lost_reply_to_a_file(open_harness: Open) -> None:
-    async with open_harness() as harness, asyncio.TaskGroup() as tasks:
-        await harness.until(lambda: harness.messenger.connected)
-        harness.fail_next_send(Fault.LOST_REPLY)
-        sending = harness.messenger.send(ADA, "perhaps", attachments=[PROOF])
-        send = tasks.create_task(settled(harness.messenger, sending))
-        sent = await harness.next_sent()
-        await reconnect(harness)
-        await harness.people.deliver_receipt(sent.timestamp)
-        assert await send == sent.timestamp
-
-
 async def test_an_edit_with_a_file_is_a_bug_that_reaches_nobody(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         first = await harness.messenger.send(ADA, "first")
         with pytest.raises(ValueError, match="replaces"):
             await harness.messenger.send(ADA, "x", replaces=first, attachments=[PROOF])
@@ -267,14 +175,6 @@ def identity(linked_devices: int = 0, key: bytes = IDENTITY_KEY) -> OwnIdentity:
     return OwnIdentity(str(FIXTURE_ACCOUNT.aci), key, linked_devices)
 
 
-async def test_the_bot_knows_its_own_identity_key_and_that_no_device_is_linked(
-    open_harness: Open,
-) -> None:
-    async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
-        assert await harness.messenger.own_identity() == identity()
-
-
 @pytest.mark.parametrize(
     "spelling",
     [
@@ -288,7 +188,6 @@ async def test_the_identity_is_read_however_it_is_spelled(
     open_harness: Open, spelling: Json
 ) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         harness.list_identities([SOMEBODY, OWN | spelling, {"number": None, "uuid": None}])
         assert await harness.messenger.own_identity() == identity()
 
@@ -296,7 +195,6 @@ async def test_the_identity_is_read_however_it_is_spelled(
 async def test_identity_is_never_cached(open_harness: Open) -> None:
     other = b"\x05" + bytes(32)
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         assert await harness.messenger.own_identity() == identity()
         harness.list_devices([1, 3, 2])
         assert await harness.messenger.own_identity() == identity(linked_devices=2)
@@ -326,7 +224,6 @@ async def test_an_account_without_one_identity_key_has_no_identity(
     open_harness: Open, rows: list[Json]
 ) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         harness.list_identities(rows)
         with pytest.raises(SignalRejected) as failure:
             await harness.messenger.own_identity()
@@ -334,30 +231,12 @@ async def test_an_account_without_one_identity_key_has_no_identity(
             assert private not in repr(failure.value)
 
 
-@pytest.mark.parametrize("ids", [[], [2], [2, 3]])
+@pytest.mark.parametrize("ids", [[], [2], [2, 3], None])
 async def test_a_list_of_devices_without_the_primary_one_proves_nothing(
-    open_harness: Open, ids: list[int]
+    open_harness: Open, ids: list[int] | None
 ) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         harness.list_devices(ids)
-        with pytest.raises(SignalRejected):
-            await harness.messenger.own_identity()
-
-
-async def test_a_bot_that_is_itself_a_linked_device_counts_itself(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
-        harness.list_devices([1, 2])
-        assert (await harness.messenger.own_identity()).linked_devices == 1
-
-
-async def test_without_an_answer_about_the_devices_there_is_no_identity(
-    open_harness: Open,
-) -> None:
-    async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
-        harness.list_devices(None)
         with pytest.raises(SignalError):
             await harness.messenger.own_identity()
         harness.list_devices([1])
@@ -366,12 +245,12 @@ async def test_without_an_answer_about_the_devices_there_is_no_identity(
 
 async def test_a_silent_server_tells_no_identity_within_the_bound(open_harness: Open) -> None:
     async with open_harness(impatient=True) as harness:
-        await harness.until(lambda: harness.messenger.connected)
         harness.fall_silent()
         with pytest.raises((SignalTimeout, SignalUnavailable)):
             await harness.messenger.own_identity()
 
 
+@pytest.mark.parametrize("open_harness", EVERY_ADDRESS, indirect=True)
 async def test_a_refused_connection_is_retried_until_the_server_is_there(
     open_harness: Open,
 ) -> None:
@@ -395,9 +274,9 @@ async def test_a_closed_connection_is_opened_again(open_harness: Open) -> None:
             await harness.until(lambda: not harness.messenger.connected)
 
 
+@pytest.mark.parametrize("open_harness", EVERY_ADDRESS, indirect=True)
 async def test_a_server_that_goes_away_for_a_while_is_found_again(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         before = harness.messenger.connected_since
         await harness.go_away()
         await harness.until(lambda: not harness.messenger.connected)
@@ -413,28 +292,20 @@ async def test_a_server_that_goes_away_for_a_while_is_found_again(open_harness: 
         assert since > before
 
 
-async def test_a_silent_server_is_noticed_and_left(open_harness: Open) -> None:
+async def test_silent_server_is_left_and_called_stuck_until_it_answers(
+    open_harness: Open,
+) -> None:
     async with open_harness(impatient=True) as harness:
-        await harness.until(lambda: harness.messenger.connected)
-        harness.fall_silent()
-        await harness.until(lambda: not harness.messenger.connected)
-        harness.speak_again()
-        await harness.until(lambda: harness.messenger.connected)
-
-
-async def test_a_silent_server_is_said_to_be_stuck_until_it_answers(open_harness: Open) -> None:
-    async with open_harness(impatient=True) as harness:
-        await harness.until(lambda: harness.messenger.connected)
         assert not harness.messenger.stuck
         harness.fall_silent()
         await harness.until(lambda: harness.messenger.stuck)
+        await harness.until(lambda: not harness.messenger.connected)
         harness.speak_again()
         await harness.until(lambda: harness.messenger.connected and not harness.messenger.stuck)
 
 
 async def test_no_frame_of_any_kind_costs_the_next_message(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         for name, frame in FRAMES.items():
             await harness.push(frame)
             await harness.people.say(f"after {name}")
@@ -446,7 +317,6 @@ async def test_no_frame_of_any_kind_costs_the_next_message(open_harness: Open) -
 
 async def test_garbage_costs_nothing_but_itself(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         for number, garbage in enumerate(GARBAGE):
             await harness.push_raw(garbage)
             await harness.people.say(f"{number}")
@@ -456,7 +326,6 @@ async def test_garbage_costs_nothing_but_itself(open_harness: Open) -> None:
 
 async def test_error_of_refused_send_names_nobody(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         harness.fail_next_send(Fault.REFUSED)
         with pytest.raises(harness.refusal) as failure:
             await harness.messenger.send(ADA, "secret")
@@ -467,20 +336,10 @@ async def test_error_of_refused_send_names_nobody(open_harness: Open) -> None:
 
 async def test_a_rate_limit_says_how_long_to_wait_where_signal_does(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         harness.fail_next_send(Fault.RATE_LIMITED)
         with pytest.raises(SignalRateLimited) as failure:
             await harness.messenger.send(ADA, "much")
         assert failure.value.retry_after_seconds == harness.retry_after_seconds
-
-
-async def test_a_lost_reply_means_perhaps_sent(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
-        harness.fail_next_send(Fault.LOST_REPLY)
-        with pytest.raises(SignalTimeout):
-            await harness.messenger.send(ADA, "perhaps")
-        assert (await harness.next_sent()).text == "perhaps"
 
 
 async def reconnect(harness: Harness) -> None:
@@ -489,15 +348,19 @@ async def reconnect(harness: Harness) -> None:
     await harness.until(lambda: harness.messenger.connected)
 
 
-@pytest.mark.parametrize("replaces", [None, 1795291728387])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"replaces": 1795291728387}, {"attachments": [PROOF]}],
+    ids=["text", "edit", "file"],
+)
 async def test_a_receipt_after_the_reconnect_stands_in_for_a_lost_reply(
-    open_harness: Open, replaces: int | None
+    open_harness: Open, more: dict[str, Any]
 ) -> None:
     async with open_harness() as harness, asyncio.TaskGroup() as tasks:
-        await harness.until(lambda: harness.messenger.connected)
         harness.fail_next_send(Fault.LOST_REPLY)
-        sending = harness.messenger.send(ADA, "perhaps", replaces=replaces)
-        send = tasks.create_task(settled(harness.messenger, sending))
+        send = tasks.create_task(
+            settled(harness.messenger, harness.messenger.send(ADA, "perhaps", **more))
+        )
         sent = await harness.next_sent()
         await reconnect(harness)
         await harness.people.deliver_receipt(sent.timestamp)
@@ -509,7 +372,6 @@ async def test_only_the_receipt_for_the_lost_message_itself_is_evidence(
     open_harness: Open,
 ) -> None:
     async with open_harness() as harness, asyncio.TaskGroup() as tasks:
-        await harness.until(lambda: harness.messenger.connected)
         earlier = await harness.messenger.send(ADA, "earlier")
         await harness.next_sent()
         harness.fail_next_send(Fault.LOST_REPLY)
@@ -531,7 +393,6 @@ async def test_after_stop_receiving_nothing_is_delivered_but_sends_go_on(
     open_harness: Open,
 ) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         await harness.people.say("in time")
         await harness.next_message()
         await harness.messenger.stop_receiving()
@@ -542,7 +403,6 @@ async def test_after_stop_receiving_nothing_is_delivered_but_sends_go_on(
 
 async def test_held_messages_arrive_later_and_sends_continue(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         await harness.messenger.hold_receiving()
         assert harness.messenger.connected
         await harness.people.say("held")
@@ -553,7 +413,6 @@ async def test_held_messages_arrive_later_and_sends_continue(open_harness: Open)
 
 async def test_held_messages_stay_held_over_a_lost_connection(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         await harness.messenger.hold_receiving()
         await harness.go_away()
         await harness.until(lambda: not harness.messenger.connected)
@@ -569,7 +428,6 @@ async def test_resume_without_connection_takes_effect_on_the_next_one(
     open_harness: Open,
 ) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         await harness.messenger.hold_receiving()
         await harness.go_away()
         await harness.until(lambda: not harness.messenger.connected)
@@ -596,14 +454,12 @@ async def test_a_transport_that_works_gives_signs_of_moving_while_nobody_writes(
     open_harness: Open,
 ) -> None:
     async with open_harness(impatient=True) as harness:
-        await harness.until(lambda: harness.messenger.connected)
         first = harness.messenger.last_sign
         await harness.until(lambda: harness.messenger.last_sign > first)
 
 
 async def test_the_account_status_is_told_while_running(open_harness: Open) -> None:
     async with open_harness() as harness:
-        await harness.until(lambda: harness.messenger.connected)
         status = await harness.messenger.account_status()
         assert status.registered
         assert status.server.startswith("signal-cli")

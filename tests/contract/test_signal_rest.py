@@ -3,39 +3,42 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from aiohttp import WSCloseCode, WSMsgType
+from aiohttp import WSMsgType
 from signalbot import LOGGER_NAME
 
-from bot.signal.account import Group, Profile
+from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
+from bot.signal.account import Group
 from bot.signal.errors import (
     SignalError,
     SignalRateLimited,
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
-    SignalUntrusted,
 )
 from bot.signal.events import Incoming
-from bot.signal.messenger import FileTooBig
+from bot.signal.messenger import Deliver, FileTooBig
 from bot.signal.rest_requests import Refused, RestTimeouts
 from bot.signal.signal_rest import MAX_ANSWER_BYTES, SignalRest
-from conversation_store.models import ChatId, ReceivedFile
+from conversation_store.models import Attachment, ChatId, ReceivedFile
 from tests.contract.harnesses import (
     Receiver,
     RestHarness,
     in_background,
     open_rest,
+    rest_bounds,
     settled,
 )
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT
-from tests.fakes.signal_frames import quote_of, text_frame
+from tests.fakes.signal_frames import text_frame
 from tests.fakes.signal_people import Group as KnownGroup
 from tests.fakes.signal_rest_api import NUMBER, Answer, Fault, SignalRestApi
 from tests.fakes.signal_side import ADA, SharedFile
@@ -59,6 +62,22 @@ def messages(count: int) -> list[bytes]:
         json.dumps(text_frame(FIXTURE_ACCOUNT, ADA, FIRST_TIMESTAMP + number, f"{number}")).encode()
         for number in range(count)
     ]
+
+
+@asynccontextmanager
+async def receiving(
+    deliver: Deliver, **bounds: Any
+) -> AsyncIterator[tuple[SignalRestApi, SignalRest]]:
+    """Provide a server and a messenger that listens on its websocket."""
+    async with SignalRestApi.listen() as api:
+        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(**bounds))
+        async with in_background(messenger.run(deliver)):
+            await api.wait_for_receiver()
+            yield api, messenger
+
+
+async def ignore(_: Sequence[Incoming]) -> None:
+    """Take a message and do nothing."""
 
 
 # Sending
@@ -100,38 +119,13 @@ async def test_every_failure_of_a_send_has_its_meaning_and_names_nobody(
         assert await harness.messenger.send(PERSON, "next") > 0
 
 
-async def test_a_send_that_is_never_answered_is_given_up_as_perhaps_sent() -> None:
-    async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(send=0.05))
-        async with in_background(messenger.run(ignore)):
-            api.answers.append(Fault.HANG)
-            with pytest.raises(SignalTimeout):
-                await messenger.send(PERSON, "hello")
-            timestamp = await messenger.send(PERSON, "again")
-            assert [sent.timestamp for sent in api.sent] == [timestamp]
-
-
-async def ignore(_: Sequence[Incoming]) -> None:
-    """Take a message and do nothing."""
-
-
-async def test_refused_send_to_person_with_new_key_waits_for_trust(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        await harness.people.change_identity()
-        with pytest.raises(SignalUntrusted):
-            await harness.messenger.send(PERSON, "hello")
-
-
 async def test_receipt_settles_refused_send() -> None:
-    async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER)
-        async with in_background(messenger.run(ignore)), asyncio.TaskGroup() as tasks:
-            await api.wait_for_receiver()
-            api.answers.append(Answer(400, "Failed to send message", after_delivery=True))
-            sending = tasks.create_task(settled(messenger, messenger.send(PERSON, "hello")))
-            await api.wait_until(lambda: len(api.sent) == 1)
-            await api.deliver_receipt(api.sent[0].timestamp)
-            assert await sending == api.sent[0].timestamp
+    async with receiving(ignore) as (api, messenger), asyncio.TaskGroup() as tasks:
+        api.answers.append(Answer(400, "Failed to send message", after_delivery=True))
+        sending = tasks.create_task(settled(messenger, messenger.send(PERSON, "hello")))
+        await api.wait_until(lambda: len(api.sent) == 1)
+        await api.deliver_receipt(api.sent[0].timestamp)
+        assert await sending == api.sent[0].timestamp
 
 
 async def test_server_older_than_0_101_is_refused() -> None:
@@ -200,48 +194,6 @@ async def test_at_most_three_calls_are_in_flight_whatever_they_ask(open_harness:
         assert len(harness.api.sent) == 10
 
 
-async def test_signs_of_life_use_only_the_spare_place(
-    open_harness: Open,
-) -> None:
-    async with open_harness() as harness:
-        harness.api.hold.clear()
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(5):
-                tasks.create_task(harness.messenger.show_typing(PERSON))
-                tasks.create_task(harness.messenger.mark_read(ADA.aci, [number]))
-                tasks.create_task(harness.messenger.react(PERSON, "👀", author="x", timestamp=1))
-            await harness.api.wait_until(lambda: harness.api.in_flight == 1)
-            tasks.create_task(harness.messenger.send(PERSON, "one"))
-            tasks.create_task(harness.messenger.send(PERSON, "two"))
-            await harness.api.wait_until(lambda: harness.api.in_flight == 3)
-            harness.api.hold.set()
-        assert len(harness.api.sent) == 2
-        assert len(harness.api.typing) == len(harness.api.receipts) == 5
-
-
-async def test_a_sign_of_life_that_gets_no_turn_is_given_up() -> None:
-    async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(turn=0.02))
-        async with in_background(messenger.run(ignore)):
-            await api.wait_for_receiver()
-            api.hold.clear()
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(messenger.show_typing(PERSON))
-                await api.wait_until(lambda: api.in_flight == 1)
-                with pytest.raises(SignalUnavailable):
-                    await messenger.show_typing(PERSON, stop=True)
-                assert await in_time(messenger, api) > 0
-
-
-async def in_time(messenger: SignalRest, api: SignalRestApi) -> int:
-    """Send while all places but one are free."""
-    async with asyncio.TaskGroup() as tasks:
-        sending = tasks.create_task(messenger.send(PERSON, "hello"))
-        await api.wait_until(lambda: api.in_flight == 2)
-        api.hold.set()
-    return sending.result()
-
-
 async def test_a_file_bigger_than_any_answer_is_too_big(open_harness: Open) -> None:
     huge = SharedFile("video/mp4", bytes(MAX_ANSWER_BYTES + 1))
     async with open_harness() as harness:
@@ -252,38 +204,17 @@ async def test_a_file_bigger_than_any_answer_is_too_big(open_harness: Open) -> N
         assert await harness.messenger.send(PERSON, "next") > 0
 
 
-async def test_a_name_alone_is_not_set_because_the_server_would_remove_the_picture(
-    open_harness: Open,
-) -> None:
-    async with open_harness() as harness:
-        before = harness.api.requests
-        for profile in (Profile(name="Tee"), Profile(about="x"), Profile(picture=b"x")):
-            with pytest.raises(SignalRejected):
-                await harness.messenger.set_profile(profile)
-        assert harness.api.requests == before
-
-
-async def test_accepting_a_message_request_does_nothing(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        before = harness.api.requests
-        await harness.messenger.accept_request(ADA.aci)
-        assert harness.api.requests == before
-
-
 async def test_a_call_that_gets_no_turn_is_not_sent() -> None:
-    async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(turn=0.02))
-        async with in_background(messenger.run(ignore)):
-            await api.wait_for_receiver()
-            api.hold.clear()
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(3):
-                    tasks.create_task(messenger.send(PERSON, "slow"))
-                await api.wait_until(lambda: api.in_flight == 3)
-                with pytest.raises(SignalUnavailable):
-                    await messenger.send(PERSON, "waiting")
-                api.hold.set()
-            assert [sent.text for sent in api.sent] == ["slow"] * 3
+    async with receiving(ignore, turn=0.02) as (api, messenger):
+        api.hold.clear()
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(3):
+                tasks.create_task(messenger.send(PERSON, "slow"))
+            await api.wait_until(lambda: api.in_flight == 3)
+            with pytest.raises(SignalUnavailable):
+                await messenger.send(PERSON, "waiting")
+            api.hold.set()
+        assert [sent.text for sent in api.sent] == ["slow"] * 3
 
 
 # Receiving
@@ -315,25 +246,6 @@ async def test_a_huge_message_arrives_cut(open_harness: Open) -> None:
     async with open_harness() as harness:
         await harness.people.say("x" * 3 * 2**20)
         assert len((await harness.next_message()).text) == 64 * 1024
-
-
-@pytest.mark.parametrize("code", [WSCloseCode.OK, WSCloseCode.GOING_AWAY])
-async def test_after_a_clean_close_the_bot_is_not_deaf(
-    open_harness: Open, code: WSCloseCode
-) -> None:
-    async with open_harness() as harness:
-        await harness.api.close_websockets(code)
-        await harness.api.wait_for_receiver()
-        await harness.people.say("hello")
-        assert (await harness.next_message()).text == "hello"
-
-
-async def test_a_connection_that_breaks_is_opened_again(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        harness.api.drop_websockets()
-        await harness.api.wait_for_receiver()
-        await harness.people.say("hello")
-        assert (await harness.next_message()).text == "hello"
 
 
 async def test_while_signal_cli_is_dead_the_websocket_is_kept(open_harness: Open) -> None:
@@ -379,15 +291,12 @@ async def test_a_burst_arrives_whole_and_in_order_although_deliver_is_slow() -> 
         if len(receiver.received) == 2_000:
             all_there.set()
 
-    async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER)
-        async with in_background(messenger.run(deliver)):
-            await api.wait_for_receiver()
-            for frame in messages(2_000):
-                await api.push_raw(frame)
-            proceed.set()
-            await all_there.wait()
-            assert receiver.texts == [f"{number}" for number in range(2_000)]
+    async with receiving(deliver) as (api, _):
+        for frame in messages(2_000):
+            await api.push_raw(frame)
+        proceed.set()
+        await all_there.wait()
+        assert receiver.texts == [f"{number}" for number in range(2_000)]
 
 
 async def test_no_frame_is_read_before_the_one_before_it_is_delivered() -> None:
@@ -399,17 +308,14 @@ async def test_no_frame_is_read_before_the_one_before_it_is_delivered() -> None:
         await proceed.acquire()
         delivered.append(event)
 
-    async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER)
-        async with in_background(messenger.run(deliver)):
-            await api.wait_for_receiver()
-            for frame in messages(5):
-                await api.push_raw(frame)
-            for number in range(5):
-                await Receiver().until(lambda: messenger.undelivered == 1)
-                assert len(delivered) == number
-                proceed.release()
-                await Receiver().until(lambda: len(delivered) > number)  # noqa: B023
+    async with receiving(deliver) as (api, messenger):
+        for frame in messages(5):
+            await api.push_raw(frame)
+        for number in range(5):
+            await Receiver().until(lambda: messenger.undelivered == 1)
+            assert len(delivered) == number
+            proceed.release()
+            await Receiver().until(lambda: len(delivered) > number)  # noqa: B023
 
 
 async def test_frames_after_a_ping_arrive_although_the_server_has_gone() -> None:
@@ -420,22 +326,19 @@ async def test_frames_after_a_ping_arrive_although_the_server_has_gone() -> None
         await proceed.wait()
         await receiver.deliver(delivery)
 
-    async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER)
-        async with in_background(messenger.run(deliver)):
-            await api.wait_for_receiver()
-            first, *others = messages(3)
-            await api.push_raw(first)
-            await receiver.until(lambda: messenger.undelivered == 1)
-            await api.push_raw(b"", kind=WSMsgType.PING)
-            for frame in others:
-                await api.push_raw(frame)
-            await api.push_raw(b"", kind=WSMsgType.PING)
-            api.drop_websockets()
-            for _ in range(50):  # until the bot's side has seen the end, on loopback
-                await asyncio.sleep(0)
-            proceed.set()
-            await receiver.until(lambda: len(receiver.received) == 3)
+    async with receiving(deliver) as (api, messenger):
+        first, *others = messages(3)
+        await api.push_raw(first)
+        await receiver.until(lambda: messenger.undelivered == 1)
+        await api.push_raw(b"", kind=WSMsgType.PING)
+        for frame in others:
+            await api.push_raw(frame)
+        await api.push_raw(b"", kind=WSMsgType.PING)
+        api.drop_websockets()
+        for _ in range(50):  # until the bot's side has seen the end, on loopback
+            await asyncio.sleep(0)
+        proceed.set()
+        await receiver.until(lambda: len(receiver.received) == 3)
 
 
 async def test_stopping_still_delivers_frames_that_have_arrived() -> None:
@@ -448,19 +351,16 @@ async def test_stopping_still_delivers_frames_that_have_arrived() -> None:
         await proceed.wait()
         await receiver.deliver(delivery)
 
-    async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER)
-        async with in_background(messenger.run(deliver)):
-            await api.wait_for_receiver()
-            for frame in messages(10):
-                await api.push_raw(frame)
-            await reading.wait()
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(messenger.stop_receiving())
-                proceed.set()
-            assert len(receiver.received) == 10
-            assert api.receivers == 0
-            assert await messenger.send(PERSON, "good night") > 0
+    async with receiving(deliver) as (api, messenger):
+        for frame in messages(10):
+            await api.push_raw(frame)
+        await reading.wait()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(messenger.stop_receiving())
+            proceed.set()
+        assert len(receiver.received) == 10
+        assert api.receivers == 0
+        assert await messenger.send(PERSON, "good night") > 0
 
 
 async def test_no_websocket_is_opened_after_a_stop() -> None:
@@ -477,20 +377,17 @@ async def test_no_websocket_is_opened_after_a_stop() -> None:
 
 
 async def test_stopping_ends_within_its_bound_although_deliver_hangs() -> None:
-    async with SignalRestApi.listen() as api:
-        messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(stop=0.05))
-        reading = asyncio.Event()
+    reading = asyncio.Event()
 
-        async def deliver(_: Sequence[Incoming]) -> None:
-            reading.set()
-            await asyncio.Event().wait()
+    async def deliver(_: Sequence[Incoming]) -> None:
+        reading.set()
+        await asyncio.Event().wait()
 
-        async with in_background(messenger.run(deliver)):
-            await api.wait_for_receiver()
-            await api.push_raw(messages(1)[0])
-            await reading.wait()
-            await messenger.stop_receiving(delivery_seconds=0.05)
-            assert messenger.undelivered == 1
+    async with receiving(deliver, stop=0.05) as (api, messenger):
+        await api.push_raw(messages(1)[0])
+        await reading.wait()
+        await messenger.stop_receiving(delivery_seconds=0.05)
+        assert messenger.undelivered == 1
 
 
 async def test_a_bug_in_deliver_ends_the_run() -> None:
@@ -509,14 +406,6 @@ async def test_a_bug_in_deliver_ends_the_run() -> None:
 
 
 # Questions
-
-
-async def test_the_bot_knows_its_own_aci_from_the_identities(open_harness: Open) -> None:
-    quote = quote_of(FIXTURE_ACCOUNT, 1, "earlier") | {"author": None, "authorNumber": None}
-    frame = text_frame(FIXTURE_ACCOUNT, ADA, FIRST_TIMESTAMP, "hello", quote=quote)
-    async with open_harness() as harness:
-        await harness.push(frame)
-        assert (await harness.next_message()).addresses_bot
 
 
 @pytest.mark.parametrize("identities", [None, [], "?", [{"number": NUMBER}], [{"uuid": 5}]])
@@ -611,3 +500,133 @@ async def test_signalbot_logs_nothing(
     assert not logging.getLogger(LOGGER_NAME).handlers
     assert not caplog.records
     assert "secret" not in "".join(capfd.readouterr())
+
+
+# A gateway that keeps requests without an answer
+
+
+FILE: Final = Attachment("a.png", "image/png", b"pixels")
+MAX_AT_ONCE: Final = 4
+"""With more the real server may crash."""
+
+
+@asynccontextmanager
+async def stuck() -> AsyncIterator[tuple[SignalRestApi, SignalRest]]:
+    """Provide a messenger that finds requests late soon; it waits for answers very long."""
+    async with SignalRestApi.listen() as api:
+        api.groups[GROUP.value] = KnownGroup()
+        bounds = replace(rest_bounds(impatient=False), late=0.1)
+        messenger = SignalRest(api.url, NUMBER, bounds=bounds)
+        receiver = Receiver()
+        async with in_background(messenger.run(receiver.deliver)):
+            await receiver.until(lambda: messenger.connected)
+            yield api, messenger
+
+
+async def in_doubt(messenger: SignalRest, chat: ChatId = PERSON) -> None:
+    with pytest.raises(SignalTimeout):
+        await messenger.send(chat, "lost")
+
+
+async def test_requests_that_never_get_their_answer_give_their_places_back() -> None:
+    async with stuck() as (api, messenger), asyncio.TaskGroup() as tasks:
+        api.answers.extend([Fault.HANG] * 6)
+        for _ in range(6):
+            tasks.create_task(in_doubt(messenger))
+        await api.wait_until(lambda: api.in_flight == 3)
+        assert await messenger.send(PERSON, "next") > 0
+        assert messenger.connected
+    assert api.most_in_flight <= MAX_AT_ONCE
+    assert [sent.text for sent in api.sent] == ["next"]
+
+
+async def test_a_receipt_settles_a_send_that_never_gets_its_answer() -> None:
+    async with stuck() as (api, messenger), asyncio.TaskGroup() as tasks:
+        api.answers.append(Fault.HANG_LATER)
+        sending = tasks.create_task(settled(messenger, messenger.send(PERSON, "hello")))
+        await api.wait_until(lambda: len(api.sent) == 1)
+        await api.deliver_receipt(api.sent[0].timestamp)
+        assert await sending == api.sent[0].timestamp
+
+
+@pytest.mark.parametrize(("chat", "files"), [(GROUP, ()), (PERSON, (FILE,))], ids=["group", "file"])
+async def test_a_send_that_may_take_long_gives_its_place_back_and_is_waited_for(
+    chat: ChatId, files: tuple[Attachment, ...]
+) -> None:
+    async with stuck() as (api, messenger), asyncio.TaskGroup() as tasks:
+        api.answers.append(Fault.SLOW)
+        slow = tasks.create_task(messenger.send(chat, "slow", attachments=files))
+        await Receiver().until(lambda: messenger.stuck or slow.done())
+        api.hold.clear()
+        for number in range(3):
+            tasks.create_task(messenger.send(PERSON, f"{number}"))
+        await api.wait_until(lambda: api.in_flight == MAX_AT_ONCE)
+        with pytest.raises(SignalUnavailable):
+            await messenger.show_typing(PERSON)
+        api.hold.set()
+        api.slow_done.set()
+        assert await slow > 0
+    assert api.most_in_flight <= MAX_AT_ONCE
+    assert sorted(sent.text for sent in api.sent) == ["0", "1", "2", "slow"]
+
+
+async def test_bot_waits_for_the_latest_of_several_late_long_requests() -> None:
+    async with stuck() as (api, messenger), asyncio.TaskGroup() as tasks:
+        api.answers.extend([Fault.HANG, Fault.HANG, Fault.HANG, Fault.SLOW])
+        lost = [tasks.create_task(in_doubt(messenger, GROUP)) for _ in range(3)]
+        await api.wait_until(lambda: api.in_flight == 3)
+        slow = tasks.create_task(messenger.send(GROUP, "slow"))
+        await asyncio.wait(lost)
+        api.slow_done.set()
+        assert await slow > 0
+    assert api.most_in_flight <= MAX_AT_ONCE
+
+
+async def test_signs_of_life_never_take_a_place_from_answers() -> None:
+    async with stuck() as (api, messenger), asyncio.TaskGroup() as tasks:
+        api.hold_signs.clear()
+        signs = [tasks.create_task(gives_up(messenger, number)) for number in range(3)]
+        await api.wait_until(lambda: api.in_flight == 1)
+        api.hold.clear()
+        for number in range(3):
+            tasks.create_task(messenger.send(PERSON, f"{number}"))
+        await api.wait_until(lambda: api.in_flight == MAX_AT_ONCE)
+        api.hold.set()
+        await api.wait_until(lambda: len(api.sent) == 3)
+        await asyncio.wait(signs)
+    assert api.most_in_flight <= MAX_AT_ONCE
+
+
+async def gives_up(messenger: SignalRest, number: int) -> None:
+    with pytest.raises(SignalError):
+        await messenger.mark_read(ADA.aci, [number])
+
+
+async def test_a_gateway_that_answers_nothing_is_said_to_be_stuck_and_left_until_it_answers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    unanswered = SIGNAL_UNANSWERED.labels("text")._value.get()
+    receiver = Receiver()
+    async with stuck() as (api, messenger), asyncio.TaskGroup() as tasks:
+        api.signal_cli_alive.clear()
+        sends = [tasks.create_task(failure(messenger)) for _ in range(9)]
+        await receiver.until(lambda: not messenger.connected)
+        await asyncio.wait(sends)
+        in_doubt_count = Counter(send.result() for send in sends)[SignalTimeout]
+        assert 3 <= in_doubt_count < len(sends) - 2
+        assert messenger.stuck
+        assert SIGNAL_STUCK._value.get() == 1
+        assert SIGNAL_UNANSWERED.labels("text")._value.get() == unanswered + in_doubt_count
+        api.signal_cli_alive.set()
+        await receiver.until(lambda: messenger.connected)
+        await receiver.until(lambda: not messenger.stuck)
+        assert SIGNAL_STUCK._value.get() == 0
+    said = capsys.readouterr().out
+    assert said.count("signal.gateway_stuck") == said.count("signal.gateway_answers") == 1
+
+
+async def failure(messenger: SignalRest) -> type[SignalError]:
+    """Send, which does not work, and return how it failed."""
+    with pytest.raises(SignalError) as failed:
+        await messenger.send(PERSON, "hello")
+    return failed.type

@@ -10,7 +10,7 @@ import pytest
 from bot.signal.events import Person
 from bot.signal.frames import Account
 from conversation_store.store import open_store
-from tests.contract.test_stuck_gateway import MAX_AT_ONCE
+from tests.contract.test_signal_rest import MAX_AT_ONCE
 from tests.e2e import scraped
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Self
 
@@ -116,15 +115,9 @@ class RegisteringSignalCli(SignalSide):
         }
 
     @classmethod
-    @asynccontextmanager
-    async def open(cls, path: Path) -> AsyncIterator[Self]:
+    def open(cls, path: Path) -> AbstractAsyncContextManager[Self]:
         """Serve on a Unix socket inside the block."""
-        side = cls(path)
-        await side.come_back()
-        try:
-            yield side
-        finally:
-            await side.go_away()
+        return cls.listen(path)
 
     @property
     def url(self) -> str:

@@ -31,7 +31,6 @@ class SignalCli(FallingSilent):
     """Over a Unix socket.
 
     Attributes:
-        bare_frames: whether frames come as they do outside of a subscription.
         fates: what becomes of each recipient of a message.
         identities: what listIdentities tells about the account itself, with a filter by number
             and without.
@@ -43,7 +42,6 @@ class SignalCli(FallingSilent):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, account=FIXTURE_ACCOUNT)
-        self.bare_frames = False
         self.fates: Sequence[str] = ["SUCCESS"]
         self.identities: tuple[list[Json], list[Json]] | None = None
         self.lists_devices = True
@@ -78,11 +76,6 @@ class SignalCli(FallingSilent):
 
     def _fates(self) -> Sequence[str]:
         return self.fates
-
-    def _notification(self, subscription: int, frame: Json) -> Json:
-        if self.bare_frames:
-            return {"jsonrpc": "2.0", "method": "receive", "params": frame}
-        return super()._notification(subscription, frame)
 
 
 class TcpSignalCli(SignalCli):

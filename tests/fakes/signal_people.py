@@ -21,19 +21,13 @@ from conversation_store.models import ChatId, Quote
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_frames import (
     data_message,
-    deletion_frame,
     edit_frame,
-    file_of,
-    group_info,
-    group_update_frame,
     identity_frame,
     message_frame,
     note_frame,
     quote_of,
-    reaction_frame,
     receipt_frame,
-    timer_frame,
-    vote_frame,
+    target_of,
 )
 
 WAIT_SECONDS: Final = 15.0
@@ -44,14 +38,7 @@ ADA: Final = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+1555010
 
 @dataclass(frozen=True, slots=True)
 class SharedFile:
-    """A file that somebody sends to the bot.
-
-    Attributes:
-        content_type: as the sender says.
-        data: the file.
-        name: as the sender calls it.
-        voice_note: recorded in Signal itself.
-    """
+    """File that a person sends to the bot; type and name are those that the sender tells."""
 
     content_type: str
     data: bytes = field(repr=False)
@@ -71,16 +58,7 @@ class Reacted:
 
 @dataclass(slots=True)
 class Group:
-    """A group that the bot knows.
-
-    Attributes:
-        name: of the group.
-        members: other people in it, by ACI.
-        admins: ACIs of its admins; the bot's own may be among them.
-        is_member: whether the bot is in it.
-        is_invited: the bot was invited and has not answered.
-        only_admins_write: an announcement group.
-    """
+    """Group that the bot knows, with the other people in it and the ACIs of its admins."""
 
     name: str = "Team"
     members: dict[str, Person] = field(default_factory=dict)
@@ -203,10 +181,7 @@ class SignalPeople(ABC):
         quote: int | Quote | None = None,
         expires_seconds: int = 0,
     ) -> int:
-        """Edit a message, named by its timestamp or its last edit's; return the edit's own.
-
-        The other arguments are those of `say`.
-        """
+        """Edit a message, named by its timestamp or its last edit's; return the edit's own."""
         data = data_message(
             self.account,
             self._new_timestamp(),
@@ -226,23 +201,10 @@ class SignalPeople(ABC):
         group: str | None = None,
         target_author: Person | None = None,
     ) -> int:
-        """Delete a message for everyone and return the deletion's own timestamp.
-
-        Args:
-            target: the message's timestamp.
-            author: who deletes.
-            group: id of the group where it stands.
-            target_author: whose message it is, when somebody deletes it as the group's admin.
-        """
-        frame = deletion_frame(
-            self.account,
-            author,
-            self._new_timestamp(),
-            target,
-            target_author=target_author,
-            group=self._enter(group, author),
-        )
-        return await self._tell(author, frame)
+        """Delete a message for everyone; with `target_author`, as an admin of the group."""
+        if target_author is None:
+            return await self._do(author, group, remoteDelete={"timestamp": target})
+        return await self._do(author, group, adminDelete=target_of(target_author, target))
 
     async def react(
         self,
@@ -253,25 +215,10 @@ class SignalPeople(ABC):
         group: str | None = None,
         removed: bool = False,
     ) -> int:
-        """React to a message of the bot and return the reaction's own timestamp.
-
-        Args:
-            emoji: what with.
-            timestamp: of the bot's message, in ms.
-            author: who reacts.
-            group: id of the group where the message stands; a new one comes into being.
-            removed: take the reaction back.
-        """
-        frame = reaction_frame(
-            self.account,
-            author,
-            self._new_timestamp(),
-            emoji,
-            timestamp,
-            group=self._enter(group, author),
-            removed=removed,
-        )
-        return await self._tell(author, frame)
+        """React to a message of the bot, or take the reaction back."""
+        target = target_of(self.account, timestamp)
+        reaction: Json = {"emoji": emoji, **target, "isRemove": removed}
+        return await self._do(author, group, reaction=reaction)
 
     async def vote(
         self,
@@ -281,33 +228,26 @@ class SignalPeople(ABC):
         author: Person = ADA,
         group: str | None = None,
     ) -> int:
-        """Vote in a poll of the bot and return the vote's own timestamp.
-
-        Args:
-            options: places of the options; none takes the vote back.
-            timestamp: of the poll, in ms.
-            author: who votes.
-            group: id of the group where the poll stands.
-        """
-        frame = vote_frame(
-            self.account,
-            author,
-            self._new_timestamp(),
-            options,
-            timestamp,
-            group=self._enter(group, author),
-        )
-        return await self._tell(author, frame)
+        """Vote for options of a poll of the bot, by their places; none takes the vote back."""
+        vote: Json = {
+            "author": self.account.number,
+            "authorNumber": self.account.number,
+            "authorUuid": self.account.aci,
+            "targetSentTimestamp": timestamp,
+            "optionIndexes": [*options],
+            "voteCount": 1,
+        }
+        return await self._do(author, group, pollVote=vote)
 
     async def set_timer(self, seconds: int, *, author: Person = ADA) -> int:
         """Let the messages of a private chat disappear after so long; 0: let them stay."""
-        frame = timer_frame(self.account, author, self._new_timestamp(), seconds)
-        return await self._tell(author, frame)
+        return await self._do(author, None, expiresInSeconds=seconds, isExpirationUpdate=True)
 
     async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
         """Confirm that a message of the bot arrived at a person's phone."""
-        frame = receipt_frame(self.account, person, self._new_timestamp(), timestamp)
-        await self._tell(person, frame)
+        await self._tell(
+            person, receipt_frame(self.account, person, self._new_timestamp(), timestamp)
+        )
 
     async def change_group(
         self,
@@ -338,8 +278,7 @@ class SignalPeople(ABC):
             group.is_invited, group.is_member = invited, not invited
         if only_admins_write is not None:
             group.only_admins_write = only_admins_write
-        frame = group_update_frame(self.account, author, self._new_timestamp(), where or {})
-        return await self._tell(author, frame)
+        return await self._do(author, None, groupInfo=(where or {}) | {"type": "UPDATE"})
 
     async def change_identity(self, person: Person = ADA) -> str:
         """Let a person install Signal anew; return the new safety number.
@@ -362,15 +301,7 @@ class SignalPeople(ABC):
         files: Sequence[SharedFile] = (),
         expires_seconds: int = 0,
     ) -> int:
-        """Write, as the owner of the bot's account, a note to self; return its timestamp.
-
-        Args:
-            text: of the note.
-            replaces: timestamp of the note that this one edits.
-            quote: what it replies to, as for `say`.
-            files: what goes with it.
-            expires_seconds: the timer of the note to self.
-        """
+        """Write, as the owner of the bot's account, a note to self, or edit one."""
         data = data_message(
             self.account,
             self._new_timestamp(),
@@ -444,6 +375,12 @@ class SignalPeople(ABC):
         async with self._changed:
             self._changed.notify_all()
 
+    async def _do(self, author: Person, group: str | None, **what: object) -> int:
+        """Deliver a message without words that does something."""
+        where = self._enter(group, author)
+        data = data_message(self.account, self._new_timestamp(), None, group=where) | what
+        return await self._tell(author, message_frame(self.account, author, data))
+
     async def _tell(self, author: Person, frame: Json) -> int:
         """Deliver what a person does, now or once the person's key is trusted."""
         peer = self.meet(author)
@@ -464,20 +401,24 @@ class SignalPeople(ABC):
             return None
         group = self.groups.setdefault(group_id, Group())
         group.members[author.aci] = author
-        return group_info(group_id, group.name)
+        return {"groupId": group_id, "groupName": group.name, "revision": 1, "type": "DELIVER"}
 
     def share(self, file: SharedFile) -> Json:
         """Put a file where the bot finds it, and return how a frame names it."""
         extension = mimetypes.guess_extension(file.content_type) or ""
         file_id = f"file-{next(self._file_numbers)}{extension}"
         self._keep_file(file_id, file.data)
-        return file_of(
-            file_id,
-            file.content_type,
-            len(file.data),
-            name=file.name,
-            voice_note=file.voice_note,
-        )
+        return {
+            "contentType": file.content_type,
+            "filename": file.name,
+            "id": file_id,
+            "size": len(file.data),
+            "width": None,
+            "height": None,
+            "caption": None,
+            "uploadTimestamp": None,
+            "isVoiceNote": file.voice_note,
+        }
 
     def _keep_file(self, file_id: str, data: bytes) -> None:
         self.files[file_id] = data

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from bot.signal.account import PRIMARY_DEVICE
 from bot.signal.frames import Account
@@ -89,12 +89,12 @@ class SignalSide(SignalPeople):
         identity_key: the account's public identity key.
         device_ids: the account's devices.
         sent: what the bot wrote.
+        on_send: may delay, refuse or lose sends.
         takes_poll_ends: unless it is set, requests to end a poll wait.
 
     Args:
         path: of the Unix socket.
         account: the bot's number and ACI.
-        on_send: may delay, refuse or lose sends; may be set later, too.
         data_dir: where files that people send are also put, as in signal-cli's own folder.
     """
 
@@ -103,12 +103,11 @@ class SignalSide(SignalPeople):
         path: Path,
         *,
         account: Account = BOT,
-        on_send: OnSend | None = None,
         data_dir: Path | None = None,
     ) -> None:
         super().__init__(account)
         self.path = path
-        self.on_send = on_send
+        self.on_send: OnSend | None = None
         self.takes_poll_ends = asyncio.Event()
         self.takes_poll_ends.set()
         self.data_dir = data_dir
@@ -146,16 +145,9 @@ class SignalSide(SignalPeople):
 
     @classmethod
     @asynccontextmanager
-    async def listen(
-        cls,
-        path: Path,
-        *,
-        account: Account = BOT,
-        on_send: OnSend | None = None,
-        data_dir: Path | None = None,
-    ) -> AsyncIterator[Self]:
+    async def listen(cls, path: Path, **options: Any) -> AsyncIterator[Self]:
         """Serve on a Unix socket inside the `async with` block."""
-        side = cls(path, account=account, on_send=on_send, data_dir=data_dir)
+        side = cls(path, **options)
         await side.come_back()
         try:
             yield side

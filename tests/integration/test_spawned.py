@@ -22,8 +22,6 @@ from bot.observability.metrics import SIGNAL_CLI_RESTARTS
 from bot.signal.errors import SignalUnavailable
 from bot.signal.signal_daemon import DaemonTimeouts, SignalDaemon
 from bot.signal.spawned import (
-    RESTART,
-    STOP_SECONDS,
     SpawnedSignalCli,
     SpawnTimeouts,
     socket_path,
@@ -124,19 +122,6 @@ async def test_signal_cli_is_started_with_manual_receive_mode_on_a_socket_of_its
     ]
 
 
-async def test_without_a_folder_of_the_operator_s_signal_cli_takes_its_own(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "home"))
-    install(folder / "bin")
-    async with spawned(folder) as signal_cli:
-        await answering(signal_cli)
-        assert signal_cli.folder == folder / "home" / "signal-cli"
-    [start] = notes(folder)
-    assert "--config" not in start["arguments"]
-    assert start["environment"]["XDG_DATA_HOME"] == str(folder / "home")
-
-
 async def test_signal_cli_never_sees_the_bot_s_secrets(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,29 +146,20 @@ async def test_nothing_that_signal_cli_prints_is_logged_but_that_it_ended(
     assert SAID not in f"{logs}{printed}{complained}"
 
 
-async def test_signal_cli_is_started_again_when_it_was_killed(folder: Path) -> None:
-    install(folder / "bin")
-    async with spawned(folder) as signal_cli:
-        await answering(signal_cli)
-        os.kill(notes(folder)[0]["pid"], signal.SIGKILL)
-        await until(lambda: len(notes(folder)) == 2)
-        await answering(signal_cli)
-
-
-@pytest.mark.parametrize("options", [(), ("--stubborn",)])
-async def test_signal_cli_ends_with_the_bot(folder: Path, options: tuple[str, ...]) -> None:
-    install(folder / "bin", *options)
-    async with spawned(folder) as signal_cli:
-        await answering(signal_cli)
-    assert not alive(notes(folder)[0]["pid"])
-    assert (folder / "socket").exists() is bool(options)  # only who is asked can tidy up
-
-
-async def test_also_a_start_script_that_waits_ends_with_the_bot(folder: Path) -> None:
-    install(folder / "bin", become=False)
+@pytest.mark.parametrize(
+    ("options", "become"),
+    [((), True), (("--stubborn",), True), ((), False)],
+    ids=["polite", "stubborn", "bad script"],
+)
+async def test_signal_cli_ends_with_the_bot(
+    folder: Path, options: tuple[str, ...], become: bool
+) -> None:
+    install(folder / "bin", *options, become=become)
     async with spawned(folder) as signal_cli:
         await answering(signal_cli)
     await until(lambda: not alive(notes(folder)[0]["pid"]))
+    if become:
+        assert (folder / "socket").exists() is bool(options)  # only who is asked can tidy up
 
 
 @asynccontextmanager
@@ -241,19 +217,20 @@ async def test_a_missing_signal_cli_is_the_operator_s_to_install(
         await SpawnedSignalCli(folder / "socket").run()
 
 
-def test_the_socket_is_in_the_state_directory_or_beside_the_store(
+def test_without_settings_the_folder_is_that_of_signal_cli(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
-    assert socket_path(Path("data/store.db")) == Path.cwd() / "data/signal-cli.sock"
+    monkeypatch.setenv("XDG_DATA_HOME", "/home/data")
+    assert SpawnedSignalCli(Path("/socket")).folder == Path("/home/data/signal-cli")
+    assert SpawnedSignalCli(Path("/socket"), data_dir=Path("/mine")).folder == Path("/mine")
+
+
+def test_socket_is_in_the_state_directory_or_in_a_short_folder_of_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/bot:/var/lib/other")
     assert socket_path(Path("data/store.db")) == Path("/var/lib/bot/signal-cli.sock")
-
-
-def test_folder_with_a_path_too_long_for_a_socket_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    monkeypatch.delenv("STATE_DIRECTORY")
     longest = "/" + "a" * (107 - len("//signal-cli.sock"))
     assert len(str(socket_path(Path(longest) / "store.db"))) == 107
     with pytest.raises(SettingsError, match=r"STORE__PATH: .*too long"):
@@ -334,9 +311,3 @@ async def test_a_bot_without_descriptors_does_not_take_signal_cli_for_one_that_h
         async with spawned(folder, patience=SpawnTimeouts(sign_every=0.05, start=0.0)):
             await until(lambda: refused >= 5)
     assert logs == []
-
-
-def test_hanging_signal_cli_restarts_within_40_seconds() -> None:
-    patience = SpawnTimeouts()
-    known = patience.sign_every + 2 * patience.sign
-    assert known + STOP_SECONDS + RESTART.first_seconds < 40

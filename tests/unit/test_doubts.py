@@ -1,14 +1,13 @@
 """Answers that an earlier process has perhaps sent; on a real store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time
 from typing import Any, Final
 
-import apsw
 import pytest
 
 from bot.backoff import Backoff
@@ -23,15 +22,14 @@ from conversation_store.models import (
     ChatId,
     Message,
     OutgoingMessage,
-    Quote,
     ReceivedMessage,
     Role,
     StoredTurn,
-    StyleRange,
     ToolCall,
 )
 from conversation_store.store import ConversationStore, open_store
 from tests.fakes.partial_messenger import PartialMessenger
+from tests.unit.stores import accept, rows
 
 ADA: Final = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
 BOB: Final = "0d1e2f30-0000-4000-8000-000000000001"
@@ -57,16 +55,7 @@ class Signal(PartialMessenger):
     connected_since: float | None = field(default_factory=monotonic)
     happened: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def send(
-        self,
-        chat: ChatId,
-        text: str,
-        *,
-        styles: Sequence[StyleRange] = (),
-        quote: Quote | None = None,
-        replaces: int | None = None,
-        attachments: Sequence[Attachment] = (),
-    ) -> int:
+    async def send(self, chat: ChatId, text: str, **_: Any) -> int:
         return await self.receipts.settle(chat, self._taken(text))
 
     async def _taken(self, text: str) -> int:
@@ -114,12 +103,8 @@ class Bot:
 
     def timestamps(self) -> list[int | None]:
         """Return the timestamps of the messages in the store, in their order."""
-        return [
-            at
-            for (at,) in self.query(
-                "SELECT signal_timestamp FROM outbox WHERE kind != 'removal' ORDER BY id"
-            )
-        ]
+        sql = "SELECT signal_timestamp FROM outbox WHERE kind != 'removal' ORDER BY id"
+        return [at for (at,) in self.query(sql)]
 
     def confirmations(self) -> list[tuple[int, str]]:
         """Return which receipts the store keeps."""
@@ -127,11 +112,7 @@ class Bot:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Look at the store, or change it, while no process has it open."""
-        connection = apsw.Connection(str(self.path))
-        try:
-            return connection.execute(sql).fetchall()
-        finally:
-            connection.close()
+        return rows(self.path.parent, sql)
 
 
 class Life:
@@ -204,11 +185,11 @@ async def answered(
     number: int = 1,
     chat: ChatId = PRIVATE,
     files: Sequence[Attachment] = (),
+    received_at: int = START_MS - 60_000,
 ) -> tuple[OutgoingMessage, ...]:
     """Store an answer to a message, as a process does before it sends it."""
-    message = ReceivedMessage("+49", ADA, number, chat, "q", START_MS - 60_000)
-    (accepted,) = await store.messages.accept([message])
-    assert accepted is not None
+    message = ReceivedMessage("+49", ADA, number, chat, "q", received_at)
+    accepted = await accept(store, message)
     return await store.turns.answer(accepted, texts, outcome="command", attachments=files)
 
 
@@ -218,50 +199,189 @@ async def answered_anew(store: ConversationStore, *texts: str) -> None:
         "+49", ADA, 9, PRIVATE, "q", START_MS, kind="edit",
         target_author=ADA, target_timestamp=1,
     )  # fmt: skip
-    (accepted,) = await store.messages.accept([edit])
-    assert accepted is not None
+    accepted = await accept(store, edit)
     _, settled = await store.changes.settle_edit(accepted, answered_within_ms=A_DAY_MS)
     await store.turns.answer(settled, texts, outcome="command")
+
+
+async def leave(bot: Bot, text: str, **more: Any) -> None:
+    """Kill a process with an answer on its way."""
+    async with bot.store() as store:
+        await answered(store, text, **more)
 
 
 async def begun(store: ConversationStore) -> StoredTurn:
     """Begin a turn in the group that calls a tool."""
     message = ReceivedMessage("+49", BOB, 2, GROUP, "q", START_MS)
-    (accepted,) = await store.messages.accept([message])
-    assert accepted is not None
+    accepted = await accept(store, message)
     turn = store.turns.begin([accepted], "q")
     call = ToolCall("call_1", "calculate", "{}")
     store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, tool_calls=(call,)))
     return turn
 
 
-async def leave(bot: Bot, *texts: str, chat: ChatId = PRIVATE) -> None:
-    """Kill a process with an answer on its way."""
+async def forget(store: ConversationStore, author: str, target: int) -> None:
+    """Delete a message in the group for everyone."""
+    deletion = ReceivedMessage(
+        "+49", author, 3, GROUP, "", START_MS, kind="deletion",
+        target_author=author, target_timestamp=target,
+    )  # fmt: skip
+    accepted = await accept(store, deletion)
+    await store.changes.forget(accepted)
+
+
+Left = Callable[[Bot, ConversationStore], Awaitable[object]]
+"""Does what an earlier process did before it was killed."""
+
+
+async def one(_: Bot, store: ConversationStore) -> None:
+    await answered(store, "one")
+
+
+async def three_parts(_: Bot, store: ConversationStore) -> None:
+    await answered(store, "one", "two", "three")
+
+
+async def first_of_two_parts_marked(_: Bot, store: ConversationStore) -> None:
+    first, _second = await answered(store, "one", "two")
+    await store.outbox.mark_sent(first, START_MS + 9)
+
+
+async def a_file(_: Bot, store: ConversationStore) -> None:
+    await answered(store, "look", files=[Attachment("a.txt", "text/plain", b"a")])
+
+
+async def two_answers(_: Bot, store: ConversationStore) -> None:
+    await answered(store, "one", number=1)
+    await answered(store, "two", number=2)
+
+
+async def first_of_two_answers_marked(_: Bot, store: ConversationStore) -> None:
+    (marked,) = await answered(store, "before", number=1)
+    await answered(store, "one", number=2)
+    await store.outbox.mark_sent(marked, START_MS + 5)
+
+
+async def sent_from_another_device(bot: Bot, store: ConversationStore) -> None:
+    await answered(store, "one")
+    Outbox(bot.signal, store)
+    bot.signal.receipts.take(Receipt(None, (START_MS + 5,)))
+
+
+async def in_a_group(_: Bot, store: ConversationStore) -> None:
+    await answered(store, "to all", number=2, chat=GROUP)
+
+
+async def in_a_group_without_bob(bot: Bot, store: ConversationStore) -> None:
+    bot.signal.members = frozenset({ADA})
+    await in_a_group(bot, store)
+
+
+async def in_a_group_of_unknown_members(bot: Bot, store: ConversationStore) -> None:
+    bot.signal.members = None
+    await in_a_group(bot, store)
+
+
+async def private_and_in_a_group(bot: Bot, store: ConversationStore) -> None:
+    await one(bot, store)
+    await in_a_group(bot, store)
+
+
+async def progress_of_a_killed_turn(bot: Bot, store: ConversationStore) -> None:
+    await one(bot, store)
+    await begun(store)
+
+
+async def earlier_progress(bot: Bot, store: ConversationStore) -> None:
+    await one(bot, store)
+    turn = await begun(store)
+    store.turns.record_progress(turn.id, START_MS + 5)
+    store.turns.record_progress(turn.id, START_MS + 9)
+    await store.upkeep.ping()
+
+
+async def progress_of_a_forgotten_turn(bot: Bot, store: ConversationStore) -> None:
+    await one(bot, store)
+    turn = await begun(store)
+    bot.signal.next_timestamp = START_MS + 4
+    notes = Outbox(bot.signal, store).doubts
+    store.turns.record_progress(turn.id, await notes.send(GROUP, "Using calculate"))
+    await forget(store, BOB, 2)
+
+
+async def long_question(bot: Bot, store: ConversationStore) -> None:
+    await one(bot, store)
+    await begun(store)
+    bot.signal.next_timestamp = START_MS + 4
+    notes = Outbox(bot.signal, store).doubts
+    for _ in range(20):
+        await notes.send(GROUP, "part of a question")
+    await store.upkeep.ping()
+
+
+async def copy_of_a_forgotten_message(bot: Bot, store: ConversationStore) -> None:
+    await answered(store, "to all", number=1, chat=GROUP)
+    await answered(store, "one", number=2)
+    bot.now_ms += 1_000
+    await store.doubts.load()  # and then there is no connection until it is deleted
+    await forget(store, ADA, 1)
+
+
+async def message_forgotten_during_its_send(bot: Bot, store: ConversationStore) -> None:
+    await one(bot, store)
+    (to_all,) = await answered(store, "to all", number=2, chat=GROUP)
+    bot.query(f"DELETE FROM outbox WHERE id = {to_all.id}")
+    await store.outbox.mark_sent(to_all, START_MS + 5)
+
+
+@pytest.mark.parametrize(
+    ("left", "confirmed", "sent"),
+    [
+        (one, [(ADA, 5)], []),
+        (one, [], ["one"]),
+        (one, [(ADA, -1)], ["one"]),
+        (one, [(ADA, 120_000)], ["one"]),
+        (one, [(BOB, 5)], ["one"]),
+        (three_parts, [(ADA, 5)], ["two", "three"]),
+        (first_of_two_parts_marked, [(ADA, 5)], ["two"]),
+        (a_file, [(ADA, 5)], []),
+        (two_answers, [(ADA, 5)], ["one", "two"]),
+        (first_of_two_answers_marked, [(ADA, 5)], ["one"]),
+        (sent_from_another_device, [(ADA, 5)], ["one"]),
+        (in_a_group, [(BOB, 5)], []),
+        (in_a_group_without_bob, [(BOB, 5)], ["to all"]),
+        (in_a_group_of_unknown_members, [(BOB, 5)], ["to all"]),
+        (private_and_in_a_group, [(ADA, 5)], ["one", "to all"]),
+        (private_and_in_a_group, [(ADA, 5), (BOB, 5)], ["one"]),
+        (progress_of_a_killed_turn, [(ADA, 5)], ["one"]),
+        (earlier_progress, [(ADA, 5)], ["one"]),
+        (progress_of_a_forgotten_turn, [(ADA, 5)], ["one"]),
+        (long_question, [(ADA, at) for at in range(5, 25)], ["one"]),
+        (copy_of_a_forgotten_message, [(ADA, 5)], ["one"]),
+        (message_forgotten_during_its_send, [(ADA, 5)], ["one"]),
+    ],
+)
+async def test_only_receipts_that_can_mean_nothing_else_prove_an_answer(
+    bot: Bot, left: Left, confirmed: list[tuple[str, int]], sent: list[str]
+) -> None:
     async with bot.store() as store:
-        await answered(store, *texts, chat=chat)
-
-
-async def leave_private_and_group(bot: Bot) -> None:
-    """Kill a process with an answer to Ada and an answer to her group on their way."""
-    await leave(bot, "private")
-    async with bot.store() as store:
-        await answered(store, "to all", number=2, chat=GROUP)
-
-
-async def test_receipt_for_an_unknown_timestamp_proves_an_answer(bot: Bot) -> None:
-    await leave(bot, "hello")
+        await left(bot, store)
+    bot.signal.sent.clear()
     async with bot.life() as life:
+        for person, at in confirmed:
+            life.confirm(START_MS + at, person=person)
+        await life.settled()
+    assert sorted(text for _, text in bot.signal.sent) == sorted(sent)
+    if left is one and not sent:
+        assert bot.timestamps() == [START_MS + 5]
+
+
+async def test_receipt_may_be_for_a_reaction(bot: Bot) -> None:
+    await leave(bot, "hello", received_at=START_MS - 100)
+    async with bot.life(reacts=True) as life:
         life.confirm(START_MS + 5)
         await life.settled()
-    assert bot.signal.sent == []
-    assert bot.timestamps() == [START_MS + 5]
-
-
-async def test_answer_without_a_receipt_is_sent_again(bot: Bot) -> None:
-    await leave(bot, "hello")
-    async with bot.life() as life:
-        await life.settled()
-    assert [text for _, text in bot.signal.sent] == ["hello"]
+    assert len(bot.signal.sent) == 1
 
 
 async def test_receipt_taken_before_a_kill_counts(bot: Bot) -> None:
@@ -273,127 +393,11 @@ async def test_receipt_taken_before_a_kill_counts(bot: Bot) -> None:
     assert bot.signal.sent == []
 
 
-@pytest.mark.parametrize("at", [START_MS - 1, START_MS + 120_000])
-async def test_receipt_outside_the_time_of_the_send_proves_nothing(bot: Bot, at: int) -> None:
-    await leave(bot, "hello")
-    async with bot.life() as life:
-        life.confirm(at)
-        await life.settled()
-    assert len(bot.signal.sent) == 1
-
-
-async def test_receipt_of_another_person_proves_nothing(bot: Bot) -> None:
-    await leave(bot, "hello")
-    async with bot.life() as life:
-        life.confirm(START_MS + 5, person=BOB)
-        await life.settled()
-    assert len(bot.signal.sent) == 1
-
-
-async def test_late_receipt_for_a_marked_message_proves_nothing(bot: Bot) -> None:
-    async with bot.store() as store:
-        (marked,) = await answered(store, "before", number=1)
-        await answered(store, "hello", number=2)
-        await store.outbox.mark_sent(marked, START_MS + 5)
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert [text for _, text in bot.signal.sent] == ["hello"]
-
-
 async def test_message_from_another_device_of_the_account_proves_nothing(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
         bot.signal.receipts.take(Receipt(None, (START_MS + 5,)))
     async with bot.life() as life:  # also not to a later process
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert len(bot.signal.sent) == 1
-
-
-async def test_one_receipt_proves_only_the_first_part_of_a_long_answer(bot: Bot) -> None:
-    await leave(bot, "one", "two", "three")
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert [text for _, text in bot.signal.sent] == ["two", "three"]
-
-
-async def test_receipt_for_a_marked_part_does_not_prove_the_next(bot: Bot) -> None:
-    async with bot.store() as store:
-        first, _ = await answered(store, "one", "two")
-        await store.outbox.mark_sent(first, START_MS + 9)
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)  # an earlier copy of the first part
-        await life.settled()
-    assert [text for _, text in bot.signal.sent] == ["two"]
-
-
-async def test_receipt_proves_a_file_like_text(bot: Bot) -> None:
-    async with bot.store() as store:
-        await answered(store, "look", files=[Attachment("a.txt", "text/plain", b"a")])
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert bot.signal.sent == []
-
-
-async def test_one_receipt_for_two_answers_in_doubt_proves_neither(
-    bot: Bot,
-) -> None:
-    async with bot.store() as store:
-        await answered(store, "one", number=1)
-        await answered(store, "two", number=2)
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert [text for _, text in bot.signal.sent] == ["one", "two"]
-
-
-async def test_receipt_of_any_member_proves_a_group_answer(bot: Bot) -> None:
-    await leave(bot, "hello", chat=GROUP)
-    async with bot.life() as life:
-        life.confirm(START_MS + 5, person=BOB)
-        await life.settled()
-    assert bot.signal.sent == []
-
-
-@pytest.mark.parametrize("members", [frozenset({ADA}), None])
-async def test_receipt_of_a_possible_non_member_proves_nothing(
-    bot: Bot, members: frozenset[str] | None
-) -> None:
-    bot.signal.members = members
-    await leave(bot, "hello", chat=GROUP)
-    async with bot.life() as life:
-        life.confirm(START_MS + 5, person=BOB)
-        await life.settled()
-    assert len(bot.signal.sent) == 1
-
-
-async def test_receipt_may_be_for_a_message_to_a_shared_group(bot: Bot) -> None:
-    await leave_private_and_group(bot)
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert len(bot.signal.sent) == 2
-
-
-async def test_message_confirmed_by_two_members_is_not_private(bot: Bot) -> None:
-    await leave_private_and_group(bot)
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-        life.confirm(START_MS + 5, person=BOB)
-        await life.settled()
-    assert [text for _, text in bot.signal.sent] == ["private"]
-
-
-async def test_receipt_may_be_for_a_reaction(bot: Bot) -> None:
-    async with bot.store() as store:
-        message = ReceivedMessage("+49", ADA, 1, PRIVATE, "q", START_MS - 100)
-        (accepted,) = await store.messages.accept([message])
-        assert accepted is not None
-        await store.turns.answer(accepted, ["hello"], outcome="command")
-    async with bot.life(reacts=True) as life:
         life.confirm(START_MS + 5)
         await life.settled()
     assert len(bot.signal.sent) == 1
@@ -536,53 +540,6 @@ async def test_unproven_deletion_is_sent_again_at_once(
     assert bot.signal.deleted == [(PRIVATE, START_MS - 49_000)]
 
 
-async def test_receipt_may_be_for_progress_of_a_killed_turn(bot: Bot) -> None:
-    await leave(bot, "to Ada")
-    async with bot.store() as store:
-        await begun(store)
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert len(bot.signal.sent) == 1
-
-
-async def test_receipt_may_be_for_earlier_progress(bot: Bot) -> None:
-    await leave(bot, "to Ada")
-    async with bot.store() as store:
-        turn = await begun(store)
-        store.turns.record_progress(turn.id, START_MS + 5)
-        store.turns.record_progress(turn.id, START_MS + 9)
-        await store.upkeep.ping()
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert len(bot.signal.sent) == 1
-
-
-async def test_receipt_may_be_for_progress_of_a_forgotten_turn(bot: Bot) -> None:
-    await leave(bot, "to Ada")
-    async with bot.store() as store:
-        turn = await begun(store)
-        notes = Outbox(bot.signal, store).doubts
-        bot.signal.next_timestamp = START_MS + 4
-        store.turns.record_progress(
-            turn.id, await notes.send(ChatId.parse(GROUP), "Using calculate")
-        )
-        deletion = ReceivedMessage(
-            "+49", BOB, 3, GROUP, "", START_MS, kind="deletion",
-            target_author=BOB, target_timestamp=2,
-        )  # fmt: skip
-        (accepted,) = await store.messages.accept([deletion])
-        assert accepted is not None
-        await store.changes.forget(accepted)
-    assert bot.query("SELECT * FROM turns") == []
-    bot.signal.sent.clear()
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert len(bot.signal.sent) == 1
-
-
 async def test_receipt_of_progress_hides_no_receipt_of_the_answer_after_a_kill(bot: Bot) -> None:
     await leave(bot, "to Ada")
     async with bot.store() as store:
@@ -596,41 +553,6 @@ async def test_receipt_of_progress_hides_no_receipt_of_the_answer_after_a_kill(b
         await life.settled()
     assert bot.signal.sent == []
     assert bot.timestamps() == [START_MS + 9]
-
-
-async def test_receipt_may_be_for_a_message_of_a_long_question(bot: Bot) -> None:
-    await leave(bot, "to Ada")
-    async with bot.store() as store:
-        await begun(store)
-        notes = Outbox(bot.signal, store).doubts
-        bot.signal.next_timestamp = START_MS + 4
-        parts = [await notes.send(ChatId.parse(GROUP), "part of a question") for _ in range(20)]
-        await store.upkeep.ping()
-    bot.signal.sent.clear()
-    async with bot.life() as life:
-        life.confirm(*parts)
-        await life.settled()
-    assert len(bot.signal.sent) == 1
-
-
-async def test_receipt_may_be_for_a_copy_of_a_forgotten_message(bot: Bot) -> None:
-    await leave(bot, "to all", chat=GROUP)
-    async with bot.store() as store:
-        await answered(store, "to Ada, never sent", number=2)
-        bot.now_ms += 1_000
-        await store.doubts.load()  # and then there is no connection until it is deleted
-        deletion = ReceivedMessage(
-            "+49", ADA, 3, GROUP, "", START_MS, kind="deletion",
-            target_author=ADA, target_timestamp=1,
-        )  # fmt: skip
-        (accepted,) = await store.messages.accept([deletion])
-        assert accepted is not None
-        await store.changes.forget(accepted)
-    assert bot.query("SELECT chat FROM outbox") == [(PRIVATE,)]
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert [text for _, text in bot.signal.sent] == ["to Ada, never sent"]
 
 
 class Losing(Signal):
@@ -676,18 +598,6 @@ async def test_any_of_several_sends_proves_an_answer(bot: Bot) -> None:
         life.confirm(phones.sent[0][0])
         await life.settled()
     assert bot.signal.sent == []
-
-
-async def test_receipt_may_be_for_a_message_forgotten_during_its_send(bot: Bot) -> None:
-    await leave(bot, "to Ada, never sent")
-    async with bot.store() as store:
-        (to_all,) = await answered(store, "to all", number=2, chat=GROUP)
-        bot.query(f"DELETE FROM outbox WHERE id = {to_all.id}")
-        await store.outbox.mark_sent(to_all, START_MS + 5)
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert [text for _, text in bot.signal.sent] == ["to Ada, never sent"]
 
 
 async def test_receipt_may_be_for_the_deletion_of_a_copy(bot: Bot) -> None:
@@ -753,19 +663,6 @@ async def test_early_receipts_of_one_person_are_bounded(bot: Bot) -> None:
             receipts.take(Receipt(ADA, tuple(range(now_ms, now_ms + 500))))
             receipts.take(Receipt(ADA, tuple(range(now_ms - 1_000, now_ms - 500))))
     assert len(bot.confirmations()) == MAX_CONFIRMED_BY_ONE
-
-
-async def test_earlier_message_from_another_device_proves_nothing_later(
-    bot: Bot,
-) -> None:
-    async with bot.store() as store:
-        await answered(store, "hello")
-        Outbox(bot.signal, store)
-        bot.signal.receipts.take(Receipt(None, (START_MS + 5,)))
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert [text for _, text in bot.signal.sent] == ["hello"]
 
 
 async def test_receipt_that_proved_a_note_proves_no_answer(

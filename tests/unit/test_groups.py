@@ -19,9 +19,10 @@ from bot.config.settings import AccessSettings
 from bot.signal.account import Group
 from bot.signal.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from bot.signal.events import GroupChanged, Person
-from conversation_store.models import ChatId, ReceivedMessage, TurnEnd
-from conversation_store.store import ConversationStore, open_store
+from conversation_store.models import ChatId
+from tests.fakes.clock import Clock
 from tests.fakes.partial_messenger import PartialMessenger
+from tests.unit.stores import answer, received, store_at
 
 BOT = "+15550100000"
 ADMIN = Person("boss", "+15550100009", "Boss")
@@ -70,43 +71,19 @@ class Directory(PartialMessenger):
         self.left.append(chat)
 
 
-@dataclass
-class Clock:
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def rooms_of(
+@asynccontextmanager
+async def group_permissions(
+    folder: Path,
     directory: Directory,
-    store: ConversationStore,
     *,
     admins: frozenset[str] = frozenset({"boss"}),
     clock: Clock | None = None,
-) -> GroupPermissions:
-    return GroupPermissions(
-        directory,
-        store,
-        Access(
-            AccessSettings.model_construct(
-                policy="open",
-                allowed=frozenset(),
-                admins=admins,
-                groups="mention",
-                messages_per_minute=20,
-            )
-        ),
-        number=BOT,
-        retry=QUICK,
-        clock=clock or Clock(),
-    )
-
-
-@asynccontextmanager
-async def group_permissions(folder: Path, directory: Directory) -> AsyncIterator[GroupPermissions]:
-    async with open_store(folder / "store.db") as store:
-        yield rooms_of(directory, store)
+) -> AsyncIterator[GroupPermissions]:
+    access = Access(AccessSettings.model_construct(policy="open", admins=admins))
+    async with store_at(folder) as store:
+        yield GroupPermissions(
+            directory, store, access, number=BOT, retry=QUICK, clock=clock or Clock()
+        )
 
 
 def changed_by(author: Person) -> GroupChanged:
@@ -158,8 +135,7 @@ async def test_group_is_asked_again_after_a_change_or_some_time(
     tmp_path: Path,
 ) -> None:
     directory, clock = Directory(), Clock()
-    async with open_store(tmp_path / "store.db") as store:
-        here = rooms_of(directory, store, clock=clock)
+    async with group_permissions(tmp_path, directory, clock=clock) as here:
         assert await here.may_write(TEAM)
         assert await here.may_write(TEAM)
         assert directory.asked == 1
@@ -198,8 +174,8 @@ async def test_remembered_groups_are_bounded(tmp_path: Path) -> None:
 
 async def test_inviting_admin_is_known_by_number(tmp_path: Path) -> None:
     directory = Directory(INVITED)
-    async with open_store(tmp_path / "store.db") as store:
-        here = rooms_of(directory, store, admins=frozenset({"+15550100009"}))
+    admins = frozenset({"+15550100009"})
+    async with group_permissions(tmp_path, directory, admins=admins) as here:
         await here.changed(changed_by(ADMIN))
     assert directory.joined == [TEAM]
 
@@ -223,8 +199,8 @@ async def test_refusal_by_signal_does_no_harm(tmp_path: Path) -> None:
 
 async def test_bot_without_admins_stays_in_groups(tmp_path: Path) -> None:
     directory = Directory()
-    async with open_store(tmp_path / "store.db") as store:
-        await rooms_of(directory, store, admins=frozenset()).changed(changed_by(EVE))
+    async with group_permissions(tmp_path, directory, admins=frozenset()) as here:
+        await here.changed(changed_by(EVE))
     assert directory.left == []
 
 
@@ -232,16 +208,10 @@ async def test_bot_stays_in_a_group_with_history(
     tmp_path: Path,
 ) -> None:
     directory = Directory()
-    async with open_store(tmp_path / "store.db") as store:
-        (accepted,) = await store.messages.accept([ReceivedMessage(BOT, "eve", 1, TEAM, "hi", 1)])
-        assert accepted is not None
-        turn = store.turns.begin([accepted], "hi")
-        await store.turns.finish(
-            turn,
-            TurnEnd("answered", "hello"),
-            ["hello"],
-        )
-        await rooms_of(directory, store).changed(changed_by(EVE))
+    async with store_at(tmp_path) as store:
+        await answer(store, received(1, "hi", TEAM))
+    async with group_permissions(tmp_path, directory) as here:
+        await here.changed(changed_by(EVE))
     assert directory.left == []
 
 

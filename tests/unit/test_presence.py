@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 import pytest
@@ -14,9 +14,14 @@ from bot.chat.presence import (
     MAX_IN_FLIGHT,
     SIGN_SECONDS,
     TYPING_AFTER_SECONDS,
-    TYPING_AGAIN_SECONDS,
-    TYPING_REFRESH_SECONDS,
     Presence,
+    TypingTurn,
+)
+from bot.chat.presence import (
+    TYPING_AGAIN_SECONDS as AGAIN,
+)
+from bot.chat.presence import (
+    TYPING_REFRESH_SECONDS as REFRESH,
 )
 from bot.signal.errors import SignalUnavailable
 from conversation_store.models import ChatId
@@ -133,27 +138,71 @@ async def test_only_the_author_sees_a_sign_in_a_group_where_the_bot_may_not_writ
     assert phones.signs == [("read", ADA, TIMESTAMP)]
 
 
-@without_waiting
-async def test_typing_is_seen_from_the_first_moment_to_the_answer() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        async with presence.typing(CHAT) as turn:
-            await asyncio.sleep(25)
-            turn.answered = True
-    assert phones.given == [
-        (0, ("typing", CHAT)),
-        (TYPING_REFRESH_SECONDS, ("typing", CHAT)),
-        (2 * TYPING_REFRESH_SECONDS, ("typing", CHAT)),
-    ]
+CHATS: Final = {"chat": CHAT, "group": GROUP}
 
 
-@without_waiting
-async def test_typing_is_taken_back_when_no_answer_comes() -> None:
-    phones = Phones()
+async def play(script: str, phones: Phones) -> None:
+    """Play a script: "begin 1 chat, 5, answer 1" is a turn that is answered after 5 seconds."""
+    turns: dict[str, tuple[AsyncExitStack, TypingTurn]] = {}
     async with presence_on(phones) as presence:
-        async with presence.typing(CHAT):
-            await asyncio.sleep(3)
-    assert phones.given == [(0, ("typing", CHAT)), (3, ("still", CHAT))]
+        for step in script.split(", "):
+            match step.split():
+                case ["noticed", chat]:
+                    presence.noticed(CHATS[chat], ADA, TIMESTAMP, received_at=TIMESTAMP)
+                case ["begin", name, chat]:
+                    stack = AsyncExitStack()
+                    turns[name] = (
+                        stack,
+                        await stack.enter_async_context(presence.typing(CHATS[chat])),
+                    )
+                case ["answer" | "leave" as end, name]:
+                    stack, turn = turns[name]
+                    turn.answered = end == "answer"
+                    await stack.aclose()
+                case ["message", chat]:
+                    presence.message_sent(CHATS[chat])
+                case ["slow", seconds]:
+                    phones.takes_seconds = float(seconds)
+                case ["away" | "back" as where]:
+                    phones.away = where == "away"
+                case [seconds]:
+                    await asyncio.sleep(float(seconds))
+
+
+@pytest.mark.parametrize(
+    ("script", "given"),
+    [
+        ("begin 1 chat, 25, answer 1", [(0, "typing"), (10, "typing"), (20, "typing")]),
+        ("begin 1 chat, 3, leave 1", [(0, "typing"), (3, "still")]),
+        ("message chat, noticed chat, noticed chat, 60", [(0, "typing")]),
+        (
+            "begin 1 chat, begin 2 group, begin 3 chat, 5, leave 3, 1, answer 2, leave 1",
+            [(0, "typing"), (0, "typing in group"), (6, "still")],
+        ),
+        (
+            "begin 1 chat, begin 2 chat, 2, answer 2, 3, answer 1, begin 3 chat, 2, answer 3",
+            [(0, "typing"), (2 + AGAIN, "typing"), (5 + AGAIN, "typing")],
+        ),
+        (
+            "begin 1 chat, 4, message chat, message chat, 8, message chat, 0.1, answer 1",
+            [(0, "typing"), (4 + AGAIN, "typing")],
+        ),
+        ("slow 2, begin 1 chat, 1, answer 1", [(2, "typing"), (4, "still")]),
+        (
+            "slow 2, begin 1 chat, 3, leave 1, 1, begin 2 chat, 5, answer 2",
+            [(2, "typing"), (5, "still"), (7, "typing")],
+        ),
+        ("away, begin 1 chat, 5, back, 10, answer 1", [(REFRESH, "typing")]),
+    ],
+)
+@without_waiting
+async def test_typing_follows_the_turns_of_a_chat(
+    script: str, given: list[tuple[float, str]]
+) -> None:
+    phones = Phones()
+    await play(script, phones)
+    shown = [(at, f"{sign}{' in group' * (chat == GROUP)}") for at, (sign, chat) in phones.given]
+    assert shown == given
 
 
 @without_waiting
@@ -187,133 +236,7 @@ async def test_a_message_is_noticed_before_its_turn_begins() -> None:
         (0, ("👀", GROUP, ADA, TIMESTAMP)),
         (0, ("read", ADA, TIMESTAMP)),
         (0, ("typing", GROUP)),
-        (TYPING_REFRESH_SECONDS, ("typing", GROUP)),
-    ]
-
-
-@without_waiting
-async def test_without_settings_the_bot_only_shows_typing() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-        await asyncio.sleep(60)
-    assert phones.signs == [("typing", CHAT)]
-
-
-@without_waiting
-async def test_cancelled_presence_shows_no_typing_later() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-        presence.cancel()
-        presence.noticed(GROUP, ADA, TIMESTAMP, received_at=TIMESTAMP)
-    await asyncio.sleep(60)
-    assert phones.signs == []
-
-
-@without_waiting
-async def test_message_without_a_turn_shows_typing_once() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-        presence.noticed(CHAT, ADA, TIMESTAMP + 1, received_at=TIMESTAMP)
-        await asyncio.sleep(60)
-    assert phones.given == [(0, ("typing", CHAT))]
-
-
-@without_waiting
-async def test_turns_of_one_chat_share_typing_and_chats_do_not() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        async with presence.typing(CHAT), presence.typing(GROUP) as in_group:
-            async with presence.typing(CHAT):
-                await asyncio.sleep(5)
-            await asyncio.sleep(1)
-            in_group.answered = True
-    assert phones.given == [
-        (0, ("typing", CHAT)),
-        (0, ("typing", GROUP)),
-        (6, ("still", CHAT)),
-    ]
-
-
-@without_waiting
-async def test_typing_goes_on_after_an_answer_while_another_turn_is_at_work() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        async with presence.typing(CHAT) as second:
-            async with presence.typing(CHAT) as first:
-                await asyncio.sleep(2)
-                first.answered = True
-            await asyncio.sleep(3)
-            second.answered = True
-        async with presence.typing(CHAT) as third:
-            await asyncio.sleep(2)
-            third.answered = True
-    assert phones.given == [
-        (0, ("typing", CHAT)),
-        (2 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
-        (5 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
-    ]
-
-
-@without_waiting
-async def test_typing_goes_on_after_a_message_of_the_turn() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        presence.message_sent(CHAT)
-        async with presence.typing(CHAT) as turn:
-            await asyncio.sleep(4)
-            presence.message_sent(CHAT)
-            presence.message_sent(CHAT)
-            await asyncio.sleep(8)
-            presence.message_sent(CHAT)
-            await asyncio.sleep(TYPING_AGAIN_SECONDS / 2)
-            turn.answered = True
-    assert phones.given == [
-        (0, ("typing", CHAT)),
-        (4 + TYPING_AGAIN_SECONDS, ("typing", CHAT)),
-    ]
-
-
-@without_waiting
-async def test_typing_does_not_outlast_an_answer_that_comes_almost_at_once() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-        await asyncio.sleep(0.1)
-        async with presence.typing(CHAT) as turn:
-            await asyncio.sleep(0.2)
-            turn.answered = True
-    assert phones.signs == [("typing", CHAT), ("still", CHAT)]
-
-
-@without_waiting
-async def test_typing_is_taken_back_if_the_answer_overtakes_it() -> None:
-    phones = Phones()
-    phones.takes_seconds = 2
-    async with presence_on(phones) as presence:
-        async with presence.typing(CHAT) as turn:
-            await asyncio.sleep(1)
-            turn.answered = True
-    assert phones.given == [(2, ("typing", CHAT)), (4, ("still", CHAT))]
-
-
-@without_waiting
-async def test_a_turn_that_begins_while_typing_is_taken_back_shows_it_again() -> None:
-    phones = Phones()
-    phones.takes_seconds = 2
-    async with presence_on(phones) as presence:
-        async with presence.typing(CHAT):
-            await asyncio.sleep(3)
-        await asyncio.sleep(1)
-        async with presence.typing(CHAT) as turn:
-            await asyncio.sleep(5)
-            turn.answered = True
-    assert phones.given == [
-        (2, ("typing", CHAT)),
-        (5, ("still", CHAT)),
-        (7, ("typing", CHAT)),
+        (REFRESH, ("typing", GROUP)),
     ]
 
 
@@ -329,18 +252,6 @@ async def test_hanging_signal_side_does_not_delay_a_turn() -> None:
             assert clock() == began
         assert phones.given == []
         assert clock() - began <= 2 * SIGN_SECONDS
-
-
-@without_waiting
-async def test_typing_is_shown_again_once_the_signal_side_is_back() -> None:
-    phones = away()
-    async with presence_on(phones) as presence:
-        async with presence.typing(CHAT) as turn:
-            await asyncio.sleep(5)
-            phones.away = False
-            await asyncio.sleep(10)
-            turn.answered = True
-    assert phones.given == [(TYPING_REFRESH_SECONDS, ("typing", CHAT))]
 
 
 @without_waiting
@@ -385,11 +296,7 @@ async def test_interrupted_turn_leaves_no_task_behind() -> None:
     async def everything() -> None:
         async with asyncio.TaskGroup() as tasks:
             presence = Presence(
-                phones,
-                may_write=everywhere,
-                ack_reaction=None,
-                read_receipts=False,
-                tasks=tasks,
+                phones, may_write=everywhere, ack_reaction=None, read_receipts=False, tasks=tasks
             )
             tasks.create_task(turn(presence))
             await asyncio.sleep(1)

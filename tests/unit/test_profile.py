@@ -58,12 +58,6 @@ async def test_a_profile_is_set_once_and_again_when_the_settings_change(tmp_path
     assert len(phone.shown) == 4
 
 
-async def test_profile_stays_without_settings(tmp_path: Path) -> None:
-    phone = Phone()
-    await start(tmp_path / "store.db", phone, Profile())
-    assert phone.shown == []
-
-
 async def test_it_is_tried_until_signal_can_be_reached(tmp_path: Path) -> None:
     phone = Phone(
         [
@@ -96,13 +90,6 @@ async def test_a_refusal_is_told_to_the_operator_and_tried_at_the_next_start(
     assert "Tee" not in str(entry)
     await start(tmp_path / "store.db", phone, name_only)
     assert phone.shown == [name_only]
-
-
-def test_a_picture_is_read_from_its_file(tmp_path: Path) -> None:
-    picture = tmp_path / "picture.png"
-    picture.write_bytes(PNG)
-    assert wanted_profile(name="Tee", about=None, picture=picture) == Profile("Tee", None, PNG)
-    assert wanted_profile(name=None, about=None, picture=None) == Profile()
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ from typing import Final
 
 import pytest
 
-from benchmarks.loop_stall import MAX_MS, READERS, longest_stalls, short, stalls, texts
-from benchmarks.rough_texts import SIZE_BYTES, rough_text
+from benchmarks.loop_stall import MAX_MS, READERS, longest_stalls, stalls, texts
+from benchmarks.rough_texts import rough_text
 from bot.chat.rendering import (
     SHORT_CHARACTERS,
-    SHORT_STOPS,
     Ask,
     Renderer,
     open_renderer,
@@ -176,13 +175,3 @@ async def test_measure_notices_a_blocked_loop() -> None:
     async with stalls() as longest:
         sum(range(3_000_000))
     assert longest.seconds > 0.01
-
-
-@pytest.mark.parametrize("number", range(20))
-def test_texts_of_the_grammar_are_as_long_as_they_should_be(number: int) -> None:
-    text = rough_text(number)
-    assert SIZE_BYTES / 2 < len(text.encode(errors="surrogatepass")) <= SIZE_BYTES
-    assert text == rough_text(number)
-    assert short(text) == text[: len(short(text))]
-    assert len(short(text)) <= SHORT_CHARACTERS
-    assert sum(map(short(text).count, "*|[!=")) <= SHORT_STOPS

@@ -1,9 +1,11 @@
 """What only the daemon transport promises; the rest is in tests/contract/test_messenger.py."""
 
 import asyncio
-import base64
+import json
+import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from bot.observability.metrics import FRAMES, SENDS, SIGNAL_CONNECTED, SIGNAL_RECONNECTS
+from bot.observability.metrics import FRAMES, SENDS
 from bot.signal.account import PeerIdentity, Profile, TrustLevel
 from bot.signal.errors import (
     SignalError,
+    SignalPassedOver,
     SignalRateLimited,
     SignalRejected,
     SignalTimeout,
@@ -23,12 +26,11 @@ from bot.signal.errors import (
     SignalUntrusted,
 )
 from bot.signal.events import Incoming
-from bot.signal.json_rpc import MAX_LINE_BYTES, LineBuffer
-from bot.signal.messenger import FileTooBig
+from bot.signal.json_rpc import MAX_LINE_BYTES, JsonRpcConnection, LineBuffer
 from bot.signal.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
-from conversation_store.models import MAX_ATTACHMENT_BYTES, ChatId, ReceivedFile, ReceivedQuote
-from tests.contract.harnesses import Receiver, daemon_bounds, in_background, settled
-from tests.fakes.json_rpc_server import Client, HangUp, Json, LostReply, Refusal
+from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId, ReceivedFile
+from tests.contract.harnesses import Receiver, daemon_bounds, in_background
+from tests.fakes.json_rpc_server import Json, LostReply, Refusal
 from tests.fakes.registering import RegisteringSignalCli
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
 from tests.fakes.signal_frames import text_frame
@@ -74,15 +76,6 @@ class SlowReceiver(Receiver):
         await self.open.wait()
 
 
-async def test_a_burst_arrives_completely_and_in_order(tmp_path: Path) -> None:
-    receiver = Receiver()
-    async with signal_cli(tmp_path) as side, running(side, receiver):
-        for number in range(1_000):
-            await side.say(f"{number}")
-        await receiver.until(lambda: len(receiver.received) == 1_000)
-    assert receiver.texts == [f"{number}" for number in range(1_000)]
-
-
 async def test_messages_during_an_outage_arrive_after_the_reconnect(
     tmp_path: Path,
 ) -> None:
@@ -95,26 +88,6 @@ async def test_messages_during_an_outage_arrive_after_the_reconnect(
         await side.come_back()
         await receiver.until(lambda: len(receiver.received) == 1_000)
     assert receiver.texts == [f"{number}" for number in range(1_000)]
-
-
-async def test_answer_during_an_outage_arrives_after_the_restart(
-    tmp_path: Path,
-) -> None:
-    receiver = Receiver()
-    async with signal_cli(tmp_path) as side:
-        async with running(side) as messenger:
-            question = await messenger.send(CHAT, "Shall I?")
-        await side.react("👍", question)
-        await side.say("yes", quote=question)
-        async with running(side, receiver):
-            assert (await receiver.next_reaction()).target_timestamp == question
-            assert (await receiver.next_message()).quote == ReceivedQuote(
-                question,
-                side.account.aci,
-                by_bot=True,
-                text="Shall I?",
-                author_number=side.account.number,
-            )
 
 
 async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) -> None:
@@ -205,26 +178,21 @@ async def test_every_error_of_signal_cli_has_its_meaning(
 @pytest.mark.parametrize(
     ("fates", "expected"),
     [
-        (["UNREGISTERED_FAILURE"], SignalRejected),
-        (["IDENTITY_FAILURE", "NETWORK_FAILURE"], SignalUnavailable),
-        (["IDENTITY_FAILURE"], SignalUntrusted),
-        (["RATE_LIMIT_FAILURE"], SignalRateLimited),
+        (["UNREGISTERED_FAILURE"], pytest.raises(SignalRejected)),
+        (["IDENTITY_FAILURE", "NETWORK_FAILURE"], pytest.raises(SignalUnavailable)),
+        (["IDENTITY_FAILURE"], pytest.raises(SignalUntrusted)),
+        (["RATE_LIMIT_FAILURE"], pytest.raises(SignalRateLimited)),
+        (["IDENTITY_FAILURE", "SUCCESS"], nullcontext()),
+        ([], nullcontext()),
     ],
 )
-async def test_send_without_any_recipient_has_failed(
-    tmp_path: Path, fates: list[str], expected: type[SignalError]
+async def test_send_fails_if_it_reaches_no_recipient(
+    tmp_path: Path, fates: list[str], expected: AbstractContextManager[object]
 ) -> None:
     async with signal_cli(tmp_path) as side, running(side) as messenger:
         side.fates = fates
-        with pytest.raises(expected):
-            await messenger.send(CHAT, "text")
-
-
-@pytest.mark.parametrize("fates", [["IDENTITY_FAILURE", "SUCCESS"], []])
-async def test_send_to_some_recipients_has_worked(tmp_path: Path, fates: list[str]) -> None:
-    async with signal_cli(tmp_path) as side, running(side) as messenger:
-        side.fates = fates
-        assert await messenger.send(CHAT, "text") > 0
+        with expected:
+            assert await messenger.send(CHAT, "text") > 0
 
 
 async def test_answers_may_come_in_any_order(tmp_path: Path) -> None:
@@ -263,29 +231,6 @@ async def test_a_send_without_an_answer_ends_within_its_bound(tmp_path: Path) ->
         assert SENDS.labels("timeout")._value.get() == before + 1
         side.on_send = None
         assert await messenger.send(CHAT, "text") > 0
-
-
-async def test_a_receipt_that_came_before_the_connection_broke_is_evidence(
-    tmp_path: Path,
-) -> None:
-    receiver = Receiver()
-    async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
-
-        async def confirm_and_hang_up(sent: Sent) -> None:
-            await side.deliver_receipt(sent.timestamp)
-            await side.say("the receipt is read")
-            await receiver.next_message()
-            raise HangUp
-
-        side.on_send = confirm_and_hang_up
-        sending = messenger.send(CHAT, "text")
-        assert await settled(messenger, sending) == side.sent[0].timestamp
-
-
-async def all_read(side: SignalCli, receiver: Receiver) -> None:
-    """Wait until the messenger has read every frame so far."""
-    await side.say("the last frame")
-    await receiver.next_message()
 
 
 @pytest.mark.parametrize("other", [CHAT, TEAM], ids=["person", "group"])
@@ -333,23 +278,6 @@ async def fails_in_doubt(messenger: SignalDaemon, chat: ChatId) -> None:
     assert await messenger.receipts.wait_for_proof(attempts, UNPROVEN_SECONDS) is None
 
 
-async def test_the_receipt_of_an_answered_send_proves_no_later_one(tmp_path: Path) -> None:
-    receiver = Receiver()
-    async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
-
-        async def confirm(sent: Sent) -> None:
-            await side.deliver_receipt(sent.timestamp)
-            await all_read(side, receiver)
-
-        side.on_send = confirm
-        await messenger.send(CHAT, "confirmed before it was answered")
-        side.on_send = lose
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(fails_in_doubt(messenger, CHAT))
-            await side.until(lambda: len(side.sent) == 2)
-            await side.drop_connections()
-
-
 @pytest.mark.parametrize(
     "identities",
     [
@@ -371,82 +299,22 @@ async def test_the_bot_finds_its_own_aci_with_and_without_the_filter_by_number(
             assert (await receiver.next_message()).addresses_bot
 
 
-async def test_a_mention_by_aci_alone_addresses_the_bot(tmp_path: Path) -> None:
+async def test_account_is_connected_once_it_is_registered(tmp_path: Path) -> None:
     receiver = Receiver()
-    async with signal_cli(tmp_path) as side, running(side, receiver):
-        await side.say("what is this?", group=TEAM.value)
-        assert not (await receiver.next_message()).addresses_bot
-        await side.say("what is this?", group=TEAM.value, mention=True)
-        message = await receiver.next_message()
-        assert message.addresses_bot
-        assert (message.chat, message.text) == (TEAM, "what is this?")
-
-
-async def test_frames_outside_a_subscription_are_understood_too(tmp_path: Path) -> None:
-    receiver = Receiver()
-    async with signal_cli(tmp_path) as side, running(side, receiver):
-        side.bare_frames = True
-        await side.say("bare")
-        assert (await receiver.next_message()).text == "bare"
-
-
-class NotingSignalCli(RegisteringSignalCli):
-    """Notes what it was asked about the account once it had it."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.answered: list[str] = []
-
-    async def _list_identities(self, client: Client, params: Json) -> object:
-        answer = await super()._list_identities(client, params)
-        self.answered.append("listIdentities")
-        return answer
-
-    async def _subscribe(self, client: Client, params: Json) -> object:
-        answer = await super()._subscribe(client, params)
-        self.answered.append("subscribeReceive")
-        return answer
-
-
-async def test_an_account_that_is_registered_later_is_connected_then(tmp_path: Path) -> None:
-    async with NotingSignalCli.open(tmp_path / "socket") as side:
+    async with RegisteringSignalCli.open(tmp_path / "socket") as side:
         messenger = SignalDaemon(side.url, BOT.number, bounds=daemon_bounds(impatient=True))
-        receiver = Receiver()
         with capture_logs() as said:
             async with in_background(messenger.run(receiver.deliver)):
                 await receiver.until(lambda: messenger.unregistered)
                 assert not messenger.connected
+                assert not (await messenger.account_status()).registered
                 side.registrar.registered = True
                 await receiver.until(lambda: messenger.connected)
                 assert not messenger.unregistered
-    assert side.answered[-2:] == ["listIdentities", "subscribeReceive"]  # whom mentions mean
+                await side.go_away()
+                await receiver.until(lambda: not messenger.connected)
     events = [line["event"] for line in said]
     assert events.count("signal.account_not_registered") == 1
-
-
-async def test_a_signal_cli_that_is_gone_is_not_said_to_lack_the_account(tmp_path: Path) -> None:
-    async with RegisteringSignalCli.open(tmp_path / "socket") as side:
-        messenger = SignalDaemon(side.url, BOT.number, bounds=daemon_bounds(impatient=True))
-        receiver = Receiver()
-        async with in_background(messenger.run(receiver.deliver)):
-            await receiver.until(lambda: messenger.unregistered)
-            await side.go_away()
-            await receiver.until(lambda: not messenger.unregistered)
-
-
-async def test_an_unknown_account_is_no_connection_and_its_sends_are_refused(
-    tmp_path: Path,
-) -> None:
-    receiver = Receiver()
-    async with signal_cli(tmp_path) as side:
-        messenger = SignalDaemon(side.url, "+4915299999999", bounds=daemon_bounds(impatient=True))
-        async with in_background(messenger.run(receiver.deliver)):
-            await receiver.until(lambda: side.asked.count("listAccounts") == 2)
-            assert not messenger.connected
-            assert side.asked.count("version") == 1
-            with pytest.raises(SignalRejected):
-                await messenger.send(CHAT, "text")
-            assert not (await messenger.account_status()).registered
 
 
 async def test_the_account_status_needs_no_running_messenger_and_receives_nothing(
@@ -459,39 +327,7 @@ async def test_the_account_status_needs_no_running_messenger_and_receives_nothin
         assert "subscribeReceive" not in side.asked
 
 
-async def test_the_account_status_of_a_dead_server_is_an_error(tmp_path: Path) -> None:
-    messenger = SignalDaemon(f"unix:{tmp_path}/nobody.sock", "+4915100000000")
-    with pytest.raises(SignalUnavailable):
-        await messenger.account_status()
-
-
-async def test_the_admins_of_a_group_are_known_by_aci_and_number(tmp_path: Path) -> None:
-    async with signal_cli(tmp_path) as side, running(side) as messenger:
-        side.groups[TEAM.value] = Group("Team", members={ADA.aci: ADA}, admins={ADA.aci})
-        group = await messenger.group(TEAM)
-        assert group is not None
-        assert group.admins == {ADA.aci, ADA.number}
-
-
-async def test_a_request_is_accepted_if_signal_cli_can(tmp_path: Path) -> None:
-    async with signal_cli(tmp_path) as side, running(side) as messenger:
-        await messenger.accept_request(ADA.aci)
-        assert side.accepted_requests == [ADA.aci]
-        side.lacks.add("sendMessageRequestResponse")
-        await messenger.accept_request(ADA.aci)
-        assert side.asked.count("sendMessageRequestResponse") == 2
-
-
-async def test_a_change_of_the_profile_leaves_the_rest(tmp_path: Path) -> None:
-    async with signal_cli(tmp_path) as side, running(side) as messenger:
-        for change in (Profile(name="Tee"), Profile(about="a bot"), Profile(picture=b"\x89PNG")):
-            await messenger.set_profile(change)
-        assert side.profile == Profile("Tee", "a bot", b"\x89PNG")
-        with pytest.raises(SignalRejected):
-            await messenger.set_profile(Profile(picture=bytes(MAX_ATTACHMENT_BYTES + 1)))
-        assert side.asked.count("updateProfile") == 3
-
-
+PICTURE = Attachment("a.png", "image/png", b"pixels")
 FILE = ReceivedFile("9zKpVoice.m4a", "audio/aac")
 
 
@@ -536,17 +372,6 @@ async def test_a_file_that_cannot_be_read_is_no_file(tmp_path: Path, answer: obj
         side.told["getAttachment"] = answer
         with pytest.raises(SignalTimeout):
             await messenger.fetch_file(CHAT, FILE, max_bytes=100)
-
-
-@pytest.mark.parametrize(("length", "fits"), [(98, True), (99, True), (100, True), (101, False)])
-async def test_a_file_is_measured_by_its_bytes(tmp_path: Path, length: int, fits: bool) -> None:
-    async with signal_cli(tmp_path) as side, running(side) as messenger:
-        side.told["getAttachment"] = {"data": base64.b64encode(bytes(length)).decode()}
-        if fits:
-            assert await messenger.fetch_file(CHAT, FILE, max_bytes=100) == bytes(length)
-        else:
-            with pytest.raises(FileTooBig):
-                await messenger.fetch_file(CHAT, FILE, max_bytes=100)
 
 
 NUMBER_OF_ADA = "12345" * 12
@@ -639,15 +464,10 @@ async def test_an_error_of_the_store_ends_the_messenger(tmp_path: Path) -> None:
         assert not messenger.connected
 
 
-async def test_the_state_of_the_connection_is_measured(tmp_path: Path) -> None:
-    receiver = Receiver()
-    lost = SIGNAL_RECONNECTS._value.get()
-    async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
-        assert SIGNAL_CONNECTED._value.get() == 1
-        await side.go_away()
-        await receiver.until(lambda: not messenger.connected)
-        assert SIGNAL_CONNECTED._value.get() == 0
-        assert SIGNAL_RECONNECTS._value.get() == lost + 1
+async def test_too_large_profile_picture_is_refused() -> None:
+    picture = bytes(MAX_ATTACHMENT_BYTES + 1)
+    with pytest.raises(SignalRejected):
+        await SignalDaemon("unix:/nowhere", "+4915100000000").set_profile(Profile(picture=picture))
 
 
 @pytest.mark.parametrize(
@@ -656,3 +476,114 @@ async def test_the_state_of_the_connection_is_measured(tmp_path: Path) -> None:
 def test_an_address_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         SignalDaemon(url, "+4915100000000")
+
+
+LOOK_SECONDS = 0.03
+
+
+@asynccontextmanager
+async def looking(folder: Path) -> AsyncIterator[tuple[SignalCli, SignalDaemon]]:
+    """Provide a messenger that notices a silence soon; it waits for answers very long."""
+    bounds = replace(BOUNDS, look=LOOK_SECONDS)
+    async with signal_cli(folder) as side, running(side, bounds=bounds) as messenger:
+        side.groups[TEAM.value] = Group("Team", members={ADA.aci: ADA})
+        yield side, messenger
+
+
+async def asked(side: SignalCli, method: str, times: int = 1) -> None:
+    """Wait until signal-cli was asked something, whether it listened or not."""
+    await Receiver().until(lambda: side.asked.count(method) >= times)
+
+
+async def passed_over(messenger: SignalDaemon, chat: ChatId = CHAT, *files: Attachment) -> None:
+    with pytest.raises(SignalPassedOver):
+        await messenger.send(chat, "hello", attachments=files)
+
+
+@pytest.mark.parametrize("chat", [CHAT, TEAM], ids=["person", "group"])
+@pytest.mark.parametrize("files", [(), (PICTURE,)], ids=["text", "file"])
+async def test_a_send_made_in_a_silence_ends_soon_after_it(
+    tmp_path: Path, chat: ChatId, files: tuple[Attachment, ...]
+) -> None:
+    async with looking(tmp_path) as (side, messenger), asyncio.TaskGroup() as tasks:
+        side.silent = True
+        sending = tasks.create_task(passed_over(messenger, chat, *files))
+        await asked(side, "version", times=5)
+        assert not sending.done()
+        side.silent = False
+    assert side.sent == []
+
+
+@pytest.mark.parametrize("chat", [CHAT, TEAM], ids=["person", "group"])
+async def test_slow_send_is_awaited_through_a_silence(tmp_path: Path, chat: ChatId) -> None:
+    done = asyncio.Event()
+
+    async def be_slow(sent: Sent) -> None:
+        if sent.text == "slow":
+            await done.wait()
+
+    async with looking(tmp_path) as (side, messenger), asyncio.TaskGroup() as tasks:
+        side.on_send = be_slow
+        slow = tasks.create_task(messenger.send(chat, "slow"))
+        await asked(side, "send")
+        side.silent = True
+        swallowed = tasks.create_task(passed_over(messenger))
+        await asked(side, "send", times=2)
+        side.silent = False
+        await swallowed
+        for _ in range(5):
+            await messenger.send(CHAT, "quick")
+            await asyncio.sleep(LOOK_SECONDS)
+        assert not slow.done()
+        done.set()
+        assert await slow == next(one.timestamp for one in side.sent if one.text == "slow")
+    assert Counter(one.text for one in side.sent) == {"slow": 1, "quick": 5}
+
+
+async def test_the_receipt_of_a_reaction_does_not_settle_a_send_made_in_a_silence(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path) as (side, messenger), asyncio.TaskGroup() as tasks:
+        await messenger.react(CHAT, "👀", author=ADA.aci, timestamp=1)
+        reaction = side._last_timestamp
+        side.silent = True
+        sending = tasks.create_task(passed_over(messenger))
+        await asked(side, "send")
+        await side.deliver_receipt(reaction)
+        side.silent = False
+        await sending
+
+
+async def test_an_answer_to_a_request_that_was_never_made_passes_nothing_over(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path) as (side, messenger), asyncio.TaskGroup() as tasks:
+        side.silent = True
+        sending = tasks.create_task(passed_over(messenger))
+        await asked(side, "version", times=2)
+        for number in (999_999, 10**30, -1, 0):
+            await side.push_line(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % number)
+        await asked(side, "version", times=8)
+        assert not sending.done()
+        side.silent = False
+
+
+async def test_last_messages_of_an_ended_server_are_read_even_after_a_write(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "signal.sock")
+    heard: list[object] = []
+    with closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(path)
+        server.listen()
+        async with JsonRpcConnection.connect(
+            f"unix:{path}", lambda _, params: heard.append(params)
+        ) as connection:
+            peer, _ = server.accept()
+            frames = ({"method": "receive", "params": number} for number in range(100))
+            peer.sendall(b"".join(json.dumps(frame).encode() + b"\n" for frame in frames))
+            peer.close()
+            with pytest.raises(SignalTimeout):
+                await connection.call("send", {}, seconds=1.0)
+            await connection.lost.wait()
+    assert heard == list(range(100))
