@@ -3,7 +3,6 @@
 import asyncio
 import os
 import secrets
-import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -87,16 +86,6 @@ def test_a_socket_that_cannot_be_had_ends_nothing(address: str) -> None:
     manager.stopping()
 
 
-async def test_full_socket_delays_nothing(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unread:
-        unread.bind(str(tmp_path / "notify"))
-        manager = service_manager({"NOTIFY_SOCKET": str(tmp_path / "notify")})
-        started = time.monotonic()
-        for _ in range(MANY):
-            manager.status("Connected.")
-        assert time.monotonic() - started < SOON_SECONDS
-
-
 # Watchdog -----------------------------------------------------------------------------------------
 
 
@@ -154,13 +143,6 @@ async def test_without_a_watchdog_of_ours_there_is_nothing_to_do(
             await manager.watch(lambda: True)
         systemd.take()
         assert systemd.said == []
-
-
-async def test_without_systemd_nothing_is_sent() -> None:
-    manager = service_manager({"WATCHDOG_USEC": SHORT_MICROSECONDS})
-    manager.ready()
-    async with asyncio.timeout(SOON_SECONDS):
-        await manager.watch(lambda: True)
 
 
 def test_its_variables_are_taken_once_so_that_no_child_speaks_for_the_bot() -> None:
