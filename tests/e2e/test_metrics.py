@@ -13,7 +13,7 @@ from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, world
 from tests.e2e.scraped import ANY_PORT, bot_with_health, get, readiness, scrape
-from tests.exposition import PREFIX, Exposition
+from tests.exposition import Exposition
 from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import held, script, status, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, Sent
@@ -141,26 +141,6 @@ async def test_failures_are_counted_by_kind() -> None:
     assert seen.value("answer_seconds_count", kind="conversation") == 1
 
 
-async def test_a_disk_that_takes_nothing_is_seen_and_so_is_its_recovery() -> None:
-    async with world() as here:
-        settings = environment(here, HEALTH__LISTEN=ANY_PORT)
-        async with daemon(settings, folder=here.folder) as bot:
-            port = await bot.port()
-            await bot.event("signal.connected")
-            bot.leave_no_room()
-            await here.signal.say("hello")
-            await bot.event("store.refuses")
-            seen = await scrape(port)
-            assert seen.value("store_writable") == 0
-            assert seen.value("store_disk_free_bytes") > 0
-            assert (await readiness(port))["store"][0] is False
-            commits = seen.value("store_commit_duration_seconds_count")
-            bot.make_room()
-            await here.answer()
-            seen = await until(port, "store_writable", 1)
-            assert seen.value("store_commit_duration_seconds_count") > commits
-
-
 async def test_other_metrics_come_without_the_size_of_the_store() -> None:
     async with world() as here:
         folder, elsewhere = here.folder / "disk", here.folder / "elsewhere"
@@ -169,19 +149,6 @@ async def test_other_metrics_come_without_the_size_of_the_store() -> None:
             folder.rename(elsewhere)
             assert (await scrape(port)).value("tasks") > 0
             elsewhere.rename(folder)
-
-
-async def test_tools_that_the_model_invents_are_counted_as_one() -> None:
-    calls = [(f"{WORD}_{number}", "{}") for number in range(5)]
-    async with world(script(tool_calls(*calls), text("No."))) as here:
-        settings = environment(here, HEALTH__LISTEN=ANY_PORT)
-        async with daemon(settings, folder=here.folder) as bot:
-            port = await bot.port()
-            await here.signal.say("hello")
-            await here.answer()
-            seen = await scrape(port)
-    assert seen.labels()[f"{PREFIX}tool_calls_total"]["tool"] == {"unknown"}
-    assert seen.value("tool_calls_total", tool="unknown", outcome="unknown") == 5
 
 
 async def test_metrics_and_readiness_tell_nothing_of_anybody() -> None:

@@ -130,11 +130,6 @@ async def test_only_requests_for_the_bot_itself_are_answered(
             assert answer.split()[1] == str(expected).encode()
 
 
-async def test_other_methods_are_refused() -> None:
-    async with serving() as port:
-        assert (await asked(port, "/healthz", method="DELETE")).startswith(b"HTTP/1.1 405")
-
-
 @pytest.mark.parametrize(
     "sent",
     [
@@ -151,22 +146,6 @@ async def test_connections_that_wait_for_their_clients_block_no_others(sent: byt
             writer.write(sent)
             if number % MAX_CONNECTIONS == 0:
                 assert (await asked(port, "/readyz")).startswith(b"HTTP/1.1 200")
-
-
-async def test_oldest_waiting_connection_closes_for_a_new_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("bot.observability.health.MAX_CONNECTIONS", 2)
-    async with (
-        serving() as port,
-        connection(port) as (oldest, _),
-        connection(port) as (newer, writer),
-        connection(port) as (_, _),
-        asyncio.timeout(BOUND_SECONDS),
-    ):
-        assert await oldest.read() == b""
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert (await newer.read()).startswith(b"HTTP/1.1 200")
 
 
 async def test_connection_beyond_the_limit_closes_while_all_others_are_answered(
@@ -230,14 +209,6 @@ async def test_client_that_does_not_read_is_disconnected(
         await asyncio.sleep(0.3)  # a client that reads nothing
         with suppress(ConnectionResetError):
             assert len(await reader.read()) < LONG_BYTES
-
-
-async def test_each_connection_serves_one_request() -> None:
-    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    async with serving() as port:
-        answers = await exchange(port, request * 3)
-    assert answers.count(b"HTTP/1.1 200 OK") == 1
-    assert b"Connection: close" in answers
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bot.signal.events import FrameKind
 from conversation_store.models import ChatId
 from tests import exposition
 from tests.exposition import PREFIX
-from tests.skipped_waits import run_without_waiting, without_waiting
+from tests.skipped_waits import without_waiting
 from tests.unit.test_presence import ADA, CHAT, TIMESTAMP, Phones, everywhere
 from tools.base import Decision
 
@@ -88,23 +88,6 @@ async def presence_on(
         )
 
 
-def test_a_reaction_is_a_sign_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.chat.presence.TYPING_AFTER_SECONDS", 0.0)
-
-    async def scenario() -> None:
-        phones, signs = Phones(), Signs()
-        phones.takes_seconds = 2
-        async with presence_on(phones, ack_reaction="👀") as presence:
-            async with presence.typing(CHAT):
-                await asyncio.sleep(1)
-                presence.message_sent(CHAT)
-                presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP + 1_000)
-                await asyncio.sleep(20)
-        assert signs.measured() == (1, 1)
-
-    run_without_waiting(scenario())
-
-
 @without_waiting
 async def test_answer_is_the_first_sign_if_there_is_no_other() -> None:
     phones, signs = Phones(), Signs()
@@ -129,12 +112,3 @@ async def test_messages_that_wait_for_their_first_sign_are_bounded() -> None:
         for chat in CHATS:
             presence.message_sent(chat)
     assert signs.measured()[0] == MAX_UNSIGNED_CHATS - 1 + MAX_UNSIGNED
-
-
-@without_waiting
-async def test_a_clock_that_goes_back_makes_no_negative_times() -> None:
-    signs = Signs()
-    async with presence_on(Phones()) as presence:
-        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP + 5_000)
-        presence.message_sent(CHAT)
-    assert signs.measured() == (1, 0)
