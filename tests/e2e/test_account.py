@@ -194,7 +194,7 @@ async def test_missing_server_is_reported_in_one_line(folder: Path) -> None:
 
 
 @both_ways
-async def test_a_number_is_registered_with_captcha_code_and_pin(
+async def test_a_number_is_registered_and_mistyped_answers_are_asked_for_again(
     open_side: Open, folder: Path
 ) -> None:
     async with open_side(folder / "socket") as side:
@@ -202,34 +202,6 @@ async def test_a_number_is_registered_with_captcha_code_and_pin(
         async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
             await terminal.reads("will be logged out")
             await terminal.reads("signalcaptchas.org/registration/generate.html")
-            await terminal.answers("Paste the link here:", CAPTCHA)
-            await terminal.answers("The code:", "123-456")
-            await terminal.reads("It ends in 167 hours")
-            await terminal.answers("The PIN:", PIN)
-            await terminal.reads(REGISTERED)
-            await terminal.reads(f"SIGNAL__PHONE_NUMBER={BOT.number}")
-            assert await terminal.exit_code() == 0
-        assert PIN not in terminal.shown
-        assert side.registrar.asked[-1] == ("verify", {"code": CODE, "pin": PIN})
-
-
-async def test_the_number_is_asked_for_where_it_is_not_given(folder: Path) -> None:
-    async with (
-        RegisteringSignalCli.open(folder / "socket") as side,
-        at_a_terminal("register", "--voice", url=side.url, folder=folder) as terminal,
-    ):
-        await terminal.answers("The bot's number", "+1 (555) 010-0000")
-        await terminal.reads("Signal calls")
-        await terminal.answers("The code:", CODE)
-        await terminal.reads(REGISTERED)
-        assert side.registrar.asked[0] == ("register", {"voice": True})
-
-
-@both_ways
-async def test_mistyped_answer_is_asked_again(open_side: Open, folder: Path) -> None:
-    async with open_side(folder / "socket") as side:
-        side.registrar.wants_captcha = side.registrar.wants_pin = True
-        async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
             await terminal.answers("Paste the link here:", "signalcaptcha://old")
             await terminal.reads("did not take the captcha")
             await terminal.answers("Paste the link here:", CAPTCHA)
@@ -237,11 +209,16 @@ async def test_mistyped_answer_is_asked_again(open_side: Open, folder: Path) -> 
             await terminal.reads("did not take that code")
             await terminal.answers("The code:", "")
             await terminal.reads("made of digits")
-            await terminal.answers("The code:", CODE)
+            await terminal.answers("The code:", "123-456")
+            await terminal.reads("It ends in 167 hours")
             await terminal.answers("The PIN:", "0000")
             await terminal.reads("That is not the PIN. 9 tries are left.")
             await terminal.answers("The PIN:", PIN)
             await terminal.reads(REGISTERED)
+            await terminal.reads(f"SIGNAL__PHONE_NUMBER={BOT.number}")
+            assert await terminal.exit_code() == 0
+        assert PIN not in terminal.shown
+        assert side.registrar.asked[-1] == ("verify", {"code": CODE, "pin": PIN})
 
 
 def in_seconds(seconds: float) -> str:
@@ -301,8 +278,10 @@ async def test_a_captcha_that_the_terminal_cuts_can_be_an_argument(folder: Path)
             await terminal.answers("Paste the link here:", long_one)
             await terminal.reads("The terminal cut that")
             assert await terminal.exit_code() == 1
-        arguments = ("register", BOT.number, "--captcha", CAPTCHA)
+        arguments = ("register", "--voice", "--captcha", CAPTCHA)
         async with at_a_terminal(*arguments, url=side.url, folder=folder) as terminal:
+            await terminal.answers("The bot's number", "+1 (555) 010-0000")
+            await terminal.reads("Signal calls")
             await terminal.answers("The code:", CODE)
             await terminal.reads(REGISTERED)
 

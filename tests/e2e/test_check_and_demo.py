@@ -31,6 +31,7 @@ from tests.fakes.web_server import answer, web_server
 ROOT: Final = Path(__file__).parents[2]
 GARBAGE: Final = raw_body(b"<html>no</html>", content_type="text/html")
 OWNER: Final = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
+NO_TOOLS: Final[Mapping[str, object]] = {"enabled": False}
 
 Expected = tuple[Severity, str] | None
 """The verdict on a part and some of the words, or no line at all."""
@@ -85,7 +86,7 @@ async def test_check_names_problems_and_remedies() -> None:
     async with world() as here:
         await here.signal.go_away()
         here.model.models_handler = status(401, {"error": {"message": "bad key"}})
-        found = await report(here.settings(tools={"enabled": False}, store={"path": here.folder}))
+        found = await report(here.settings(tools=NO_TOOLS, store={"path": here.folder}))
     assert_found(
         found,
         {
@@ -204,13 +205,14 @@ WITH_IMAGES: Final = {"architecture": {"input_modalities": ["text", "image"]}}
     ],
 )
 async def test_check_explains_what_settings_mean_to_people(
-    settings: dict[str, dict[str, object]],
+    settings: dict[str, Mapping[str, object]],
     listed: dict[str, object],
     expected: dict[str, Expected],
 ) -> None:
     async with world() as here:
         here.model.models_handler = models("fake", "whisper", **listed)
-        assert_found(await report(here.settings(**settings)), expected)
+        found = await report(here.settings(**({"tools": NO_TOOLS} | settings)))
+    assert_found(found, expected)
 
 
 async def test_check_reports_the_proofs_of_bot_and_model(tmp_path: Path) -> None:
@@ -302,13 +304,15 @@ async def test_check_asks_a_model_that_is_not_listed_for_one_word(
 ) -> None:
     async with world(step) as here:
         here.model.models_handler = models("another")
-        found = await report(here.settings())
+        found = await report(here.settings(tools=NO_TOOLS))
         asked = [request["messages"] for request in here.model.requests]
     assert_found(found, {"model": (verdict, words)})
     assert asked[0] == [{"role": "user", "content": "Say one word."}]
 
 
-NO_TOOLS: Final = status(400, {"error": {"message": "tools is not supported with this model"}})
+TAKES_NO_TOOLS: Final = status(
+    400, {"error": {"message": "tools is not supported with this model"}}
+)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +321,7 @@ NO_TOOLS: Final = status(400, {"error": {"message": "tools is not supported with
         (reading(4_096), {"max_model_len": 4_096}, "warning", "context is 1,365, so these are lef"),
         (reading(1_500), {}, "warning", "context is 500, so"),  # the refusal names the size
         (status(400, {"error": {"message": "odd"}}), {}, "failed", "answers no question with"),
-        (script(NO_TOOLS, echo), {}, "ok", ""),  # they are described to the model
+        (script(TAKES_NO_TOOLS, echo), {}, "ok", ""),  # they are described to the model
     ],
 )
 async def test_check_says_which_tools_fit_the_model(
@@ -341,7 +345,8 @@ async def test_check_asks_every_further_model_and_names_its_settings() -> None:
             "gone": {**elsewhere, "base_url": "http://127.0.0.1:9"},
             "unknown": {**elsewhere, "model": "other-model"},
         }
-        found = await report(here.settings(llm={"models": further, "fallback": "local"}))
+        llm = {"models": further, "fallback": "local"}
+        found = await report(here.settings(llm=llm, tools=NO_TOOLS))
     known = f"test-model is known at 127.0.0.1:{other.port}."
     assert_found(
         found,

@@ -175,13 +175,6 @@ def check_alone(image: Path) -> None:
     dumpable = "import ctypes; print(ctypes.CDLL(None).prctl(3))"  # PR_GET_DUMPABLE
     closed_from_the_start = run(*bot, "-c", dumpable, environment={}).strip() != "1"
     assert closed_from_the_start
-    missing = run(
-        *bot,
-        "-c",
-        "from tools.mcp.transports import not_found as f; print(f('uvx'))",
-        environment={},
-    )
-    assert "nothing can be installed in this image" in missing
     for name in ("uvx", "pip", "apt", "dpkg"):
         assert not list(image.rglob(name)), "There is a package manager."
     special = stat.S_ISUID | stat.S_ISGID

@@ -15,9 +15,8 @@ from typing import Any, Final, NamedTuple
 import pytest
 import yaml
 
-from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import world
-from tests.e2e.scraped import ANY_PORT, scrape
+from tests.e2e.scraped import ANY_PORT, bot_with_health, scrape
 from tests.exposition import PREFIX, Exposition
 from tests.fakes.openai_server import script, text, tool_calls
 
@@ -53,13 +52,13 @@ def said() -> Exposition:
 
     async def talk() -> Exposition:
         steps = script(tool_calls(("calculate", {"expression": "127*43"})), text("5461"))
-        async with world(steps) as here:
-            settings = environment(here, HEALTH__LISTEN=ANY_PORT)
-            async with daemon(settings, folder=here.folder) as bot:
-                port = await bot.port()
-                await here.signal.say("What is 127*43?")
-                await here.answer()
-                return await scrape(port)
+        async with (
+            world(steps) as here,
+            bot_with_health(here.settings(health={"listen": ANY_PORT})) as port,
+        ):
+            await here.signal.say("What is 127*43?")
+            await here.answer()
+            return await scrape(port)
 
     return asyncio.run(talk())
 

@@ -243,20 +243,3 @@ async def test_bug_in_a_handler_is_logged_without_its_text() -> None:
     assert answer.startswith(b"HTTP/1.1 500")
     assert b"+49" not in answer
     assert [entry["event"] for entry in logs] == ["health.answer_failed"]
-
-
-async def test_stopping_lets_a_running_request_end_and_closes_idle_connections() -> None:
-    busy = Busy()
-    server = serving({"busy": busy.check})
-    port = await server.__aenter__()
-    async with connection(port) as (idle, _), asyncio.timeout(BOUND_SECONDS):
-        running = asyncio.create_task(asked(port, "/readyz"))
-        await busy.started.wait()
-        stopping = asyncio.create_task(server.__aexit__(None, None, None))
-        assert await idle.read() == b""
-        assert not stopping.done()
-        busy.go_on.set()
-        assert (await running).startswith(b"HTTP/1.1 200")
-        await stopping
-    with pytest.raises(ConnectionRefusedError):
-        await asyncio.open_connection("127.0.0.1", port)

@@ -147,22 +147,6 @@ def test_the_level_can_change_while_loggers_are_in_use() -> None:
     assert [said["event"] for said in lines] == ["two.debug"]
 
 
-class FullDisk(io.StringIO):
-    """Takes nothing."""
-
-    def write(self, _: str, /) -> int:
-        raise OSError(28, "No space left on device")
-
-
-def test_a_log_that_cannot_be_written_ends_nothing() -> None:
-    with logged():
-        kept, sys.stderr = sys.stderr, FullDisk()
-        structlog.get_logger().error("turn.failed")
-        sys.stderr.close()
-        structlog.get_logger().error("turn.failed")
-        sys.stderr = kept
-
-
 PROGRAM: Final = """
 import asyncio, atexit, logging, threading, time, warnings
 from bot.observability import logs

@@ -74,14 +74,12 @@ class Signs:
 
 
 @asynccontextmanager
-async def presence_on(
-    phones: Phones, *, ack_reaction: str | None = None
-) -> AsyncIterator[Presence]:
+async def presence_on(phones: Phones) -> AsyncIterator[Presence]:
     async with asyncio.TaskGroup() as tasks:
         yield Presence(
             phones,
             may_write=everywhere,
-            ack_reaction=ack_reaction,
+            ack_reaction=None,
             read_receipts=False,
             tasks=tasks,
             clock=lambda: TIMESTAMP / 1_000 + asyncio.get_running_loop().time(),

@@ -65,10 +65,10 @@ async def test_lines_that_a_full_socket_refuses_go_with_the_next_ones(tmp_path: 
         manager.status("Connected to Signal.")
         systemd.take()
         (said,) = systemd.said[heard:]
-        assert set(said.lines) == {"READY=1", "STATUS=Connected to Signal."}
+        assert set(said) == {"READY=1", "STATUS=Connected to Signal."}
         manager.status("Connected to Signal.")
         systemd.take()
-        assert systemd.said[-1].lines == ("STATUS=Connected to Signal.",)
+        assert systemd.said[-1] == ["STATUS=Connected to Signal."]
 
 
 # Watchdog -----------------------------------------------------------------------------------------
