@@ -78,12 +78,14 @@ coverage: $(VENV)/.installed-dev ## the same, and list the lines that no test ru
 test-full: $(VENV)/.installed-full ## test with the real signal-cli, llama.cpp and image as well
 	$(BIN)/python -m pytest -m full --numprocesses 2 --dist worksteal
 
-check: $(VENV)/.installed-dev ## check format, lint, types, imports, dependencies, workflows
+check: $(VENV)/.installed-dev ## check style, types, imports, dependencies, images, workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
+	$(BIN)/hadolint deploy/container/*Dockerfile .devcontainer/Dockerfile
+	$(SCHEMA) vendor.compose-spec deploy/compose.yaml deploy/dstack-compose.yaml
 	@$(MAKE) --no-print-directory check-workflows
 
 # Only the hosting service can run the workflows; here they are checked by schema and by a linter.

@@ -6,6 +6,8 @@ import signal
 import time
 from typing import Final
 
+import pytest
+
 from bot import __version__
 from bot.llm.models import UNPROVEN
 from bot.signal.events import Person
@@ -13,7 +15,7 @@ from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, world
 from tests.e2e.scraped import ANY_PORT, bot_with_health, get, readiness, scrape
-from tests.exposition import PREFIX, Exposition
+from tests.exposition import Exposition
 from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import held, script, status, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, Sent
@@ -45,7 +47,8 @@ async def counted(port: int, name: str) -> None:
             await asyncio.sleep(POLL_SECONDS)
 
 
-async def test_a_conversation_is_measured_from_its_message_to_its_last_send() -> None:
+@pytest.mark.long
+async def test_a_conversation_and_its_failures_are_measured() -> None:
     steps = script(tool_calls(("calculate", {"expression": "127*43"})), text("5461"))
     async with world(steps) as here:
         settings = environment(here, HEALTH__LISTEN=ANY_PORT)
@@ -60,6 +63,22 @@ async def test_a_conversation_is_measured_from_its_message_to_its_last_send() ->
             await until(port, "answer_seconds_count", 1, kind="command")
             seen = await until(port, "unsent_messages", 0)
             await counted(port, "event_loop_lag_seconds_count")
+
+            here.model.handler = status(401)
+            await here.signal.say("hello")
+            await here.answer()
+
+            async def refuse(_: Sent) -> None:
+                raise Refusal(-32603, "Failed to send message")
+
+            here.signal.on_send = refuse
+            await here.signal.say("hello again")
+            await bot.event("outbox.will_retry")
+            failed = await scrape(port)
+    assert failed.value("unsent_messages") == 1
+    assert failed.value("turns_total", outcome="failed") == 2
+    assert failed.value("llm_requests_total", asked_for="answer", outcome="unauthorized") == 2
+    assert failed.value("signal_sends_total", outcome="unavailable") >= 1
     assert seen.value("build_info", version=__version__, commit="unknown") == 1
     assert seen.value("signal_connected") == seen.value("store_writable") == 1
     for name, labels, times in (
@@ -117,50 +136,6 @@ async def test_waiting_messages_are_visible() -> None:
             await until(port, "received_messages_total", before + 1, fate="urgent")
 
 
-async def test_failures_are_counted_by_kind() -> None:
-    async with world(status(401)) as here:
-        settings = environment(here, HEALTH__LISTEN=ANY_PORT)
-        async with daemon(settings, folder=here.folder) as bot:
-            port = await bot.port()
-            await bot.event("signal.connected")
-            await here.signal.say("hello")
-            await here.answer()
-
-            async def refuse(_: Sent) -> None:
-                raise Refusal(-32603, "Failed to send message")
-
-            here.signal.on_send = refuse
-            await here.signal.say("hello again")
-            await bot.event("outbox.will_retry")
-            seen = await scrape(port)
-            assert seen.value("unsent_messages") == 1
-    assert seen.value("turns_total", outcome="failed") == 2
-    assert seen.value("llm_requests_total", asked_for="answer", outcome="unauthorized") == 2
-    assert seen.value("llm_request_duration_seconds_count", asked_for="answer") == 0
-    assert seen.value("signal_sends_total", outcome="unavailable") >= 1
-    assert seen.value("answer_seconds_count", kind="conversation") == 1
-
-
-async def test_a_disk_that_takes_nothing_is_seen_and_so_is_its_recovery() -> None:
-    async with world() as here:
-        settings = environment(here, HEALTH__LISTEN=ANY_PORT)
-        async with daemon(settings, folder=here.folder) as bot:
-            port = await bot.port()
-            await bot.event("signal.connected")
-            bot.leave_no_room()
-            await here.signal.say("hello")
-            await bot.event("store.refuses")
-            seen = await scrape(port)
-            assert seen.value("store_writable") == 0
-            assert seen.value("store_disk_free_bytes") > 0
-            assert (await readiness(port))["store"][0] is False
-            commits = seen.value("store_commit_duration_seconds_count")
-            bot.make_room()
-            await here.answer()
-            seen = await until(port, "store_writable", 1)
-            assert seen.value("store_commit_duration_seconds_count") > commits
-
-
 async def test_other_metrics_come_without_the_size_of_the_store() -> None:
     async with world() as here:
         folder, elsewhere = here.folder / "disk", here.folder / "elsewhere"
@@ -169,19 +144,6 @@ async def test_other_metrics_come_without_the_size_of_the_store() -> None:
             folder.rename(elsewhere)
             assert (await scrape(port)).value("tasks") > 0
             elsewhere.rename(folder)
-
-
-async def test_tools_that_the_model_invents_are_counted_as_one() -> None:
-    calls = [(f"{WORD}_{number}", "{}") for number in range(5)]
-    async with world(script(tool_calls(*calls), text("No."))) as here:
-        settings = environment(here, HEALTH__LISTEN=ANY_PORT)
-        async with daemon(settings, folder=here.folder) as bot:
-            port = await bot.port()
-            await here.signal.say("hello")
-            await here.answer()
-            seen = await scrape(port)
-    assert seen.labels()[f"{PREFIX}tool_calls_total"]["tool"] == {"unknown"}
-    assert seen.value("tool_calls_total", tool="unknown", outcome="unknown") == 5
 
 
 async def test_metrics_and_readiness_tell_nothing_of_anybody() -> None:

@@ -7,14 +7,10 @@ in the order of each chat.
 import asyncio
 import signal
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
 from contextlib import (
     AsyncExitStack,
-    asynccontextmanager,
     suppress,
 )
-from itertools import combinations
-from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -28,16 +24,16 @@ from bot.observability import metrics
 from conversation_store.models import ChatId
 from tests.e2e import scraped
 from tests.e2e.daemon_process import Daemon, daemon, environment
-from tests.e2e.disks import image_disk, memory_disk, mounted
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
 from tests.e2e.traffic import GROUP, PEOPLE, Traffic, answers
 from tests.fakes.notify_socket import notify_socket
 
-READY_SECONDS: Final = 15.0
+READY_SECONDS: Final = 30.0
 BEFORE: Final = 20
 ROOM_AFTER_SECONDS: Final = 10.0
-ALL_NOTED: Final = b"\nsignal_tee_bot_unsent_messages 0.0\n"
+MOST_ROUNDS: Final = 25
+ROUND_SECONDS: Final = 0.4
 
 STORE: Final = "store"
 MODEL: Final = "llm"
@@ -45,79 +41,68 @@ SIGNAL: Final = "signal"
 PARTS: Final = (STORE, MODEL, SIGNAL)
 """As `/readyz` calls them, in the order in which they fail here."""
 
-MOST_ROUNDS: Final = 25
-ROUND_SECONDS: Final = 0.4
 NOTICED: Final = {STORE: "store.refuses", SIGNAL: "signal.reconnecting"}
 BACK: Final = {STORE: "store.takes_again", SIGNAL: "signal.connected"}
 STARTS: Final = {STORE: 1, SIGNAL: 2}
 """What the log says of an outage and of its end, and how often by then: the first connection is
 none. Each readiness check asks the model."""
 
-CHATS: Final = (
-    *(ChatId.direct(person.aci) for person in PEOPLE),
-    ChatId.group(GROUP),
+CHATS: Final = (*(ChatId.direct(person.aci) for person in PEOPLE), ChatId.group(GROUP))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "parts",
+    [*(pytest.param((part,), marks=pytest.mark.full) for part in PARTS), PARTS],
+    ids="+".join,
 )
-OUTAGES: Final = [
-    *(
-        pytest.param(parts, marks=pytest.mark.full)
-        for count in (1, 2)
-        for parts in combinations(PARTS, count)
-    ),
-    PARTS,
-]
-"""Two at once add little to one and three."""
-
-Fill = Callable[[Daemon], None]
-
-
-@pytest.mark.parametrize("parts", OUTAGES, ids="+".join)
 async def test_after_outages_everything_is_answered_once_and_in_order(
     parts: tuple[str, ...],
 ) -> None:
     async with world() as here:
-        store = here.folder / "store.db"
-        await live_through(here, parts, store, Daemon.leave_no_room, Daemon.make_room)
-
-
-@pytest.mark.full
-async def test_bot_waits_for_a_full_disk_while_other_parts_are_down() -> None:
-    async with world() as here:
-        with mounted(memory_disk(here.folder / "disk")) as disk:
-            store = disk.folder / "store.db"
-            await live_through(
-                here, PARTS, store, lambda _: disk.fill(), lambda _: disk.make_room()
-            )
-
-
-@pytest.mark.full
-async def test_read_only_disk_is_named_and_the_start_after_its_repair_answers() -> None:
-    async with world() as here:
-        people = Traffic(here.signal, Random(1), lambda: None)
-        people.goes_on = False
+        people = Traffic(here.signal, Random(len(parts)), lambda: None)
         here.model.handler = people.model
-        image, folder = here.folder / "image", here.folder / "disk"
-        settings = bot_settings(here, folder / "store.db")
-        with mounted(image_disk(folder, image)) as disk:
-            async with daemon(settings, folder=here.folder) as bot:
-                port = await bot.port()
-                await everybody_writes(people)
-                await all_answered(here, people)
-                await all_noted(port)  # else the next start first looks for proof of what was sent
-                answered = {question.timestamp for question in people.said}
-                disk.turn_read_only()
-                await everybody_writes(people)
-                assert "Nothing can be stored" in (await readiness(port, without={STORE}))[STORE]
-                await bot.killed()
-            # signal-cli loses frames to a dead process, until it notices the end.
-            await here.signal.wait_until_alone()
-        with mounted(image_disk(folder, image)) as disk:
-            assert read_store(disk.folder / "store.db").answered == answered
-            async with daemon(settings, folder=here.folder) as bot:
-                await everybody_writes(people)
-                await last_answered(here, people)
-                assert await readiness(await bot.port(), without=set())
+        settings = environment(here, ACCESS__GROUPS="always", HEALTH__LISTEN=scraped.ANY_PORT)
+        async with daemon(settings, folder=here.folder) as bot:
+            port = await bot.port()
+            await people.write_everywhere(lambda _: True)
+            await here.signal.until(lambda: len(here.signal.sent) >= BEFORE)
+            await people.last_words()
+            await all_answered(here, people)
+            await all_noted(port)
+            async with AsyncExitStack() as outages:
+                for part in parts:
+                    if part == STORE:
+                        bot.leave_no_room()
+                        outages.callback(bot.make_room)
+                        await until_refused(bot, people)
+                    elif part == SIGNAL:
+                        await here.signal.go_away()
+                        outages.push_async_callback(here.signal.come_back)
+                    else:
+                        await here.model.stop()
+                        outages.push_async_callback(here.model.start)
+                    await everybody_writes(people)
+                for part in NOTICED.keys() & parts:
+                    await bot.event(NOTICED[part])
+                assert (await readiness(port, without=set(parts))).keys() == set(PARTS)
+                measured = await scraped.scrape(port)
+                assert measured.value("store_writable") == (STORE not in parts)
+            for part in BACK.keys() & parts:
+                await bot.event(BACK[part], times=STARTS[part])
+            await readiness(port, without=set())
+            await everybody_writes(people)
+            await all_answered(here, people)
+            bot.send_signal(signal.SIGTERM)
+            assert await bot.exit_code() == 0
+        kept = read_store(here.folder / "store.db")
+        assert kept.outcomes.keys() == {question.timestamp for question in people.said}
+        assert kept.answered == kept.outcomes.keys()
+        assert {part.state for part in kept.parts} == {"sent"}
+        assert told(here) == expected(people)
 
 
+@pytest.mark.long
 async def test_messages_during_a_full_disk_survive_a_kill() -> None:
     async with world() as here, notify_socket(here.folder / "notify") as systemd:
         settings = environment(here, NOTIFY_SOCKET=systemd.address)
@@ -152,20 +137,6 @@ async def test_shutdown_on_a_full_disk_waits_for_room_for_read_messages() -> Non
             assert bot.events("app.messages_lost") == []
         async with daemon(settings, folder=here.folder):
             await here.signal.wait_for(lambda sent: sent.text.endswith("two"))
-
-
-@pytest.mark.full
-async def test_messages_lost_by_a_shutdown_on_a_full_disk_are_counted_and_reported() -> None:
-    async with world() as here, daemon(environment(here), folder=here.folder) as bot:
-        await here.signal.say("one")
-        await here.answer()
-        bot.leave_no_room()
-        await here.signal.say("two")
-        await bot.event("store.refuses")
-        bot.send_signal(signal.SIGTERM)
-        assert await bot.exit_code(seconds=45) == 1
-        assert [event["count"] for event in bot.events("app.messages_lost")] == [1]
-        assert "could not take 1 message " in "\n".join(bot.stderr)
 
 
 async def test_messages_not_stored_before_a_shutdown_are_counted_and_fail_the_exit() -> None:
@@ -203,77 +174,11 @@ def lost_messages() -> float:
 async def until_refused(bot: Daemon, people: Traffic) -> None:
     """Write in all chats until the store takes nothing, because its log may have had room left."""
     for _ in range(MOST_ROUNDS):
+        await everybody_writes(people)
         with suppress(TimeoutError):
             async with asyncio.timeout(ROUND_SECONDS):
                 await bot.event(NOTICED[STORE])
                 return
-        await everybody_writes(people)
-
-
-# The story ----------------------------------------------------------------------------------------
-
-
-async def live_through(
-    here: World, parts: tuple[str, ...], store: Path, fill: Fill, make_room: Fill
-) -> None:
-    """Parts fail under traffic and come back, and every answer is checked."""
-    people = Traffic(here.signal, Random(len(parts)), lambda: None)
-    here.model.handler = people.model
-    async with daemon(bot_settings(here, store), folder=here.folder) as bot:
-        port = await bot.port()
-        await people.write_everywhere(lambda _: True)
-        await here.signal.until(lambda: len(here.signal.sent) >= BEFORE)
-        await people.last_words()
-        await all_answered(here, people)
-        await all_noted(port)
-        async with AsyncExitStack() as outages:
-            for part in parts:
-                if part == STORE:
-                    fill(bot)
-                    outages.callback(make_room, bot)
-                else:
-                    await outages.enter_async_context(away(here, part))
-                await everybody_writes(people)
-                if part == STORE:
-                    await until_refused(bot, people)
-            for part in NOTICED.keys() & parts:
-                await bot.event(NOTICED[part])
-            assert (await readiness(port, without=set(parts))).keys() == set(PARTS)
-        for part in BACK.keys() & parts:
-            await bot.event(BACK[part], times=STARTS[part])
-        await readiness(port, without=set())
-        await everybody_writes(people)
-        await all_answered(here, people)
-        bot.send_signal(signal.SIGTERM)
-        assert await bot.exit_code() == 0
-    kept = read_store(store)
-    assert kept.outcomes.keys() == {question.timestamp for question in people.said}
-    assert kept.answered == kept.outcomes.keys()
-    assert {part.state for part in kept.parts} == {"sent"}
-    assert told(here) == expected(people)
-
-
-def bot_settings(here: World, store: Path) -> dict[str, str]:
-    """Return the settings of a bot with an open door and a health server."""
-    return environment(
-        here,
-        ACCESS__GROUPS="always",
-        STORE__PATH=str(store),
-        HEALTH__LISTEN=scraped.ANY_PORT,
-    )
-
-
-@asynccontextmanager
-async def away(here: World, part: str) -> AsyncIterator[None]:
-    """Stop the Signal side, or the model, inside the block."""
-    if part == SIGNAL:
-        await here.signal.go_away()
-        yield
-        await here.signal.come_back()
-    else:
-        await here.model.stop()
-        yield
-        await here.model.start()
 
 
 async def everybody_writes(people: Traffic) -> None:
@@ -301,22 +206,6 @@ def expected(people: Traffic) -> dict[ChatId, list[str]]:
     return texts
 
 
-async def last_answered(here: World, people: Traffic) -> None:
-    """Wait until each chat has the answer to its last message."""
-    last = {question.chat: question.answer[-1] for question in people.said}
-
-    def are_there() -> bool:
-        return last.items() <= {chat: texts[-1] for chat, texts in told(here).items()}.items()
-
-    try:
-        await here.signal.until(are_there)
-    except TimeoutError:
-        raise AssertionError(f"Written: {people.said}. Told: {told(here)}") from None
-
-
-# The machine --------------------------------------------------------------------------------------
-
-
 async def readiness(port: int, *, without: set[str]) -> dict[str, str]:
     """Wait until `/readyz` finds fault with exactly these parts; return its words by part."""
     async with asyncio.timeout(READY_SECONDS):
@@ -329,5 +218,5 @@ async def readiness(port: int, *, without: set[str]) -> dict[str, str]:
 async def all_noted(port: int) -> None:
     """Wait until the bot has noted that Signal took all it sent; until then it may be in doubt."""
     async with asyncio.timeout(READY_SECONDS):
-        while ALL_NOTED not in (await scraped.get(port, "/metrics"))[1]:
+        while (await scraped.scrape(port)).value("unsent_messages"):
             pass

@@ -23,12 +23,6 @@ async def test_ready_tells_by_its_exit_code_whether_the_bot_is_well() -> None:
         assert (code, err.count("\n")) == (1, 1)
 
 
-async def test_ready_without_health_is_a_wrong_setting() -> None:
-    async with world() as here:
-        code, _, err = await run_command(["ready"], environment(here), folder=here.folder)
-    assert (code, err) == (2, "HEALTH__LISTEN: is empty, so there is nothing to ask\n")
-
-
 async def test_an_account_that_is_not_registered_is_one_line_in_the_log_and_in_ready() -> None:
     with tempfile.TemporaryDirectory(prefix="stb-") as name:
         folder = Path(name)

@@ -16,7 +16,6 @@ import structlog
 from structlog.testing import capture_logs
 
 from bot import app
-from bot.chat.door import WELCOME
 from bot.commands.questions import HOW_TO_PLAN
 from bot.config.loading import CHOSEN, load_settings, setting_names
 from bot.config.reload import LIVE, Reload
@@ -27,10 +26,9 @@ from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
 from tests.e2e.test_conversation import BEN, CALCULATE
-from tests.e2e.test_pairing import approve, code_in
 from tests.e2e.traces import there
 from tests.fakes.dstack_agent import abandoned_socket
-from tests.fakes.openai_server import echo, held, script, text, tool_calls
+from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_side import ADA
 
 END_SECONDS = 15.0
@@ -88,83 +86,51 @@ async def test_new_access_counts_for_the_next_message_and_waiting_ones_are_answe
         assert [words.split("] ")[-1] for words in asked] == ["one", "four", "two"]
 
 
-async def test_a_new_admin_is_one_at_once() -> None:
-    async with world(text("hello")) as here:
-        async with configured_bot(here, ACCESS__ADMINS="") as bot:
-            await here.signal.say("!trust")
-            before = (await here.answer()).text
-            write_settings(here, ACCESS__ADMINS=ADA.aci)
-            assert await reload(bot) == ["ACCESS__ADMINS"]
-            await here.signal.say("!trust")
-            assert (await here.answer()).text != before
-
-
-@pytest.mark.full
-async def test_new_policy_counts_at_once_and_keeps_paired_people() -> None:
-    async with world(echo) as here:
-        async with configured_bot(here, ACCESS__POLICY="allowlist") as bot:
-            await here.signal.say("without a code")
-            write_settings(here, ACCESS__POLICY="pairing")
-            assert await reload(bot) == ["ACCESS__POLICY"]
-            await here.signal.say("may I?")
-            code = code_in((await here.answer()).text)
-            await approve(here, code, ACCESS__POLICY="pairing")
-            assert (await here.answer()).text == WELCOME
-            write_settings(here, ACCESS__POLICY="allowlist")
-            await reload(bot, times=2)
-            await here.signal.say("shut out")
-            write_settings(here, ACCESS__POLICY="pairing")
-            await reload(bot, times=3)
-            await here.signal.say("let in")
-            assert (await here.answer()).text.endswith("let in")
-            write_settings(here, ACCESS__POLICY="open")
-            await reload(bot, times=4)
-            await here.signal.say("everybody may", author=BEN)
-            assert (await here.answer()).text.endswith("everybody may")
-        assert "shut out" not in str(here.model.requests)
-
-
-async def test_a_key_is_rotated_without_a_restart() -> None:
-    async with world(text("hello")) as here:
-        async with configured_bot(here, LLM__API_KEY="sk-the-old-one") as bot:
-            await here.signal.say("one")
-            await here.answer()
-            write_settings(here, LLM__API_KEY="sk-the-new-one")
-            assert await reload(bot) == ["LLM__API_KEY"]
-            await here.signal.say("two")
-            await here.answer()
-        keys = [request.headers.get("authorization") for request in here.model.received]
-        assert (keys[0], keys[-1]) == ("Bearer sk-the-old-one", "Bearer sk-the-new-one")
-        assert "sk-the" not in "".join(bot.stderr)
-
-
-async def test_the_level_of_the_log_changes_while_it_runs() -> None:
-    async with world(text("hello")) as here:
-        write_settings(here, LOG__LEVEL="error")
-        async with daemon(environment(here), folder=here.folder) as bot:
-            await here.signal.say("hello?")
-            await here.answer()
-            write_settings(here, LOG__LEVEL="info")
-            assert await reload(bot) == ["LOG__LEVEL"]
-            assert not bot.events("app.started")
-
-
-@pytest.mark.full
-async def test_the_system_prompt_and_the_bound_of_tool_calls_change_between_two_turns() -> None:
+@pytest.mark.long
+async def test_settings_change_between_two_turns_and_wrong_ones_change_nothing() -> None:
+    before = {
+        "LLM__API_KEY": "sk-the-old-one",
+        "LLM__MODEL": "fake",
+        "BOT__SYSTEM_PROMPT": "You are the first.",
+        "TOOLS__MAX_TOOL_CALLS": "5",
+        "LOG__LEVEL": "info",
+    }
+    after = {
+        "LLM__API_KEY": "sk-the-new-one",
+        "BOT__SYSTEM_PROMPT": "You are the second.",
+        "TOOLS__MAX_TOOL_CALLS": "1",
+        "LOG__LEVEL": "debug",
+    }
+    refused = [
+        ("ACCESS__ALLOWED", "Ada", "must be numbers (+…) or ACI uuids, separated by commas"),
+        ("LLM_MODEL", "x", "LLM_MODEL is no setting; did you mean LLM__MODEL?"),
+        ("LOG__LEVEL", "loud", "must be 'debug', 'info', 'warning' or 'error'"),
+    ]
     async with world(script(*(tool_calls(CALCULATE), text("done")) * 2)) as here:
-        before = {"BOT__SYSTEM_PROMPT": "You are the first.", "TOOLS__MAX_TOOL_CALLS": "5"}
-        after = {"BOT__SYSTEM_PROMPT": "You are the second.", "TOOLS__MAX_TOOL_CALLS": "1"}
         async with configured_bot(here, **before) as bot:
+            for number, (name, value, reason) in enumerate(refused, start=1):
+                write_settings(here, **{**before, **after, name: value})
+                bot.send_signal(signal.SIGHUP)
+                event = await bot.event("settings.refused", times=number)
+                assert (event["reason"], value in str(event["setting"])) == (reason, False)
             await here.signal.say("one")
             await here.answer()
-            write_settings(here, **after)
-            assert await reload(bot) == list(after)
+            write_settings(here, **{**after, "LLM__MODEL": "another"})
+            assert sorted(await reload(bot)) == sorted(after)
+            need = await bot.event("settings.need_restart")
+            assert need["setting"] == "LLM__MODEL"
+            assert need["reason"] == "it is read only at the start"
             await here.signal.say("two")
             await here.answer()
+            assert await reload(bot, times=2) == []
+        assert "sk-the" not in "".join(bot.stderr)
         _, first, _, second = here.model.requests
         assert first["messages"][0]["content"].startswith("You are the first.")
         assert second["messages"][0]["content"].startswith("You are the second.")
         assert [request.get("tool_choice") for request in (first, second)] == [None, "none"]
+        assert second["model"] == "fake"
+        keys = [request.headers.get("authorization") for request in here.model.received]
+        assert (keys[0], keys[-1]) == ("Bearer sk-the-old-one", "Bearer sk-the-new-one")
 
 
 EVERYTHING = {
@@ -238,34 +204,6 @@ async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
 # What does not ------------------------------------------------------------------------------------
 
 
-async def test_wrong_setting_prevents_the_reload() -> None:
-    async with world(text("hello")) as here:
-        async with configured_bot(here, ACCESS__POLICY="open", LOG__LEVEL="info") as bot:
-            write_settings(here, ACCESS__POLICY="allowlist", LOG__LEVEL="loud")
-            bot.send_signal(signal.SIGHUP)
-            refused = await bot.event("settings.refused")
-            assert refused["setting"] == "LOG__LEVEL"
-            assert "loud" not in str(refused)
-            await here.signal.say("still there?")
-            assert (await here.answer()).text == "hello"
-            assert not bot.events("settings.reloaded")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "reason"),
-    [
-        ("ACCESS__ALLOWED", "Ada", "must be numbers (+…) or ACI uuids, separated by commas"),
-        ("LLM_MODEL", "x", "LLM_MODEL is no setting; did you mean LLM__MODEL?"),
-        ("LOG__LEVEL", "loud", "must be 'debug', 'info', 'warning' or 'error'"),
-    ],
-)
-async def test_the_log_says_why_a_reload_is_refused(name: str, value: str, reason: str) -> None:
-    async with world() as here, configured_bot(here) as bot:
-        write_settings(here, **{name: value})
-        bot.send_signal(signal.SIGHUP)
-        assert (await bot.event("settings.refused"))["reason"] == reason
-
-
 @pytest.mark.usefixtures("unconfigured_log")
 async def test_the_log_withholds_the_reason_of_no_setting(
     monkeypatch: pytest.MonkeyPatch,
@@ -281,48 +219,32 @@ async def test_the_log_withholds_the_reason_of_no_setting(
                     assert logs.WITHHELD not in logs.withhold_values(None, "", dict(line)).values()
 
 
-async def test_settings_that_need_a_restart_are_named_and_not_applied() -> None:
-    async with world(text("hello")) as here:
-        settings = {"LLM__MODEL": "fake", "BOT__SYSTEM_PROMPT": "Be kind."}
-        async with configured_bot(here, **settings) as bot:
-            write_settings(here, LLM__MODEL="another", BOT__SYSTEM_PROMPT="Be brief.")
-            assert await reload(bot) == ["BOT__SYSTEM_PROMPT"]
-            need = await bot.event("settings.need_restart")
-            assert (need["setting"], need["reason"]) == (
-                "LLM__MODEL",
-                "it is read only at the start",
-            )
-            assert await reload(bot, times=2) == []
-            assert (await bot.event("settings.need_restart", times=2))["setting"] == "LLM__MODEL"
-            await here.signal.say("hello?")
-            await here.answer()
-        assert here.model.requests[-1]["model"] == "fake"
-
-
-@pytest.mark.parametrize(("before", "after"), [("0", "5"), ("5", "0")])
-async def test_tools_are_neither_opened_nor_closed_while_the_bot_runs(
-    before: str, after: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("unconfigured_log")
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        # Tools are neither opened nor closed while the bot runs.
+        ("TOOLS__MAX_TOOL_CALLS", "0", "5"),
+        ("TOOLS__MAX_TOOL_CALLS", "5", "0"),
+        # Proofs say that conversations are deleted.
+        ("STORE__RETENTION_DAYS", "30", "0"),
+    ],
+)
+async def test_values_that_change_more_than_a_number_need_a_restart(
+    name: str, before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world() as here:
-        async with built_bot(here, monkeypatch, TOOLS__MAX_TOOL_CALLS=before) as bot:
-            write_settings(here, TOOLS__MAX_TOOL_CALLS=after)
-            with capture_logs() as logged:
-                await bot.base.reload()
-            assert bot.chats.conversation.loop.max_tool_calls == int(before)
-            assert logged[-1]["event"] == "settings.need_restart"
-            assert logged[-1]["setting"] == "TOOLS__MAX_TOOL_CALLS"
-
-
-async def test_reload_keeps_statements_of_proofs_true() -> None:
-    async with world(text("hello")) as here:
         with abandoned_socket(here.folder / "no-dstack.sock") as agent:
-            async with configured_bot(here, STORE__RETENTION_DAYS="30") as bot:
-                write_settings(here, STORE__RETENTION_DAYS="0")
+            async with built_bot(here, monkeypatch, **{name: before}) as bot:
+                write_settings(here, **{name: after})
                 agent.rename(here.folder / "gone for a moment")
-                assert await reload(bot) == []
-                need = await bot.event("settings.need_restart")
-                assert need["setting"] == "STORE__RETENTION_DAYS"
+                with capture_logs() as logged:
+                    await bot.base.reload()
                 (here.folder / "gone for a moment").rename(agent)
+    assert [(one["event"], one["setting"]) for one in logged] == [
+        ("settings.reloaded", []),
+        ("settings.need_restart", name),
+    ]
 
 
 async def test_ten_hangups_in_a_row_and_those_at_start_and_stop_do_no_harm() -> None:
@@ -345,15 +267,6 @@ async def test_ten_hangups_in_a_row_and_those_at_start_and_stop_do_no_harm() -> 
         assert read_store(here.folder / "store.db").outcomes
 
 
-async def test_a_hangup_while_the_program_is_loaded_or_when_all_has_ended_does_no_harm() -> None:
-    async with world() as here:
-        settings = environment(here)
-        async with daemon(settings, folder=here.folder, module="tests.e2e.hung_up_bot") as bot:
-            await bot.event("app.started")
-            bot.send_signal(signal.SIGTERM)
-            assert await bot.exit_code() == 0
-
-
 # Terminals ----------------------------------------------------------------------------------------
 
 
@@ -366,7 +279,7 @@ BELOW_MAKE = 'trap : HUP; "$0" -m bot run; true'
     [
         pytest.param(DIRECTLY, False, id="who is told by the kernel"),
         pytest.param(BELOW_MAKE, False, id="whom nobody tells, as below make"),
-        pytest.param(DIRECTLY, True, id="who is told while the terminal is there"),
+        pytest.param(DIRECTLY, True, marks=pytest.mark.full, id="who is told while it is there"),
     ],
 )
 async def test_a_bot_that_was_started_in_a_terminal_ends_with_it_in_order(

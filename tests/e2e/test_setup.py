@@ -1,6 +1,5 @@
 """`signal-tee-bot setup`: from nothing to a first answer, at a terminal or for scripts."""
 
-import asyncio
 import re
 import stat
 import tempfile
@@ -79,6 +78,7 @@ async def names_the_model(terminal: Terminal, at: Place) -> None:
     await terminal.answers("API key", KEY)
 
 
+@pytest.mark.long
 async def test_from_nothing_to_a_first_answer_on_ones_own_phone() -> None:
     async with place() as at:
         at.env.write_text(BEFORE)
@@ -117,24 +117,7 @@ async def test_from_nothing_to_a_first_answer_on_ones_own_phone() -> None:
         assert not (at.folder / ".env.setup").exists()
 
 
-async def test_a_number_of_its_own_is_registered() -> None:
-    async with place() as at:
-        async with at_a_terminal(
-            "setup", *at.options()[:4], "--signal", at.signal.url, "--admin", "+15550100001",
-            url="", folder=at.folder,
-        ) as terminal:  # fmt: skip
-            await terminal.reads("It answers.")
-            await takes(terminal, "A number of its own")
-            await terminal.answers("The number, such as", "no number")
-            await terminal.reads("must be a number in international form")
-            await takes(terminal, "A number of its own")
-            await terminal.answers("The number, such as", "+1 (555) 010-0000")
-            await terminal.answers("The code:", CODE)
-            await terminal.reads("To keep the bot running:")
-            assert await terminal.exit_code() == 0
-        assert at.settings()["ACCESS__ADMINS"] == "+15550100001"
-
-
+@pytest.mark.long
 async def test_interrupted_setup_continues() -> None:
     async with place() as at:
         at.signal.registrar.registered = True
@@ -156,37 +139,9 @@ async def test_interrupted_setup_continues() -> None:
         assert at.settings()["LLM__API_KEY"] == KEY
 
 
-async def test_ctrl_c_stops_the_first_bot_in_order() -> None:
+@pytest.mark.long
+async def test_a_number_is_registered_and_wrong_answers_are_asked_for_again() -> None:
     async with place() as at:
-        at.signal.registrar.registered = True
-        at.env.write_text(BEFORE)
-        arguments = ("setup", *at.options())
-        async with at_a_terminal(*arguments, url="", folder=at.folder) as terminal:
-            await terminal.answers("There is a .env already.", "yes")
-            await terminal.reads(f"Write anything to {BOT.number}")
-            await at.signal.until(lambda: at.signal.subscribed)
-            terminal.presses_ctrl_c()
-            await terminal.reads("Run it again to go on.")
-            assert await terminal.exit_code() == 130
-            assert "Traceback" not in terminal.shown
-
-
-async def test_first_bot_that_cannot_start_ends_setup_with_its_reason() -> None:
-    async with place() as at, await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as server:
-        at.signal.registrar.registered = True
-        port = server.sockets[0].getsockname()[1]
-        at.env.write_text(f"HEALTH__LISTEN=127.0.0.1:{port}\n")
-        arguments = ("setup", *at.options())
-        async with at_a_terminal(*arguments, url="", folder=at.folder) as terminal:
-            await terminal.answers("There is a .env already.", "yes")
-            await terminal.reads("HEALTH__LISTEN: ")
-            assert await terminal.exit_code() in {1, 2}
-            assert "Traceback" not in terminal.shown
-
-
-async def test_a_wrong_answer_is_said_at_once_and_asked_again() -> None:
-    async with place() as at:
-        at.signal.registrar.registered = True
         at.here.model.models_handler = models("fake", "other")
         arguments = ("setup", "--signal", at.signal.url, "--admin", "+15550100001")
         async with at_a_terminal(*arguments, url="", folder=at.folder) as terminal:
@@ -201,9 +156,16 @@ async def test_a_wrong_answer_is_said_at_once_and_asked_again() -> None:
             await terminal.reads(f"Its models are at {at.here.model.base_url}.")
             await terminal.answers("API key", KEY)
             await takes(terminal, "other")
-            await terminal.answers("Is it the bot's?", "")
+            await takes(terminal, "A number of its own")
+            await terminal.answers("The number, such as", "no number")
+            await terminal.reads("must be a number in international form")
+            await takes(terminal, "A number of its own")
+            await terminal.answers("The number, such as", "+1 (555) 010-0000")
+            await terminal.answers("The code:", CODE)
             await terminal.reads("To keep the bot running:")
-        assert at.settings()["LLM__MODEL"] == "other"
+            assert await terminal.exit_code() == 0
+        kept = at.settings()
+        assert (kept["LLM__MODEL"], kept["ACCESS__ADMINS"]) == ("other", "+15550100001")
 
 
 # For scripts --------------------------------------------------------------------------------------
@@ -241,27 +203,24 @@ async def test_missing_options_are_named_for_scripts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", ["key", *(pytest.param(one, marks=pytest.mark.full) for one in ("account", "model"))]
+    ("broken", "expected"),
+    [
+        ("key", "key"),
+        ("version", "signal-cli 0.12.8 is too old: at least 0.13 is needed."),
+        pytest.param("account", "not registered", marks=pytest.mark.full),
+        pytest.param("model", "LLM__BASE_URL", marks=pytest.mark.full),
+    ],
 )
-async def test_failed_trial_is_reported_and_no_env_is_written(broken: str) -> None:
+async def test_failed_trial_is_reported_and_no_env_is_written(broken: str, expected: str) -> None:
     async with place() as at:
         at.signal.registrar.registered = broken != "account"
+        at.signal.version = "0.12.8" if broken == "version" else at.signal.version
         at.here.model.handler = {"key": status(401), "model": status(404)}.get(
             broken, at.here.model.handler
         )
         code, _, err = await at.unattended()
-        expected = {"key": "key", "account": "not registered", "model": "LLM__BASE_URL"}[broken]
         assert (code, expected in err) == (1, True), err
         assert not at.env.exists()
-
-
-async def test_a_signal_cli_that_is_too_old_is_named_with_its_version() -> None:
-    async with place() as at:
-        at.signal.registrar.registered = True
-        at.signal.version = "0.12.8"
-        code, _, err = await at.unattended()
-        assert code == 1
-        assert "signal-cli 0.12.8 is too old: at least 0.13 is needed." in err
 
 
 @pytest.mark.parametrize("value", ["plain", "with 'quotes' and \\ and #", 'a "b" $c', ""])

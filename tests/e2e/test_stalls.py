@@ -1,7 +1,6 @@
 """Hard texts delay no other chat."""
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -10,13 +9,11 @@ import pytest
 from benchmarks.loop_stall import MAX_MS, stalls
 from benchmarks.rough_texts import flood, rough_text
 from bot.signal.events import Person
-from conversation_store.models import Quote
 from tests.e2e.running_bot import running_bot, world
-from tests.fakes.openai_server import Request, chunk, script, sse, tool_calls, words_of
+from tests.fakes.openai_server import Request, chunk, sse, words_of
 from tests.fakes.signal_side import ADA, Sent
 
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
-GROUP: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 RED_TEAM: Final = "a|b\n> 1)\n" * 2_000
 ASKED_MEANWHILE: Final = 3
 PIECE_CHARACTERS: Final = 1_000
@@ -55,27 +52,4 @@ async def test_hard_text_delays_no_other_chat(words: str) -> None:
                 await here.signal.say(f"{number}", author=BEN)
                 await here.signal.wait_for(partial(ends_with, f"{number}"))
             await here.signal.wait_for(lambda sent: sent.chat.value == ADA.aci)
-    assert longest.seconds * 1_000 < MAX_MS
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("number", range(2_100, 2_108))
-async def test_hard_text_anywhere_in_a_message_or_call_delays_no_other_chat(
-    number: int,
-) -> None:
-    words = rough_text(number)
-    calls = tool_calls(
-        ("calculate", words), ("web_fetch", {"url": f"https://{words[:2_000]}"}), (words, {})
-    )
-    async with world(repeated) as here, running_bot(here.settings()):
-        here.model.handler = script(repeated, calls, repeated, repeated)
-        question = await here.signal.say("hello")
-        await here.answer()
-        author = replace(BEN, name=words[:500])
-        async with stalls() as longest:
-            quote = Quote(question, ADA.aci, words)
-            await here.signal.say(words, group=GROUP, mention=True, quote=quote, author=author)
-            await here.signal.wait_for(lambda sent: sent.chat.value == GROUP)
-            await here.signal.edit(words[::-1], question)
-            await here.signal.until(lambda: any(sent.replaces for sent in here.signal.sent))
     assert longest.seconds * 1_000 < MAX_MS

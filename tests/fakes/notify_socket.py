@@ -1,25 +1,14 @@
-"""systemd's end of sd_notify(3): a datagram socket that remembers what was said, and by whom."""
+"""systemd's end of sd_notify(3): a datagram socket that remembers what was said."""
 
 import asyncio
 import socket
-import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 DATAGRAM_BYTES: Final = 4096
-CREDENTIALS: Final = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
-WAIT_SECONDS: Final = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One datagram."""
-
-    pid: int
-    lines: tuple[str, ...]
+WAIT_SECONDS: Final = 30.0
 
 
 class NotifySocket:
@@ -27,19 +16,19 @@ class NotifySocket:
 
     Attributes:
         address: as `$NOTIFY_SOCKET` has it.
-        said: all datagrams so far.
+        said: the lines of each datagram so far.
     """
 
-    def __init__(self, address: str, listening: socket.socket) -> None:
-        self.address = address
-        self.said: list[Said] = []
+    def __init__(self, address: Path, listening: socket.socket) -> None:
+        self.address = str(address)
+        self.said: list[list[str]] = []
         self._listening = listening
         self._news = asyncio.Event()
 
     @property
     def lines(self) -> list[str]:
         """All lines so far."""
-        return [line for said in self.said for line in said.lines]
+        return [line for lines in self.said for line in lines]
 
     @property
     def statuses(self) -> list[str]:
@@ -54,40 +43,26 @@ class NotifySocket:
         """Wait until what was said makes something true."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not condition():
-                await self.news()
-
-    async def news(self) -> None:
-        """Wait for the next datagram."""
-        self._news.clear()
-        await self._news.wait()
+                self._news.clear()
+                await self._news.wait()
 
     def take(self) -> None:
         """Take what lies in the socket."""
         while True:
             try:
-                text, ancillary, _, _ = self._listening.recvmsg(
-                    DATAGRAM_BYTES, socket.CMSG_SPACE(CREDENTIALS.size)
-                )
+                text = self._listening.recv(DATAGRAM_BYTES)
             except BlockingIOError:
                 return
-            pid, _, _ = CREDENTIALS.unpack(ancillary[0][2])
-            self.said.append(Said(pid, tuple(text.decode().splitlines())))
+            self.said.append(text.decode().splitlines())
             self._news.set()
 
 
 @asynccontextmanager
-async def notify_socket(address: Path | str, *, deaf: bool = False) -> AsyncIterator[NotifySocket]:
-    """Listen at a path, or at an abstract name that begins with `@`.
-
-    Args:
-        address: where.
-        deaf: takes nothing until it is asked to, so that the socket can be full.
-    """
-    name = str(address)
+async def notify_socket(address: Path, *, deaf: bool = False) -> AsyncIterator[NotifySocket]:
+    """Listen at a path; a deaf one takes nothing until it is asked to, so that it can be full."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        listening.bind("\0" + name[1:] if name.startswith("@") else name)
-        played = NotifySocket(name, listening)
+        listening.bind(str(address))
+        played = NotifySocket(address, listening)
         if deaf:
             yield played
             return

@@ -1,7 +1,4 @@
-"""README, CONTRIBUTING and docs are true: their commands, settings, files and links exist.
-
-Tests of single pages are in `test_deploy_document.py` and its siblings.
-"""
+"""README, CONTRIBUTING and docs are true: their commands, settings, files and links exist."""
 
 import re
 import shlex
@@ -71,11 +68,6 @@ def test_program_accepts_every_call_on_a_page(
         assert options <= known | {"--version", "--help"}, arguments
 
 
-def test_calls_are_found() -> None:
-    shown = {arguments[0] for page in PAGES for arguments in calls(text_of(page))}
-    assert {"setup", "check", "ready", "link", "register", "pair", "backup", "restore"} <= shown
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_every_setting_of_a_page_exists(page: str) -> None:
     text = text_of(page)
@@ -89,36 +81,6 @@ def test_every_setting_of_a_page_exists(page: str) -> None:
 def test_every_command_in_the_chat_exists(page: str) -> None:
     named = set(re.findall(r"`!([a-z]+)", text_of(page)))
     assert named <= {command.name for command in COMMANDS}
-
-
-def test_assistant_page_names_every_chat_command() -> None:
-    table = text_of("docs/ASSISTANT.md").split("\n## ")[1]
-    assert {command.name for command in COMMANDS} <= set(re.findall(r"`!([a-z]+)", table))
-
-
-def test_operate_page_names_every_program_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    commands = re.findall(r"^ {4}([a-z]+) ", capsys.readouterr().out, re.MULTILINE)
-    assert "run" in commands
-    table = text_of("docs/OPERATE.md").split("\n## ")[1]
-    assert set(commands) <= set(re.findall(rf"`(?:{PROGRAM} )?([a-z]+)", table))
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_target_of_make_exists(page: str) -> None:
-    makefile = text_of("Makefile")
-    [targets] = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
-    text = text_of(page)
-    in_sentences = re.findall(r"`(make [^`]+)`", " ".join(text.split()))
-    for line in (*typed_lines(text), *in_sentences):
-        for command in re.split(r" (?:&&|\|) ", line):
-            called, *given = shlex.split(command) or [""]
-            if called == "make":
-                words = [word for word in given if "=" not in word]
-                assert set(words) <= set(targets.split()), command
-                for variable in (word.partition("=")[0] for word in given if "=" in word):
-                    assert re.search(rf"\$\$?\(?{variable}\b", makefile), command
 
 
 @pytest.mark.parametrize("page", [*PAGES, "deploy/CHECKLIST.md"])
@@ -140,26 +102,3 @@ def test_every_file_and_heading_named_on_a_page_exists(page: str) -> None:
         assert file.exists(), address
         heading = address.partition("#")[2]
         assert not heading or heading in headings(file.read_text()), address
-
-
-def test_readme_takes_two_screens_and_leads_to_every_page() -> None:
-    text = text_of("README.md")
-    assert len(text.splitlines()) <= 110
-    assert len(text.split()) <= 1_000
-    for page in (*DOCS, "CONTRIBUTING.md", "SECURITY.md", "ARCHITECTURE.md"):
-        assert text.count(f"[{page}]") == 2, page
-
-
-def test_readme_has_the_commands_of_the_continuous_integration() -> None:
-    words = " ".join(text_of("README.md").split())
-    commands = re.findall(r"^make .*", text_of(".ci/run"), re.MULTILINE)
-    assert commands
-    for command in commands:
-        assert f"`{command}`" in words, command
-
-
-@pytest.mark.parametrize("page", [page for page in DOCS if page != "docs/VERIFY.md"])
-def test_a_page_begins_with_its_question_and_one_sentence(page: str) -> None:
-    title, summary, *_ = text_of(page).split("\n\n")
-    assert re.fullmatch(r"# (?:How|May|What|Which|Who)\b.*\?", title)
-    assert len(re.findall(r"[.!?](?=\s|$)", summary)) == 1, summary

@@ -1,9 +1,7 @@
 """`signal-tee-bot encrypt` and `env`, and what `check` says of a store and its key."""
 
-import sqlite3
 import stat
 import subprocess
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,12 +28,7 @@ def store_line(folder: Path, **variables: str) -> str:
     return line
 
 
-def test_check_makes_nothing(tmp_path: Path) -> None:
-    assert "The first start makes it, but without encryption" in store_line(tmp_path)
-    assert "The first start makes it, encrypted" in store_line(tmp_path, STORE__KEY=SECRET)
-    assert list(tmp_path.iterdir()) == []
-
-
+@pytest.mark.long
 async def test_a_key_is_made_once_before_the_first_conversation_for_the_owner_alone(
     tmp_path: Path,
 ) -> None:
@@ -74,25 +67,6 @@ async def test_while_a_bot_runs_nothing_is_changed_and_no_key_is_made(tmp_path: 
     assert refused.stderr.endswith("stop the bot first\n")
     assert is_plain(path)
     assert not (tmp_path / ".env").exists()
-
-
-def test_for_a_store_of_another_build_no_key_is_made(tmp_path: Path) -> None:
-    path = tmp_path / "data/conversations.db"
-    path.parent.mkdir()
-    with closing(sqlite3.connect(path)) as old:
-        old.execute("CREATE TABLE inbox (id INTEGER PRIMARY KEY)")
-    refused = encrypt(tmp_path)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "from a build before the first release" in refused.stderr
-    assert not (tmp_path / ".env").exists()
-
-
-@pytest.mark.full
-async def test_a_key_that_was_set_too_late_is_no_dead_end(tmp_path: Path) -> None:
-    await make(tmp_path)
-    assert "signal-tee-bot encrypt encrypts it" in store_line(tmp_path, STORE__KEY=SECRET)
-    assert encrypt(tmp_path, STORE__KEY=SECRET).returncode == 0
-    assert store_line(tmp_path, STORE__KEY=SECRET).endswith("Works, encrypted at rest.")
 
 
 @pytest.mark.full

@@ -63,9 +63,3 @@ def test_every_locked_package_has_a_licence_that_fits_the_projects() -> None:
         if not named or not all(is_compatible(expression) for expression in named):
             unfit[name] = named
     assert unfit == {}
-
-
-def test_a_licence_that_asks_for_more_is_noticed() -> None:
-    assert not is_compatible("GPL-3.0-only")
-    assert not is_compatible("MIT AND AGPL-3.0-or-later")
-    assert is_compatible("GPL-2.0-only OR MIT")

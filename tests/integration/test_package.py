@@ -1,17 +1,14 @@
 """The package as an index takes it: wheel and source, and the program installed elsewhere."""
 
 import asyncio
-import re
 import subprocess
 import sys
 import tarfile
 import zipfile
-from email import message_from_bytes
 from pathlib import Path
 from typing import Final
 
 import pytest
-from packaging.metadata import Metadata
 
 from bot import __version__
 
@@ -46,33 +43,11 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def test_page_of_the_package_index_is_complete_with_working_links(built: Path) -> None:
-    [wheel] = built.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        [name] = (name for name in archive.namelist() if name.endswith("/METADATA"))
-        raw = archive.read(name)
-    metadata = Metadata.from_email(raw, validate=True)
-    assert (metadata.name, str(metadata.version)) == ("signal-tee-bot", __version__)
-    assert metadata.license_expression == "Apache-2.0"
-    assert {"Homepage", "Issues", "Changelog"} <= (metadata.project_urls or {}).keys()
-    assert metadata.keywords
-    assert metadata.description_content_type == "text/markdown"
-    readme = str(message_from_bytes(raw).get_payload())
-    targets = re.findall(r"\]\(([^)]+)\)|^\[[^\]]+\]: (\S+)$", readme, re.MULTILINE)
-    assert [
-        one for pair in targets for one in pair if one and "://" not in one and one[0] != "#"
-    ] == []
-
-
 def test_the_archives_hold_the_program_and_nothing_else(built: Path) -> None:
     [wheel], [source] = built.glob("*.whl"), built.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-    tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {
-        "bot", "tools", "conversation_store",
-    }  # fmt: skip
-    assert {"bot/cli/env.example", "bot/chat/phrases.toml", "bot/py.typed"} <= names
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in names} == {"bot", "tools", "conversation_store"}
     assert not [name for name in names if "tests/" in name or name.endswith(".pyc")]
     with tarfile.open(source) as archive:
         sources = {name.partition("/")[2] for name in archive.getnames()}

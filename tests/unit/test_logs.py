@@ -110,19 +110,14 @@ def test_chat_keeps_its_id_in_the_log_of_an_install() -> None:
     name = logs.chat_id(f"direct:{ACI}")
     assert logs.use_salt(salt) == salt
     assert logs.chat_id(f"direct:{ACI}") == name
+    logs.use_salt(None)
+    assert logs.chat_id(f"direct:{ACI}") != name  # in another install
     with logged() as lines:
         structlog.get_logger().info("turn.began", chat=name, person=logs.person_id(ACI))
     [said] = lines
     assert said["chat"] == name
     assert len({said["chat"], said["person"], str(logs.chat_id(ACI))}) == 3
     assert all(len(said[key]) == 8 for key in ("chat", "person"))
-
-
-def test_another_install_has_other_ids() -> None:
-    logs.use_salt(None)
-    one = logs.chat_id(f"direct:{ACI}")
-    logs.use_salt(None)
-    assert logs.chat_id(f"direct:{ACI}") != one
 
 
 def test_a_library_is_named_and_not_quoted_even_where_its_message_cannot_be_made() -> None:
@@ -152,40 +147,8 @@ def test_the_level_can_change_while_loggers_are_in_use() -> None:
     assert [said["event"] for said in lines] == ["two.debug"]
 
 
-class FullDisk(io.StringIO):
-    """Takes nothing."""
-
-    def write(self, _: str, /) -> int:
-        raise OSError(28, "No space left on device")
-
-
-def test_a_log_that_cannot_be_written_ends_nothing() -> None:
-    with logged():
-        kept, sys.stderr = sys.stderr, FullDisk()
-        structlog.get_logger().error("turn.failed")
-        sys.stderr.close()
-        structlog.get_logger().error("turn.failed")
-        sys.stderr = kept
-
-
-UNCAUGHT: Final = {
-    "main thread": "raise ValueError(WORD)",
-    "exception group": "raise ExceptionGroup(WORD, [ValueError(WORD)])",
-    "interrupt": "raise KeyboardInterrupt(WORD)",
-    "thread": "import threading; thread = threading.Thread(target=int, args=(WORD,));"
-    " thread.start(); thread.join()",
-    "finalizer": "Owner()",
-    "warning": "import warnings; warnings.warn(WORD, stacklevel=1)",
-    "task": "asyncio.run(forget_a_task())",
-    "callback": "asyncio.run(call_back())",
-    "logging": "import logging; logging.getLogger().error('%d', WORD)",
-    "at exit": "import atexit; atexit.register(int, WORD)",
-    "never awaited": "forget_a_task()",
-    "unclosed file": "open('/dev/null')",
-    "slow callback": "asyncio.run(block())",
-}
 PROGRAM: Final = """
-import asyncio, time
+import asyncio, atexit, logging, threading, time, warnings
 from bot.observability import logs
 WORD = "sesame"
 class Owner:
@@ -204,27 +167,37 @@ async def block():
     time.sleep(0.15)
 logs.configure(level="debug", log_format="json")
 logs.capture_uncaught()
-"""
+thread = threading.Thread(target=int, args=(WORD,))
+thread.start()
+thread.join()
+Owner()
+warnings.warn(WORD, stacklevel=1)
+asyncio.run(forget_a_task())
+asyncio.run(call_back())
+logging.getLogger().error("%d", WORD)
+forget_a_task()
+open("/dev/null")
+asyncio.run(block())
+atexit.register(int, WORD)
+raise """
+FAILURES: Final = 11
+"""Of that program, its last one and that at exit among them."""
 
 
-@pytest.mark.parametrize("mode", [(), ("-X", "dev")], ids=["as usual", "development mode"])
-@pytest.mark.parametrize("failing", UNCAUGHT.values(), ids=UNCAUGHT.keys())
-def test_pythons_own_warnings_quote_nothing_and_are_one_line_of_json_each(
-    failing: str, mode: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize(
+    "last",
+    ["ValueError(WORD)", "ExceptionGroup(WORD, [ValueError(WORD)])", "KeyboardInterrupt(WORD)"],
+)
+def test_pythons_own_warnings_quote_nothing_and_are_one_line_of_json_each(last: str) -> None:
     done = subprocess.run(
-        [sys.executable, *mode, "-c", PROGRAM + failing],
+        [sys.executable, "-X", "dev", "-c", PROGRAM + last],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=30,
         check=False,
     )
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert done.stdout == ""
     assert WORD not in done.stderr
-    expected_silence = not mode and failing in (
-        UNCAUGHT["unclosed file"],
-        UNCAUGHT["slow callback"],
-    )
-    assert bool(lines) != expected_silence
+    assert len(lines) >= FAILURES, lines
     assert {said["event"] for said in lines} <= {"app.uncaught", "library.warning"}

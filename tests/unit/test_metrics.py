@@ -2,20 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final
 
 import pytest
 
 from bot.chat.presence import MAX_UNSIGNED, MAX_UNSIGNED_CHATS, Presence
-from bot.llm.client import counted
-from bot.llm.errors import LlmContextTooLong, LlmError, LlmRejected, LlmTimeout, LlmUnavailable
-from bot.observability.metrics import MAX_TOOLS, count_tool_call, measure_lag
+from bot.observability.metrics import MAX_TOOLS, count_tool_call
 from bot.signal.events import FrameKind
 from conversation_store.models import ChatId
 from tests import exposition
 from tests.exposition import PREFIX
-from tests.skipped_waits import run_without_waiting, without_waiting
+from tests.skipped_waits import without_waiting
 from tests.unit.test_presence import ADA, CHAT, TIMESTAMP, Phones, everywhere
 from tools.base import Decision
 
@@ -46,31 +44,6 @@ def test_every_series_is_there_before_its_first_event(
     assert exposition.now().labels()[PREFIX + name][label] == {str(value) for value in values}
 
 
-def test_everything_of_the_bot_has_its_prefix_and_nothing_says_when_it_was_made() -> None:
-    names = set(exposition.now().labels())
-    assert {name for name in names if not name.startswith(("python_", "process_"))} == {
-        name for name in names if name.startswith(PREFIX)
-    }
-    assert not [name for name in names if name.endswith("_created")]
-
-
-@pytest.mark.parametrize(
-    ("error", "outcome"),
-    [
-        (LlmContextTooLong(400, "too long"), "context_too_long"),
-        (LlmRejected(400, "no"), "rejected"),
-        (LlmTimeout("late"), "timeout"),
-        (LlmUnavailable("down"), "unavailable"),
-    ],
-)
-def test_request_is_counted_by_its_most_special_error(error: LlmError, outcome: str) -> None:
-    series = {"asked_for": "answer", "outcome": outcome}
-    before = exposition.now().value("llm_requests_total", **series)
-    with suppress(LlmError), counted("answer"):
-        raise error
-    assert exposition.now().value("llm_requests_total", **series) == before + 1
-
-
 def test_tools_are_counted_by_name_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {str(number) for number in range(MAX_TOOLS - 1)}
     monkeypatch.setattr("bot.observability.metrics._counted_tools", known)
@@ -79,20 +52,6 @@ def test_tools_are_counted_by_name_up_to_a_bound(monkeypatch: pytest.MonkeyPatch
     counted = exposition.now().labels()[f"{PREFIX}tool_calls_total"]["tool"]
     assert counted >= {"0", "a", "other"}
     assert "b" not in counted
-
-
-def test_how_late_the_event_loop_is_is_measured_every_second() -> None:
-    def measured() -> float:
-        return exposition.now().value("event_loop_lag_seconds_count")
-
-    async def scenario() -> None:
-        before = measured()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(10.5):
-                await measure_lag()
-        assert measured() - before == 10
-
-    run_without_waiting(scenario())
 
 
 # The first sign of life ---------------------------------------------------------------------------
@@ -115,64 +74,16 @@ class Signs:
 
 
 @asynccontextmanager
-async def presence_on(
-    phones: Phones, *, ack_reaction: str | None = None
-) -> AsyncIterator[Presence]:
+async def presence_on(phones: Phones) -> AsyncIterator[Presence]:
     async with asyncio.TaskGroup() as tasks:
         yield Presence(
             phones,
             may_write=everywhere,
-            ack_reaction=ack_reaction,
+            ack_reaction=None,
             read_receipts=False,
             tasks=tasks,
             clock=lambda: TIMESTAMP / 1_000 + asyncio.get_running_loop().time(),
         )
-
-
-def test_the_first_sign_is_there_when_signal_took_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.chat.presence.TYPING_AFTER_SECONDS", 0.0)
-
-    async def scenario() -> None:
-        phones, signs = Phones(), Signs()
-        phones.takes_seconds = 2
-        async with presence_on(phones) as presence:
-            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-            async with presence.typing(CHAT) as turn:
-                await asyncio.sleep(30)
-                turn.answered = True
-        assert signs.measured() == (1, 2)
-
-    run_without_waiting(scenario())
-
-
-def test_a_reaction_is_a_sign_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.chat.presence.TYPING_AFTER_SECONDS", 0.0)
-
-    async def scenario() -> None:
-        phones, signs = Phones(), Signs()
-        phones.takes_seconds = 2
-        async with presence_on(phones, ack_reaction="👀") as presence:
-            async with presence.typing(CHAT):
-                await asyncio.sleep(1)
-                presence.message_sent(CHAT)
-                presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP + 1_000)
-                await asyncio.sleep(20)
-        assert signs.measured() == (1, 1)
-
-    run_without_waiting(scenario())
-
-
-@without_waiting
-async def test_typing_counts_as_the_first_sign() -> None:
-    phones, signs = Phones(), Signs()
-    async with presence_on(phones) as presence:
-        async with presence.typing(CHAT) as turn:
-            await asyncio.sleep(3)
-            presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP + 3_000)
-            assert signs.measured() == (1, 0)
-            await asyncio.sleep(30)
-            turn.answered = True
-    assert signs.measured() == (1, 0)
 
 
 @without_waiting
@@ -189,17 +100,6 @@ async def test_answer_is_the_first_sign_if_there_is_no_other() -> None:
 
 
 @without_waiting
-async def test_a_turn_without_an_answer_has_no_first_sign() -> None:
-    phones, signs = Phones(), Signs()
-    phones.away = True
-    async with presence_on(phones) as presence:
-        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP)
-        async with presence.typing(CHAT):
-            await asyncio.sleep(25)
-    assert signs.measured() == (0, 0)
-
-
-@without_waiting
 async def test_messages_that_wait_for_their_first_sign_are_bounded() -> None:
     phones, signs = Phones(), Signs()
     phones.away = True
@@ -210,12 +110,3 @@ async def test_messages_that_wait_for_their_first_sign_are_bounded() -> None:
         for chat in CHATS:
             presence.message_sent(chat)
     assert signs.measured()[0] == MAX_UNSIGNED_CHATS - 1 + MAX_UNSIGNED
-
-
-@without_waiting
-async def test_a_clock_that_goes_back_makes_no_negative_times() -> None:
-    signs = Signs()
-    async with presence_on(Phones()) as presence:
-        presence.noticed(CHAT, ADA, TIMESTAMP, received_at=TIMESTAMP + 5_000)
-        presence.message_sent(CHAT)
-    assert signs.measured() == (1, 0)
