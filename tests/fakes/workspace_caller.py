@@ -10,11 +10,9 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from tests.executing import run_call
-from tests.integration.test_sandbox import AskNobody, Ignore
+from tests.executing import an_executor, run_call
 from tools.base import Caller, ToolRequest
 from tools.catalog import WORKSPACE, open_tools
-from tools.executor import RateLimits, ToolExecutor
 from tools.sandbox.pool import SandboxPolicy
 from tools.settings import ToolsSettings, WorkspaceSettings
 from tools.workspace.workspaces import Workspaces
@@ -27,10 +25,8 @@ async def main(folder: Path) -> None:
         Workspaces(folder, settings.workspace, str, policy) as workspaces,
         open_tools(settings, policy, workspaces=workspaces) as registry,
     ):
-        limits = RateLimits(per_person=10, per_bot=10)
-        executor = ToolExecutor(registry, limits=limits, timeout_seconds=10)
         request = ToolRequest("call_1", "list_files", "{}", Caller("ada", "chat"))
-        result = await run_call(executor, request, Ignore(), AskNobody())
+        result = await run_call(an_executor(registry), request)
         left = [tool.name for tool in registry.offered_by(WORKSPACE) or ()]
         reason = registry.absent.get(WORKSPACE, "")
     print(json.dumps({"said": result.content, "left": left, "reason": reason}))  # noqa: T201

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import resource
 import shutil
 import signal
@@ -72,14 +73,12 @@ async def run(kind: Kind, folder: Path, script: str, shell: str = "sh", **bounds
 
 
 @KINDS
-async def test_a_program_works_in_its_folder(tmp_path: Path, kind: Kind) -> None:
+async def test_a_program_works_in_its_folder_with_the_packages_of_the_bot(
+    tmp_path: Path, kind: Kind
+) -> None:
     ended = await run(kind, tmp_path / "here", "echo one > a; cat a; ls; echo two >&2; exit 3")
     assert ended == Ended(3, "one\na\n", "two\n")
     assert (tmp_path / "here" / "a").read_text() == "one\n"
-
-
-@KINDS
-async def test_python_finds_the_packages_of_the_bot(tmp_path: Path, kind: Kind) -> None:
     script = "import pydantic, sys; print(sys.prefix); open('b', 'w').write('x')"
     ended = await run(kind, tmp_path / "here", script, shell="python3")
     assert (ended.exit_code, ended.output) == (0, f"{sys.prefix}\n")
@@ -366,10 +365,8 @@ go_on()
 SWELL = "import time; x = bytearray(50_000_000); time.sleep(9)"
 HOGS = {
     "a loop": ("while :; do :; done", {"seconds": 1.0}, "time"),
-    "a pipe that nobody writes into": ("sleep 100 | cat", {"seconds": 1.0}, "time"),
     "what stops itself": ("kill -STOP $$ 1 -1; sleep 100", {"seconds": 1.0}, "time"),
     "what closes its outputs": ("exec >&- 2>&-; sleep 100", {"seconds": 1.0}, "time"),
-    "a long sleep": ("sleep 100", {"seconds": 1.0}, "time"),
     "what ignores being told": ("trap '' TERM INT HUP; sleep 100", {"seconds": 1.0}, "time"),
     # No bomb: where the tests are root, it would take the processes of the other tests.
     "processes": ("for i in $(seq 300); do sleep 9 & done; wait", {}, "processes"),
@@ -421,15 +418,6 @@ async def test_long_output_keeps_its_beginning_and_end(tmp_path: Path, kind: Kin
     assert ended.output.endswith("y\nlast\n")
     assert "bytes are left out here …]" in ended.output
     assert len(ended.output) < 1_200
-
-
-@KINDS
-async def test_no_file_is_larger_than_it_may_be(tmp_path: Path, kind: Kind) -> None:
-    ended = await run(
-        kind, tmp_path / "here", "head -c 9000000 /dev/zero > a", file_bytes=1_000_000
-    )
-    assert ended.exit_code != 0
-    assert (tmp_path / "here" / "a").stat().st_size == 1_000_000
 
 
 TAR = """
@@ -543,16 +531,6 @@ async def test_nothing_outlives_a_command(tmp_path: Path, kind: Kind, script: st
     async with asyncio.timeout(5):
         ended = await run(kind, tmp_path / "here", script)
     assert (ended.exit_code, ended.stopped) == (0, None)
-    assert list(processes_of(os.getpid())) == [os.getpid()]
-
-
-@KINDS
-async def test_cancelled_command_is_ended(tmp_path: Path, kind: Kind) -> None:
-    running = asyncio.create_task(run(kind, tmp_path / "here", "sleep 60"))
-    await until(lambda: b"sleep\x0060" in command_lines())
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
     assert list(processes_of(os.getpid())) == [os.getpid()]
 
 
@@ -691,22 +669,20 @@ async def test_a_folder_that_is_deleted_while_a_command_runs_ends_nothing_else(
 
 
 @KINDS
-async def test_kernel_ends_programs_in_jails_first_if_memory_runs_out(
+async def test_the_kernel_ends_programs_in_jails_first_and_bounds_their_number(
     tmp_path: Path, kind: Kind
 ) -> None:
     running = asyncio.create_task(run(kind, tmp_path / "here", "sleep 60"))
     await until(lambda: b"sleep\x0060" in command_lines())
     last = list(processes_of(os.getpid()))[-1]
     score = await asyncio.to_thread(Path(f"/proc/{last}/oom_score_adj").read_text)
+    limits = await asyncio.to_thread(Path(f"/proc/{last}/limits").read_text)
     assert score == "1000\n"
+    found = re.search(r"Max processes +(\d+)", limits)
+    assert found is not None
+    assert int(found[1]) < 10_000
     running.cancel()
     await asyncio.wait([running])
-
-
-@KINDS
-async def test_the_kernel_bounds_the_number_of_processes(tmp_path: Path, kind: Kind) -> None:
-    ended = await run(kind, tmp_path / "here", "ulimit -p", processes=9)
-    assert int(ended.output) < 10_000
 
 
 async def test_a_program_hides_from_the_bot_nothing_that_it_has_open(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ The internet is played by 127.0.0.1; other loopback addresses play private ones.
 import asyncio
 import gzip
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,19 +19,13 @@ from tests.fakes.web_server import (
     answer,
     dripping,
     endless,
-    raw,
     redirect,
-    reset,
     silent,
     web_server,
 )
-from tests.integration.web_pages import everywhere, only_one, pdf, web_fetch
+from tests.integration.web_pages import pdf, web_fetch
 from tools.base import Outcome
-from tools.web.client import FetchBounds, WebClient
-from tools.web.guard import AddressRefused
-
-TIMEOUT_SECONDS = 10.0
-"""What a call has; a sandbox that starts on a busy machine needs part of it."""
+from tools.web.client import FetchBounds
 
 SOON = 8.0
 HASTE = FetchBounds(connect=0.5, silence=0.5, total=1.0)
@@ -79,6 +72,8 @@ REDIRECTS = [
     Attack(f"redirect to {location}", redirect(location), sentence)
     for location, sentence in (
         ("http://127.0.0.2/admin", PRIVATE),
+        ("//127.0.0.2/", PRIVATE),
+        ("http://[", "no valid host name"),
         ("http://localhost.example.:1/", PRIVATE),
         ("http://[::1]/", PRIVATE),
         ("http://[::ffff:127.0.0.1]/", PRIVATE),
@@ -111,11 +106,7 @@ REDIRECTS = [
 
 SIZES = [
     Attack("gzip bomb", packed(bomb(50), "gzip"), "larger than 5 MB"),
-    Attack("deflate bomb", packed(zlib.compress(b"x" * 50 * MEGABYTE), "deflate"), "in a way"),
-    Attack("nested gzip", packed(gzip.compress(bomb(50)), "gzip, gzip"), "compressed in a way"),
     Attack("gzip in gzip", packed(gzip.compress(bomb(50)), "gzip"), "binary data"),
-    Attack("unasked coding", packed(b"x", "br"), r"compressed in a way that I cannot read \(br\)"),
-    Attack("gzip that is none", packed(b"hello", "gzip"), "compressed wrongly"),
     Attack("no length, no end", endless(HEAD + b"\r\n", b"x" * 65_536), "larger than 5 MB"),
     Attack(
         "chunks without end",
@@ -144,13 +135,6 @@ SIZES = [
         endless(HEAD + b"Content-Length: 999999999999999\r\n\r\n", b"x" * 65_536),
         "larger than 5 MB",
     ),
-    Attack("length too long", raw(HEAD + b"Content-Length: 99\r\n\r\nshort"), "broke off"),
-    Attack("length of nothing", raw(HEAD + b"Content-Length: -1\r\n\r\n"), "proper HTTP"),
-    Attack(
-        "two lengths",
-        raw(HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
-        "proper HTTP",
-    ),
     Attack("a header without end", endless(HEAD + b"X: ", b"x" * 65_536), "too much around"),
     Attack("headers without end", endless(HEAD, b"X: y\r\n" * 10_000), "too much around"),
     Attack("a status without end", endless(b"HTTP/1.1 200 ", b"x" * 65_536), "too much around"),
@@ -163,20 +147,8 @@ SIZES = [
     Attack("a large film", answer(b"x" * 6 * MEGABYTE, "video/mp4"), r"a video \(video/mp4\)"),
 ]
 
-TIMES = [
-    Attack("silence", silent(), r"was silent for 0\.5 seconds"),
-    Attack("silence in the headers", silent(HEAD), r"was silent for 0\.5 seconds"),
-    Attack("silence in the body", silent(HEAD + b"\r\n<p>"), r"was silent for 0\.5 seconds"),
-    Attack("slow headers", dripping(HEAD + b"X: ", b"x"), "took over 1 seconds"),
-    Attack("slow body", dripping(HEAD + b"\r\n", b"x"), "took over 1 seconds"),
-    Attack("slow interim answers", dripping(b"", b"HTTP/1.1 100 \r\n\r\n"), "took over 1 seconds"),
+LOOPS = [
     Attack("a loop", redirect("/"), "redirects more than 5 times"),
-    Attack(
-        "a loop over two pages",
-        redirect("/other"),
-        "redirects more than 5 times",
-        others={"/other": redirect("/")},
-    ),
     Attack(
         "10,000 redirects",
         redirect("/0"),
@@ -184,6 +156,7 @@ TIMES = [
         others={f"/{n}": redirect(f"/{n + 1}") for n in range(10_000)},
     ),
 ]
+DAWDLERS = [silent(), silent(HEAD + b"\r\n<p>"), dripping(HEAD + b"X: ", b"x")]
 
 CONTENTS = [
     Attack("an image as HTML", labelled(b"\x89PNG\r\n\x1a\n\0\0", "text/html"), "binary data"),
@@ -205,12 +178,6 @@ CONTENTS = [
     Attack("a page of scripts", labelled(b"<script>x()</script>", "text/html"), "no text here"),
     Attack("nothing", labelled(b"", "text/html"), "The page is empty"),
     Attack("spaces", labelled(b" \n" * 1_000, "text/plain"), "no text here"),
-    Attack("garbage", raw(b"\0\xff" * 1_000), "does not speak proper HTTP"),
-    Attack("HTTP/0.9", raw(b"<h1>Hello</h1>"), "does not speak proper HTTP"),
-    Attack("nothing at all", raw(b""), "broke off"),
-    Attack("an upgrade", raw(b"HTTP/1.1 101 Up\r\nUpgrade: x\r\n\r\n"), "proper HTTP"),
-    Attack("a reset", reset(HEAD + b"Content-Length: 99\r\n\r\n<p>"), "broke"),
-    Attack("a reset at once", reset(b""), "broke"),
 ]
 
 # These do no harm where they are read: in a process of its own, as plain or bounded text.
@@ -278,12 +245,11 @@ async def names(name: str) -> Sequence[str]:
     return ["127.0.0.2"] if name == "localhost.example" else ["127.0.0.1"]
 
 
-@pytest.mark.parametrize("attack", [*REDIRECTS, *SIZES, *TIMES], ids=name_of)
+@pytest.mark.parametrize("attack", [*REDIRECTS, *SIZES, *LOOPS], ids=name_of)
 async def test_an_attack_on_the_way_ends_in_a_sentence_in_time(attack: Attack) -> None:
-    bounds = HASTE if attack in TIMES else PATIENCE
     async with (
         web_server({"/": attack.behaviour, **attack.others}) as server,
-        web_fetch(lookup=names, bounds=bounds, timeout_seconds=TIMEOUT_SECONDS) as fetch,
+        web_fetch(lookup=names, bounds=PATIENCE) as fetch,
     ):
         started = monotonic()
         result = await fetch(server.url("/", host="web.test"))
@@ -308,7 +274,7 @@ async def ends_of(attacks: Sequence[Attack], outcome: Outcome) -> dict[str, str]
     wrong: dict[str, str] = {}
     async with (
         web_server({"/warm": answer(b"words", "text/plain")}) as server,
-        web_fetch(bounds=PATIENCE, timeout_seconds=TIMEOUT_SECONDS) as fetch,
+        web_fetch(bounds=PATIENCE) as fetch,
     ):
         await fetch(server.url("/warm"))
         for attack in attacks:
@@ -393,44 +359,9 @@ async def test_a_name_that_changes_between_redirects_is_checked_each_time() -> N
     assert answers == []
 
 
-@pytest.mark.parametrize("order", [["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "127.0.0.1"]])
-async def test_a_name_with_one_private_address_is_refused(order: list[str]) -> None:
-    async def mixed(name: str) -> Sequence[str]:
-        return order
-
-    async with web_server({"/": answer(b"")}) as server, web_fetch(lookup=mixed) as fetch:
-        assert PRIVATE in (await fetch(server.url("/", host="web.test"))).content
-        assert server.connections == 0
-
-
-async def test_no_page_redirects_to_the_operators_own_server() -> None:
-    async with (
-        web_server({"/": answer(b"{}", keep_alive=True)}, host="127.0.0.2") as own,
-        web_server({"/": redirect(own.url("/"))}) as page,
-    ):
-        client = WebClient(operator_urls=[own.url("/")], permits=only_one, lookup=everywhere)
-        await client.request(own.url("/"))
-        with pytest.raises(AddressRefused, match=PRIVATE):
-            await client.request(page.url("/"))
-        assert len(own.asked) == 1
-
-
-async def test_a_slow_site_is_stopped_by_the_executor_when_that_is_sooner() -> None:
-    async with (
-        web_server({"/": dripping(HEAD + b"\r\n", b"x")}) as server,
-        web_fetch(timeout_seconds=0.2) as fetch,
-    ):
-        result = await fetch(server.url("/"))
-        assert result.outcome == "timeout"
-        assert result.content == "web_fetch took over 0.2 seconds and was stopped."
-        await server.hung_up()
-
-
 async def test_the_daemon_goes_on_while_it_is_attacked() -> None:
-    behaviours = {
-        f"/{number}": attack.behaviour
-        for number, attack in enumerate([*SIZES[:10], *TIMES[:6], *CONTENTS])
-    }
+    hostile = [attack.behaviour for attack in (*SIZES[:8], *CONTENTS)]
+    behaviours = {f"/{number}": one for number, one in enumerate([*hostile, *DAWDLERS])}
     async with web_server(behaviours) as server, web_fetch(bounds=HASTE) as fetch:
         server.behaviours["/page"] = answer(b"honest words", "text/plain")
         async with asyncio.TaskGroup() as calls:

@@ -473,24 +473,6 @@ async def _written_and_read(name: str, content: str) -> None:
             assert data == content.encode(errors="replace")
 
 
-@pytest.mark.parametrize("lacks", ["Landlock,namespaces", "seccomp"])
-async def test_tools_are_withdrawn_after_the_first_call_without_walls(
-    lacks: str,
-) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.fakes.lacking_machine", lacks),
-        *(sys.executable, "-m", "tests.fakes.workspace_caller"),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await process.communicate()
-    answer = json.loads(output)
-    assert answer["said"].startswith(
-        ("This machine cannot wall off a folder: it ", "There is no tool named 'list_files'")
-    )
-    assert answer["left"] == []
-    assert answer["reason"].startswith("This machine cannot wall off a folder: it ")
-
-
 @asynccontextmanager
 async def with_shared(tmp_path: Path, *, writable: bool) -> AsyncIterator[tuple[Workspace, Path]]:
     """Provide a workspace that sees a folder of the machine, and that folder."""

@@ -3,16 +3,13 @@
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from io import BytesIO
 
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from tests.executing import run_call
-from tools.base import Caller, Decision, ToolRequest, ToolResult
-from tools.executor import RateLimits, ToolExecutor
-from tools.registry import Registry
+from tests.executing import an_executor, often, run_call
+from tools.base import Caller, ToolRequest, ToolResult
 from tools.sandbox.pool import SandboxPolicy
 from tools.settings import MAX_RESULT_BYTES
 from tools.web.client import FetchBounds, WebClient
@@ -22,21 +19,6 @@ from tools.web.guard import IPAddress
 
 Fetch = Callable[..., Coroutine[None, None, ToolResult]]
 """Calls `web_fetch` through an executor: `await fetch(url, offset=...)`."""
-
-_PLENTY = 100_000
-
-
-class NoAudit:
-    async def starting(self, request: ToolRequest) -> None:
-        raise AssertionError("web_fetch has no side effects")
-
-    async def finished(self, result: ToolResult) -> None:
-        return
-
-
-class NobodyToAsk:
-    async def ask(self, request: ToolRequest, question: str) -> Decision:
-        raise AssertionError("web_fetch asks nobody")
 
 
 def only_one(address: IPAddress) -> bool:
@@ -59,17 +41,14 @@ async def web_fetch(
     client = WebClient(permits=only_one, lookup=lookup, bounds=bounds)
     opened = open_web_fetch(SandboxPolicy(), result_limit_bytes=result_limit_bytes, client=client)
     async with opened as tool:
-        executor = ToolExecutor(
-            Registry([replace(tool, calls_per_minute=_PLENTY)]),
-            limits=RateLimits(per_person=_PLENTY, per_bot=_PLENTY),
-            timeout_seconds=timeout_seconds,
-            result_limit_bytes=result_limit_bytes,
+        executor = an_executor(
+            [often(tool)], timeout_seconds=timeout_seconds, result_limit_bytes=result_limit_bytes
         )
 
         async def fetch(url: str, **arguments: int) -> ToolResult:
             sent = json.dumps({"url": url, **arguments})
             request = ToolRequest("call_1", "web_fetch", sent, Caller("someone"))
-            return await run_call(executor, request, NoAudit(), NobodyToAsk())
+            return await run_call(executor, request)
 
         yield fetch
 

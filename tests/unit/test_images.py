@@ -99,14 +99,6 @@ def _unpacked(png: bytes) -> bytes:
     return zlib.decompress(png[png.index(b"\0\0", start) + 2 :])
 
 
-async def test_animation_is_shown_by_its_first_picture() -> None:
-    frames = [Image.new("RGB", (20, 20), colour) for colour in (RED, BLUE)]
-
-    image = opened(await read_once(saved(frames[0], "GIF", save_all=True, append_images=frames)))
-
-    assert is_about(image.getpixel((10, 10)), RED)
-
-
 async def test_small_transparent_image_stays_transparent() -> None:
     glass = two_colours(mode="RGBA")
     glass.putalpha(Image.linear_gradient("L").resize(glass.size))

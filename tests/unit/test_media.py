@@ -144,10 +144,6 @@ async def test_message_without_files_causes_no_request() -> None:
     assert (server.received, folder.fetched) == ([], [])
 
 
-async def test_a_message_without_anything_in_it_asks_the_model_nothing() -> None:
-    assert untold(await prepared(Folder({}), message(text=" \n")))
-
-
 # Images -----------------------------------------------------------------------------------------
 
 
@@ -162,10 +158,6 @@ async def test_an_image_is_shown_to_a_model_that_sees() -> None:
     assert (what.notices, what.fleeting, what.has_words) == ((), (), True)
     ((chat, _, _),) = folder.fetched
     assert str(chat) == message().chat
-
-
-async def test_an_image_alone_is_something_to_ask_about() -> None:
-    assert (await prepared(Folder({"a.jpg": picture()}), message(JPEG))).has_words
 
 
 @pytest.mark.parametrize("text", ["", "What is this?"])
@@ -202,15 +194,6 @@ async def test_a_broken_image_is_a_sentence_and_the_next_one_is_shown() -> None:
     assert "which you cannot read" in what.words[0]
 
 
-async def test_an_image_of_a_kind_that_is_not_read_is_refused_with_those_that_are() -> None:
-    heic = ReceivedFile("a.heic", "image/heic", name="IMG_1.heic")
-
-    what = await prepared(Folder({"a.heic": b"\0\0\0\x18ftypheic"}), message(heic))
-
-    assert "JPEG, PNG, WebP and GIF" in what.notices[0]
-    assert untold(what)
-
-
 # Voices -----------------------------------------------------------------------------------------
 
 
@@ -236,17 +219,6 @@ async def test_a_recording_that_was_made_elsewhere_may_hold_strangers_words() ->
     assert "la la" in what.words[0]
 
 
-async def test_voice_note_without_transcription_asks_for_text() -> None:
-    folder = Folder({"b.m4a": SPEECH})
-
-    what = await prepared(folder, message(VOICE))
-
-    assert what.notices == ("I cannot listen to voice notes; please write it.",)
-    assert "which you cannot hear" in what.words[0]
-    assert untold(what)
-    assert folder.fetched == []
-
-
 @pytest.mark.parametrize(
     ("hears", "notice"),
     [(status(401), media.NOT_HEARD), (transcript("  "), media.HEARD_NOTHING)],
@@ -258,12 +230,17 @@ async def test_a_voice_note_that_is_not_understood_is_said(hears: Step, notice: 
     assert untold(what)
 
 
-async def test_a_view_once_voice_note_is_not_listened_to() -> None:
-    folder = Folder({"b.m4a": SPEECH})
+@pytest.mark.parametrize(
+    ("file", "notice"), [(VOICE, media.NO_VIEW_ONCE_VOICE), (TEXT, media.NO_VIEW_ONCE_FILE)]
+)
+async def test_view_once_recordings_and_documents_are_refused(
+    file: ReceivedFile, notice: str
+) -> None:
+    folder = Folder({file.id: SPEECH})
     async with media_of(folder, hears=transcript("secret")) as (reader, sees_images, server):
-        what = await reader.prepare([message(VOICE, view_once=True)], sees_images)
+        what = await reader.prepare([message(file, view_once=True)], sees_images)
 
-    assert what.notices == (media.NO_VIEW_ONCE_VOICE,)
+    assert what.notices == (notice,)
     assert untold(what)
     assert (folder.fetched, server.received) == ([], [])
 
@@ -402,34 +379,6 @@ async def test_the_files_of_a_turn_are_bounded_together() -> None:
     )
 
 
-async def test_view_once_documents_are_refused() -> None:
-    folder = Folder({"d.txt": b"secret"})
-
-    what = await prepared(folder, message(TEXT, view_once=True))
-
-    assert what.notices == (media.NO_VIEW_ONCE_FILE,)
-    assert untold(what)
-    assert folder.fetched == []
-
-
-async def test_cancelled_reading_ends_at_once() -> None:
-    class Silent(Folder):
-        asked = asyncio.Event()
-
-        async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
-            self.asked.set()
-            await asyncio.Event().wait()
-            return b""
-
-    folder = Silent({})
-    async with media_of(folder) as (reader, sees_images, _), asyncio.TaskGroup() as tasks:
-        reading = tasks.create_task(reader.prepare([message(TEXT)], sees_images))
-        await folder.asked.wait()
-        reading.cancel()
-
-    assert reading.cancelled()
-
-
 # Afterwards -------------------------------------------------------------------------------------
 
 
@@ -447,21 +396,13 @@ def test_a_file_that_never_comes_ends_with_the_time_of_the_turn() -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-    async def nothing_is_read(*_: object) -> NoReturn:
-        raise AssertionError
-
-    async def unasked() -> bool:
+    async def unused(*_: object) -> NoReturn:
         raise AssertionError
 
     async def scenario() -> None:
-        reader = Media(
-            Stuck({}),
-            images=nothing_is_read,
-            documents=nothing_is_read,
-            transcriber=None,
-        )
+        reader = Media(Stuck({}), images=unused, documents=unused, transcriber=None)
         async with asyncio.timeout(media.TURN_SECONDS + 1):
-            what = await reader.prepare([message(TEXT)], unasked)
+            what = await reader.prepare([message(TEXT)], unused)
         assert what.notices == ("About “list.txt”: It took too long to read.",)
 
     run_without_waiting(scenario())

@@ -1,24 +1,18 @@
 """What the client sends, what it follows, what it takes, and what it says where it gives up."""
 
 import asyncio
-import datetime
 import gc
 import gzip
-import ipaddress
 import socket
-import ssl
 import sys
 import threading
 import zlib
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.fakes.certificates import Authority
 from tests.fakes.web_server import (
     Behaviour,
     WebServer,
@@ -27,6 +21,7 @@ from tests.fakes.web_server import (
     endless,
     raw,
     redirect,
+    reset,
     silent,
     web_server,
 )
@@ -54,14 +49,14 @@ async def web_client(
     operator_urls: Collection[str] = (),
     lookup: Lookup = everywhere,
     bounds: FetchBounds | None = None,
-    trusts: Path | None = None,
+    trusts: Authority | None = None,
 ) -> AsyncIterator[WebClient]:
     yield WebClient(
         operator_urls=operator_urls,
         permits=only_one,
         lookup=lookup,
         bounds=bounds,
-        tls=ssl.create_default_context(cafile=trusts) if trusts is not None else None,
+        tls=None if trusts is None else trusts.client_context(),
     )
 
 
@@ -96,15 +91,6 @@ async def test_parameters_forms_and_headers_reach_the_server() -> None:
     assert posted.headers["content-type"] == "application/x-www-form-urlencoded"
 
 
-async def test_any_status_is_an_answer() -> None:
-    async with (
-        web_server({"/": answer(b"busy", status=429, headers={"Retry-After": "9"})}) as server,
-        web_client() as client,
-    ):
-        got = await client.request(server.url("/"))
-    assert (got.status, got.body, got.headers["retry-after"]) == (429, b"busy", "9")
-
-
 async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -112,22 +98,14 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
         assert (await client.request(server.url("/"))).body == b"direct"
 
 
-async def test_cookies_are_not_kept() -> None:
-    async with (
-        web_server({"/": answer(b"", headers={"Set-Cookie": "a=b; Path=/"})}) as server,
-        web_client() as client,
-    ):
-        await client.request(server.url("/"))
-        await client.request(server.url("/"))
-    assert "cookie" not in server.asked[1].headers
-
-
-async def test_each_request_has_a_connection_of_its_own() -> None:
-    async with web_server({"/": answer(b"", keep_alive=True)}) as server, web_client() as client:
-        for _ in range(3):
+async def test_neither_cookies_nor_connections_are_kept() -> None:
+    page = answer(b"", headers={"Set-Cookie": "a=b; Path=/"}, keep_alive=True)
+    async with web_server({"/": page}) as server, web_client() as client:
+        for _ in range(2):
             await client.request(server.url("/"))
             await server.hung_up()
-        assert server.connections == 3
+        assert server.connections == 2
+    assert "cookie" not in server.asked[1].headers
 
 
 # Redirects
@@ -196,28 +174,6 @@ async def test_a_redirect_without_a_target_is_an_answer() -> None:
         web_client() as client,
     ):
         assert (await client.request(server.url("/"))).body == b"where?"
-
-
-@pytest.mark.parametrize(
-    ("location", "sentence"),
-    [
-        ("http://127.0.0.2/", "127.0.0.2 is not on the public internet"),
-        ("//127.0.0.2/", "127.0.0.2 is not on the public internet"),
-        ("http://169.254.169.254/latest/meta-data/", "169.254.169.254 is not on the public"),
-        ("http://[::1]/", "::1 is not on the public internet"),
-        ("http://2130706434/", "no plain IP address"),
-        ("http://user:pass@127.0.0.1/", "user name or password"),
-        ("file:///etc/passwd", "must begin with http"),
-        ("http://[", "no valid host name"),
-        ("http://127.0.0.1:http/", "redirects to what is no web address"),
-        ("http://127.0.0.1:0/", "port that does not exist"),
-    ],
-)
-async def test_each_redirect_is_checked_anew(location: str, sentence: str) -> None:
-    async with web_server({"/": redirect(location)}) as server, web_client() as client:
-        with pytest.raises(AddressRefused, match=sentence):
-            await client.request(server.url("/"))
-    assert len(server.asked) == 1
 
 
 # The operator's own servers
@@ -358,10 +314,22 @@ async def test_servers_that_dawdle_end_in_a_sentence(behaviour: Behaviour, sente
     ("behaviour", "sentence"),
     [
         (raw(b""), "broke off or does not speak proper HTTP"),
-        (raw(b"SSH-2.0-OpenSSH_9.6\r\n"), "does not speak proper HTTP"),
+        (reset(b""), "broke off"),
+        (reset(HEAD + b"Content-Length: 99\r\n\r\n<p>"), "broke off"),
         (raw(HEAD + b"Content-Length: 10\r\n\r\nfive!"), "broke off"),
-        (raw(HEAD + b"Content-Length: ten\r\n\r\n"), "does not speak proper HTTP"),
-        (raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"), "does not speak proper HTTP"),
+        *[
+            (raw(babble), "does not speak proper HTTP")
+            for babble in (
+                b"SSH-2.0-OpenSSH_9.6\r\n",
+                b"\0\xff" * 1_000,
+                b"<h1>Hello</h1>",
+                b"HTTP/1.1 101 Up\r\nUpgrade: x\r\n\r\n",
+                HEAD + b"Content-Length: ten\r\n\r\n",
+                HEAD + b"Content-Length: -1\r\n\r\n",
+                HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+                HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+            )
+        ],
     ],
 )
 async def test_servers_that_babble_end_in_a_sentence(behaviour: Behaviour, sentence: str) -> None:
@@ -369,21 +337,6 @@ async def test_servers_that_babble_end_in_a_sentence(behaviour: Behaviour, sente
         with pytest.raises(ToolError, match=sentence):
             await client.request(server.url("/"))
         await server.hung_up()
-
-
-async def test_interim_answers_are_bounded() -> None:
-    flood = raw(b"HTTP/1.1 100 Wait\r\n\r\n" * 10_000 + HEAD + b"Content-Length: 0\r\n\r\n")
-    async with web_server({"/flood": flood}) as server, web_client() as client:
-        with pytest.raises(ToolError, match="too much around its answer"):
-            await client.request(server.url("/flood"))
-
-
-async def test_no_connection_is_said() -> None:
-    async with web_server({}) as server:
-        url = server.url("/")
-    async with web_client() as client:
-        with pytest.raises(ToolError, match=r"No connection to 127\.0\.0\.1 could be made"):
-            await client.request(url)
 
 
 async def test_a_cancelled_request_closes_its_connection() -> None:
@@ -397,7 +350,7 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
         assert (await client.request(server.url("/"))).body == b"next"
 
 
-@pytest.mark.parametrize("rounds_of_the_loop", range(0, 60, 3))
+@pytest.mark.parametrize("rounds_of_the_loop", range(0, 60, 6))
 async def test_requests_that_are_cancelled_at_any_moment_leave_room_for_others(
     rounds_of_the_loop: int,
 ) -> None:
@@ -436,64 +389,34 @@ async def test_the_systems_resolver_is_asked_in_a_thread_that_holds_nothing_up()
 # TLS
 
 
-def certificate(folder: Path, name: str) -> Path:
-    """Make a certificate of its own authority, with its key in the same file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("192.0.2.1"))]
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    file = folder / "certificate.pem"
-    file.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return file
-
-
 @asynccontextmanager
-async def secure_server(file: Path) -> AsyncIterator[WebServer]:
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(file)
+async def secure_server(authority: Authority) -> AsyncIterator[WebServer]:
+    """Serve with a certificate for localhost and another address than the server has."""
+    tls = authority.issue(address="192.0.2.1").context()
     async with web_server({"/": answer(b"secret")}, tls=tls) as server:
         yield server
 
 
-async def test_a_certificate_is_checked_against_the_name_not_the_address(tmp_path: Path) -> None:
-    file = certificate(tmp_path, "web.test")
-    async with secure_server(file) as server, web_client(trusts=file) as client:
-        assert (await client.request(server.url("/", host="web.test"))).body == b"secret"
+async def test_a_certificate_is_checked_against_the_name_not_the_address() -> None:
+    authority = Authority()
+    async with secure_server(authority) as server, web_client(trusts=authority) as client:
+        assert (await client.request(server.url("/", host="localhost"))).body == b"secret"
         for host in ("other.test", "127.0.0.1"):
             with pytest.raises(ToolError, match=f"The certificate of {host} is not valid"):
                 await client.request(server.url("/", host=host))
 
 
 async def test_a_request_that_is_cancelled_during_its_handshake_leaves_no_connection_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    file = certificate(tmp_path, "web.test")
+    authority = Authority()
     left_behind: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", left_behind.append)
-    async with secure_server(file) as server:
+    async with secure_server(authority) as server:
         gc.freeze()  # what was there before needs not be looked at each time
         for rounds_of_the_loop in range(1, 40):
-            async with web_client(trusts=file) as client, asyncio.TaskGroup() as requests:
-                url = server.url("/", host="web.test")
+            async with web_client(trusts=authority) as client, asyncio.TaskGroup() as requests:
+                url = server.url("/", host="localhost")
                 request = requests.create_task(client.request(url))
                 for _ in range(rounds_of_the_loop):
                     await asyncio.sleep(0)
@@ -503,24 +426,24 @@ async def test_a_request_that_is_cancelled_during_its_handshake_leaves_no_connec
     assert left_behind == []
 
 
-async def test_an_unknown_authority_is_refused(tmp_path: Path) -> None:
-    async with secure_server(certificate(tmp_path, "web.test")) as server, web_client() as client:
+async def test_an_unknown_authority_is_refused() -> None:
+    async with secure_server(Authority()) as server, web_client() as client:
         with pytest.raises(ToolError, match="is not valid, so I did not ask it anything"):
-            await client.request(server.url("/", host="web.test"))
+            await client.request(server.url("/", host="localhost"))
         assert server.asked == []
 
 
-async def test_no_redirect_leads_from_https_to_http(tmp_path: Path) -> None:
-    file = certificate(tmp_path, "web.test")
+async def test_no_redirect_leads_from_https_to_http() -> None:
+    authority = Authority()
     async with (
         web_server({"/": answer(b"")}) as plain,
-        secure_server(file) as server,
-        web_client(trusts=file) as client,
+        secure_server(authority) as server,
+        web_client(trusts=authority) as client,
     ):
         server.behaviours["/"] = redirect(plain.url("/"))
         with pytest.raises(AddressRefused, match="from https to http"):
-            await client.request(server.url("/", host="web.test"))
-        plain.behaviours["/up"] = redirect(server.url("/end", host="web.test"))
+            await client.request(server.url("/", host="localhost"))
+        plain.behaviours["/up"] = redirect(server.url("/end", host="localhost"))
         server.behaviours["/end"] = answer(b"up")
         assert (await client.request(plain.url("/up"))).body == b"up"
 
