@@ -1,4 +1,4 @@
-"""docs/TOOLS.md does what it says: its lines are put where it says, and run."""
+"""The tools of docs/TOOLS.md are put where it says, and run."""
 
 import json
 import re
@@ -7,14 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from bot.chat.ask import APPROVAL_SECONDS
-from bot.chat.question_messages import how_to_answer, question_messages
-from conversation_store.models.turns import QuestionTerms
 from tests.processes import run_process
-from tests.unit.test_tool_sizes import tools_of
-from tools.base import Caller, Tool
-from tools.executor import question
-from tools.schema import parse_object
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -55,22 +48,9 @@ asyncio.run(main())
 """
 
 
-def blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs/TOOLS.md").read_text(), re.DOTALL)
-
-
-async def output_of(*command: str, cwd: Path) -> tuple[str, int | None]:
-    path = {"PYTHONPATH": str(cwd)}
-    output, errors, code = await run_process(*command, folder=cwd, environment=path)
-    return (output if code == 0 else errors), code
-
-
-def put_into(
-    folder: Path, name: str, tool: str, imported: str, entry: str, *, table: str = "CATALOG"
-) -> None:
+def put_into(folder: Path, name: str, tool: str, lines: tuple[str, str], table: str) -> None:
     """Do to a copy of the tools what the document says."""
-    for package in ("tools",):
-        shutil.copytree(ROOT / package, folder / package)
+    imported, entry = lines
     (folder / f"tools/{name}.py").write_text(tool)
     catalog = folder / "tools/catalog.py"
     text = catalog.read_text()
@@ -79,90 +59,45 @@ def put_into(
     catalog.write_text(text)
 
 
-async def called(folder: Path, *calls: tuple[str, str]) -> list[str]:
-    output, code = await output_of(sys.executable, "-c", PROGRAM, json.dumps(calls), cwd=folder)
-    assert code == 0, output
-    return output.splitlines()
+async def output_of(*command: str, cwd: Path) -> str:
+    path = {"PYTHONPATH": str(cwd)}
+    output, errors, code = await run_process(sys.executable, *command, folder=cwd, environment=path)
+    assert code == 0, output + errors
+    return output
 
 
-async def assert_is_clean(folder: Path, name: str) -> None:
-    output, code = await output_of(
-        sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"),
-        f"tools/{name}.py", cwd=folder,
-    )  # fmt: skip
-    assert code == 0, output
-
-
-async def test_a_tool_is_one_file_of_20_lines_and_one_entry_in_the_catalog(tmp_path: Path) -> None:
-    tool, imported, entry, *_ = blocks()
-    assert len(tool.splitlines()) <= 22
-    assert len([line for line in tool.splitlines() if line.strip()]) <= 20
+async def test_tools_of_the_document_are_one_file_and_one_entry_and_work(tmp_path: Path) -> None:
+    document = (ROOT / "docs/TOOLS.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    dice, imported, entry, *_, counter, imported_too, entry_too, qr = blocks
+    assert len([line for line in dice.splitlines() if line.strip()]) <= 20
     assert (imported.count("\n"), entry.count("\n")) == (1, 1)
-    put_into(tmp_path, "dice", tool, imported, entry)
-
-    rolled, refused = await called(
-        tmp_path, ("roll_dice", '{"sides": 2, "count": 3}'), ("roll_dice", '{"sides": 1}')
-    )
-
-    assert re.fullmatch(r"ok [12], [12], [12]", rolled), rolled
-    assert refused.startswith("invalid The arguments of roll_dice are wrong: 'sides' should")
-    await assert_is_clean(tmp_path, "dice")
-
-
-async def test_every_tool_is_in_the_table() -> None:
-    tools = await tools_of(Caller("ada", is_admin=True), without=())
-    table = (ROOT / "docs/TOOLS.md").read_text().split("\n## ")[1]
-    named = set(re.findall(r"`([a-z_]+)`", re.sub(r"(?m)^(\| [^|]+\|).*", r"\1", table)))
-    assert {tool.name for tool in tools} <= named
-
-
-def test_quoted_question_before_a_call_is_real() -> None:
-    arguments = {"path": "/srv/notes/shopping.txt", "content": "milk"}
-    tool = Tool(
-        "files_write_file",
-        "Create a new file or completely overwrite an existing file with new content.",
-        {},
-        parse_object,
-        nothing,
-        side_effects=True,
-    )
-    terms = QuestionTerms("call", "ada", covers=(tool.name,))
-    how = " ".join(how_to_answer(terms, minutes=APPROVAL_SECONDS / 60))
-    [asked] = question_messages(tool.name, question(tool, arguments), how)
-    shown = re.findall(r"```\n(❓.*?)\n```", (ROOT / "docs/TOOLS.md").read_text(), re.DOTALL)
-    assert [one.split() for one in shown] == [asked.text.split()]
-
-
-async def nothing(_: object, __: Caller) -> str:
-    raise AssertionError
-
-
-async def test_a_tool_may_return_a_file(tmp_path: Path) -> None:
-    _, imported, entry, *_, tool = blocks()
-    imported, entry = (
+    imported_qr, entry_qr = (
         line.replace("tools.dice", "tools.qr").replace("roll_dice", "qr_code")
         for line in (imported, entry)
     )
-    put_into(tmp_path, "qr", tool, imported, entry)
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    put_into(tmp_path, "dice", dice, (imported, entry), "CATALOG")
+    put_into(tmp_path, "qr", qr, (imported_qr, entry_qr), "CATALOG")
+    put_into(tmp_path, "word_counter", counter, (imported_too, entry_too), "IN_WORKSPACES")
 
-    (drawn,) = await called(tmp_path, ("qr_code", '{"text": "hello"}'))
-
-    assert drawn == "ok The person gets the code with your answer. b'PNG'"
-    await assert_is_clean(tmp_path, "qr")
-
-
-async def test_a_tool_may_run_a_program_in_the_folder_of_its_chat(tmp_path: Path) -> None:
-    *_, tool, imported, entry, _ = blocks()
-    put_into(tmp_path, "word_counter", tool, imported, entry, table="IN_WORKSPACES")
-
-    written, counted, outside = await called(
-        tmp_path,
+    calls = (
+        ("roll_dice", '{"sides": 2, "count": 3}'),
+        ("roll_dice", '{"sides": 1}'),
+        ("qr_code", '{"text": "hello"}'),
         ("write_file", '{"file_path": "a.txt", "content": "three short words"}'),
         ("count_words", '{"file_path": "a.txt"}'),
         ("count_words", '{"file_path": "/etc/shadow"}'),
     )
+    output = await output_of("-c", PROGRAM, json.dumps(calls), cwd=tmp_path)
+    rolled, refused, drawn, written, counted, outside = output.splitlines()
 
+    assert re.fullmatch(r"ok [12], [12], [12]", rolled), rolled
+    assert refused.startswith("invalid The arguments of roll_dice are wrong: 'sides' should")
+    assert drawn == "ok The person gets the code with your answer. b'PNG'"
     assert written == "ok Wrote a.txt: 1 line, 17 bytes."
     assert counted == "ok 3 a.txt"
     assert "No such file" in outside or "denied" in outside
-    await assert_is_clean(tmp_path, "word_counter")
+    files = [f"tools/{name}.py" for name in ("dice", "qr", "word_counter")]
+    config = str(ROOT / "pyproject.toml")
+    await output_of("-m", "ruff", "check", "--config", config, *files, cwd=tmp_path)

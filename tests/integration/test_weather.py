@@ -12,14 +12,11 @@ from structlog.testing import capture_logs
 from tests.fakes.open_meteo import (
     HTML,
     OpenMeteoServer,
-    Reply,
-    Request,
-    Step,
-    hang_up,
     open_meteo,
     refusal,
     reply,
 )
+from tests.fakes.web_server import Behaviour, raw
 from tools.base import Caller, InvalidArguments, Tool, ToolError
 from tools.sandbox.errors import ToolUnavailable
 from tools.settings import WeatherSettings
@@ -78,7 +75,7 @@ async def test_the_weather_is_told_with_place_local_time_units_and_a_line_for_ea
             "sunrise 07:33, sunset 16:06\n"
             "Source: Open-Meteo.com"
         )
-        asked = world.service.asked(FORECAST)[0].parameters
+        asked = world.service.requests[-1].parameters
         assert (asked["latitude"], asked["longitude"]) == ("52.5244", "13.4105")
 
 
@@ -264,10 +261,6 @@ async def test_names_of_the_service_are_one_short_line_each() -> None:
 # What can go wrong -------------------------------------------------------------------------------
 
 
-async def promises_more(_: Request) -> Reply:
-    return Reply(200, b'{"results": [', length=1_000)
-
-
 def nested(depth: int) -> bytes:
     return b'{"results":' + b"[" * depth + b"]" * depth + b"}"
 
@@ -307,7 +300,9 @@ def nested(depth: int) -> bytes:
         (reply(200, b" " * 600_000), "larger than"),
     ],
 )
-async def test_every_answer_that_is_no_place_becomes_a_sentence(step: Step, problem: str) -> None:
+async def test_every_answer_that_is_no_place_becomes_a_sentence(
+    step: Behaviour, problem: str
+) -> None:
     async with weather() as world:
         world.service.script(step)
         told = await world.problem("Oslo")
@@ -337,7 +332,7 @@ async def test_every_answer_that_is_no_place_becomes_a_sentence(step: Step, prob
     ],
 )
 async def test_every_answer_that_is_no_forecast_becomes_a_sentence(
-    step: Step, problem: str
+    step: Behaviour, problem: str
 ) -> None:
     async with weather() as world:
         world.service.script(step)
@@ -350,11 +345,11 @@ async def test_every_answer_that_is_no_forecast_becomes_a_sentence(
     ("failure", "problem"),
     [
         (reply(503), "has a problem of its own (HTTP 503); try again later."),
-        (hang_up, "127.0.0.1"),
-        (promises_more, "127.0.0.1"),
+        (raw(b""), "127.0.0.1"),
+        (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), "127.0.0.1"),
     ],
 )
-async def test_a_failure_is_told_after_one_request(failure: Step, problem: str) -> None:
+async def test_a_failure_is_told_after_one_request(failure: Behaviour, problem: str) -> None:
     async with weather() as world:
         world.service.script(failure)
         assert problem in await world.problem("Oslo")

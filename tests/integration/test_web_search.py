@@ -367,7 +367,7 @@ async def test_only_the_latest_searches_are_remembered() -> None:
         await bot.run("train 1")
         assert len(api.requests) == MAX_REMEMBERED + 1
         await bot.run("train 0")
-        assert api.queries[-1] == "train 0"
+        assert api.requests[-1].parameters["q"] == "train 0"
 
 
 async def test_the_key_never_follows_a_redirect() -> None:
