@@ -23,7 +23,7 @@ from tests.fakes.web_server import (
     silent,
     web_server,
 )
-from tests.integration.web_pages import pdf, web_fetch
+from tests.integration.web_pages import pdf, reading, web_fetch
 from tools.base import Outcome
 from tools.web.client import FetchBounds
 
@@ -247,9 +247,9 @@ async def names(name: str) -> Sequence[str]:
 
 @pytest.mark.parametrize("attack", [*REDIRECTS, *SIZES, *LOOPS], ids=name_of)
 async def test_an_attack_on_the_way_ends_in_a_sentence_in_time(attack: Attack) -> None:
-    async with (
-        web_server({"/": attack.behaviour, **attack.others}) as server,
-        web_fetch(lookup=names, bounds=PATIENCE) as fetch,
+    async with reading({"/": attack.behaviour, **attack.others}, lookup=names, bounds=PATIENCE) as (
+        server,
+        fetch,
     ):
         started = monotonic()
         result = await fetch(server.url("/", host="web.test"))
@@ -272,9 +272,9 @@ async def test_contents_that_attack_a_parser_are_read_without_harm() -> None:
 async def ends_of(attacks: Sequence[Attack], outcome: Outcome) -> dict[str, str]:
     """Return what the model reads of those attacks that did not end as they must."""
     wrong: dict[str, str] = {}
-    async with (
-        web_server({"/warm": answer(b"words", "text/plain")}) as server,
-        web_fetch(bounds=PATIENCE) as fetch,
+    async with reading({"/warm": answer(b"words", "text/plain")}, bounds=PATIENCE) as (
+        server,
+        fetch,
     ):
         await fetch(server.url("/warm"))
         for attack in attacks:
@@ -350,10 +350,7 @@ async def test_a_name_that_changes_between_redirects_is_checked_each_time() -> N
     async def rebinding(name: str) -> Sequence[str]:
         return answers.pop(0)
 
-    async with (
-        web_server({"/": redirect("/next")}) as server,
-        web_fetch(lookup=rebinding) as fetch,
-    ):
+    async with reading({"/": redirect("/next")}, lookup=rebinding) as (server, fetch):
         assert PRIVATE in (await fetch(server.url("/", host="web.test"))).content
         assert len(server.asked) == 1
     assert answers == []
@@ -362,7 +359,7 @@ async def test_a_name_that_changes_between_redirects_is_checked_each_time() -> N
 async def test_the_daemon_goes_on_while_it_is_attacked() -> None:
     hostile = [attack.behaviour for attack in (*SIZES[:8], *CONTENTS)]
     behaviours = {f"/{number}": one for number, one in enumerate([*hostile, *DAWDLERS])}
-    async with web_server(behaviours) as server, web_fetch(bounds=HASTE) as fetch:
+    async with reading(behaviours, bounds=HASTE) as (server, fetch):
         server.behaviours["/page"] = answer(b"honest words", "text/plain")
         async with asyncio.TaskGroup() as calls:
             for path in behaviours:
@@ -380,7 +377,7 @@ async def test_memory_does_not_grow_with_a_bomb() -> None:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
     behaviour = packed(bomb(100), "gzip")
-    async with web_server({"/": behaviour}) as server, web_fetch() as fetch:
+    async with reading({"/": behaviour}) as (server, fetch):
         reset_peak()
         before = peak()
         assert "larger than 5 MB" in (await fetch(server.url("/"))).content

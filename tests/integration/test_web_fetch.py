@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.web_server import answer, redirect, web_server
-from tests.integration.web_pages import Fetch, pdf, web_fetch
+from tests.integration.web_pages import Fetch, pdf, reading, web_fetch
 from tests.processes import end_of
 from tools.sandbox.errors import WorkError
 from tools.sandbox.pool import Limits, Sandbox
@@ -41,7 +41,7 @@ async def text_of(fetch: Fetch, url: str, **arguments: int) -> str:
 
 
 async def test_an_article_is_read_as_markdown_under_its_title_and_address() -> None:
-    async with web_server({"/a": answer(ARTICLE.encode())}) as server, web_fetch() as fetch:
+    async with reading({"/a": answer(ARTICLE.encode())}) as (server, fetch):
         text = await text_of(fetch, server.url("/a"))
     assert text.startswith(f"The Lighthouse & its keepers\n{server.url('/a')}\n\n")
     assert "# The Lighthouse" in text
@@ -59,7 +59,7 @@ async def test_a_page_without_a_main_text_is_given_with_its_words_links_and_last
     <tr><td>2.</td><td><a href="//127.0.0.1/2">Another</a> <a href="javascript:x()">vote</a></td>
     </tr></table><style>p { color: red }</style><noscript>no script</noscript></body></html>"""
     behaviours = {"/old": redirect("/new", 301), "/new": answer(page)}
-    async with web_server(behaviours) as server, web_fetch() as fetch:
+    async with reading(behaviours) as (server, fetch):
         text = await text_of(fetch, server.url("/old"))
     assert text.startswith(server.url("/new"))
     assert f"1. [A story]({server.url('/item/1')})" in text
@@ -83,7 +83,7 @@ TEXTS = [
 
 
 async def test_texts_are_given_as_they_are() -> None:
-    async with web_server({}) as server, web_fetch() as fetch:
+    async with reading({}) as (server, fetch):
         for body, content_type in TEXTS:
             server.behaviours["/"] = answer(body.encode(), content_type)
             text = await text_of(fetch, server.url("/"))
@@ -109,7 +109,7 @@ LONG_PDF = pdf(*(f"Page {number}" for number in range(310)))
 )
 async def test_a_pdf_is_read_page_by_page(document: bytes, words: str) -> None:
     page = answer(document, "application/pdf")
-    async with web_server({"/": page}) as server, web_fetch() as fetch:
+    async with reading({"/": page}) as (server, fetch):
         assert (await text_of(fetch, server.url("/"))).endswith(words)
 
 
@@ -135,7 +135,7 @@ CHARACTER_SETS = [
 
 
 async def test_character_sets_are_found_out() -> None:
-    async with web_server({}) as server, web_fetch() as fetch:
+    async with reading({}) as (server, fetch):
         for body, content_type, expected in CHARACTER_SETS:
             server.behaviours["/"] = answer(body, content_type)
             assert expected in await text_of(fetch, server.url("/"))
@@ -162,7 +162,7 @@ async def test_a_refusal_of_the_site_is_said_in_words(
     status: int, headers: dict[str, str], sentence: str
 ) -> None:
     page = answer(b"" if status == 304 else b"<h1>Sorry</h1>", status=status, headers=headers)
-    async with web_server({"/": page}) as server, web_fetch() as fetch:
+    async with reading({"/": page}) as (server, fetch):
         result = await fetch(server.url("/"))
     assert result.outcome == "failed"
     assert sentence in result.content
@@ -194,10 +194,7 @@ async def read_all(fetch: Fetch, url: str) -> list[str]:
 async def test_a_long_page_is_read_in_parts_that_fit_and_end_at_paragraphs(limit: int) -> None:
     whole = long_text(200)
     page = answer(whole.encode(), "text/plain")
-    async with (
-        web_server({"/": page}) as server,
-        web_fetch(result_limit_bytes=limit) as fetch,
-    ):
+    async with reading({"/": page}, result_limit_bytes=limit) as (server, fetch):
         result = await fetch(server.url("/"))
         assert limit - 900 < len(result.content.encode()) <= limit
         assert "Cut" not in result.content
@@ -209,19 +206,13 @@ async def test_a_long_page_is_read_in_parts_that_fit_and_end_at_paragraphs(limit
 
 async def test_a_long_line_is_cut_without_losing_a_character() -> None:
     whole = "😀" * 20_000
-    async with (
-        web_server({"/": answer(whole.encode(), "text/plain")}) as server,
-        web_fetch() as fetch,
-    ):
+    async with reading({"/": answer(whole.encode(), "text/plain")}) as (server, fetch):
         parts = await read_all(fetch, server.url("/"))
     assert "".join(parts) == whole
 
 
 async def test_an_offset_beyond_the_end_is_said() -> None:
-    async with (
-        web_server({"/": answer(b"short", "text/plain")}) as server,
-        web_fetch() as fetch,
-    ):
+    async with reading({"/": answer(b"short", "text/plain")}) as (server, fetch):
         result = await fetch(server.url("/"), offset=5)
         assert result.content == "The page ends at character 5; there is nothing at 5."
         result = await fetch(server.url("/"), offset=-1)
@@ -229,10 +220,7 @@ async def test_an_offset_beyond_the_end_is_said() -> None:
 
 
 async def test_a_page_is_read_anew_from_its_start_and_kept_for_its_next_parts() -> None:
-    async with (
-        web_server({"/": answer(b"first version", "text/plain")}) as server,
-        web_fetch() as fetch,
-    ):
+    async with reading({"/": answer(b"first version", "text/plain")}) as (server, fetch):
         assert "first version" in await text_of(fetch, server.url("/"))
         server.behaviours["/"] = answer(b"second version", "text/plain")
         assert "version" in await text_of(fetch, server.url("/"), offset=5)
@@ -251,7 +239,7 @@ async def test_a_page_is_read_anew_from_its_start_and_kept_for_its_next_parts() 
 async def test_the_largest_page_is_read_in_time_and_its_end_is_said() -> None:
     paragraph = f"<p>{PARAGRAPH} <a href='/next'>next</a></p>".encode()
     body = b"<html><body><article>" + paragraph * (MAX_DOWNLOADED_BYTES // len(paragraph) - 1)
-    async with web_server({"/": answer(body)}) as server, web_fetch() as fetch:
+    async with reading({"/": answer(body)}) as (server, fetch):
         text = await text_of(fetch, server.url("/"))
         assert " of 1000000. For more call web_fetch" in text
         assert "[Only the first 1000000 characters were read.]" in text

@@ -232,13 +232,6 @@ async def test_a_refused_key_withdraws_the_search_and_it_alone(answer: Answer) -
         assert bot.registry.absent == {"web_search": REFUSED}
 
 
-async def test_a_wrong_key_is_found_before_the_first_search() -> None:
-    async with brave_api() as api, a_bot_with_brave(api, key="wrong") as bot:
-        await probe(bot.registry)
-        assert bot.registry.absent == {"web_search": REFUSED}
-        assert [request.parameters["count"] for request in api.requests] == ["1"]
-
-
 @pytest.mark.parametrize(
     "answer", [Answer(), Answer(503, "no"), error("QUOTA_LIMITED", 429), error("VALIDATION", 422)]
 )
@@ -494,13 +487,6 @@ async def test_a_page_made_to_take_forever_is_stopped_and_the_next_one_is_read()
         assert result.outcome == "timeout"
         assert result.duration_seconds < 5
         assert (await bot.read()).startswith("[1] Night trains")
-
-
-async def test_duckduckgo_needs_no_key_and_stays_when_probed() -> None:
-    async with duckduckgo_page() as page, a_bot_with_duckduckgo(page) as bot:
-        await probe(bot.registry)
-        assert bot.registry.absent == {}
-        assert page.requests == []
 
 
 def test_package_of_duckduckgo_is_loaded_for_it_alone_and_may_be_missing() -> None:

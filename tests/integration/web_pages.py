@@ -1,7 +1,7 @@
 """Documents for the tests of `web_fetch`, and the tool as a model meets it."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from io import BytesIO
 
@@ -9,6 +9,7 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from tests.executing import an_executor, often, run_call
+from tests.fakes.web_server import Behaviour, WebServer, web_server
 from tools.base import Caller, ToolRequest, ToolResult
 from tools.sandbox.pool import SandboxPolicy
 from tools.settings import MAX_RESULT_BYTES
@@ -35,15 +36,12 @@ async def web_fetch(
     *,
     lookup: Lookup = everywhere,
     bounds: FetchBounds | None = None,
-    timeout_seconds: float = 10,
     result_limit_bytes: int = MAX_RESULT_BYTES,
 ) -> AsyncIterator[Fetch]:
     client = WebClient(permits=only_one, lookup=lookup, bounds=bounds)
     opened = open_web_fetch(SandboxPolicy(), result_limit_bytes=result_limit_bytes, client=client)
     async with opened as tool:
-        executor = an_executor(
-            [often(tool)], timeout_seconds=timeout_seconds, result_limit_bytes=result_limit_bytes
-        )
+        executor = an_executor([often(tool)], result_limit_bytes=result_limit_bytes)
 
         async def fetch(url: str, **arguments: int) -> ToolResult:
             sent = json.dumps({"url": url, **arguments})
@@ -51,6 +49,20 @@ async def web_fetch(
             return await run_call(executor, request)
 
         yield fetch
+
+
+@asynccontextmanager
+async def reading(
+    behaviours: Mapping[str, Behaviour],
+    *,
+    lookup: Lookup = everywhere,
+    bounds: FetchBounds | None = None,
+    result_limit_bytes: int = MAX_RESULT_BYTES,
+) -> AsyncIterator[tuple[WebServer, Fetch]]:
+    """Provide a site and a reader of it."""
+    fetching = web_fetch(lookup=lookup, bounds=bounds, result_limit_bytes=result_limit_bytes)
+    async with web_server(behaviours) as server, fetching as fetch:
+        yield server, fetch
 
 
 def pdf(*pages: str, title: str = "", password: str = "", algorithm: str = "RC4-128") -> bytes:

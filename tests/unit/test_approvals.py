@@ -15,7 +15,6 @@ from bot.chat.question_messages import GOES_ON, TOO_LATE
 from bot.errors import SignalRejected, SignalUnavailable
 from bot.language.languages import Languages
 from bot.signal.events import Person, Reaction
-from bot.signal.messenger import Poll
 from conversation_store.models import (
     AcceptedMessage,
     Attachment,
@@ -33,6 +32,7 @@ from conversation_store.models import (
     TurnEnd,
 )
 from conversation_store.store import ConversationStore, open_store
+from tests.fakes.partial_messenger import PartialMessenger
 from tools.base import Caller, Consent, Decision, Heard, ToolRequest, mark
 
 WAIT_SECONDS = 30.0
@@ -51,7 +51,7 @@ def asked_by(
     return ask
 
 
-class Phone:
+class Phone(PartialMessenger):
     """Takes questions, or fails to as told."""
 
     def __init__(self, *failures: Exception | None) -> None:
@@ -75,12 +75,6 @@ class Phone:
         self.texts.append(text)
         self.rang.set()
         return 1_000 + len(self.texts)
-
-    async def send_poll(self, chat: ChatId, poll: Poll) -> int:
-        raise AssertionError("Approvals are no polls.")
-
-    async def end_poll(self, chat: ChatId, timestamp: int) -> None:
-        raise AssertionError("Approvals are no polls.")
 
 
 def now() -> int:
@@ -214,18 +208,21 @@ async def test_always_counts_as_meant_also_before_the_turn_goes_on_after_a_resta
             assert decision is Decision.YES
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
-    ("chat", "giver", "allowed"),
+    ("chat", "giver", "granted", "allowed"),
     [
-        ("direct:ada", "ada", True),
-        ("direct:ada", "eve", True),
-        ("group:g", "boss", True),
-        ("group:g", "+491", True),
-        ("group:g", "eve", False),
+        ("direct:ada", "ada", ("write", "1"), True),
+        ("direct:ada", "eve", ("write", "1"), True),
+        ("direct:ada", "ada", ("write", "2"), False),
+        ("direct:ada", "ada", ("read", "1"), False),
+        ("group:g", "boss", ("write", "1"), True),
+        ("group:g", "+491", ("write", "1"), True),
+        ("group:g", "eve", ("write", "1"), False),
     ],
 )
-async def test_always_in_group_counts_while_its_giver_is_an_admin(
-    tmp_path: Path, impatient: None, chat: str, giver: str, allowed: bool
+async def test_always_covers_its_tool_and_in_groups_while_its_giver_is_an_admin(
+    tmp_path: Path, chat: str, giver: str, granted: tuple[str, str], allowed: bool
 ) -> None:
     here = ChatId.parse(chat)
     request = replace(REQUEST, consent=Consent(covers=("write",), version="1"))
@@ -233,7 +230,7 @@ async def test_always_in_group_counts_while_its_giver_is_an_admin(
         open_call(tmp_path, chat=here) as (store, accepted),
         desk_of(store, Phone(), admins={"boss", "+491"}) as desk,
     ):
-        await store.grants.give(here, allowing("write", "1"), by=giver, days=30)
+        await store.grants.give(here, allowing(*granted), by=giver, days=30)
         decision = await asked_by(desk, accepted)(request, "Write?")
     assert decision is (Decision.YES if allowed else Decision.SILENCE)
 
@@ -265,15 +262,6 @@ async def test_always_does_not_cover_a_turn_that_has_read_strangers_words(
         decision = await asked_by(desk, accepted)(request, "Write?")
     assert decision is (Decision.YES if allowed else Decision.SILENCE)
     assert not any("always" in text for text in phone.texts)
-
-
-async def test_always_covers_no_other_tool_or_version(tmp_path: Path, impatient: None) -> None:
-    request = replace(REQUEST, consent=Consent(covers=("write",), version="1"))
-    async with open_call(tmp_path) as (store, accepted), desk_of(store, Phone()) as desk:
-        await store.grants.give(CHAT, allowing("write", "2"), by="ada", days=30)
-        await store.grants.give(CHAT, allowing("read", "1"), by="ada", days=30)
-        approval = asked_by(desk, accepted)
-        assert await approval(request, "Write?") is Decision.SILENCE
 
 
 async def test_the_messages_of_two_questions_do_not_mix(tmp_path: Path, impatient: None) -> None:

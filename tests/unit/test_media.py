@@ -135,15 +135,6 @@ def untold(what: Prepared) -> bool:
 # Words ------------------------------------------------------------------------------------------
 
 
-async def test_message_without_files_causes_no_request() -> None:
-    folder = Folder({})
-    async with media_of(folder) as (reader, sees_images, server):
-        what = await reader.prepare([message(text="hello"), message(text="again")], sees_images)
-
-    assert what == Prepared(words=("", ""))
-    assert (server.received, folder.fetched) == ([], [])
-
-
 # Images -----------------------------------------------------------------------------------------
 
 
