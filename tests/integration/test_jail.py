@@ -8,18 +8,15 @@ import shutil
 import signal
 import socket
 import sys
-import venv
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.e2e.disks import memory_disk, mounted
 from tests.integration.test_spawned import until
 from tools.sandbox.errors import ToolUnavailable, WorkError
-from tools.sandbox.jail import bubblewrap
 from tools.sandbox.jail.jail import Jail, Kind
 from tools.sandbox.jail.program import (
     THE_SCRIPT,
@@ -37,7 +34,6 @@ KINDS = pytest.mark.parametrize(
     "kind", [pytest.param("bubblewrap", marks=NO_BUBBLEWRAP), "Landlock"]
 )
 PACKAGES = Path(pytest.__file__).parents[1]
-CHECKOUT = Path(__file__).parents[2]
 SECRET = "the key of the store"
 
 
@@ -84,41 +80,6 @@ async def test_a_program_works_in_its_folder_with_the_packages_of_the_bot(
     assert (ended.exit_code, ended.output) == (0, f"{sys.prefix}\n")
 
 
-HERE = """
-import asyncio, pathlib, sys
-from tools.sandbox.jail.jail import Jail
-from tools.sandbox.jail.program import THE_SCRIPT, Bounds, Program
-
-script = "import os, sys; print(sys.prefix, os.getcwd())"
-program = Program(("python3", THE_SCRIPT), pathlib.Path(sys.argv[2]), script)
-ended = asyncio.run(Jail([sys.argv[1]]).run(program, Bounds()))
-print(ended.output, ended.errors, ended.exit_code)
-"""
-
-
-def make_environment(folder: Path) -> None:
-    """Make a virtual environment that finds this checkout and its packages."""
-    venv.create(folder, symlinks=True)
-    (packages,) = folder.glob("lib/python3*/site-packages")
-    (packages / "here.pth").write_text(f"{CHECKOUT}\n{PACKAGES}\n")
-
-
-@KINDS
-async def test_an_interpreter_below_tmp_is_found(kind: Kind) -> None:
-    with TemporaryDirectory(dir="/tmp") as below_tmp:
-        environment, folder = Path(below_tmp, "environment"), Path(below_tmp, "workspace")
-        await asyncio.to_thread(folder.mkdir)
-        await asyncio.to_thread(make_environment, environment)
-        process = await asyncio.create_subprocess_exec(
-            *(environment / "bin" / "python", "-c", HERE, kind, folder),
-            env={"PATH": os.environ["PATH"]},
-            stdout=asyncio.subprocess.PIPE,
-        )
-        output, _ = await process.communicate()
-    place = bubblewrap.FOLDER if kind == "bubblewrap" else folder
-    assert output.decode().split() == [str(environment), str(place), "0"]
-
-
 TIMES = """
 import os, pathlib
 pathlib.Path("a").touch()
@@ -138,12 +99,6 @@ async def test_programs_that_set_the_times_of_files_go_on(
 ) -> None:
     ended = await run(kind, tmp_path / "here", script, shell=shell)
     assert (ended.errors, ended.output) == ("", "a\n")
-
-
-async def test_a_copy_keeps_times_and_rights_where_they_may_be_set(tmp_path: Path) -> None:
-    script = "touch -d 2001-01-01 a; chmod 640 a; cp -p a b; stat -c '%Y %a' a b | uniq | wc -l"
-    ended = await run("bubblewrap", tmp_path / "here", script)
-    assert (ended.errors, ended.output) == ("", "1\n")
 
 
 ATTACKS = {

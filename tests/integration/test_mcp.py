@@ -45,7 +45,7 @@ class WatchedRegistry(Registry):
         self._changed.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not holds():
                 self._changed.clear()
                 await self._changed.wait()

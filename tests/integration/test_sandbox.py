@@ -350,3 +350,15 @@ async def test_a_busy_process_does_not_outlive_a_bot_that_was_killed() -> None:
     finally:
         asyncio.get_running_loop().remove_reader(worker)
         os.close(worker)
+
+
+async def test_each_sandbox_has_limits_of_its_own() -> None:
+    limits = Limits(memory_bytes=300 * 2**20, call_seconds=0.2, reply_bytes=200_000)
+    async with Sandbox(PROGRAM, limits) as sandbox:
+        pid = int(await sandbox.call("pid"))
+        assert limit_of(pid, "AS") == 300 * 2**20
+        assert len(await sandbox.call("long")) == 100_000  # too long by default
+        with pytest.raises(WorkError, match=r"took over 0\.2 seconds"):
+            await sandbox.call("hang")
+        with pytest.raises(WorkError, match="too long to be worked on"):
+            await sandbox.call("x" * 200_000)

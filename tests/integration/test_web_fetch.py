@@ -1,17 +1,11 @@
 """Reading pages over HTTP as a model does: through an executor, a real server, a real sandbox."""
 
 import re
-import resource
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
-from tests.fakes.web_server import answer, redirect, web_server
-from tests.integration.web_pages import Fetch, pdf, reading, web_fetch
-from tests.processes import end_of
-from tools.sandbox.errors import WorkError
-from tools.sandbox.pool import Limits, Sandbox
+from tests.fakes.web_server import answer, redirect
+from tests.integration.web_pages import Fetch, pdf, reading
 from tools.settings import MAX_RESULT_BYTES
 from tools.web.fetch import MAX_DOWNLOADED_BYTES
 
@@ -245,46 +239,3 @@ async def test_the_largest_page_is_read_in_time_and_its_end_is_said() -> None:
         assert "[Only the first 1000000 characters were read.]" in text
         assert "lighthouse" in await text_of(fetch, server.url("/"), offset=990_000)
         assert len(server.asked) == 1
-
-
-# The reader's processes
-
-
-def children() -> set[int]:
-    tasks = Path("/proc/self/task").iterdir()
-    return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
-
-
-def limits_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
-
-
-async def test_pages_are_parsed_in_a_process_that_can_open_nothing_and_ends_with_the_tool() -> None:
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(web_server({"/": answer(ARTICLE.encode())}))
-        before = children()
-        async with web_fetch() as fetch:
-            assert children() == before
-            await text_of(fetch, server.url("/"))
-            (reader,) = children() - before
-            assert re.search(r"Max open files\s+0\s+0", limits_of(reader))
-        assert children() == before
-
-
-async def test_an_idle_process_ends_by_itself_and_the_next_call_gets_a_new_one() -> None:
-    async with Sandbox("tests.fakes.sandbox_program", Limits(idle_seconds=0.05)) as sandbox:
-        pid = int(await sandbox.call("pid"))
-        await end_of(pid)
-        assert int(await sandbox.call("pid")) != pid
-
-
-async def test_each_sandbox_has_limits_of_its_own() -> None:
-    limits = Limits(memory_bytes=300 * 2**20, call_seconds=0.2, reply_bytes=200_000)
-    async with Sandbox("tests.fakes.sandbox_program", limits) as sandbox:
-        pid = int(await sandbox.call("pid"))
-        assert resource.prlimit(pid, resource.RLIMIT_AS) == (300 * 2**20,) * 2
-        assert len(await sandbox.call("long")) == 100_000  # too long by default
-        with pytest.raises(WorkError, match=r"took over 0\.2 seconds"):
-            await sandbox.call("hang")
-        with pytest.raises(WorkError, match="too long to be worked on"):
-            await sandbox.call("x" * 200_000)

@@ -60,22 +60,23 @@ def is_about(colour: Any, expected: tuple[int, int, int]) -> bool:
     return all(abs(a - b) < 40 for a, b in zip(colour, expected, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("form", "mode"),
-    [
-        *((form, "RGB") for form in ("JPEG", "PNG", "WEBP", "GIF")),
-        *(("PNG", mode) for mode in ("P", "LA", "L", "1")),
-        ("JPEG", "CMYK"),
-    ],
-)
-async def test_the_usual_kinds_of_images_are_read(form: str, mode: str) -> None:
-    image = opened(await read_once(saved(two_colours(mode=mode), form)))
+KINDS: Final = [
+    *((form, "RGB") for form in ("JPEG", "PNG", "WEBP", "GIF")),
+    *(("PNG", mode) for mode in ("P", "LA", "L", "1", "I;16")),
+    ("JPEG", "CMYK"),
+]
 
-    assert image.size == (40, 20)
-    if mode == "RGB":
-        assert image.format == "JPEG"
-        assert is_about(image.getpixel((5, 10)), RED)
-        assert is_about(image.getpixel((35, 10)), BLUE)
+
+async def test_the_usual_kinds_of_images_are_read() -> None:
+    async with open_images() as read:
+        for form, mode in KINDS:
+            drawn = Image.new(mode, (40, 20)) if mode == "I;16" else two_colours(mode=mode)
+            image = opened(await read(saved(drawn, form)))
+            assert image.size == (40, 20), mode
+            if mode == "RGB":
+                assert image.format == "JPEG", form
+                assert is_about(image.getpixel((5, 10)), RED), form
+                assert is_about(image.getpixel((35, 10)), BLUE), form
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
@@ -156,21 +157,22 @@ async def test_a_jpeg_of_two_hundred_million_pixels_is_read_and_a_png_of_them_re
 HEIC: Final = b"\0\0\0\x1cftypheic\0\0\0\0mif1heic" + bytes(100)
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (b"", "no image that I can read"),
-        (b"no image at all", "no image that I can read"),
-        (HEIC, "JPEG, PNG, WebP and GIF"),
-        (saved(two_colours(), "TIFF"), "no image that I can read"),
-        (saved(two_colours(400, 400), "PNG")[:150], "broken"),
-        (saved(two_colours(400, 400), "JPEG")[:700], "broken"),
-        (b"x" * (MAX_FILE_BYTES + 2**22), "too long"),
-    ],
-)
-async def test_what_cannot_be_read_is_an_error_in_words(data: bytes, words: str) -> None:
-    with pytest.raises(WorkError, match=words):
-        await read_once(data)
+UNREADABLE: Final = [
+    (b"", "no image that I can read"),
+    (b"no image at all", "no image that I can read"),
+    (HEIC, "JPEG, PNG, WebP and GIF"),
+    (saved(two_colours(), "TIFF"), "no image that I can read"),
+    (saved(two_colours(400, 400), "PNG")[:150], "broken"),
+    (saved(two_colours(400, 400), "JPEG")[:700], "broken"),
+    (b"x" * (MAX_FILE_BYTES + 2**22), "too long"),
+]
+
+
+async def test_what_cannot_be_read_is_an_error_in_words() -> None:
+    async with open_images() as read:
+        for data, words in UNREADABLE:
+            with pytest.raises(WorkError, match=words):
+                await read(data)
 
 
 async def test_the_largest_file_that_is_read_fits_through_the_pipe() -> None:

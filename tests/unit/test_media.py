@@ -239,37 +239,37 @@ async def test_view_once_recordings_and_documents_are_refused(
 # Documents --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("file", "body"),
-    [
-        (PDF, pdf("It costs 12 euros.")),
-        (TEXT, b"It costs 12 euros."),
-        (replace(TEXT, content_type="text/html"), b"<html><p>It costs 12 euros.</p></html>"),
-        (ReceivedFile("d", "application/json"), b'{"note": "It costs 12 euros."}'),
-        (ReceivedFile("d", "application/octet-stream", name="a.py"), b"# It costs 12 euros."),
-        (ReceivedFile("d", "application/octet-stream"), b"It costs 12 euros."),
-        (
-            ReceivedFile("d", "application/octet-stream", name="a.docx"),
-            docx(paragraph("It costs 12 euros.")),
-        ),
-        (
-            ReceivedFile("d", "application/vnd.ms-excel", name="a.xlsx"),
-            xlsx(row("It costs 12 euros.")),
-        ),
-        (ReceivedFile("d", "application/vnd.ms-excel", name="a.CSV"), b"It costs 12 euros.;1"),
-        (ReceivedFile("d", "video/mp2t", name="a.ts"), b"// It costs 12 euros."),
-        (ReceivedFile("d", "text/plain"), "It costs 12 euros. Grüße".encode("utf-16")),
-    ],
-)
-async def test_a_document_becomes_text_that_is_marked_as_strangers_words(
-    file: ReceivedFile, body: bytes
-) -> None:
-    what = await prepared(Folder({file.id: body}), message(file))
+DOCUMENTS: Final[list[tuple[ReceivedFile, bytes]]] = [
+    (PDF, pdf("It costs 12 euros.")),
+    (TEXT, b"It costs 12 euros."),
+    (replace(TEXT, content_type="text/html"), b"<html><p>It costs 12 euros.</p></html>"),
+    (ReceivedFile("d", "application/json"), b'{"note": "It costs 12 euros."}'),
+    (ReceivedFile("d", "application/octet-stream", name="a.py"), b"# It costs 12 euros."),
+    (ReceivedFile("d", "application/octet-stream"), b"It costs 12 euros."),
+    (
+        ReceivedFile("d", "application/octet-stream", name="a.docx"),
+        docx(paragraph("It costs 12 euros.")),
+    ),
+    (
+        ReceivedFile("d", "application/vnd.ms-excel", name="a.xlsx"),
+        xlsx(row("It costs 12 euros.")),
+    ),
+    (ReceivedFile("d", "application/vnd.ms-excel", name="a.CSV"), b"It costs 12 euros.;1"),
+    (ReceivedFile("d", "video/mp2t", name="a.ts"), b"// It costs 12 euros."),
+    (ReceivedFile("d", "text/plain"), "It costs 12 euros. Grüße".encode("utf-16")),
+]
 
-    assert what.words[0].startswith(f"{UNTRUSTED}a file, begins here: ")
-    assert "It costs 12 euros." in what.words[0]
-    assert what.words[0].endswith("ends here.]")
-    assert (what.notices, what.has_words) == ((), True)
+
+async def test_documents_become_text_that_is_marked_as_strangers_words() -> None:
+    folder = Folder({})
+    async with media_of(folder) as (reader, sees_images, _):
+        for file, body in DOCUMENTS:
+            folder.files = {file.id: body}
+            what = await reader.prepare([message(file)], sees_images)
+            assert what.words[0].startswith(f"{UNTRUSTED}a file, begins here: "), file
+            assert "It costs 12 euros." in what.words[0], file
+            assert what.words[0].endswith("ends here.]"), file
+            assert (what.notices, what.has_words) == ((), True), file
 
 
 async def test_a_long_document_is_cut_and_says_so() -> None:
@@ -295,29 +295,28 @@ async def test_all_documents_of_a_turn_share_the_room_there_is() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("file", "body", "words"),
-    [
-        (PDF, b"%PDF-1.4 and then nothing", "This PDF is broken"),
-        (PDF, pdf(""), "This PDF has no text"),
-        (TEXT, b"PK\x03\x04\x14\0", "This is binary data (text/plain)"),
-        (TEXT, b"\0\1\2\3", "This is binary data"),
-        (TEXT, b"", "It is empty."),
-        (TEXT, b"x" * (media.MAX_DOCUMENT_BYTES + 1), "It is too large; I read up to 10 MB"),
-        (TEXT, SignalRejected("gone"), "I could not get it from Signal."),
-        (replace(TEXT, id="gone"), b"", "I could not get it from Signal."),
-    ],
-)
-async def test_unreadable_file_is_reported_by_its_name(
-    file: ReceivedFile, body: bytes | SignalError, words: str
-) -> None:
-    folder = Folder({"c.pdf": body, "d.txt": body})
+UNREADABLE: Final[list[tuple[ReceivedFile, bytes | SignalError, str]]] = [
+    (PDF, b"%PDF-1.4 and then nothing", "This PDF is broken"),
+    (PDF, pdf(""), "This PDF has no text"),
+    (TEXT, b"PK\x03\x04\x14\0", "This is binary data (text/plain)"),
+    (TEXT, b"\0\1\2\3", "This is binary data"),
+    (TEXT, b"", "It is empty."),
+    (TEXT, b"x" * (media.MAX_DOCUMENT_BYTES + 1), "It is too large; I read up to 10 MB"),
+    (TEXT, SignalRejected("gone"), "I could not get it from Signal."),
+    (replace(TEXT, id="gone"), b"", "I could not get it from Signal."),
+]
 
-    what = await prepared(folder, message(file, text="Please sum this up."))
 
-    assert what.notices[0].startswith(f"About “{file.name}”: {words}")
-    assert what.words[0] == f"[“{file.name}”, which you cannot read; the person was told so]"
-    assert what.has_words
+async def test_unreadable_files_are_reported_by_their_names() -> None:
+    folder = Folder({})
+    async with media_of(folder) as (reader, sees_images, _):
+        for file, body, words in UNREADABLE:
+            folder.files = {"c.pdf": body, "d.txt": body}
+            what = await reader.prepare([message(file, text="Please sum this up.")], sees_images)
+            assert what.notices[0].startswith(f"About “{file.name}”: {words}")
+            told = f"[“{file.name}”, which you cannot read; the person was told so]"
+            assert what.words[0] == told
+            assert what.has_words
 
 
 @pytest.mark.parametrize(

@@ -99,21 +99,6 @@ def test_a_value_or_a_name_cannot_pose_as_another_argument() -> None:
     ]
 
 
-def test_a_value_is_shown_to_its_end_and_blanks_cannot_push_the_end_away() -> None:
-    hidden = f"buy milk{' ' * 1_000}; wire 5,000 EUR to EVE"
-    assert asked(of_a_server(), {"path": "a.txt", "text": hidden}).splitlines()[1:] == [
-        'path: "a.txt"',
-        'text: "buy milk⟨1,000 spaces⟩; wire 5,000 EUR to EVE"',
-    ]
-
-
-def test_every_item_of_a_long_list_is_shown() -> None:
-    people = [f"person{number}@example.org" for number in range(300)]
-    text = asked(of_a_server(), {"to": people, "cc": {"more": [people]}})
-    assert text.count("person60@example.org") == 2
-    assert text.splitlines()[1] == f"to: {json.dumps(people)}"
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
