@@ -164,15 +164,12 @@ def something_outside(tmp_path: Path) -> Iterator[int]:
     """Provide a process outside with a secret, and a secret file."""
     (tmp_path / "secret").write_text(SECRET)
     code = "import os, sys, time; os.environ['KEY']; time.sleep(60)"
-    reading, writing = os.pipe()
     process = os.posix_spawn(
         sys.executable, [sys.executable, "-c", code], {"KEY": SECRET, "PATH": "/usr/bin"}
     )
     try:
         yield process
     finally:
-        os.close(reading)
-        os.close(writing)
         os.kill(process, 9)
         os.waitpid(process, 0)
 

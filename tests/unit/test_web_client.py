@@ -24,22 +24,14 @@ from tests.fakes.web_server import (
     silent,
     web_server,
 )
+from tests.integration.web_pages import everywhere, only_one
 from tools.base import ToolError
 from tools.web.client import MAX_REDIRECTS, FetchBounds, WebClient
 from tools.web.connection import Lookup, Resolver
-from tools.web.guard import AddressRefused, IPAddress
+from tools.web.guard import AddressRefused
 
 SHORT = FetchBounds(connect=0.2, silence=0.2, total=0.5)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
-
-
-def only_one(address: IPAddress) -> bool:
-    """Play the internet on 127.0.0.1; all other loopback addresses play private ones."""
-    return str(address) == "127.0.0.1"
-
-
-async def everywhere(name: str) -> Sequence[str]:
-    return ["127.0.0.1"]
 
 
 @asynccontextmanager
