@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from tools.base import Decision, Tool, ToolRequest, ToolResult
+from tools.base import Consent, Decision, Tool, ToolRequest, ToolResult
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
 from tools.settings import MAX_RESULT_BYTES
@@ -32,9 +32,11 @@ class Person:
     def __init__(self, decision: Decision = Decision.NO) -> None:
         self.decision = decision
         self.questions: list[str] = []
+        self.consents: list[Consent] = []
 
     async def ask(self, request: ToolRequest, question: str) -> Decision:
         self.questions.append(question)
+        self.consents.append(request.consent)
         return self.decision
 
 

@@ -356,6 +356,8 @@ async def test_after_a_yes_the_start_is_stored_and_then_the_tool_runs() -> None:
     result = await run_call(executor, request, results, person)
     assert (result.outcome, result.content) == ("ok", "Written.")
     assert results == [result]
+    [consent] = person.consents
+    assert (consent.covers, consent.needs_admin) == (("write",), False)
 
 
 def refuse_to_parse(_: str) -> object:
