@@ -1,25 +1,74 @@
-"""A call of a tool with doubles of the audit and of the person, given as objects."""
+"""Calls of tools with doubles of the audit and of the person."""
 
-from typing import Protocol
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
 
-from tools.base import Decision, ToolRequest, ToolResult
-from tools.executor import ToolExecutor
+from tools.base import Consent, Decision, Tool, ToolRequest, ToolResult
+from tools.executor import RateLimits, ToolExecutor
+from tools.registry import Registry
+from tools.settings import MAX_RESULT_BYTES
+
+PLENTY: Final = 100_000
 
 
-class Audit(Protocol):
-    async def starting(self, request: ToolRequest) -> None: ...
+class Results(list[ToolResult]):
+    """An audit that remembers; what was started comes before its result."""
 
-    async def finished(self, result: ToolResult) -> None: ...
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[ToolRequest] = []
+
+    async def starting(self, request: ToolRequest) -> None:
+        self.started.append(request)
+
+    async def finished(self, result: ToolResult) -> None:
+        self.append(result)
 
 
-class Person(Protocol):
-    async def ask(self, request: ToolRequest, question: str) -> Decision: ...
+class Person:
+    """Somebody who is asked; says no unless told otherwise."""
+
+    def __init__(self, decision: Decision = Decision.NO) -> None:
+        self.decision = decision
+        self.questions: list[str] = []
+        self.consents: list[Consent] = []
+
+    async def ask(self, request: ToolRequest, question: str) -> Decision:
+        self.questions.append(question)
+        self.consents.append(request.consent)
+        return self.decision
+
+
+def an_executor(
+    tools: Iterable[Tool] | Registry,
+    *,
+    timeout_seconds: float = 10,
+    result_limit_bytes: int = MAX_RESULT_BYTES,
+) -> ToolExecutor:
+    """Return an executor that limits the calls of no person."""
+    return ToolExecutor(
+        tools if isinstance(tools, Registry) else Registry(tools),
+        limits=RateLimits(per_person=PLENTY, per_bot=PLENTY),
+        timeout_seconds=timeout_seconds,
+        result_limit_bytes=result_limit_bytes,
+    )
+
+
+def often(tool: Tool) -> Tool:
+    """Return a tool that may be called as often as a test likes."""
+    return replace(tool, calls_per_minute=PLENTY)
 
 
 async def run_call(
-    executor: ToolExecutor, request: ToolRequest, audit: Audit, person: Person
+    executor: ToolExecutor,
+    request: ToolRequest,
+    audit: Results | None = None,
+    person: Person | None = None,
 ) -> ToolResult:
-    """Run a call."""
+    """Run a call; nobody allows it unless a person is given."""
+    audit = Results() if audit is None else audit
+    person = Person() if person is None else person
     return await executor.execute(
         request, ask=person.ask, starting=audit.starting, finished=audit.finished
     )

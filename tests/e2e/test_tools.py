@@ -14,9 +14,10 @@ from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import notes, with_notes
 from tests.e2e.test_conversation import BEN
 from tests.fakes.brave import KEY, BraveApi, brave_api, error
-from tests.fakes.open_meteo import OpenMeteoServer, Reply, Request, open_meteo
+from tests.fakes.open_meteo import OpenMeteoServer, open_meteo, reply
 from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_side import ADA
+from tests.fakes.web_server import Connection
 
 SEARCH = ("web_search", {"query": "night trains"})
 
@@ -63,13 +64,13 @@ async def test_slow_tools_run_concurrently_and_delay_no_other_chat() -> None:
     waiting = 0
     everybody_waits, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slow(_: Request) -> Reply:
+    async def slow(connection: Connection) -> bool:
         nonlocal waiting
         waiting += 1
         if waiting == 3:
             everybody_waits.set()
         await go_on.wait()
-        return Reply(200, json.dumps({"results": []}).encode())
+        return await reply(200, {"results": []})(connection)
 
     calls = [("get_weather", {"place": place}) for place in ("Nowhere", "Erewhon", "Utopia")]
     steps = script(tool_calls(*calls), text("Hello Ben."), text("Nowhere is anywhere."))

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from aiohttp import web
+from tests.fakes.web_server import Asked, Connection, WebServer, answer, web_server
 
 KEY: Final = "BSA-key-that-nobody-may-see-0123456789"
+_PATH: Final = "/res/v1/web/search"
 _FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "search"
 RESULTS: Final = (_FIXTURES / "brave_web.json").read_text(encoding="utf-8")
 NOTHING: Final = (_FIXTURES / "brave_nothing.json").read_text(encoding="utf-8")
@@ -49,68 +50,34 @@ def error(code: str, status: int, **headers: str) -> Answer:
     return Answer(status, json.dumps(_ERRORS[code]), names)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request as it came in; header names are lower case."""
-
-    parameters: Mapping[str, str]
-    headers: Mapping[str, str]
-
-
 @dataclass
 class BraveApi:
-    """The running service.
+    """The running service, with the answers that the next requests get, in order."""
 
-    Attributes:
-        requests: every one so far.
-        answers: what the next requests get, in order.
-        plan: the headers of an answer that names none of its own.
-    """
-
-    requests: list[Request] = field(default_factory=list)
+    server: WebServer
     answers: deque[Answer] = field(default_factory=deque)
-    plan: Mapping[str, str] = field(default_factory=lambda: _FREE_PLAN)
-    url: str = ""
 
     @property
-    def queries(self) -> list[str]:
-        """What was searched for, in order."""
-        return [request.parameters["q"] for request in self.requests]
+    def url(self) -> str:
+        return self.server.url(_PATH)
 
-    async def answer(self, request: web.Request) -> web.Response:
-        """Answer one request."""
-        self.requests.append(Request(dict(request.query), _lower(request.headers)))
-        answer = self.answers.popleft() if self.answers else self._usual(request)
-        return web.Response(
-            status=answer.status,
-            body=answer.body.encode(),
-            headers=answer.headers or self.plan,
-            content_type=answer.content_type,
-        )
+    @property
+    def requests(self) -> list[Asked]:
+        return self.server.asked
 
-    def _usual(self, request: web.Request) -> Answer:
-        if request.headers.get("X-Subscription-Token") == KEY:
-            return Answer()
-        return error("SUBSCRIPTION_TOKEN_INVALID", 422)
-
-
-def _lower(headers: Mapping[str, str]) -> Mapping[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
+    async def behave(self, connection: Connection) -> bool:
+        known = self.requests[-1].headers.get("x-subscription-token") == KEY
+        usual = Answer() if known else error("SUBSCRIPTION_TOKEN_INVALID", 422)
+        found = self.answers.popleft() if self.answers else usual
+        headers = found.headers or _FREE_PLAN
+        send = answer(found.body.encode(), found.content_type, status=found.status, headers=headers)
+        return await send(connection)
 
 
 @asynccontextmanager
 async def brave_api() -> AsyncIterator[BraveApi]:
     """Run the service on a free loopback port."""
-    api = BraveApi()
-    app = web.Application()
-    app.router.add_get("/res/v1/web/search", api.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = runner.addresses[0][1]
-        api.url = f"http://127.0.0.1:{port}/res/v1/web/search"
+    async with web_server({}) as server:
+        api = BraveApi(server)
+        server.behaviours[_PATH] = api.behave
         yield api
-    finally:
-        await runner.cleanup()

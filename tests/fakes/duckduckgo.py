@@ -8,13 +8,13 @@ that go through `/l/?uddg=`, advertisements, the question whether a human is sea
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from aiohttp import web
+from tests.fakes.web_server import Asked, Connection, WebServer, answer, web_server
 
 _FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "search"
 RESULTS: Final = (_FIXTURES / "duckduckgo_results.html").read_text(encoding="utf-8")
@@ -30,50 +30,30 @@ class Page:
     body: str = RESULTS
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request as it came in; header names are lower case."""
-
-    form: Mapping[str, str]
-    headers: Mapping[str, str]
-
-
 @dataclass
 class DuckDuckGoPage:
-    """The running server.
+    """The running server, with what the next requests get; results when there is none left."""
 
-    Attributes:
-        requests: every one so far.
-        pages: what the next requests get, in order; results when there is none left.
-    """
-
-    requests: list[Request] = field(default_factory=list)
+    server: WebServer
     pages: deque[Page] = field(default_factory=deque)
-    url: str = ""
 
-    async def answer(self, request: web.Request) -> web.Response:
-        """Answer one request."""
-        form = {name: str(value) for name, value in (await request.post()).items()}
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        self.requests.append(Request(form, headers))
+    @property
+    def url(self) -> str:
+        return self.server.url("/html")
+
+    @property
+    def requests(self) -> list[Asked]:
+        return self.server.asked
+
+    async def behave(self, connection: Connection) -> bool:
         page = self.pages.popleft() if self.pages else Page()
-        return web.Response(
-            status=page.status, body=page.body.encode(), content_type="text/html", charset="UTF-8"
-        )
+        return await answer(page.body.encode(), status=page.status)(connection)
 
 
 @asynccontextmanager
 async def duckduckgo_page() -> AsyncIterator[DuckDuckGoPage]:
     """Run the server on a free loopback port."""
-    page = DuckDuckGoPage()
-    app = web.Application()
-    app.router.add_post("/html", page.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        page.url = f"http://127.0.0.1:{runner.addresses[0][1]}/html"
+    async with web_server({}) as server:
+        page = DuckDuckGoPage(server)
+        server.behaviours["/html"] = page.behave
         yield page
-    finally:
-        await runner.cleanup()

@@ -27,19 +27,23 @@ def answer(request: dict[str, Any], result: object) -> None:
     write({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
 
+def shake_hands(request: dict[str, Any], capabilities: object) -> None:
+    answer(
+        request,
+        {
+            "protocolVersion": "2025-06-18",
+            "capabilities": capabilities,
+            "serverInfo": {"name": "rude", "version": "1"},
+        },
+    )
+
+
 def requests() -> Iterator[dict[str, Any]]:
     """Shake hands, then yield what is asked."""
     for line in sys.stdin:
         request = json.loads(line)
         if request["method"] == "initialize":
-            answer(
-                request,
-                {
-                    "protocolVersion": "2025-06-18",
-                    "capabilities": {"tools": {"listChanged": True}},
-                    "serverInfo": {"name": "rude", "version": "1"},
-                },
-            )
+            shake_hands(request, {"tools": {"listChanged": True}})
         elif "id" in request:
             yield request
 
@@ -208,14 +212,7 @@ def no_tools() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         if request["method"] == "initialize":
-            answer(
-                request,
-                {
-                    "protocolVersion": "2025-06-18",
-                    "capabilities": {},
-                    "serverInfo": {"name": "rude", "version": "1"},
-                },
-            )
+            shake_hands(request, {})
 
 
 def late() -> None:
@@ -223,8 +220,6 @@ def late() -> None:
     first: list[dict[str, Any]] = []
 
     def on_call(request: dict[str, Any]) -> None:
-        if request["method"] != "tools/call":
-            return
         if not first:
             first.append(request)
             return

@@ -8,18 +8,23 @@ https://open-meteo.com/en/docs/geocoding-api). A scripted step takes one request
 else; `server.forecast` chooses the file of forecasts.
 """
 
-import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 from unicodedata import normalize
-from urllib.parse import parse_qsl, urlsplit
 
+from tests.fakes.web_server import (
+    Asked,
+    Behaviour,
+    Connection,
+    WebServer,
+    answer,
+    web_server,
+)
 from tools.settings import WeatherSettings
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "open_meteo"
@@ -45,146 +50,85 @@ _AREAS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request as it came in."""
-
-    path: str
-    parameters: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What goes over the wire; `length` may promise more than the body holds."""
-
-    status: int
-    body: bytes
-    content_type: str = JSON
-    headers: Mapping[str, str] = field(default_factory=dict)
-    length: int | None = None
-
-    def encoded(self) -> bytes:
-        headers = {
-            "Content-Type": self.content_type,
-            "Content-Length": str(len(self.body) if self.length is None else self.length),
-            "Connection": "close",
-            **self.headers,
-        }
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        phrase = HTTPStatus(self.status).phrase
-        return f"HTTP/1.1 {self.status} {phrase}\r\n{lines}\r\n".encode() + self.body
-
-
-Step = Callable[[Request], Awaitable[Reply | None]]
-"""Answers one request; None breaks the connection."""
-
-
 def reply(
     status: int,
     body: object = b"",
     *,
     content_type: str = JSON,
     headers: Mapping[str, str] | None = None,
-    length: int | None = None,
-) -> Step:
+) -> Behaviour:
     """Answer with this, whatever was asked; what is not bytes is sent as JSON."""
     encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
-
-    async def step(_: Request) -> Reply:
-        return Reply(status, encoded, content_type, headers or {}, length)
-
-    return step
+    return answer(encoded, content_type, status=status, headers=headers)
 
 
-def refusal(status: int, reason: str) -> Step:
+def refusal(status: int, reason: str) -> Behaviour:
     """Refuse as the service does."""
     return reply(status, {"error": True, "reason": reason})
-
-
-async def hang_up(_: Request) -> None:
-    """Break the connection without an answer."""
 
 
 @dataclass(slots=True)
 class OpenMeteoServer:
     """The running fake."""
 
-    settings: WeatherSettings
-    requests: list[Request] = field(default_factory=list)
+    server: WebServer
     forecast: str = "forecast_metric"
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Behaviour] = field(default_factory=list)
 
-    def script(self, *steps: Step) -> None:
+    @property
+    def settings(self) -> WeatherSettings:
+        return WeatherSettings(
+            geocoding_url=self.server.url("/v1/search"),
+            forecast_url=self.server.url("/v1/forecast"),
+        )
+
+    @property
+    def requests(self) -> list[Asked]:
+        return self.server.asked
+
+    def script(self, *steps: Behaviour) -> None:
         """Play these, one a request, before answering properly again."""
         self.steps.extend(steps)
 
-    def asked(self, path: str) -> list[Request]:
-        """Return the requests for one of the two services."""
-        return [request for request in self.requests if request.path == path]
+    async def behave(self, connection: Connection) -> bool:
+        asked = self.requests[-1]
+        if self.steps:
+            return await self.steps.pop(0)(connection)
+        proper = self._search if asked.path == "/v1/search" else self._forecast
+        return await proper(asked.parameters)(connection)
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            target = urlsplit(head.split(" ")[1])
-            request = Request(target.path, dict(parse_qsl(target.query, keep_blank_values=True)))
-            self.requests.append(request)
-            answer = await (self.steps.pop(0) if self.steps else self._proper)(request)
-            if answer is not None:
-                writer.write(answer.encoded())
-                await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client went away
-        finally:
-            writer.close()
-
-    async def _proper(self, request: Request) -> Reply:
-        match request.path:
-            case "/v1/search":
-                return self._search(request.parameters)
-            case "/v1/forecast":
-                return self._forecast(request.parameters)
-        return Reply(404, b'{"error":true,"reason":"Not Found"}')
-
-    def _search(self, parameters: Mapping[str, str]) -> Reply:
+    def _search(self, parameters: Mapping[str, str]) -> Behaviour:
         count = int(parameters.get("count", "10"))
         if not 1 <= count <= 100:
-            return _refused("Parameter count must be between 1 and 100.")
+            return refusal(400, "Parameter count must be between 1 and 100.")
         name, area, *_ = [*parameters["name"].split(","), ""]
         found = _file(f"places_{_slug(name)}") or _file("places_none")
         places = [place for place in found.get("results", ()) if _within(place, area.strip())]
         if places:
-            return _ok({**found, "results": places[:count]})
-        return _ok({"generationtime_ms": 0.13756752})
+            return reply(200, {**found, "results": places[:count]})
+        return reply(200, {"generationtime_ms": 0.13756752})
 
-    def _forecast(self, parameters: Mapping[str, str]) -> Reply:
+    def _forecast(self, parameters: Mapping[str, str]) -> Behaviour:
         if abs(float(parameters["latitude"])) > 90:
-            return _refused(
-                f"Latitude must be in range of -90 to 90°. Given: {parameters['latitude']}."
+            return refusal(
+                400, f"Latitude must be in range of -90 to 90°. Given: {parameters['latitude']}."
             )
         for section, columns in _REQUIRED_COLUMNS.items():
             assert columns <= set(parameters[section].split(",")), section
         assert parameters["timezone"] == "auto"  # else the service wants one for daily values
         asked = {key: parameters[key] for key in _IMPERIAL if key in parameters}
         assert asked in ({}, _IMPERIAL)
-        answer = _file("forecast_imperial" if asked else self.forecast)
-        assert answer is not None
+        found = _file("forecast_imperial" if asked else self.forecast)
+        assert found is not None
         days = int(parameters["forecast_days"])
-        daily = {name: column[:days] for name, column in answer["daily"].items()}
-        return _ok({**answer, "daily": daily})
+        daily = {name: column[:days] for name, column in found["daily"].items()}
+        return reply(200, {**found, "daily": daily})
 
 
 def _slug(name: str) -> str:
     """Return the part of a file's name: New York is new_york, München munchen."""
     ascii_only = normalize("NFKD", name.strip()).encode("ascii", errors="ignore").decode()
     return "_".join(re.findall(r"\w+", ascii_only.lower()))
-
-
-def _ok(body: object) -> Reply:
-    return Reply(200, json.dumps(body, ensure_ascii=False).encode())
-
-
-def _refused(reason: str) -> Reply:
-    return Reply(400, json.dumps({"error": True, "reason": reason}).encode())
 
 
 def _file(name: str) -> Any:
@@ -202,11 +146,7 @@ def _within(place: Mapping[str, Any], area: str) -> bool:
 @asynccontextmanager
 async def open_meteo() -> AsyncIterator[OpenMeteoServer]:
     """Run the fake on a free port of loopback."""
-    fake = OpenMeteoServer(WeatherSettings())
-    async with await asyncio.start_server(fake.serve, "127.0.0.1", 0) as listener:
-        host, port = listener.sockets[0].getsockname()[:2]
-        base = f"http://{host}:{port}/v1"
-        fake.settings = WeatherSettings(
-            geocoding_url=f"{base}/search", forecast_url=f"{base}/forecast"
-        )
+    async with web_server({}) as server:
+        fake = OpenMeteoServer(server)
+        server.behaviours.update({"/v1/search": fake.behave, "/v1/forecast": fake.behave})
         yield fake

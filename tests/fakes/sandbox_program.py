@@ -19,11 +19,6 @@ def hang() -> NoReturn:
         pass
 
 
-def read_a_file() -> str:
-    with open("/etc/passwd", encoding="utf-8") as file:  # noqa: PTH123
-        return file.read()
-
-
 def work_hard() -> str:
     while time.process_time() < 0.5:
         pass
@@ -49,7 +44,6 @@ def fail() -> NoReturn:
 
 DEEDS: dict[str, Callable[[], str]] = {
     "hang": hang,
-    "read a file": read_a_file,
     "environment": lambda: json.dumps(dict(os.environ)),
     "pid": lambda: str(PID),
     "number inside": lambda: str(os.getpid()),

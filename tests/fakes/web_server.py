@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import parse_qsl
 
 from tests.fakes.accepting import close_listener
 
@@ -29,6 +30,18 @@ class Asked:
     target: str
     headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        return dict(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
+
+    @property
+    def form(self) -> dict[str, str]:
+        return dict(parse_qsl(self.body.decode(), keep_blank_values=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +102,7 @@ class WebServer:
         request = await _request(connection.reader)
         self.asked.append(request)
         self.arrived.set()
-        behave = self.behaviours.get(request.target.partition("?")[0], answer(b"", status=404))
+        behave = self.behaviours.get(request.path, answer(b"", status=404))
         return await behave(connection)
 
 

@@ -6,12 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
 
-from tests.executing import run_call
+from tests.executing import Person, an_executor, run_call
 from tests.integration.test_jail import NO_BUBBLEWRAP
-from tests.integration.test_sandbox import Ignore
 from tools.base import Caller, Decision, ToolRequest
 from tools.commands import PAUSE_SECONDS, open_commands
-from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
 from tools.sandbox.pool import SandboxPolicy
 from tools.settings import COMMANDS, CommandSettings, WorkspaceSettings
@@ -22,25 +20,17 @@ pytestmark = NO_BUBBLEWRAP
 FLOOD = "for i in $(seq 80); do sleep 5 & done; wait"
 
 
-class Yes:
-    """Answers every question with yes."""
-
-    async def ask(self, request: ToolRequest, question: str) -> Decision:
-        return Decision.YES
-
-
 class Calls:
     """Calls tools as the bot does."""
 
     def __init__(self, registry: Registry) -> None:
-        limits = RateLimits(per_person=100, per_bot=100)
-        self._executor = ToolExecutor(registry, limits=limits, timeout_seconds=10)
+        self._executor = an_executor(registry)
 
     async def run_command(self, **arguments: str) -> str:
         request = ToolRequest(
             "call_1", "run_command", json.dumps(arguments), Caller("ada", "chat", is_admin=True)
         )
-        result = await run_call(self._executor, request, Ignore(), Yes())
+        result = await run_call(self._executor, request, person=Person(Decision.YES))
         assert result.outcome == "ok", result.content
         return result.content
 

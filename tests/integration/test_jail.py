@@ -2,23 +2,21 @@
 
 import asyncio
 import os
+import re
 import resource
 import shutil
 import signal
 import socket
 import sys
-import venv
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.e2e.disks import memory_disk, mounted
 from tests.integration.test_spawned import until
 from tools.sandbox.errors import ToolUnavailable, WorkError
-from tools.sandbox.jail import bubblewrap
 from tools.sandbox.jail.jail import Jail, Kind
 from tools.sandbox.jail.program import (
     THE_SCRIPT,
@@ -36,7 +34,6 @@ KINDS = pytest.mark.parametrize(
     "kind", [pytest.param("bubblewrap", marks=NO_BUBBLEWRAP), "Landlock"]
 )
 PACKAGES = Path(pytest.__file__).parents[1]
-CHECKOUT = Path(__file__).parents[2]
 SECRET = "the key of the store"
 
 
@@ -72,52 +69,15 @@ async def run(kind: Kind, folder: Path, script: str, shell: str = "sh", **bounds
 
 
 @KINDS
-async def test_a_program_works_in_its_folder(tmp_path: Path, kind: Kind) -> None:
+async def test_a_program_works_in_its_folder_with_the_packages_of_the_bot(
+    tmp_path: Path, kind: Kind
+) -> None:
     ended = await run(kind, tmp_path / "here", "echo one > a; cat a; ls; echo two >&2; exit 3")
     assert ended == Ended(3, "one\na\n", "two\n")
     assert (tmp_path / "here" / "a").read_text() == "one\n"
-
-
-@KINDS
-async def test_python_finds_the_packages_of_the_bot(tmp_path: Path, kind: Kind) -> None:
     script = "import pydantic, sys; print(sys.prefix); open('b', 'w').write('x')"
     ended = await run(kind, tmp_path / "here", script, shell="python3")
     assert (ended.exit_code, ended.output) == (0, f"{sys.prefix}\n")
-
-
-HERE = """
-import asyncio, pathlib, sys
-from tools.sandbox.jail.jail import Jail
-from tools.sandbox.jail.program import THE_SCRIPT, Bounds, Program
-
-script = "import os, sys; print(sys.prefix, os.getcwd())"
-program = Program(("python3", THE_SCRIPT), pathlib.Path(sys.argv[2]), script)
-ended = asyncio.run(Jail([sys.argv[1]]).run(program, Bounds()))
-print(ended.output, ended.errors, ended.exit_code)
-"""
-
-
-def make_environment(folder: Path) -> None:
-    """Make a virtual environment that finds this checkout and its packages."""
-    venv.create(folder, symlinks=True)
-    (packages,) = folder.glob("lib/python3*/site-packages")
-    (packages / "here.pth").write_text(f"{CHECKOUT}\n{PACKAGES}\n")
-
-
-@KINDS
-async def test_an_interpreter_below_tmp_is_found(kind: Kind) -> None:
-    with TemporaryDirectory(dir="/tmp") as below_tmp:
-        environment, folder = Path(below_tmp, "environment"), Path(below_tmp, "workspace")
-        await asyncio.to_thread(folder.mkdir)
-        await asyncio.to_thread(make_environment, environment)
-        process = await asyncio.create_subprocess_exec(
-            *(environment / "bin" / "python", "-c", HERE, kind, folder),
-            env={"PATH": os.environ["PATH"]},
-            stdout=asyncio.subprocess.PIPE,
-        )
-        output, _ = await process.communicate()
-    place = bubblewrap.FOLDER if kind == "bubblewrap" else folder
-    assert output.decode().split() == [str(environment), str(place), "0"]
 
 
 TIMES = """
@@ -139,12 +99,6 @@ async def test_programs_that_set_the_times_of_files_go_on(
 ) -> None:
     ended = await run(kind, tmp_path / "here", script, shell=shell)
     assert (ended.errors, ended.output) == ("", "a\n")
-
-
-async def test_a_copy_keeps_times_and_rights_where_they_may_be_set(tmp_path: Path) -> None:
-    script = "touch -d 2001-01-01 a; chmod 640 a; cp -p a b; stat -c '%Y %a' a b | uniq | wc -l"
-    ended = await run("bubblewrap", tmp_path / "here", script)
-    assert (ended.errors, ended.output) == ("", "1\n")
 
 
 ATTACKS = {
@@ -210,15 +164,12 @@ def something_outside(tmp_path: Path) -> Iterator[int]:
     """Provide a process outside with a secret, and a secret file."""
     (tmp_path / "secret").write_text(SECRET)
     code = "import os, sys, time; os.environ['KEY']; time.sleep(60)"
-    reading, writing = os.pipe()
     process = os.posix_spawn(
         sys.executable, [sys.executable, "-c", code], {"KEY": SECRET, "PATH": "/usr/bin"}
     )
     try:
         yield process
     finally:
-        os.close(reading)
-        os.close(writing)
         os.kill(process, 9)
         os.waitpid(process, 0)
 
@@ -366,10 +317,8 @@ go_on()
 SWELL = "import time; x = bytearray(50_000_000); time.sleep(9)"
 HOGS = {
     "a loop": ("while :; do :; done", {"seconds": 1.0}, "time"),
-    "a pipe that nobody writes into": ("sleep 100 | cat", {"seconds": 1.0}, "time"),
     "what stops itself": ("kill -STOP $$ 1 -1; sleep 100", {"seconds": 1.0}, "time"),
     "what closes its outputs": ("exec >&- 2>&-; sleep 100", {"seconds": 1.0}, "time"),
-    "a long sleep": ("sleep 100", {"seconds": 1.0}, "time"),
     "what ignores being told": ("trap '' TERM INT HUP; sleep 100", {"seconds": 1.0}, "time"),
     # No bomb: where the tests are root, it would take the processes of the other tests.
     "processes": ("for i in $(seq 300); do sleep 9 & done; wait", {}, "processes"),
@@ -421,15 +370,6 @@ async def test_long_output_keeps_its_beginning_and_end(tmp_path: Path, kind: Kin
     assert ended.output.endswith("y\nlast\n")
     assert "bytes are left out here …]" in ended.output
     assert len(ended.output) < 1_200
-
-
-@KINDS
-async def test_no_file_is_larger_than_it_may_be(tmp_path: Path, kind: Kind) -> None:
-    ended = await run(
-        kind, tmp_path / "here", "head -c 9000000 /dev/zero > a", file_bytes=1_000_000
-    )
-    assert ended.exit_code != 0
-    assert (tmp_path / "here" / "a").stat().st_size == 1_000_000
 
 
 TAR = """
@@ -543,16 +483,6 @@ async def test_nothing_outlives_a_command(tmp_path: Path, kind: Kind, script: st
     async with asyncio.timeout(5):
         ended = await run(kind, tmp_path / "here", script)
     assert (ended.exit_code, ended.stopped) == (0, None)
-    assert list(processes_of(os.getpid())) == [os.getpid()]
-
-
-@KINDS
-async def test_cancelled_command_is_ended(tmp_path: Path, kind: Kind) -> None:
-    running = asyncio.create_task(run(kind, tmp_path / "here", "sleep 60"))
-    await until(lambda: b"sleep\x0060" in command_lines())
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
     assert list(processes_of(os.getpid())) == [os.getpid()]
 
 
@@ -691,22 +621,20 @@ async def test_a_folder_that_is_deleted_while_a_command_runs_ends_nothing_else(
 
 
 @KINDS
-async def test_kernel_ends_programs_in_jails_first_if_memory_runs_out(
+async def test_the_kernel_ends_programs_in_jails_first_and_bounds_their_number(
     tmp_path: Path, kind: Kind
 ) -> None:
     running = asyncio.create_task(run(kind, tmp_path / "here", "sleep 60"))
     await until(lambda: b"sleep\x0060" in command_lines())
     last = list(processes_of(os.getpid()))[-1]
     score = await asyncio.to_thread(Path(f"/proc/{last}/oom_score_adj").read_text)
+    limits = await asyncio.to_thread(Path(f"/proc/{last}/limits").read_text)
     assert score == "1000\n"
+    found = re.search(r"Max processes +(\d+)", limits)
+    assert found is not None
+    assert int(found[1]) < 10_000
     running.cancel()
     await asyncio.wait([running])
-
-
-@KINDS
-async def test_the_kernel_bounds_the_number_of_processes(tmp_path: Path, kind: Kind) -> None:
-    ended = await run(kind, tmp_path / "here", "ulimit -p", processes=9)
-    assert int(ended.output) < 10_000
 
 
 async def test_a_program_hides_from_the_bot_nothing_that_it_has_open(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class WatchedRegistry(Registry):
         self._changed.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not holds():
                 self._changed.clear()
                 await self._changed.wait()
@@ -103,11 +103,16 @@ def rude(kind: str, *arguments: str, **more: Any) -> Named:
     return named("rude", command, **more)
 
 
-async def call(registry: Registry, name: str, /, **arguments: object) -> str:
+async def output_of(registry: Registry, name: str, /, **arguments: object) -> ToolOutput:
     tool = registry.get(name)
     assert tool is not None
     output = await tool.run(tool.parse(json.dumps(arguments)), Caller("someone"))
-    return output.text if isinstance(output, ToolOutput) else output
+    assert isinstance(output, ToolOutput)
+    return output
+
+
+async def call(registry: Registry, name: str, /, **arguments: object) -> str:
+    return (await output_of(registry, name, **arguments)).text
 
 
 async def failure(registry: Registry, name: str, /, **arguments: object) -> str:
@@ -171,49 +176,30 @@ async def test_a_server_from_the_package_index_tells_the_time() -> None:
     assert children() == set()
 
 
-async def test_a_start_does_not_wait_for_servers() -> None:
-    began = monotonic()
-    async with open_tools(ToolsSettings(), servers=dict([rude("deaf")])) as registry:
-        assert monotonic() - began < 10  # the import of the SDK, the first time
-        assert registry.get("rude_act") is None
-    assert monotonic() - began < 10 + CLOSE_SECONDS
-    assert children() == set()
-
-
 # What a server answers
 
 
-async def test_every_kind_of_content_is_shown_or_named(shared: Named) -> None:
+async def test_every_kind_of_content_is_shown_named_or_sent_as_a_file(shared: Named) -> None:
     async with offered(shared) as registry:
-        assert await call(registry, "odd_everything") == (
-            "A text.\n"
-            "[image, image/png, 12 kB: given to the person]\n"
-            "[audio, audio/wav, 1 kB: given to the person]\n"
-            "[resource report: file:///report.pdf]\n"
-            "[resource note://1]\nBuy milk.\n"
-            "[resource blob://1, unknown type, 1 kB: given to the person]"
-        )
-
-
-async def test_other_content_than_text_is_sent_as_files(shared: Named) -> None:
-    async with offered(shared) as registry:
-        tool = registry.get("odd_everything")
-        assert tool is not None
-        output = await tool.run({}, Caller("someone"))
-        assert isinstance(output, ToolOutput)
-        assert [(file.name, file.content_type, len(file.data)) for file in output.files] == [
-            ("image-1.png", "image/png", 12_000),
-            ("audio-2.wav", "audio/wav", 3),
-            ("file-3.bin", "unknown type", 3),
-        ]
+        output = await output_of(registry, "odd_everything")
+    assert output.text == (
+        "A text.\n"
+        "[image, image/png, 12 kB: given to the person]\n"
+        "[audio, audio/wav, 1 kB: given to the person]\n"
+        "[resource report: file:///report.pdf]\n"
+        "[resource note://1]\nBuy milk.\n"
+        "[resource blob://1, unknown type, 1 kB: given to the person]"
+    )
+    assert [(file.name, file.content_type, len(file.data)) for file in output.files] == [
+        ("image-1.png", "image/png", 12_000),
+        ("audio-2.wav", "audio/wav", 3),
+        ("file-3.bin", "unknown type", 3),
+    ]
 
 
 async def test_files_that_are_too_many_or_no_base64_are_named_alone(shared: Named) -> None:
     async with offered(shared) as registry:
-        tool = registry.get("odd_images")
-        assert tool is not None
-        output = await tool.run({}, Caller("someone"))
-        assert isinstance(output, ToolOutput)
+        output = await output_of(registry, "odd_images")
         assert output.text.count("given to the person") == len(output.files) == MAX_FILES
         assert output.text.count("cannot be shown here") == 3
         failed = await failure(registry, "odd_fail_with_an_image")
@@ -276,6 +262,7 @@ async def test_odd_tools_are_made_harmless_or_left_out() -> None:
         async with offered(rude("odd_tools")) as registry:
             tools = {tool.name: tool for tool in registry.tools}
             assert await call(registry, "rude_same_name") == "done"
+            assert "more are left out: another" in registry.remarks["rude"]
     assert list(tools) == sorted(
         [
             "rude_deep",
@@ -309,16 +296,12 @@ async def test_odd_tools_are_made_harmless_or_left_out() -> None:
     } in logs
 
 
-async def test_names_do_not_depend_on_the_order_of_a_list() -> None:
-    async with offered(rude("odd_tools")) as registry:
-        first = [tool.name for tool in registry.tools]
-    async with offered(rude("odd_tools")) as registry:
-        assert [tool.name for tool in registry.tools] == first
-
-
 async def test_a_list_without_end_is_read_as_far_as_it_is_of_use() -> None:
     async with offered(rude("pages")) as registry:
         assert len(registry.tools) == 64
+        assert "64 tools of a" in registry.remarks["rude"]
+    async with offered(rude("pages", tools=frozenset({"act_20_3"}))) as registry:
+        assert [tool.name for tool in registry.tools] == ["rude_act_20_3"]
 
 
 async def test_a_server_without_tools_is_no_failure() -> None:
@@ -336,9 +319,9 @@ async def test_a_list_that_changes_is_followed() -> None:
 
 
 async def test_a_name_that_is_taken_is_left_out(shared: Named) -> None:
-    async def odd_echo() -> str:
+    async def odd_echo() -> ToolOutput:
         """Be there first."""
-        return "first"
+        return ToolOutput("first")
 
     registry = WatchedRegistry([tool_from(odd_echo)])
     async with offered(shared, registry=registry):
@@ -355,14 +338,6 @@ async def test_a_call_that_is_given_up_is_cancelled_at_the_server() -> None:
             async with asyncio.timeout(1.0):
                 await call(registry, "odd_hang", name="first")
         assert await call(registry, "odd_hangs_cancelled") == "first"
-
-
-async def test_an_answer_that_comes_too_late_is_ignored() -> None:
-    async with offered(rude("late")) as registry:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1.0):
-                await call(registry, "rude_act")
-        assert await call(registry, "rude_act") == "in time"
 
 
 @pytest.mark.full
@@ -383,7 +358,7 @@ async def test_server_that_stops_reading_delays_nothing_and_is_replaced(
         assert await call(registry, "rude_act") == "heard"
 
 
-async def test_a_server_has_its_own_time_out() -> None:
+async def test_a_server_has_its_own_time_out_and_late_answers_are_ignored() -> None:
     async with offered(rude("late", timeout_seconds=1)) as registry:
         with pytest.raises(WorkTimeout, match="rude did not answer within 1 seconds"):
             await call(registry, "rude_act")
@@ -431,9 +406,9 @@ async def test_a_server_that_dies_takes_its_tools_along_and_brings_them_back(
             "npx was not found on the bot's PATH. It is part of Node.js.",
         ),
         (named("rude", ("/etc/passwd",)), "The MCP server's command could not be started."),
-        (
-            named("rude", url="http://127.0.0.1:9/mcp"),
-            "The MCP server could not be reached.",
+        *(
+            (named("rude", url=url), "The MCP server could not be reached.")
+            for url in ("http://127.0.0.1:9/mcp", "unix:/no/such/socket")
         ),
     ],
 )
@@ -467,12 +442,6 @@ async def test_the_operator_chooses_tools_by_either_of_their_names(shared: Named
         assert registry.remarks == {}
 
 
-async def test_a_chosen_tool_may_stand_far_down_a_long_list() -> None:
-    chosen = frozenset({"act_20_3"})
-    async with offered(rude("pages", tools=chosen)) as registry:
-        assert [tool.name for tool in registry.tools] == ["rude_act_20_3"]
-
-
 async def test_a_chosen_tool_that_is_not_there_is_named_with_those_that_are() -> None:
     with capture_logs() as logs:
         async with offered(rude("noisy", tools=frozenset({"act", "akt"}))) as registry:
@@ -482,14 +451,6 @@ async def test_a_chosen_tool_that_is_not_there_is_named_with_those_that_are() ->
             }
     [left_out] = [entry for entry in logs if entry["event"] == "mcp.tools_left_out"]
     assert (left_out["log_level"], left_out["count"]) == ("warning", 1)
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"), [("odd_tools", "more are left out: another"), ("pages", "64 tools of a")]
-)
-async def test_tools_that_are_left_out_are_remarked(kind: str, words: str) -> None:
-    async with offered(rude(kind)) as registry:
-        assert words in registry.remarks["rude"]
 
 
 async def test_last_words_of_a_server_are_kept() -> None:
@@ -629,13 +590,15 @@ async def test_closing_while_connecting_and_while_calling_is_quick() -> None:
     assert "was lost before it answered" in waiting.result()
 
 
-def test_without_the_package_only_mcp_tools_are_missing() -> None:
+def test_sdk_is_loaded_for_a_server_alone_and_only_mcp_tools_are_missing_without_it() -> None:
     program = """
 import asyncio, sys
-sys.modules["mcp"] = None
 from tools.catalog import open_tools
 from tools.settings import McpServer, ToolsSettings
 async def main():
+    async with open_tools(ToolsSettings()):
+        print("mcp" in sys.modules, "jsonschema" in sys.modules)
+    sys.modules["mcp"] = None
     servers = {"x": McpServer(command=("true",))}
     async with open_tools(ToolsSettings(), servers=servers) as registry:
         await registry.settled.wait()
@@ -643,27 +606,11 @@ async def main():
 asyncio.run(main())
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
     )
-    assert done.stdout.splitlines()[-1] == (
-        "calculate The package mcp is missing: pip install 'signal-tee-bot[mcp]'."
-    )
-
-
-def test_sdk_is_not_loaded_without_a_server() -> None:
-    program = """
-import asyncio, sys
-from tools.catalog import open_tools
-from tools.settings import ToolsSettings
-async def main():
-    async with open_tools(ToolsSettings()):
-        print("mcp" in sys.modules, "jsonschema" in sys.modules)
-asyncio.run(main())
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "False False"
+    lines = done.stdout.splitlines()
+    assert "False False" in lines
+    assert lines[-1] == "calculate The package mcp is missing: pip install 'signal-tee-bot[mcp]'."
 
 
 # Streamable HTTP
@@ -683,11 +630,6 @@ async def test_a_server_is_used_over_http(arguments: tuple[str, ...]) -> None:
                     await call(registry, "odd_hang", name="first")
             assert await call(registry, "odd_hangs_cancelled") == "first"
             assert await call(registry, "odd_echo", text="still there") == "still there"
-
-
-async def test_a_list_that_changes_is_followed_over_http() -> None:
-    with listening() as (server, url), serving(server):
-        async with offered(named("odd", url=url)) as registry:
             await call(registry, "odd_grow")
             await registry.until(lambda: registry.has("odd_grown"))
 
@@ -849,9 +791,3 @@ async def test_a_server_of_another_user_is_reached_over_a_socket_and_ends_with_t
             assert await call(registry, "odd_echo", text="again") == "again"
         async with asyncio.timeout(CLOSE_SECONDS):
             assert await processes[-1].wait() == 0
-
-
-async def test_socket_without_a_listener_is_reported_without_its_path(tmp_path: Path) -> None:
-    server = named("odd", url=f"unix:{tmp_path / 'nobody'}")
-    async with offered(server) as registry:
-        assert registry.absent["odd"] == "The MCP server could not be reached."

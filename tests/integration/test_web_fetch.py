@@ -1,19 +1,11 @@
 """Reading pages over HTTP as a model does: through an executor, a real server, a real sandbox."""
 
-import asyncio
-import gzip
 import re
-import resource
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
-from tests.fakes.web_server import answer, redirect, web_server
-from tests.integration.web_pages import Fetch, pdf, web_fetch
-from tests.processes import end_of
-from tools.sandbox.errors import WorkError
-from tools.sandbox.pool import Limits, Sandbox
+from tests.fakes.web_server import answer, redirect
+from tests.integration.web_pages import Fetch, pdf, reading
 from tools.settings import MAX_RESULT_BYTES
 from tools.web.fetch import MAX_DOWNLOADED_BYTES
 
@@ -43,7 +35,7 @@ async def text_of(fetch: Fetch, url: str, **arguments: int) -> str:
 
 
 async def test_an_article_is_read_as_markdown_under_its_title_and_address() -> None:
-    async with web_server({"/a": answer(ARTICLE.encode())}) as server, web_fetch() as fetch:
+    async with reading({"/a": answer(ARTICLE.encode())}) as (server, fetch):
         text = await text_of(fetch, server.url("/a"))
     assert text.startswith(f"The Lighthouse & its keepers\n{server.url('/a')}\n\n")
     assert "# The Lighthouse" in text
@@ -56,22 +48,17 @@ async def test_an_article_is_read_as_markdown_under_its_title_and_address() -> N
     assert "offset" not in text
 
 
-async def test_a_page_without_a_main_text_is_given_with_all_its_words_and_links() -> None:
+async def test_a_page_without_a_main_text_is_given_with_its_words_links_and_last_address() -> None:
     page = b"""<html><body><table><tr><td>1.</td><td><a href="/item/1">A story</a></td></tr>
     <tr><td>2.</td><td><a href="//127.0.0.1/2">Another</a> <a href="javascript:x()">vote</a></td>
     </tr></table><style>p { color: red }</style><noscript>no script</noscript></body></html>"""
-    async with web_server({"/": answer(page)}) as server, web_fetch() as fetch:
-        text = await text_of(fetch, server.url("/"))
+    behaviours = {"/old": redirect("/new", 301), "/new": answer(page)}
+    async with reading(behaviours) as (server, fetch):
+        text = await text_of(fetch, server.url("/old"))
+    assert text.startswith(server.url("/new"))
     assert f"1. [A story]({server.url('/item/1')})" in text
     assert "2. [Another](http://127.0.0.1/2) vote" in text
     assert "color" not in text
-
-
-async def test_the_address_is_where_the_page_was_found() -> None:
-    behaviours = {"/old": redirect("/new", 301), "/new": answer(ARTICLE.encode())}
-    async with web_server(behaviours) as server, web_fetch() as fetch:
-        text = await text_of(fetch, server.url("/old"))
-    assert text.splitlines()[1] == server.url("/new")
 
 
 TEXTS = [
@@ -90,42 +77,34 @@ TEXTS = [
 
 
 async def test_texts_are_given_as_they_are() -> None:
-    async with web_server({}) as server, web_fetch() as fetch:
+    async with reading({}) as (server, fetch):
         for body, content_type in TEXTS:
             server.behaviours["/"] = answer(body.encode(), content_type)
             text = await text_of(fetch, server.url("/"))
             assert text == f"{server.url('/')}\n\n{body}".rstrip("\n")
 
 
-async def test_a_pdf_is_read_page_by_page() -> None:
-    document = pdf("The first page", "", "The third page", title="A paper")
-    async with (
-        web_server({"/": answer(document, "application/pdf")}) as server,
-        web_fetch() as fetch,
-    ):
-        text = await text_of(fetch, server.url("/"))
-    assert text == f"A paper\n{server.url('/')}\n\nThe first page\n\nThe third page"
+LONG_PDF = pdf(*(f"Page {number}" for number in range(310)))
 
 
-async def test_a_long_pdf_says_how_far_it_was_read() -> None:
-    document = pdf(*(f"Page {number}" for number in range(310)))
-    async with (
-        web_server({"/": answer(document, "application/pdf")}) as server,
-        web_fetch() as fetch,
-    ):
-        text = await text_of(fetch, server.url("/"))
-    assert text.endswith("[Only the first 300 of 310 pages were read.]")
-    assert "Page 299" in text
-
-
-@pytest.mark.parametrize("algorithm", ["RC4-128", "AES-256"])
-async def test_a_pdf_that_needs_no_password_to_be_read_is_read(algorithm: str) -> None:
-    document = pdf("For everybody", password="", algorithm=algorithm)
-    async with (
-        web_server({"/": answer(document, "application/pdf")}) as server,
-        web_fetch() as fetch,
-    ):
-        assert "For everybody" in await text_of(fetch, server.url("/"))
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (
+            pdf("The first page", "", "The third page", title="A paper"),
+            "\n\nThe first page\n\nThe third page",
+        ),
+        (LONG_PDF, "Page 299\n\n[Only the first 300 of 310 pages were read.]"),
+        # These need no password to be read.
+        (pdf("For everybody", password="", algorithm="RC4-128"), "For everybody"),
+        (pdf("For everybody", password="", algorithm="AES-256"), "For everybody"),
+    ],
+    ids=["page by page", "long", "RC4", "AES"],
+)
+async def test_a_pdf_is_read_page_by_page(document: bytes, words: str) -> None:
+    page = answer(document, "application/pdf")
+    async with reading({"/": page}) as (server, fetch):
+        assert (await text_of(fetch, server.url("/"))).endswith(words)
 
 
 RUSSIAN = "Привет, мир! Это страница про погоду и про море, написанная по-русски."
@@ -150,16 +129,10 @@ CHARACTER_SETS = [
 
 
 async def test_character_sets_are_found_out() -> None:
-    async with web_server({}) as server, web_fetch() as fetch:
+    async with reading({}) as (server, fetch):
         for body, content_type, expected in CHARACTER_SETS:
             server.behaviours["/"] = answer(body, content_type)
             assert expected in await text_of(fetch, server.url("/"))
-
-
-async def test_a_compressed_page_is_read() -> None:
-    packed = answer(gzip.compress(ARTICLE.encode()), headers={"Content-Encoding": "gzip"})
-    async with web_server({"/": packed}) as server, web_fetch() as fetch:
-        assert "lighthouse" in await text_of(fetch, server.url("/"))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +156,7 @@ async def test_a_refusal_of_the_site_is_said_in_words(
     status: int, headers: dict[str, str], sentence: str
 ) -> None:
     page = answer(b"" if status == 304 else b"<h1>Sorry</h1>", status=status, headers=headers)
-    async with web_server({"/": page}) as server, web_fetch() as fetch:
+    async with reading({"/": page}) as (server, fetch):
         result = await fetch(server.url("/"))
     assert result.outcome == "failed"
     assert sentence in result.content
@@ -215,10 +188,7 @@ async def read_all(fetch: Fetch, url: str) -> list[str]:
 async def test_a_long_page_is_read_in_parts_that_fit_and_end_at_paragraphs(limit: int) -> None:
     whole = long_text(200)
     page = answer(whole.encode(), "text/plain")
-    async with (
-        web_server({"/": page}) as server,
-        web_fetch(result_limit_bytes=limit) as fetch,
-    ):
+    async with reading({"/": page}, result_limit_bytes=limit) as (server, fetch):
         result = await fetch(server.url("/"))
         assert limit - 900 < len(result.content.encode()) <= limit
         assert "Cut" not in result.content
@@ -230,19 +200,13 @@ async def test_a_long_page_is_read_in_parts_that_fit_and_end_at_paragraphs(limit
 
 async def test_a_long_line_is_cut_without_losing_a_character() -> None:
     whole = "😀" * 20_000
-    async with (
-        web_server({"/": answer(whole.encode(), "text/plain")}) as server,
-        web_fetch() as fetch,
-    ):
+    async with reading({"/": answer(whole.encode(), "text/plain")}) as (server, fetch):
         parts = await read_all(fetch, server.url("/"))
     assert "".join(parts) == whole
 
 
 async def test_an_offset_beyond_the_end_is_said() -> None:
-    async with (
-        web_server({"/": answer(b"short", "text/plain")}) as server,
-        web_fetch() as fetch,
-    ):
+    async with reading({"/": answer(b"short", "text/plain")}) as (server, fetch):
         result = await fetch(server.url("/"), offset=5)
         assert result.content == "The page ends at character 5; there is nothing at 5."
         result = await fetch(server.url("/"), offset=-1)
@@ -250,10 +214,7 @@ async def test_an_offset_beyond_the_end_is_said() -> None:
 
 
 async def test_a_page_is_read_anew_from_its_start_and_kept_for_its_next_parts() -> None:
-    async with (
-        web_server({"/": answer(b"first version", "text/plain")}) as server,
-        web_fetch() as fetch,
-    ):
+    async with reading({"/": answer(b"first version", "text/plain")}) as (server, fetch):
         assert "first version" in await text_of(fetch, server.url("/"))
         server.behaviours["/"] = answer(b"second version", "text/plain")
         assert "version" in await text_of(fetch, server.url("/"), offset=5)
@@ -272,61 +233,9 @@ async def test_a_page_is_read_anew_from_its_start_and_kept_for_its_next_parts() 
 async def test_the_largest_page_is_read_in_time_and_its_end_is_said() -> None:
     paragraph = f"<p>{PARAGRAPH} <a href='/next'>next</a></p>".encode()
     body = b"<html><body><article>" + paragraph * (MAX_DOWNLOADED_BYTES // len(paragraph) - 1)
-    async with web_server({"/": answer(body)}) as server, web_fetch() as fetch:
+    async with reading({"/": answer(body)}) as (server, fetch):
         text = await text_of(fetch, server.url("/"))
         assert " of 1000000. For more call web_fetch" in text
         assert "[Only the first 1000000 characters were read.]" in text
         assert "lighthouse" in await text_of(fetch, server.url("/"), offset=990_000)
         assert len(server.asked) == 1
-
-
-# The reader's processes
-
-
-def children() -> set[int]:
-    tasks = Path("/proc/self/task").iterdir()
-    return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
-
-
-def limits_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
-
-
-async def test_pages_are_parsed_in_a_process_that_can_open_nothing_and_ends_with_the_tool() -> None:
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(web_server({"/": answer(ARTICLE.encode())}))
-        before = children()
-        async with web_fetch() as fetch:
-            assert children() == before
-            await text_of(fetch, server.url("/"))
-            (reader,) = children() - before
-            assert re.search(r"Max open files\s+0\s+0", limits_of(reader))
-        assert children() == before
-
-
-async def test_ten_pages_at_once_are_all_read() -> None:
-    async with web_server({"/": answer(ARTICLE.encode())}) as server, web_fetch() as fetch:
-        async with asyncio.TaskGroup() as group:
-            readings = [
-                group.create_task(text_of(fetch, server.url(f"/?{number}"))) for number in range(10)
-            ]
-    assert all("lighthouse" in reading.result() for reading in readings)
-
-
-async def test_an_idle_process_ends_by_itself_and_the_next_call_gets_a_new_one() -> None:
-    async with Sandbox("tests.fakes.sandbox_program", Limits(idle_seconds=0.05)) as sandbox:
-        pid = int(await sandbox.call("pid"))
-        await end_of(pid)
-        assert int(await sandbox.call("pid")) != pid
-
-
-async def test_each_sandbox_has_limits_of_its_own() -> None:
-    limits = Limits(memory_bytes=300 * 2**20, call_seconds=0.2, reply_bytes=200_000)
-    async with Sandbox("tests.fakes.sandbox_program", limits) as sandbox:
-        pid = int(await sandbox.call("pid"))
-        assert resource.prlimit(pid, resource.RLIMIT_AS) == (300 * 2**20,) * 2
-        assert len(await sandbox.call("long")) == 100_000  # too long by default
-        with pytest.raises(WorkError, match=r"took over 0\.2 seconds"):
-            await sandbox.call("hang")
-        with pytest.raises(WorkError, match="too long to be worked on"):
-            await sandbox.call("x" * 200_000)

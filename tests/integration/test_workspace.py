@@ -473,24 +473,6 @@ async def _written_and_read(name: str, content: str) -> None:
             assert data == content.encode(errors="replace")
 
 
-@pytest.mark.parametrize("lacks", ["Landlock,namespaces", "seccomp"])
-async def test_tools_are_withdrawn_after_the_first_call_without_walls(
-    lacks: str,
-) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.fakes.lacking_machine", lacks),
-        *(sys.executable, "-m", "tests.fakes.workspace_caller"),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await process.communicate()
-    answer = json.loads(output)
-    assert answer["said"].startswith(
-        ("This machine cannot wall off a folder: it ", "There is no tool named 'list_files'")
-    )
-    assert answer["left"] == []
-    assert answer["reason"].startswith("This machine cannot wall off a folder: it ")
-
-
 @asynccontextmanager
 async def with_shared(tmp_path: Path, *, writable: bool) -> AsyncIterator[tuple[Workspace, Path]]:
     """Provide a workspace that sees a folder of the machine, and that folder."""
@@ -672,20 +654,14 @@ async def test_folder_is_deleted_however_deep_and_closed_and_no_link_is_followed
     assert names_in(outside) == ["kept"]
 
 
-async def test_folder_of_a_stopped_deletion_goes_with_the_next_one(tmp_path: Path) -> None:
-    async with workspace(tmp_path) as (here, files):
-        await here.do("write_file", file_path="a", content="x")
-        (files.parent / "deleted" / "large").mkdir(parents=True)
-        await here.do("delete_file", file_path="a")
-        assert names_in(files.parent) == ["files"]
-
-
-async def test_draft_of_a_killed_process_is_replaced(tmp_path: Path) -> None:
+async def test_leftovers_of_killed_processes_go_with_the_next_change(tmp_path: Path) -> None:
     async with workspace(tmp_path) as (here, files):
         await listed(here)
         (files.parent / "draft").write_text("half of it")
         await here.do("write_file", file_path="a", content="whole")
         assert (files / "a").read_text() == "whole"
+        (files.parent / "deleted" / "large").mkdir(parents=True)
+        await here.do("delete_file", file_path="a")
         assert names_in(files.parent) == ["files"]
 
 

@@ -1,18 +1,16 @@
 """Documents for the tests of `web_fetch`, and the tool as a model meets it."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from io import BytesIO
 
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from tests.executing import run_call
-from tools.base import Caller, Decision, ToolRequest, ToolResult
-from tools.executor import RateLimits, ToolExecutor
-from tools.registry import Registry
+from tests.executing import an_executor, often, run_call
+from tests.fakes.web_server import Behaviour, WebServer, web_server
+from tools.base import Caller, ToolRequest, ToolResult
 from tools.sandbox.pool import SandboxPolicy
 from tools.settings import MAX_RESULT_BYTES
 from tools.web.client import FetchBounds, WebClient
@@ -22,21 +20,6 @@ from tools.web.guard import IPAddress
 
 Fetch = Callable[..., Coroutine[None, None, ToolResult]]
 """Calls `web_fetch` through an executor: `await fetch(url, offset=...)`."""
-
-_PLENTY = 100_000
-
-
-class NoAudit:
-    async def starting(self, request: ToolRequest) -> None:
-        raise AssertionError("web_fetch has no side effects")
-
-    async def finished(self, result: ToolResult) -> None:
-        return
-
-
-class NobodyToAsk:
-    async def ask(self, request: ToolRequest, question: str) -> Decision:
-        raise AssertionError("web_fetch asks nobody")
 
 
 def only_one(address: IPAddress) -> bool:
@@ -53,25 +36,33 @@ async def web_fetch(
     *,
     lookup: Lookup = everywhere,
     bounds: FetchBounds | None = None,
-    timeout_seconds: float = 10,
     result_limit_bytes: int = MAX_RESULT_BYTES,
 ) -> AsyncIterator[Fetch]:
     client = WebClient(permits=only_one, lookup=lookup, bounds=bounds)
     opened = open_web_fetch(SandboxPolicy(), result_limit_bytes=result_limit_bytes, client=client)
     async with opened as tool:
-        executor = ToolExecutor(
-            Registry([replace(tool, calls_per_minute=_PLENTY)]),
-            limits=RateLimits(per_person=_PLENTY, per_bot=_PLENTY),
-            timeout_seconds=timeout_seconds,
-            result_limit_bytes=result_limit_bytes,
-        )
+        executor = an_executor([often(tool)], result_limit_bytes=result_limit_bytes)
 
         async def fetch(url: str, **arguments: int) -> ToolResult:
             sent = json.dumps({"url": url, **arguments})
             request = ToolRequest("call_1", "web_fetch", sent, Caller("someone"))
-            return await run_call(executor, request, NoAudit(), NobodyToAsk())
+            return await run_call(executor, request)
 
         yield fetch
+
+
+@asynccontextmanager
+async def reading(
+    behaviours: Mapping[str, Behaviour],
+    *,
+    lookup: Lookup = everywhere,
+    bounds: FetchBounds | None = None,
+    result_limit_bytes: int = MAX_RESULT_BYTES,
+) -> AsyncIterator[tuple[WebServer, Fetch]]:
+    """Provide a site and a reader of it."""
+    fetching = web_fetch(lookup=lookup, bounds=bounds, result_limit_bytes=result_limit_bytes)
+    async with web_server(behaviours) as server, fetching as fetch:
+        yield server, fetch
 
 
 def pdf(*pages: str, title: str = "", password: str = "", algorithm: str = "RC4-128") -> bytes:

@@ -42,9 +42,6 @@ def test_dates_are_those_of_the_zone() -> None:
     assert told("now", "1 min", zone="Tokyo") == "2026-11-22 23:31 (Sunday)"
     assert told("2026-12-24T14:30+01:00", zone="Tokyo") == "2026-12-24 22:30 (Thursday)"
     assert told("now", until="2026-11-23", zone="Tokyo").startswith("From 2026-11-22 23:30")
-
-
-def test_clock_is_told_without_a_date() -> None:
     assert told(zone="Tokyo").startswith("Sunday, 22 November 2026, 23:30:59 in Asia/Tokyo")
 
 

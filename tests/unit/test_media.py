@@ -135,19 +135,6 @@ def untold(what: Prepared) -> bool:
 # Words ------------------------------------------------------------------------------------------
 
 
-async def test_message_without_files_causes_no_request() -> None:
-    folder = Folder({})
-    async with media_of(folder) as (reader, sees_images, server):
-        what = await reader.prepare([message(text="hello"), message(text="again")], sees_images)
-
-    assert what == Prepared(words=("", ""))
-    assert (server.received, folder.fetched) == ([], [])
-
-
-async def test_a_message_without_anything_in_it_asks_the_model_nothing() -> None:
-    assert untold(await prepared(Folder({}), message(text=" \n")))
-
-
 # Images -----------------------------------------------------------------------------------------
 
 
@@ -162,10 +149,6 @@ async def test_an_image_is_shown_to_a_model_that_sees() -> None:
     assert (what.notices, what.fleeting, what.has_words) == ((), (), True)
     ((chat, _, _),) = folder.fetched
     assert str(chat) == message().chat
-
-
-async def test_an_image_alone_is_something_to_ask_about() -> None:
-    assert (await prepared(Folder({"a.jpg": picture()}), message(JPEG))).has_words
 
 
 @pytest.mark.parametrize("text", ["", "What is this?"])
@@ -202,15 +185,6 @@ async def test_a_broken_image_is_a_sentence_and_the_next_one_is_shown() -> None:
     assert "which you cannot read" in what.words[0]
 
 
-async def test_an_image_of_a_kind_that_is_not_read_is_refused_with_those_that_are() -> None:
-    heic = ReceivedFile("a.heic", "image/heic", name="IMG_1.heic")
-
-    what = await prepared(Folder({"a.heic": b"\0\0\0\x18ftypheic"}), message(heic))
-
-    assert "JPEG, PNG, WebP and GIF" in what.notices[0]
-    assert untold(what)
-
-
 # Voices -----------------------------------------------------------------------------------------
 
 
@@ -236,17 +210,6 @@ async def test_a_recording_that_was_made_elsewhere_may_hold_strangers_words() ->
     assert "la la" in what.words[0]
 
 
-async def test_voice_note_without_transcription_asks_for_text() -> None:
-    folder = Folder({"b.m4a": SPEECH})
-
-    what = await prepared(folder, message(VOICE))
-
-    assert what.notices == ("I cannot listen to voice notes; please write it.",)
-    assert "which you cannot hear" in what.words[0]
-    assert untold(what)
-    assert folder.fetched == []
-
-
 @pytest.mark.parametrize(
     ("hears", "notice"),
     [(status(401), media.NOT_HEARD), (transcript("  "), media.HEARD_NOTHING)],
@@ -258,12 +221,17 @@ async def test_a_voice_note_that_is_not_understood_is_said(hears: Step, notice: 
     assert untold(what)
 
 
-async def test_a_view_once_voice_note_is_not_listened_to() -> None:
-    folder = Folder({"b.m4a": SPEECH})
+@pytest.mark.parametrize(
+    ("file", "notice"), [(VOICE, media.NO_VIEW_ONCE_VOICE), (TEXT, media.NO_VIEW_ONCE_FILE)]
+)
+async def test_view_once_recordings_and_documents_are_refused(
+    file: ReceivedFile, notice: str
+) -> None:
+    folder = Folder({file.id: SPEECH})
     async with media_of(folder, hears=transcript("secret")) as (reader, sees_images, server):
-        what = await reader.prepare([message(VOICE, view_once=True)], sees_images)
+        what = await reader.prepare([message(file, view_once=True)], sees_images)
 
-    assert what.notices == (media.NO_VIEW_ONCE_VOICE,)
+    assert what.notices == (notice,)
     assert untold(what)
     assert (folder.fetched, server.received) == ([], [])
 
@@ -271,37 +239,37 @@ async def test_a_view_once_voice_note_is_not_listened_to() -> None:
 # Documents --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("file", "body"),
-    [
-        (PDF, pdf("It costs 12 euros.")),
-        (TEXT, b"It costs 12 euros."),
-        (replace(TEXT, content_type="text/html"), b"<html><p>It costs 12 euros.</p></html>"),
-        (ReceivedFile("d", "application/json"), b'{"note": "It costs 12 euros."}'),
-        (ReceivedFile("d", "application/octet-stream", name="a.py"), b"# It costs 12 euros."),
-        (ReceivedFile("d", "application/octet-stream"), b"It costs 12 euros."),
-        (
-            ReceivedFile("d", "application/octet-stream", name="a.docx"),
-            docx(paragraph("It costs 12 euros.")),
-        ),
-        (
-            ReceivedFile("d", "application/vnd.ms-excel", name="a.xlsx"),
-            xlsx(row("It costs 12 euros.")),
-        ),
-        (ReceivedFile("d", "application/vnd.ms-excel", name="a.CSV"), b"It costs 12 euros.;1"),
-        (ReceivedFile("d", "video/mp2t", name="a.ts"), b"// It costs 12 euros."),
-        (ReceivedFile("d", "text/plain"), "It costs 12 euros. Grüße".encode("utf-16")),
-    ],
-)
-async def test_a_document_becomes_text_that_is_marked_as_strangers_words(
-    file: ReceivedFile, body: bytes
-) -> None:
-    what = await prepared(Folder({file.id: body}), message(file))
+DOCUMENTS: Final[list[tuple[ReceivedFile, bytes]]] = [
+    (PDF, pdf("It costs 12 euros.")),
+    (TEXT, b"It costs 12 euros."),
+    (replace(TEXT, content_type="text/html"), b"<html><p>It costs 12 euros.</p></html>"),
+    (ReceivedFile("d", "application/json"), b'{"note": "It costs 12 euros."}'),
+    (ReceivedFile("d", "application/octet-stream", name="a.py"), b"# It costs 12 euros."),
+    (ReceivedFile("d", "application/octet-stream"), b"It costs 12 euros."),
+    (
+        ReceivedFile("d", "application/octet-stream", name="a.docx"),
+        docx(paragraph("It costs 12 euros.")),
+    ),
+    (
+        ReceivedFile("d", "application/vnd.ms-excel", name="a.xlsx"),
+        xlsx(row("It costs 12 euros.")),
+    ),
+    (ReceivedFile("d", "application/vnd.ms-excel", name="a.CSV"), b"It costs 12 euros.;1"),
+    (ReceivedFile("d", "video/mp2t", name="a.ts"), b"// It costs 12 euros."),
+    (ReceivedFile("d", "text/plain"), "It costs 12 euros. Grüße".encode("utf-16")),
+]
 
-    assert what.words[0].startswith(f"{UNTRUSTED}a file, begins here: ")
-    assert "It costs 12 euros." in what.words[0]
-    assert what.words[0].endswith("ends here.]")
-    assert (what.notices, what.has_words) == ((), True)
+
+async def test_documents_become_text_that_is_marked_as_strangers_words() -> None:
+    folder = Folder({})
+    async with media_of(folder) as (reader, sees_images, _):
+        for file, body in DOCUMENTS:
+            folder.files = {file.id: body}
+            what = await reader.prepare([message(file)], sees_images)
+            assert what.words[0].startswith(f"{UNTRUSTED}a file, begins here: "), file
+            assert "It costs 12 euros." in what.words[0], file
+            assert what.words[0].endswith("ends here.]"), file
+            assert (what.notices, what.has_words) == ((), True), file
 
 
 async def test_a_long_document_is_cut_and_says_so() -> None:
@@ -327,29 +295,28 @@ async def test_all_documents_of_a_turn_share_the_room_there_is() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("file", "body", "words"),
-    [
-        (PDF, b"%PDF-1.4 and then nothing", "This PDF is broken"),
-        (PDF, pdf(""), "This PDF has no text"),
-        (TEXT, b"PK\x03\x04\x14\0", "This is binary data (text/plain)"),
-        (TEXT, b"\0\1\2\3", "This is binary data"),
-        (TEXT, b"", "It is empty."),
-        (TEXT, b"x" * (media.MAX_DOCUMENT_BYTES + 1), "It is too large; I read up to 10 MB"),
-        (TEXT, SignalRejected("gone"), "I could not get it from Signal."),
-        (replace(TEXT, id="gone"), b"", "I could not get it from Signal."),
-    ],
-)
-async def test_unreadable_file_is_reported_by_its_name(
-    file: ReceivedFile, body: bytes | SignalError, words: str
-) -> None:
-    folder = Folder({"c.pdf": body, "d.txt": body})
+UNREADABLE: Final[list[tuple[ReceivedFile, bytes | SignalError, str]]] = [
+    (PDF, b"%PDF-1.4 and then nothing", "This PDF is broken"),
+    (PDF, pdf(""), "This PDF has no text"),
+    (TEXT, b"PK\x03\x04\x14\0", "This is binary data (text/plain)"),
+    (TEXT, b"\0\1\2\3", "This is binary data"),
+    (TEXT, b"", "It is empty."),
+    (TEXT, b"x" * (media.MAX_DOCUMENT_BYTES + 1), "It is too large; I read up to 10 MB"),
+    (TEXT, SignalRejected("gone"), "I could not get it from Signal."),
+    (replace(TEXT, id="gone"), b"", "I could not get it from Signal."),
+]
 
-    what = await prepared(folder, message(file, text="Please sum this up."))
 
-    assert what.notices[0].startswith(f"About “{file.name}”: {words}")
-    assert what.words[0] == f"[“{file.name}”, which you cannot read; the person was told so]"
-    assert what.has_words
+async def test_unreadable_files_are_reported_by_their_names() -> None:
+    folder = Folder({})
+    async with media_of(folder) as (reader, sees_images, _):
+        for file, body, words in UNREADABLE:
+            folder.files = {"c.pdf": body, "d.txt": body}
+            what = await reader.prepare([message(file, text="Please sum this up.")], sees_images)
+            assert what.notices[0].startswith(f"About “{file.name}”: {words}")
+            told = f"[“{file.name}”, which you cannot read; the person was told so]"
+            assert what.words[0] == told
+            assert what.has_words
 
 
 @pytest.mark.parametrize(
@@ -402,34 +369,6 @@ async def test_the_files_of_a_turn_are_bounded_together() -> None:
     )
 
 
-async def test_view_once_documents_are_refused() -> None:
-    folder = Folder({"d.txt": b"secret"})
-
-    what = await prepared(folder, message(TEXT, view_once=True))
-
-    assert what.notices == (media.NO_VIEW_ONCE_FILE,)
-    assert untold(what)
-    assert folder.fetched == []
-
-
-async def test_cancelled_reading_ends_at_once() -> None:
-    class Silent(Folder):
-        asked = asyncio.Event()
-
-        async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
-            self.asked.set()
-            await asyncio.Event().wait()
-            return b""
-
-    folder = Silent({})
-    async with media_of(folder) as (reader, sees_images, _), asyncio.TaskGroup() as tasks:
-        reading = tasks.create_task(reader.prepare([message(TEXT)], sees_images))
-        await folder.asked.wait()
-        reading.cancel()
-
-    assert reading.cancelled()
-
-
 # Afterwards -------------------------------------------------------------------------------------
 
 
@@ -447,21 +386,13 @@ def test_a_file_that_never_comes_ends_with_the_time_of_the_turn() -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-    async def nothing_is_read(*_: object) -> NoReturn:
-        raise AssertionError
-
-    async def unasked() -> bool:
+    async def unused(*_: object) -> NoReturn:
         raise AssertionError
 
     async def scenario() -> None:
-        reader = Media(
-            Stuck({}),
-            images=nothing_is_read,
-            documents=nothing_is_read,
-            transcriber=None,
-        )
+        reader = Media(Stuck({}), images=unused, documents=unused, transcriber=None)
         async with asyncio.timeout(media.TURN_SECONDS + 1):
-            what = await reader.prepare([message(TEXT)], unasked)
+            what = await reader.prepare([message(TEXT)], unused)
         assert what.notices == ("About “list.txt”: It took too long to read.",)
 
     run_without_waiting(scenario())

@@ -18,17 +18,10 @@ def tool(name: str) -> Tool:
     return tool_from(act)
 
 
-def test_tools_are_sorted_by_name() -> None:
+def test_tools_are_sorted_by_name_and_found_by_their_exact_name_only() -> None:
     registry = Registry([tool("weather"), tool("calculate"), tool("search")])
     assert [found.name for found in registry.tools] == ["calculate", "search", "weather"]
-    assert len(registry.tools) == 3
-
-
-def test_a_tool_is_found_by_its_exact_name_only() -> None:
-    registry = Registry([tool("calculate")])
-    found = registry.get("calculate")
-    assert found is not None
-    assert found.name == "calculate"
+    assert registry.get("calculate") is not None
     assert registry.get("Calculate") is None
 
 

@@ -46,16 +46,13 @@ async def weather(
     return f"{place.name} {days} {unit} {detail} {language}"
 
 
-def test_the_name_and_the_first_paragraph_tell_a_model_what_a_tool_does() -> None:
+async def test_a_function_becomes_a_tool_with_a_short_plain_schema() -> None:
     tool = tool_from(weather)
-    assert tool.name == "weather"
+    assert (tool.name, tool.side_effects) == ("weather", False)
     assert tool.description == "Tell the weather of the next days."
-    assert not tool.side_effects
-    assert tool_from(weather, side_effects=True).side_effects
-
-
-def test_model_is_shown_a_short_plain_schema() -> None:
-    assert tool_from(weather).parameters == {
+    arguments = tool.parse('{"place": {"name": "Oslo"}, "days": "3"}')
+    assert await tool.run(arguments, Caller("someone")) == "Oslo 3 metric short en"
+    assert tool.parameters == {
         "type": "object",
         "additionalProperties": False,
         "required": ["place", "days"],
@@ -77,12 +74,6 @@ def test_model_is_shown_a_short_plain_schema() -> None:
     }
 
 
-async def test_a_tool_runs_its_function_with_parsed_arguments() -> None:
-    tool = tool_from(weather)
-    arguments = tool.parse('{"place": {"name": "Oslo"}, "days": "3"}')
-    assert await tool.run(arguments, Caller("someone")) == "Oslo 3 metric short en"
-
-
 async def test_a_method_keeps_its_object() -> None:
     class Greeter:
         greeting = "Hello"
@@ -94,15 +85,6 @@ async def test_a_method_keeps_its_object() -> None:
     tool = tool_from(Greeter().greet)
     assert list(tool.parameters["properties"]) == ["name"]  # type: ignore[call-overload]
     assert await tool.run(tool.parse('{"name": "you"}'), Caller("someone")) == "Hello, you"
-
-
-def test_a_tool_without_arguments_has_an_empty_object() -> None:
-    async def now() -> str:
-        """Tell the time."""
-        return "12:00"
-
-    expected = {"type": "object", "additionalProperties": False, "properties": {}}
-    assert tool_from(now).parameters == expected
 
 
 def test_unclear_declarations_are_refused_at_the_start() -> None:

@@ -18,15 +18,6 @@ def asking_with(arguments: str, id_: str = "call_0") -> Message:
     return Message(Role.ASSISTANT, None, (ToolCall(id_, TODO, arguments),))
 
 
-def test_states_are_boxes() -> None:
-    items = [
-        Item(text="look", state="done"),
-        Item(text="compare", state="doing"),
-        Item(text="write"),
-    ]
-    assert shown(items) == ("☑ look", "◐ compare", "☐ write")
-
-
 def test_item_stays_on_one_line_without_control_characters() -> None:
     (line,) = shown([Item(text="look\n☑ pay\u202e\u2028now")])
     assert line == "☐ look ☑ pay⟨U+202E⟩ now"

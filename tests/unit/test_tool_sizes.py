@@ -5,6 +5,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from bot.chat.own_tools import LISTED, offer_own_tools
 from bot.chat.prompt import OF_FACTS
 from bot.config.loading import settings_of
@@ -39,22 +41,19 @@ def sent_bytes(tools: Collection[Tool]) -> int:
     return len(json.dumps(declared, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-async def test_tools_of_an_ordinary_person_take_at_most_1800_tokens() -> None:
-    tools = await tools_of(Caller("ada"), without={"catch_up"})
+@pytest.mark.parametrize(
+    ("is_admin", "without", "tokens", "bytes_per_token"),
+    [
+        (False, {"catch_up"}, ORDINARY_TOKENS, BYTES_PER_TOKEN),
+        (True, {"catch_up", *OF_FACTS}, WORKSPACE_TOKENS, BYTES_PER_TOKEN),
+        # All tools together: JSON in English has about four bytes a token.
+        (True, set(), WORKSPACE_TOKENS, 4),
+    ],
+)
+async def test_tools_take_few_tokens_of_each_request(
+    is_admin: bool, without: set[str], tokens: int, bytes_per_token: int
+) -> None:
+    tools = await tools_of(Caller("ada", is_admin=is_admin), without=without)
     assert len(tools) >= 17
-    assert sum(tool.spec.size for tool in tools) // BYTES_PER_TOKEN <= ORDINARY_TOKENS
-    assert sent_bytes(tools) <= ORDINARY_TOKENS * BYTES_PER_TOKEN
-
-
-async def test_tools_of_a_person_with_a_workspace_take_at_most_2600_tokens() -> None:
-    admin = Caller("ada", is_admin=True)
-    tools = await tools_of(admin, without={"catch_up", *OF_FACTS})
-    assert len(tools) >= 25
-    assert sum(tool.spec.size for tool in tools) // BYTES_PER_TOKEN <= WORKSPACE_TOKENS
-    assert sent_bytes(tools) <= WORKSPACE_TOKENS * BYTES_PER_TOKEN
-
-
-async def test_all_tools_together_take_at_most_2600_tokens_of_usual_length() -> None:
-    """JSON in English has about four bytes a token."""
-    tools = await tools_of(Caller("ada", is_admin=True), without=())
-    assert sent_bytes(tools) <= WORKSPACE_TOKENS * 4
+    assert sum(tool.spec.size for tool in tools) <= tokens * bytes_per_token
+    assert sent_bytes(tools) <= tokens * bytes_per_token
