@@ -20,7 +20,7 @@ from bot.errors import SettingsError
 from conversation_store.models import Attachment
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, kill, running_bot, world
-from tests.fakes.dstack_agent import SoftAgent, abandoned_socket, says, serving
+from tests.fakes.dstack_agent import SoftAgent, says, serving
 from tests.fakes.openai_server import Request, Step, cut, held, script, status, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, IDENTITY_KEY
 
@@ -206,17 +206,6 @@ async def test_a_guest_agent_that_makes_no_quote_proves_nothing(fault: object) -
     assert OUTSIDE in proving.here.model.requests[0]["messages"][0]["content"]
 
 
-async def test_a_dead_guest_agent_stops_no_conversation() -> None:
-    async with world() as here:
-        with abandoned_socket(here.folder / "dead.sock") as socket:
-            settings = here.settings(attestation={"dstack_socket": socket})
-            async with running_bot(settings):
-                await here.signal.say("!verify")
-                assert (await here.answer()).text.startswith("I cannot prove anything")
-                await here.signal.say("hello")
-                assert "hello" in (await here.answer()).text
-
-
 # The model's policy
 
 
@@ -259,12 +248,6 @@ async def test_required_evidence_that_is_wrong_lets_nothing_reach_the_model() ->
     assert said.startswith("I have not sent your message to the model, because")
     assert SECRET not in proving.words_at_the_cloud()
     assert proving.cloud.requests == []
-
-
-async def test_required_evidence_is_waited_for_and_then_the_answer_comes() -> None:
-    async with proving_world() as proving:
-        async with running_bot(proving.settings("require"), trust=proving.trust):
-            assert "hello" in await ask(proving, "hello")
 
 
 async def test_a_message_never_reaches_a_tls_key_that_is_not_attested() -> None:

@@ -39,7 +39,7 @@ from tests.fakes.soft_bundle import (
 )
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.web_server import answer
-from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote, recorded_tds
+from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote
 from tests.near_ai_captures import CLOUD, recorded_capture
 from tests.processes import RUN_SECONDS, run_process
 
@@ -199,12 +199,6 @@ async def test_a_service_without_an_answer_proves_nothing_and_is_named(
     assert verdicts(printed)["genuine Intel TDX hardware"] == "not checked"
     assert "Intel's collateral could not be fetched" in printed
     assert printed.splitlines()[-1].startswith("This proves too little")
-
-
-async def test_collateral_files_replace_all_fetches(folder: Path) -> None:
-    async with pccs(PLATFORM.collateral) as service:
-        assert await verified(request(folder, pccs=service.url("")))
-        assert service.asked == []
 
 
 async def test_collateral_of_another_platform_is_not_taken_for_this_one(
@@ -376,42 +370,6 @@ async def test_recorded_quote_is_genuine_but_made_for_another_statement(
         "the bot's statement is sealed in",
         "made for your challenge",
     }
-
-
-async def test_machine_of_others_fails_only_the_checks_of_this_bot(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, evidence = next(recorded_tds(CLOUD))
-    log = evidence.event_log
-    event_log = log if isinstance(log, str) else json.dumps(log)
-    bundle = replace(
-        BUNDLE, quote=evidence.quote, event_log=event_log, app_compose=evidence.app_compose
-    )
-    (folder / "bundle.json").write_bytes(bundle.to_json())
-    collateral = recorded(f"nearai/{CLOUD}/collateral_gateway.json")
-    asked = request(folder, collateral=[collateral], release=None)
-    assert not await verified(asked, trust=REAL)
-    found = verdicts(capsys.readouterr().out)
-    assert {label for label, verdict in found.items() if verdict == "failed"} == {
-        "nothing left to its operator",  # others' settings are none of the bot's
-        "the bot's statement is sealed in",
-        "made for your challenge",
-    }
-
-
-async def test_the_program_says_that_recorded_collateral_has_expired(folder: Path) -> None:
-    (folder / "bundle.json").write_bytes(recorded_bundle().to_json())
-    collateral = recorded(f"nearai/{CLOUD}/collateral_model.json")
-    printed, errors, code = await run(
-        "bundle.json", "--challenge", CHALLENGE, "--collateral", collateral, folder=folder
-    )
-    assert (code, errors) == (1, "")
-    assert "the collateral expired on 2026-07-29" in printed
-    found = verdicts(printed)
-    assert found["genuine Intel TDX hardware"] == "failed"
-    assert found["the bot's statement is sealed in"] == "failed"
-    assert found["made for your challenge"] == "failed"
-    assert found["start-up log is complete"] == "not checked"
 
 
 # The terminal

@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
-from urllib.parse import urlsplit
 
 import pytest
-from structlog.testing import capture_logs
 
 from bot.attestation.bundle import ModelPolicy
 from bot.attestation.collateral import CollateralSource
@@ -30,11 +28,9 @@ from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, RetryPolicy
 from bot.llm.errors import LlmUnavailable
 from conversation_store.models import Message, Role
-from tests.fakes.meddler import meddler
 from tests.fakes.near_ai import Body, NearAi, Signing, near_ai
 from tests.fakes.openai_server import Step, cut, held, raw_body, status
 from tests.fakes.pccs import TCB, pccs
-from tests.fakes.soft_gpu import SoftGpus
 from tests.fakes.web_server import WebServer, answer
 from tools.http import AiohttpTransport
 
@@ -173,18 +169,6 @@ async def test_a_signature_counts_until_the_latest_evidence_for_its_key_expires(
         assert len(here.model.signers("gateway", "ed25519")) == 1
 
 
-async def test_keys_of_a_verified_model_are_known_by_holder() -> None:
-    async with world() as here:
-        await here.model.verify()
-        model, gateway = here.cloud.model_signing, here.cloud.gateway_signing
-        [by_model] = here.model.signers("provider_tee", "ed25519")
-        [by_gateway] = here.model.signers("gateway", "ed25519")
-        assert by_model == model.address("ed25519")
-        assert by_gateway == gateway.address("ed25519")
-        assert here.model.signers("gateway", "ecdsa") == ()
-        assert here.model.encryption_key() == model.public_key("ed25519")
-
-
 async def test_the_report_is_asked_for_with_the_key_a_fresh_nonce_and_the_tls_key() -> None:
     async with world() as here:
         await here.model.verify()
@@ -270,14 +254,6 @@ async def test_evidence_that_is_wrong_keeps_every_message_back(name: str) -> Non
         assert here.model.signers("gateway", "ed25519") == ()
         assert here.model.encryption_key() is None
         assert here.model.evidence() is not None
-
-
-async def test_a_platform_that_is_out_of_date_keeps_every_message_back() -> None:
-    async with world(tcb_status="OutOfDate") as here:
-        verdict = await here.model.verify()
-        assert verdict.state == "failed"
-        assert "OutOfDate" in await here.refusal()
-        assert "gateway.tcb" in here.model.summary()
 
 
 def no_collateral(here: World) -> None:
@@ -410,16 +386,6 @@ async def test_nvidias_last_word_on_the_same_gpus_counts_for_a_bounded_time_of_s
         await here.refusal()
 
 
-async def test_nvidias_last_word_on_other_gpus_counts_for_nothing() -> None:
-    async with world() as here:
-        await here.model.verify()
-        here.cloud.nras.tokens_handler = status(503)
-        here.cloud.gpus = SoftGpus(like=here.cloud.gpus)
-        here.clock.ahead = MAX_EVIDENCE_SECONDS
-        assert (await here.model.verify()).state == "unavailable"
-        await here.refusal()
-
-
 @pytest.mark.parametrize("name", [*WRONG, *TROUBLE])
 async def test_without_require_nothing_is_kept_back(name: str) -> None:
     spoil = WRONG[name][0] if name in WRONG else TROUBLE[name][0]
@@ -439,23 +405,6 @@ async def test_without_require_a_service_that_hangs_delays_no_message() -> None:
             await here.model.admit()
             assert time.perf_counter() - before < PROMPT_ADMISSION_SECONDS
             assert await said(client) == "answer to: hello"
-
-
-async def test_a_report_that_is_damaged_on_its_way_is_trouble_and_no_more() -> None:
-    async with world() as here, open_http(tls=here.cloud.trust.tls) as http:
-        address = urlsplit(here.cloud.base_url)
-        assert address.port is not None
-        async with meddler(address.port) as port:
-            client = NearAiClient(
-                http=http,
-                collateral=CollateralSource(http, here.pccs.url("")),
-                base_url=here.cloud.base_url.replace(f":{address.port}", f":{port}"),
-                model=here.cloud.model,
-                api_key=API_KEY,
-            )
-            model = AttestedModel(client, policy="require")
-            assert (await model.verify()).state == "unavailable"
-        assert here.cloud.connections >= 1  # a question may be asked once more
 
 
 # In the course of time
@@ -479,16 +428,6 @@ async def test_a_service_cannot_ask_to_be_left_alone_for_ever() -> None:
         here.cloud.report_handler = status(429, headers={"retry-after": "3600"})
         async with here.kept_verified():
             await here.until(lambda: len(here.cloud.received) > 2)
-
-
-async def test_it_recovers_by_itself_from_evidence_that_was_wrong() -> None:
-    async with world() as here:
-        here.cloud.lies.debug = True
-        async with here.kept_verified():
-            assert "does not hold" in await here.refusal()
-            here.cloud.lies.debug = False
-            await here.until(lambda: here.model.verdict.state == "verified")
-            await here.model.admit()
 
 
 async def test_verified_model_stays_so_in_trouble_until_its_evidence_expires() -> None:
@@ -564,18 +503,6 @@ async def test_a_new_tls_key_is_used_only_after_it_is_attested() -> None:
         assert here.cloud.reports == 2
 
 
-async def test_change_of_the_tls_key_does_not_disturb_an_answer() -> None:
-    patient = RetryPolicy(bound_seconds=WAIT_SECONDS, first_seconds=0.01)
-    async with world() as here, here.kept_verified(), here.chat(retry=patient) as client:
-        await here.model.admit()
-        assert await said(client) == "answer to: hello"
-        await here.cloud.stop()
-        here.cloud.change_tls_key()
-        await here.cloud.start()
-        assert await said(client) == "answer to: hello"
-        assert len(here.cloud.requests) == 2
-
-
 @pytest.mark.parametrize(("pause", "reports"), [(0.001, 3), (3600.0, 2)])
 async def test_a_key_that_stays_unattested_is_asked_about_after_ever_longer_pauses(
     pause: float, reports: int
@@ -604,19 +531,6 @@ async def test_a_new_tls_key_is_asked_about_at_once_each_time() -> None:
                 await here.until(lambda: here.model.keys.attested(here.cloud.identity.key_sha256))
 
 
-async def test_a_connection_made_during_a_verification_that_vouches_for_it_asks_no_more() -> None:
-    async with world("warn") as here, here.chat() as client:
-        here.cloud.report_handler = held(released := asyncio.Event(), here.cloud.give_report)
-        async with here.kept_verified():
-            await here.until(lambda: here.cloud.reports == 1)
-            await said(client)
-            released.set()
-            await here.until(lambda: here.model.verdict.state == "verified")
-            await here.verified_again(within_seconds=0.2)
-            assert here.cloud.reports == 1
-            assert "nothing has vouched for" not in here.model.summary()
-
-
 async def test_under_warn_it_is_said_that_messages_went_to_a_key_nothing_vouches_for() -> None:
     async with world("warn") as here, here.chat() as client:
         await here.model.verify()
@@ -624,19 +538,3 @@ async def test_under_warn_it_is_said_that_messages_went_to_a_key_nothing_vouches
         here.cloud.change_tls_key()
         assert await said(client) == "answer to: hello"
         assert "nothing has vouched for" in here.model.summary()
-
-
-async def test_no_key_and_no_name_of_a_model_reaches_a_log() -> None:
-    with capture_logs() as logs:
-        for spoil in (lies("debug", False), lies("debug", True), tells(status(503)), down):
-            async with world() as here:
-                spoil(here)
-                await here.model.verify()
-                secrets = (API_KEY, here.cloud.identity.key_sha256.hex(), here.cloud.model)
-                assert not any(secret in str(logs) for secret in secrets)
-    assert [entry["outcome"] for entry in logs if entry["event"] == "attestation.model"] == [
-        "verified",
-        "failed",
-        "unavailable",
-        "unavailable",
-    ]

@@ -218,24 +218,6 @@ async def test_a_slow_service_is_given_up(
             await source.get(quote_of(SOFT))
 
 
-async def test_cookies_of_a_service_are_not_sent_back() -> None:
-    async with service() as running:
-        running.answer_everything(answer(b"{}", headers={"Set-Cookie": "who=you; Path=/"}))
-        with pytest.raises(EvidenceUnavailable):
-            await running.source.get(quote_of(SOFT))
-        assert len(running.server.asked) == 4
-        assert not any("cookie" in request.headers for request in running.server.asked)
-
-
-async def test_service_that_does_not_listen_is_unavailable() -> None:
-    async with service() as running:
-        quote = quote_of(SOFT)
-    async with open_http() as http:
-        source = CollateralSource(http, running.server.url(""))
-        with pytest.raises(EvidenceUnavailable):
-            await source.get(quote)
-
-
 async def test_memory_holds_a_bounded_number_of_platforms() -> None:
     """The back-off tells whether a platform is still known."""
     quotes = [

@@ -179,16 +179,6 @@ async def test_a_recorded_genuine_quote_is_not_fresh(tmp_path: Path, name: str) 
         assert (await client(tmp_path).quote(asked)).event_log == recorded["event_log"]
 
 
-async def test_the_agent_may_restart_between_two_calls(tmp_path: Path) -> None:
-    agent = client(tmp_path)
-    async with soft_agent(tmp_path):
-        await agent.info()
-    with pytest.raises(AgentError):
-        await agent.info()
-    async with soft_agent(tmp_path):
-        assert (await agent.info()).app_compose == COMPOSE
-
-
 async def test_no_environment_variable_leads_to_another_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

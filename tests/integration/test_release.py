@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +20,6 @@ from scripts.release import COMPOSE_FILE, ReleaseRefused, make_release
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.some_pins import SOME_PINS, SOME_PINS_TEXT
-from tests.processes import run_process
 from tests.unit.soft_machine import machine
 
 ROOT: Final = Path(__file__).parents[2]
@@ -137,14 +135,6 @@ def test_the_same_input_makes_the_same_bytes(folder: Path) -> None:
     assert released(folder) == released(folder, directory=folder / "deeper" / "again")
 
 
-def test_several_kinds_of_machine_and_several_key_services_are_one_release(folder: Path) -> None:
-    systems = [f"{cpus} CPUs={folder / 'measured.json'}" for cpus in (2, 4)]
-    files = released(folder, os=systems, kms_id=[KMS_ID, "bb" * 91])
-    release = Release.parse(files["release.json"].encode())
-    assert [system.label for system in release.os] == ["2 CPUs", "4 CPUs"]
-    assert release.kms_ids == [KMS_ID, "bb" * 91]
-
-
 def test_a_release_is_never_overwritten(folder: Path) -> None:
     before = released(folder)
     with pytest.raises(SettingsError, match="release: exists; a release is never overwritten"):
@@ -228,15 +218,6 @@ async def test_operator_s_choice_in_a_slot_is_the_published_code(
     assert written in deployed
     found = await verdicts(folder, deployed.replace(written, instead), capsys)
     assert (failures(found), found["release"]) == (set(), "proven")
-
-
-async def test_another_system_and_another_key_service_than_the_published_ones_are_found_out(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    measured = json.loads((folder / "measured.json").read_text())
-    (folder / "measured.json").write_text(json.dumps(measured | {"rtmr1": "00" * 48}))
-    deployed = released(folder, kms_id=["bb" * 32])["app-compose.json"]
-    assert failures(await verdicts(folder, deployed, capsys)) == {"os", "key_provider"}
 
 
 # What another tool has made
@@ -393,46 +374,3 @@ def test_invalid_file_is_reported_in_one_line(
     with pytest.raises(MalformedEvidence, match=re.escape(words)):
         make_release(order(folder, **changes))
     assert not (folder / "release").exists()
-
-
-def test_a_folder_that_cannot_be_made_is_named(folder: Path) -> None:
-    with pytest.raises(SettingsError, match=r"compose\.yaml/release: Not a directory"):
-        make_release(order(folder, directory=folder / "compose.yaml" / "release"))
-
-
-# The program
-
-
-@pytest.mark.full
-async def test_release_program_prints_hash_and_next_step(
-    folder: Path,
-) -> None:
-    ordered = order(folder)
-    given = [
-        *(f"--image={image}" for image in ordered.image),
-        f"--os={ordered.os[0]}",
-        f"--kms-id={KMS_ID}",
-        "--compose=compose.yaml",
-        "--model-pins=model-pins.json",
-    ]
-
-    async def run(*arguments: str) -> tuple[str, str, int | None]:
-        program = (sys.executable, "-m", "scripts.release")
-        return await run_process(
-            *program, *arguments, folder=folder, environment={"PYTHONPATH": str(ROOT)}
-        )
-
-    printed, errors, code = await run("release", *given, f"--commit={COMMIT}")
-    assert (errors, code) == ("", 0)
-    digest = hashlib.sha256((folder / "release" / "app-compose.json").read_bytes()).hexdigest()
-    assert digest in printed
-    assert [line.strip() for line in printed.splitlines() if line.endswith("=")] == [
-        f"{name}=" for name in OUTSIDE
-    ]
-    printed, errors, code = await run("other", *given)
-    assert (printed, code) == ("", 2)
-    assert errors.startswith("--commit: ")
-    (folder / "measured.json").write_text("{}")
-    printed, errors, code = await run("other", *given, f"--commit={COMMIT}")
-    assert (printed, code) == ("", 1)
-    assert errors.startswith("release: ")

@@ -18,34 +18,30 @@ from typing import Final
 import pytest
 
 from bot.attestation.bundle import Bundle
-from bot.attestation.checks import Check, Report, Verdict, claimed, failed, not_checked
+from bot.attestation.checks import Check
 from bot.attestation.near_ai.nvidia import NrasWord
 from bot.attestation.near_ai.report import ModelEvidence
 from bot.attestation.near_ai.verification import verify_model
-from bot.attestation.quote import Collateral, TdQuote, low_s
-from bot.attestation.report import LABELS, PARTS, conclusion
+from bot.attestation.quote import Collateral, TdQuote
+from bot.attestation.report import LABELS, PARTS
 from bot.attestation.verification import Asked, verify_bundle
 from bot.cli.verify import verify
-from bot.config.settings import Settings
 from scripts.release import COMPOSE_FILE
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.pccs import pccs
-from tests.fakes.soft_bundle import CHALLENGE, POLICY, STATEMENT, soft_bundle, soft_release
+from tests.fakes.soft_bundle import CHALLENGE, soft_bundle, soft_release
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.some_pins import SOME_PINS_TEXT
-from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote
+from tests.fixtures_attestation import CLOCK, recorded
 from tests.processes import run_process
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENT: Final = (ROOT / "docs" / "VERIFY.md").read_text()
 PROGRAM: Final = "signal-tee-bot"
 BUNDLE: Final = "signal-tee-bot-proof.json"
-NOBODY: Final = "http://127.0.0.1:1"
 
 CAPTURE: Final = "nearai/cloud-2026-06-29"
 DIRECT: Final = "nearai/direct-2026-06-29"
-RECORDED_COLLATERAL: Final = f"{CAPTURE}/collateral_model.json"
-"""Of the kind of machine that the dstack quotes were recorded on, too."""
 
 
 def commands() -> list[list[str]]:
@@ -133,75 +129,6 @@ async def test_the_table_looks_as_the_document_shows_it(
     assert [line for line in printed if line in shown.splitlines()] == shown.splitlines()
 
 
-async def test_kept_collateral_is_the_file_to_carry_away(laptop: Laptop) -> None:
-    assert await laptop.run([*commands()[0], "--keep-collateral", str(laptop.folder / "kept")])
-    [kept] = (laptop.folder / "kept").iterdir()
-    kept.replace(laptop.folder / "collateral.json")
-    [offline] = [one for one in commands() if "--collateral" in one and "--json" not in one]
-    assert await laptop.run(offline)
-
-
-async def test_another_bot_that_shows_this_one_s_proof_is_found_out(
-    laptop: Laptop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = replace(STATEMENT, identity_key="05" * 33)
-    laptop.save(soft_bundle(laptop.platform, laptop.agent, challenge(), statement=other))
-    assert not await laptop.run(commands()[0])
-    assert "Do not rely on this bot: one check failed (the account in your chat)" in (
-        capsys.readouterr().out
-    )
-
-
-def recorded_bundle() -> Bundle:
-    """A statement and a genuine quote that has never heard of it."""
-    evidence = recorded_getquote("quote-report")
-    assert isinstance(evidence.event_log, str)
-    quote = low_s(evidence.quote)  # as a bot hands it out
-    texts = (STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}")
-    return Bundle(*texts, None, None, "signal-bot-bundle", 2)
-
-
-async def test_a_genuine_quote_that_was_made_for_something_else_proves_nothing_about_the_bot(
-    laptop: Laptop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    laptop.save(recorded_bundle())
-    (laptop.folder / "collateral.json").write_text(recorded(RECORDED_COLLATERAL).read_text())
-    [as_json] = [one for one in commands() if "--json" in one]
-    assert not await verify(request(as_json, laptop.folder, NOBODY), clock=lambda: CLOCK)
-    checks = json.loads(capsys.readouterr().out)["checks"]
-    verdicts = {check["name"]: check["verdict"] for check in checks}
-    assert (verdicts["quote"], verdicts["tcb"], verdicts["rtmrs"]) == ("proven",) * 3
-    assert (verdicts["statement"], verdicts["challenge"]) == ("failed", "failed")
-    assert verdicts.keys() <= rows().keys()
-
-
-@pytest.mark.full
-async def test_the_commands_run_as_they_stand_also_where_nothing_can_be_fetched(
-    laptop: Laptop,
-) -> None:
-    laptop.save(recorded_bundle())
-    (laptop.folder / "collateral.json").write_text(recorded(RECORDED_COLLATERAL).read_text())
-    for arguments in commands():
-        online = "--collateral" not in arguments
-        reachable = ["--pccs", NOBODY] if online else []
-        printed, errors, code = await run(*arguments, *reachable, folder=laptop.folder)
-        assert code == 1, errors
-        why = "could not be fetched" if online else "the collateral expired on"
-        assert why in " ".join(printed.split())
-        assert "Do not rely on this bot" in printed
-
-
-@pytest.mark.full
-async def test_invalid_and_missing_proofs_have_their_exit_codes(
-    laptop: Laptop,
-) -> None:
-    proof = laptop.folder / BUNDLE
-    proof.write_text("{}")
-    assert (await run(*commands()[1], folder=laptop.folder))[2] == 1
-    proof.unlink()
-    assert (await run(*commands()[1], folder=laptop.folder))[2] == 2
-
-
 async def run(*arguments: str, folder: Path) -> tuple[str, str, int | None]:
     program = Path(sys.executable).with_name(PROGRAM)
     return await run_process(program, *arguments, folder=folder)
@@ -258,17 +185,6 @@ async def test_a_release_that_is_made_by_the_document_proves_a_bot_by_the_docume
         shutil.copy(source / folder / "release.json", laptop.folder)
         assert await laptop.run(with_release), capsys.readouterr().out
         assert "Everything you asked for holds" in capsys.readouterr().out
-
-
-def test_the_files_and_variables_that_a_publisher_reads_of_are_those_there_are() -> None:
-    section = DOCUMENT.split("## Publish a release")[1]
-    compose = (ROOT / COMPOSE_FILE).read_text()
-    variables = set(re.findall(r"`(SIGNAL_+[A-Z_]+)`", section))
-    assert variables == {"SIGNAL__PHONE_NUMBER", "SIGNAL_CAPTCHA", "SIGNAL_CODE"}
-    for name in variables:
-        assert f"${{{name}}}" in compose
-    assert "\n  register:\n" in compose
-    assert "ACCESS__ADMINS" in compose
 
 
 # The table
@@ -340,28 +256,3 @@ async def test_every_check_that_can_be_made_is_explained_and_no_other(
     in_full = set(re.findall(r"`(model\.\w+\.\w+)`", DOCUMENT))
     assert in_full
     assert in_full <= made
-
-
-def test_the_verdicts_and_results_are_called_as_the_program_calls_them() -> None:
-    section = DOCUMENT.split("## What each line means")[1]
-    assert re.findall(r"^- \*\*(.+?)\*\*:", section.split("###")[0], re.MULTILINE) == list(Verdict)
-    results = [
-        conclusion(Report([claimed("code", ""), not_checked("os", "")])),
-        conclusion(Report([failed("quote", "")])),
-        conclusion(Report([not_checked("quote", "", asked=True)])),
-    ]
-    quoted = re.findall(r"`([A-Z][^`]+)`", DOCUMENT.split("\nExit code")[1].split("##")[0])
-    assert len(quoted) == len(results)
-    for words, result in zip(quoted, results, strict=True):
-        assert result.startswith(words)
-
-
-def test_the_settings_for_operators_exist() -> None:
-    named = set(re.findall(r"`((?:ATTESTATION|STORE)__[A-Z0-9_]+)", DOCUMENT))
-    assert len(named) >= 7
-    sections = {"ATTESTATION": "attestation", "STORE": "store"}
-    for name in named:
-        section, setting = name.split("__")
-        model = Settings.model_fields[sections[section]].annotation
-        assert model is not None
-        assert setting.lower() in model.model_fields

@@ -42,10 +42,6 @@ def test_written_bundle_is_read_again(model: ModelEvidence | None) -> None:
     assert Bundle.parse(bundle.to_json()) == bundle
 
 
-def test_file_names_its_type_and_version() -> None:
-    assert (WIRE["type"], WIRE["v"], WIRE["quote"]) == ("signal-bot-bundle", 2, "040002")
-
-
 @pytest.mark.parametrize("name", sorted(WIRE))
 def test_a_file_that_lacks_a_field_is_refused(name: str) -> None:
     with pytest.raises(MalformedEvidence, match=f"`{name}`|all of it"):
@@ -96,9 +92,3 @@ def test_a_key_that_stands_twice_is_refused_wherever_it_stands() -> None:
     file = BUNDLE.to_json().replace(b'"model":"qwen"', b'"model":"qwen","model":"other"')
     with pytest.raises(MalformedEvidence, match="repeats a key"):
         Bundle.parse(file)
-
-
-def test_the_quote_of_a_bundle_is_not_in_its_error() -> None:
-    with pytest.raises(MalformedEvidence) as caught:
-        Bundle.parse(encoded(WIRE | {"statement": 1, "policy": 2, "meet me": 3, "v": 5}))
-    assert str(caught.value) == "the bundle is not of the expected shape: `statement`"

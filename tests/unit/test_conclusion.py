@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.attestation.checks import Check, Report, Verdict, is_closed, not_checked
+from bot.attestation.checks import Check, Report, Verdict, is_closed
 from bot.attestation.quote import Collateral
 from bot.attestation.release import Release
 from bot.attestation.report import chat_report, conclusion, table
 from bot.attestation.verification import Asked, BundleReport, verify_bundle
-from bot.chat.prompt import opening
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent
 from tests.fakes.soft_bundle import CHALLENGE, SAFETY_NUMBER, soft_bundle, soft_release
 from tests.fakes.soft_tdx import SoftTdx
@@ -90,28 +89,6 @@ def test_configuration_that_serves_its_operator_is_never_called_closed() -> None
     assert not claims_closed(everything_said(report, said))
 
 
-def test_the_model_is_not_told_that_its_operator_is_shut_out() -> None:
-    for proven in (False, True):
-        told = opening(in_tee=True, proven=proven)
-        assert not claims_closed(told)
-        assert "operator cannot" not in told
-
-
-def test_without_intel_s_word_nothing_is_called_closed() -> None:
-    bundle = soft_bundle(PLATFORM, SoftAgent(PLATFORM))
-    report = verify_bundle(
-        bundle,
-        Asked(CHALLENGE),
-        collateral=lambda _: "Intel did not answer",
-        now=CLOCK,
-        trust=PLATFORM.trust,
-    )
-    said = chat_report(
-        bundle, report, challenge=CHALLENGE, chosen=True, in_group=False, model="None."
-    )
-    assert not claims_closed(everything_said(report, said))
-
-
 VERDICTS: Final = st.sampled_from(list(Verdict))
 
 
@@ -123,7 +100,3 @@ def test_closed_is_said_only_where_everything_that_it_rests_on_is_proven(
     proven = all(verdicts[name] is Verdict.PROVEN for name in DECISIVE)
     assert is_closed(report) is proven
     assert not claims_closed(conclusion(report)) or proven
-
-
-def test_a_report_without_those_checks_is_not_of_a_closed_machine() -> None:
-    assert not is_closed(Report([not_checked("quote", "")]))

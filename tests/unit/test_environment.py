@@ -7,14 +7,11 @@ import pytest
 
 from bot.attestation.app_compose import FROM_OUTSIDE
 from bot.attestation.checks import Check, Verdict
-from bot.attestation.quote import Collateral
 from bot.attestation.release import Release, environment_check
-from bot.attestation.verification import Asked, verify_bundle
 from bot.config.loading import setting_names
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent
-from tests.fakes.soft_bundle import CHALLENGE, soft_bundle, soft_release
+from tests.fakes.soft_bundle import soft_release
 from tests.fakes.soft_tdx import SoftTdx
-from tests.fixtures_attestation import CLOCK
 
 SECRETS = ("LLM__API_KEY", "MCP__SERVERS__NOTES__TOKEN", "MCP__SERVERS__NOTES__ENV__NOTES_KEY")
 NAMED = "".join(f"# ${{{name}}}\n" for name in (*SECRETS, "SIGNAL_CODE"))
@@ -247,16 +244,3 @@ def test_operator_may_set_only_settings_that_exist() -> None:
 )
 def test_malformed_list_of_variables_fails(fields: dict[str, Any]) -> None:
     assert checked(**fields).verdict is Verdict.FAILED
-
-
-def test_bundle_with_claims_of_its_operator_does_not_pass() -> None:
-    platform = SoftTdx(now=CLOCK)
-    agent = SoftAgent(platform, app(allowed_envs=["ATTESTATION__KEY_ORIGIN"]))
-    report = verify_bundle(
-        soft_bundle(platform, agent),
-        Asked(CHALLENGE),
-        collateral=lambda _: Collateral.parse(platform.collateral),
-        now=CLOCK,
-        trust=platform.trust,
-    )
-    assert [check.name for check in report.failures] == ["environment"]

@@ -67,10 +67,6 @@ class Gate:
 Seal = Callable[[], Awaitable[RequestKeys]]
 
 
-async def no_key() -> RequestKeys:
-    raise LlmNotAttested("There is no key.")
-
-
 @contextlib.asynccontextmanager
 async def client_of(
     server: OpenAiServer,
@@ -121,14 +117,6 @@ async def test_admission_is_asked_for_before_every_attempt() -> None:
     await answer_to(script(status(503), fake.cut, status(429)), admission=gate)
 
     assert gate.asked == 4
-
-
-async def test_admission_is_asked_for_when_the_way_of_asking_changes() -> None:
-    gate = Gate()
-
-    await answer_to(script(status(400, "no stream_options"), status(400, "stream")), admission=gate)
-
-    assert gate.asked == 3
 
 
 async def test_admission_that_ends_between_two_attempts_is_final() -> None:
@@ -303,34 +291,10 @@ async def test_only_the_model_can_read_the_conversation() -> None:
     assert server.received[0].raw.count(b"secret") == 0
 
 
-async def test_hashes_cover_the_encrypted_bytes() -> None:
-    model = EncryptedModel()
-    async with (
-        openai_server(model.reads(fake.text("Hi."))) as server,
-        client_of(server, encryption=partial(request_keys, model.encryption_key)) as client,
-    ):
-        completion = await client.complete(HELLO)
-
-    assert completion.exchange is not None
-    assert completion.exchange.request_sha256 == hashlib.sha256(server.received[0].raw).hexdigest()
-
-
 async def sealed_answer(step: Step) -> Completion:
     model = EncryptedModel()
     seal = partial(request_keys, model.encryption_key)
     return await answer_to(model.reads(step), encryption=seal)
-
-
-async def test_streamed_tool_calls_are_put_together_from_encrypted_pieces() -> None:
-    completion = await sealed_answer(
-        fake.tool_calls(("clock", {"zone": "UTC"}), ("clock", {}), content="Let me see.")
-    )
-
-    assert completion.message == Message(
-        Role.ASSISTANT,
-        "Let me see.",
-        (ToolCall("call_0", "clock", '{"zone": "UTC"}'), ToolCall("call_1", "clock", "{}")),
-    )
 
 
 async def test_an_encrypted_answer_may_come_whole() -> None:
@@ -384,14 +348,6 @@ async def test_every_attempt_is_encrypted_with_keys_of_its_own() -> None:
     keys = {request.headers["x-client-pub-key"] for request in server.received}
     bodies = {request.raw for request in server.received}
     assert len(keys) == len(bodies) == 2
-
-
-async def test_without_a_key_nothing_is_sent() -> None:
-    async with openai_server() as server, client_of(server, encryption=no_key) as client:
-        with pytest.raises(LlmNotAttested):
-            await client.complete(HELLO)
-
-    assert server.received == []
 
 
 def call(name: object = None, arguments: object = None) -> dict[str, Any]:

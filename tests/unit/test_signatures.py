@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -235,17 +234,6 @@ def test_no_byte_of_signature_or_address_can_be_another_one(
     assert checked(changed(answer, **{field: value.hex()})).state == "wrong"
 
 
-@given(place=st.integers(0, len(TEXT) - 1), character=st.characters(codec="utf-8"))
-@pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
-def test_no_character_of_the_text_can_be_another_one(
-    signed: Any, place: int, character: str
-) -> None:
-    text = TEXT[:place] + character + TEXT[place + 1 :]
-    if text != TEXT:
-        assert checked(changed(signed(TEXT), text=text)).state == "wrong"
-        assert checked(signed(text)).state == "wrong"
-
-
 @given(st.binary(max_size=100), st.binary(max_size=40), st.sampled_from(["ed25519", "ecdsa"]))
 def test_signatures_and_addresses_of_any_length_are_wrong(
     signature: bytes, address: bytes, algorithm: str
@@ -323,15 +311,6 @@ async def test_a_signature_that_is_not_there_yet_is_waited_for(trouble: Step) ->
 
     assert verdict.state == "proven"
     assert len(requests) == 4
-
-
-async def test_the_wait_that_the_endpoint_asks_for_is_kept() -> None:
-    begun = time.monotonic()
-
-    verdict, _ = await asked(status(429, headers={"retry-after": "1"}), SIGNED)
-
-    assert verdict.state == "proven"
-    assert time.monotonic() - begun >= 1.0
 
 
 @pytest.mark.parametrize(
