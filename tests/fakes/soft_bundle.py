@@ -55,9 +55,13 @@ def soft_bundle(
     model: ModelEvidence | None = None,
     policy: str = POLICY,
     pins: str | None = None,
-    debug: bool = False,
+    **quoted: Any,
 ) -> Bundle:
-    """Return what a bot on this machine hands out for a challenge; the model's part is sealed."""
+    """Return what a bot on this machine hands out for a challenge; the model's part is sealed.
+
+    Args:
+        quoted: of `SoftTdx.quote`.
+    """
     if model or pins:
         seal = ModelSeal(
             policy=statement.model.policy,
@@ -76,7 +80,7 @@ def soft_bundle(
             agent.mr_td,
             agent.rtmrs(),
             agent.mr_config_id,
-            debug=debug,
+            **quoted,
         )
     )
     return Bundle(

@@ -148,10 +148,6 @@ def with_log(part: Callable[[Json], Json], change: Callable[[list[Json]], object
     return edit
 
 
-def repeat_compose_hash(events: list[Json]) -> None:
-    events.append(next(one for one in events if one["event"] == "compose-hash"))
-
-
 OTHER_KEY: Final = "ab" * 32
 ATTACKS: Final[dict[str, tuple[Callable[[Json], object], set[str]]]] = {
     "the gateway names another TLS key": (
@@ -166,7 +162,6 @@ ATTACKS: Final[dict[str, tuple[Callable[[Json], object], set[str]]]] = {
         lambda r: r.update(tls_certificate=gateway(r)["info"]["app_cert"]),
         {"tls_key"},
     ),
-    "the certificate is none": (lambda r: r.update(tls_certificate="-----BEGIN"), {"tls_key"}),
     "the gateway signs with another key": (
         lambda r: gateway(r).update(signing_address=OTHER_KEY),
         {"gateway.report_data"},
@@ -196,10 +191,6 @@ ATTACKS: Final[dict[str, tuple[Callable[[Json], object], set[str]]]] = {
         lambda r: model(r).update(signing_algo="ecdsa"),
         {"model.signing_key"},
     ),
-    "the model's TLS key is another": (
-        lambda r: model(r).update(tls_cert_fingerprint=OTHER_KEY),
-        {"model.report_data"},
-    ),
     "the model answers an earlier request": (
         lambda r: model(r).update(request_nonce=OTHER_KEY),
         {"model.nonce"},
@@ -208,62 +199,22 @@ ATTACKS: Final[dict[str, tuple[Callable[[Json], object], set[str]]]] = {
         lambda r: model(r).update(model_name="another/model"),
         {"model.name"},
     ),
-    "the report is about no model": (lambda r: model(r).pop("model_name"), {"model.name"}),
     "the model's application is another": (
         with_compose(model),
         {"model.compose", "compose_manager.compose"},
-    ),
-    "two events of the model's log change places": (
-        with_log(model, lambda events: events.insert(0, events.pop(1))),
-        {"model.rtmrs"},
-    ),
-    "an event of the model's log is there twice": (
-        with_log(model, repeat_compose_hash),
-        {"model.rtmrs"},
-    ),
-    "a measurement in the model's log is changed": (
-        with_log(model, lambda events: events[0].update(digest="00" * 48)),
-        {"model.rtmrs"},
-    ),
-    "an app id in the model's log is changed": (
-        with_log(
-            model,
-            lambda events: next(one for one in events if one["event"] == "app-id").update(
-                event_payload="00" * 20
-            ),
-        ),
-        {"model.rtmrs"},
     ),
     "the model's log is none": (lambda r: model(r).update(event_log="?"), {"model.rtmrs"}),
     "a GPU is left out": (
         with_payload(lambda p: p["evidence_list"].pop()),
         {"model.gpu_tokens"},
     ),
-    "a GPU is shown twice": (
-        with_payload(lambda p: p["evidence_list"].append(p["evidence_list"][0])),
-        {"model.gpu_chain", "model.gpu_tokens"},
-    ),
-    "a GPU shows another's evidence": (
-        with_payload(
-            lambda p: p["evidence_list"][0].update(evidence=p["evidence_list"][1]["evidence"])
-        ),
-        {"model.gpus"},
-    ),
     "the GPUs answered an earlier request": (
         with_payload(lambda p: p.update(nonce=OTHER_KEY)),
         {"model.gpu_nonce"},
     ),
     "there are no GPUs": (lambda r: model(r).pop("nvidia_payload"), {"model.gpus"}),
-    "an action is left out": (
-        lambda r: manager(r)["actions"].pop(),
-        {"compose_manager.actions"},
-    ),
     "an action is another": (
         lambda r: manager(r)["actions"][0].update(tag="v9.9.9"),
-        {"compose_manager.actions"},
-    ),
-    "an action is added": (
-        lambda r: manager(r)["actions"].append({"action": "compose_up"}),
         {"compose_manager.actions"},
     ),
     "the compose manager answers an earlier request": (
@@ -283,18 +234,12 @@ ATTACKS: Final[dict[str, tuple[Callable[[Json], object], set[str]]]] = {
         {"compose_manager.quote"},
     ),
     "there is no model": (lambda r: r.pop("model_attestations"), {"report"}),
-    "the list of models is empty": (lambda r: r.update(model_attestations=[]), {"report"}),
     "there are too many models": (
         lambda r: r.update(model_attestations=r["model_attestations"] * 17),
         {"report"},
     ),
     "a quote is no hex": (lambda r: gateway(r).update(intel_quote="xy"), {"report"}),
-    "a nonce is too short": (lambda r: gateway(r).update(request_nonce="ab"), {"report"}),
     "the algorithm is unknown": (lambda r: model(r).update(signing_algo="rsa"), {"report"}),
-    "the application is no text": (
-        lambda r: model(r)["info"]["tcb_info"].update(app_compose="\ud800"),
-        {"report"},
-    ),
     "there is no application": (lambda r: gateway(r).pop("info"), {"report"}),
 }
 
@@ -360,18 +305,12 @@ def test_report_for_another_request_is_refused(changes: dict[str, Any], expected
     assert failed(recorded_capture(CLOUD).verify(**changes)) == expected
 
 
-def test_the_models_part_of_another_report_is_refused() -> None:
-    other = recorded_capture(DIRECT).report
-    findings = recorded_capture(CLOUD).verify(
-        edited=lambda report: report.update(model_attestations=[other])
-    )
+def test_the_models_part_or_the_tokens_of_another_report_are_refused() -> None:
+    capture, other = recorded_capture(CLOUD), recorded_capture(DIRECT)
+    assert failed(capture.verify(nras=other.nras)) == {"model.gpu_tokens"}
+    swapped = capture.verify(edited=lambda r: r.update(model_attestations=[other.report]))
     # The machine is the same, so NVIDIA's tokens are about its GPUs.
-    assert failed(findings) == {"model.nonce", "model.gpu_nonce", "compose_manager.nonce"}
-
-
-def test_nvidias_tokens_on_another_report_are_refused() -> None:
-    findings = recorded_capture(CLOUD).verify(nras=recorded_capture(DIRECT).nras)
-    assert failed(findings) == {"model.gpu_tokens"}
+    assert failed(swapped) == {"model.nonce", "model.gpu_nonce", "compose_manager.nonce"}
 
 
 def test_a_direct_report_needs_its_own_tls_key() -> None:
@@ -454,36 +393,22 @@ def test_an_ecdsa_key_has_to_hash_to_its_address() -> None:
     assert failed(cloud.verify(report)) == {"model.signing_key"}
     del model(report)["signing_public_key"]
     assert failed(cloud.verify(report)) == {"model.signing_key"}
-
-
-def test_an_address_of_another_length_is_no_key() -> None:
-    cloud = soft("ecdsa")
     report = cloud.report()
     gateway(report)["signing_address"] += "00"
     assert failed(cloud.verify(report)) == {"gateway.report_data", "gateway.signing_key"}
 
 
-@pytest.mark.parametrize("part", [gateway, model], ids=["gateway", "model"])
-def test_quote_without_a_tls_key_fails(
-    part: Callable[[Json], Json],
-) -> None:
+def test_quote_without_a_tls_key_fails() -> None:
     cloud = soft()
     report = cloud.report()
-    name = part.__name__
-    signing = cloud.cloud.gateway_signing if part is gateway else cloud.cloud.model_signing
-    without_tls_key(cloud, part(report), signing)
-    assert failed(cloud.verify(report)) == {f"{name}.report_data"} | (
-        {"tls_key"} if part is gateway else set()
-    )
-
-
-def without_tls_key(cloud: Soft, part: Json, signing: Signing) -> None:
-    """Put a quote in the other layout into a part of a report."""
+    part = gateway(report)
     quoted = parse_quote(bytes.fromhex(part["intel_quote"]))
-    report_data = signing.address(cloud.algorithm).ljust(32, b"\0") + cloud.nonce
-    quote = cloud.cloud.platform.quote(report_data, quoted.mr_td, quoted.rtmrs, quoted.mr_config_id)
-    part["intel_quote"] = quote.hex()
+    in_the_other_layout = cloud.cloud.gateway_signing.address(cloud.algorithm) + cloud.nonce
+    part["intel_quote"] = cloud.cloud.platform.quote(
+        in_the_other_layout, quoted.mr_td, quoted.rtmrs, quoted.mr_config_id
+    ).hex()
     del part["tls_cert_fingerprint"]
+    assert failed(cloud.verify(report)) == {"gateway.report_data", "tls_key"}
 
 
 def test_a_direct_report_without_a_models_name_claims_none() -> None:
@@ -573,17 +498,27 @@ def invented_machine(cloud: Soft, **changes: Any) -> NearAi:
     return other
 
 
+def test_pins_by_hash_or_by_id_prove_the_answering_machines() -> None:
+    cloud = soft()
+    by_hash = json.loads(cloud.cloud.pins.text())
+    by_id = json.loads(cloud.cloud.pins.text())
+    for part in ("gateway", "model"):
+        [application] = by_hash[part]["applications"]
+        by_id[part]["applications"] = [{"app_id": application["compose_hash"][:40]}]
+    for pins in (by_hash, by_id):
+        findings = cloud.verify(cloud.report(), ModelPins.parse(json.dumps(pins)))
+        assert failures(findings) == set()
+        assert verdicts(findings, Verdict.CLAIMED) == ["model.name", "compose_manager.started"]
+
+
 def test_an_invented_machine_on_genuine_hardware_passes_for_the_model_only_without_pins() -> None:
     cloud = soft()
-    pins = cloud.cloud.pins
-    assert cloud.verify(cloud.report(), pins).report.passed
     invented = replace(cloud, cloud=invented_machine(cloud))
     report = invented.report()
     unpinned = invented.verify(report)
     assert unpinned.report.passed
-    for name in ("os", "application", "key_provider", "compose", "images", "boot_events"):
-        assert unpinned.report[f"model.{name}"].verdict is Verdict.CLAIMED
-    pinned = invented.verify(report, pins)
+    assert unpinned.report["model.application"].verdict is Verdict.CLAIMED
+    pinned = invented.verify(report, cloud.cloud.pins)
     assert failed(pinned) == {"gateway.application", "model.application"}
     assert (pinned.signers, pinned.tls_keys) == ((), frozenset())
 
@@ -740,11 +675,8 @@ def test_actions_that_have_no_canonical_form_are_refused(action: str) -> None:
     assert failed(cloud.verify(report))
 
 
-# No byte can be another one
-
 FMSPC_AT: Final = 2719
-"""In the recorded quote of the compose manager, a byte of the certificate that names the platform's
-kind (FMSPC)."""
+"""In the recorded quote of the compose manager: a byte of its platform's kind."""
 
 
 def test_quote_that_names_another_kind_of_platform_is_not_proven() -> None:
@@ -753,10 +685,6 @@ def test_quote_that_names_another_kind_of_platform_is_not_proven() -> None:
         changed[FMSPC_AT] ^= 1  # no collateral was recorded for that kind
         manager(report)["quote"] = changed.hex()
 
-    _require_unproven(manager, edit)
-
-
-def _require_unproven(part: Callable[[Json], Json], edit: Callable[[Json], None]) -> None:
-    findings = recorded_capture(CLOUD).verify(edited=edit, nras=NrasWord(why="not asked"))
-    quote = "compose_manager.quote" if part is manager else f"{part.__name__}.quote"
-    assert failed(findings) or quote not in findings.report.proven_names
+    findings = recorded_capture(CLOUD).verify(edited=edit)
+    assert "compose_manager.quote" not in findings.report.proven_names
+    assert not findings.report.passed

@@ -37,6 +37,7 @@ NOW: Final = 1782698817
 PLATFORM: Final = SoftTdx(now=NOW)
 AGENT: Final = SoftAgent(PLATFORM)
 BUNDLE: Final = soft_bundle(PLATFORM, AGENT)
+CLAIMING: Final = json.dumps(json.loads(COMPOSE) | {"allowed_envs": ["ATTESTATION__KEY_ORIGIN"]})
 RELEASE: Final = Release.parse(json.dumps(soft_release(AGENT)).encode())
 
 
@@ -113,7 +114,6 @@ NAMES_OF_A_GOOD_BUNDLE: Final = (
 
 ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {
     "replay for another challenge": (lambda: Verification(challenge="red cow"), "challenge"),
-    "challenge of another spelling": (lambda: Verification(challenge=CHALLENGE + " "), "challenge"),
     "relay of another account's bundle": (
         lambda: Verification(safety_number=OTHER_SAFETY_NUMBER),
         "safety_number",
@@ -142,16 +142,8 @@ ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {
         ),
         "release",
     ),
-    "release with one line more": (
-        lambda: releasing(compose_hashes=["ab" * 32], compose_file=RELEASE.compose_file + "#\n"),
-        "release",
-    ),
     "unknown system": (
         lambda: releasing(os=[soft_release(AGENT)["os"][0] | {"rtmr1": "ab" * 48}]),
-        "os",
-    ),
-    "unknown firmware": (
-        lambda: releasing(os=[soft_release(AGENT)["os"][0] | {"mrtd": "ab" * 48}]),
         "os",
     ),
     "unknown key service": (lambda: releasing(kms_ids=["ab" * 32]), "key_provider"),
@@ -175,6 +167,14 @@ ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {
     "edited policy": (
         lambda: Verification(replace(BUNDLE, policy=POLICY.replace("30", "0"))),
         "policy",
+    ),
+    "claims of its operator": (
+        lambda: Verification(soft_bundle(PLATFORM, SoftAgent(PLATFORM, CLAIMING)), release=None),
+        "environment",
+    ),
+    "an owner": (
+        lambda: Verification(soft_bundle(PLATFORM, AGENT, mr_owner=b"\1" * 48)),
+        "attributes",
     ),
     "debug TD": (lambda: Verification(soft_bundle(PLATFORM, AGENT, debug=True)), "debug"),
     "out of date": (lambda: on_platform(SoftTdx("OutOfDate", now=NOW)), "tcb"),
@@ -200,15 +200,10 @@ def test_a_genuine_bundle_passes_and_every_check_is_made_in_order() -> None:
 
 
 SIDE_EFFECTS: Final = {
+    # The operator's claims are checked here without a release.
+    "environment": {"release", "os", "key_provider"},
     # What cannot be told any more once the named check has failed; everything else stays as it is.
-    "statement": {
-        "safety_number",
-        "linked_devices",
-        "key_origin",
-        "policy",
-        "code",
-        "issued_at",
-    },
+    "statement": {"safety_number", "linked_devices", "key_origin", "policy", "code", "issued_at"},
     "rtmrs": {"boot_events", "compose", "images", "environment", "release", "key_provider"},
     "boot_events": {"compose", "images", "environment", "release", "key_provider"},
     "compose": {"images", "environment", "release"},
@@ -245,7 +240,7 @@ def test_without_collateral_a_bundle_does_not_pass_and_says_why() -> None:
     assert report["quote"].message == "there is none"
 
 
-@pytest.mark.parametrize("provider", ["none", "tpm", "local-sgx", "local-tpm", "somebody"])
+@pytest.mark.parametrize("provider", ["none", "local-sgx", "somebody"])
 def test_keys_without_a_key_service_are_a_warning_without_a_release(provider: str) -> None:
     agent = without_kms(SoftAgent(PLATFORM, key_provider=provider))
     report = Verification(soft_bundle(PLATFORM, agent), release=None).report()
@@ -257,18 +252,14 @@ def test_keys_without_a_key_service_are_a_warning_without_a_release(provider: st
     "changes",
     [
         {"v": 1},
-        {"v": 3},
-        {"v": 2.0},
         {"v": True},
         {"type": "signal-bot-bundle"},
         {"compose_hashes": []},
         {"compose_hashes": ["AB" * 32]},
-        {"compose_hashes": "ab" * 32},
         {"images": ["registry.example/library/bot:latest"]},
         {"compose_file": None},
         {"compose_file": "#" * 200_000},
         {"compose_file": '      SOME__NUMBER: "x" # slot: number'},
-        {"compose_file": '      SOME__NUMBER: "1" # slot: numbers'},
         {"compose_file": "      SOME__NUMBER: 1 # slot: number"},
         {"os": [{}]},
         {"os": []},
