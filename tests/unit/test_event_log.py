@@ -22,7 +22,6 @@ from bot.attestation.event_log import (
 )
 from bot.attestation.quote import TdQuote, parse_quote
 from tests.fakes.soft_tdx import SoftTdx
-from tests.fixtures_attestation import recorded_getquote, recorded_simulator_quote
 
 RUNTIME: Final = 0x08000001
 KMS: Final = json.dumps({"name": "kms", "id": "3059"}).encode()
@@ -132,10 +131,8 @@ def test_a_missing_digest_is_computed_from_name_and_payload() -> None:
     assert verified(log) == GOOD
 
 
-def test_a_log_of_another_machine_is_named_register_by_register() -> None:
-    td = recorded_getquote("quote-report")
-    quote = parse_quote(recorded_simulator_quote())
-    (rtmrs, boot_events), claims = log_checks(quote, td.event_log)
+def test_registers_that_differ_are_named() -> None:
+    (rtmrs, boot_events), claims = log_checks(replace(QUOTE, rtmrs=(bytes(48),) * 4), booted())
     assert rtmrs.verdict is Verdict.FAILED
     assert rtmrs.message.endswith("RTMR0, RTMR1, RTMR2, RTMR3 differ")
     assert (boot_events.verdict, boot_events.asked, claims) == (Verdict.NOT_CHECKED, True, None)
@@ -187,9 +184,6 @@ WRONG_BOOTS: Final[dict[str, Log]] = {
     "a boot inside a boot": [*booted()[:-1], *booted()[4:]],
     "a short app id": with_payload("app-id", b"\1" * 19),
     "a long compose hash": with_payload("compose-hash", COMPOSE_HASH + b"\0"),
-    "an empty compose hash": with_payload("compose-hash", b""),
-    "a short instance id": with_payload("instance-id", b"\1"),
-    "a short image hash": with_payload("os-image-hash", b"\1" * 20),
     "a key provider that is no JSON": with_payload("key-provider", b"kms"),
     "a key provider named twice": with_payload(
         "key-provider", b'{"name":"kms","name":"none","id":""}'
@@ -243,24 +237,17 @@ def changed(name: str, **values: Any) -> Log:
 MALFORMED: Final[dict[str, str | Log]] = {
     "no JSON": "hello",
     "an object": "{}",
-    "a number": "1",
     "depth": "[" * 100_000,
     "too long a text": " " * (MAX_LOG_CHARS + 1),
-    "too many events": [event("x")] * (MAX_EVENTS + 1),
     "too many events as text": json.dumps([event("x")] * (MAX_EVENTS + 1)),
     "a key twice": json.dumps(booted()).replace('"imr": 3', '"imr": 3, "imr": 3', 1),
     "a fifth register": changed("app-id", imr=4),
-    "a register below zero": changed("app-id", imr=-1),
     "a register as text": changed("app-id", imr="3"),
-    "a register as truth": changed("app-id", imr=True),
     "capitals in hex": changed("app-id", event_payload="AB" * 20),
-    "half a byte": changed("app-id", event_payload="abc"),
-    "a space in hex": changed("app-id", event_payload="01 02"),
     "a line break after hex": changed("app-id", event_payload="0102\n"),
     "a short digest": changed("app-id", digest="00" * 47),
     "a long name": [*booted(), event("x" * 257)],
     "half a character": changed("system-ready", event="\ud800", digest=""),
-    "a third version": changed("app-id", version=3),
     "a version that is true": changed("app-id", version=True),
     "a key of its own": changed("app-id", comment="hi"),
     "a key missing": [{k: v for k, v in e.items() if k != "event"} for e in booted()],
@@ -311,8 +298,3 @@ def readable(log: Log) -> Log:
     return [
         {k: v for k, v in entry.items() if entry["imr"] == 3 or k not in UNREAD} for entry in log
     ]
-
-
-def test_names_and_payloads_of_firmware_events_are_not_read() -> None:
-    for parsed in parse_event_log(booted())[: len(FIRMWARE)]:
-        assert (parsed.name, parsed.payload) == ("", b"")
