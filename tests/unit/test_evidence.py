@@ -84,13 +84,14 @@ async def test_the_statement_seals_the_models_evidence_with_its_age(tmp_path: Pa
     assert (statement.model.policy, statement.model.pins_sha256) == ("warn", None)
 
 
-async def test_an_endless_report_of_the_model_leaves_the_bots_own_proof_readable(
-    tmp_path: Path,
-) -> None:
-    quotes = b"[" + b'"",' * (MAX_REPORT_BYTES // 3 - 2) + b'""]'
-    async with machine(tmp_path, model=replace(MODEL, report=quotes)) as running:
-        file = (await running.evidence.collect(CHALLENGE)).to_json()
-        assert running.verify(Bundle.parse(file)).passed
+async def test_large_evidence_comes_through(tmp_path: Path) -> None:
+    app = json.loads(COMPOSE)
+    app["docker_compose_file"] += f"# {'x' * 1000}\n" * 100
+    endless = replace(MODEL, report=b"[" + b'"",' * (MAX_REPORT_BYTES // 3 - 2) + b'""]')
+    async with machine(tmp_path, app_compose=json.dumps(app), model=endless) as running:
+        bundle = Bundle.parse((await running.evidence.collect(CHALLENGE)).to_json())
+        assert bundle.app_compose == json.dumps(app)
+        assert running.verify(bundle).passed
 
 
 async def test_one_quote_is_made_at_a_time(tmp_path: Path) -> None:
@@ -139,19 +140,6 @@ async def test_long_wait_for_a_quote_ends_with_a_reason(
         assert running.verify(await running.evidence.collect(CHALLENGE)).passed
 
 
-async def test_an_agent_that_dies_between_quote_and_info_gives_no_evidence(tmp_path: Path) -> None:
-    async def dies_after_the_quote() -> web.Response:
-        method, arguments = running.agent.requests[-1]
-        if method == "Info":
-            return web.Response(status=502)
-        return web.json_response(running.agent.quote(bytes.fromhex(arguments["report_data"])))
-
-    async with machine(tmp_path) as running:
-        running.agent.fault = dies_after_the_quote
-        with pytest.raises(AgentError, match="refused Info"):
-            await running.evidence.collect(CHALLENGE)
-
-
 class SilentIntel(Intel):
     """A source of collateral that never answers."""
 
@@ -188,21 +176,12 @@ def _unix(issued_at: str) -> int:
     return int(datetime.fromisoformat(issued_at).timestamp())
 
 
-async def test_the_bot_hands_out_its_quotes_in_the_lower_form_of_their_signatures(
-    tmp_path: Path,
-) -> None:
-    async with machine(tmp_path) as running:
-        for number in range(8):  # each of the machine's own is in it by chance, one in four
-            bundle = await running.evidence.collect(f"{CHALLENGE} {number}")
-            assert low_s(bundle.quote) == bundle.quote
-            assert running.verify(bundle, f"{CHALLENGE} {number}").passed
-
-
 @pytest.mark.parametrize("at", [636, 1154])
 async def test_quote_with_a_rewritten_signature_is_refused(tmp_path: Path, at: int) -> None:
     order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
     async with machine(tmp_path) as running:
         bundle = await running.evidence.collect(CHALLENGE)
+    assert low_s(bundle.quote) == bundle.quote
     rewritten = bytearray(bundle.quote)
     s = int.from_bytes(rewritten[at + 32 : at + 64], "big")
     rewritten[at + 32 : at + 64] = (order - s).to_bytes(32, "big")

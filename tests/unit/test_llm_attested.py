@@ -98,7 +98,7 @@ async def answer_to(
         return await client.complete(messages, tools)
 
 
-# Admission --------------------------------------------------------------------------------------
+# Admission
 
 
 async def test_without_admission_nothing_is_sent_and_nothing_tried_again() -> None:
@@ -169,7 +169,7 @@ async def test_attested_endpoint_alone_is_asked_for_the_models_own_bytes(
     assert "x-no-aliasing" not in listed.headers
 
 
-# The exchange -----------------------------------------------------------------------------------
+# The exchange
 
 STREAM: Final = (
     b": keep-alive\r\n\r\n"
@@ -257,7 +257,7 @@ async def test_an_answer_that_is_cut_after_its_finish_has_no_exchange() -> None:
     assert (completion.message.content, completion.exchange) == ("Hi.", None)
 
 
-# Encryption -------------------------------------------------------------------------------------
+# Encryption
 
 CALL: Final = ToolCall("call_1", "secret_tool", '{"place": "secret-argument"}')
 CONVERSATION: Final = (

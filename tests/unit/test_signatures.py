@@ -113,7 +113,7 @@ def body(answer: SignatureAnswer) -> dict[str, Any]:
     return answer.model_dump(exclude_none=True)
 
 
-# The genuine sample -----------------------------------------------------------------------------
+# The genuine sample
 
 
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the recorded exchange is not here")
@@ -133,26 +133,21 @@ def test_the_recorded_exchange_is_proven() -> None:
     assert (verdict.state, verdict.kind) == ("proven", "provider_tee")
 
 
-# What holds -------------------------------------------------------------------------------------
+# What holds
 
 
 @pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
-@pytest.mark.parametrize("kind", ["provider_tee", None])
-def test_signature_of_the_models_machine_is_proven(signed: Any, kind: str | None) -> None:
-    verdict = checked(signed(TEXT, kind))
-
-    assert (verdict.state, verdict.kind) == ("proven", "provider_tee")
-
-
-@pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
-@pytest.mark.parametrize("kind", ["gateway", None])
-def test_signature_of_the_gateway_is_proven_without_the_model(
-    signed: Any, kind: str | None
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [(TEXT, "provider_tee", ""), (HASHES, "gateway", "does not prove which model")],
+)
+def test_signature_of_the_models_machine_or_of_the_gateway_is_proven(
+    signed: Any, text: str, kind: str, said: str
 ) -> None:
-    verdict = checked(signed(HASHES, kind))
-
-    assert (verdict.state, verdict.kind) == ("proven", "gateway")
-    assert "does not prove which model" in verdict.message
+    for named in (kind, None):
+        verdict = checked(signed(text, named))
+        assert (verdict.state, verdict.kind) == ("proven", kind)
+        assert said in verdict.message
 
 
 def test_hexadecimal_may_be_written_in_capitals_and_with_its_prefix() -> None:
@@ -166,17 +161,15 @@ def test_hexadecimal_may_be_written_in_capitals_and_with_its_prefix() -> None:
     assert checked(spelled).state == "proven"
 
 
-# What does not ----------------------------------------------------------------------------------
+# What does not
 
 
-def test_signature_is_unattested_without_a_verified_report() -> None:
-    assert checked(ed25519_signed(TEXT), Attested({})).state == "unattested"
-
-
-def test_a_wrong_signature_is_wrong_also_without_a_verified_report() -> None:
-    answer = changed(ed25519_signed(TEXT), signature=bytes(64).hex())
-
-    assert checked(answer, Attested({})).state == "wrong"
+def test_without_a_verified_report_a_signature_is_unattested_or_wrong() -> None:
+    answer = ed25519_signed(TEXT)
+    forged = changed(answer, signature=bytes(64).hex())
+    assert checked(answer, Attested({})).state == "unattested"
+    assert checked(forged, Attested({})).state == "wrong"
+    assert checked(changed(answer, signing_algo="none")).state == "wrong"
 
 
 @pytest.mark.parametrize(
@@ -186,13 +179,9 @@ def test_a_wrong_signature_is_wrong_also_without_a_verified_report() -> None:
         f"{MODEL}:{REQUEST}:{'0' * 64}",
         f"{MODEL}:{'0' * 64}:{RESPONSE}",
         f"another-model:{HASHES}",
-        f":{HASHES}",
         f" {TEXT}",
-        f"{TEXT}\n",
         f"{MODEL}:{HASHES.upper()}",
-        f"{REQUEST}:{REQUEST}",
         f"{MODEL}",
-        f"{RESPONSE}",
         "",
     ],
 )
@@ -215,10 +204,6 @@ def test_a_key_that_is_attested_for_the_other_kind_does_not_count(text: str, oth
 
     assert checked(ed25519_signed(text), only_other).state == "unattested"
     assert checked(ed25519_signed(text), both).state == "wrong"
-
-
-def test_unknown_algorithm_is_wrong() -> None:
-    assert checked(changed(ed25519_signed(TEXT), signing_algo="none")).state == "wrong"
 
 
 @given(data=st.data())
@@ -267,7 +252,7 @@ def test_only_the_documented_recovery_ids_are_read(v: int) -> None:
     assert checked(changed(answer, signature=signature)).state == "wrong"
 
 
-# Asking the endpoint ----------------------------------------------------------------------------
+# Asking the endpoint
 
 
 async def asked(
@@ -304,7 +289,7 @@ async def test_the_signature_is_asked_for_by_the_name_of_the_answer() -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    [status(404), status(429), status(408), status(500), status(503), cut],
+    [status(404), status(429), status(408), status(503), cut],
 )
 async def test_a_signature_that_is_not_there_yet_is_waited_for(trouble: Step) -> None:
     verdict, requests = await asked(trouble, trouble, trouble, SIGNED)
@@ -336,15 +321,12 @@ async def test_a_signature_that_never_comes_is_missing(trouble: Step, said: str)
     "refusal",
     [
         whole({"error_code": "STREAM_DISCONNECTED", "message": "gone"}),
-        whole({"error_code": "SIGNATURE_UNSUPPORTED", "message": "never"}),
-        whole({}),
         whole([]),
         whole({**body(ed25519_signed(TEXT)), "signature": "no hex"}),
         whole({**body(ed25519_signed(TEXT)), "text": "x" * 2000}),
         raw_body(b"<html>", content_type="text/html"),
         raw_body(b"[" * 60_000, content_type=JSON),
         status(400),
-        status(401),
         status(307, headers={"location": "http://127.0.0.1:1/"}),
     ],
 )

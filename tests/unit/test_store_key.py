@@ -49,7 +49,7 @@ async def test_the_key_is_the_specified_one_and_not_the_applications_own(tmp_pat
     assert key == _hkdf_sha256(application_key, b"sqlcipher").hex()
 
 
-@pytest.mark.parametrize("provider", ["none", "local", "local-sgx", "tpm", "", "KMS", "kms2"])
+@pytest.mark.parametrize("provider", ["none", "local-sgx", "", "KMS"])
 async def test_a_key_that_would_be_lost_is_refused_unless_it_may_be(
     tmp_path: Path, provider: str
 ) -> None:
