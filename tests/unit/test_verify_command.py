@@ -1,6 +1,5 @@
 """`!verify` as a person sees it: the whole way from the command to a soft machine and back."""
 
-import json
 import re
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from bot.attestation.checks import Report
 from bot.attestation.proof import OwnProof
 from bot.commands.base import PROOFS_PER_MINUTE, CommandContext, Parts, Prover, Reply
 from bot.commands.verify import verify
-from bot.signal.account import half
+from bot.signal.account import OwnIdentity, half
 from bot.signal.events import Person
 from bot.signal.formatting import MAX_PART_BYTES
 from conversation_store.models import ChatId, ExchangeState, StoredExchange
@@ -26,7 +25,6 @@ from tests.unit.soft_machine import IDENTITY, Intel, Machine, machine
 
 MODEL_STATE: Final = "The model is proven since 12:00 UTC."
 PRIVATE: Final = ChatId.direct(IDENTITY.aci)
-GROUP: Final = ChatId.group("a group")
 ALICE: Final = Person("a11ce000-0000-4000-8000-000000000000")
 BOB: Final = Person("b0b00000-0000-4000-8000-000000000000")
 
@@ -102,7 +100,14 @@ def on_a_laptop(reply: Reply, running: Machine | None) -> Report:
 
 @pytest.mark.parametrize(
     "challenge",
-    ["blue giraffe 42", "", 'it\'s "quoted" $HOME `id`', "-rf --json", "Zürich 🦒", "!verify"],
+    [
+        "x" * MAX_CHALLENGE_BYTES,
+        "",
+        'it\'s "quoted" $HOME `id`',
+        "-rf --json",
+        "Zürich 🦒",
+        "!verify",
+    ],
 )
 async def test_the_file_passes_with_the_command_that_the_answer_shows(
     tmp_path: Path, challenge: str
@@ -112,19 +117,10 @@ async def test_the_file_passes_with_the_command_that_the_answer_shows(
         report = on_a_laptop(reply, asked.machine)
     assert report.passed
     assert reply.text.startswith("Proof of what answers you here.")
-
-
-async def test_answer_is_one_plain_message_and_a_file_for_every_phone(
-    tmp_path: Path,
-) -> None:
-    async with bot(tmp_path) as asked:
-        reply = await asked.ask("blue giraffe 42", chat=GROUP)
+    assert MODEL_STATE in reply.text
     assert len(reply.text.encode()) < MAX_PART_BYTES
-    assert not re.search(r"[*_#`]", reply.text)
-    (file,) = reply.attachments
+    [file] = reply.attachments
     assert re.fullmatch(r"[A-Za-z0-9.-]+\.json", file.name)
-    assert file.content_type == "application/json"
-    assert json.loads(file.data)["type"] == "signal-bot-bundle"
 
 
 async def test_a_challenge_of_the_bots_own_is_new_each_time_and_said_to_be_worth_less(
@@ -175,14 +171,15 @@ async def test_incomplete_own_check_is_explained_and_the_file_is_sent(
     assert "ONLY THE PROGRAM SAYS" not in reply.text
 
 
-async def test_without_the_signal_sides_word_on_the_account_nothing_is_proven(
-    tmp_path: Path,
+@pytest.mark.parametrize("identity", [None, replace(IDENTITY, aci="unknown")])
+async def test_without_the_signal_sides_usable_word_on_the_account_nothing_is_proven(
+    tmp_path: Path, identity: OwnIdentity | None
 ) -> None:
     async with bot(tmp_path) as asked:
         assert asked.machine is not None
-        asked.machine.account.identity = None
+        asked.machine.account.identity = identity
         reply = await asked.ask()
-    assert "The Signal side does not tell me which account and key are mine." in reply.text
+    assert reply.text.startswith("I cannot prove anything right now. ")
     assert reply.attachments == ()
 
 
