@@ -1,7 +1,5 @@
 """docs/VERIFY.md does what it says: its commands are run, and its lines are those of the table."""
 
-import base64
-import hashlib
 import json
 import os
 import re
@@ -9,8 +7,6 @@ import shlex
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -18,30 +14,21 @@ from typing import Final
 import pytest
 
 from bot.attestation.bundle import Bundle
-from bot.attestation.checks import Check
-from bot.attestation.near_ai.nvidia import NrasWord
-from bot.attestation.near_ai.report import ModelEvidence
-from bot.attestation.near_ai.verification import verify_model
-from bot.attestation.quote import Collateral, TdQuote
 from bot.attestation.report import LABELS, PARTS
-from bot.attestation.verification import Asked, verify_bundle
 from bot.cli.verify import verify
 from scripts.release import COMPOSE_FILE
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.pccs import pccs
-from tests.fakes.soft_bundle import CHALLENGE, soft_bundle, soft_release
+from tests.fakes.soft_bundle import soft_bundle, soft_release
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.some_pins import SOME_PINS_TEXT
-from tests.fixtures_attestation import CLOCK, recorded
+from tests.fixtures_attestation import CLOCK
 from tests.processes import run_process
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENT: Final = (ROOT / "docs" / "VERIFY.md").read_text()
 PROGRAM: Final = "signal-tee-bot"
 BUNDLE: Final = "signal-tee-bot-proof.json"
-
-CAPTURE: Final = "nearai/cloud-2026-06-29"
-DIRECT: Final = "nearai/direct-2026-06-29"
 
 
 def commands() -> list[list[str]]:
@@ -116,22 +103,11 @@ async def test_every_command_of_the_document_ends_well_for_a_good_bot(
     assert len(commands()) == 3
     for arguments in commands():
         assert await laptop.run(arguments), capsys.readouterr().out
-        assert "Everything you asked for holds" in capsys.readouterr().out
-
-
-async def test_the_table_looks_as_the_document_shows_it(
-    laptop: Laptop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    [with_release] = [one for one in commands() if "--release" in one]
-    await laptop.run(with_release)
-    printed = capsys.readouterr().out.splitlines()
-    [shown] = re.findall(r"```text\n(.*?)```", DOCUMENT, re.DOTALL)
-    assert [line for line in printed if line in shown.splitlines()] == shown.splitlines()
-
-
-async def run(*arguments: str, folder: Path) -> tuple[str, str, int | None]:
-    program = Path(sys.executable).with_name(PROGRAM)
-    return await run_process(program, *arguments, folder=folder)
+        printed = capsys.readouterr().out
+        assert "Everything you asked for holds" in printed
+        if "--release" in arguments:
+            [shown] = re.findall(r"```text\n(.*?)```", DOCUMENT, re.DOTALL)
+            assert set(shown.splitlines()) <= set(printed.splitlines())
 
 
 # A release
@@ -195,64 +171,3 @@ def test_every_line_is_explained_under_the_words_that_the_table_shows() -> None:
     plain = " ".join(DOCUMENT.split())
     for part in PARTS.values():
         assert f"*{part}*" in plain
-
-
-def model_checks() -> Iterator[Check]:
-    """Every check that there is on a model: a recorded report, and one that cannot be read."""
-    meta = json.loads(recorded(f"{CAPTURE}/meta.json").read_text())
-    evidence = ModelEvidence(
-        report=recorded(f"{CAPTURE}/report.json").read_bytes(),
-        nonce=bytes.fromhex(meta["nonce_hex"]),
-        model=meta["model"],
-        peer_key_sha256=hashlib.sha256(base64.b64decode(meta["peer_spki_der_base64"])).digest(),
-        fetched_at=CLOCK,
-    )
-    nras = NrasWord(
-        tokens=recorded(f"{CAPTURE}/nras_response.json").read_bytes(),
-        keys=recorded(f"{CAPTURE}/nras_jwks.json").read_bytes(),
-    )
-    files = [recorded(f"{CAPTURE}/collateral_{part}.json") for part in ("gateway", "model")]
-    known = {one.fmspc: one for one in (Collateral.parse(file.read_text()) for file in files)}
-
-    def collateral(quote: TdQuote) -> Collateral:
-        return known[quote.fmspc]
-
-    listed = json.loads(recorded(f"{DIRECT}/report.json").read_text())
-    without_manager: dict[str, object] = {
-        "compose_manager_attestation": None,
-        "all_attestations": [],
-    }
-    listed["all_attestations"].append({**listed, **without_manager, "intel_quote": ""})
-    for report in (evidence.report, b"{}", json.dumps(listed).encode()):
-        shown = replace(evidence, report=report)
-        yield from verify_model(shown, collateral=collateral, nras=[nras], now=CLOCK).report
-
-
-async def test_every_check_that_can_be_made_is_explained_and_no_other(
-    laptop: Laptop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    [as_json] = [one for one in commands() if "--json" in one]
-    await laptop.run(as_json)
-    of_the_bot = {check["name"] for check in json.loads(capsys.readouterr().out)["checks"]}
-    sealed = soft_bundle(
-        laptop.platform,
-        laptop.agent,
-        model=ModelEvidence(b"{}", bytes(32), "qwen", None, CLOCK),
-        pins=SOME_PINS_TEXT,
-    )
-    known = Collateral.parse(laptop.platform.collateral)
-    shown = verify_bundle(
-        sealed,
-        Asked(CHALLENGE),
-        collateral=lambda _: known,
-        now=CLOCK,
-        look_at_model=False,
-        trust=laptop.platform.trust,
-    )
-    of_the_bot |= {check.name for check in shown}
-    of_the_model = {f"model.{check.name}" for check in model_checks()}
-    made = of_the_bot | of_the_model
-    assert {name.rpartition(".")[2] for name in made} == rows().keys()
-    in_full = set(re.findall(r"`(model\.\w+\.\w+)`", DOCUMENT))
-    assert in_full
-    assert in_full <= made

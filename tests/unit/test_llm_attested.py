@@ -226,15 +226,15 @@ async def test_after_retries_the_hashes_are_those_of_the_attempt_that_was_answer
     assert completion.exchange.request_sha256 == hashes[2]
 
 
+UNUSABLE_NAMES: Final[tuple[object, ...]] = (None, "", 7, [], "x" * 129, "é", "a\nb")
+
+
 @pytest.mark.parametrize(
     "step",
     [
         fake.held_midway(asyncio.Event(), chunk({"content": "Hi."}), "[DONE]"),
         sse(chunk({"content": "Hi."}, finish_reason="stop"), done=False, cut=True),
-        *(
-            sse({**chunk({"content": "Hi."}), "id": name})
-            for name in (None, "", 7, [], "x" * 129, "é", "a\nb")
-        ),
+        *(sse({**chunk({"content": "Hi."}), "id": name}) for name in UNUSABLE_NAMES),
     ],
 )
 async def test_an_answer_without_an_end_or_a_usable_name_has_no_exchange(step: Step) -> None:
