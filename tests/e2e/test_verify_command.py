@@ -314,10 +314,8 @@ async def test_evidence_of_another_model_than_the_bot_says_it_uses_fails(
 
 
 def recorded_bundle() -> Bundle:
-    evidence = recorded_getquote("quote-report")
-    assert isinstance(evidence.event_log, str)
-    quote = low_s(evidence.quote)  # as a bot hands it out
-    texts = (STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}")
+    quote, event_log = recorded_getquote("quote-report")
+    texts = (STATEMENT.text(), POLICY, low_s(quote), event_log, "{}", "{}")
     return Bundle(*texts, None, None, "signal-bot-bundle", 2)
 
 

@@ -1,7 +1,6 @@
 """Attacks on a bundle, each with the check that is meant to refuse it."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -70,23 +69,19 @@ def verdicts(report: BundleReport) -> dict[str, Verdict]:
     return {check.name: check.verdict for check in report}
 
 
-def after(tamper: Callable[[SoftAgent], object]) -> Verification:
-    """A machine that was tampered with before it made its quote, which is therefore genuine."""
-    agent = SoftAgent(PLATFORM)
-    tamper(agent)
-    return Verification(soft_bundle(PLATFORM, agent))
+def shown(**changes: Any) -> Verification:
+    """A bundle that was changed after it was made."""
+    return Verification(replace(BUNDLE, **changes))
+
+
+def ran(agent: SoftAgent, **changes: Any) -> Verification:
+    """Another machine, whose quote is genuine."""
+    return Verification(soft_bundle(PLATFORM, agent), **changes)
 
 
 def saying(**changes: Any) -> Verification:
     """Code that says something else, and a quote that vouches for that."""
     return Verification(soft_bundle(PLATFORM, AGENT, statement=replace(STATEMENT, **changes)))
-
-
-def with_log(change: Callable[[list[dict[str, Any]]], object]) -> Verification:
-    """A log that was edited after the quote was made."""
-    log = json.loads(BUNDLE.event_log)
-    change(log)
-    return Verification(replace(BUNDLE, event_log=json.dumps(log)))
 
 
 def releasing(**changes: Any) -> Verification:
@@ -95,15 +90,23 @@ def releasing(**changes: Any) -> Verification:
     return Verification(release=Release.parse(json.dumps(changed).encode()))
 
 
-def on_platform(platform: SoftTdx, **changes: Any) -> Verification:
-    """A bundle made on another machine."""
-    agent = SoftAgent(platform)
-    return Verification(
-        bundle=soft_bundle(platform, agent),
-        collateral=platform.collateral,
-        trust=platform.trust,
-        **changes,
-    )
+def without_kms(provider: str) -> SoftAgent:
+    """A machine without what only a key service could have said."""
+    agent = SoftAgent(PLATFORM, key_provider=provider)
+    agent.event_log[:] = [e for e in agent.event_log if e["event"] != "os-image-hash"]
+    return agent
+
+
+def adding_an_event() -> SoftAgent:
+    agent = SoftAgent(PLATFORM)
+    agent.emit("compose-hash", b"\xab" * 32)
+    return agent
+
+
+def on_an_old_platform() -> Verification:
+    old = SoftTdx("OutOfDate", now=NOW)
+    bundle = soft_bundle(old, SoftAgent(old))
+    return Verification(bundle, collateral=old.collateral, trust=old.trust)
 
 
 NAMES_OF_A_GOOD_BUNDLE: Final = (
@@ -112,80 +115,35 @@ NAMES_OF_A_GOOD_BUNDLE: Final = (
     "key_origin", "policy", "code", "issued_at", "release", "os", "key_provider", "model",
 )  # fmt: skip
 
-ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {
-    "replay for another challenge": (lambda: Verification(challenge="red cow"), "challenge"),
-    "relay of another account's bundle": (
-        lambda: Verification(safety_number=OTHER_SAFETY_NUMBER),
-        "safety_number",
-    ),
-    "own key put into the statement": (
-        lambda: Verification(
-            replace(
-                BUNDLE,
-                statement=replace(STATEMENT, identity_key=OTHER_ACCOUNT.identity_key).text(),
-            )
-        ),
-        "statement",
-    ),
-    "statement written another way": (
-        lambda: Verification(replace(BUNDLE, statement=STATEMENT.text() + " ")),
-        "statement",
-    ),
-    "app_compose with other white space": (
-        lambda: Verification(replace(BUNDLE, app_compose=COMPOSE + "\n")),
-        "compose",
-    ),
-    "release with another image": (
-        lambda: releasing(
-            compose_hashes=["ab" * 32],
-            compose_file=RELEASE.compose_file.replace("ab" * 32, "cd" * 32),
-        ),
+SYSTEM: Final = soft_release(AGENT)["os"][0]
+OTHER_KEY: Final = replace(STATEMENT, identity_key=OTHER_ACCOUNT.identity_key).text()
+OTHER_IMAGE: Final = RELEASE.compose_file.replace("ab" * 32, "cd" * 32)
+EDITED_LOG: Final = BUNDLE.event_log.replace(AGENT.app_id.hex(), "ab" * 20)
+ATTACKS: Final[dict[str, tuple[Verification, str]]] = {
+    "replay": (Verification(challenge="red cow"), "challenge"),
+    "relay": (Verification(safety_number=OTHER_SAFETY_NUMBER), "safety_number"),
+    "own key in the statement": (shown(statement=OTHER_KEY), "statement"),
+    "statement written another way": (shown(statement=STATEMENT.text() + " "), "statement"),
+    "application with other white space": (shown(app_compose=COMPOSE + "\n"), "compose"),
+    "release of another image": (
+        releasing(compose_hashes=["ab" * 32], compose_file=OTHER_IMAGE),
         "release",
     ),
-    "unknown system": (
-        lambda: releasing(os=[soft_release(AGENT)["os"][0] | {"rtmr1": "ab" * 48}]),
-        "os",
-    ),
-    "unknown key service": (lambda: releasing(kms_ids=["ab" * 32]), "key_provider"),
-    "no key service": (
-        lambda: Verification(
-            soft_bundle(PLATFORM, without_kms(SoftAgent(PLATFORM, key_provider="none")))
-        ),
-        "key_provider",
-    ),
-    "test root in production": (lambda: Verification(trust=REAL), "quote"),
-    "edited payload": (
-        lambda: with_log(lambda log: log[4].update(event_payload="ab" * 20)),
-        "rtmrs",
-    ),
-    "second compose hash at run time": (
-        lambda: after(lambda agent: agent.emit("compose-hash", b"\xab" * 32)),
-        "boot_events",
-    ),
-    "a linked device": (lambda: saying(linked_devices=1), "linked_devices"),
-    "an imported key": (lambda: saying(key_origin="imported"), "key_origin"),
-    "edited policy": (
-        lambda: Verification(replace(BUNDLE, policy=POLICY.replace("30", "0"))),
-        "policy",
-    ),
-    "claims of its operator": (
-        lambda: Verification(soft_bundle(PLATFORM, SoftAgent(PLATFORM, CLAIMING)), release=None),
-        "environment",
-    ),
-    "an owner": (
-        lambda: Verification(soft_bundle(PLATFORM, AGENT, mr_owner=b"\1" * 48)),
-        "attributes",
-    ),
-    "debug TD": (lambda: Verification(soft_bundle(PLATFORM, AGENT, debug=True)), "debug"),
-    "out of date": (lambda: on_platform(SoftTdx("OutOfDate", now=NOW)), "tcb"),
-    "quote of garbage": (lambda: Verification(replace(BUNDLE, quote=b"\x04" * 5000)), "quote"),
+    "unknown system": (releasing(os=[SYSTEM | {"rtmr1": "ab" * 48}]), "os"),
+    "unknown key service": (releasing(kms_ids=["ab" * 32]), "key_provider"),
+    "no key service": (ran(without_kms("none")), "key_provider"),
+    "test root in production": (Verification(trust=REAL), "quote"),
+    "edited payload": (shown(event_log=EDITED_LOG), "rtmrs"),
+    "second compose hash at run time": (ran(adding_an_event()), "boot_events"),
+    "a linked device": (saying(linked_devices=1), "linked_devices"),
+    "an imported key": (saying(key_origin="imported"), "key_origin"),
+    "edited policy": (shown(policy=POLICY.replace("30", "0")), "policy"),
+    "claims of its operator": (ran(SoftAgent(PLATFORM, CLAIMING), release=None), "environment"),
+    "an owner": (Verification(soft_bundle(PLATFORM, AGENT, mr_owner=b"\1" * 48)), "attributes"),
+    "debug TD": (Verification(soft_bundle(PLATFORM, AGENT, debug=True)), "debug"),
+    "out of date": (on_an_old_platform(), "tcb"),
+    "quote of garbage": (shown(quote=b"\x04" * 5000), "quote"),
 }
-
-
-def without_kms(agent: SoftAgent) -> SoftAgent:
-    """Leave out what only a key service could have said."""
-    agent.event_log[:] = [e for e in agent.event_log if e["event"] != "os-image-hash"]
-    return agent
 
 
 def test_a_genuine_bundle_passes_and_every_check_is_made_in_order() -> None:
@@ -213,8 +171,8 @@ SIDE_EFFECTS: Final = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_fails_its_check_and_leaves_the_others_as_they_are(attack: str) -> None:
-    make, name = ATTACKS[attack]
-    attacked = make().report()
+    verification, name = ATTACKS[attack]
+    attacked = verification.report()
     assert attacked[name].verdict is Verdict.FAILED
     assert not attacked.passed
     if attacked["quote"].verdict is Verdict.PROVEN:
@@ -242,8 +200,7 @@ def test_without_collateral_a_bundle_does_not_pass_and_says_why() -> None:
 
 @pytest.mark.parametrize("provider", ["none", "local-sgx", "somebody"])
 def test_keys_without_a_key_service_are_a_warning_without_a_release(provider: str) -> None:
-    agent = without_kms(SoftAgent(PLATFORM, key_provider=provider))
-    report = Verification(soft_bundle(PLATFORM, agent), release=None).report()
+    report = ran(without_kms(provider), release=None).report()
     assert report["key_provider"].verdict is Verdict.CLAIMED
     assert "beware" in report["key_provider"].message
 
@@ -308,43 +265,31 @@ def test_evidence_of_the_model_that_is_sealed_in_is_said_to_be() -> None:
         assert pins_sha256(SOME_PINS_TEXT) in report["model_pins"].message
 
 
-SEAL_ATTACKS: Final[dict[str, tuple[Callable[[], Bundle], str]]] = {
-    "the evidence is left out": (lambda: replace(SEALED, model=None), "model_evidence"),
-    "the evidence is another": (lambda: replace(SEALED, model=OTHER_MODEL), "model_evidence"),
-    "the evidence is older than it says": (
-        lambda: replace(SEALED, model=replace(MODEL, fetched_at=NOW)),
-        "model_evidence",
-    ),
-    "evidence is put in": (lambda: replace(BUNDLE, model=MODEL), "model_evidence"),
-    "there is no evidence": (lambda: sealed(None), "model_evidence"),
-    "the evidence is older than an hour": (lambda: sealed(MODEL, age=3601), "model_age"),
-    "the evidence has no age": (lambda: sealed(MODEL, age=None), "model_age"),
-    "the pins are left out": (lambda: replace(SEALED, model_pins=None), "model_pins"),
-    "the pins are others": (lambda: replace(SEALED, model_pins=OTHER_PINS), "model_pins"),
-    "the pins have a blank more": (
-        lambda: replace(SEALED, model_pins=SOME_PINS_TEXT + " "),
-        "model_pins",
-    ),
-    "pins are put in": (lambda: replace(BUNDLE, model_pins=SOME_PINS_TEXT), "model_pins"),
-    "there are no pins": (
-        lambda: replace(sealed(MODEL, pins_sha256=None), model_pins=None),
-        "model_pins",
-    ),
-    "the pins are none": (
-        lambda: replace(sealed(MODEL, pins_sha256=pins_sha256("{}")), model_pins="{}"),
-        "model_pins",
-    ),
-    "the policy says otherwise": (
-        lambda: soft_bundle(PLATFORM, AGENT, policy='{"model_policy":"require"}'),
-        "policy",
-    ),
+UNNAMED_PINS: Final = replace(sealed(MODEL, pins_sha256=None), model_pins=None)
+NO_PINS: Final = replace(sealed(MODEL, pins_sha256=pins_sha256("{}")), model_pins="{}")
+OTHER_POLICY: Final = soft_bundle(PLATFORM, AGENT, policy='{"model_policy":"require"}')
+SEAL_ATTACKS: Final[dict[str, tuple[Bundle, str]]] = {
+    "evidence is left out": (replace(SEALED, model=None), "model_evidence"),
+    "other evidence": (replace(SEALED, model=OTHER_MODEL), "model_evidence"),
+    "another time": (replace(SEALED, model=replace(MODEL, fetched_at=NOW)), "model_evidence"),
+    "evidence is put in": (replace(BUNDLE, model=MODEL), "model_evidence"),
+    "there is no evidence": (sealed(None), "model_evidence"),
+    "evidence older than an hour": (sealed(MODEL, age=3601), "model_age"),
+    "evidence without an age": (sealed(MODEL, age=None), "model_age"),
+    "pins are left out": (replace(SEALED, model_pins=None), "model_pins"),
+    "other pins": (replace(SEALED, model_pins=OTHER_PINS), "model_pins"),
+    "a blank more in the pins": (replace(SEALED, model_pins=SOME_PINS_TEXT + " "), "model_pins"),
+    "pins are put in": (replace(BUNDLE, model_pins=SOME_PINS_TEXT), "model_pins"),
+    "there are no pins": (UNNAMED_PINS, "model_pins"),
+    "pins that are none": (NO_PINS, "model_pins"),
+    "the policy says otherwise": (OTHER_POLICY, "policy"),
 }
 
 
 @pytest.mark.parametrize("attack", SEAL_ATTACKS)
 def test_an_attack_on_the_models_part_is_refused_by_its_check(attack: str) -> None:
-    make, name = SEAL_ATTACKS[attack]
-    report = Verification(make()).report()
+    bundle, name = SEAL_ATTACKS[attack]
+    report = Verification(bundle).report()
     assert report[name].verdict is Verdict.FAILED
     assert not report.passed
     of_the_bot = {"quote", "statement", "challenge", "safety_number"}
