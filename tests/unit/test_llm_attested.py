@@ -7,7 +7,6 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -41,9 +40,6 @@ from tests.fakes.openai_server import (
 )
 from tools.base import ToolSpec
 
-SAMPLE: Final = (
-    Path(__file__).parents[3] / "shared" / "fixtures" / "attestation" / "nearai/chat-signature"
-)
 QUICK: Final = RetryPolicy(bound_seconds=5.0, first_seconds=0.001, longest_seconds=0.01)
 HELLO: Final = [Message(Role.USER, "hello")]
 OPENAI: Final = OpenAi(LlmSettings(base_url="http://h", model="m"))
@@ -191,18 +187,6 @@ async def test_the_hashes_are_those_of_every_byte_that_went_and_came(cuts: tuple
     assert server.received[0].headers["accept-encoding"] == "identity"
 
 
-@pytest.mark.skipif(not SAMPLE.exists(), reason="the recorded exchange is not here")
-async def test_a_recorded_answer_has_the_hash_that_its_machine_signed() -> None:
-    stream = (SAMPLE / "response.sse").read_bytes()
-    signed = json.loads((SAMPLE / "signature.json").read_text())["text"]
-
-    completion = await answer_to(raw_body(stream, content_type=EVENT_STREAM))
-
-    assert completion.exchange is not None
-    assert completion.exchange.response_sha256 == signed.rsplit(":", 1)[1]
-    assert completion.exchange.completion_id == "afa7975eaf844b1888776cf41548e230"
-
-
 async def test_a_whole_document_has_its_hashes_too() -> None:
     document = b'{ "id":"chatcmpl-9",  "choices": [{"message": {"content": "Hi."}}]}\n'
 
@@ -245,6 +229,8 @@ async def test_an_answer_without_an_end_or_a_usable_name_has_no_exchange(step: S
 
 # Encryption
 
+MODEL: Final = EncryptedModel()
+SEAL: Final = partial(request_keys, MODEL.encryption_key)
 CALL: Final = ToolCall("call_1", "secret_tool", '{"place": "secret-argument"}')
 CONVERSATION: Final = (
     Message(Role.SYSTEM, "secret-system"),
@@ -262,25 +248,18 @@ TOOL: Final = ToolSpec(
 
 
 async def test_only_the_model_can_read_the_conversation() -> None:
-    model = EncryptedModel()
     async with openai_server() as plain, client_of(plain) as client:
         await client.complete(CONVERSATION, [TOOL])
     async with (
-        openai_server(model.reads(fake.text("Hi."))) as server,
-        client_of(server, encryption=partial(request_keys, model.encryption_key)) as client,
+        openai_server(MODEL.reads(fake.text("Hi."))) as server,
+        client_of(server, encryption=SEAL) as client,
     ):
         completion = await client.complete(CONVERSATION, [TOOL])
 
     assert completion.message == Message(Role.ASSISTANT, "Hi.")
-    assert model.read == plain.requests
+    assert MODEL.read[-1:] == plain.requests
     assert plain.received[0].raw.count(b"secret") == 11
     assert server.received[0].raw.count(b"secret") == 0
-
-
-async def sealed_answer(step: Step) -> Completion:
-    model = EncryptedModel()
-    seal = partial(request_keys, model.encryption_key)
-    return await answer_to(model.reads(step), encryption=seal)
 
 
 async def test_an_encrypted_answer_may_come_whole_or_with_empty_pieces() -> None:
@@ -292,7 +271,7 @@ async def test_an_encrypted_answer_may_come_whole_or_with_empty_pieces() -> None
     pieces = [{"role": "assistant", "content": ""}, message, {"content": None}, {}]
 
     for step in (whole({"choices": [{"message": message}]}), sse(*map(chunk, pieces))):
-        completion = await sealed_answer(step)
+        completion = await answer_to(MODEL.reads(step), encryption=SEAL)
         assert completion.message.content == "Hi."
         assert [call.name for call in completion.message.tool_calls] == ["clock"]
 
@@ -305,23 +284,17 @@ LIKE_PARTS: Final = ('["a", "b"]', " [] ", "[1]", '[{"type": "text"}]')
     "said", [*LIKE_PARTS, "[12:00] hello", '{"a": []}', "[" * 100_000, "[]]", "7"]
 )
 async def test_words_stay_words_when_they_are_encrypted(said: str) -> None:
-    model = EncryptedModel()
-
-    await answer_to(
-        model.reads(fake.text("Hi.")),
-        [Message(Role.USER, said)],
-        encryption=partial(request_keys, model.encryption_key),
-    )
+    hi = MODEL.reads(fake.text("Hi."))
+    await answer_to(hi, [Message(Role.USER, said)], encryption=SEAL)
 
     expected = [{"type": "text", "text": said}] if said in LIKE_PARTS else said
-    assert model.read[0]["messages"][0]["content"] == expected
+    assert MODEL.read[-1]["messages"][0]["content"] == expected
 
 
 async def test_every_attempt_is_encrypted_with_keys_of_its_own() -> None:
-    model = EncryptedModel()
     async with (
-        openai_server(script(status(503), model.reads(fake.text("Hi.")))) as server,
-        client_of(server, encryption=partial(request_keys, model.encryption_key)) as client,
+        openai_server(script(status(503), MODEL.reads(fake.text("Hi.")))) as server,
+        client_of(server, encryption=SEAL) as client,
     ):
         await client.complete(HELLO)
 
@@ -334,7 +307,7 @@ def call(name: object = None, arguments: object = None) -> dict[str, Any]:
     return {"tool_calls": [{"index": 0, "function": {"name": name, "arguments": arguments}}]}
 
 
-FOREIGN: Final = seal_field(EncryptedModel().public_key, "to somebody else")
+FOREIGN: Final = seal_field(MODEL.public_key, "to somebody else")
 IN_THE_CLEAR: Final = {
     "content": {"content": "Hi."},
     "foreign": {"content": FOREIGN},
@@ -356,8 +329,7 @@ async def test_an_answer_that_is_not_encrypted_is_not_used(
     words: dict[str, Any], streamed: bool
 ) -> None:
     step = sse(chunk(words)) if streamed else whole({"choices": [{"message": words}]})
-    encryption = partial(request_keys, EncryptedModel().encryption_key)
-    async with openai_server(step) as server, client_of(server, encryption=encryption) as client:
+    async with openai_server(step) as server, client_of(server, encryption=SEAL) as client:
         with pytest.raises(LlmNotAttested) as caught:
             await client.complete(HELLO)
 
@@ -367,14 +339,12 @@ async def test_an_answer_that_is_not_encrypted_is_not_used(
 
 
 async def test_answer_with_an_unencrypted_piece_is_refused() -> None:
-    model = EncryptedModel()
-
     async def half_sealed(request: fake.Request, writer: asyncio.StreamWriter) -> None:
-        first = model.seal_answer(request.headers, chunk({"content": "This is "}))
+        first = MODEL.seal_answer(request.headers, chunk({"content": "This is "}))
         await sse(first, chunk({"content": "not so."}))(request, writer)
 
     with pytest.raises(LlmNotAttested):
-        await answer_to(half_sealed, encryption=partial(request_keys, model.encryption_key))
+        await answer_to(half_sealed, encryption=SEAL)
 
 
 @pytest.mark.parametrize(
@@ -383,8 +353,6 @@ async def test_answer_with_an_unencrypted_piece_is_refused() -> None:
         (status(400, {"error": {"message": "Decryption failed"}}), LlmRejected),
         (sse({"error": {"message": "x", "code": 503}}), LlmUnavailable),
         (sse("{no json"), LlmBroken),
-        (sse("[" * 100_000), LlmBroken),
-        (sse('{"id": ' + "9" * 5000 + "}"), LlmBroken),
         (sse('{"choices": [{"delta": [[]]}]}'), LlmBroken),
         (whole([]), LlmBroken),
     ],
@@ -393,7 +361,7 @@ async def test_errors_of_the_endpoint_are_told_apart_from_missing_encryption(
     step: Step, kind: type[LlmError]
 ) -> None:
     with pytest.raises(LlmError) as caught:
-        await answer_to(step, encryption=partial(request_keys, EncryptedModel().encryption_key))
+        await answer_to(step, encryption=SEAL)
 
     assert type(caught.value) is kind
 
@@ -410,7 +378,7 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(KEYS), json_values))
 def test_nothing_in_the_clear_ever_comes_through(message: dict[str, Any]) -> None:
-    body = OPENAI.reader(JSON, RequestKeys(EncryptedModel().public_key))
+    body = OPENAI.reader(JSON, RequestKeys(MODEL.public_key))
     body.feed(json.dumps({"choices": [{"message": message}]}).encode())
     try:
         completion = body.completion()
@@ -423,11 +391,11 @@ PIECES: Final = 2_000
 
 
 @contextlib.asynccontextmanager
-async def answering_at_once(model: EncryptedModel) -> AsyncIterator[str]:
+async def answering_at_once() -> AsyncIterator[str]:
     """Serve an encrypted model whose many small pieces of an answer come in one go."""
 
     def body(headers: Mapping[str, str]) -> bytes:
-        piece = model.seal_answer(headers, chunk({"content": "word "}))
+        piece = MODEL.seal_answer(headers, chunk({"content": "word "}))
         end = chunk({}, finish_reason="stop")
         events = [f"data: {json.dumps(event)}\n\n" for event in (*[piece] * PIECES, end)]
         return "".join(events).encode()
@@ -441,13 +409,11 @@ async def answering_at_once(model: EncryptedModel) -> AsyncIterator[str]:
 
 
 async def test_thousands_of_encrypted_messages_do_not_block_the_loop() -> None:
-    model = EncryptedModel()
     conversation = [Message(Role.USER, "a"), Message(Role.ASSISTANT, "b")] * 2_500
-    async with answering_at_once(model) as url:
+    async with answering_at_once() as url:
         endpoint = LlmSettings(base_url=url, model="m", api_key=None)
         async with open_transport(endpoint) as transport:
-            seal = partial(request_keys, model.encryption_key)
-            client = LlmClient(transport, endpoint, seal=seal)
+            client = LlmClient(transport, endpoint, seal=SEAL)
             async with stalls() as longest:
                 completion = await client.complete(conversation)
     assert completion.message.content == "word " * PIECES
