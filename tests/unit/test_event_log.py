@@ -170,6 +170,18 @@ def with_payload(name: str, payload: bytes) -> Log:
 NAMES: Final = [entry["event"] for entry in booted() if entry["imr"] == 3]
 REQUIRED: Final = [n for n in NAMES if n not in {"mr-kms", "os-image-hash", "storage-fs"}]
 
+WRONG_PAYLOADS: Final = (
+    ("app-id", b"\1" * 19),
+    ("compose-hash", COMPOSE_HASH + b"\0"),
+    ("compose-hash", b""),
+    ("instance-id", b"\1"),
+    ("os-image-hash", b"\1" * 20),
+    ("key-provider", b"kms"),
+    ("key-provider", b'{"name":"kms","name":"none","id":""}'),
+    ("key-provider", b'{"name":"kms","id":"","also":"none"}'),
+    ("key-provider", b'{"name":"kms","id":"abc"}'),
+    ("key-provider", b'{"name":"tpm","id":""}'),  # which vouches for no image
+)
 WRONG_BOOTS: Final[dict[str, Log]] = {
     **{f"{name} is missing": without(name) for name in REQUIRED},
     **{f"{name} comes later": swapped(name) for name in NAMES[:-1]},
@@ -182,17 +194,7 @@ WRONG_BOOTS: Final[dict[str, Log]] = {
     "an unknown name during the boot": inserted("instance-id", event("hello")),
     "nothing was measured": FIRMWARE,
     "a boot inside a boot": [*booted()[:-1], *booted()[4:]],
-    "a short app id": with_payload("app-id", b"\1" * 19),
-    "a long compose hash": with_payload("compose-hash", COMPOSE_HASH + b"\0"),
-    "a key provider that is no JSON": with_payload("key-provider", b"kms"),
-    "a key provider named twice": with_payload(
-        "key-provider", b'{"name":"kms","name":"none","id":""}'
-    ),
-    "a key provider with more to say": with_payload(
-        "key-provider", b'{"name":"kms","id":"","also":"none"}'
-    ),
-    "half a byte in the key provider": with_payload("key-provider", b'{"name":"kms","id":"abc"}'),
-    "an image hash without a KMS": with_payload("key-provider", b'{"name":"tpm","id":""}'),
+    **{f"{name}: {payload!r}": with_payload(name, payload) for name, payload in WRONG_PAYLOADS},
 }
 
 
