@@ -106,13 +106,12 @@ async def world(
     policy: ModelPolicy = "require",
     *,
     pace: Mapping[str, Any] = QUICK,
-    tcb_status: str = "UpToDate",
     direct: bool = False,
 ) -> AsyncIterator[World]:
     clock = Clock()
     async with (
         contextlib.AsyncExitStack() as stack,
-        near_ai(tcb_status=tcb_status, direct=direct) as cloud,
+        near_ai(direct=direct) as cloud,
         pccs(cloud.platform.collateral) as collateral,
         open_http(tls=cloud.trust.tls) as http,
     ):

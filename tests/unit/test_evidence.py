@@ -14,10 +14,12 @@ from aiohttp import web
 from bot import __version__, built_from
 from bot.attestation.bundle import Bundle, Statement, report_data
 from bot.attestation.checks import Verdict
-from bot.attestation.errors import AgentError
+from bot.attestation.errors import AgentError, MalformedEvidence
 from bot.attestation.near_ai.report import MAX_REPORT_BYTES, ModelEvidence
 from bot.attestation.proof import policy_of
 from bot.attestation.quote import Collateral, TdQuote, low_s
+from bot.errors import SignalUnavailable
+from bot.signal.account import OwnIdentity
 from tests.fakes.dstack_agent import COMPOSE, silent
 from tests.unit.soft_machine import CHALLENGE, IDENTITY, SETTINGS, Intel, machine
 
@@ -157,3 +159,17 @@ async def test_quote_with_a_rewritten_signature_is_refused(tmp_path: Path, at: i
 @pytest.mark.parametrize("length", [0, 10, 660, 690, 1170, 1200])
 def test_half_a_quote_is_left_as_it_is(length: int) -> None:
     assert low_s(b"\xff" * length) == b"\xff" * length
+
+
+@pytest.mark.parametrize(
+    ("identity", "error"),
+    [(None, SignalUnavailable), (replace(IDENTITY, aci="not an ACI"), MalformedEvidence)],
+)
+async def test_without_a_usable_account_no_quote_is_made(
+    tmp_path: Path, identity: OwnIdentity | None, error: type[Exception]
+) -> None:
+    async with machine(tmp_path) as running:
+        running.account.identity = identity
+        with pytest.raises(error):
+            await running.evidence.collect(CHALLENGE)
+    assert running.agent.requests == []
