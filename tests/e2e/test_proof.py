@@ -243,6 +243,15 @@ async def test_incomplete_own_check_is_explained_and_the_file_is_sent() -> None:
     assert "ONLY THE PROGRAM SAYS" not in answer.text
 
 
+async def test_without_the_signal_sides_word_on_the_account_nothing_is_proven() -> None:
+    async with proving_world() as proving:
+        proving.here.signal.identity_key = b""
+        async with running_bot(proving.settings("off"), trust=proving.trust):
+            said = await ask(proving, "!verify")
+    assert said.startswith("I cannot prove anything right now.")
+    assert "The Signal side does not tell me which account and key are mine." in said
+
+
 async def test_outside_an_enclave_nothing_is_claimed_to_people_or_to_the_model() -> None:
     async with world() as here, running_bot(here.settings()):
         await here.signal.say("!verify")
