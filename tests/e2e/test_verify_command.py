@@ -342,6 +342,7 @@ async def test_recorded_quote_is_genuine_but_made_for_another_statement(
     ("changes", "words"),
     [
         ({"challenge": ""}, "--challenge: 1 to 256 bytes"),
+        ({"challenge": "\udcff"}, "--challenge: 1 to 256 bytes"),
         ({"challenge": "é" * 129}, "--challenge: 1 to 256 bytes"),
         ({"safety_number": "12345"}, "--safety-number: 60 digits"),
         ({"pccs": "ftp://example.org"}, "--pccs: an address"),
@@ -370,6 +371,7 @@ async def test_wrong_arguments_and_files_that_cannot_be_opened_are_settings_erro
         ("release.json", b"\xff"),
         ("release.json", b" " * 2_000_000),
         ("collateral.json", b"\xff"),
+        ("collateral.json", b"{}"),
         ("collateral.json", PLATFORM.collateral.encode()[:-1] + b', "tcb_info": ""}'),
         ("collateral.json", b"[" * 200_000),
         ("collateral.json", b"x" * 2_000_000),

@@ -24,7 +24,6 @@ from tests.fakes.dstack_agent import (
 from tests.fakes.soft_tdx import SoftTdx
 
 REPORT_DATA: Final = bytes(range(64))
-PATIENCE_SECONDS: Final = 0.2
 
 
 @asynccontextmanager
@@ -33,12 +32,6 @@ async def soft_agent(folder: Path, fault: Fault | None = None) -> AsyncIterator[
     agent.fault = fault
     async with serving(agent, folder / "dstack.sock"):
         yield agent
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.attestation.dstack.CALL_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr("bot.attestation.dstack.QUOTE_SECONDS", PATIENCE_SECONDS)
 
 
 def client(folder: Path) -> DstackAgent:
@@ -89,7 +82,11 @@ async def test_an_absent_or_dead_agent_is_said_to_be_so(tmp_path: Path) -> None:
     assert set(await ask_all(client(tmp_path))) == absent
 
 
-async def test_a_silent_agent_is_given_up_on_within_the_bound(tmp_path: Path) -> None:
+async def test_a_silent_agent_is_given_up_on_within_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CALL_SECONDS", "QUOTE_SECONDS"):
+        monkeypatch.setattr(f"bot.attestation.dstack.{name}", 0.2)
     async with soft_agent(tmp_path, silent), asyncio.timeout(30.0):
         sentences = await ask_all(client(tmp_path))
     assert set(sentences) == {"The dstack guest agent is of no use: no answer in time."}

@@ -254,6 +254,7 @@ MALFORMED: Final[dict[str, str | Log]] = {
     "a key of its own": changed("app-id", comment="hi"),
     "a key missing": [{k: v for k, v in e.items() if k != "event"} for e in booted()],
     "a firmware event without a digest": [FIRMWARE[0] | {"digest": ""}],
+    "the firmware after the application": [*booted(), FIRMWARE[0]],
     "an opaque event among the application's": [*booted(), firmware(3, b"hidden")],
     "an application's event among the firmware's": changed("app-id", imr=2),
     "a payload that is not the digest's": changed("app-id", event_payload="ab" * 20),

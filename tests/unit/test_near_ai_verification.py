@@ -171,6 +171,8 @@ CHANGED_FIELDS: Final[list[tuple[Callable[[Json], Json], Json, str]]] = [
     (model, {"event_log": "?"}, "model.rtmrs"),
     (model, {"nvidia_payload": MISSING}, "model.gpus"),
     (model, {"compose_manager_attestation": MISSING}, "compose_manager.quote"),
+    (model, {"intel_quote": "00"}, "model.quote"),
+    (manager, {"quote": "00"}, "compose_manager.quote"),
     (manager, {"nonce": OTHER_KEY}, "compose_manager.nonce"),
     (manager, {"actions": [{"action": "compose_up"}]}, "compose_manager.actions"),
     (whole, {"tls_certificate": "-----BEGIN"}, "tls_key"),

@@ -69,6 +69,7 @@ def test_published_and_chosen_values_are_proven_and_named() -> None:
 ATTACKS: Final = {
     "another image": (PINNED_IMAGE, PINNED_IMAGE.replace("ab", "cd")),
     "a line more": ("restart: always\n", "restart: always\n    privileged: true\n"),
+    "no line break at the end": ("always\n", "always"),
     "another line": ("restart: always", "privileged: true"),
     "white space": ("restart: always", "restart: always "),
     "another line break": ("services:\n", "services:\r\n"),

@@ -283,6 +283,8 @@ SEAL_ATTACKS: Final[dict[str, tuple[Bundle, str]]] = {
     "there are no pins": (UNNAMED_PINS, "model_pins"),
     "pins that are none": (NO_PINS, "model_pins"),
     "the policy says otherwise": (OTHER_POLICY, "policy"),
+    "the policy is no JSON": (soft_bundle(PLATFORM, AGENT, policy="{"), "policy"),
+    "the policy is a list": (soft_bundle(PLATFORM, AGENT, policy="[]"), "policy"),
 }
 
 
