@@ -117,6 +117,7 @@ def test_an_answer_to_another_request_and_an_echo_are_refused() -> None:
         MODEL_KEY[:31],
         MODEL_KEY + b"\0",
         (2).to_bytes(32, "little"),  # no point of the curve
+        FIELD_PRIME.to_bytes(32, "little"),
         (FIELD_PRIME + 3).to_bytes(32, "little"),  # y = 3 in a second spelling
         *ORDER_8,
         *SMALL_ORDERS,
@@ -127,7 +128,7 @@ def test_a_key_that_is_none_or_that_everybody_knows_the_secret_of_is_refused(key
         RequestKeys(key)
 
 
-@pytest.mark.parametrize("u", [0, 1, FIELD_PRIME - 1])
+@pytest.mark.parametrize("u", [0, 1, FIELD_PRIME - 1, FIELD_PRIME, FIELD_PRIME + 9])
 def test_a_field_from_a_sender_without_a_secret_is_refused(u: int) -> None:
     with pytest.raises(ValueError, match=NOT_OURS):
         open_field(MODEL, u.to_bytes(32, "little").hex() + SEALED[64:])

@@ -283,7 +283,7 @@ async def test_the_signature_is_asked_for_by_the_name_of_the_answer() -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    [status(404), status(429), status(408), status(503), cut],
+    [status(404), status(429), status(408), status(500), status(503), cut],
 )
 async def test_a_signature_that_is_not_there_yet_is_waited_for(trouble: Step) -> None:
     verdict, requests = await asked(trouble, trouble, trouble, SIGNED)
