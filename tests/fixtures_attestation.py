@@ -1,23 +1,14 @@
 """Recorded attestation data, which lies beside the project and never inside it."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import pytest
 
 RECORDED: Final = Path(__file__).parents[2] / "shared" / "fixtures" / "attestation"
 CLOCK: Final = 1782698817
 """2026-06-29T02:06:57Z, when most of it was valid."""
-
-
-class TdEvidence(NamedTuple):
-    """Arguments of `verify_td` for one machine."""
-
-    quote: bytes
-    event_log: str | list[Any]
-    app_compose: str
 
 
 def recorded(path: str) -> Path:
@@ -39,26 +30,7 @@ def recorded_simulator_quote() -> bytes:
     return recorded("dstack/simulator/attestation.bin").read_bytes()[4:5010]
 
 
-def recorded_tds(capture: str) -> Iterator[tuple[str, TdEvidence]]:
-    """Yield every TD of a recorded NEAR AI report with the place where it stands."""
-    yield from _tds(json.loads(recorded(f"nearai/{capture}/report.json").read_text()), "report")
-
-
-def recorded_getquote(name: str) -> TdEvidence:
-    """Return a recorded answer of the guest agent; its application was not recorded."""
+def recorded_getquote(name: str) -> tuple[bytes, str]:
+    """Return the quote and the event log of a recorded answer of the guest agent."""
     answer = json.loads(recorded(f"dstack/{name}.json").read_text())
-    return TdEvidence(bytes.fromhex(answer["quote"]), answer["event_log"], "")
-
-
-def _tds(node: Any, place: str) -> Iterator[tuple[str, TdEvidence]]:
-    if isinstance(node, list):
-        for index, item in enumerate(node):
-            yield from _tds(item, f"{place}[{index}]")
-    if not isinstance(node, dict):
-        return
-    quote = node.get("intel_quote") or node.get("quote")
-    if quote and "event_log" in node:
-        app_compose = node.get("info", {}).get("tcb_info", {}).get("app_compose", "")
-        yield place, TdEvidence(bytes.fromhex(quote), node["event_log"], app_compose)
-    for key, value in node.items():
-        yield from _tds(value, f"{place}.{key}")
+    return bytes.fromhex(answer["quote"]), answer["event_log"]

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,23 +11,26 @@ from typing import Final
 
 import pytest
 
-from bot.attestation.bundle import Bundle
+from bot.attestation.bundle import MAX_CHALLENGE_BYTES, Bundle
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import AgentError
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import Asked, BundleReport, verify_bundle
 from bot.chat.prompt import opening
 from bot.chat.proofs import MAX_CHECKS, WARNING
+from bot.commands.base import PROOFS_PER_MINUTE
 from bot.errors import SettingsError
+from bot.signal.events import Person
 from conversation_store.models import Attachment
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, kill, running_bot, world
-from tests.fakes.dstack_agent import SoftAgent, abandoned_socket, says, serving
-from tests.fakes.openai_server import Request, Step, cut, held, script, status, text, tool_calls
+from tests.fakes.dstack_agent import SoftAgent, says, serving
+from tests.fakes.openai_server import Request, Step, held, script, status, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, IDENTITY_KEY
 
 OUTSIDE: Final = opening(in_tee=False, proven=False)
 INSIDE: Final = opening(in_tee=True, proven=False)
+BOB: Final = Person("b0b00000-0000-4000-8000-000000000000")
 SECRET = "the-secret-of-ada"
 HALF = "446657246696264293037458627907"
 """The bot account's half of every safety number, from libsignal's vectors."""
@@ -115,7 +120,6 @@ async def test_file_of_verify_proves_the_bot_only_for_its_challenge() -> None:
             "everyone",
             "never",
         ),
-        ({"workspace": {"for": "nobody"}}, "nobody", "off"),
         ({"enabled": False}, "nobody", "off"),
     ],
 )  # fmt: skip
@@ -160,13 +164,92 @@ async def test_proof_without_required_evidence_of_the_model_fails() -> None:
     assert [check.name for check in report.failures] == ["model_evidence"]
 
 
-async def test_verify_explains_the_proof_and_how_to_check_it() -> None:
+@pytest.mark.parametrize(
+    "challenge",
+    ["x" * MAX_CHALLENGE_BYTES, 'it\'s "quoted" $HOME `id`', "-rf --json", "Zürich 🦒", "!verify"],
+)
+async def test_answer_explains_the_proof_and_shows_the_command_that_checks_it(
+    challenge: str,
+) -> None:
     async with proving_world() as proving:
-        async with running_bot(proving.settings(), trust=proving.trust):
+        async with running_bot(proving.settings("off"), trust=proving.trust):
+            await proving.here.signal.say(f"!verify {challenge}")
+            answer = await proving.here.answer()
+    [file] = answer.attachments
+    assert "44665 72466 96264\n29303 74586 27907" in answer.text
+    assert proving.agent.compose_hash.hex() in answer.text
+    [line] = [one for one in answer.text.splitlines() if one.startswith("signal-tee-bot ")]
+    _, verb, name, option, safety_number = shlex.split(line)
+    assert (verb, name) == ("verify", file.name)
+    assert safety_number == "--safety-number=all 60 digits"
+    shown = option.removeprefix("--challenge=")
+    assert verified(proving, file, shown, HALF + "1" * 30).passed
+
+
+async def test_a_challenge_of_the_bots_own_is_new_each_time_and_worth_less() -> None:
+    async with proving_world() as proving:
+        async with running_bot(proving.settings("off"), trust=proving.trust):
+            said = [await ask(proving, "!verify") for _ in range(2)]
+    challenges = [re.findall(r"^CHALLENGE\n“([0-9a-f]{16})”$", one, re.MULTILINE) for one in said]
+    assert [len(found) for found in challenges] == [1, 1]
+    assert challenges[0] != challenges[1]
+    assert all("the file may be an old one" in one for one in said)
+
+
+async def test_challenges_that_cannot_be_copied_and_too_many_proofs_are_refused() -> None:
+    async with proving_world() as proving:
+        async with running_bot(proving.settings("off"), trust=proving.trust):
+            for challenge, words in (
+                ("x" * (MAX_CHALLENGE_BYTES + 1), "too long"),
+                ("ü" * (MAX_CHALLENGE_BYTES // 2 + 1), "too long"),
+                ("two\nlines", "one line"),
+                ("\N{RIGHT-TO-LEFT OVERRIDE}kcab", "one line"),
+            ):
+                assert words in await ask(proving, f"!verify {challenge}")
+            for _ in range(PROOFS_PER_MINUTE):
+                await prove(proving, "tea")
+            assert f"up to {PROOFS_PER_MINUTE} proofs a minute" in await ask(proving, "!verify tea")
+            await proving.here.signal.say("!verify tea", author=BOB)
+            assert (await proving.here.answer()).attachments
+
+
+@pytest.mark.parametrize(
+    ("tcb_status", "words"), [("OutOfDate", "OutOfDate (INTEL-SA-99999)"), ("Revoked", "revoked")]
+)
+async def test_a_proof_that_fails_the_bots_own_check_says_so_first(
+    tcb_status: str, words: str
+) -> None:
+    async with proving_world(tcb_status=tcb_status) as proving:
+        async with running_bot(proving.settings("off"), trust=proving.trust):
+            said = await ask(proving, "!verify tea")
+    first, second, *_ = said.split("\n\n")
+    assert first.startswith("This does not prove that nobody else reads along")
+    assert second.startswith("WHAT IS WRONG\n")
+    assert words in second
+    assert "THE FILE PROVES" not in said
+
+
+async def test_incomplete_own_check_is_explained_and_the_file_is_sent() -> None:
+    async with proving_world() as proving:
+        proving.intel.behaviours.clear()
+        async with running_bot(proving.settings("off"), trust=proving.trust):
+            await proving.here.signal.say("!verify tea")
+            answer = await proving.here.answer()
+    [file] = answer.attachments
+    assert verified(proving, file, "tea", HALF + "1" * 30).passed
+    assert "NOT CHECKED HERE\n• Intel's collateral could not be fetched." in answer.text
+    assert "IF IT IS GENUINE, THE FILE PROVES\n" in answer.text
+    assert "\nTHE FILE PROVES" not in answer.text
+    assert "ONLY THE PROGRAM SAYS" not in answer.text
+
+
+async def test_without_the_signal_sides_word_on_the_account_nothing_is_proven() -> None:
+    async with proving_world() as proving:
+        proving.here.signal.identity_key = b""
+        async with running_bot(proving.settings("off"), trust=proving.trust):
             said = await ask(proving, "!verify")
-    assert "44665 72466 96264\n29303 74586 27907" in said
-    assert proving.agent.compose_hash.hex() in said.replace("\n", "").replace(" ", "")
-    assert "signal-tee-bot verify" in said
+    assert said.startswith("I cannot prove anything right now.")
+    assert "The Signal side does not tell me which account and key are mine." in said
 
 
 async def test_outside_an_enclave_nothing_is_claimed_to_people_or_to_the_model() -> None:
@@ -206,23 +289,10 @@ async def test_a_guest_agent_that_makes_no_quote_proves_nothing(fault: object) -
     assert OUTSIDE in proving.here.model.requests[0]["messages"][0]["content"]
 
 
-async def test_a_dead_guest_agent_stops_no_conversation() -> None:
-    async with world() as here:
-        with abandoned_socket(here.folder / "dead.sock") as socket:
-            settings = here.settings(attestation={"dstack_socket": socket})
-            async with running_bot(settings):
-                await here.signal.say("!verify")
-                assert (await here.answer()).text.startswith("I cannot prove anything")
-                await here.signal.say("hello")
-                assert "hello" in (await here.answer()).text
-
-
 # The model's policy
 
 
-@pytest.mark.parametrize(
-    "trouble", [silence, status(503), status(429), status(404), text("rubbish"), cut]
-)
+@pytest.mark.parametrize("trouble", [silence, status(503), status(404), text("rubbish")])
 async def test_evidence_that_cannot_be_had_stops_no_conversation(trouble: Step) -> None:
     async with proving_world() as proving:
         proving.cloud.report_handler = trouble
@@ -259,12 +329,6 @@ async def test_required_evidence_that_is_wrong_lets_nothing_reach_the_model() ->
     assert said.startswith("I have not sent your message to the model, because")
     assert SECRET not in proving.words_at_the_cloud()
     assert proving.cloud.requests == []
-
-
-async def test_required_evidence_is_waited_for_and_then_the_answer_comes() -> None:
-    async with proving_world() as proving:
-        async with running_bot(proving.settings("require"), trust=proving.trust):
-            assert "hello" in await ask(proving, "hello")
 
 
 async def test_a_message_never_reaches_a_tls_key_that_is_not_attested() -> None:
@@ -337,14 +401,17 @@ async def test_a_late_signature_delays_no_answer() -> None:
             assert "not checked yet" in await ask(proving, "!verify last")
 
 
-async def test_a_wrong_signature_is_warned_about_once_where_proof_is_required() -> None:
+@pytest.mark.parametrize("retention_days", [0, 30])
+async def test_a_wrong_signature_is_warned_about_once_where_proof_is_required(
+    retention_days: int,
+) -> None:
     calls = tool_calls(("calculate", {"expression": "127*43"}))
     async with proving_world(script(calls, text("5461."))) as proving:
         proving.cloud.signature_handler = forged(proving)
-        async with running_bot(proving.settings("require"), trust=proving.trust):
+        settings = proving.settings("require", store={"retention_days": retention_days})
+        async with running_bot(settings, trust=proving.trust):
             assert await ask(proving, "127*43?") == "5461."
             assert (await proving.here.answer()).text == WARNING
-            await until_last(proving, "signature is wrong")
     assert proving.here.answers().count(WARNING) == 1
 
 
@@ -370,15 +437,6 @@ async def test_a_signature_that_was_not_checked_when_the_bot_died_is_checked_aft
             await until_last(proving, "has signed exactly")
 
 
-async def test_wrong_signature_is_reported_even_without_retention() -> None:
-    async with proving_world() as proving:
-        proving.cloud.signature_handler = forged(proving)
-        settings = proving.settings("require", store={"retention_days": 0})
-        async with running_bot(settings, trust=proving.trust):
-            await ask(proving, "hello")
-            assert (await proving.here.answer()).text == WARNING
-
-
 # Encryption
 
 
@@ -395,14 +453,6 @@ async def test_an_encrypted_conversation_is_read_by_the_model_alone() -> None:
     on_the_wire = proving.words_at_the_cloud()
     for private in (SECRET, "127*43", '"5461"', "calculate"):  # none of which hex can look like
         assert private not in on_the_wire
-
-
-async def test_a_message_before_the_first_verification_waits_for_the_key_to_encrypt_to() -> None:
-    async with proving_world() as proving:
-        settings = proving.settings("warn", attestation={"e2ee": True})
-        async with running_bot(settings, trust=proving.trust):
-            assert "hello" in await ask(proving, "hello")
-            await until_last(proving, "has signed exactly")
 
 
 async def test_an_answer_that_comes_back_in_the_clear_is_not_used() -> None:

@@ -4,18 +4,13 @@ import asyncio
 import time
 from typing import NoReturn
 
-import pytest
-
 from bot.attestation.bundle import Bundle
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import Asked, verify_bundle
 from bot.signal.events import Person
 from conversation_store.models import Attachment, ChatId
-from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, kill, running_bot
-from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
-from tests.fakes.signal_side import Sent
 
 PEOPLE = [Person(f"a11ce000-0000-4000-8000-00000000000{number}") for number in range(5)]
 
@@ -59,17 +54,6 @@ async def test_in_a_group_the_proof_goes_to_the_group_and_the_safety_number_else
     assert last.text.startswith("There are no signatures to show")
 
 
-async def test_over_rest_the_proof_comes_with_its_file() -> None:
-    async with proving_world() as proving, SignalRestApi.listen() as api:
-        settings = proving.settings("off", signal={"url": api.url, "phone_number": NUMBER})
-        async with running_bot(settings, trust=proving.trust):
-            await api.wait_for_receiver()
-            await api.say("!verify tea")
-            await api.wait_until(lambda: len(api.sent) == 1)
-    [file] = api.sent[0].attachments
-    assert failures(proving, file, "tea") == []
-
-
 async def test_proof_interrupted_by_a_kill_is_made_after_the_restart() -> None:
     async with proving_world() as proving:
         signal, asked = proving.here.signal, asyncio.Event()
@@ -91,33 +75,3 @@ async def test_proof_interrupted_by_a_kill_is_made_after_the_restart() -> None:
             await signal.come_back()
             [file] = (await proving.here.answer()).attachments
     assert failures(proving, file, "tea") == []
-
-
-@pytest.mark.full
-async def test_a_bot_that_is_killed_while_it_sends_a_proof_sends_it_once_after() -> None:
-    async with proving_world() as proving:
-        signal, on_its_way = proving.here.signal, asyncio.Event()
-
-        async def stall(_: Sent) -> None:
-            on_its_way.set()
-            await asyncio.Event().wait()
-
-        settings = environment(
-            proving.here,
-            ATTESTATION__DSTACK_SOCKET=str(proving.socket),
-            ATTESTATION__PCCS_URL=proving.intel.url(""),
-            ATTESTATION__KEY_ORIGIN="generated-in-tee",
-        )
-        signal.on_send = stall
-        async with daemon(settings, folder=proving.here.folder) as first:
-            await signal.say("!verify tea")
-            async with asyncio.timeout(WAIT_SECONDS):
-                await on_its_way.wait()
-            await first.killed()
-        signal.on_send = None
-        async with daemon(settings, folder=proving.here.folder):
-            [file] = (await proving.here.answer()).attachments
-            await signal.say("!status")
-            assert (await proving.here.answer()).text.startswith("signal-tee-bot")
-    assert failures(proving, file, "tea") == []
-    assert len(signal.sent) == 2

@@ -109,7 +109,6 @@ class NearAi(OpenAiServer):
         report_handler: answers GET /v1/attestation/report; at first `give_report`.
         signature_handler: answers GET /v1/signature/...; at first `give_signature`.
         signature_kind: who signs: `provider_tee` or `gateway`.
-        signatures_late: how often a signature is not there yet (404).
         lies: what the report says that is not so.
         edit: changes a report before it is sent.
         exchanges: every chat completion so far.
@@ -124,7 +123,6 @@ class NearAi(OpenAiServer):
     model: str = MODEL
     report_handler: Step = field(init=False)
     signature_kind: str = "provider_tee"
-    signatures_late: int = 0
     lies: Lies = field(default_factory=Lies)
     edit: Callable[[Body], None] | None = None
     exchanges: list[Signed] = field(default_factory=list)
@@ -265,11 +263,10 @@ class NearAi(OpenAiServer):
         self.exchanges.append(Signed(completion_id, request.raw, recorder.body))
 
     async def give_signature(self, request: Request, writer: asyncio.StreamWriter) -> None:
-        """Answer with the signature of an exchange, once it is not late any more."""
+        """Answer with the signature of an exchange."""
         completion_id = urlsplit(request.path).path.rsplit("/", 1)[1]
         found = [one for one in self.exchanges if one.completion_id == completion_id]
-        if self.signatures_late > 0 or not found:
-            self.signatures_late -= 1
+        if not found:
             error = {"type": "not_found_error", "message": "not stored"}
             await status(404, {"error": error})(request, writer)
             return

@@ -10,13 +10,16 @@ arguments; what is done afterwards, to the bundle with `dataclasses.replace`.
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from bot.attestation.bundle import Bundle, Code, ModelSeal, Statement, report_data
 from bot.attestation.near_ai.pins import pins_sha256
 from bot.attestation.near_ai.report import ModelEvidence
-from bot.attestation.quote import low_s
+from bot.attestation.quote import Collateral, low_s
+from bot.attestation.release import Release
+from bot.attestation.verification import Asked, BundleReport, verify_bundle
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
 
@@ -55,9 +58,13 @@ def soft_bundle(
     model: ModelEvidence | None = None,
     policy: str = POLICY,
     pins: str | None = None,
-    debug: bool = False,
+    **quoted: Any,
 ) -> Bundle:
-    """Return what a bot on this machine hands out for a challenge; the model's part is sealed."""
+    """Return what a bot on this machine hands out for a challenge; the model's part is sealed.
+
+    Args:
+        quoted: of `SoftTdx.quote`.
+    """
     if model or pins:
         seal = ModelSeal(
             policy=statement.model.policy,
@@ -76,7 +83,7 @@ def soft_bundle(
             agent.mr_td,
             agent.rtmrs(),
             agent.mr_config_id,
-            debug=debug,
+            **quoted,
         )
     )
     return Bundle(
@@ -90,6 +97,20 @@ def soft_bundle(
         vm_config='{"cpu_count": 2}',
         model=model,
         model_pins=pins,
+    )
+
+
+def soft_report(
+    platform: SoftTdx, bundle: Bundle, release: Mapping[str, Any] | None = None
+) -> BundleReport:
+    """Check a bundle as somebody does who has its challenge and safety number."""
+    published = Release.parse(json.dumps(release).encode()) if release else None
+    return verify_bundle(
+        bundle,
+        Asked(CHALLENGE, safety_number=SAFETY_NUMBER, release=published),
+        collateral=lambda _: Collateral.parse(platform.collateral),
+        now=platform.now,
+        trust=platform.trust,
     )
 
 

@@ -101,17 +101,15 @@ class SoftNras:
         keys: its key set, JSON.
     """
 
-    def __init__(self, issuer: str, *, now: int | None = None, seconds: int = 3600) -> None:
+    def __init__(self, issuer: str, *, now: int | None = None) -> None:
         """Start with a key of its own.
 
         Args:
             issuer: its address.
             now: Unix seconds at which tokens are issued; None: the clock at each token.
-            seconds: how long tokens are valid.
         """
         self.issuer: Final = issuer
         self._now = now
-        self._seconds = seconds
         self._key = ec.generate_private_key(ec.SECP384R1())
         self._kid = f"soft-{os.urandom(8).hex()}"
         public = jwt.algorithms.ECAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
@@ -154,7 +152,7 @@ class SoftNras:
 
     def _claims(self, nonce: str) -> dict[str, Any]:
         now = int(time.time()) if self._now is None else self._now
-        times = {"iat": now, "nbf": now, "exp": now + self._seconds}
+        times = {"iat": now, "nbf": now, "exp": now + 3600}
         return {"iss": self.issuer, "eat_nonce": nonce, "x-nvidia-ver": "2.0", **times}
 
 

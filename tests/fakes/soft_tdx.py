@@ -29,9 +29,7 @@ from cryptography.x509.oid import NameOID
 
 from bot.attestation.trust import Trust
 
-REPORT_DATA_SIZE: Final = 64
 MEASUREMENT_SIZE: Final = 48
-RTMR_COUNT: Final = 4
 
 _SGX_OID: Final = "1.2.840.113741.1.13.1"
 _QE_VENDOR_ID: Final = bytes.fromhex("939a7233f79c4ca9940a0db3957f0607")
@@ -41,6 +39,8 @@ _QE_ISV_PROD_ID: Final = 2
 _QE_ISV_SVN: Final = 4
 _TEE_TCB_SVN: Final = bytes([5, 1, 2]) + bytes(13)  # byte 1 selects the TDX module identity TDX_01
 _TDX_COMPONENT_SVNS: Final = bytes([5, 0, 2]) + bytes(13)
+_CPUSVN: Final = bytes([5] * 16)
+_PCESVN: Final = 11
 _TCB_EVALUATION: Final = 99
 _MR_SEAM: Final = bytes.fromhex(
     "7bf063280e94fb051f5dd7b1fc59ce9aac42bb961df8d44b709c9b0ff87a7b4d"
@@ -49,10 +49,6 @@ _MR_SEAM: Final = bytes.fromhex(
 """Of TDX module 1.5.16, which genuine machines run."""
 _SEPT_VE_DISABLE: Final = 1 << 28
 _XFAM: Final = 0x602E7
-
-_HEADER_SIZE: Final = 48
-_TD_REPORT_SIZE: Final = 584
-_QE_REPORT_SIZE: Final = 384
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +75,6 @@ class SoftTdx:
         tcb_status: str = "UpToDate",
         *,
         fmspc: bytes = bytes.fromhex("f00000000001"),
-        cpusvn: bytes = bytes([5] * 16),
-        pcesvn: int = 11,
         now: int | None = None,
         revoked: bool = False,
         evaluations: tuple[int, int] = (_TCB_EVALUATION, _TCB_EVALUATION),
@@ -90,14 +84,10 @@ class SoftTdx:
         Args:
             tcb_status: UpToDate, SWHardeningNeeded, ConfigurationNeeded, OutOfDate, Revoked, ...
             fmspc: its kind of platform, six bytes.
-            cpusvn: sixteen security version numbers.
-            pcesvn: 0 to 65535.
             now: unix seconds around which everything is valid; None: the clock.
             revoked: whether the CRL names the machine's own certificate.
             evaluations: TCB evaluation data numbers of the TCB info and of the QE identity.
         """
-        _require_size("fmspc", fmspc, 6)
-        _require_size("cpusvn", cpusvn, 16)
         self.fmspc: Final = fmspc
         self.now: Final = int(time.time()) if now is None else now
         moment = datetime.fromtimestamp(self.now, UTC)
@@ -105,13 +95,12 @@ class SoftTdx:
         root = _issue("Soft SGX Root CA", moment, is_ca=True)
         # dcap_qvl reads "ca=platform" from this common name.
         pck_ca = _issue("Intel SGX PCK Platform CA", moment, issuer=root, is_ca=True)
-        extension = _sgx_extension(fmspc, cpusvn, pcesvn, ppid=os.urandom(16))
+        extension = _sgx_extension(fmspc)
         self._pck = _issue("Soft PCK Certificate", moment, issuer=pck_ca, sgx_extension=extension)
         tcb_signer = _issue("Soft SGX TCB Signing", moment, issuer=root)
 
         tcb_info = _compact_json(
-            _tcb_info(tcb_status, fmspc, cpusvn, pcesvn, moment)
-            | {"tcbEvaluationDataNumber": evaluations[0]}
+            _tcb_info(tcb_status, fmspc, moment) | {"tcbEvaluationDataNumber": evaluations[0]}
         )
         qe_identity = _compact_json(
             _qe_identity(moment) | {"tcbEvaluationDataNumber": evaluations[1]}
@@ -142,27 +131,13 @@ class SoftTdx:
         *,
         debug: bool = False,
         mr_signer_seam: bytes = bytes(MEASUREMENT_SIZE),
-        mr_seam: bytes = _MR_SEAM,
-        td_attributes: int = _SEPT_VE_DISABLE,
-        xfam: int = _XFAM,
         mr_owner: bytes = bytes(MEASUREMENT_SIZE),
-        mr_owner_config: bytes = bytes(MEASUREMENT_SIZE),
     ) -> bytes:
         """Return a signed TDX quote (version 4), about 4 kB; `debug` sets the TD's debug bit."""
-        _require_size("report_data", report_data, REPORT_DATA_SIZE)
-        _require_size("mr_td", mr_td, MEASUREMENT_SIZE)
-        _require_size("mr_config_id", mr_config_id, MEASUREMENT_SIZE)
-        _require_size("mr_signer_seam", mr_signer_seam, MEASUREMENT_SIZE)
-        _require_size("owner", mr_owner + mr_owner_config, 2 * MEASUREMENT_SIZE)
-        if len(rtmrs) != RTMR_COUNT:
-            raise ValueError(f"four RTMRs are needed, got {len(rtmrs)}")
-        for index, rtmr in enumerate(rtmrs):
-            _require_size(f"rtmr{index}", rtmr, MEASUREMENT_SIZE)
-
-        started = struct.pack("<QQ", td_attributes | debug, xfam)
-        measured = b"".join((mr_td, mr_config_id, mr_owner, mr_owner_config, *rtmrs))
+        started = struct.pack("<QQ", _SEPT_VE_DISABLE | debug, _XFAM)
+        measured = b"".join((mr_td, mr_config_id, mr_owner, bytes(MEASUREMENT_SIZE), *rtmrs))
         signed = _quote_header() + _td_report(
-            mr_seam + mr_signer_seam, started + measured, report_data
+            _MR_SEAM + mr_signer_seam, started + measured, report_data
         )
         signature = self._signature_section(signed)
         return signed + struct.pack("<I", len(signature)) + signature
@@ -194,20 +169,16 @@ class SoftTdx:
 
 
 def _quote_header() -> bytes:
-    header = struct.pack("<HHIHH", 4, 2, 0x81, 0, 0) + _QE_VENDOR_ID + bytes(20)
-    _require_size("header", header, _HEADER_SIZE)
-    return header
+    return struct.pack("<HHIHH", 4, 2, 0x81, 0, 0) + _QE_VENDOR_ID + bytes(20)
 
 
 def _td_report(module: bytes, measured: bytes, report_data: bytes) -> bytes:
     seam_attributes = bytes(8)
-    report = b"".join((_TEE_TCB_SVN, module, seam_attributes, measured, report_data))
-    _require_size("TD report", report, _TD_REPORT_SIZE)
-    return report
+    return b"".join((_TEE_TCB_SVN, module, seam_attributes, measured, report_data))
 
 
 def _qe_report(bound_to: bytes) -> bytes:
-    report = b"".join(
+    return b"".join(
         (
             bytes(16),  # cpu svn
             bytes(4),  # misc select
@@ -223,22 +194,18 @@ def _qe_report(bound_to: bytes) -> bytes:
             bytes(32),
         )
     )
-    _require_size("QE report", report, _QE_REPORT_SIZE)
-    return report
 
 
 # Signed JSON of the collateral
 
 
-def _tcb_info(
-    status: str, fmspc: bytes, cpusvn: bytes, pcesvn: int, now: datetime
-) -> dict[str, Any]:
+def _tcb_info(status: str, fmspc: bytes, now: datetime) -> dict[str, Any]:
     issued, next_update = _json_period(now)
     module = {"mrsigner": "00" * 48, "attributes": "00" * 8, "attributesMask": "FF" * 8}
     level = {
         "tcb": {
-            "sgxtcbcomponents": _components(cpusvn),
-            "pcesvn": pcesvn,
+            "sgxtcbcomponents": _components(_CPUSVN),
+            "pcesvn": _PCESVN,
             "tdxtcbcomponents": _components(_TDX_COMPONENT_SVNS),
         },
         "tcbDate": issued,
@@ -394,15 +361,15 @@ def _raw_signature(key: ec.EllipticCurvePrivateKey, data: bytes) -> bytes:
 # DER of the SGX extension in the PCK certificate
 
 
-def _sgx_extension(fmspc: bytes, cpusvn: bytes, pcesvn: int, ppid: bytes) -> bytes:
-    components = [_attribute(f"2.{n}", _der_int(svn)) for n, svn in enumerate(cpusvn, start=1)]
+def _sgx_extension(fmspc: bytes) -> bytes:
+    components = [_attribute(f"2.{n}", _der_int(svn)) for n, svn in enumerate(_CPUSVN, start=1)]
     tcb = _der_sequence(
         *components,
-        _attribute("2.17", _der_int(pcesvn)),
-        _attribute("2.18", _der_octets(cpusvn)),
+        _attribute("2.17", _der_int(_PCESVN)),
+        _attribute("2.18", _der_octets(_CPUSVN)),
     )
     return _der_sequence(
-        _attribute("1", _der_octets(ppid)),
+        _attribute("1", _der_octets(os.urandom(16))),
         _attribute("2", tcb),
         _attribute("3", _der_octets(bytes(2))),  # PCE id
         _attribute("4", _der_octets(fmspc)),
@@ -443,8 +410,3 @@ def _der_oid(dotted: str) -> bytes:
             groups.append(0x80 | (arc & 0x7F))
         body += bytes(reversed(groups))
     return _der(0x06, body)
-
-
-def _require_size(name: str, value: bytes, size: int) -> None:
-    if len(value) != size:
-        raise ValueError(f"{name} must have {size} bytes, not {len(value)}")

@@ -6,12 +6,11 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest.mock import patch
-from urllib.parse import urlsplit
 
 import pytest
-from structlog.testing import capture_logs
 
 from bot.attestation.bundle import ModelPolicy
 from bot.attestation.collateral import CollateralSource
@@ -30,17 +29,14 @@ from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, RetryPolicy
 from bot.llm.errors import LlmUnavailable
 from conversation_store.models import Message, Role
-from tests.fakes.meddler import meddler
 from tests.fakes.near_ai import Body, NearAi, Signing, near_ai
 from tests.fakes.openai_server import Step, cut, held, raw_body, status
 from tests.fakes.pccs import TCB, pccs
-from tests.fakes.soft_gpu import SoftGpus
 from tests.fakes.web_server import WebServer, answer
 from tools.http import AiohttpTransport
 
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 30.0
 API_KEY = "sk-secret-of-the-tests"
-PROMPT_ADMISSION_SECONDS = 0.005
 NO_RETRY = RetryPolicy(bound_seconds=0.0)
 QUICK: Mapping[str, Any] = {
     "ADMIT_SECONDS": 5.0,
@@ -110,13 +106,12 @@ async def world(
     policy: ModelPolicy = "require",
     *,
     pace: Mapping[str, Any] = QUICK,
-    tcb_status: str = "UpToDate",
     direct: bool = False,
 ) -> AsyncIterator[World]:
     clock = Clock()
     async with (
         contextlib.AsyncExitStack() as stack,
-        near_ai(tcb_status=tcb_status, direct=direct) as cloud,
+        near_ai(direct=direct) as cloud,
         pccs(cloud.platform.collateral) as collateral,
         open_http(tls=cloud.trust.tls) as http,
     ):
@@ -151,38 +146,21 @@ async def test_model_with_valid_evidence_is_verified_and_answers(direct: bool) -
         assert "proved" in here.model.summary()
 
 
-async def test_a_replaced_machines_signatures_count_until_its_evidence_expires() -> None:
+async def test_signatures_count_until_the_latest_evidence_for_their_keys_expires() -> None:
     async with world() as here:
         await here.model.verify()
         before = here.cloud.gateway_signing.address("ed25519")
-        here.cloud.gateway_signing = Signing()
-        await here.model.verify()
-        after = here.cloud.gateway_signing.address("ed25519")
-        known = set(here.model.signers("gateway", "ed25519"))
-        assert known == {before, after}
-        here.clock.ahead = MAX_EVIDENCE_SECONDS
-        assert here.model.signers("gateway", "ed25519") == ()
-
-
-async def test_a_signature_counts_until_the_latest_evidence_for_its_key_expires() -> None:
-    async with world() as here:
-        await here.model.verify()
         here.clock.ahead = -40
         await here.model.verify()
-        here.clock.ahead = MAX_EVIDENCE_SECONDS - 20
-        assert len(here.model.signers("gateway", "ed25519")) == 1
-
-
-async def test_keys_of_a_verified_model_are_known_by_holder() -> None:
-    async with world() as here:
+        here.cloud.gateway_signing = Signing()
+        here.clock.ahead = 0
         await here.model.verify()
-        model, gateway = here.cloud.model_signing, here.cloud.gateway_signing
-        [by_model] = here.model.signers("provider_tee", "ed25519")
-        [by_gateway] = here.model.signers("gateway", "ed25519")
-        assert by_model == model.address("ed25519")
-        assert by_gateway == gateway.address("ed25519")
-        assert here.model.signers("gateway", "ecdsa") == ()
-        assert here.model.encryption_key() == model.public_key("ed25519")
+        after = here.cloud.gateway_signing.address("ed25519")
+        assert set(here.model.signers("gateway", "ed25519")) == {before, after}
+        here.clock.ahead = MAX_EVIDENCE_SECONDS - 20
+        assert len(here.model.signers("gateway", "ed25519")) == 2
+        here.clock.ahead = MAX_EVIDENCE_SECONDS
+        assert here.model.signers("gateway", "ed25519") == ()
 
 
 async def test_the_report_is_asked_for_with_the_key_a_fresh_nonce_and_the_tls_key() -> None:
@@ -201,7 +179,7 @@ async def test_the_report_is_asked_for_with_the_key_a_fresh_nonce_and_the_tls_ke
         assert second.peer_key_sha256 == here.cloud.identity.key_sha256
 
 
-async def test_a_message_waits_for_the_first_verification_to_end() -> None:
+async def test_a_message_waits_for_the_first_verification_but_not_for_ever() -> None:
     async with world() as here:
         released = asyncio.Event()
         here.cloud.report_handler = held(released, here.cloud.give_report)
@@ -210,9 +188,6 @@ async def test_a_message_waits_for_the_first_verification_to_end() -> None:
             await here.until(lambda: here.cloud.reports == 1)
             assert not admitted.done()
             released.set()
-
-
-async def test_a_message_does_not_wait_for_the_first_verification_for_ever() -> None:
     async with world(pace={"ADMIT_SECONDS": 0.01}) as here:
         assert "still being checked" in await here.refusal()
 
@@ -223,10 +198,6 @@ async def test_a_message_does_not_wait_for_the_first_verification_for_ever() -> 
 Spoil = Callable[[World], object]
 
 
-def edited(change: Callable[[Body], None]) -> Spoil:
-    return lambda here: setattr(here.cloud, "edit", change)
-
-
 def tells(step: Step) -> Spoil:
     return lambda here: setattr(here.cloud, "report_handler", step)
 
@@ -235,19 +206,10 @@ def lies(name: str, value: object) -> Spoil:
     return lambda here: setattr(here.cloud.lies, name, value)
 
 
-EVENTS = '[{"imr":3,"event_type":134217729,"digest":"","event":"app-id","event_payload":"00"}]'
 WRONG: dict[str, tuple[Spoil, str]] = {
     "an old nonce": (lies("nonce", bytes(32)), "gateway.nonce"),
     "another machine's TLS key": (lies("key_sha256", bytes(32)), "tls_key"),
     "a debug machine": (lies("debug", True), "gateway.debug"),
-    "another event log": (
-        edited(lambda report: report["gateway_attestation"].update(event_log=EVENTS)),
-        "gateway.rtmrs",
-    ),
-    "another model": (
-        edited(lambda report: report["model_attestations"][0].update(model_name="other")),
-        "model.name",
-    ),
     "no report at all": (tells(raw_body(b"{}", content_type="application/json")), "report"),
     "NVIDIA does not vouch": (
         lambda here: here.cloud.nras.overall.update({"x-nvidia-overall-att-result": False}),
@@ -272,14 +234,6 @@ async def test_evidence_that_is_wrong_keeps_every_message_back(name: str) -> Non
         assert here.model.evidence() is not None
 
 
-async def test_a_platform_that_is_out_of_date_keeps_every_message_back() -> None:
-    async with world(tcb_status="OutOfDate") as here:
-        verdict = await here.model.verify()
-        assert verdict.state == "failed"
-        assert "OutOfDate" in await here.refusal()
-        assert "gateway.tcb" in here.model.summary()
-
-
 def no_collateral(here: World) -> None:
     here.pccs.behaviours[TCB] = answer(b"", status=503)
 
@@ -291,16 +245,12 @@ def down(here: World) -> None:
 HTML = raw_body(b"<html>hello</html>", content_type="text/html; charset=utf-8")
 GARBAGE = raw_body(b"\xff\xfe{[", content_type="application/json")
 HUGE = raw_body(b" " * (5 * 1024 * 1024), content_type="application/json")
-DEEP = raw_body(b"[" * 200_000, content_type="application/json")
 
 TROUBLE: dict[str, tuple[Spoil, ModelState, str]] = {
     "down": (down, "unavailable", "the connection broke"),
-    "overloaded": (tells(status(503)), "unavailable", "in trouble: HTTP 503"),
     "limiting the rate": (tells(status(429)), "unavailable", "too often: HTTP 429"),
-    "broken": (tells(status(500)), "unavailable", "HTTP 500"),
     "refusing the key": (tells(status(401)), "unavailable", "API key"),
     "sending garbage": (tells(GARBAGE), "unavailable", "not readable"),
-    "sending depths": (tells(DEEP), "unavailable", "not readable"),
     "sending too much": (tells(HUGE), "unavailable", "longer"),
     "without collateral": (no_collateral, "unavailable", "collateral service"),
     "no attestation": (tells(status(404)), "not_offered", "only use one that can"),
@@ -329,32 +279,20 @@ async def test_under_warn_a_model_without_nvidias_word_is_verified_by_its_gpus_s
         assert "own signatures only" in here.model.summary()
 
 
-JSON_TYPE = "application/json"
-REFUSALS: dict[str, Spoil] = {
-    **{
-        f"HTTP {code}": lambda here, code=code: setattr(  # type: ignore[misc]
-            here.cloud.nras, "tokens_handler", status(code)
-        )
-        for code in (204, 302, 400, 401, 403, 404, 408, 413, 422, 429)
-    },
-    "a page": lambda here: setattr(
-        here.cloud.nras, "tokens_handler", raw_body(b"<html>", content_type="text/html")
-    ),
-    "a list of nothing": lambda here: setattr(
-        here.cloud.nras, "tokens_handler", raw_body(b"[]", content_type=JSON_TYPE)
-    ),
-    "too much": lambda here: setattr(
-        here.cloud.nras, "tokens_handler", raw_body(b" " * 2_000_000, content_type=JSON_TYPE)
-    ),
-    "no key set": lambda here: setattr(here.cloud.nras, "keys_handler", status(404)),
+REFUSALS: dict[str, Step] = {
+    **{f"HTTP {code}": status(code) for code in (204, 302, 400, 404, 408, 429)},
+    "a page": raw_body(b"<html>", content_type="text/html"),
+    "a list of nothing": raw_body(b"[]", content_type="application/json"),
+    "too much": raw_body(b" " * 2_000_000, content_type="application/json"),
 }
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+@pytest.mark.parametrize("name", [*REFUSALS, "no key set"])
 async def test_under_require_nvidias_refusal_keeps_every_message_back(name: str) -> None:
     async with world() as here:
         await here.model.verify()
-        REFUSALS[name](here)
+        here.cloud.nras.tokens_handler = REFUSALS.get(name)
+        here.cloud.nras.keys_handler = None if name in REFUSALS else status(404)
         verdict = await here.model.verify()
         assert verdict.state == "failed", verdict
         assert "does not hold" in await here.refusal()
@@ -363,24 +301,19 @@ async def test_under_require_nvidias_refusal_keeps_every_message_back(name: str)
         assert (await here.model.verify()).state == "failed"
 
 
-@pytest.mark.parametrize(
-    "arch", ["hopper", "AMPERE", "HOPPER\u200b", "", None, ["HOPPER"], 1, {"HOPPER": 1}], ids=repr
-)
+@pytest.mark.parametrize("arch", ["AMPERE", "HOPPER\u200b", None, ["HOPPER"]], ids=repr)
 async def test_gpus_of_an_odd_architecture_fail(arch: object) -> None:
     def edit(report: Body) -> None:
         model = report["model_attestations"][0]
-        payload = json.loads(model["nvidia_payload"])
-        payload["arch"] = arch
-        model["nvidia_payload"] = json.dumps(payload)
+        model["nvidia_payload"] = json.dumps(json.loads(model["nvidia_payload"]) | {"arch": arch})
 
     async with world() as here:
         here.cloud.edit = edit
         assert (await here.model.verify()).state == "failed"
-        assert "does not hold" in await here.refusal()
         assert here.cloud.nras.received == []  # nothing of it reaches NVIDIA
 
 
-@pytest.mark.parametrize("step", [status(500), status(503), cut], ids=["500", "503", "cut"])
+@pytest.mark.parametrize("step", [status(503), cut], ids=["503", "cut"])
 async def test_under_require_nvidias_silence_lets_nothing_through_without_an_earlier_word(
     step: Step,
 ) -> None:
@@ -410,19 +343,8 @@ async def test_nvidias_last_word_on_the_same_gpus_counts_for_a_bounded_time_of_s
         await here.refusal()
 
 
-async def test_nvidias_last_word_on_other_gpus_counts_for_nothing() -> None:
-    async with world() as here:
-        await here.model.verify()
-        here.cloud.nras.tokens_handler = status(503)
-        here.cloud.gpus = SoftGpus(like=here.cloud.gpus)
-        here.clock.ahead = MAX_EVIDENCE_SECONDS
-        assert (await here.model.verify()).state == "unavailable"
-        await here.refusal()
-
-
-@pytest.mark.parametrize("name", [*WRONG, *TROUBLE])
-async def test_without_require_nothing_is_kept_back(name: str) -> None:
-    spoil = WRONG[name][0] if name in WRONG else TROUBLE[name][0]
+@pytest.mark.parametrize("spoil", [lies("debug", True), down, tells(status(404))])
+async def test_without_require_nothing_is_kept_back(spoil: Spoil) -> None:
     async with world("warn") as here:
         spoil(here)
         await here.model.verify()
@@ -435,27 +357,8 @@ async def test_without_require_a_service_that_hangs_delays_no_message() -> None:
         here.cloud.report_handler = held(asyncio.Event())
         async with here.kept_verified():
             await here.until(lambda: here.cloud.reports == 1)
-            before = time.perf_counter()
             await here.model.admit()
-            assert time.perf_counter() - before < PROMPT_ADMISSION_SECONDS
             assert await said(client) == "answer to: hello"
-
-
-async def test_a_report_that_is_damaged_on_its_way_is_trouble_and_no_more() -> None:
-    async with world() as here, open_http(tls=here.cloud.trust.tls) as http:
-        address = urlsplit(here.cloud.base_url)
-        assert address.port is not None
-        async with meddler(address.port) as port:
-            client = NearAiClient(
-                http=http,
-                collateral=CollateralSource(http, here.pccs.url("")),
-                base_url=here.cloud.base_url.replace(f":{address.port}", f":{port}"),
-                model=here.cloud.model,
-                api_key=API_KEY,
-            )
-            model = AttestedModel(client, policy="require")
-            assert (await model.verify()).state == "unavailable"
-        assert here.cloud.connections >= 1  # a question may be asked once more
 
 
 # In the course of time
@@ -472,23 +375,6 @@ async def test_it_recovers_by_itself_when_the_service_is_back() -> None:
             asked = here.cloud.reports
             await here.verified_again(within_seconds=0.2)
             assert here.cloud.reports == asked
-
-
-async def test_a_service_cannot_ask_to_be_left_alone_for_ever() -> None:
-    async with world() as here:
-        here.cloud.report_handler = status(429, headers={"retry-after": "3600"})
-        async with here.kept_verified():
-            await here.until(lambda: len(here.cloud.received) > 2)
-
-
-async def test_it_recovers_by_itself_from_evidence_that_was_wrong() -> None:
-    async with world() as here:
-        here.cloud.lies.debug = True
-        async with here.kept_verified():
-            assert "does not hold" in await here.refusal()
-            here.cloud.lies.debug = False
-            await here.until(lambda: here.model.verdict.state == "verified")
-            await here.model.admit()
 
 
 async def test_verified_model_stays_so_in_trouble_until_its_evidence_expires() -> None:
@@ -537,84 +423,53 @@ async def test_it_is_verified_again_before_the_evidence_expires() -> None:
         assert here.model.verdict.state == "verified"
 
 
-async def test_a_service_that_asks_to_be_left_alone_is_left_alone() -> None:
-    pace = {"RETRY": Backoff(first_seconds=0.001, longest_seconds=3600.0)}
-    async with world(pace=pace) as here:
+@pytest.mark.parametrize(("longest_seconds", "is_left_alone"), [(3600.0, True), (0.05, False)])
+async def test_a_service_that_asks_to_be_left_alone_is_for_a_bounded_time(
+    longest_seconds: float, is_left_alone: bool
+) -> None:
+    retry = Backoff(first_seconds=0.001, longest_seconds=longest_seconds)
+    async with world(pace={"RETRY": retry}) as here:
         here.cloud.report_handler = status(429, headers={"retry-after": "1800"})
         async with here.kept_verified():
             await here.refusal()
-            here.cloud.report_handler = here.cloud.give_report
-            await here.verified_again(within_seconds=0.1)
-            assert here.cloud.reports == 1
+            if is_left_alone:
+                here.cloud.report_handler = here.cloud.give_report
+                await here.verified_again(within_seconds=0.1)
+                assert here.cloud.reports == 1
+            else:
+                await here.until(lambda: here.cloud.reports > 1)
 
 
-async def test_a_new_tls_key_is_used_only_after_it_is_attested() -> None:
-    async with world() as here, here.kept_verified():
-        await here.model.admit()
-        old = here.cloud.identity.key_sha256
-        here.cloud.change_tls_key()
-        new = here.cloud.identity.key_sha256
-        async with here.chat() as client:
-            with pytest.raises(LlmUnavailable):
-                await said(client)
-            assert not here.cloud.requests
-            await here.until(lambda: here.model.keys.attested(new))
-            assert await said(client) == "answer to: hello"
-        assert here.model.keys.attested(old)
-        assert here.cloud.reports == 2
-
-
-async def test_change_of_the_tls_key_does_not_disturb_an_answer() -> None:
-    patient = RetryPolicy(bound_seconds=WAIT_SECONDS, first_seconds=0.01)
-    async with world() as here, here.kept_verified(), here.chat(retry=patient) as client:
-        await here.model.admit()
-        assert await said(client) == "answer to: hello"
-        await here.cloud.stop()
-        here.cloud.change_tls_key()
-        await here.cloud.start()
-        assert await said(client) == "answer to: hello"
-        assert len(here.cloud.requests) == 2
-
-
-@pytest.mark.parametrize(("pause", "reports"), [(0.001, 3), (3600.0, 2)])
-async def test_a_key_that_stays_unattested_is_asked_about_after_ever_longer_pauses(
-    pause: float, reports: int
-) -> None:
-    pace = {"AFTER_STRANGERS": Backoff(first_seconds=pause, longest_seconds=pause)}
-    async with world(pace=pace) as here, here.kept_verified():
-        await here.model.admit()
-        for _ in range(2):
-            with pytest.raises(KeyNotAttested):
-                here.model.keys.meet(b"stranger" * 4)
-            await here.verified_again(within_seconds=0.2)
-        await here.verified_again(within_seconds=0.2)
-        assert here.model.verdict.state == "verified"
-        assert here.cloud.reports == reports
-
-
-async def test_a_new_tls_key_is_asked_about_at_once_each_time() -> None:
+async def test_a_new_tls_key_is_asked_about_at_once_and_used_only_after_it_is_attested() -> None:
     pace = {"AFTER_STRANGERS": Backoff(first_seconds=3600.0, longest_seconds=3600.0)}
     async with world(pace=pace) as here, here.kept_verified():
         await here.model.admit()
         for _ in range(2):
             here.cloud.change_tls_key()
+            new = here.cloud.identity.key_sha256
+            received = len(here.cloud.requests)
             async with here.chat() as client:
                 with pytest.raises(LlmUnavailable):
                     await said(client)
-                await here.until(lambda: here.model.keys.attested(here.cloud.identity.key_sha256))
+                assert len(here.cloud.requests) == received
+                await here.until(partial(here.model.keys.attested, new))
+                assert await said(client) == "answer to: hello"
 
 
-async def test_a_connection_made_during_a_verification_that_vouches_for_it_asks_no_more() -> None:
-    async with world("warn") as here, here.chat() as client:
-        here.cloud.report_handler = held(released := asyncio.Event(), here.cloud.give_report)
-        async with here.kept_verified():
-            await here.until(lambda: here.cloud.reports == 1)
-            await said(client)
-            released.set()
-            await here.until(lambda: here.model.verdict.state == "verified")
-            await here.verified_again(within_seconds=0.2)
-            assert here.cloud.reports == 1
-            assert "nothing has vouched for" not in here.model.summary()
+@pytest.mark.parametrize(("pause", "is_asked_again"), [(0.001, True), (3600.0, False)])
+async def test_a_key_that_stays_unattested_is_asked_about_after_ever_longer_pauses(
+    pause: float, is_asked_again: bool
+) -> None:
+    pace = {"AFTER_STRANGERS": Backoff(first_seconds=pause, longest_seconds=pause)}
+    async with world(pace=pace) as here, here.kept_verified():
+        await here.model.admit()
+        for reports in (2, 3 if is_asked_again else 2):
+            with pytest.raises(KeyNotAttested):
+                here.model.keys.meet(b"stranger" * 4)
+            await here.until(lambda reports=reports: here.cloud.reports == reports)  # type: ignore[misc]
+        await here.verified_again(within_seconds=0.2)
+        assert here.model.verdict.state == "verified"
+        assert here.cloud.reports == reports
 
 
 async def test_under_warn_it_is_said_that_messages_went_to_a_key_nothing_vouches_for() -> None:
@@ -624,19 +479,3 @@ async def test_under_warn_it_is_said_that_messages_went_to_a_key_nothing_vouches
         here.cloud.change_tls_key()
         assert await said(client) == "answer to: hello"
         assert "nothing has vouched for" in here.model.summary()
-
-
-async def test_no_key_and_no_name_of_a_model_reaches_a_log() -> None:
-    with capture_logs() as logs:
-        for spoil in (lies("debug", False), lies("debug", True), tells(status(503)), down):
-            async with world() as here:
-                spoil(here)
-                await here.model.verify()
-                secrets = (API_KEY, here.cloud.identity.key_sha256.hex(), here.cloud.model)
-                assert not any(secret in str(logs) for secret in secrets)
-    assert [entry["outcome"] for entry in logs if entry["event"] == "attestation.model"] == [
-        "verified",
-        "failed",
-        "unavailable",
-        "unavailable",
-    ]

@@ -23,9 +23,7 @@ from tests.fakes.dstack_agent import (
 )
 from tests.fakes.soft_tdx import SoftTdx
 
-RECORDED: Final = Path(__file__).parents[3] / "shared/fixtures/attestation/dstack"
 REPORT_DATA: Final = bytes(range(64))
-PATIENCE_SECONDS: Final = 0.2
 
 
 @asynccontextmanager
@@ -34,12 +32,6 @@ async def soft_agent(folder: Path, fault: Fault | None = None) -> AsyncIterator[
     agent.fault = fault
     async with serving(agent, folder / "dstack.sock"):
         yield agent
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.attestation.dstack.CALL_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr("bot.attestation.dstack.QUOTE_SECONDS", PATIENCE_SECONDS)
 
 
 def client(folder: Path) -> DstackAgent:
@@ -56,20 +48,15 @@ async def ask_all(agent: DstackAgent) -> list[str]:
     return sentences
 
 
-async def test_quote_holds_exactly_the_given_report_data(tmp_path: Path) -> None:
+async def test_answers_come_as_they_were_measured(tmp_path: Path) -> None:
     async with soft_agent(tmp_path) as soft:
-        answer = await DstackAgent(tmp_path / "dstack.sock").quote(REPORT_DATA)
+        answer = await client(tmp_path).quote(REPORT_DATA)
+        info = await client(tmp_path).info()
     quote = parse_quote(answer.quote)
-    assert quote.report_data == REPORT_DATA
-    assert quote.rtmrs == soft.rtmrs()
+    assert (quote.report_data, quote.rtmrs) == (REPORT_DATA, soft.rtmrs())
     assert json.loads(answer.event_log) == soft.event_log
     assert json.loads(answer.vm_config)["os_image_hash"] == soft.os_image_hash.hex()
-    assert soft.requests == [("GetQuote", {"report_data": REPORT_DATA.hex()})]
-
-
-async def test_the_compose_file_comes_as_it_was_measured(tmp_path: Path) -> None:
-    async with soft_agent(tmp_path) as soft:
-        info = await client(tmp_path).info()
+    assert soft.requests[0] == ("GetQuote", {"report_data": REPORT_DATA.hex()})
     assert info.app_compose == COMPOSE
     assert info.key_provider_info == soft.key_provider_info
 
@@ -84,30 +71,23 @@ async def test_report_data_that_the_agent_would_pad_or_refuse_is_never_sent(
     assert soft.requests == []
 
 
-async def test_an_absent_agent_is_said_to_be_absent(tmp_path: Path) -> None:
-    assert set(await ask_all(client(tmp_path))) == {
-        "There is no dstack guest agent: its socket is missing."
-    }
-
-
-async def test_a_file_or_an_endless_path_in_place_of_the_socket_is_no_agent(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "dstack.sock").write_text("not a socket")
-    endless = DstackAgent(tmp_path / ("x" * 300) / "dstack.sock")
-    for agent in (client(tmp_path), endless):
-        with pytest.raises(AgentError, match="socket is missing"):
-            await agent.info()
-
-
-async def test_a_dead_agent_is_said_to_give_no_answer(tmp_path: Path) -> None:
+async def test_an_absent_or_dead_agent_is_said_to_be_so(tmp_path: Path) -> None:
+    absent = {"There is no dstack guest agent: its socket is missing."}
+    assert set(await ask_all(client(tmp_path))) == absent
+    assert set(await ask_all(client(tmp_path / ("x" * 300)))) == absent
     with abandoned_socket(tmp_path / "dstack.sock"):
         sentences = await ask_all(client(tmp_path))
     assert set(sentences) == {"The dstack guest agent is of no use: there is no connection to it."}
+    (tmp_path / "dstack.sock").write_text("not a socket")
+    assert set(await ask_all(client(tmp_path))) == absent
 
 
-async def test_a_silent_agent_is_given_up_on_within_the_bound(tmp_path: Path) -> None:
-    async with soft_agent(tmp_path, silent), asyncio.timeout(20 * PATIENCE_SECONDS):
+async def test_a_silent_agent_is_given_up_on_within_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CALL_SECONDS", "QUOTE_SECONDS"):
+        monkeypatch.setattr(f"bot.attestation.dstack.{name}", 0.2)
+    async with soft_agent(tmp_path, silent), asyncio.timeout(30.0):
         sentences = await ask_all(client(tmp_path))
     assert set(sentences) == {"The dstack guest agent is of no use: no answer in time."}
 
@@ -118,7 +98,7 @@ async def test_an_answer_without_end_is_cut_off(tmp_path: Path) -> None:
     assert all("longer than this program reads" in sentence for sentence in sentences)
 
 
-@pytest.mark.parametrize("status", [201, 302, 400, 500])
+@pytest.mark.parametrize("status", [201, 302, 500])
 async def test_a_refusal_is_said_without_the_agents_own_words(tmp_path: Path, status: int) -> None:
     body = json.dumps({"error": "words of the agent"}).encode()
     async with soft_agent(tmp_path, says(body, status=status)):
@@ -165,28 +145,6 @@ async def test_quote_over_other_report_data_is_refused(
         soft.recorded = soft.quote(REPORT_DATA) | {"report_data": bytes(64).hex()}
         with pytest.raises(AgentError, match="over other data than asked"):
             await client(tmp_path).quote(REPORT_DATA)
-
-
-@pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded evidence is not here")
-@pytest.mark.parametrize("name", ["quote-report.json", "tdx-lite-getquote.json"])
-async def test_a_recorded_genuine_quote_is_not_fresh(tmp_path: Path, name: str) -> None:
-    recorded = json.loads((RECORDED / name).read_text())
-    async with soft_agent(tmp_path) as soft:
-        soft.recorded = recorded
-        with pytest.raises(AgentError, match="over other data than asked"):
-            await client(tmp_path).quote(REPORT_DATA)
-        asked = bytes.fromhex(recorded["report_data"]).ljust(64, b"\0")
-        assert (await client(tmp_path).quote(asked)).event_log == recorded["event_log"]
-
-
-async def test_the_agent_may_restart_between_two_calls(tmp_path: Path) -> None:
-    agent = client(tmp_path)
-    async with soft_agent(tmp_path):
-        await agent.info()
-    with pytest.raises(AgentError):
-        await agent.info()
-    async with soft_agent(tmp_path):
-        assert (await agent.info()).app_compose == COMPOSE
 
 
 async def test_no_environment_variable_leads_to_another_agent(

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +20,6 @@ from scripts.release import COMPOSE_FILE, ReleaseRefused, make_release
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.some_pins import SOME_PINS, SOME_PINS_TEXT
-from tests.processes import run_process
 from tests.unit.soft_machine import machine
 
 ROOT: Final = Path(__file__).parents[2]
@@ -93,6 +91,8 @@ def test_deployed_file_holds_compose_file_images_and_variables(
     assert files["dstack-compose.yaml"] == filled_in
     app = json.loads(files["app-compose.json"])
     assert app.pop("docker_compose_file") == filled_in
+    written = yaml.safe_load(filled_in)["services"]["bot"]["environment"]
+    assert ModelPins.parse(written["ATTESTATION__MODEL_PINS"]) == PINS
     assert app == {
         "manifest_version": 2,
         "name": "signal-tee-bot",
@@ -107,15 +107,6 @@ def test_deployed_file_holds_compose_file_images_and_variables(
         "no_instance_id": False,
         "secure_time": True,
     }
-
-
-def test_the_pins_of_the_model_are_measured_themselves_as_the_bot_will_read_them(
-    folder: Path,
-) -> None:
-    app = json.loads(released(folder)["app-compose.json"])
-    compose = yaml.safe_load(app["docker_compose_file"])
-    written = compose["services"]["bot"]["environment"]["ATTESTATION__MODEL_PINS"]
-    assert ModelPins.parse(written) == PINS
 
 
 def test_release_names_hash_system_and_key_service(
@@ -133,20 +124,11 @@ def test_release_names_hash_system_and_key_service(
     assert system.model_dump() == {"label": "dstack 0.5.9, 2 CPUs, 4 GB"} | measured
 
 
-def test_the_same_input_makes_the_same_bytes(folder: Path) -> None:
-    assert released(folder) == released(folder, directory=folder / "deeper" / "again")
-
-
-def test_several_kinds_of_machine_and_several_key_services_are_one_release(folder: Path) -> None:
-    systems = [f"{cpus} CPUs={folder / 'measured.json'}" for cpus in (2, 4)]
-    files = released(folder, os=systems, kms_id=[KMS_ID, "bb" * 91])
-    release = Release.parse(files["release.json"].encode())
-    assert [system.label for system in release.os] == ["2 CPUs", "4 CPUs"]
-    assert release.kms_ids == [KMS_ID, "bb" * 91]
-
-
-def test_a_release_is_never_overwritten(folder: Path) -> None:
+def test_the_same_input_makes_the_same_bytes_and_a_release_is_never_overwritten(
+    folder: Path,
+) -> None:
     before = released(folder)
+    assert released(folder, directory=folder / "deeper" / "again") == before
     with pytest.raises(SettingsError, match="release: exists; a release is never overwritten"):
         make_release(order(folder, kms_id=["bb"]))
     assert {file.name: file.read_text() for file in (folder / "release").iterdir()} == before
@@ -194,49 +176,27 @@ async def test_a_bot_that_was_deployed_from_a_release_is_proven_to_be_it(
 
 
 @pytest.mark.parametrize(
-    ("written", "instead"),
+    ("written", "instead", "is_published"),
     [
-        ("ATTESTATION__MODEL_POLICY: require", "ATTESTATION__MODEL_POLICY: warn   "),
-        ("ab" * 32, "ab" * 31 + "ac"),
-        ("restart: unless-stopped", "privileged: true       "),
-        ('RETENTION_DAYS: \\"30\\"', 'RETENTION_DAYS: \\"x\\"'),
+        ("ATTESTATION__MODEL_POLICY: require", "ATTESTATION__MODEL_POLICY: warn   ", False),
+        ("ab" * 32, "ab" * 31 + "ac", False),
+        ('RETENTION_DAYS: \\"30\\"', 'RETENTION_DAYS: \\"x\\"', False),
+        ('RETENTION_DAYS: \\"30\\"', 'RETENTION_DAYS: \\"7\\"', True),
+        ('"secure_time": true\n}', '"secure_time": true\n}\n', True),
     ],
-    ids=["a setting", "an image", "a right", "a wrong value"],
+    ids=["a setting", "an image", "a wrong value", "another value", "white space"],
 )
-async def test_change_outside_the_slots_is_another_bot(
-    folder: Path, capsys: pytest.CaptureFixture[str], written: str, instead: str
+async def test_only_a_choice_in_a_slot_is_the_published_code(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    written: str,
+    instead: str,
+    is_published: bool,
 ) -> None:
     deployed = released(folder)["app-compose.json"]
     assert written in deployed
     found = await verdicts(folder, deployed.replace(written, instead), capsys)
-    assert failures(found) == {"release"}
-
-
-@pytest.mark.parametrize(
-    ("written", "instead"),
-    [
-        ('"secure_time": true\n}', '"secure_time": true\n}\n'),
-        ('RETENTION_DAYS: \\"30\\"', 'RETENTION_DAYS: \\"7\\"'),
-        ("openai/gpt-oss-120b", "zai/glm-5.1"),
-    ],
-    ids=["white space", "a number", "a name"],
-)
-async def test_operator_s_choice_in_a_slot_is_the_published_code(
-    folder: Path, capsys: pytest.CaptureFixture[str], written: str, instead: str
-) -> None:
-    deployed = released(folder)["app-compose.json"]
-    assert written in deployed
-    found = await verdicts(folder, deployed.replace(written, instead), capsys)
-    assert (failures(found), found["release"]) == (set(), "proven")
-
-
-async def test_another_system_and_another_key_service_than_the_published_ones_are_found_out(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    measured = json.loads((folder / "measured.json").read_text())
-    (folder / "measured.json").write_text(json.dumps(measured | {"rtmr1": "00" * 48}))
-    deployed = released(folder, kms_id=["bb" * 32])["app-compose.json"]
-    assert failures(await verdicts(folder, deployed, capsys)) == {"os", "key_provider"}
+    assert failures(found) == (set() if is_published else {"release"})
 
 
 # What another tool has made
@@ -265,15 +225,11 @@ async def test_app_compose_of_another_tool_is_released_byte_for_byte(
     ("changes", "words"),
     [
         ({"docker_compose_file": COMPOSE}, "is not the compose file with these images"),
-        ({"public_logs": True}, "public_logs has another value than it may have"),
         ({"pre_launch_script": "echo hello"}, "pre_launch_script has another value"),
-        ({"hooks": []}, "hooks is not on the list of what app-compose.json may have"),
         ({"allowed_envs": OUTSIDE[1:]}, "ACCESS__ALLOWED is missing"),
         ({"allowed_envs": [*OUTSIDE, "LOG__LEVEL"]}, "LOG__LEVEL has no place in the compose file"),
         ({"allowed_envs": [*OUTSIDE, "BASH_ENV"]}, "allowed_envs has BASH_ENV, which"),
-        ({"allowed_envs": [*OUTSIDE, "ACCESS__ADMINS"]}, "allowed_envs has ACCESS__ADMINS, which"),
         ({"kms_enabled": False}, "without a key service"),
-        ({"key_provider": "local"}, "without a key service"),
     ],
 )
 def test_app_compose_with_other_contents_is_refused(
@@ -293,27 +249,14 @@ def test_app_compose_with_other_contents_is_refused(
     [
         ("signal-cli@sha256:unreleased", "signal-cli:latest", "image signal-cli:latest has no"),
         ("signal-cli@sha256:unreleased", "${IMAGE}", "a dollar sign may stand only in a whole"),
-        ("account:/var", "${PLACE}:/var", "a dollar sign may stand only in a whole"),
         ("    init: true\n", "    build: .\n", "a service is made of more than one image"),
         ("# slot: number", "# slot: numbers", "slot: KIND is expected, of a known kind"),
         ('"30" # slot', '"x" # slot', "slot: KIND is expected, of a known kind"),
-        ('"30" # slot', "30 # slot", "slot: KIND is expected, of a known kind"),
         ("ATTESTATION__E2EE:", "ATTESTATON__E2EE:", "did you mean ATTESTATION__E2EE?"),
         ("MODEL_POLICY: require", "MODEL_POLICY: required", "bot: ATTESTATION__MODEL_POLICY: must"),
         ('E2EE: "true"', "E2EE: true", "bot: ATTESTATION__E2EE: a text in quotes is expected"),
         ("https://cloud-api", "http://cloud-api", "needs an LLM__BASE_URL that begins with https"),
-        (
-            "MODEL_POLICY: require",
-            "MODEL_POLICY: ${POLICY}",
-            "allowed_envs has POLICY, which",
-        ),
-        ('ADMINS: "" # slot: people', "ADMINS: $ADMINS", "a dollar sign may stand only"),
         ("LLM__API_KEY: ${LLM__API_KEY}", "LLM__API_KEY: sk-1", "LLM__API_KEY: is a secret"),
-        (
-            "MODEL_PINS: unreleased",
-            "MODEL_PINS: ${ATTESTATION__MODEL_PINS}",
-            "allowed_envs has ATTESTATION__MODEL_PINS, which",
-        ),
         ("MODEL_PINS: unreleased", "MODEL_PINS: /pins.json", "nothing measures a file"),
         (
             "ATTESTATION__MODEL_PINS: unreleased",
@@ -334,28 +277,16 @@ def test_unfit_compose_file_is_refused(
     assert not (folder / "release").exists()
 
 
-def test_a_compose_file_that_starts_nothing_is_refused(folder: Path) -> None:
-    (folder / "compose.yaml").write_text("services: {}")
-    with pytest.raises(
-        ReleaseRefused, match="compose file: the Docker Compose file starts nothing"
-    ):
-        make_release(order(folder, image=[], model_pins=None))
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"image": []}, "--image signal-cli=…: is missing\n--image signal-tee-bot=…: is missing"),
         ({"image": ["bot=a@sha256:" + "0" * 64]}, "--image bot: has no open place"),
         ({"image": ["signal-cli=signal-cli:1.0"]}, "--image signal-cli: NAME=REFERENCE@sha256:…"),
-        ({"image": ["signal-cli"]}, "--image signal-cli: NAME=REFERENCE@sha256:…"),
         ({"os": ["measured.json"]}, "--os: LABEL=FILE"),
-        ({"os": ["é=measured.json"]}, "--os: LABEL=FILE"),
         ({"os": ["2 CPUs=nowhere.json"]}, "nowhere.json: No such file or directory"),
         ({"kms_id": ["aab"]}, "--kms-id: the id in key_provider_info"),
-        ({"kms_id": ["0xaa"]}, "--kms-id: the id in key_provider_info"),
         ({"commit": "main"}, "--commit: commit of the source"),
-        ({"compose": Path("nowhere.yaml")}, "nowhere.yaml: No such file or directory"),
         ({"app_compose": Path("nowhere.json")}, "nowhere.json: No such file or directory"),
     ],
 )
@@ -371,16 +302,9 @@ def test_a_wrong_argument_is_named(folder: Path, changes: dict[str, Any], words:
     [
         ("measured.json", b"{}", "measured.json: expects 96 digits from 0 to f in mrtd, rtmr0"),
         ("measured.json", b"MRTD: 00", "measured.json is not readable"),
-        ("measured.json", b"\xff", "measured.json: is not text"),
         ("measured.json", b" " * 100_000, "measured.json: has more than 65536 bytes"),
-        (
-            "measured.json",
-            json.dumps(
-                {"mrtd": "0", "rtmr0": "00" * 48, "rtmr1": "X" * 96, "rtmr2": "00" * 48}
-            ).encode(),
-            "expects 96 digits from 0 to f in mrtd, rtmr0",
-        ),
         ("compose.yaml", b"services: [", "the compose file is not YAML"),
+        ("compose.yaml", b"services: {}", "the Docker Compose file starts nothing"),
         ("compose.yaml", b" " * 200_000, "compose.yaml: has more than 131072 bytes"),
     ],
 )
@@ -390,49 +314,6 @@ def test_invalid_file_is_reported_in_one_line(
     (folder / file).write_bytes(content)
     without_places: dict[str, Any] = {"image": [], "model_pins": None}
     changes = {} if file == "measured.json" else without_places
-    with pytest.raises(MalformedEvidence, match=re.escape(words)):
+    with pytest.raises((MalformedEvidence, ReleaseRefused), match=re.escape(words)):
         make_release(order(folder, **changes))
     assert not (folder / "release").exists()
-
-
-def test_a_folder_that_cannot_be_made_is_named(folder: Path) -> None:
-    with pytest.raises(SettingsError, match=r"compose\.yaml/release: Not a directory"):
-        make_release(order(folder, directory=folder / "compose.yaml" / "release"))
-
-
-# The program
-
-
-@pytest.mark.full
-async def test_release_program_prints_hash_and_next_step(
-    folder: Path,
-) -> None:
-    ordered = order(folder)
-    given = [
-        *(f"--image={image}" for image in ordered.image),
-        f"--os={ordered.os[0]}",
-        f"--kms-id={KMS_ID}",
-        "--compose=compose.yaml",
-        "--model-pins=model-pins.json",
-    ]
-
-    async def run(*arguments: str) -> tuple[str, str, int | None]:
-        program = (sys.executable, "-m", "scripts.release")
-        return await run_process(
-            *program, *arguments, folder=folder, environment={"PYTHONPATH": str(ROOT)}
-        )
-
-    printed, errors, code = await run("release", *given, f"--commit={COMMIT}")
-    assert (errors, code) == ("", 0)
-    digest = hashlib.sha256((folder / "release" / "app-compose.json").read_bytes()).hexdigest()
-    assert digest in printed
-    assert [line.strip() for line in printed.splitlines() if line.endswith("=")] == [
-        f"{name}=" for name in OUTSIDE
-    ]
-    printed, errors, code = await run("other", *given)
-    assert (printed, code) == ("", 2)
-    assert errors.startswith("--commit: ")
-    (folder / "measured.json").write_text("{}")
-    printed, errors, code = await run("other", *given, f"--commit={COMMIT}")
-    assert (printed, code) == ("", 1)
-    assert errors.startswith("release: ")

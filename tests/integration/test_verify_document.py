@@ -1,7 +1,5 @@
 """docs/VERIFY.md does what it says: its commands are run, and its lines are those of the table."""
 
-import base64
-import hashlib
 import json
 import os
 import re
@@ -9,8 +7,6 @@ import shlex
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -18,34 +14,21 @@ from typing import Final
 import pytest
 
 from bot.attestation.bundle import Bundle
-from bot.attestation.checks import Check, Report, Verdict, claimed, failed, not_checked
-from bot.attestation.near_ai.nvidia import NrasWord
-from bot.attestation.near_ai.report import ModelEvidence
-from bot.attestation.near_ai.verification import verify_model
-from bot.attestation.quote import Collateral, TdQuote, low_s
-from bot.attestation.report import LABELS, PARTS, conclusion
-from bot.attestation.verification import Asked, verify_bundle
+from bot.attestation.report import LABELS, PARTS
 from bot.cli.verify import verify
-from bot.config.settings import Settings
 from scripts.release import COMPOSE_FILE
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.pccs import pccs
-from tests.fakes.soft_bundle import CHALLENGE, POLICY, STATEMENT, soft_bundle, soft_release
+from tests.fakes.soft_bundle import soft_bundle, soft_release
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.some_pins import SOME_PINS_TEXT
-from tests.fixtures_attestation import CLOCK, recorded, recorded_getquote
+from tests.fixtures_attestation import CLOCK
 from tests.processes import run_process
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENT: Final = (ROOT / "docs" / "VERIFY.md").read_text()
 PROGRAM: Final = "signal-tee-bot"
 BUNDLE: Final = "signal-tee-bot-proof.json"
-NOBODY: Final = "http://127.0.0.1:1"
-
-CAPTURE: Final = "nearai/cloud-2026-06-29"
-DIRECT: Final = "nearai/direct-2026-06-29"
-RECORDED_COLLATERAL: Final = f"{CAPTURE}/collateral_model.json"
-"""Of the kind of machine that the dstack quotes were recorded on, too."""
 
 
 def commands() -> list[list[str]]:
@@ -120,91 +103,11 @@ async def test_every_command_of_the_document_ends_well_for_a_good_bot(
     assert len(commands()) == 3
     for arguments in commands():
         assert await laptop.run(arguments), capsys.readouterr().out
-        assert "Everything you asked for holds" in capsys.readouterr().out
-
-
-async def test_the_table_looks_as_the_document_shows_it(
-    laptop: Laptop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    [with_release] = [one for one in commands() if "--release" in one]
-    await laptop.run(with_release)
-    printed = capsys.readouterr().out.splitlines()
-    [shown] = re.findall(r"```text\n(.*?)```", DOCUMENT, re.DOTALL)
-    assert [line for line in printed if line in shown.splitlines()] == shown.splitlines()
-
-
-async def test_kept_collateral_is_the_file_to_carry_away(laptop: Laptop) -> None:
-    assert await laptop.run([*commands()[0], "--keep-collateral", str(laptop.folder / "kept")])
-    [kept] = (laptop.folder / "kept").iterdir()
-    kept.replace(laptop.folder / "collateral.json")
-    [offline] = [one for one in commands() if "--collateral" in one and "--json" not in one]
-    assert await laptop.run(offline)
-
-
-async def test_another_bot_that_shows_this_one_s_proof_is_found_out(
-    laptop: Laptop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = replace(STATEMENT, identity_key="05" * 33)
-    laptop.save(soft_bundle(laptop.platform, laptop.agent, challenge(), statement=other))
-    assert not await laptop.run(commands()[0])
-    assert "Do not rely on this bot: one check failed (the account in your chat)" in (
-        capsys.readouterr().out
-    )
-
-
-def recorded_bundle() -> Bundle:
-    """A statement and a genuine quote that has never heard of it."""
-    evidence = recorded_getquote("quote-report")
-    assert isinstance(evidence.event_log, str)
-    quote = low_s(evidence.quote)  # as a bot hands it out
-    texts = (STATEMENT.text(), POLICY, quote, evidence.event_log, "{}", "{}")
-    return Bundle(*texts, None, None, "signal-bot-bundle", 2)
-
-
-async def test_a_genuine_quote_that_was_made_for_something_else_proves_nothing_about_the_bot(
-    laptop: Laptop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    laptop.save(recorded_bundle())
-    (laptop.folder / "collateral.json").write_text(recorded(RECORDED_COLLATERAL).read_text())
-    [as_json] = [one for one in commands() if "--json" in one]
-    assert not await verify(request(as_json, laptop.folder, NOBODY), clock=lambda: CLOCK)
-    checks = json.loads(capsys.readouterr().out)["checks"]
-    verdicts = {check["name"]: check["verdict"] for check in checks}
-    assert (verdicts["quote"], verdicts["tcb"], verdicts["rtmrs"]) == ("proven",) * 3
-    assert (verdicts["statement"], verdicts["challenge"]) == ("failed", "failed")
-    assert verdicts.keys() <= rows().keys()
-
-
-@pytest.mark.full
-async def test_the_commands_run_as_they_stand_also_where_nothing_can_be_fetched(
-    laptop: Laptop,
-) -> None:
-    laptop.save(recorded_bundle())
-    (laptop.folder / "collateral.json").write_text(recorded(RECORDED_COLLATERAL).read_text())
-    for arguments in commands():
-        online = "--collateral" not in arguments
-        reachable = ["--pccs", NOBODY] if online else []
-        printed, errors, code = await run(*arguments, *reachable, folder=laptop.folder)
-        assert code == 1, errors
-        why = "could not be fetched" if online else "the collateral expired on"
-        assert why in " ".join(printed.split())
-        assert "Do not rely on this bot" in printed
-
-
-@pytest.mark.full
-async def test_invalid_and_missing_proofs_have_their_exit_codes(
-    laptop: Laptop,
-) -> None:
-    proof = laptop.folder / BUNDLE
-    proof.write_text("{}")
-    assert (await run(*commands()[1], folder=laptop.folder))[2] == 1
-    proof.unlink()
-    assert (await run(*commands()[1], folder=laptop.folder))[2] == 2
-
-
-async def run(*arguments: str, folder: Path) -> tuple[str, str, int | None]:
-    program = Path(sys.executable).with_name(PROGRAM)
-    return await run_process(program, *arguments, folder=folder)
+        printed = capsys.readouterr().out
+        assert "Everything you asked for holds" in printed
+        if "--release" in arguments:
+            [shown] = re.findall(r"```text\n(.*?)```", DOCUMENT, re.DOTALL)
+            assert set(shown.splitlines()) <= set(printed.splitlines())
 
 
 # A release
@@ -260,17 +163,6 @@ async def test_a_release_that_is_made_by_the_document_proves_a_bot_by_the_docume
         assert "Everything you asked for holds" in capsys.readouterr().out
 
 
-def test_the_files_and_variables_that_a_publisher_reads_of_are_those_there_are() -> None:
-    section = DOCUMENT.split("## Publish a release")[1]
-    compose = (ROOT / COMPOSE_FILE).read_text()
-    variables = set(re.findall(r"`(SIGNAL_+[A-Z_]+)`", section))
-    assert variables == {"SIGNAL__PHONE_NUMBER", "SIGNAL_CAPTCHA", "SIGNAL_CODE"}
-    for name in variables:
-        assert f"${{{name}}}" in compose
-    assert "\n  register:\n" in compose
-    assert "ACCESS__ADMINS" in compose
-
-
 # The table
 
 
@@ -279,89 +171,3 @@ def test_every_line_is_explained_under_the_words_that_the_table_shows() -> None:
     plain = " ".join(DOCUMENT.split())
     for part in PARTS.values():
         assert f"*{part}*" in plain
-
-
-def model_checks() -> Iterator[Check]:
-    """Every check that there is on a model: a recorded report, and one that cannot be read."""
-    meta = json.loads(recorded(f"{CAPTURE}/meta.json").read_text())
-    evidence = ModelEvidence(
-        report=recorded(f"{CAPTURE}/report.json").read_bytes(),
-        nonce=bytes.fromhex(meta["nonce_hex"]),
-        model=meta["model"],
-        peer_key_sha256=hashlib.sha256(base64.b64decode(meta["peer_spki_der_base64"])).digest(),
-        fetched_at=CLOCK,
-    )
-    nras = NrasWord(
-        tokens=recorded(f"{CAPTURE}/nras_response.json").read_bytes(),
-        keys=recorded(f"{CAPTURE}/nras_jwks.json").read_bytes(),
-    )
-    files = [recorded(f"{CAPTURE}/collateral_{part}.json") for part in ("gateway", "model")]
-    known = {one.fmspc: one for one in (Collateral.parse(file.read_text()) for file in files)}
-
-    def collateral(quote: TdQuote) -> Collateral:
-        return known[quote.fmspc]
-
-    listed = json.loads(recorded(f"{DIRECT}/report.json").read_text())
-    without_manager: dict[str, object] = {
-        "compose_manager_attestation": None,
-        "all_attestations": [],
-    }
-    listed["all_attestations"].append({**listed, **without_manager, "intel_quote": ""})
-    for report in (evidence.report, b"{}", json.dumps(listed).encode()):
-        shown = replace(evidence, report=report)
-        yield from verify_model(shown, collateral=collateral, nras=[nras], now=CLOCK).report
-
-
-async def test_every_check_that_can_be_made_is_explained_and_no_other(
-    laptop: Laptop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    [as_json] = [one for one in commands() if "--json" in one]
-    await laptop.run(as_json)
-    of_the_bot = {check["name"] for check in json.loads(capsys.readouterr().out)["checks"]}
-    sealed = soft_bundle(
-        laptop.platform,
-        laptop.agent,
-        model=ModelEvidence(b"{}", bytes(32), "qwen", None, CLOCK),
-        pins=SOME_PINS_TEXT,
-    )
-    known = Collateral.parse(laptop.platform.collateral)
-    shown = verify_bundle(
-        sealed,
-        Asked(CHALLENGE),
-        collateral=lambda _: known,
-        now=CLOCK,
-        look_at_model=False,
-        trust=laptop.platform.trust,
-    )
-    of_the_bot |= {check.name for check in shown}
-    of_the_model = {f"model.{check.name}" for check in model_checks()}
-    made = of_the_bot | of_the_model
-    assert {name.rpartition(".")[2] for name in made} == rows().keys()
-    in_full = set(re.findall(r"`(model\.\w+\.\w+)`", DOCUMENT))
-    assert in_full
-    assert in_full <= made
-
-
-def test_the_verdicts_and_results_are_called_as_the_program_calls_them() -> None:
-    section = DOCUMENT.split("## What each line means")[1]
-    assert re.findall(r"^- \*\*(.+?)\*\*:", section.split("###")[0], re.MULTILINE) == list(Verdict)
-    results = [
-        conclusion(Report([claimed("code", ""), not_checked("os", "")])),
-        conclusion(Report([failed("quote", "")])),
-        conclusion(Report([not_checked("quote", "", asked=True)])),
-    ]
-    quoted = re.findall(r"`([A-Z][^`]+)`", DOCUMENT.split("\nExit code")[1].split("##")[0])
-    assert len(quoted) == len(results)
-    for words, result in zip(quoted, results, strict=True):
-        assert result.startswith(words)
-
-
-def test_the_settings_for_operators_exist() -> None:
-    named = set(re.findall(r"`((?:ATTESTATION|STORE)__[A-Z0-9_]+)", DOCUMENT))
-    assert len(named) >= 7
-    sections = {"ATTESTATION": "attestation", "STORE": "store"}
-    for name in named:
-        section, setting = name.split("__")
-        model = Settings.model_fields[sections[section]].annotation
-        assert model is not None
-        assert setting.lower() in model.model_fields

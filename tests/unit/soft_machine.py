@@ -17,7 +17,6 @@ from bot.attestation.errors import EvidenceUnavailable
 from bot.attestation.near_ai.report import ModelEvidence
 from bot.attestation.proof import OwnProof
 from bot.attestation.quote import Collateral, TdQuote
-from bot.attestation.trust import Trust
 from bot.attestation.verification import Asked, verify_bundle
 from bot.config.loading import settings_of
 from bot.signal.account import OwnIdentity
@@ -74,26 +73,15 @@ class Machine:
     account: Account
     evidence: OwnProof
 
-    def prover(
-        self,
-        intel: Intel | None = None,
-        *,
-        trust: Trust | None = None,
-    ) -> OwnProof:
-        """Return what makes proofs, with the machine's own collateral and root unless given."""
-        return replace(
-            self.evidence,
-            collateral=(intel or Intel(self.platform.collateral)).get,
-            trust=trust or self.platform.trust,
-        )
+    def prover(self, intel: Intel) -> OwnProof:
+        """Return what makes proofs with this source of collateral."""
+        return replace(self.evidence, collateral=intel.get)
 
-    def verify(
-        self, bundle: Bundle, challenge: str = CHALLENGE, safety_number: str | None = None
-    ) -> Report:
+    def verify(self, bundle: Bundle) -> Report:
         """Check a bundle as a stranger's laptop does, its model left out."""
         return verify_bundle(
             bundle,
-            Asked(challenge, safety_number=safety_number),
+            Asked(CHALLENGE),
             collateral=lambda _: Collateral.parse(self.platform.collateral),
             now=self.platform.now,
             look_at_model=False,
@@ -105,12 +93,11 @@ class Machine:
 async def machine(
     folder: Path,
     *,
-    tcb_status: str = "UpToDate",
     app_compose: str = COMPOSE,
     model: ModelEvidence | None = None,
 ) -> AsyncIterator[Machine]:
     """Boot a machine whose guest agent listens in a folder."""
-    platform, account = SoftTdx(tcb_status), Account()
+    platform, account = SoftTdx(), Account()
     agent = SoftAgent(platform, app_compose)
     async with serving(agent, folder / "dstack.sock") as socket:
         evidence = OwnProof(

@@ -6,8 +6,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bot.attestation.app_compose import (
     MAX_COMPOSE_CHARS,
@@ -20,7 +18,6 @@ from bot.attestation.errors import MalformedEvidence
 from bot.attestation.event_log import BootClaims
 from bot.attestation.quote import parse_quote
 from tests.fakes.soft_tdx import SoftTdx
-from tests.fixtures_attestation import recorded_tds
 
 PIN: Final = "@sha256:" + "ab" * 32
 SERVICES: Final = f"services:\n  bot:\n    image: registry.example/someone/bot:1.2{PIN}\n"
@@ -82,21 +79,16 @@ CONFIG_IDS: Final = {
     "the second form of another": VECTOR,
     "the third form": b"\3" + b"\1" * 32 + bytes(15),
     "an unknown form": b"\xff" * 48,
-    "zeros but for the end": bytes(47) + b"\1",
 }
 
 
 @pytest.mark.parametrize("name", CONFIG_IDS)
-def test_a_config_id_that_is_not_the_applications_is_refused(name: str) -> None:
-    compose, images = checked(app(), booted(app()), CONFIG_IDS[name])
+@pytest.mark.parametrize("provider", ["kms", "other"])
+def test_a_config_id_that_is_not_the_applications_is_refused(name: str, provider: str) -> None:
+    compose, images = checked(app(), booted(app(), key_provider=provider), CONFIG_IDS[name])
     assert compose.verdict is Verdict.FAILED
     assert "MR_CONFIG_ID" in compose.message
     assert images.verdict is Verdict.NOT_CHECKED
-
-
-def test_a_config_id_of_an_unknown_key_provider_is_refused() -> None:
-    compose, _ = checked(app(), booted(app(), key_provider="other"), VECTOR)
-    assert compose.verdict is Verdict.FAILED
 
 
 def test_an_application_that_no_event_names_is_not_checked() -> None:
@@ -104,33 +96,13 @@ def test_an_application_that_no_event_names_is_not_checked() -> None:
         assert (check.verdict, check.asked) == (Verdict.NOT_CHECKED, True)
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, len(app()) - 1), st.characters())
-def test_no_character_of_an_application_can_be_changed(at: int, character: str) -> None:
-    edited = app()[:at] + character + app()[at + 1 :]
-    compose, _ = checked(edited, booted(app()))
-    assert (compose.verdict is Verdict.PROVEN) is (edited == app())
-
-
 # Images
-
-
-def test_recorded_applications_name_the_images_that_run() -> None:
-    places = {**dict(recorded_tds("cloud-2026-06-29")), **dict(recorded_tds("direct-2026-06-29"))}
-    gateway = images_of(places["report.gateway_attestation"].app_compose)
-    model = images_of(places["report"].app_compose)
-    assert len(gateway) == 7
-    assert gateway[-2].startswith("nearaidev/cloud-api@sha256:26f4eace")
-    assert len(model) == 6
-    assert model[4].startswith("nearaidev/compose-manager@sha256:b487f391")
 
 
 PINNED: Final = {
     "one image": SERVICES,
     "quoted": f"services:\n  bot:\n    'image': \"bot{PIN}\"\n",
     "in one line": f"{{services: {{bot: {{image: 'bot{PIN}'}}}}}}",
-    "a registry with a port": f"services:\n  bot:\n    image: localhost:5000/a/b{PIN}\n",
-    "a service by reference": f"services:\n  a: &a\n    image: bot{PIN}\n  b: *a\n",
     "an image in a text": SERVICES + "    command: |\n      image: evil:latest\n",
     "volumes in both forms": SERVICES
     + "    volumes:\n      - /a:/b\n      - {type: bind, source: /a, target: /b}\n",
@@ -155,18 +127,13 @@ LOOSE: Final = {
     "a tag": service("image: other:latest"),
     "a name alone": service("image: other"),
     "a variable": service("image: ${OTHER}"),
-    "a variable in the middle": service(f"image: other$TAG{PIN}"),
     "a variable after the pin": service(f"image: other{PIN}$X"),
     "a default that is not pinned": service("image: ${OTHER:-other:latest}"),
-    "a default with more behind it": service(f"image: ${{OTHER:-other{PIN}}}x"),
     "a default within a default": service(f"image: ${{A:-${{B:-other{PIN}}}}}"),
-    "another digest": service("image: other@sha512:" + "ab" * 64),
     "a short digest": service("image: other@sha256:" + "ab" * 31),
-    "two digests": service(f"image: other{PIN}{PIN}"),
     "capitals in the digest": service("image: other@sha256:" + "AB" * 32),
     "a line break after the digest": service(f'image: "other{PIN}\\n"'),
     "an escaped key": service('"im\\x61ge": other:latest'),
-    "an explicit key": service("? image\n    : other:latest"),
 }
 
 
@@ -178,12 +145,9 @@ def test_a_loose_image_is_counted(name: str) -> None:
 
 
 UNREADABLE: Final = {
-    "no services": "networks: {}\n",
     "services of nothing": "services: {}\n",
-    "services as a list": f"services:\n  - image: bot{PIN}\n",
     "a service as a text": "services:\n  bot: image\n",
     "a service without an image": "services:\n  bot:\n    command: x\n",
-    "an image of nothing": service("image:"),
     "an image as a list": f"services:\n  bot:\n    image: [bot{PIN}]\n",
     "a build": service(f"image: other{PIN}\n    build: ."),
     "an extension": service(f"image: other{PIN}\n    extends: {{file: x.yml, service: y}}"),
@@ -196,24 +160,16 @@ UNREADABLE: Final = {
     "a volume that may become an image": service(
         f"image: other{PIN}\n    volumes:\n      - {{type: '${{T:-bind}}', source: x, target: /x}}"
     ),
-    "volumes of an unknown shape": service(
-        f"image: other{PIN}\n    volumes:\n      - {{source: evil, target: /x}}"
-    ),
     "an include": SERVICES + "include: [other.yml]\n",
     "models": SERVICES + "models: {llm: {model: ai/evil}}\n",
     "an unknown key": SERVICES + "services2: {}\n",
     "a key twice": f"services:\n  bot:\n    image: bot{PIN}\n    image: evil\n",
-    "a service twice": SERVICES + "  bot:\n    image: evil\n",
     "services twice": SERVICES + SERVICES,
     "a tag of its own": f"services: !reset\n  bot:\n    image: bot{PIN}\n",
     "a key in another notation": service(f"image: other{PIN}\n    !!binary YnVpbGQ=: ."),
-    "a key that others read otherwise": service(f"image: other{PIN}\n    !a build: ."),
-    "an image with a tag": service(f"image: !reset other{PIN}"),
     "two documents": SERVICES + "---\n" + SERVICES,
-    "a line break of another kind": SERVICES + "# x\u2028    build: .\n",
     "no YAML": "services: [",
     "nothing": "",
-    "a tab": "services:\n\tbot:\n",
     "depth": "[" * 1_000,
     "length": SERVICES + "#" * 200_000,
     **{

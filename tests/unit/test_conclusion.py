@@ -7,14 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.attestation.checks import Check, Report, Verdict, is_closed, not_checked
-from bot.attestation.quote import Collateral
-from bot.attestation.release import Release
+from bot.attestation.checks import (
+    Check,
+    Report,
+    Verdict,
+    claimed,
+    failed,
+    is_closed,
+    not_checked,
+    proven,
+)
 from bot.attestation.report import chat_report, conclusion, table
-from bot.attestation.verification import Asked, BundleReport, verify_bundle
-from bot.chat.prompt import opening
+from bot.attestation.verification import BundleReport
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent
-from tests.fakes.soft_bundle import CHALLENGE, SAFETY_NUMBER, soft_bundle, soft_release
+from tests.fakes.soft_bundle import CHALLENGE, soft_bundle, soft_release, soft_report
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fixtures_attestation import CLOCK
 
@@ -27,89 +33,41 @@ def claims_closed(text: str) -> bool:
     return any(words in " ".join(text.split()) for words in CLOSED)
 
 
-def verified(app_compose: str, *, with_release: bool) -> tuple[BundleReport, str]:
-    """Check a bot with this configuration, and have it report on itself."""
-    agent = SoftAgent(PLATFORM, app_compose)
+def verified(*, with_release: bool, **fields: Any) -> tuple[BundleReport, str]:
+    """Check a bot with these fields of app-compose.json, and have it report on itself."""
+    agent = SoftAgent(PLATFORM, json.dumps(json.loads(COMPOSE) | fields))
     bundle = soft_bundle(PLATFORM, agent)
-    release = Release.parse(json.dumps(soft_release(agent)).encode()) if with_release else None
-    report = verify_bundle(
-        bundle,
-        Asked(CHALLENGE, safety_number=SAFETY_NUMBER, release=release),
-        collateral=lambda _: Collateral.parse(PLATFORM.collateral),
-        now=CLOCK,
-        trust=PLATFORM.trust,
-    )
+    report = soft_report(PLATFORM, bundle, soft_release(agent) if with_release else None)
     said = chat_report(
         bundle, report, challenge=CHALLENGE, chosen=True, in_group=False, model="None."
     )
     return report, said
 
 
-def everything_said(report: BundleReport, said: str) -> str:
-    return "\n".join((table(report), conclusion(report), said))
-
-
-def test_a_machine_with_nothing_left_to_its_operator_is_called_closed() -> None:
-    report, said = verified(COMPOSE, with_release=True)
+def test_only_the_release_lets_a_machine_be_called_closed() -> None:
+    report, said = verified(with_release=True)
     assert report.passed
     assert claims_closed(conclusion(report))
     assert claims_closed(said)
-
-
-def test_machine_with_an_unknown_system_is_not_called_closed() -> None:
     # Whoever operates it may have started a system of his own, which says whatever he likes.
-    report, said = verified(COMPOSE, with_release=False)
+    report, said = verified(with_release=False)
     assert report.passed
-    assert report["environment"].verdict is Verdict.NOT_CHECKED
     assert not claims_closed(conclusion(report))
-    assert "not proven that nothing is left to its operator" in conclusion(report)
     without, _, with_release = said.partition("TOGETHER WITH THE PUBLISHED RELEASE FILE")
-    assert not claims_closed(without)
-    assert claims_closed(with_release)
+    assert (claims_closed(without), claims_closed(with_release)) == (False, True)
 
 
 @pytest.mark.parametrize("with_release", [True, False])
 def test_a_machine_that_gets_secrets_from_outside_passes_and_is_not_called_closed(
     with_release: bool,
 ) -> None:
-    fields: dict[str, Any] = json.loads(COMPOSE) | {"allowed_envs": ["LLM__API_KEY"]}
-    report, said = verified(json.dumps(fields), with_release=with_release)
+    report, said = verified(with_release=with_release, allowed_envs=["LLM__API_KEY"])
     assert report.passed
-    assert not claims_closed(everything_said(report, said))
+    assert not claims_closed("\n".join((table(report), conclusion(report), said)))
     assert "not proven that nothing is left to its operator" in conclusion(report)
     without, _, with_a_release = said.partition("TOGETHER WITH THE PUBLISHED RELEASE FILE")
     assert "nothing else" not in without
     assert "sets LLM__API_KEY, and nothing else" in with_a_release
-
-
-def test_configuration_that_serves_its_operator_is_never_called_closed() -> None:
-    fields: dict[str, Any] = json.loads(COMPOSE) | {"pre_launch_script": "id"}
-    report, said = verified(json.dumps(fields), with_release=True)
-    assert report["environment"].verdict is Verdict.FAILED
-    assert conclusion(report).startswith("Do not rely on this bot")
-    assert not claims_closed(everything_said(report, said))
-
-
-def test_the_model_is_not_told_that_its_operator_is_shut_out() -> None:
-    for proven in (False, True):
-        told = opening(in_tee=True, proven=proven)
-        assert not claims_closed(told)
-        assert "operator cannot" not in told
-
-
-def test_without_intel_s_word_nothing_is_called_closed() -> None:
-    bundle = soft_bundle(PLATFORM, SoftAgent(PLATFORM))
-    report = verify_bundle(
-        bundle,
-        Asked(CHALLENGE),
-        collateral=lambda _: "Intel did not answer",
-        now=CLOCK,
-        trust=PLATFORM.trust,
-    )
-    said = chat_report(
-        bundle, report, challenge=CHALLENGE, chosen=True, in_group=False, model="None."
-    )
-    assert not claims_closed(everything_said(report, said))
 
 
 VERDICTS: Final = st.sampled_from(list(Verdict))
@@ -125,5 +83,11 @@ def test_closed_is_said_only_where_everything_that_it_rests_on_is_proven(
     assert not claims_closed(conclusion(report)) or proven
 
 
-def test_a_report_without_those_checks_is_not_of_a_closed_machine() -> None:
-    assert not is_closed(Report([not_checked("quote", "")]))
+def test_a_report_passes_when_nothing_failed_and_all_that_was_asked_for_was_checked() -> None:
+    good, bad = proven("quote", "it is genuine"), failed("tcb", "it is old")
+    asked, not_asked = not_checked("os", "nobody answered", asked=True), not_checked("code", "")
+    assert Report([good, claimed("code", "it says so"), not_asked]).passed
+    for checks in ([], [good, bad], [good, asked]):
+        assert not Report(checks).passed
+        assert not is_closed(Report(checks))
+    assert Report([good, bad, not_asked, asked]).failures == (bad, asked)

@@ -29,10 +29,12 @@ MODEL: Final = montgomery_private_key(SEED)
 NOT_OURS: Final = "this is not encrypted to this key"
 SEALED: Final = seal_field(MODEL_KEY, "exactly this")
 
-# The rest of the points of small order have y = 0, 1 or -1.
+SMALL_ORDERS: Final = tuple(
+    (y + (sign << 255)).to_bytes(32, "little") for y in (0, 1, FIELD_PRIME - 1) for sign in (0, 1)
+)
 ORDER_8: Final = (
-    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
-    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"),
+    bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"),
 )
 
 
@@ -63,48 +65,22 @@ def test_the_official_vector_opens() -> None:
 
 
 @given(st.text())
-def test_model_reads_fields_sealed_to_it(text: str) -> None:
-    assert open_field(MODEL, RequestKeys(MODEL_KEY).seal(text)) == text
-
-
-@given(st.text())
-def test_fields_sealed_to_the_request_are_read(text: str) -> None:
+def test_a_sealed_field_is_read_by_the_model_and_its_answer_by_the_request(text: str) -> None:
     keys = RequestKeys(MODEL_KEY)
-
+    assert open_field(MODEL, keys.seal(text)) == text
     assert keys.open(seal_field(client_key(keys), text)) == text
 
 
-@given(st.binary(min_size=32, max_size=32))
-def test_both_halves_of_a_key_map_to_the_same_pair(seed: bytes) -> None:
-    public_key = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
-
-    mapped = montgomery_public_key(public_key)
-    assert mapped.public_bytes_raw() == montgomery_private_key(seed).public_key().public_bytes_raw()
-
-
-def test_an_empty_field_stays_empty() -> None:
+def test_an_empty_field_stays_empty_and_half_a_character_is_a_question_mark() -> None:
     keys = RequestKeys(MODEL_KEY)
-
     assert (keys.seal(""), keys.open("")) == ("", "")
-
-
-def test_half_a_surrogate_pair_is_sealed_as_a_question_mark() -> None:
-    assert open_field(MODEL, RequestKeys(MODEL_KEY).seal("a\ud83db")) == "a?b"
+    assert open_field(MODEL, keys.seal("a\ud83db")) == "a?b"
 
 
 def test_the_same_words_never_look_the_same() -> None:
     keys = RequestKeys(MODEL_KEY)
 
     assert len({keys.seal("Yes."), keys.seal("Yes."), RequestKeys(MODEL_KEY).seal("Yes.")}) == 3
-
-
-@pytest.mark.parametrize("place", range(len(SEALED) // 2))
-def test_no_bit_of_a_field_can_be_flipped(place: int) -> None:
-    for bit in range(8):
-        field = bytearray.fromhex(SEALED)
-        field[place] ^= 1 << bit
-        with pytest.raises(ValueError, match=NOT_OURS):
-            open_field(MODEL, field.hex())
 
 
 @given(st.integers(0, len(SEALED) - 1), st.characters(codec="utf-8"))
@@ -127,31 +103,11 @@ def test_plain_field_is_refused(text: str) -> None:
         RequestKeys(MODEL_KEY).open(text)
 
 
-def test_an_answer_to_another_request_is_refused() -> None:
+def test_an_answer_to_another_request_and_an_echo_are_refused() -> None:
     theirs, ours = RequestKeys(MODEL_KEY), RequestKeys(MODEL_KEY)
-
-    with pytest.raises(ValueError, match=NOT_OURS):
-        ours.open(seal_field(client_key(theirs), "not for us"))
-
-
-def test_sender_cannot_read_its_sealed_fields() -> None:
-    keys = RequestKeys(MODEL_KEY)
-
-    with pytest.raises(ValueError, match=NOT_OURS):
-        keys.open(keys.seal("an echo"))
-
-
-@pytest.mark.parametrize("sign", [0, 1])
-@pytest.mark.parametrize("y", [0, 1, FIELD_PRIME - 1])
-def test_a_key_that_everybody_knows_the_secret_of_is_refused(y: int, sign: int) -> None:
-    with pytest.raises(ValueError, match=r"key|invertible"):
-        RequestKeys((y + (sign << 255)).to_bytes(32, "little"))
-
-
-@pytest.mark.parametrize("key", ORDER_8)
-def test_a_key_of_order_eight_is_refused(key: str) -> None:
-    with pytest.raises(ValueError, match="not an Ed25519 public key"):
-        RequestKeys(bytes.fromhex(key))
+    for sealed in (seal_field(client_key(theirs), "not for us"), ours.seal("an echo")):
+        with pytest.raises(ValueError, match=NOT_OURS):
+            ours.open(sealed)
 
 
 @pytest.mark.parametrize(
@@ -161,15 +117,18 @@ def test_a_key_of_order_eight_is_refused(key: str) -> None:
         MODEL_KEY[:31],
         MODEL_KEY + b"\0",
         (2).to_bytes(32, "little"),  # no point of the curve
+        FIELD_PRIME.to_bytes(32, "little"),
         (FIELD_PRIME + 3).to_bytes(32, "little"),  # y = 3 in a second spelling
+        *ORDER_8,
+        *SMALL_ORDERS,
     ],
 )
-def test_invalid_key_is_refused(key: bytes) -> None:
-    with pytest.raises(ValueError, match="not an Ed25519 public key"):
+def test_a_key_that_is_none_or_that_everybody_knows_the_secret_of_is_refused(key: bytes) -> None:
+    with pytest.raises(ValueError, match=r"key|invertible"):
         RequestKeys(key)
 
 
-@pytest.mark.parametrize("u", [0, 1, FIELD_PRIME - 1])
+@pytest.mark.parametrize("u", [0, 1, FIELD_PRIME - 1, FIELD_PRIME, FIELD_PRIME + 9])
 def test_a_field_from_a_sender_without_a_secret_is_refused(u: int) -> None:
     with pytest.raises(ValueError, match=NOT_OURS):
         open_field(MODEL, u.to_bytes(32, "little").hex() + SEALED[64:])

@@ -7,14 +7,11 @@ import pytest
 
 from bot.attestation.app_compose import FROM_OUTSIDE
 from bot.attestation.checks import Check, Verdict
-from bot.attestation.quote import Collateral
 from bot.attestation.release import Release, environment_check
-from bot.attestation.verification import Asked, verify_bundle
 from bot.config.loading import setting_names
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent
-from tests.fakes.soft_bundle import CHALLENGE, soft_bundle, soft_release
+from tests.fakes.soft_bundle import soft_release
 from tests.fakes.soft_tdx import SoftTdx
-from tests.fixtures_attestation import CLOCK
 
 SECRETS = ("LLM__API_KEY", "MCP__SERVERS__NOTES__TOKEN", "MCP__SERVERS__NOTES__ENV__NOTES_KEY")
 NAMED = "".join(f"# ${{{name}}}\n" for name in (*SECRETS, "SIGNAL_CODE"))
@@ -86,13 +83,10 @@ def test_variables_from_outside_are_named() -> None:
             assert name in check.message
 
 
-def test_variable_without_place_in_release_is_not_published() -> None:
+def test_what_was_not_published_is_not_checked() -> None:
     check = checked(allowed_envs=["LLM__API_KEY"])
     assert check.verdict is Verdict.NOT_CHECKED
     assert "was not published: it lets in LLM__API_KEY" in check.message
-
-
-def test_unpublished_configuration_is_not_checked() -> None:
     for release in (None, release_of(app(docker_compose_file="services: {}"))):
         check = environment_check(app(), release, is_running=True)
         assert (check.verdict, check.asked) == (Verdict.NOT_CHECKED, False)
@@ -108,32 +102,23 @@ def test_configuration_that_does_not_run_is_not_checked() -> None:
     [
         ("public_logs", True),
         ("public_logs", None),
-        ("public_logs", 0),
         ("public_sysinfo", True),
         ("pre_launch_script", "docker run --privileged evil"),
-        ("pre_launch_script", " "),
         ("pre_launch_script", None),
         ("init_script", "true"),
-        ("init_script", ["x"]),
         ("bash_script", "x"),
         ("runner", "bash"),
-        ("runner", None),
         ("manifest_version", 9),
         ("manifest_version", True),
-        ("manifest_version", "2"),
         ("name", "$(id)"),
-        ("name", ""),
         ("features", ["evil"]),
-        ("features", "kms"),
         ("kms_enabled", "true"),
-        ("kms_enabled", 1),
         ("key_provider", "evil"),
         ("key_provider_id", "xyz"),
         ("docker_config", {"registry": "evil.example"}),
         ("event_log_version", 3),
         ("storage_fs", "nfs"),
         ("swap_size", "1 x"),
-        ("swap_size", -1),
         ("docker_compose_file", ["services: {}"]),
         ("port_policy", {"ports": []}),
         ("Public_Logs", False),
@@ -157,22 +142,13 @@ def test_unreadable_application_fails(text: str) -> None:
     assert environment_check(text, RELEASE, is_running=True).verdict is Verdict.FAILED
 
 
-def test_first_problems_are_named_and_others_counted() -> None:
-    check = checked(**{f"unknown_{number}": 1 for number in range(30)})
-    assert "unknown_4 is" in check.message
-    assert "unknown_5" not in check.message
-    assert check.message.endswith("; and 25 more")
-
-
 @pytest.mark.parametrize(
     "name",
     [
         "ATTESTATION__KEY_ORIGIN",
         "attestation__key_origin",
-        "ATTESTATION__MODEL_POLICY",
         "SIGNAL__URL",
         "LLM__BASE_URL",
-        "BOT__SYSTEM_PROMPT",
         "STORE__KEY",
         "ACCESS__ADMINS",
         "MCP__SERVERS__X__COMMAND",
@@ -183,32 +159,14 @@ def test_first_problems_are_named_and_others_counted() -> None:
         "LLM__API_KEY\n",
         "MCP__SERVERS__\u00dc__TOKEN",
         "MCP__SERVERS__X__COMMAND__TOKEN",
-    ],
-)
-def test_operator_may_not_set_settings_that_a_proof_rests_on(name: str) -> None:
-    check = checked(allowed_envs=["LLM__API_KEY", name])
-    assert check.verdict is Verdict.FAILED
-    assert f"allowed_envs has {shown(name)}," in check.message
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "BASH_ENV",
         "LD_PRELOAD",
-        "PATH",
         "COMPOSE_FILE",
-        "COMPOSE_PROFILES",
-        "DOCKER_HOST",
         "HTTPS_PROXY",
-        "SSL_CERT_FILE",
-        "PYTHONPATH",
-        "DSTACK_ROOT_PASSWORD",
         "ANYTHING_ELSE",
         "",
     ],
 )
-def test_operator_may_not_set_unknown_variables(name: str) -> None:
+def test_operator_may_not_set_what_a_proof_rests_on_or_what_is_unknown(name: str) -> None:
     check = checked(allowed_envs=["LLM__API_KEY", name])
     assert check.verdict is Verdict.FAILED
     assert f"allowed_envs has {shown(name)}," in check.message
@@ -236,27 +194,9 @@ def test_operator_may_set_only_settings_that_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"allowed_envs": "LLM__API_KEY"},
-        {"allowed_envs": ["LLM__API_KEY"] * 1001},
-        {"allowed_envs": {"LLM__API_KEY": "x"}},
-        {"allowed_envs": [["LLM__API_KEY"]]},
-    ],
+    "names",
+    ["LLM__API_KEY", ["LLM__API_KEY"] * 1001, {"LLM__API_KEY": "x"}, [["LLM__API_KEY"]]],
     ids=["a text", "a thousand and one", "an object", "a list in a list"],
 )
-def test_malformed_list_of_variables_fails(fields: dict[str, Any]) -> None:
-    assert checked(**fields).verdict is Verdict.FAILED
-
-
-def test_bundle_with_claims_of_its_operator_does_not_pass() -> None:
-    platform = SoftTdx(now=CLOCK)
-    agent = SoftAgent(platform, app(allowed_envs=["ATTESTATION__KEY_ORIGIN"]))
-    report = verify_bundle(
-        soft_bundle(platform, agent),
-        Asked(CHALLENGE),
-        collateral=lambda _: Collateral.parse(platform.collateral),
-        now=CLOCK,
-        trust=platform.trust,
-    )
-    assert [check.name for check in report.failures] == ["environment"]
+def test_malformed_list_of_variables_fails(names: object) -> None:
+    assert checked(allowed_envs=names).verdict is Verdict.FAILED

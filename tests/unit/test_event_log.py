@@ -22,7 +22,6 @@ from bot.attestation.event_log import (
 )
 from bot.attestation.quote import TdQuote, parse_quote
 from tests.fakes.soft_tdx import SoftTdx
-from tests.fixtures_attestation import recorded_getquote, recorded_simulator_quote, recorded_tds
 
 RUNTIME: Final = 0x08000001
 KMS: Final = json.dumps({"name": "kms", "id": "3059"}).encode()
@@ -132,35 +131,8 @@ def test_a_missing_digest_is_computed_from_name_and_payload() -> None:
     assert verified(log) == GOOD
 
 
-def test_the_two_versions_of_an_event_are_different_measurements() -> None:
-    assert verified(booted(event_2))[0] == Verdict.FAILED
-
-
-def test_every_recorded_log_replays_and_boots_in_order() -> None:
-    evidence = [recorded_getquote("quote-report"), recorded_getquote("tdx-lite-getquote")]
-    for capture in ("cloud-2026-04-24", "cloud-2026-06-29", "direct-2026-06-29"):
-        evidence += [td for _, td in recorded_tds(capture)]
-    assert len(evidence) == 11
-    for td in evidence:
-        rtmrs, boot_events, claims = verified(td.event_log, parse_quote(td.quote))
-        assert (rtmrs, boot_events) == (Verdict.PROVEN, Verdict.PROVEN)
-        assert claims is not None
-
-
-def test_a_local_key_provider_needs_no_image_hash_and_events_may_follow_the_boot() -> None:
-    td = recorded_getquote("quote-report")
-    _, _, claims = verified(td.event_log, parse_quote(td.quote))
-    assert claims is not None
-    assert claims.os_image_hash is None
-    assert claims.key_provider == "local-sgx"
-    assert claims.app_id.hex() == "3763bc34552cf3a27ff71ad5f7a90471562a1a2d"
-    assert claims.compose_hash.hex().startswith("3763bc34552cf3a27ff71ad5f7a90471562a1a2df552dfc1")
-
-
-def test_a_log_of_another_machine_is_named_register_by_register() -> None:
-    td = recorded_getquote("quote-report")
-    quote = parse_quote(recorded_simulator_quote())
-    (rtmrs, boot_events), claims = log_checks(quote, td.event_log)
+def test_registers_that_differ_are_named() -> None:
+    (rtmrs, boot_events), claims = log_checks(replace(QUOTE, rtmrs=(bytes(48),) * 4), booted())
     assert rtmrs.verdict is Verdict.FAILED
     assert rtmrs.message.endswith("RTMR0, RTMR1, RTMR2, RTMR3 differ")
     assert (boot_events.verdict, boot_events.asked, claims) == (Verdict.NOT_CHECKED, True, None)
@@ -198,6 +170,18 @@ def with_payload(name: str, payload: bytes) -> Log:
 NAMES: Final = [entry["event"] for entry in booted() if entry["imr"] == 3]
 REQUIRED: Final = [n for n in NAMES if n not in {"mr-kms", "os-image-hash", "storage-fs"}]
 
+WRONG_PAYLOADS: Final = (
+    ("app-id", b"\1" * 19),
+    ("compose-hash", COMPOSE_HASH + b"\0"),
+    ("compose-hash", b""),
+    ("instance-id", b"\1"),
+    ("os-image-hash", b"\1" * 20),
+    ("key-provider", b"kms"),
+    ("key-provider", b'{"name":"kms","name":"none","id":""}'),
+    ("key-provider", b'{"name":"kms","id":"","also":"none"}'),
+    ("key-provider", b'{"name":"kms","id":"abc"}'),
+    ("key-provider", b'{"name":"tpm","id":""}'),  # which vouches for no image
+)
 WRONG_BOOTS: Final[dict[str, Log]] = {
     **{f"{name} is missing": without(name) for name in REQUIRED},
     **{f"{name} comes later": swapped(name) for name in NAMES[:-1]},
@@ -210,20 +194,7 @@ WRONG_BOOTS: Final[dict[str, Log]] = {
     "an unknown name during the boot": inserted("instance-id", event("hello")),
     "nothing was measured": FIRMWARE,
     "a boot inside a boot": [*booted()[:-1], *booted()[4:]],
-    "a short app id": with_payload("app-id", b"\1" * 19),
-    "a long compose hash": with_payload("compose-hash", COMPOSE_HASH + b"\0"),
-    "an empty compose hash": with_payload("compose-hash", b""),
-    "a short instance id": with_payload("instance-id", b"\1"),
-    "a short image hash": with_payload("os-image-hash", b"\1" * 20),
-    "a key provider that is no JSON": with_payload("key-provider", b"kms"),
-    "a key provider named twice": with_payload(
-        "key-provider", b'{"name":"kms","name":"none","id":""}'
-    ),
-    "a key provider with more to say": with_payload(
-        "key-provider", b'{"name":"kms","id":"","also":"none"}'
-    ),
-    "half a byte in the key provider": with_payload("key-provider", b'{"name":"kms","id":"abc"}'),
-    "an image hash without a KMS": with_payload("key-provider", b'{"name":"tpm","id":""}'),
+    **{f"{name}: {payload!r}": with_payload(name, payload) for name, payload in WRONG_PAYLOADS},
 }
 
 
@@ -268,28 +239,22 @@ def changed(name: str, **values: Any) -> Log:
 MALFORMED: Final[dict[str, str | Log]] = {
     "no JSON": "hello",
     "an object": "{}",
-    "a number": "1",
     "depth": "[" * 100_000,
     "too long a text": " " * (MAX_LOG_CHARS + 1),
-    "too many events": [event("x")] * (MAX_EVENTS + 1),
     "too many events as text": json.dumps([event("x")] * (MAX_EVENTS + 1)),
     "a key twice": json.dumps(booted()).replace('"imr": 3', '"imr": 3, "imr": 3', 1),
     "a fifth register": changed("app-id", imr=4),
-    "a register below zero": changed("app-id", imr=-1),
     "a register as text": changed("app-id", imr="3"),
-    "a register as truth": changed("app-id", imr=True),
     "capitals in hex": changed("app-id", event_payload="AB" * 20),
-    "half a byte": changed("app-id", event_payload="abc"),
-    "a space in hex": changed("app-id", event_payload="01 02"),
     "a line break after hex": changed("app-id", event_payload="0102\n"),
     "a short digest": changed("app-id", digest="00" * 47),
     "a long name": [*booted(), event("x" * 257)],
     "half a character": changed("system-ready", event="\ud800", digest=""),
-    "a third version": changed("app-id", version=3),
     "a version that is true": changed("app-id", version=True),
     "a key of its own": changed("app-id", comment="hi"),
     "a key missing": [{k: v for k, v in e.items() if k != "event"} for e in booted()],
     "a firmware event without a digest": [FIRMWARE[0] | {"digest": ""}],
+    "the firmware after the application": [*booted(), FIRMWARE[0]],
     "an opaque event among the application's": [*booted(), firmware(3, b"hidden")],
     "an application's event among the firmware's": changed("app-id", imr=2),
     "a payload that is not the digest's": changed("app-id", event_payload="ab" * 20),
@@ -336,14 +301,3 @@ def readable(log: Log) -> Log:
     return [
         {k: v for k, v in entry.items() if entry["imr"] == 3 or k not in UNREAD} for entry in log
     ]
-
-
-@settings(max_examples=200)
-@given(st.text(alphabet='[]{}",:0123abcdefimrnt_ ', max_size=200))
-def test_any_text_is_read_or_malformed(text: str) -> None:
-    assert outcome(text, QUOTE) != GOOD
-
-
-def test_names_and_payloads_of_firmware_events_are_not_read() -> None:
-    for parsed in parse_event_log(booted())[: len(FIRMWARE)]:
-        assert (parsed.name, parsed.payload) == ("", b"")

@@ -74,17 +74,6 @@ async def get(transport: AiohttpTransport, url: str) -> bytes:
     return await response.aread()
 
 
-async def test_an_attested_key_is_talked_to() -> None:
-    authority = Authority()
-    keys = AttestedKeys(enforcing=True, clock=Clock())
-    async with RecordingServer(authority).running() as server:
-        keys.vouch({server.identity.key_sha256}, expires_at=NOW + 60)
-        async with client(pin(authority.client_context(), keys)) as transport:
-            assert await get(transport, server.url) == b"ok"
-    assert not keys.strangers
-    assert not keys.stranger_met.is_set()
-
-
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_key_that_is_not_attested_gets_not_one_byte(newest: ssl.TLSVersion) -> None:
     authority = Authority()
@@ -115,20 +104,6 @@ async def test_an_open_connection_carries_nothing_more_once_its_key_has_expired(
             assert await get(transport, server.url) == b"ok"
 
 
-async def test_distrust_ends_open_connections_at_the_next_request() -> None:
-    authority = Authority()
-    keys = AttestedKeys(enforcing=True, clock=Clock())
-    async with RecordingServer(authority).running() as server:
-        keys.vouch({server.identity.key_sha256}, expires_at=NOW + 60)
-        async with client(pin(authority.client_context(), keys)) as transport:
-            await get(transport, server.url)
-            seen = bytes(server.got)
-            keys.distrust()
-            with pytest.raises(httpx2.TransportError):
-                await get(transport, server.url)
-    assert server.got == seen
-
-
 async def test_an_attested_key_without_a_trusted_certificate_is_refused() -> None:
     keys = AttestedKeys(enforcing=True, clock=Clock())
     async with RecordingServer(Authority()).running() as server:
@@ -139,36 +114,16 @@ async def test_an_attested_key_without_a_trusted_certificate_is_refused() -> Non
     assert server.got == b""
 
 
-async def test_without_enforcing_a_stranger_is_only_remembered() -> None:
-    authority = Authority()
-    keys = AttestedKeys(enforcing=False, clock=Clock())
-    async with RecordingServer(authority).running() as server:
-        async with client(pin(authority.client_context(), keys)) as transport:
-            assert await get(transport, server.url) == b"ok"
-    assert keys.strangers == {server.identity.key_sha256}
-    keys.vouch({server.identity.key_sha256}, expires_at=NOW + 60)
-    assert not keys.strangers
-
-
-def test_keys_add_up_until_each_expires() -> None:
+def test_keys_add_up_until_each_expires_and_no_later_evidence_shortens_that() -> None:
     clock = Clock()
     keys = AttestedKeys(enforcing=True, clock=clock)
     keys.vouch({KEY}, expires_at=NOW + 10)
     keys.vouch({OTHER}, expires_at=NOW + 20)
+    keys.vouch({OTHER}, expires_at=NOW + 5)
     assert keys.attested(KEY)
-    assert keys.attested(OTHER)
     clock.now += 10
     assert not keys.attested(KEY)
     assert keys.attested(OTHER)
-
-
-def test_later_evidence_with_an_earlier_end_shortens_nothing() -> None:
-    clock = Clock()
-    keys = AttestedKeys(enforcing=True, clock=clock)
-    keys.vouch({KEY}, expires_at=NOW + 20)
-    keys.vouch({KEY}, expires_at=NOW + 10)
-    clock.now += 15
-    assert keys.attested(KEY)
 
 
 def test_a_key_that_was_attested_while_it_was_used_is_no_stranger_later() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import string
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import yaml
@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from bot.attestation.checks import Verdict
 from bot.attestation.errors import MalformedEvidence
-from bot.attestation.quote import Collateral
-from bot.attestation.release import SLOT_KINDS, Release, slot_values
-from bot.attestation.verification import Asked, BundleReport, verify_bundle
+from bot.attestation.release import SLOT_KINDS, slot_values
+from bot.attestation.verification import BundleReport
 from tests.fakes.dstack_agent import COMPOSE, PINNED_IMAGE, SoftAgent
-from tests.fakes.soft_bundle import CHALLENGE, SAFETY_NUMBER, soft_bundle, soft_release
+from tests.fakes.soft_bundle import soft_bundle, soft_release, soft_report
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fixtures_attestation import CLOCK
 
@@ -42,76 +41,50 @@ OTHER_VALUES: Final = {
 }
 
 
-def with_choices() -> str:
-    text = PUBLISHED
-    for published, chosen in OTHER_VALUES.items():
-        assert published in text
-        text = text.replace(published, chosen)
-    return text
+def app(compose_file: str) -> str:
+    return json.dumps(json.loads(COMPOSE) | {"docker_compose_file": compose_file})
 
 
-def verified(compose_file: str, published: str = PUBLISHED) -> BundleReport:
+def verified(compose_file: str) -> BundleReport:
     """Check a bot with this compose file against the published one."""
-
-    def app(text: str) -> str:
-        fields: dict[str, Any] = json.loads(COMPOSE) | {"docker_compose_file": text}
-        return json.dumps(fields)
-
-    release = soft_release(SoftAgent(PLATFORM, app(published)))
-    return verify_bundle(
-        soft_bundle(PLATFORM, SoftAgent(PLATFORM, app(compose_file))),
-        Asked(
-            CHALLENGE,
-            safety_number=SAFETY_NUMBER,
-            release=Release.parse(json.dumps(release).encode()),
-        ),
-        collateral=lambda _: Collateral.parse(PLATFORM.collateral),
-        now=CLOCK,
-        trust=PLATFORM.trust,
-    )
+    release = soft_release(SoftAgent(PLATFORM, app(PUBLISHED)))
+    bundle = soft_bundle(PLATFORM, SoftAgent(PLATFORM, app(compose_file)))
+    return soft_report(PLATFORM, bundle, release)
 
 
-def test_published_values_are_proven() -> None:
-    report = verified(PUBLISHED)
-    assert report.passed
-    assert report["release"].verdict is report["environment"].verdict is Verdict.PROVEN
-
-
-def test_chosen_values_are_proven_and_named() -> None:
-    report = verified(with_choices())
-    assert report.passed
-    assert report["release"].verdict is report["environment"].verdict is Verdict.PROVEN
-    for name in ("release", "environment"):
-        assert "LLM__MODEL=zai/glm-5.1:free" in report[name].message
-        assert f"ACCESS__ADMINS={ADMIN},{ADMIN}" in report[name].message
+def test_published_and_chosen_values_are_proven_and_named() -> None:
+    chosen = PUBLISHED
+    for published, instead in OTHER_VALUES.items():
+        assert published in chosen
+        chosen = chosen.replace(published, instead)
+    for text in (PUBLISHED, chosen):
+        report = verified(text)
+        assert report.passed
+        for name in ("release", "environment"):
+            assert report[name].verdict is Verdict.PROVEN
+            named = "LLM__MODEL=zai/glm-5.1:free" in report[name].message
+            assert named is (text == chosen)
 
 
 ATTACKS: Final = {
     "another image": (PINNED_IMAGE, PINNED_IMAGE.replace("ab", "cd")),
     "a line more": ("restart: always\n", "restart: always\n    privileged: true\n"),
-    "a line less": ("    restart: always\n", ""),
+    "no line break at the end": ("always\n", "always"),
     "another line": ("restart: always", "privileged: true"),
-    "a comment more": ("services:", "services: # x"),
     "white space": ("restart: always", "restart: always "),
     "another line break": ("services:\n", "services:\r\n"),
-    "no line break at the end": ("always\n", "always"),
     "a service in a value": ('"30"', '"30"\n  evil:\n    image: "evil"'),
     "a line break in a value": ('"30"', '"3\n0"'),
-    "a carriage return in a value": ('"30"', '"3\r0"'),
     "a line separator in a value": ('"30"', '"3\u20280"'),
-    "a next line in a value": ('"30"', '"3\x850"'),
     "a quotation mark in a value": ('"30"', '"30" , x: "1"'),
     "an escape in a value": ('"30"', '"\\x33"'),
     "a variable in a value": ('"openai/gpt-oss-120b"', '"${LLM__MODEL}"'),
-    "a bare variable in a value": ('"openai/gpt-oss-120b"', '"$LLM__MODEL"'),
     "an option in a value": ('"openai/gpt-oss-120b"', '"--evil"'),
     "a path in a value": ('"openai/gpt-oss-120b"', '"/etc/passwd"'),
     "an empty value": ('"30"', '""'),
     "a negative number": ('"30"', '"-1"'),
     "a number with a zero in front": ('"30"', '"030"'),
-    "digits of another alphabet": ('"30"', '"\u0663"'),
     "too long a number": ('"30"', f'"{"3" * 10}"'),
-    "too long a name": ('"openai/gpt-oss-120b"', f'"{"a" * 129}"'),
     "a name in a host": ('"gateway.example.org"', '"gateway.example.org/x"'),
     "words in an emoji": ('"👀"', '"👀👀"'),
     "a name among people": ('ADMINS: ""', 'ADMINS: "somebody"'),
@@ -138,16 +111,9 @@ def test_change_outside_slots_is_another_bot(attack: str) -> None:
 
 
 def test_known_hash_does_not_prove_the_environment_by_itself() -> None:
-    app_compose = json.dumps(json.loads(COMPOSE) | {"docker_compose_file": "services: {}\n"})
     agent = SoftAgent(PLATFORM)
-    release = soft_release(agent) | {"compose_file": json.loads(app_compose)["docker_compose_file"]}
-    report = verify_bundle(
-        soft_bundle(PLATFORM, agent),
-        Asked(CHALLENGE, release=Release.parse(json.dumps(release).encode())),
-        collateral=lambda _: Collateral.parse(PLATFORM.collateral),
-        now=CLOCK,
-        trust=PLATFORM.trust,
-    )
+    release = soft_release(agent) | {"compose_file": "services: {}\n"}
+    report = soft_report(PLATFORM, soft_bundle(PLATFORM, agent), release)
     assert report["environment"].verdict is Verdict.NOT_CHECKED
 
 

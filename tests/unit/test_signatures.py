@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -114,7 +113,7 @@ def body(answer: SignatureAnswer) -> dict[str, Any]:
     return answer.model_dump(exclude_none=True)
 
 
-# The genuine sample -----------------------------------------------------------------------------
+# The genuine sample
 
 
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the recorded exchange is not here")
@@ -134,26 +133,21 @@ def test_the_recorded_exchange_is_proven() -> None:
     assert (verdict.state, verdict.kind) == ("proven", "provider_tee")
 
 
-# What holds -------------------------------------------------------------------------------------
+# What holds
 
 
 @pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
-@pytest.mark.parametrize("kind", ["provider_tee", None])
-def test_signature_of_the_models_machine_is_proven(signed: Any, kind: str | None) -> None:
-    verdict = checked(signed(TEXT, kind))
-
-    assert (verdict.state, verdict.kind) == ("proven", "provider_tee")
-
-
-@pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
-@pytest.mark.parametrize("kind", ["gateway", None])
-def test_signature_of_the_gateway_is_proven_without_the_model(
-    signed: Any, kind: str | None
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [(TEXT, "provider_tee", ""), (HASHES, "gateway", "does not prove which model")],
+)
+def test_signature_of_the_models_machine_or_of_the_gateway_is_proven(
+    signed: Any, text: str, kind: str, said: str
 ) -> None:
-    verdict = checked(signed(HASHES, kind))
-
-    assert (verdict.state, verdict.kind) == ("proven", "gateway")
-    assert "does not prove which model" in verdict.message
+    for named in (kind, None):
+        verdict = checked(signed(text, named))
+        assert (verdict.state, verdict.kind) == ("proven", kind)
+        assert said in verdict.message
 
 
 def test_hexadecimal_may_be_written_in_capitals_and_with_its_prefix() -> None:
@@ -167,17 +161,15 @@ def test_hexadecimal_may_be_written_in_capitals_and_with_its_prefix() -> None:
     assert checked(spelled).state == "proven"
 
 
-# What does not ----------------------------------------------------------------------------------
+# What does not
 
 
-def test_signature_is_unattested_without_a_verified_report() -> None:
-    assert checked(ed25519_signed(TEXT), Attested({})).state == "unattested"
-
-
-def test_a_wrong_signature_is_wrong_also_without_a_verified_report() -> None:
-    answer = changed(ed25519_signed(TEXT), signature=bytes(64).hex())
-
-    assert checked(answer, Attested({})).state == "wrong"
+def test_without_a_verified_report_a_signature_is_unattested_or_wrong() -> None:
+    answer = ed25519_signed(TEXT)
+    forged = changed(answer, signature=bytes(64).hex())
+    assert checked(answer, Attested({})).state == "unattested"
+    assert checked(forged, Attested({})).state == "wrong"
+    assert checked(changed(answer, signing_algo="none")).state == "wrong"
 
 
 @pytest.mark.parametrize(
@@ -187,13 +179,9 @@ def test_a_wrong_signature_is_wrong_also_without_a_verified_report() -> None:
         f"{MODEL}:{REQUEST}:{'0' * 64}",
         f"{MODEL}:{'0' * 64}:{RESPONSE}",
         f"another-model:{HASHES}",
-        f":{HASHES}",
         f" {TEXT}",
-        f"{TEXT}\n",
         f"{MODEL}:{HASHES.upper()}",
-        f"{REQUEST}:{REQUEST}",
         f"{MODEL}",
-        f"{RESPONSE}",
         "",
     ],
 )
@@ -218,10 +206,6 @@ def test_a_key_that_is_attested_for_the_other_kind_does_not_count(text: str, oth
     assert checked(ed25519_signed(text), both).state == "wrong"
 
 
-def test_unknown_algorithm_is_wrong() -> None:
-    assert checked(changed(ed25519_signed(TEXT), signing_algo="none")).state == "wrong"
-
-
 @given(data=st.data())
 @pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
 @pytest.mark.parametrize("field", ["signature", "signing_address"])
@@ -233,17 +217,6 @@ def test_no_byte_of_signature_or_address_can_be_another_one(
     value[data.draw(st.integers(0, len(value) - 1))] ^= data.draw(st.integers(1, 255))
 
     assert checked(changed(answer, **{field: value.hex()})).state == "wrong"
-
-
-@given(place=st.integers(0, len(TEXT) - 1), character=st.characters(codec="utf-8"))
-@pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
-def test_no_character_of_the_text_can_be_another_one(
-    signed: Any, place: int, character: str
-) -> None:
-    text = TEXT[:place] + character + TEXT[place + 1 :]
-    if text != TEXT:
-        assert checked(changed(signed(TEXT), text=text)).state == "wrong"
-        assert checked(signed(text)).state == "wrong"
 
 
 @given(st.binary(max_size=100), st.binary(max_size=40), st.sampled_from(["ed25519", "ecdsa"]))
@@ -261,25 +234,19 @@ def test_signatures_and_addresses_of_any_length_are_wrong(
     assert checked(answer, Attested({})).state == "wrong"
 
 
-def test_the_mirrored_spelling_of_a_signature_is_wrong() -> None:
+def test_another_spelling_of_a_signature_is_wrong() -> None:
     answer = ecdsa_signed(TEXT)
-    signature = bytearray.fromhex(answer.signature[2:])
+    mirrored = bytearray.fromhex(answer.signature[2:])
     order = 2 * SECP256K1_HALF_ORDER + 1
-    signature[32:64] = (order - int.from_bytes(signature[32:64], "big")).to_bytes(32, "big")
-    signature[64] ^= 27 ^ 28
+    mirrored[32:64] = (order - int.from_bytes(mirrored[32:64], "big")).to_bytes(32, "big")
+    mirrored[64] ^= 27 ^ 28
+    undocumented = [answer.signature[:-2] + f"{v:02x}" for v in (0, 1, 26, 29, 255)]
 
-    assert checked(changed(answer, signature=signature.hex())).state == "wrong"
-
-
-@pytest.mark.parametrize("v", [0, 1, 26, 29, 30, 35, 255])
-def test_only_the_documented_recovery_ids_are_read(v: int) -> None:
-    answer = ecdsa_signed(TEXT)
-
-    signature = answer.signature[:-2] + f"{v:02x}"
-    assert checked(changed(answer, signature=signature)).state == "wrong"
+    for signature in (mirrored.hex(), *undocumented):
+        assert checked(changed(answer, signature=signature)).state == "wrong"
 
 
-# Asking the endpoint ----------------------------------------------------------------------------
+# Asking the endpoint
 
 
 async def asked(
@@ -325,15 +292,6 @@ async def test_a_signature_that_is_not_there_yet_is_waited_for(trouble: Step) ->
     assert len(requests) == 4
 
 
-async def test_the_wait_that_the_endpoint_asks_for_is_kept() -> None:
-    begun = time.monotonic()
-
-    verdict, _ = await asked(status(429, headers={"retry-after": "1"}), SIGNED)
-
-    assert verdict.state == "proven"
-    assert time.monotonic() - begun >= 1.0
-
-
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
@@ -357,15 +315,12 @@ async def test_a_signature_that_never_comes_is_missing(trouble: Step, said: str)
     "refusal",
     [
         whole({"error_code": "STREAM_DISCONNECTED", "message": "gone"}),
-        whole({"error_code": "SIGNATURE_UNSUPPORTED", "message": "never"}),
-        whole({}),
         whole([]),
         whole({**body(ed25519_signed(TEXT)), "signature": "no hex"}),
         whole({**body(ed25519_signed(TEXT)), "text": "x" * 2000}),
         raw_body(b"<html>", content_type="text/html"),
         raw_body(b"[" * 60_000, content_type=JSON),
         status(400),
-        status(401),
         status(307, headers={"location": "http://127.0.0.1:1/"}),
     ],
 )
@@ -377,24 +332,21 @@ async def test_a_refusal_is_final(refusal: Step) -> None:
 
 
 @pytest.mark.parametrize(
-    ("exchange_id", "path"),
+    ("exchange_id", "paths"),
     [
-        ("a/../../../models?x=#", "a%2F..%2F..%2F..%2Fmodels%3Fx%3D%23"),
-        ("\r\nx: y", "%0D%0Ax%3A%20y"),
-        ("\ud83d", "%3F"),
+        ("a/../../../models?x=#", ["a%2F..%2F..%2F..%2Fmodels%3Fx%3D%23"]),
+        ("\r\nx: y", ["%0D%0Ax%3A%20y"]),
+        ("\ud83d", ["%3F"]),
+        ("", []),
+        ("..", []),
+        ("x" * 129, []),
     ],
 )
-async def test_a_name_from_outside_stays_one_part_of_the_address(
-    exchange_id: str, path: str
+async def test_a_name_from_outside_stays_one_part_of_the_address_or_is_not_asked_for(
+    exchange_id: str, paths: list[str]
 ) -> None:
-    _, requests = await asked(SIGNED, exchange_id=exchange_id)
-
-    assert [request.path.partition("?")[0] for request in requests] == [f"/v1/signature/{path}"]
-
-
-@pytest.mark.parametrize("exchange_id", ["", ".", "..", "x" * 129])
-async def test_a_name_that_nothing_can_be_asked_by_is_not_asked_for(exchange_id: str) -> None:
     verdict, requests = await asked(SIGNED, exchange_id=exchange_id)
 
-    assert verdict.state == "missing"
-    assert requests == []
+    asked_for = [request.path.partition("?")[0] for request in requests]
+    assert asked_for == [f"/v1/signature/{path}" for path in paths]
+    assert verdict.state == ("proven" if paths else "missing")

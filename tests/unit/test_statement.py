@@ -2,57 +2,39 @@
 
 import hashlib
 import json
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bot.attestation.bundle import (
     MAX_STATEMENT_BYTES,
-    Code,
-    ModelSeal,
     Statement,
     challenge_hash,
     report_data,
     statement_hash,
 )
 from bot.attestation.errors import MalformedEvidence
+from tests.fakes.soft_bundle import STATEMENT
 
-STATEMENT = Statement(
-    type="signal-bot-identity",
-    v=2,
-    aci="9d0652a3-dcc3-4d11-975f-74d61598733f",
-    identity_key="0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868",
-    issued_at="2026-06-29T02:06:57Z",
-    key_origin="generated-in-tee",
-    linked_devices=0,
-    policy_sha256="ab" * 32,
-    code=Code("0123abcd", "0.3.0"),
-    model=ModelSeal(policy="warn", evidence_sha256=None, age_seconds=None, pins_sha256=None),
-)
 TEXT = STATEMENT.text()
 WIRE: dict[str, Any] = json.loads(TEXT)
+SEAL: dict[str, Any] = WIRE["model"]
 
 
 def canonical(wire: object) -> str:
     return json.dumps(wire, sort_keys=True, separators=(",", ":"))
 
 
-def test_a_statement_is_one_line_of_canonical_json() -> None:
+def test_a_statement_is_one_line_of_canonical_json_and_is_read_again() -> None:
+    assert Statement.parse(TEXT) == STATEMENT
     assert (
         '{"aci":"9d0652a3-dcc3-4d11-975f-74d61598733f",'
         '"code":{"commit":"0123abcd","version":"0.3.0"},'
         '"identity_key":"0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13c7064d868",'
         '"issued_at":"2026-06-29T02:06:57Z","key_origin":"generated-in-tee","linked_devices":0,'
         '"model":{"age_seconds":null,"evidence_sha256":null,"pins_sha256":null,"policy":"warn"},'
-        f'"policy_sha256":"{"ab" * 32}","type":"signal-bot-identity","v":2}}'
+        f'"policy_sha256":"{STATEMENT.policy_sha256}","type":"signal-bot-identity","v":2}}'
     ) == TEXT
-
-
-def test_written_statement_is_read_again() -> None:
-    assert Statement.parse(TEXT) == STATEMENT
 
 
 def test_the_quote_holds_both_hashes_each_under_its_own_name() -> None:
@@ -60,11 +42,6 @@ def test_the_quote_holds_both_hashes_each_under_its_own_name() -> None:
         hashlib.sha256(b"signal-bot/report-data/v1\x00" + TEXT.encode()).digest()
         + hashlib.sha256(b"signal-bot/nonce/v1\x00blue horse").digest()
     )
-
-
-def test_a_challenge_of_any_script_is_hashed_as_utf8() -> None:
-    expected = hashlib.sha256(b"signal-bot/nonce/v1\x00" + "синяя лошадь 🐴".encode()).digest()
-    assert challenge_hash("синяя лошадь 🐴") == expected
 
 
 def test_a_statement_cannot_be_sent_in_as_a_challenge() -> None:
@@ -75,39 +52,28 @@ def test_a_statement_cannot_be_sent_in_as_a_challenge() -> None:
     ("name", "value"),
     [
         ("aci", "9D0652A3-DCC3-4D11-975F-74D61598733F"),
-        ("aci", "+14152222222"),
         ("identity_key", "06" + "00" * 32),
-        ("identity_key", "05" + "00" * 31),
         ("identity_key", "05" + "AB" * 32),
         ("issued_at", "2026-06-29T02:06:57"),
         ("issued_at", "2026-02-30T02:06:57Z"),
-        ("issued_at", "yesterday"),
         ("key_origin", "trust me"),
         ("linked_devices", -1),
         ("linked_devices", True),
-        ("linked_devices", 0.0),
-        ("linked_devices", "0"),
         ("policy_sha256", "ab" * 31),
         ("type", "signal-bot-something"),
         ("v", 1),
-        ("v", 3),
         ("v", True),
         ("code", {"commit": "0123abcd"}),
         ("code", {"commit": "\x1b[2J", "version": "0.3.0"}),
-        ("code", {"commit": "x" * 65, "version": "0.3.0"}),
         ("code", "0.3.0"),
+        ("model", SEAL | {"policy": "never"}),
+        *(("model", SEAL | {"age_seconds": age}) for age in (-1, 2**31, True, 1.0, "1")),
+        ("model", {name: SEAL[name] for name in SEAL if name != "age_seconds"}),
     ],
 )
 def test_statement_with_an_invalid_field_is_refused(name: str, value: object) -> None:
     with pytest.raises(MalformedEvidence, match="statement"):
         Statement.parse(canonical(WIRE | {name: value}))
-
-
-@pytest.mark.parametrize("age", [-1, 2**31, True, 1.0, "1"])
-def test_an_age_of_the_models_evidence_out_of_bounds_is_refused(age: object) -> None:
-    seal = {"policy": "off", "evidence_sha256": None, "pins_sha256": None}
-    with pytest.raises(MalformedEvidence, match="age_seconds"):
-        Statement.parse(canonical(WIRE | {"model": {**seal, "age_seconds": age}}))
 
 
 @pytest.mark.parametrize("name", sorted(WIRE))
@@ -120,7 +86,6 @@ def test_a_statement_that_lacks_a_field_is_refused(name: str) -> None:
     "text",
     [
         "",
-        "null",
         "[]",
         "[" * 3000,
         "1" * 4000,
@@ -144,36 +109,3 @@ def test_error_does_not_repeat_a_strangers_words() -> None:
     with pytest.raises(MalformedEvidence) as caught:
         Statement.parse(canonical(WIRE | {"meet me at nine": "or ten", "aci": "or eleven"}))
     assert str(caught.value) == "the statement is not of the expected shape: `aci`"
-
-
-@given(
-    st.integers(min_value=0, max_value=len(TEXT) - 1),
-    st.characters(max_codepoint=0x7F),
-)
-def test_no_character_can_be_changed_without_another_hash(at: int, character: str) -> None:
-    changed = TEXT[:at] + character + TEXT[at + 1 :]
-    assert (statement_hash(changed) == statement_hash(TEXT)) is (changed == TEXT)
-
-
-@given(st.text(max_size=64), st.text(max_size=64))
-def test_two_challenges_have_two_hashes(first: str, second: str) -> None:
-    encodable = all(not "\ud800" <= c <= "\udfff" for c in first + second)
-    assert not encodable or (challenge_hash(first) == challenge_hash(second)) is (first == second)
-
-
-OTHERS: dict[str, Any] = {
-    "aci": "796abedb-ca4e-4f18-8803-1fde5b921f9f",
-    "code": Code("0123abcd", "0.3.1"),
-    "identity_key": "05" + "ab" * 32,
-    "issued_at": "2026-06-29T02:06:58Z",
-    "key_origin": "imported",
-    "linked_devices": 7,
-    "model": ModelSeal(policy="off", evidence_sha256=None, age_seconds=None, pins_sha256=None),
-    "policy_sha256": "cd" * 32,
-}
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_every_field_is_in_the_text(name: str) -> None:
-    assert {field.name for field in fields(Statement)} == OTHERS.keys() | {"type", "v"}
-    assert replace(STATEMENT, **{name: OTHERS[name]}).text() != TEXT

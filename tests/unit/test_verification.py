@@ -1,7 +1,6 @@
 """Attacks on a bundle, each with the check that is meant to refuse it."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -34,10 +33,10 @@ from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.some_pins import SOME_PINS_TEXT
 
 NOW: Final = 1782698817
-DAY: Final = 24 * 60 * 60
 PLATFORM: Final = SoftTdx(now=NOW)
 AGENT: Final = SoftAgent(PLATFORM)
 BUNDLE: Final = soft_bundle(PLATFORM, AGENT)
+CLAIMING: Final = json.dumps(json.loads(COMPOSE) | {"allowed_envs": ["ATTESTATION__KEY_ORIGIN"]})
 RELEASE: Final = Release.parse(json.dumps(soft_release(AGENT)).encode())
 
 
@@ -70,23 +69,19 @@ def verdicts(report: BundleReport) -> dict[str, Verdict]:
     return {check.name: check.verdict for check in report}
 
 
-def after(tamper: Callable[[SoftAgent], object]) -> Verification:
-    """A machine that was tampered with before it made its quote, which is therefore genuine."""
-    agent = SoftAgent(PLATFORM)
-    tamper(agent)
-    return Verification(soft_bundle(PLATFORM, agent))
+def shown(**changes: Any) -> Verification:
+    """A bundle that was changed after it was made."""
+    return Verification(replace(BUNDLE, **changes))
+
+
+def ran(agent: SoftAgent, **changes: Any) -> Verification:
+    """Another machine, whose quote is genuine."""
+    return Verification(soft_bundle(PLATFORM, agent), **changes)
 
 
 def saying(**changes: Any) -> Verification:
     """Code that says something else, and a quote that vouches for that."""
     return Verification(soft_bundle(PLATFORM, AGENT, statement=replace(STATEMENT, **changes)))
-
-
-def with_log(change: Callable[[list[dict[str, Any]]], object]) -> Verification:
-    """A log that was edited after the quote was made."""
-    log = json.loads(BUNDLE.event_log)
-    change(log)
-    return Verification(replace(BUNDLE, event_log=json.dumps(log)))
 
 
 def releasing(**changes: Any) -> Verification:
@@ -95,15 +90,23 @@ def releasing(**changes: Any) -> Verification:
     return Verification(release=Release.parse(json.dumps(changed).encode()))
 
 
-def on_platform(platform: SoftTdx, **changes: Any) -> Verification:
-    """A bundle made on another machine."""
-    agent = SoftAgent(platform)
-    return Verification(
-        bundle=soft_bundle(platform, agent),
-        collateral=platform.collateral,
-        trust=platform.trust,
-        **changes,
-    )
+def without_kms(provider: str) -> SoftAgent:
+    """A machine without what only a key service could have said."""
+    agent = SoftAgent(PLATFORM, key_provider=provider)
+    agent.event_log[:] = [e for e in agent.event_log if e["event"] != "os-image-hash"]
+    return agent
+
+
+def adding_an_event() -> SoftAgent:
+    agent = SoftAgent(PLATFORM)
+    agent.emit("compose-hash", b"\xab" * 32)
+    return agent
+
+
+def on_an_old_platform() -> Verification:
+    old = SoftTdx("OutOfDate", now=NOW)
+    bundle = soft_bundle(old, SoftAgent(old))
+    return Verification(bundle, collateral=old.collateral, trust=old.trust)
 
 
 NAMES_OF_A_GOOD_BUNDLE: Final = (
@@ -112,81 +115,35 @@ NAMES_OF_A_GOOD_BUNDLE: Final = (
     "key_origin", "policy", "code", "issued_at", "release", "os", "key_provider", "model",
 )  # fmt: skip
 
-ATTACKS: Final[dict[str, tuple[Callable[[], Verification], str]]] = {
-    "replay for another challenge": (lambda: Verification(challenge="red cow"), "challenge"),
-    "challenge of another spelling": (lambda: Verification(challenge=CHALLENGE + " "), "challenge"),
-    "relay of another account's bundle": (
-        lambda: Verification(safety_number=OTHER_SAFETY_NUMBER),
-        "safety_number",
-    ),
-    "own key put into the statement": (
-        lambda: Verification(
-            replace(
-                BUNDLE,
-                statement=replace(STATEMENT, identity_key=OTHER_ACCOUNT.identity_key).text(),
-            )
-        ),
-        "statement",
-    ),
-    "statement written another way": (
-        lambda: Verification(replace(BUNDLE, statement=STATEMENT.text() + " ")),
-        "statement",
-    ),
-    "app_compose with other white space": (
-        lambda: Verification(replace(BUNDLE, app_compose=COMPOSE + "\n")),
-        "compose",
-    ),
-    "release with another image": (
-        lambda: releasing(
-            compose_hashes=["ab" * 32],
-            compose_file=RELEASE.compose_file.replace("ab" * 32, "cd" * 32),
-        ),
+SYSTEM: Final = soft_release(AGENT)["os"][0]
+OTHER_KEY: Final = replace(STATEMENT, identity_key=OTHER_ACCOUNT.identity_key).text()
+OTHER_IMAGE: Final = RELEASE.compose_file.replace("ab" * 32, "cd" * 32)
+EDITED_LOG: Final = BUNDLE.event_log.replace(AGENT.app_id.hex(), "ab" * 20)
+ATTACKS: Final[dict[str, tuple[Verification, str]]] = {
+    "replay": (Verification(challenge="red cow"), "challenge"),
+    "relay": (Verification(safety_number=OTHER_SAFETY_NUMBER), "safety_number"),
+    "own key in the statement": (shown(statement=OTHER_KEY), "statement"),
+    "statement written another way": (shown(statement=STATEMENT.text() + " "), "statement"),
+    "application with other white space": (shown(app_compose=COMPOSE + "\n"), "compose"),
+    "release of another image": (
+        releasing(compose_hashes=["ab" * 32], compose_file=OTHER_IMAGE),
         "release",
     ),
-    "release with one line more": (
-        lambda: releasing(compose_hashes=["ab" * 32], compose_file=RELEASE.compose_file + "#\n"),
-        "release",
-    ),
-    "unknown system": (
-        lambda: releasing(os=[soft_release(AGENT)["os"][0] | {"rtmr1": "ab" * 48}]),
-        "os",
-    ),
-    "unknown firmware": (
-        lambda: releasing(os=[soft_release(AGENT)["os"][0] | {"mrtd": "ab" * 48}]),
-        "os",
-    ),
-    "unknown key service": (lambda: releasing(kms_ids=["ab" * 32]), "key_provider"),
-    "no key service": (
-        lambda: Verification(
-            soft_bundle(PLATFORM, without_kms(SoftAgent(PLATFORM, key_provider="none")))
-        ),
-        "key_provider",
-    ),
-    "test root in production": (lambda: Verification(trust=REAL), "quote"),
-    "edited payload": (
-        lambda: with_log(lambda log: log[4].update(event_payload="ab" * 20)),
-        "rtmrs",
-    ),
-    "second compose hash at run time": (
-        lambda: after(lambda agent: agent.emit("compose-hash", b"\xab" * 32)),
-        "boot_events",
-    ),
-    "a linked device": (lambda: saying(linked_devices=1), "linked_devices"),
-    "an imported key": (lambda: saying(key_origin="imported"), "key_origin"),
-    "edited policy": (
-        lambda: Verification(replace(BUNDLE, policy=POLICY.replace("30", "0"))),
-        "policy",
-    ),
-    "debug TD": (lambda: Verification(soft_bundle(PLATFORM, AGENT, debug=True)), "debug"),
-    "out of date": (lambda: on_platform(SoftTdx("OutOfDate", now=NOW)), "tcb"),
-    "quote of garbage": (lambda: Verification(replace(BUNDLE, quote=b"\x04" * 5000)), "quote"),
+    "unknown system": (releasing(os=[SYSTEM | {"rtmr1": "ab" * 48}]), "os"),
+    "unknown key service": (releasing(kms_ids=["ab" * 32]), "key_provider"),
+    "no key service": (ran(without_kms("none")), "key_provider"),
+    "test root in production": (Verification(trust=REAL), "quote"),
+    "edited payload": (shown(event_log=EDITED_LOG), "rtmrs"),
+    "second compose hash at run time": (ran(adding_an_event()), "boot_events"),
+    "a linked device": (saying(linked_devices=1), "linked_devices"),
+    "an imported key": (saying(key_origin="imported"), "key_origin"),
+    "edited policy": (shown(policy=POLICY.replace("30", "0")), "policy"),
+    "claims of its operator": (ran(SoftAgent(PLATFORM, CLAIMING), release=None), "environment"),
+    "an owner": (Verification(soft_bundle(PLATFORM, AGENT, mr_owner=b"\1" * 48)), "attributes"),
+    "debug TD": (Verification(soft_bundle(PLATFORM, AGENT, debug=True)), "debug"),
+    "out of date": (on_an_old_platform(), "tcb"),
+    "quote of garbage": (shown(quote=b"\x04" * 5000), "quote"),
 }
-
-
-def without_kms(agent: SoftAgent) -> SoftAgent:
-    """Leave out what only a key service could have said."""
-    agent.event_log[:] = [e for e in agent.event_log if e["event"] != "os-image-hash"]
-    return agent
 
 
 def test_a_genuine_bundle_passes_and_every_check_is_made_in_order() -> None:
@@ -201,15 +158,10 @@ def test_a_genuine_bundle_passes_and_every_check_is_made_in_order() -> None:
 
 
 SIDE_EFFECTS: Final = {
+    # The operator's claims are checked here without a release.
+    "environment": {"release", "os", "key_provider"},
     # What cannot be told any more once the named check has failed; everything else stays as it is.
-    "statement": {
-        "safety_number",
-        "linked_devices",
-        "key_origin",
-        "policy",
-        "code",
-        "issued_at",
-    },
+    "statement": {"safety_number", "linked_devices", "key_origin", "policy", "code", "issued_at"},
     "rtmrs": {"boot_events", "compose", "images", "environment", "release", "key_provider"},
     "boot_events": {"compose", "images", "environment", "release", "key_provider"},
     "compose": {"images", "environment", "release"},
@@ -219,8 +171,8 @@ SIDE_EFFECTS: Final = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_fails_its_check_and_leaves_the_others_as_they_are(attack: str) -> None:
-    make, name = ATTACKS[attack]
-    attacked = make().report()
+    verification, name = ATTACKS[attack]
+    attacked = verification.report()
     assert attacked[name].verdict is Verdict.FAILED
     assert not attacked.passed
     if attacked["quote"].verdict is Verdict.PROVEN:
@@ -246,10 +198,9 @@ def test_without_collateral_a_bundle_does_not_pass_and_says_why() -> None:
     assert report["quote"].message == "there is none"
 
 
-@pytest.mark.parametrize("provider", ["none", "tpm", "local-sgx", "local-tpm", "somebody"])
+@pytest.mark.parametrize("provider", ["none", "local-sgx", "somebody"])
 def test_keys_without_a_key_service_are_a_warning_without_a_release(provider: str) -> None:
-    agent = without_kms(SoftAgent(PLATFORM, key_provider=provider))
-    report = Verification(soft_bundle(PLATFORM, agent), release=None).report()
+    report = ran(without_kms(provider), release=None).report()
     assert report["key_provider"].verdict is Verdict.CLAIMED
     assert "beware" in report["key_provider"].message
 
@@ -258,18 +209,14 @@ def test_keys_without_a_key_service_are_a_warning_without_a_release(provider: st
     "changes",
     [
         {"v": 1},
-        {"v": 3},
-        {"v": 2.0},
         {"v": True},
         {"type": "signal-bot-bundle"},
         {"compose_hashes": []},
         {"compose_hashes": ["AB" * 32]},
-        {"compose_hashes": "ab" * 32},
         {"images": ["registry.example/library/bot:latest"]},
         {"compose_file": None},
         {"compose_file": "#" * 200_000},
         {"compose_file": '      SOME__NUMBER: "x" # slot: number'},
-        {"compose_file": '      SOME__NUMBER: "1" # slot: numbers'},
         {"compose_file": "      SOME__NUMBER: 1 # slot: number"},
         {"os": [{}]},
         {"os": []},
@@ -281,14 +228,6 @@ def test_keys_without_a_key_service_are_a_warning_without_a_release(provider: st
 def test_a_release_that_is_not_strictly_one_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(MalformedEvidence, match="the release is not of the expected shape"):
         releasing(**changes)
-
-
-def test_facts_name_account_and_code() -> None:
-    facts = Verification().report().facts
-    assert facts["compose_hash"] == AGENT.compose_hash.hex()
-    assert facts["app_id"] == AGENT.app_id.hex()
-    assert facts["aci"] == STATEMENT.aci
-    assert facts["safety_number_half"] == SAFETY_NUMBER.replace(" ", "")[:30]
 
 
 # The model's part is sealed in
@@ -326,43 +265,33 @@ def test_evidence_of_the_model_that_is_sealed_in_is_said_to_be() -> None:
         assert pins_sha256(SOME_PINS_TEXT) in report["model_pins"].message
 
 
-SEAL_ATTACKS: Final[dict[str, tuple[Callable[[], Bundle], str]]] = {
-    "the evidence is left out": (lambda: replace(SEALED, model=None), "model_evidence"),
-    "the evidence is another": (lambda: replace(SEALED, model=OTHER_MODEL), "model_evidence"),
-    "the evidence is older than it says": (
-        lambda: replace(SEALED, model=replace(MODEL, fetched_at=NOW)),
-        "model_evidence",
-    ),
-    "evidence is put in": (lambda: replace(BUNDLE, model=MODEL), "model_evidence"),
-    "there is no evidence": (lambda: sealed(None), "model_evidence"),
-    "the evidence is older than an hour": (lambda: sealed(MODEL, age=3601), "model_age"),
-    "the evidence has no age": (lambda: sealed(MODEL, age=None), "model_age"),
-    "the pins are left out": (lambda: replace(SEALED, model_pins=None), "model_pins"),
-    "the pins are others": (lambda: replace(SEALED, model_pins=OTHER_PINS), "model_pins"),
-    "the pins have a blank more": (
-        lambda: replace(SEALED, model_pins=SOME_PINS_TEXT + " "),
-        "model_pins",
-    ),
-    "pins are put in": (lambda: replace(BUNDLE, model_pins=SOME_PINS_TEXT), "model_pins"),
-    "there are no pins": (
-        lambda: replace(sealed(MODEL, pins_sha256=None), model_pins=None),
-        "model_pins",
-    ),
-    "the pins are none": (
-        lambda: replace(sealed(MODEL, pins_sha256=pins_sha256("{}")), model_pins="{}"),
-        "model_pins",
-    ),
-    "the policy says otherwise": (
-        lambda: soft_bundle(PLATFORM, AGENT, policy='{"model_policy":"require"}'),
-        "policy",
-    ),
+UNNAMED_PINS: Final = replace(sealed(MODEL, pins_sha256=None), model_pins=None)
+NO_PINS: Final = replace(sealed(MODEL, pins_sha256=pins_sha256("{}")), model_pins="{}")
+OTHER_POLICY: Final = soft_bundle(PLATFORM, AGENT, policy='{"model_policy":"require"}')
+SEAL_ATTACKS: Final[dict[str, tuple[Bundle, str]]] = {
+    "evidence is left out": (replace(SEALED, model=None), "model_evidence"),
+    "other evidence": (replace(SEALED, model=OTHER_MODEL), "model_evidence"),
+    "another time": (replace(SEALED, model=replace(MODEL, fetched_at=NOW)), "model_evidence"),
+    "evidence is put in": (replace(BUNDLE, model=MODEL), "model_evidence"),
+    "there is no evidence": (sealed(None), "model_evidence"),
+    "evidence older than an hour": (sealed(MODEL, age=3601), "model_age"),
+    "evidence without an age": (sealed(MODEL, age=None), "model_age"),
+    "pins are left out": (replace(SEALED, model_pins=None), "model_pins"),
+    "other pins": (replace(SEALED, model_pins=OTHER_PINS), "model_pins"),
+    "a blank more in the pins": (replace(SEALED, model_pins=SOME_PINS_TEXT + " "), "model_pins"),
+    "pins are put in": (replace(BUNDLE, model_pins=SOME_PINS_TEXT), "model_pins"),
+    "there are no pins": (UNNAMED_PINS, "model_pins"),
+    "pins that are none": (NO_PINS, "model_pins"),
+    "the policy says otherwise": (OTHER_POLICY, "policy"),
+    "the policy is no JSON": (soft_bundle(PLATFORM, AGENT, policy="{"), "policy"),
+    "the policy is a list": (soft_bundle(PLATFORM, AGENT, policy="[]"), "policy"),
 }
 
 
 @pytest.mark.parametrize("attack", SEAL_ATTACKS)
 def test_an_attack_on_the_models_part_is_refused_by_its_check(attack: str) -> None:
-    make, name = SEAL_ATTACKS[attack]
-    report = Verification(make()).report()
+    bundle, name = SEAL_ATTACKS[attack]
+    report = Verification(bundle).report()
     assert report[name].verdict is Verdict.FAILED
     assert not report.passed
     of_the_bot = {"quote", "statement", "challenge", "safety_number"}
@@ -376,24 +305,6 @@ def test_the_last_second_of_an_hour_still_counts() -> None:
     assert report["model_age"].verdict is Verdict.CLAIMED
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        STATEMENT.text().replace('"v":2', '"v":1'),
-        STATEMENT.text().replace('"v":2', '"v":3'),
-        STATEMENT.text().replace('"warn"', '"never"'),
-        STATEMENT.text().replace('"age_seconds":null', '"age_seconds":-1'),
-        STATEMENT.text().replace('"age_seconds":null', f'"age_seconds":{10**400}'),
-        STATEMENT.text().replace('"age_seconds":null', '"age_seconds":true'),
-        STATEMENT.text().replace('"age_seconds":null,', ""),
-    ],
-    ids=["v1", "v3", "policy", "negative", "giant", "true", "no age"],
-)
-def test_a_statement_that_says_otherwise_of_the_model_is_none(text: str) -> None:
-    report = Verification(replace(BUNDLE, statement=text)).report()
-    assert report["statement"].verdict is Verdict.FAILED
-
-
 def test_model_is_unknown_if_the_policy_does_not_hold() -> None:
     evidence = ModelEvidence(b"{}", bytes(32), "evil", None, 0)
     bundle = replace(BUNDLE, policy=POLICY.replace("qwen", "evil"), model=evidence)
@@ -402,29 +313,10 @@ def test_model_is_unknown_if_the_policy_does_not_hold() -> None:
     assert report["model"].verdict is Verdict.NOT_CHECKED
 
 
-def test_policy_is_shown_as_claimed() -> None:
-    assert Verification().report()["policy"].message == "e2ee: yes, model: qwen, retention_days: 30"
-
-
 def test_no_check_rests_on_how_the_machine_was_made() -> None:
     """`vm_config` is nothing that a quote vouches for."""
     changed = Verification(replace(BUNDLE, vm_config="something else")).report()
     assert verdicts(changed) == verdicts(Verification().report())
-
-
-TEXT: Final = BUNDLE.statement
-
-
-@settings(deadline=None)
-@given(
-    st.integers(min_value=0, max_value=len(TEXT) - 1),
-    st.characters(max_codepoint=0x7F),
-)
-def test_no_byte_of_a_statement_can_be_changed(at: int, character: str) -> None:
-    changed = TEXT[:at] + character + TEXT[at + 1 :]
-    report = Verification(replace(BUNDLE, statement=changed)).report()
-    assert report.passed is (changed == TEXT)
-    assert (report["statement"].verdict is Verdict.PROVEN) is (changed == TEXT)
 
 
 CHARACTERS: Final = st.characters(codec="utf-8")
