@@ -13,7 +13,11 @@ from tests.fakes.signal_side import BOT
 
 WORDS = f"Take the {SECRET}"
 SET = (remind(WORDS, PILLS_AT + "Z"), text("I will."))
-ASK = (schedule(f"What is a {SECRET}?", at()), text("I will."))
+
+
+def scheduled() -> Sequence[Step]:
+    """Return the model's steps for a question that is due soon after it is set."""
+    return schedule(f"What is a {SECRET}?", at()), text("I will.")
 
 
 async def asked(here: World, words: str) -> int:
@@ -29,24 +33,27 @@ async def without_words(here: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "then", "is_edited"),
+    ("is_scheduled", "steps", "then", "is_edited"),
     [
-        ((*ASK, text(f"A {SECRET} is a word."), text("Never mind.")), "", True),
-        ((*ASK, text("A word."), text(f"A {SECRET} is a long word.")), "!retry", False),
-        ((*SET, tool_calls(("list_reminders", {})), text(f"You have: {WORDS}")), "list", False),
+        (True, (text(f"A {SECRET} is a word."), text("Never mind.")), "", True),
+        (True, (text("A word."), text(f"A {SECRET} is a long word.")), "!retry", False),
+        (False, (tool_calls(("list_reminders", {})), text(f"You have: {WORDS}")), "list", False),
         (
-            (*SET, tool_calls(("cancel_reminder", {"number": 1})),
-             remind(WORDS, "2071-01-01T09:00Z"), text("Moved.")), "a year later", False,
+            False,
+            (tool_calls(("cancel_reminder", {"number": 1})), remind(WORDS, "2071-01-01T09:00Z"),
+             text("Moved.")),
+            "a year later", False,
         ),
     ],
     ids=["asked", "asked and answered anew", "told to another turn", "moved by another turn"],
 )  # fmt: skip
 async def test_words_of_a_reminder_go_with_its_source(
-    steps: Sequence[Step], then: str, is_edited: bool
+    is_scheduled: bool, steps: Sequence[Step], then: str, is_edited: bool
 ) -> None:
-    async with world(script(*steps)) as here, running_bot(here.settings()):
+    first = scheduled() if is_scheduled else SET
+    async with world(script(*first, *steps)) as here, running_bot(here.settings()):
         source = await asked(here, "remind me")
-        if steps[:2] == ASK:
+        if is_scheduled:
             await here.answer()
         if then:
             await asked(here, then)
