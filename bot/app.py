@@ -208,7 +208,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
                 is_admin=access.is_admin,
                 renderer=renderer,
                 languages=languages,
-                answered=proofs.wake,
+                answered=proofs.wake if proofs.signatures else lambda: None,
                 reminders_changed=reminders_changed.set,
             )
         )

@@ -415,6 +415,8 @@ class TurnEnd:
         exchanged: exchanges that are not stored yet, if their signatures are to be checked.
         spent: tokens that are not counted yet; they count even if the turn is gone.
         retried: the question that it answers again; the earlier turn is deleted.
+        was_scheduled: it answers a scheduled question, which counts its failures.
+        has_called: it made calls, so it may have files, and questions to people.
     """
 
     state: TurnStatus
@@ -422,6 +424,8 @@ class TurnEnd:
     exchanged: tuple[NewExchange, ...] = ()
     spent: tuple[TokenSpend, ...] = ()
     retried: Question | None = None
+    was_scheduled: bool = True
+    has_called: bool = True
 
 
 QuestionKind = Literal["call", "choice", "plan"]

@@ -317,10 +317,13 @@ class TurnStore(Aggregate):
         usage.add_exchanges(db, turn.id, ended.exchanged)
         if ended.retried is not None:
             replaces = changes.conclude(db, turn.id, ended.retried, now)
-        files = _take_files(db, turn.id)
+        files = _take_files(db, turn.id) if ended.has_called else ()
         answer = outbox.NewAnswer(turn.id, chat, tuple(parts), files, quote, replaces, expires_at)
         outcome = ended.state if ended.retried is None else messages.RETRIED
-        to_send = _add_answer(db, answer, outcome, now, has_failed=ended.state != "answered")
+        to_send = _add_answer(db, answer, outcome, now)
+        if ended.was_scheduled:
+            failed = ended.state != "answered"
+            reminders.count_run(db, turn.id, has_failed=failed, now_ms=now)
         expired = expires_at is not None and expires_at <= now
         if expired:
             deletion.end(db, turn.id)
@@ -371,7 +374,10 @@ class TurnStore(Aggregate):
                 expires_at,
                 tuple(removals),
             )
-            return _add_answer(db, answer, outcome, now, has_failed=True)
+            to_send = _add_answer(db, answer, outcome, now)
+            if accepted.message.kind == "scheduled":
+                reminders.count_run(db, accepted.id, has_failed=True, now_ms=now)
+            return to_send
 
         write = self._database.write if undone is None else self._database.write_and_scrub
         to_send = await write(close)
@@ -482,21 +488,23 @@ def _end(db: Session, turn_id: int, ended: TurnEnd, now_ms: int) -> list[Row]:
         " RETURNING chat, expires_at",
         *(ended.state, turn_id),
     )
-    if rows:
+    if rows and ended.has_called:
         db.run(
             "UPDATE messages SET content = ?"
             " WHERE turn_id = ? AND role = 'tool' AND content IS NULL",
             *(INTERRUPTED, turn_id),
         )
         questions.end(db, turn_id)
+    if rows:
         _add_message(db, turn_id, Message(Role.ASSISTANT, ended.answer), now_ms)
-        # The table `sources` still says that the turn was told them.
-        db.run("DELETE FROM overheard WHERE turn_id = ?", turn_id)
+        if ChatId.parse(rows[0][0]).is_group:
+            # The table `sources` still says that the turn was told them.
+            db.run("DELETE FROM overheard WHERE turn_id = ?", turn_id)
     return rows
 
 
 def _add_answer(
-    db: Session, answer: outbox.NewAnswer, outcome: str, now_ms: int, *, has_failed: bool
+    db: Session, answer: outbox.NewAnswer, outcome: str, now_ms: int
 ) -> tuple[OutgoingMessage, ...]:
     """Store an answer, and end its message and those that joined it.
 
@@ -510,7 +518,6 @@ def _add_answer(
     to_send = outbox.add_answer(db, answer, now_ms)
     messages.close(db, row, outcome)
     messages.close_joined(db, row)
-    reminders.count_run(db, row, has_failed=has_failed, now_ms=now_ms)
     return to_send
 
 

@@ -308,6 +308,8 @@ class ChatHandler:
                 turn.answer,
                 *turn.costs.take(),
                 None if retry is None else retry.question,
+                was_scheduled=first.message.kind == "scheduled",
+                has_called=turn.rounds > 0,
             ),
             turn.shown,
             quote=quote,

@@ -81,7 +81,7 @@ class ToolSigns:
         self.calls = 0
         self.busy_since: float | None = None
         self._changed = changed
-        self._task = fitted(task[:MAX_LINE_BYTES], MAX_TASK_BYTES)
+        self._task = fitted(task[:MAX_LINE_BYTES], MAX_TASK_BYTES) if task else ""
         self._sign = "↳"
         self._running: Counter[str] = Counter()
         self._failed: dict[str, bool] = {}
