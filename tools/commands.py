@@ -76,7 +76,7 @@ Run = Callable[[tuple[str, ...], str, int], Awaitable[str]]
 
 
 async def _outgrown(workspace: Callable[[], Workspace]) -> Stopped | None:
-    here = workspace()  # its process may be another one each time
+    here = workspace()  # the sandbox that works in it may be replaced between looks
     try:
         used = await here.usage()
     except WorkError:

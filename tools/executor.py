@@ -115,7 +115,7 @@ def strangers_words(heard: Heard, *, but_of: Collection[str] = ()) -> bool:
 
 
 def _is_named(address: str, texts: Iterable[str]) -> bool:
-    """Tell whether an address is in one of the texts, but for its fragment, slash and scheme."""
+    """Tell whether a text has an address, apart from its fragment, last slash and scheme."""
     sent = address.partition("#")[0].rstrip("/")
     without_scheme = sent.partition("://")[2] or sent
     return any(without_scheme in text for text in texts)
