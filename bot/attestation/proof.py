@@ -213,7 +213,7 @@ class OwnProof:
         ).text()
 
     async def _quote(self, data: bytes) -> AgentQuote:
-        """Have one quote made at a time: all machines of a host share the quoting enclave."""
+        """Get one quote at a time: all machines of a host share the quoting enclave."""
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 await self._quoting.acquire()

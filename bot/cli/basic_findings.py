@@ -182,7 +182,7 @@ def file_rights(settings: Settings) -> Finding:
 
 
 def new_store(settings: Settings, *, encrypted: bool) -> Finding:
-    """Say what becomes of a store that is not there yet; nothing is made."""
+    """Say whether and how a missing store can be made; make nothing."""
     folder = _nearest(settings.store.path)
     if not stat.S_ISDIR(_mode(folder)):
         return failed("store", f"STORE__PATH: {folder} is a file, where a folder is needed.")

@@ -78,7 +78,7 @@ async def link(setup: AccountSetup, console: Console) -> str:
             try:
                 number = await setup.finish_link(uri, DEVICE_NAME)
             finally:
-                console.say()  # behind the code's last row
+                console.say()  # after the code's last row
         except SignalError as error:
             if not _has_expired(error):
                 raise

@@ -252,7 +252,7 @@ def _problems_of_env_file() -> Iterator[str]:
 
 
 def _problems_of_environment() -> Iterator[str]:
-    """Yield a sentence for each variable that is a setting but for its underscores.
+    """Yield a sentence for each variable that differs from a setting only in its underscores.
 
     Compose's `env_file` puts all lines of `.env` there.
     """
