@@ -371,7 +371,7 @@ class ToolExecutor:
                 words = _FILES_ALONE if files else _IMAGES_ALONE
             if not words.strip():
                 text = note.strip() or _EMPTY
-            # A picture may show strangers' words, whatever its source.
+            # Any picture may show strangers' words.
             elif tool.untrusted or output.untrusted or output.images:
                 text = mark(words, tool.name, room) + note
             else:

@@ -58,7 +58,7 @@ class AttestedKeys:
         self._expiry.clear()
 
     def attested(self, key: bytes) -> bool:
-        """Whether unexpired evidence vouches for the key."""
+        """Return whether unexpired evidence vouches for the key."""
         return self._expiry.get(key, 0.0) > self.clock()
 
     @property

@@ -289,7 +289,7 @@ def _with_companions(store: Path) -> list[Path]:
 
 
 def _is_open_to_all(file: Path) -> bool:
-    """Whether other users may read a file, and enter every folder on the way to it."""
+    """Return whether other users may read a file, and enter every folder on the way to it."""
     ways = (_mode(parent) & stat.S_IXOTH for parent in file.absolute().parents)
     return bool(_mode(file) & stat.S_IROTH) and all(ways)
 
@@ -316,7 +316,7 @@ def _is_loopback(listen: str) -> bool:
 
 
 async def _is_the_bot(listen: str) -> bool:
-    """Whether a bot's health answers there."""
+    """Return whether a bot's health answers there."""
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
             return await ask(listen, "/healthz") == b"ok\n"

@@ -31,7 +31,7 @@ class Console:
         self._unread = bytearray()
 
     def can_show(self, text: str) -> bool:
-        """Whether the screen's encoding has these characters."""
+        """Return whether the screen's encoding has these characters."""
         try:
             text.encode(self._screen.encoding or "ascii")
         except UnicodeEncodeError:

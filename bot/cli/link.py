@@ -90,7 +90,7 @@ async def link(setup: AccountSetup, console: Console) -> str:
 
 
 def _has_expired(error: SignalError) -> bool:
-    """Whether a new code may help; Signal may just close the connection of an old one."""
+    """Return whether a new code may help; Signal may just close the connection of an old one."""
     if isinstance(error, RegistrationRefused):
         return error.reason is Reason.LINK_EXPIRED
     if isinstance(error, SignalRateLimited):

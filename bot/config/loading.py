@@ -69,7 +69,7 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
     Raises:
         SettingsError: one line for each setting that is wrong, unknown or missing.
     """
-    if ENV_FILE.is_dir():  # nothing else can be told before it is a file
+    if ENV_FILE.is_dir():  # a folder hides all other problems
         raise SettingsError(f"{ENV_FILE}: is a folder; a file is expected")
     problems = (*_problems_of_env_file(), *_problems_of_environment())
     try:
