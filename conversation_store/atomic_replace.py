@@ -1,10 +1,9 @@
 """Replaces a store by another one, so that a crash leaves either the old or the new store.
 
-The new store is completed under a name without meaning. The rename to `<store>.next-<…>` decides:
-from then on, the next process that opens the store finishes the replacement, also after a crash.
-The present store and its write-ahead log are renamed to `<store>.<…>`, and the new one to
-`<store>`. The store must be `locked`.
-Every function raises OSError if the disk does not let it.
+The new store is completed under a temporary name. The rename to `<store>.next-<…>` decides: from
+then on, the next process that opens the store finishes the replacement, also after a crash. The
+present store and its write-ahead log are renamed to `<store>.<…>`, and the new one to `<store>`.
+The store must be `locked`. Every function raises OSError if the disk refuses.
 """
 
 import os
@@ -21,7 +20,7 @@ DECIDED: Final = ".next-"
 LOG: Final = "-wal"
 """Suffix of SQLite for the write-ahead log of a database."""
 
-MADE_ANEW: Final = ("-shm",)
+RECREATED: Final = ("-shm",)
 """Suffixes of files that SQLite creates again from the log."""
 
 
@@ -32,9 +31,9 @@ def beside(path: Path, ending: str) -> Path:
 
 @contextmanager
 def draft(path: Path) -> Iterator[Path]:
-    """Provide a private, empty file next to a store, to create another store in.
+    """Provide a private, empty file next to a store, for another store.
 
-    If it is still there in the end, it is deleted.
+    Delete the file afterwards if it was not moved.
     """
     made = beside(path, DRAFT)
     os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -95,11 +94,11 @@ def _set_aside(path: Path, aside: Path) -> None:
         present.rename(kept)
         kept.chmod(0o600)
         os.utime(kept)  # its age counts from now
-    for ending in MADE_ANEW:
+    for ending in RECREATED:
         beside(path, ending).unlink(missing_ok=True)
 
 
 def discard(path: Path) -> None:
     """Delete a store, if it is there, with all files that SQLite makes for it."""
-    for ending in ("", LOG, *MADE_ANEW, "-journal"):
+    for ending in ("", LOG, *RECREATED, "-journal"):
         beside(path, ending).unlink(missing_ok=True)

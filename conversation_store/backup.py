@@ -98,7 +98,7 @@ def make_ready(path: Path, key: str | None, migrations: Migrations = MIGRATIONS)
     """Finish what a crash interrupted in a `locked` store, and refuse a file of another program.
 
     Raises:
-        StoreUnreadable: see `upgrade_is_due`; the file is as it was.
+        StoreUnreadable: see `upgrade_is_due`; the file stays unchanged.
     """
     with told("the store cannot be opened"):
         finish(path)
@@ -135,7 +135,7 @@ def restore(path: Path, key: str | None, source: Path) -> Restored:
         StoreUnreadable: the key does not fit, or the copy is damaged, foreign or too new.
         StoreFailed: the copy is missing, or the disk refuses.
     """
-    with locked(path) as real, told("the copy cannot be restored"):  # a link stays one
+    with locked(path) as real, told("the copy cannot be restored"):  # a link stays a link
         finish(real)
         if not source.is_file():
             raise StoreFailed("there is no such copy")
@@ -265,9 +265,9 @@ def _require_sound(db: Session) -> None:
 
 
 def _close_debts(db: Session) -> tuple[int, int]:
-    """Leave nothing in a copy to be answered, sent or asked; return how many messages and sends.
+    """Close all that a copy would answer, send or ask; return how many messages and sends.
 
-    Deletions that wait are carried out.
+    Waiting deletions are carried out.
     """
     migrate(db)
     now = time.time_ns() // 1_000_000

@@ -31,10 +31,10 @@ REFUSALS: Final = frozenset({"rate_limited", "mailbox_full", messages.APPROVAL})
 
 
 def carry_out(db: Session, deletion_: AcceptedMessage) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Carry out a deletion: its message goes with all that was derived from it.
+    """Carry out a deletion: delete its message and everything derived from it.
 
-    The deletion's own row stays, so that a message that comes after it is refused. Other messages
-    of a turn that is deleted wait on, without a turn.
+    The deletion's own row is kept, to refuse the message if it arrives later. Other messages of a
+    deleted turn wait again, without a turn.
 
     Returns:
         rows that owed an answer and are closed now: their turns must be stopped. Running turns that
@@ -58,9 +58,9 @@ class ChangeStore(Aggregate):
     def merge_edit(
         self, db: Session, edit: AcceptedMessage, target: AcceptedMessage
     ) -> AcceptedMessage:
-        """Give a message that waits the words of its edit, end the edit, and return the message.
+        """Give a waiting message the words of its edit, end the edit, and return the message.
 
-        If its turn has begun, that begins again.
+        A turn that has begun starts again.
         """
         message = target.message.after(edit.message)
         deletion.forget(db, [messages.turn_of(db, target.id)])
@@ -70,9 +70,9 @@ class ChangeStore(Aggregate):
 
     @writes_and_scrubs_soon
     def take_back_answer(self, db: Session, edit: AcceptedMessage, answer: int) -> None:
-        """Delete the turn to which a message gave an answer, for an edit of it; end the edit.
+        """Delete the turn whose question an edited message had answered, and end the edit.
 
-        The turn's own messages wait on, to begin again.
+        The turn's own messages wait for a new turn.
         """
         questions.revoke_given_by(db, [answer])
         deletion.forget(db, [messages.turn_of(db, answer)])
@@ -82,13 +82,13 @@ class ChangeStore(Aggregate):
     def settle_edit(
         self, db: Session, edit: AcceptedMessage, *, answered_within_ms: int
     ) -> tuple[EditOutcome, AcceptedMessage]:
-        """Find out what an edit is about when nothing of its chat waits before it.
+        """Settle what an edit changes, once no earlier message of its chat waits.
 
         Args:
             answered_within_ms: older answers stay as they are.
 
         Returns:
-            unknown: the edit waits on, to be answered as a message. too_late: its message was
+            unknown: the edit still waits, to be answered as a message. too_late: its message was
             answered long ago, or was refused, so the edit is closed. answered: the turn of the
             earlier answer is deleted, and the edit, which is returned with `replaces`, waits to be
             answered in its place.
@@ -103,7 +103,7 @@ class ChangeStore(Aggregate):
         ]
         if not earlier:
             return "unknown", edit
-        # The message itself, unless it came after an edit of it.
+        # The message itself, unless one of its edits came first.
         first = min(earlier, key=lambda version: version.id)
         questions.revoke_given_by(db, [first.id])
         answered_since = self._now_ms() - answered_within_ms
@@ -115,7 +115,7 @@ class ChangeStore(Aggregate):
 
     @writes_and_scrubs
     def edit_overheard(self, db: Session, edit: ReceivedMessage) -> None:
-        """Change words to others; nothing is kept of an edit of anything else.
+        """Replace words that people said to each other; an edit of other messages leaves nothing.
 
         Turns keep the words that they were told.
         """
@@ -161,7 +161,7 @@ def replace_answer(db: Session, row: int, root: int) -> None:
 
 
 def _reopen(db: Session, root: int, answered_since: int) -> bool:
-    """Delete what a message's answers came from; False if the last answer stays as it is."""
+    """Delete the turns that answered a message; False if the last answer stays as it is."""
     last = outbox.last_answer(db, root)
     if last is None:
         return False

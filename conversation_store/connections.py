@@ -38,7 +38,7 @@ class StoreRefused(StoreFailed):
 
 
 def is_of_store(error: Exception) -> bool:
-    """Whether the store failed, perhaps in one of several concurrent tasks."""
+    """Return whether the store failed, perhaps in one of several concurrent tasks."""
     if isinstance(error, ExceptionGroup):
         return error.subgroup(StoreError) is not None
     return isinstance(error, StoreError)
@@ -152,7 +152,7 @@ def prepare(connection: Any, key: str | None, check: Operation[None] = lambda _d
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         check(Session(connection))
         for pragma in (
-            "auto_vacuum = INCREMENTAL",  # of a file that is made now, or of a copy by VACUUM INTO
+            "auto_vacuum = INCREMENTAL",  # for a new file, or a copy by VACUUM INTO
             "journal_mode = WAL",
             f"journal_size_limit = {MAX_LOG_BYTES}",
             "synchronous = FULL",
@@ -194,7 +194,7 @@ def rewrite(connection: Any, max_bytes: int) -> None:
         if pages * page_bytes > max_bytes:
             return
         list(connection.execute("VACUUM"))
-    empty_log(connection)  # until then, the new pages are only there
+    empty_log(connection)  # until then, only the log has the new pages
 
 
 def commit_together(

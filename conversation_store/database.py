@@ -78,11 +78,11 @@ class Database:
         self._closing = asyncio.Event()
         self._to_scrub = asyncio.Event()
         self._to_rewrite = asyncio.Event()
-        self.refusal: str | None = None  # why the disk takes nothing now, in words
+        self.refusal: str | None = None  # why the disk refuses writes now, in words
         self._refusal_changed = asyncio.Event()
 
     async def refusal_other_than(self, known: str | None) -> str | None:
-        """Wait until `refusal` is another one, and return it."""
+        """Wait until `refusal` is no longer `known`, and return it."""
         while self.refusal == known:
             await self._refusal_changed.wait()
         return self.refusal

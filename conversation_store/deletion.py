@@ -56,7 +56,7 @@ IN: Final = "IN (SELECT value FROM json_each(?))"
 
 
 def add(db: Session, turn_id: int, source: int, via: str, expires_at: int | None) -> None:
-    """Note that a turn reads something, and delete the turn no later than that disappears."""
+    """Note that a turn reads a source, and let it disappear no later than the source."""
     db.run(
         "INSERT OR IGNORE INTO sources (turn_id, source_id, via)"
         " SELECT ?1, id, ?3 FROM inbox WHERE id = ?2 AND id != ?1",
@@ -76,8 +76,7 @@ def forget(
 
     Args:
         turns: ids of the turns.
-        messages: rows of messages whose words go as well, from turns that other people's messages
-            started.
+        messages: rows of further messages to delete; other people's messages started their turns.
         quoting: turns that quote these messages.
 
     Returns:
@@ -164,7 +163,7 @@ def _forget_reminders(db: Session, turns: str) -> None:
 
 
 def forget_at_end(db: Session, turn_id: int) -> bool:
-    """Keep nothing of a turn that runs once it has ended; False if it does not run."""
+    """Mark a running turn to be deleted when it ends; False if it does not run."""
     return bool(
         db.run(
             "UPDATE turns SET expires_at = 0 WHERE id = ? AND state = 'running' RETURNING id",
@@ -187,7 +186,7 @@ def end_readers(db: Session, turns: Collection[int]) -> None:
 
 
 def abandon(db: Session, turn_id: int) -> None:
-    """End a turn without an answer, and delete what was said in it and the facts it stored."""
+    """End a turn without an answer, and delete its messages, files and facts."""
     sql = "UPDATE turns SET state = 'stopped', notices = NULL WHERE id = ? RETURNING id"
     if db.run(sql, turn_id):
         for table in ("messages", "images", "turn_files", "exchanges", "facts"):
@@ -196,7 +195,7 @@ def abandon(db: Session, turn_id: int) -> None:
 
 
 def told_in_catch_up(db: Session, chat: str) -> list[int]:
-    """Return the turns that were told what is kept of a group for catch-up."""
+    """Return the turns that were told a group's messages for catch-up."""
     rows = db.run(
         "SELECT DISTINCT sources.turn_id FROM sources JOIN inbox ON inbox.id = source_id"
         " WHERE via = 'catch_up' AND chat = ?",

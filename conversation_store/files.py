@@ -68,7 +68,7 @@ def doom(db: Session, rows: Iterable[int]) -> None:
 
 
 def expire(db: Session, now_ms: int) -> None:
-    """Mark the files of messages that have disappeared for deletion."""
+    """Mark files for deletion if their messages have disappeared."""
     db.run(
         "UPDATE workspace_files SET message_id = NULL"
         " WHERE (SELECT expires_at FROM inbox WHERE inbox.id = message_id) <= ?",

@@ -93,11 +93,11 @@ class CatchUpStore(Aggregate):
 
         Args:
             turn_id: the turn that asks; its messages do not count as written.
-            hours: if not 0, how far to look back instead; not to before the person is known to
-                have written there, because they may have joined only then.
+            hours: if not 0, how far to look back instead, but never to before the person's first
+                known message there: they may have joined only then.
 
         Returns:
-            that time with the messages; None if the person is not known to have written there.
+            that time and the messages; None if the person is not known to have written there.
         """
         now = self._now_ms()
         asked_at = db.value("SELECT received_at FROM inbox WHERE id = ?", turn_id) or now
@@ -109,7 +109,7 @@ class CatchUpStore(Aggregate):
         if first is None:
             return None
         since = max(first, asked_at - hours * 3_600_000) if hours else last
-        # The person certainly knows only their own words of the same moment.
+        # If several messages came at that moment, the person certainly knows only their own.
         rows = db.run(
             "SELECT id, author_name, text, sent_at FROM kept_words JOIN inbox USING (id)"
             " WHERE kept_words.chat = ?1"
@@ -124,7 +124,7 @@ class CatchUpStore(Aggregate):
     def tell(
         self, db: Session, messages: Sequence[OverheardMessage], turn_id: int
     ) -> tuple[OverheardMessage, ...]:
-        """Return those of some messages that are still kept, and note that the turn knows them."""
+        """Return the messages that are still kept, and note that the turn knows them."""
         told = []
         for message in messages:
             for (expires_at,) in db.run(
@@ -168,7 +168,7 @@ def waiting(db: Session, chat: ChatId) -> tuple[OverheardMessage, ...]:
 
 
 def take(db: Session, messages: Sequence[OverheardMessage], turn_id: int) -> None:
-    """Tell messages to a turn. If one was deleted since it was read, the turn ends with nothing."""
+    """Tell messages to a turn. If one was deleted since, delete the turn at its end."""
     for message in messages:
         rows = db.run(
             "UPDATE overheard SET turn_id = ? WHERE id = ?"

@@ -78,7 +78,7 @@ def of_chat(
         max_bytes: UTF-8 bytes of contents and calls; a turn that does not fit ends the history.
         max_messages: of all turns together.
         first_turn: older turns are not read.
-        before: neither are this turn and later ones.
+        before: this turn and later ones are not read.
     """
     last = LAST_TURN if before is None else before
     rows = db.run(HISTORY_SQL, chat, first_turn, last, max_messages + 1)
@@ -127,7 +127,7 @@ def ended_calls(db: Session, turn_id: int) -> dict[int | None, EndedCalls]:
     """Return how the calls of a turn ended, without those still open.
 
     Returns:
-        those of the turn itself under None, those of a helper under the row of its call.
+        the turn's own calls under None, a helper's under the row of its call.
     """
     names: dict[tuple[int | None, str], str] = {}
     tasks: dict[int | None, str] = {None: ""}

@@ -1,7 +1,7 @@
 """Facts and instructions that people gave the bot for a chat.
 
 A fact comes from the turn that stored it, and disappears no later than anything that turn has read.
-Turns that are told a fact read something of that turn.
+A turn that is told a fact has read something of the fact's turn.
 """
 
 import json
@@ -199,7 +199,7 @@ class MemoryStore(Aggregate):
 
 
 class InstructionStore(Aggregate):
-    """How the bot is to be in chats: language, tone, role. Deleted with their message."""
+    """Instructions for the bot in chats: language, tone, role. Deleted with their message."""
 
     @reads
     def of_chat(self, db: Session, chat: ChatId) -> Instructions | None:

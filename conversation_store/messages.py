@@ -29,21 +29,21 @@ RETRIED: Final = "retried"
 MERGED: Final = "merged"
 """Outcome of an edit whose words an earlier message has taken."""
 OVERTAKEN: Final = "overtaken"
-"""Outcome of a message, or an edit, that came after an edit of it."""
+"""Outcome of a message, or an edit, that came after a later edit of the message."""
 ANSWER: Final = "question"
 """Outcome of a message that answered a question of the model."""
 APPROVAL: Final = "approval"
 """Outcome of a message that answered a question about a call, or tried to."""
 
 NOT_EDITED: Final = frozenset({heard.OVERHEARD, UNDONE, RETRIED, MERGED})
-"""Outcomes of rows that an edit does not change. Without another row, it is a message itself."""
+"""Outcomes of rows that an edit does not change. Without another row, the edit is a message."""
 
 COLUMNS: Final = (
     "id, account, author, timestamp, kind, chat, body, received_at, expires_at, replaces"
 )
 STORED: Final = ("text", "author_number", "author_name", "sent_at", "view_once", "edited")
 STORED_OF_QUOTE: Final = ("timestamp", "author", "by_bot", "text", "has_files")
-"""The other attributes of a quote hold for the moment only."""
+"""The other attributes of a quote are found out for each use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def waiting(db: Session, turn_id: int | None = None) -> tuple[AcceptedMessage, .
 
 
 class MessageStore(Aggregate):
-    """What came in."""
+    """Messages, edits and deletions that came in."""
 
     overheard = reads(of_aggregate(heard.waiting))
     unfinished = reads_aside(of_aggregate(waiting))
@@ -101,7 +101,7 @@ class MessageStore(Aggregate):
         """Store messages, edits and deletions that now owe an answer.
 
         Args:
-            unverified: ACIs of authors whose words are not kept for people who missed them.
+            unverified: ACIs of authors whose words are not kept for catch-up.
 
         Returns:
             one for each; None for duplicates and messages that were deleted or edited before.
@@ -167,7 +167,7 @@ class MessageStore(Aggregate):
     def waiting_of(
         self, db: Session, accepted: Sequence[AcceptedMessage]
     ) -> tuple[AcceptedMessage, ...]:
-        """Return those of some messages that still owe an answer, as they read now."""
+        """Return the messages that still owe an answer, with their current words."""
         rows = db.run(
             f"SELECT {COLUMNS} FROM inbox WHERE state = 'waiting'"
             " AND id IN (SELECT value FROM json_each(?)) ORDER BY id",
@@ -225,7 +225,7 @@ def insert_key(db: Session, edit: ReceivedMessage) -> None:
 
 
 def _is_overtaken(db: Session, message: ReceivedMessage, about: int | None) -> bool:
-    """Return whether edits of a message came before it, and let them target the same message.
+    """Return whether edits of a message came before it; redirect them to the original message.
 
     Args:
         about: if the message is an edit itself, the timestamp that it is about.
@@ -337,7 +337,7 @@ def quoting(db: Session, about: ReceivedMessage) -> list[tuple[int, int]]:
 
 
 def quoted_expiry(db: Session, message: ReceivedMessage) -> int | None:
-    """Return when the message disappears that a message quotes; None if that is not known."""
+    """Return when the quoted message disappears; None if that is not known."""
     if message.quote is None:
         return None
     found: int | None = db.value(

@@ -107,7 +107,7 @@ class ReceivedMessage:
         timestamp: by the author's clock, which may be wrong.
         received_at: when it reached the bot.
         sent_at: when it was sent, as far as that is credible; never after `received_at`.
-        expires_at: when no copy may be left; None if it stays as long as the retention.
+        expires_at: when no copy may be left; None if only the retention counts.
         view_once: its files are never stored.
         edited: its words were changed after it was written.
         target_author: ACI of the author of the message that an edit or a deletion is about.
@@ -138,7 +138,7 @@ class ReceivedMessage:
         return replace(
             self,
             text=edit.text,
-            files=edit.files or self.files,  # phones remove no file by an edit
+            files=edit.files or self.files,  # an edit on a phone removes no file
             quote=edit.quote,
             view_once=self.view_once or edit.view_once,
             edited=True,
@@ -429,7 +429,7 @@ class TurnEnd:
 
 
 QuestionKind = Literal["call", "choice", "plan"]
-"""What a person is asked.
+"""Kind of a question to a person.
 
 - call: whether a call with side effects may run.
 - choice: something that the model needs to know, with or without options.
@@ -439,7 +439,7 @@ QuestionKind = Literal["call", "choice", "plan"]
 
 @dataclass(frozen=True, slots=True)
 class QuestionTerms:
-    """What a question is about.
+    """Terms of a question to a person.
 
     Attributes:
         asker: ACI of the person that the turn answers.
@@ -589,7 +589,7 @@ class Fact:
 
     Attributes:
         number: its name in the chat; never reused there.
-        said_at: when the first message came that it is from.
+        said_at: when the first message that it comes from was received.
         expires_at: when it disappears; None for never.
     """
 
@@ -610,7 +610,7 @@ NotRemembered = Literal["off", "full", "kept_nowhere"]
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """How the bot is to be in a chat; `expires_at`: when the message with them disappears."""
+    """Instructions for the bot in a chat; `expires_at`: when the message with them disappears."""
 
     text: str
     expires_at: int | None = None

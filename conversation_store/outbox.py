@@ -107,7 +107,7 @@ class OutboxStore(Aggregate):
 
     @writes
     def add_note(self, db: Session, chat: ChatId, text: str) -> OutgoingMessage:
-        """Store a message that answers none, to be sent."""
+        """Store a message to be sent that is not an answer."""
         return note(db, chat, text, self._now_ms())
 
     @reads
@@ -178,7 +178,7 @@ def removal(db: Session, chat: ChatId, timestamp: int, now_ms: int) -> OutgoingM
 def note(
     db: Session, chat: ChatId, text: str, now_ms: int, expires_at: int | None = None
 ) -> OutgoingMessage:
-    """Add a message that answers none; see `NewAnswer` for `expires_at`."""
+    """Add a message that is not an answer; see `NewAnswer` for `expires_at`."""
     return _add(db, _Draft("text", StyledText(text)), chat, now_ms, expires_at=expires_at)
 
 
@@ -212,8 +212,7 @@ def settle_doubt(db: Session, part: int, timestamp: int) -> None:
 def expire(db: Session, now_ms: int) -> None:
     """Delete messages that have disappeared.
 
-    Quoted words and answers that were given up go at once. An answer that could not be sent yet
-    stays a while.
+    Quoted words and given-up answers are deleted at once, answers that still wait after a while.
     """
     db.run("UPDATE outbox SET quote = NULL WHERE expires_at <= ? AND quote NOT NULL", now_ms)
     drop(
@@ -357,7 +356,7 @@ SETTLED_MS: Final = 60_000
 """After its last question, a waiting turn sends nothing more after this time."""
 
 ELSEWHERE: Final = ""
-"""Stands for a person at timestamps that prove nothing: the message is known."""
+"""In place of a person: the timestamp is of a known message, so a receipt proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +367,7 @@ class Doubt:
         row: its message in the outbox; None for other messages, such as those of a running turn.
         since: the earliest timestamp that it can have.
         until: its timestamp is earlier than this.
-        timestamp: Signal's timestamp of the message, which was sent again after it.
+        timestamp: Signal's timestamp of the later send of the same message.
         is_edit: the message replaces an earlier one.
     """
 
@@ -456,7 +455,7 @@ class DoubtStore(Aggregate):
 
 
 def purge(db: Session, now_ms: int) -> None:
-    """Delete doubts that are too old for a deletion, and receipts that no doubt can be about."""
+    """Delete doubts that are too old for a deletion, and receipts that can settle no doubt."""
     db.run("DELETE FROM doubts WHERE until < ?", now_ms - KEPT_MS)
     fresh = now_ms - FRESH_MS
     earliest = db.value(
@@ -484,7 +483,7 @@ def _first_waiting(db: Session, now_ms: int) -> list[Doubt]:
     """Return the first waiting part of each answer, without deletions.
 
     The bot sends parts one after the other, so only the first can be in doubt. Signal's timestamps
-    grow, so it is younger than the parts before it. Earlier processes have doubts of their own.
+    grow, so it is younger than the parts before it. Doubts of earlier processes are stored.
     """
     rows = db.run(
         "SELECT id, chat, max(created_at, coalesce((SELECT max(signal_timestamp) + 1"

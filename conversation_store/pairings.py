@@ -1,6 +1,6 @@
 """People who were let in, and codes of strangers; also next to a running bot.
 
-A code and its person are deleted when the code expires: of a stranger nothing else is stored.
+A code and its person are deleted when the code expires: nothing else of a stranger is stored.
 """
 
 import time
@@ -163,12 +163,12 @@ class PairingBook:
         return self._run(lambda db: _approve(db, code, _now_ms(), admin=admin))
 
     def promote(self, who: str) -> tuple[PairedPerson, ...]:
-        """Make a person an admin, if `who` means one; return all it means. See `revoke`."""
+        """Make a person an admin if `who` means only one; return all it means. See `revoke`."""
         # A second greeting tells what an admin can do.
         return self._change_one(who, "UPDATE people SET admin = 1, greeted = 0 WHERE person = ?")
 
     def revoke(self, who: str) -> tuple[PairedPerson, ...]:
-        """Admit a person no longer, if `who` means one; return all people that it means.
+        """Revoke a person's access if `who` means only one; return all people that it means.
 
         Args:
             who: a number, an ACI, or the beginning of one, in any case.

@@ -82,8 +82,8 @@ class ReminderStore(Aggregate):
 
         Args:
             zone: a name of the IANA database.
-            changes: row, local time and moment (ms) of each reminder. One with another local time
-                by now has moved to its next date, which was computed in the zone before.
+            changes: row, local time and moment (ms) of each reminder. Reminders with another local
+                time by now have moved to a next date, computed in the old zone: they stay so.
         """
         db.run(
             "INSERT INTO clocks (person, zone) VALUES (?, ?)"
@@ -204,7 +204,7 @@ class ReminderStore(Aggregate):
 
     @writes_and_scrubs_soon
     def done(self, db: Session, person: str, chat: ChatId, signal_timestamp: int) -> bool:
-        """Mark as done what a message of the bot reminded a person of. A series goes on.
+        """Mark the reminder behind a message of the bot as done. A series goes on.
 
         Returns:
             whether the message was a reminder of that person.
@@ -359,7 +359,7 @@ def count_run(db: Session, row: int, *, has_failed: bool, now_ms: int) -> None:
 
 
 def close_debts(db: Session, now_ms: int) -> None:
-    """End what was due by now in a store that is a copy: it may have been said since."""
+    """End everything due by now in a restored copy: it may have been said since."""
     for (reminder,) in db.run(
         "SELECT id FROM reminders WHERE state = 'waiting' AND repeat IS NULL AND due_at <= ?",
         now_ms,
@@ -368,13 +368,13 @@ def close_debts(db: Session, now_ms: int) -> None:
 
 
 def expire(db: Session, now_ms: int) -> None:
-    """End what was delivered and has disappeared."""
+    """End delivered reminders that have disappeared."""
     for (reminder,) in db.run("SELECT id FROM reminders WHERE expires_at <= ?", now_ms):
         _end(db, reminder, now_ms)
 
 
 def purge(db: Session, before: int, at_most: int) -> int:
-    """Delete what ended before a time, and the history of turns that were told it."""
+    """Delete reminders that ended before a time, and the history of turns that knew them."""
     rows = db.run(
         "DELETE FROM reminders WHERE id IN"
         " (SELECT id FROM reminders WHERE ended_at < ? LIMIT ?) RETURNING turn_id",
@@ -395,7 +395,7 @@ def _of_person(db: Session, person: str, chat: ChatId) -> tuple[StoredReminder, 
 
 
 def _is_still(db: Session, reminder: StoredReminder) -> bool:
-    """Return whether a reminder waits as it was read."""
+    """Return whether a reminder still waits, unchanged since it was read."""
     sql = "SELECT 1 FROM reminders WHERE id = ? AND due_at = ? AND state = 'waiting'"
     return bool(db.run(sql, reminder.id, reminder.due_at))
 

@@ -101,7 +101,7 @@ class ConversationStore(Aggregate):
 
     @property
     def refusal(self) -> str | None:
-        """Why the disk takes nothing now, in words; None if it does. Writes wait as long."""
+        """Why the disk refuses writes now, in words, or None. Writes wait until it accepts them."""
         return self._database.refusal
 
     @reads

@@ -405,7 +405,7 @@ class TurnStore(Aggregate):
 
 
 def _reads_as(db: Session, piece: AcceptedMessage) -> bool:
-    """Return whether a message still waits, with the quote that it is known with."""
+    """Return whether a message still waits, and its quote has not been deleted since."""
     rows = db.run(
         "SELECT json_extract(body, '$.quote.text') FROM inbox WHERE id = ? AND state = 'waiting'",
         piece.id,

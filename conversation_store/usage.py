@@ -1,4 +1,4 @@
-"""What answers used: tokens, and exchanges with an attested model.
+"""Usage of answers: tokens, and exchanges with an attested model.
 
 Tokens have a row for each day, person, chat and model. Days are those of UTC, so that a change of
 the machine's time zone repeats no day. An exchange is a request to an attested model and its
@@ -57,7 +57,7 @@ class UsageStore(Aggregate):
 
     @writes_later
     def add(self, db: Session, spent: Sequence[TokenSpend]) -> None:
-        """Count what has no place in a turn that was stopped, or is gone."""
+        """Count tokens of a turn that cannot count them itself: it was stopped, or is gone."""
         count(db, spent, self._now_ms())
 
     @property
@@ -79,7 +79,7 @@ def count(db: Session, spent: Sequence[TokenSpend], now_ms: int) -> None:
 
 
 def purge(db: Session, now_ms: int) -> None:
-    """Delete days that are long over."""
+    """Delete the counts of days that are no longer kept."""
     db.run("DELETE FROM token_usage WHERE day <= ?", now_ms // DAY_MS - KEPT_DAYS)
 
 

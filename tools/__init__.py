@@ -1,1 +1,1 @@
-"""What a model may call. Knows nothing of Signal or of the store."""
+"""Tools that a model may call. Knows nothing of Signal or of the store."""

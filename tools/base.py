@@ -97,7 +97,7 @@ class ToolSpec:
 
     Attributes:
         parameters: JSON Schema of an object.
-        size: bytes that it takes in a request, about, as OpenAI's API spells it.
+        size: about how many bytes it takes in a request, as OpenAI's API spells it.
     """
 
     name: str
@@ -125,8 +125,8 @@ class Tool:
             asked about, and the tool may be allowed for longer.
         untrusted: its results hold strangers' words, and are marked as such for the model.
         address: the internet address that a call asks, if the model chooses it.
-        lasting: it stores words that the model sees in later conversations, or deletes such: once
-            the model has read strangers' words, a person is asked before each call.
+        lasting: it stores or deletes words that the model sees in later conversations: once the
+            model has read strangers' words, a person is asked before each call.
         calls_per_minute: limit for all people together.
         timeout_seconds: for one run; None: the same as for all tools.
         admins_only: it does not exist for other people.

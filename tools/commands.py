@@ -35,7 +35,7 @@ PAUSE_SECONDS: Final = 1.0
 slow down the whole machine, and a model may try again at once."""
 MAX_COMMAND_CHARACTERS: Final = 20_000
 _AROUND_SECONDS: Final = PLACE_SECONDS + 30.0
-"""Until a command starts, and from its end until its tool has ended."""
+"""Time before a command starts, and from its end to the end of its tool."""
 _QUESTION: Final = "Run this {} in the workspace of this chat?"
 
 _TOGETHER: Final = ("run_command", "run_python")
@@ -76,7 +76,7 @@ Run = Callable[[tuple[str, ...], str, int], Awaitable[str]]
 
 
 async def _outgrown(workspace: Callable[[], Workspace]) -> Stopped | None:
-    here = workspace()  # its process may be another one each time
+    here = workspace()  # the sandbox that works in it may be replaced between looks
     try:
         used = await here.usage()
     except WorkError:

@@ -88,7 +88,7 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the same on one line."""
+    """Return the text of `plain` on one line."""
     return " ".join(plain(text).split())
 
 

@@ -115,7 +115,7 @@ def strangers_words(heard: Heard, *, but_of: Collection[str] = ()) -> bool:
 
 
 def _is_named(address: str, texts: Iterable[str]) -> bool:
-    """Tell whether an address is in one of the texts, but for its fragment, slash and scheme."""
+    """Tell whether a text has an address, apart from its fragment, last slash and scheme."""
     sent = address.partition("#")[0].rstrip("/")
     without_scheme = sent.partition("://")[2] or sent
     return any(without_scheme in text for text in texts)
@@ -371,7 +371,7 @@ class ToolExecutor:
                 words = _FILES_ALONE if files else _IMAGES_ALONE
             if not words.strip():
                 text = note.strip() or _EMPTY
-            # A picture may show strangers' words, whatever its source.
+            # Any picture may show strangers' words.
             elif tool.untrusted or output.untrusted or output.images:
                 text = mark(words, tool.name, room) + note
             else:

@@ -174,7 +174,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         response = await self._send(
             method, request.url, request.headers, request.content, self._session.timeout
         )
-        del request  # its body may be large, and need not wait for the answer
+        del request  # its body may be large, and is not needed while the answer is read
         try:
             yield response
         finally:

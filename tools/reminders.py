@@ -320,7 +320,7 @@ class NewEntry(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A stored one.
+    """A stored reminder or scheduled question.
 
     Attributes:
         number: for its person, never given twice.

@@ -187,7 +187,7 @@ class _Walk:
                     self._pay(len(name))
                     found["properties"][name] = inner(part)
         others = schema.get("additionalProperties")
-        if schema.get("patternProperties"):  # it describes some of the others
+        if schema.get("patternProperties"):  # it describes some of the additional ones
             return found
         if others is False or (isinstance(others, Mapping) and (others := inner(others))):
             found["additionalProperties"] = others
@@ -247,7 +247,7 @@ class _Walk:
 
 
 def _joined(parts: Iterable[Plain]) -> Plain:
-    """Return one plain schema for values that fit all of some; of two statements the first."""
+    """Return one plain schema for values that fit all of these; the first of two values counts."""
     found: Plain = {}
     properties: dict[str, Plain] = {}
     required: dict[str, None] = {}
@@ -516,13 +516,13 @@ def from_gemini_name(name: str) -> str:
 
 
 def _with_short_names(schema: Plain) -> Plain:
-    """Say arguments whose names Anthropic refuses in the words of the description."""
+    """Move arguments whose names Anthropic refuses into the description."""
     found = inside(schema, _with_short_names)
     properties = found.get("properties", {})
     refused = [name for name in properties if not _ANTHROPIC_ARGUMENT.fullmatch(name)]
     if not refused:
         return found
-    found.pop("additionalProperties", None)  # the refused ones are among the others now
+    found.pop("additionalProperties", None)  # the refused ones are additional now
     required = found.get("required", [])
     found["properties"] = {k: v for k, v in properties.items() if k not in refused}
     found["required"] = [name for name in required if name not in refused]

@@ -1,1 +1,1 @@
-"""Proof: which code runs, whose Signal account it has, and which model answers."""
+"""Proof of the running code, of its Signal account, and of the model that answers."""

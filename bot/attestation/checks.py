@@ -125,7 +125,7 @@ _BY_RELEASE: Final = {"environment", "os"}
 
 
 def is_closed(report: Report) -> bool:
-    """Whether it is proven that a machine is closed to its operator.
+    """Return whether it is proven that a machine is closed to its operator.
 
     The system must be a published one, because an unknown system may lie about the programs that
     it started.
@@ -134,5 +134,5 @@ def is_closed(report: Report) -> bool:
 
 
 def is_closed_if_published(report: Report) -> bool:
-    """Whether a machine is closed to its operator if its code and system are published ones."""
+    """Return whether a machine with published code and system is closed to its operator."""
     return report.proven_names >= _CLOSED_BY_HARDWARE

@@ -1,8 +1,8 @@
 """TLS connections that carry nothing to a peer without an attested key.
 
-A certificate authority says who owns a name; evidence says which key ends inside a TEE. Both must
-hold. A pinned context verifies certificates as before, and also looks at the key, at the end of
-each handshake and before each write. So not even a request line reaches an unattested key.
+A certificate authority vouches for the owner of a name; evidence shows that a key is in a TEE. Both
+must hold. A pinned context verifies certificates as before, and also looks at the key, at the end
+of each handshake and before each write. So not even a request line reaches an unattested key.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class AttestedKeys:
         self._expiry.clear()
 
     def attested(self, key: bytes) -> bool:
-        """Whether unexpired evidence vouches for the key."""
+        """Return whether unexpired evidence vouches for the key."""
         return self._expiry.get(key, 0.0) > self.clock()
 
     @property

@@ -171,7 +171,7 @@ class OwnProof:
         identity = await self.identity()
         model = self.model()
         if model and len(model.text().encode()) > MAX_MODEL_BYTES:
-            model = None  # a longer bundle would be read by no verifier
+            model = None  # no verifier would read a longer bundle
         pins_name = pins_sha256(self.pins) if self.pins is not None else None
         policy = policy_of(self.settings, pins_name)
         statement = self._statement(identity, model, policy, pins_name)
@@ -213,7 +213,7 @@ class OwnProof:
         ).text()
 
     async def _quote(self, data: bytes) -> AgentQuote:
-        """Have one quote made at a time: all machines of a host share the quoting enclave."""
+        """Get one quote at a time: all machines of a host share the quoting enclave."""
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 await self._quoting.acquire()
@@ -275,7 +275,7 @@ async def _own_identity(
 
 
 async def can_quote(settings: Settings, *, trust: Trust = REAL) -> bool:
-    """Whether the guest agent makes quotes of closed hardware, asked once and within a bound.
+    """Ask the guest agent once, within a bound, whether it makes quotes of closed hardware.
 
     This asks no other service, so that a start does not wait. `!verify` checks whether the hardware
     is up to date.

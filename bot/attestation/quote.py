@@ -141,7 +141,7 @@ class OsMeasurement(StrictModel):
         return cls(label=label, mrtd=quote.mr_td.hex(), rtmr0=rtmr0, rtmr1=rtmr1, rtmr2=rtmr2)
 
     def matches(self, quote: TdQuote) -> bool:
-        """Whether a quote comes from this system on this shape of machine."""
+        """Return whether a quote comes from this system on this shape of machine."""
         return self.of(quote, self.label) == self
 
 

@@ -32,10 +32,10 @@ class Trust:
     """Roots and the one trusted service.
 
     Attributes:
-        intel_root: DER certificate in place of Intel's SGX root; None is Intel's own, pinned
-            above and inside dcap-qvl.
+        intel_root: DER certificate in place of Intel's SGX root; None: Intel's own, pinned above
+            and inside dcap-qvl.
         nras_url: NVIDIA's attestation service; also the issuer in its tokens.
-        tls: for requests to services; None is the usual certificate authorities.
+        tls: for requests to services; None: the usual certificate authorities.
     """
 
     intel_root: bytes | None = None

@@ -51,7 +51,7 @@ _Seen = tuple[Part, TdQuote, BootClaims]
 
 def run(arguments: Namespace) -> bool:
     """Make pins of the model's evidence, and return whether it holds."""
-    logs.configure(level="error", log_format="console")  # the report has the trouble of services
+    logs.configure(level="error", log_format="console")  # the report names troubled services
     # Pins are not needed to make pins.
     settings = load_settings({"attestation": {"model_policy": "warn", "model_pins": None}})
     return asyncio.run(attest_model(settings, arguments.output, force=arguments.force))

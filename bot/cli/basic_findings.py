@@ -182,7 +182,7 @@ def file_rights(settings: Settings) -> Finding:
 
 
 def new_store(settings: Settings, *, encrypted: bool) -> Finding:
-    """Say what becomes of a store that is not there yet; nothing is made."""
+    """Say whether and how a missing store can be made; make nothing."""
     folder = _nearest(settings.store.path)
     if not stat.S_ISDIR(_mode(folder)):
         return failed("store", f"STORE__PATH: {folder} is a file, where a folder is needed.")
@@ -289,7 +289,7 @@ def _with_companions(store: Path) -> list[Path]:
 
 
 def _is_open_to_all(file: Path) -> bool:
-    """Whether other users may read a file, and enter every folder on the way to it."""
+    """Return whether other users may read a file, and enter every folder on the way to it."""
     ways = (_mode(parent) & stat.S_IXOTH for parent in file.absolute().parents)
     return bool(_mode(file) & stat.S_IROTH) and all(ways)
 
@@ -316,7 +316,7 @@ def _is_loopback(listen: str) -> bool:
 
 
 async def _is_the_bot(listen: str) -> bool:
-    """Whether a bot's health answers there."""
+    """Return whether a bot's health answers there."""
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
             return await ask(listen, "/healthz") == b"ok\n"

@@ -161,7 +161,7 @@ async def _paired_admins(settings: Settings) -> frozenset[str]:
         with open_pairing_book(settings.store.path, await store_key(settings)) as book:
             return frozenset(person.person for person in book.people() if person.admin)
     except (BotError, StoreError):
-        return frozenset()  # said where the store is looked at
+        return frozenset()  # the finding about the store says so
 
 
 async def _store(settings: Settings) -> Finding:

@@ -31,7 +31,7 @@ class Console:
         self._unread = bytearray()
 
     def can_show(self, text: str) -> bool:
-        """Whether the screen's encoding has these characters."""
+        """Return whether the screen's encoding has these characters."""
         try:
             text.encode(self._screen.encoding or "ascii")
         except UnicodeEncodeError:
@@ -43,7 +43,7 @@ class Console:
         self.draw(f"{wrapped_on(self._screen, text)}\n")
 
     def draw(self, text: str) -> None:
-        """Write text as it is; the cursor stays behind it."""
+        """Write text as it is; the cursor stays after it."""
         self._screen.write(text)
         self._screen.flush()
 

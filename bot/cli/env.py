@@ -45,7 +45,7 @@ def read_key(option: str, file: Path) -> str:
 
 
 def add_setting(name: str, value: str) -> None:
-    """Set in `.env` what has no value yet; the file is made if it is not there."""
+    """Set a setting that has no value in `.env` yet; make the file if it is missing."""
     try:
         text = ENV_FILE.read_text() if ENV_FILE.exists() else ""
         line, empty = f"{name}={value}", re.compile(rf"^#?{name}=[ \t]*$", re.MULTILINE)
@@ -59,7 +59,7 @@ def add_setting(name: str, value: str) -> None:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner may read; it is the old one or the new one, never half."""
+    """Write a file that only its owner may read; a crash leaves the old or the new one, whole."""
     # A link stays a link; its target is replaced.
     real = Path(os.path.realpath(file))
     try:
@@ -118,20 +118,20 @@ class Draft:
         return self.values.get(name, "")
 
     def keep(self, **answers: str) -> None:
-        """Take answers, and remember them for the case that this is broken off."""
+        """Take answers, and store them in case `setup` is interrupted."""
         self.values |= answers
         if not self.values:
             return
         write_private(DRAFT_FILE, "".join(_line(name, self[name]) for name in sorted(self.values)))
 
     def forget_key_of_another(self, base_url: str) -> None:
-        """Drop the model's key where an address is another server's than that it was made for."""
+        """Drop the model's key if an address belongs to another server than the key."""
         before = self["LLM__BASE_URL"] or BASE_URLS.get(self["LLM__DIALECT"], NEAR_AI)
         if self["LLM__API_KEY"] and urlsplit(before).netloc != urlsplit(base_url).netloc:
             self.keep(LLM__API_KEY="")
 
     def settings(self, **more: str) -> Settings:
-        """Return the settings as they would be."""
+        """Return the settings that the answers would give."""
         known = self.values | more
         number = known.get("SIGNAL__PHONE_NUMBER") or UNKNOWN_NUMBER
         return settings_of(known | {"SIGNAL__PHONE_NUMBER": number})
@@ -156,7 +156,7 @@ class Draft:
         write_private(ENV_FILE, f"{filled}{OTHERS}{others}" if others else filled)
 
     def end(self) -> None:
-        """Delete the remembered answers, which are in `.env`."""
+        """Delete the stored answers, which are in `.env` now."""
         DRAFT_FILE.unlink(missing_ok=True)
 
 

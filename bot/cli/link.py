@@ -78,7 +78,7 @@ async def link(setup: AccountSetup, console: Console) -> str:
             try:
                 number = await setup.finish_link(uri, DEVICE_NAME)
             finally:
-                console.say()  # behind the code's last row
+                console.say()  # after the code's last row
         except SignalError as error:
             if not _has_expired(error):
                 raise
@@ -90,7 +90,7 @@ async def link(setup: AccountSetup, console: Console) -> str:
 
 
 def _has_expired(error: SignalError) -> bool:
-    """Whether a new code may help; Signal may just close the connection of an old one."""
+    """Return whether a new code may help; Signal may just close the connection of an old one."""
     if isinstance(error, RegistrationRefused):
         return error.reason is Reason.LINK_EXPIRED
     if isinstance(error, SignalRateLimited):

@@ -141,7 +141,7 @@ async def _further(settings: Settings, name: str) -> Finding:
 
 
 def _of(name: str, advice: str) -> str:
-    """Return advice about the default model's settings as that about those of another."""
+    """Turn advice about the default model's settings into advice about those of another model."""
     return advice.replace("LLM__", f"LLM__MODELS__{name.upper()}__")
 
 

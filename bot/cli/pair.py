@@ -53,7 +53,7 @@ def listing(book: PairingBook, access: AccessSettings) -> str:
 
 
 def approve(book: PairingBook, code: str, access: AccessSettings, *, admin: bool = False) -> str:
-    """Let in the person with this code, and return a sentence about them.
+    """Admit the person with this code, and return a sentence about them.
 
     Args:
         code: for an admin also the number or ACI of a person who was let in, or its beginning.
@@ -75,7 +75,7 @@ def as_stored(who: str) -> str:
 
 
 def revoke(book: PairingBook, who: str, access: AccessSettings) -> str:
-    """Put out a person by number, ACI or the beginning of an ACI, and say who that was."""
+    """Revoke the access of a person (number, ACI, or its beginning), and say who that was."""
     nobody = (
         "Nobody who was let in has this number, or an ACI that begins like this."
         " `signal-tee-bot pair list` shows who was."

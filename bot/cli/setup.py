@@ -421,7 +421,7 @@ async def ask_for_model(console: Console, draft: Draft) -> None:
 
 
 async def _with_version(console: Console, draft: Draft, url: str) -> str:
-    """Return an address with the `/v1` that most servers need, where only that lists models."""
+    """Return an address, with the `/v1` that most servers need if only that lists models."""
     try:
         await _listed_at(draft.settings(LLM__BASE_URL=url))
     except (LlmUnavailable, LlmTimeout) as error:

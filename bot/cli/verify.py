@@ -35,7 +35,7 @@ from tools.settings import http_url
 
 def run(arguments: Namespace) -> bool:
     """Check a proof, and return whether everything asked for holds."""
-    logs.configure(level="error", log_format="console")  # the report has the trouble of services
+    logs.configure(level="error", log_format="console")  # the report names troubled services
     return asyncio.run(verify(arguments))
 
 

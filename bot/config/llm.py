@@ -110,7 +110,7 @@ INHERITED: Final = (
     "dialect", "base_url", "api_key",
     "region", "access_key_id", "secret_access_key", "session_token",
 )  # fmt: skip
-"""Fields of the default model for each further model without any of these fields."""
+"""Fields that a further model takes from the default one, if it sets none of them."""
 
 
 class LlmSettings(ModelSettings):

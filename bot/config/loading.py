@@ -69,7 +69,7 @@ def load_settings(overrides: Mapping[str, Mapping[str, object]] | None = None) -
     Raises:
         SettingsError: one line for each setting that is wrong, unknown or missing.
     """
-    if ENV_FILE.is_dir():  # nothing else can be told before it is a file
+    if ENV_FILE.is_dir():  # a folder hides all other problems
         raise SettingsError(f"{ENV_FILE}: is a folder; a file is expected")
     problems = (*_problems_of_env_file(), *_problems_of_environment())
     try:
@@ -252,7 +252,7 @@ def _problems_of_env_file() -> Iterator[str]:
 
 
 def _problems_of_environment() -> Iterator[str]:
-    """Yield a sentence for each variable that is a setting but for its underscores.
+    """Yield a sentence for each variable that differs from a setting only in its underscores.
 
     Compose's `env_file` puts all lines of `.env` there.
     """

@@ -69,7 +69,7 @@ def _histogram(name: str, documentation: str, buckets: Sequence[float], **labels
 def _with_series(metric: Metric, labels: Mapping[str, str]) -> Metric:
     for values in product(*map(str.split, labels.values())) if labels else ():
         metric.labels(*values)
-    # To look a series up takes longer than to count.
+    # Looking up a series takes longer than counting.
     metric.labels = lru_cache(maxsize=MAX_SERIES)(metric.labels)  # type: ignore[method-assign]
     return metric
 

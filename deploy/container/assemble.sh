@@ -1,11 +1,11 @@
 #!/bin/sh
 # Puts the bot's image together: assemble.sh SOURCE WHEELS IMAGE
 #
-# IMAGE becomes a root folder that holds Python, the bot, what it needs of the wheels, the few
-# programs that commands in a workspace are made of, and of the system only the libraries that these
-# load. $COMMIT is what the source was checked out from. All
-# that varies between two builds is set: times are $SOURCE_DATE_EPOCH, bytecode is checked by
-# nothing, has no path of the build in it and is written in one order.
+# IMAGE becomes a root folder with Python, the bot, the parts of the wheels that it needs, the few
+# programs for commands in a workspace, and only those libraries of the system that all these load.
+# $COMMIT is the commit of the source. Everything that could differ between two builds is fixed:
+# times are $SOURCE_DATE_EPOCH; bytecode is unchecked, names no path of the build and is written in
+# one order.
 set -eu
 
 source=$(realpath "$1") wheels=$(realpath "$2") image=$(realpath "$3")
@@ -13,7 +13,7 @@ user=10001
 python=$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
 prefix=$(python3 -c 'import sys; print(sys.base_prefix)')
 library=$image/usr/local/lib/$python
-export PYTHONHASHSEED=0 # the order of what Python and pip write down
+export PYTHONHASHSEED=0 # fixes the order in which Python and pip write
 builder=$(mktemp -d)
 trap 'rm -rf "$builder"' EXIT
 
@@ -45,7 +45,7 @@ PYTHON
     chmod 755 "$image/usr/local/bin/signal-tee-bot"
 }
 
-# What shell commands are made of; nothing here has rights that its user has not.
+# Programs for shell commands; none of them has more rights than its user.
 copy_programs() {
     mkdir -p "$image/usr/bin"
     ln -s usr/bin "$image/bin"
@@ -85,8 +85,8 @@ try_to_load() {
 
 set_rights_and_times() {
     chmod -R u=rwX,go=rX "$image"
-    # What cannot be read starts closed to other processes of its user (see bot/observability/hardening.py), so that
-    # none sees the environment of a health check that starts.
+    # A program that its user cannot read starts closed to that user's other processes, so none sees
+    # the environment of a starting health check (see bot/observability/hardening.py).
     chmod 711 "$image/usr/local/bin/python3"
     install -d -m 1777 "$image/tmp"
     install -d -m 700 -o "$user" -g "$user" "$image/var/lib/signal-tee-bot"

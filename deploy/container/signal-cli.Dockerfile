@@ -1,7 +1,7 @@
-# signal-cli as a daemon of its own, beside the bot's container. It is for x86-64, as its library is.
+# signal-cli as a daemon in a container next to the bot's. It is for x86-64, as its library is.
 #
 # The base is the official image `eclipse-temurin:25-jre-noble` (signal-cli 0.14 needs Java 25). To
-# look its digest up anew:
+# look up its current digest:
 #   docker buildx imagetools inspect eclipse-temurin:25-jre-noble --format '{{.Manifest.Digest}}'
 # Signal refuses versions of signal-cli that are some months old: raise VERSION and the checksum
 # together, after checking the release's signature (deploy/CHECKLIST.md).
@@ -15,8 +15,8 @@ ADD --checksum=sha256:c32b87f587198cbd277c9d71228716ee6047ee2b63e8e88728e8280d94
     https://github.com/AsamK/signal-cli/releases/download/v${VERSION}/signal-cli-${VERSION}.tar.gz /signal-cli.tar.gz
 COPY deploy/container/signal-cli-alive /signal-cli-alive
 ARG SOURCE_DATE_EPOCH=0
-# The folder of attachments is the group's, too, so that the bot deletes them after use; the
-# accounts are signal-cli's alone.
+# The group may write the folder of attachments, so that the bot can delete them after use; only
+# signal-cli may read the accounts.
 RUN mkdir /image /image/opt /image/run /image/var /image/var/lib && \
     tar -xzf /signal-cli.tar.gz -C /image/opt --no-same-owner && \
     mv "/image/opt/signal-cli-${VERSION}" /image/opt/signal-cli && \
@@ -33,11 +33,11 @@ COPY --from=unpacked /image /
 USER 10002:10001
 VOLUME ["/run/signal-cli", "/var/lib/signal-cli"]
 STOPSIGNAL SIGTERM
-# It ends a signal-cli that hangs, with which the container ends, too, and is started again by its
-# restart policy.
+# The check ends a signal-cli that hangs. The container ends with it, and the restart policy starts
+# it again.
 HEALTHCHECK --interval=12s --timeout=25s --start-period=60s --retries=1 CMD ["/opt/signal-cli/bin/signal-cli-alive", "/run/signal-cli/socket"]
-# A socket that a killed signal-cli left behind would keep the next one from starting. Whoever
-# reaches the socket has the account: that is the group, where only the bot is.
+# A socket that a killed signal-cli left behind would keep the next one from starting. The socket
+# gives access to the account: only the group can use it, and only the bot is in the group.
 ENTRYPOINT ["/bin/sh", "-c", "umask 0007; rm -f /run/signal-cli/socket; exec java --enable-native-access=ALL-UNNAMED -cp '/opt/signal-cli/lib/*' org.asamk.signal.Main --config /var/lib/signal-cli \"$@\"", "signal-cli"]
 CMD ["daemon", "--socket", "/run/signal-cli/socket", "--receive-mode", "manual", "--no-receive-stdout"]
 

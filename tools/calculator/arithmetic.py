@@ -366,7 +366,7 @@ def _perm(items: Number, chosen: Number) -> int:
 
 
 def _bound_power(base: int, exponent: int) -> None:
-    """Refuse what may be as large as this power."""
+    """Refuse a power if its result would have too many digits."""
     if base > 1 and exponent * math.log10(base) >= MAX_DIGITS:
         raise WorkError(_TOO_LONG)
 

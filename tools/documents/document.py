@@ -134,7 +134,7 @@ def _unreadable(sort: str, name: str) -> WorkError:
 
 
 class TimeIsUp(BaseException):
-    """The time is over. No Exception, as libraries catch those and go on."""
+    """End of the allowed time. Not an Exception, because libraries catch those and go on."""
 
 
 @contextmanager

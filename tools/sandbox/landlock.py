@@ -1,7 +1,7 @@
-"""Landlock: no path, no TCP port, no socket and no process outside, but perhaps one folder.
+"""Landlock: no access to paths, TCP ports, sockets and processes outside, except one folder.
 
-It denies what it handles and no rule allows. For a sandbox without a folder it is a second wall
-behind seccomp. A sandbox or a program with a folder is held inside by it.
+It denies all access that it handles and no rule allows. For a sandbox without a folder it is a
+second wall behind seccomp. It also holds a sandbox or a program with a folder inside that folder.
 
 Source: https://docs.kernel.org/userspace-api/landlock.html; linux/landlock.h.
 """

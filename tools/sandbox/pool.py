@@ -72,7 +72,7 @@ ENDING_SECONDS: Final = 0.5
 QUEUE_SECONDS: Final = 6.0
 """A call waits for a place until another call times out, and this much longer."""
 LIFE_SECONDS: Final = 1_800.0
-"""After that time a process gets no more requests: an attacker inside reads no longer along."""
+"""After that time a process gets no more requests, so an attacker inside stops reading along."""
 _WORKERS: Final = 2  # a call that hangs must not stop the others
 _ATTEMPTS: Final = 2  # a process may have ended or been killed since its last call
 _READ_BYTES: Final = 65_536

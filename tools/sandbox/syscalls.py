@@ -89,7 +89,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
 
 @cache
 def architecture() -> Architecture:
-    """Return that of this process; OSError if its numbers are not known."""
+    """Return the architecture of this process; OSError if its numbers are not known."""
     machine = os.uname().machine
     if sys.platform != "linux" or sys.maxsize < 2**32 or machine not in ARCHITECTURES:
         raise OSError("no system calls are known for this machine")
@@ -141,4 +141,4 @@ def open_below(folder: int, path: str, flags: int, *, mode: int = 0) -> int:
 
 
 with suppress(OSError):
-    architecture()  # looked up while the kernel still says it
+    architecture()  # cached before walls hide the answer

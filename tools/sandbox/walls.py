@@ -64,7 +64,7 @@ def raise_walls(limits: Limits) -> frozenset[Wall]:
     try_to(Wall.LANDLOCK, partial(landlock.install, folder=has_folder, read_only=read_only))
     confine = partial(_confine, limits)
     if Wall.NAMESPACES not in missing:
-        # After Landlock: only within one domain of it may the kernel end both together.
+        # After Landlock: the kernel lets both end together only within one Landlock domain.
         try_to(Wall.NAMESPACES, partial(namespaces.divide, confine))
     confine()
     # Last: it allows none of the above.

@@ -94,7 +94,7 @@ def content_type_of(name: str) -> str:
 
 
 def suffix_of(content_type: str) -> str:
-    """Return how the name of a file of a MIME type ends; empty if that is not known."""
+    """Return the suffix of files of a MIME type; empty if that is not known."""
     return _TYPES.guess_extension(content_type) or ""
 
 

@@ -112,7 +112,7 @@ class Workspace:
         None if they are more, or deeper, than can be counted.
         """
         said = json.loads(await self.do("usage"))
-        if said is None:  # closed, perhaps
+        if said is None:  # perhaps a folder is closed
             await self._give_back()
             said = json.loads(await self.do("usage"))
         if said is None:

@@ -50,7 +50,7 @@ ADMIT_SECONDS: Final = 30.0
 """How long a message waits for the first verification."""
 RENEW_SECONDS: Final = 1800.0
 MARGIN_SECONDS: Final = 600.0
-"""Time left of the evidence when it is renewed at the latest."""
+"""Evidence is renewed at the latest when it has this much time left."""
 MAX_EVIDENCE_SECONDS: Final = 3600
 """As long as NVIDIA's tokens last; Intel's collateral alone would last for a month."""
 FIRMWARE_GRACE_SECONDS: Final = 2 * 3600
@@ -60,7 +60,7 @@ NAMED_CHECKS: Final = 3
 
 RETRY: Final = Backoff(first_seconds=30.0, longest_seconds=600.0)
 AFTER_STRANGERS: Final = Backoff(first_seconds=5.0, longest_seconds=600.0)
-"""Between verifications for connections that meet unattested keys."""
+"""Pauses between verifications after connections have met unattested keys."""
 
 log = structlog.get_logger()
 

@@ -231,7 +231,7 @@ def _base64(data: bytes) -> str:
 
 
 def _chain_holds(chain: tuple[x509.Certificate, ...], moment: datetime, root: bytes) -> bool:
-    """Whether the certificates lead to the root, and all of them are valid at that moment."""
+    """Return whether the certificates lead to the root and are all valid at that moment."""
     if len(chain) > MAX_CHAIN:
         return False
     try:
@@ -244,7 +244,7 @@ def _chain_holds(chain: tuple[x509.Certificate, ...], moment: datetime, root: by
     ders = [certificate.public_bytes(Encoding.DER) for certificate in chain]
     return (
         hashlib.sha256(ders[-1]).digest() == root
-        # The count of unused bits in a signature is signed by no one, so it must be zero.
+        # No signature covers the count of unused bits in a signature, so it must be zero.
         and all(d.endswith(b"\0" + c.signature) for c, d in zip(chain, ders, strict=True))
         and all(c.not_valid_before_utc <= moment <= c.not_valid_after_utc for c in chain)
     )

@@ -1,10 +1,10 @@
 """Verification of a report: which machines answer for a model, and which keys they hold.
 
-docs/VERIFY.md explains each check. Their names have the machine in front (`gateway.quote`,
+docs/VERIFY.md explains each check. The names begin with the machine (`gateway.quote`,
 `model.gpus`, `compose_manager.actions`; `model_2.…` for a second machine); a direct endpoint has no
-gateway. All have to hold, for every machine, except the claimed and the impossible ones. Without
-pins, `os`, `application` and `key_provider` are only claimed, and so are `boot_events`, `compose`
-and `images`, because an unknown system may lie about the programs that it started.
+gateway. For every machine all checks have to hold, except claims and checks that are impossible.
+Without pins, `os`, `application` and `key_provider` are only claimed, and so are `boot_events`,
+`compose` and `images`, because an unknown system may lie about the programs that it started.
 
 Layout of the 64 bytes of report data, the same for gateway and model:
 
@@ -384,7 +384,7 @@ def _identity(quote: TdQuote) -> tuple[object, ...]:
 
 
 def _key_fits(machine: Machine) -> bool:
-    """Whether address and public key fit; the gateway's report may leave out an ecdsa key.
+    """Return whether address and public key fit; the gateway's report may leave out an ecdsa key.
 
     For ed25519 the address is the key itself.
     """

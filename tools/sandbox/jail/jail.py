@@ -266,8 +266,8 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 def _kill(first: int) -> None:
     """Kill a jail's first process and its descendants, then the rest of its session.
 
-    It is stopped before: the children of a dead process cannot be found, have left its session, and
-    have perhaps not yet asked the kernel to end with it.
+    The first process is stopped before it is killed: children of a dead process cannot be found,
+    have left its session, and may not have asked the kernel yet to end with it.
     """
     with suppress(ProcessLookupError):
         os.kill(first, signal.SIGSTOP)

@@ -117,13 +117,13 @@ def _become(
 ) -> NoReturn:
     """Raise the walls around this process and become the program."""
     try:
-        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, but not by programs
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, programs do not
             signal.signal(ignored, signal.SIG_DFL)
         os.setpgid(0, 0)
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(NO_WALLS)
-        prctl(_PR_SET_DUMPABLE, 1)  # otherwise this file is root's if Python cannot be read
+        prctl(_PR_SET_DUMPABLE, 1)  # if Python is not readable, root would own the file below
         with suppress(OSError):  # if memory runs out, the kernel ends programs before the bot
             Path("/proc/self/oom_score_adj").write_text("1000")
         limits["nproc"] = _tasks() + processes
@@ -152,7 +152,7 @@ def _become(
 
 
 def _tasks() -> int:
-    """Return how many threads there are; the kernel counts those of a user, wherever they are."""
+    """Return how many threads run here; the kernel's limit counts all threads of a user."""
     tasks = 0
     for process in Path("/proc").glob("[0-9]*/task"):
         with suppress(OSError):  # it has ended

@@ -27,9 +27,9 @@ ALSO_THERE: Final = 3
 SPARE_BYTES: Final = 2**20
 """For nameless files of the jail itself, such as the script."""
 LOST_BYTES: Final = 2**30
-"""A disk may shrink by so much more than a program may write: others write there, too."""
+"""A disk may lose this much more than a program may write, because others write there, too."""
 LEFT_SHARE: Final = 0.1
-"""Share of the room that is free at the start and that others keep."""
+"""Share of the space free at the start that is left to others."""
 _PROC: Final = "/proc"
 _FACTS_BYTES: Final = 65_536
 """More than the kernel says of a process in one file."""

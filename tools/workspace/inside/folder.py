@@ -145,7 +145,7 @@ class Folder:
                 os.mkdir(name, 0o700, dir_fd=folder.descriptor)
 
     def status_here(self, name: str) -> os.stat_result | None:
-        """Return the kernel's facts about a name in this very folder, itself; None if free."""
+        """Return the kernel's facts about a name in this very folder, or None; follow no link."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:
@@ -157,8 +157,8 @@ class Folder:
         """Yield everything in this folder and in those below it, sorted; follow no links.
 
         Args:
-            deep: those below as well.
-            is_all: WorkError if folders are too deep; otherwise they are left out.
+            deep: also the folders below.
+            is_all: raise WorkError for folders that are too deep, instead of leaving them out.
             inside: prefix of the paths.
             depth: of this folder below the first one.
         """

@@ -1,7 +1,7 @@
 """The program behind the walls: one request, one deed in the workspace, one text in return.
 
 A request is an object: `do` names the deed, `bounds` are the numbers of `Files`, and `is_shared` is
-true for a folder of the machine. Everything else are arguments of the deed.
+true for a folder of the machine. All other fields are arguments of the deed.
 """
 
 import json
