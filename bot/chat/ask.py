@@ -271,7 +271,7 @@ class Questions:
     async def _runs_unasked(
         self, request: ToolRequest, stored: StoredQuestion, *, is_retry: bool
     ) -> bool:
-        """Whether a call may run unasked; in a group, only if a present admin has allowed that."""
+        """Whether a call may run unasked; in a group, a current admin must have allowed that."""
         if not request.consent.asks:
             return True
         if is_retry or request.tool not in stored.terms.covers:

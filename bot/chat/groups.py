@@ -93,12 +93,12 @@ class GroupPermissions:
         side does not know, the bot tries: Signal refuses forbidden messages.
         """
         await self._feel_at_home(chat)
-        group = await self._soon(chat)
+        group = await self._group_in_time(chat)
         return group is None or not group.only_admins_write or self.number in group.admins
 
     async def has_member(self, chat: ChatId, person: Person) -> bool:
         """Whether a person is in a group; yes if the Signal side does not know."""
-        group = await self._soon(chat)
+        group = await self._group_in_time(chat)
         return group is None or person.is_in(group.members)
 
     async def is_group_admin(self, chat: ChatId, person: Person) -> bool:
@@ -141,7 +141,7 @@ class GroupPermissions:
             self._homes.clear()
         self._homes.add(chat)
 
-    async def _soon(self, chat: ChatId) -> Group | None:
+    async def _group_in_time(self, chat: ChatId) -> Group | None:
         """Return a group within `RIGHTS_SECONDS`, or None."""
         try:
             async with asyncio.timeout(RIGHTS_SECONDS):

@@ -71,7 +71,7 @@ def answer_of(terms: QuestionTerms, text: str, *, in_own_words: bool) -> str | N
     """Return the answer that a text or an emoji gives; None if the bot has to ask back.
 
     Args:
-        in_own_words: the text is meant as an answer, whatever its words.
+        in_own_words: the text is meant as an answer, even without known words.
     """
     if terms.kind == "choice":
         if choice := chosen(text, terms.options, multiple=terms.multiple):

@@ -45,7 +45,7 @@ MAX_CHATS: Final = 1_024
 
 MAX_UNSIGNED_CHATS: Final = 20_000
 MAX_UNSIGNED: Final = 100
-"""Chats, and messages of one chat, whose wait for the first sign is measured at once."""
+"""Limits, in chats and in messages of a chat, of measuring waits for the first sign."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class _Typing:
             if not self.gone:
                 await set_within(self.news, TYPING_AGAIN_SECONDS)
 
-    def is_to_be_taken_back(self, shown_at: float) -> bool:
+    def must_end(self, shown_at: float) -> bool:
         """Whether the bot has to end typing, because phones may still show it."""
         overtaken = self.left_at - shown_at < OVERTAKING_SECONDS
         return self.gone and (overtaken or not self.answered)
@@ -121,7 +121,7 @@ class Presence:
             if len(unsigned) < MAX_UNSIGNED:
                 unsigned.append(received_at)
         if chat in self._typing and self._typing[chat].visible:
-            self._is_signed(chat)
+            self._observe_sign(chat)
         if chat not in self._typing and len(self._typing) < MAX_CHATS:
             self._begin_typing(chat)
         if self.ack_reaction is not None or self.read_receipts:
@@ -143,14 +143,14 @@ class Presence:
         finally:
             typing.leave(answered=turn.answered)
             if turn.answered:
-                self._is_signed(chat)
+                self._observe_sign(chat)
             if not typing.turns and typing.timer is not None:
                 typing.timer.cancel()
                 del self._typing[chat]
 
     def message_sent(self, chat: ChatId) -> None:
         """Show typing again soon if the turn goes on, because a message ends it on phones."""
-        self._is_signed(chat)
+        self._observe_sign(chat)
         if chat in self._typing:
             self._typing[chat].visible = False
             self._typing[chat].news.set()
@@ -190,10 +190,10 @@ class Presence:
                 show = self.messenger.show_typing
                 typing.visible = await self._give(chat, partial(show, chat))
                 if typing.visible:
-                    self._is_signed(chat)
+                    self._observe_sign(chat)
                 shown_at = clock()
                 await typing.next_sign()
-                if typing.is_to_be_taken_back(shown_at):
+                if typing.must_end(shown_at):
                     await self._give(chat, partial(show, chat, stop=True))
                 if not typing.turns:
                     return
@@ -205,12 +205,12 @@ class Presence:
         if self.ack_reaction is not None:
             sign = partial(react, chat, self.ack_reaction, author=author, timestamp=timestamp)
             if await self._give(chat, sign):
-                self._is_signed(chat)
+                self._observe_sign(chat)
         # Only the author sees this, so it needs no right to write.
         if self.read_receipts and await self._give(None, partial(mark_read, author, [timestamp])):
-            self._is_signed(chat)
+            self._observe_sign(chat)
 
-    def _is_signed(self, chat: ChatId) -> None:
+    def _observe_sign(self, chat: ChatId) -> None:
         """Observe how long the messages of a chat have waited for their first sign."""
         for received_at in self._unsigned.pop(chat, ()):
             FIRST_SIGN_SECONDS.observe(max(0.0, self.clock() - received_at / 1_000))

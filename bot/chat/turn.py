@@ -187,7 +187,7 @@ class Turn:
 
     @property
     def person(self) -> Person:
-        """The author of the last message, to whom the tokens are charged."""
+        """The author of the last message; pays for the turn."""
         message = self.accepted.message
         return Person(message.author, message.author_number)
 
@@ -204,7 +204,7 @@ class Turn:
 
     @property
     def prompt(self) -> Prompt:
-        """The prompt for the next request: of planning, or the final one."""
+        """The prompt for the next request: the one for planning, or the final one."""
         return self.planning if self.planning and self._is_planning else self.final_prompt
 
     @property

@@ -149,7 +149,7 @@ class FileCleanup:
         self._more.set()
 
     async def run(self) -> None:
-        """Delete files until cancelled, first those that an earlier process left in workspaces."""
+        """Delete files until cancelled; begin with leftovers in workspaces of earlier processes."""
         self.look()
         while True:
             await self._more.wait()

@@ -240,7 +240,7 @@ async def check_admin(context: CommandContext, asker: str | None = None) -> None
     """Raise Refused for a person who may not decide for a group.
 
     Args:
-        asker: the ACI of the person who asked the question, who may decide as well.
+        asker: the ACI of the person who asked the question; this person may decide as well.
     """
     if asker == context.author.aci or not context.chat.is_group or context.by_admin:
         return

@@ -358,7 +358,7 @@ class Answer:
         return block
 
     def say(self, text: str) -> None:
-        """Add words to the last block, or to a new one if the last block is no text."""
+        """Add words to the last block, or to a new one if the last block has no text."""
         if self._words is None:
             words = Pieces()
             self.begin({"text": words})

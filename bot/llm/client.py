@@ -5,7 +5,7 @@ retries for a few seconds only. Otherwise it retries for as long as `RetryPolicy
 
 The answer is streamed if the endpoint can stream, because that distinguishes a silent endpoint from
 a slow one. Only whole answers leave the client, so it can also retry after an answer broke off. It
-does so only a few times, because each answer costs money.
+does so only a few times, because the model works for each.
 """
 
 import asyncio

@@ -59,7 +59,7 @@ MAX_FILES: Final = 32
 """Files of one message; official apps send no more."""
 MAX_FILE_NAME: Final = 255
 MAX_NAME_CHARACTERS: Final = 64
-"""Signal's apps accept 26 for each of two names; anything longer is no name but a text."""
+"""Signal's apps accept 26 for each of two names; anything longer counts as a text."""
 MAX_CONTENT_TYPE: Final = 100
 MAX_EXPIRES: Final = 2**31
 """Seconds; longer timers are shortened to this."""

@@ -1,7 +1,7 @@
 """Write requests to signal-cli-rest-api, limit them, and turn their failures into SignalErrors.
 
 The server may crash with more than about four requests at once. It also keeps a request for ever
-if signal-cli lost it. So the bot makes at most three requests that people wait for. A fourth place,
+if signal-cli lost it. So at most three requests that people wait for run at once. A fourth place,
 the spare one, is for signs of life (typing, reactions, read marks) or one request that runs late.
 
 A request runs late after a multiple of the time that the last request of its kind took. Its place
@@ -143,7 +143,7 @@ class Line:
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """A running request; `line` is where it holds a place, None once it gave the place back."""
+    """A request that holds a place in `line`, which is None after it gave the place back."""
 
     kind: RequestKind
     line: Line | None

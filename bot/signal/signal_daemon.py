@@ -6,7 +6,7 @@ over a Unix socket or TCP; methods and parameters are those of signal-cli's comm
 
 One reader takes both answers and messages, and never waits itself. Messages go through a queue
 to `deliver`. While the queue is full the bot reads nothing, so answers to sends wait as well. This
-is no deadlock, because `deliver` never waits for a send.
+cannot deadlock, because `deliver` never waits for a send.
 """
 
 import asyncio
@@ -500,7 +500,7 @@ class SignalDaemon(Transport):
     async def _ask(
         self, method: str, params: Mapping[str, Any], *, patiently: bool = False
     ) -> object:
-        """Make a request about the bot's account; `patiently` for one that goes to people."""
+        """Make a request about the bot's account; `patiently` if it goes to people."""
         if self._connection is None:
             raise SignalUnavailable("There is no connection to signal-cli.")
         return await _call(
