@@ -7,7 +7,7 @@ __version__ = "0.1.0"
 
 
 def built_from(package: Path = Path(__file__).parent) -> str:
-    """Return the commit of the source, from the file `COMMIT` that a build adds; or `unknown`."""
+    """Return the commit of the source from the file `COMMIT`, which builds add, or `unknown`."""
     try:
         text = (package / "COMMIT").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The bot: every part made from the settings, run, and stopped.
+"""Build the bot from its settings, run it, and stop it.
 
 Start: store, model, tools, unfinished work, then Signal. Stop, in bounded steps: begin no more
 work and take no more messages. Store the messages that were read, waiting for room on a full disk.
@@ -70,14 +70,14 @@ log = structlog.get_logger()
 
 Task = Callable[[], Coroutine[Any, Any, object]]
 
-NOBODY: Final = ServiceManager(None, None)
-"""For a bot that no service manager started."""
+NO_MANAGER: Final = ServiceManager(None, None)
+"""Stand-in for a bot that no service manager started."""
 
 STATUS_EVERY_SECONDS: Final = 1.0
 
 THREAD_SWITCH_SECONDS: Final = 0.0005
-"""The database's threads hand rows to the event loop; Python's default of 5 ms between two
-threads would be added to a turn at every hand-over while the loop is busy."""
+"""Interval in which Python switches threads. Database threads hand rows to the event loop; with
+Python's default of 5 ms, each hand-over to a busy loop would delay a turn that much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,12 @@ class Bounds:
     """Time limits of a running bot.
 
     Attributes:
-        grace_seconds: for turns and sends in progress to finish.
-        store_seconds: for storing messages that were read, because Signal has been told that they
+        grace_seconds: time for turns and sends in progress to finish.
+        store_seconds: time to store the messages that were read, because Signal believes that they
             arrived. Together with the end of the subscription (5 s) and the grace time, this fits
             into the 45 s of units and compose files.
-        stuck_seconds: after this time without a sign or a new attempt, the connection to Signal is
-            stuck for good, and the watchdog is not fed.
+        stuck_seconds: after this time without a sign or a new attempt, the connection to Signal
+            counts as stuck for good, and the bot stops feeding the watchdog.
     """
 
     grace_seconds: float = 10.0
@@ -111,7 +111,7 @@ class Bot:
     Attributes:
         chats: answers messages until it is told to wind down.
         presence: shows typing, reactions and read receipts.
-        resume: queues what an earlier process left; to be awaited before anything runs.
+        resume: queues the unfinished work of an earlier process; await it before anything runs.
         background: runs as long as the bot.
     """
 
@@ -123,7 +123,7 @@ class Bot:
     background: tuple[Task, ...]
 
     def status(self) -> str:
-        """Return one line for the operator."""
+        """Return the bot's state in one line for the operator."""
         if (refusal := self.base.store.refusal) is not None:
             return f"Takes no messages: {refusal}."
         connected = "Connected" if self.base.messenger.connected else "Not connected"
@@ -132,7 +132,7 @@ class Bot:
 
 @asynccontextmanager
 async def build(start: Start) -> AsyncIterator[Bot]:
-    """Open and connect every part; close them in reverse.
+    """Open and connect all parts; close them in reverse order.
 
     Raises:
         BotError: a part cannot start.
@@ -256,9 +256,9 @@ async def build(start: Start) -> AsyncIterator[Bot]:
         )
         base.reload.register(partial(_apply, base, access, presence))
 
-        # Entered last, so that no task outlives a part that it works with.
+        # Entered last, so that no task outlives a part that it uses.
         await stack.enter_async_context(tasks)
-        stack.callback(presence.cancel)  # its timers would begin tasks, also after a failure
+        stack.callback(presence.cancel)  # otherwise its timers begin tasks, even after a failure
         yield Bot(
             base=base,
             intake=intake,
@@ -291,7 +291,7 @@ async def _open_conversation(
     answered: Callable[[], None],
     reminders_changed: Callable[[], None],
 ) -> AsyncIterator[ChatHandler]:
-    """Provide the part that answers with the model's help: prompt, tool loop, files."""
+    """Provide the part that answers by the model: prompt, tool loop, files."""
     settings, clock, store, models = base.start.settings, base.start.clock, base.store, base.models
     registry, workspaces = base.tools.registry, base.tools.workspaces
     prompt = Prompt(registry, system_prompt=settings.bot.system_prompt, in_tee=base.in_tee)
@@ -366,13 +366,13 @@ def _words_for(error: LlmError, model: Model, *, to_operator: bool) -> str:
 
 def _acknowledgements(settings: Settings) -> tuple[str | None, bool]:
     """Return the emoji for every new message, and whether messages are marked as read."""
-    if settings.access.note_to_self:  # the owner needs no signs about notes to self
+    if settings.access.note_to_self:  # the owner needs no such signs in the note to self
         return None, False
     return settings.bot.ack_reaction, settings.bot.read_receipts
 
 
 async def _check_signatures(base: Foundation, proofs: AnswerProofs) -> None:
-    """Check the signatures of answers, once it is known whose signatures count."""
+    """Check the signatures of answers, once the models' proofs say whose signatures count."""
     for endpoint in base.endpoints.values():
         await endpoint.proof.settled()
     await proofs.run()
@@ -449,16 +449,16 @@ async def run(
     told_to_stop: asyncio.Event,
     told_to_reload: asyncio.Event | None = None,
     ready: Callable[[], None] = lambda: None,
-    manager: ServiceManager = NOBODY,
+    manager: ServiceManager = NO_MANAGER,
     bounds: Bounds = BOUNDS,
 ) -> None:
     """Run the bot until told to stop.
 
     Args:
-        told_to_stop: begins the shutdown.
+        told_to_stop: begins the shutdown when set.
         told_to_reload: reloads the settings each time it is set.
         ready: called once the bot takes messages.
-        manager: is told how the bot is.
+        manager: receives the bot's state.
 
     Raises:
         BotError: a part cannot start, or (MessagesLost) messages could not be stored.
@@ -466,7 +466,7 @@ async def run(
     """
     async with build(start) as bot:
 
-        def moves() -> bool:  # being asked proves that the loop runs
+        def moves() -> bool:  # a call of this proves that the loop runs
             return time.monotonic() - bot.base.messenger.last_sign < bounds.stuck_seconds
 
         await bot.resume()
@@ -507,9 +507,9 @@ async def _tell_status(manager: ServiceManager, bot: Bot) -> None:
 
 
 async def _reload_when_told(told: asyncio.Event, bot: Bot, manager: ServiceManager) -> None:
-    """Reload the settings each time this is asked, until cancelled.
+    """Reload the settings on each request, until cancelled.
 
-    A request during a reload leads to one more.
+    A request during a reload leads to another reload.
     """
     while True:
         await told.wait()
@@ -520,10 +520,10 @@ async def _reload_when_told(told: asyncio.Event, bot: Bot, manager: ServiceManag
 
 
 async def _wind_down(bot: Bot, bounds: Bounds) -> int:
-    """Begin and take nothing more, store what was read, let turns finish.
+    """Stop new work and new messages, store the messages that were read, let turns finish.
 
     Returns:
-        the number of messages that were read and could not be stored.
+        the number of messages that were read but could not be stored.
     """
     messenger = bot.base.messenger
     bot.chats.wind_down()

@@ -1,4 +1,4 @@
-"""Waits: for an event within a time, and between attempts, with the one loop that repeats them."""
+"""Waits for an event with a time limit, and waits between attempts, with the retry loop."""
 
 import asyncio
 import math
@@ -13,7 +13,7 @@ E = TypeVar("E", bound=Exception)
 
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait for an event, but not longer than some seconds; return whether it is set."""
+    """Wait for an event for at most some seconds; return whether it is set."""
     if not event.is_set():
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -23,9 +23,9 @@ async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits that double from the first to the longest, each shortened by chance.
+    """Waits that double from the first to the longest, each randomly shortened.
 
-    Chance keeps many clients of one server from coming back at the same moment.
+    Randomness keeps many clients of one server from coming back at the same moment.
 
     Attributes:
         first_seconds: the wait before the first new attempt.
@@ -36,8 +36,8 @@ class Backoff:
     longest_seconds: float
 
     def seconds(self, failures: int) -> float:
-        """Return the wait after that many failures in a row, at least one."""
-        # The exponent is bounded so that a long bound with short pauses cannot overflow.
+        """Return the wait after one or more failures in a row."""
+        # Bound the exponent, so that many failures cannot overflow.
         doublings = min(failures - 1, 32)
         full = min(self.longest_seconds, self.first_seconds * 2**doublings)
         return random.uniform(full / 2, full)  # noqa: S311  # a wait is no secret
@@ -54,12 +54,12 @@ class Backoff:
         """Return the result of a request that is safe to repeat.
 
         Args:
-            request: is made until it succeeds.
-            on: the errors after which it is made again; every other one is raised.
-            final: kinds of `on` that are raised all the same.
+            request: called until it succeeds.
+            on: errors to retry after; all others are raised.
+            final: subclasses of `on` that are raised anyway.
             asked: returns the shortest wait that an error asks for, in seconds, or None.
-            within_seconds: no attempt begins later than this after the first; the error of the
-                last one is raised.
+            within_seconds: no attempt begins later than this after the first; then the last error
+                is raised.
         """
         clock = asyncio.get_running_loop().time
         ends_at = clock() + within_seconds

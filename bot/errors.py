@@ -1,4 +1,4 @@
-"""The errors of this program. The code that answers an error decides what a person reads."""
+"""The errors of this program. The code that catches an error decides what people read."""
 
 
 class BotError(Exception):

@@ -1,4 +1,4 @@
-"""The parts that the chat stands on: store, models, Signal, proofs and tools."""
+"""The parts below the chat: store, models, Signal, proofs and tools."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -36,13 +36,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The values that a bot starts with.
+    """The values with which a bot starts.
 
     Attributes:
         trust: the roots of verifications; only tests replace the real ones.
         clock: seconds since 1970; only tests replace the machine's.
         messenger: carries the messages; None: the transport that `SIGNAL__URL` names.
-        to_operator: the person who writes is the operator, and learns why a model fails.
+        to_operator: the people who write are operators, and learn why a model fails.
     """
 
     settings: Settings
@@ -57,10 +57,10 @@ class Foundation:
     """The open parts below the chat.
 
     Attributes:
-        endpoints: of the models, by their names.
+        endpoints: of the models, by model name.
         signal_cli: the process, if the bot starts signal-cli itself.
         prover: makes the bot's proofs; None without a guest agent.
-        in_tee: whether the guest agent quotes closed hardware.
+        in_tee: whether the guest agent gives quotes of a trusted execution environment.
         result_limit_bytes: of a tool's result, as UTF-8: an eighth of the model's context.
     """
 
@@ -79,7 +79,7 @@ class Foundation:
 
 @asynccontextmanager
 async def open_foundation(start: Start) -> AsyncIterator[Foundation]:
-    """Open the parts, and serve health and metrics.
+    """Open these parts, and serve health and metrics.
 
     Raises:
         BotError: a part cannot start.
@@ -129,7 +129,7 @@ async def open_foundation(start: Start) -> AsyncIterator[Foundation]:
 async def _tools(
     settings: Settings, store: ConversationStore, models: Models, limit: int
 ) -> AsyncIterator[Tools]:
-    """Provide the tools, and the folders of chats if chats have any."""
+    """Provide the tools, with the folders of chats if they have any."""
     sandboxes = SandboxPolicy(required=settings.sandbox_required)
     wanted = settings.tools
     async with AsyncExitStack() as stack:
@@ -161,7 +161,7 @@ async def _tools(
 async def _prover(
     start: Start, messenger: Messenger, endpoint: OpenEndpoint
 ) -> AsyncIterator[tuple[Prover | None, bool]]:
-    """Provide the part that makes proofs, and whether the guest agent quotes closed hardware."""
+    """Provide the part that makes proofs, and whether the bot runs in a TEE that gives quotes."""
     metrics.IN_TEE.set(0)
     if not start.settings.attestation.has_agent:
         yield None, False

@@ -1,4 +1,4 @@
-"""All models with their endpoints; here `bot.llm` gets what it asks for from `bot.attestation`."""
+"""All models with their endpoints; connects `bot.llm` to the proofs of `bot.attestation`."""
 
 import hashlib
 import time
@@ -45,7 +45,7 @@ class OpenEndpoint:
     Attributes:
         client: asks it.
         proof: knows whether the endpoint's machine is verified.
-        use_key: gives another bearer token to all parts that ask the endpoint.
+        use_key: sets another bearer token for all parts that ask the endpoint.
         transcriber: turns voice notes into text.
         signatures: checks the signatures of answers, if the endpoint signs them.
     """
@@ -66,10 +66,10 @@ async def open_models(
     clock: Callable[[], float] = time.time,
     to_operator: bool = False,
 ) -> AsyncIterator[tuple[Models, Mapping[str, OpenEndpoint]]]:
-    """Open the endpoints of all models, and return them by the names of their models.
+    """Open the endpoints of all models, and provide them by model name.
 
     Args:
-        to_operator: people are operators, who prefer an error to a wait.
+        to_operator: the people who write are operators, who prefer an error to a wait.
 
     Raises:
         SettingsError: the pins cannot be read.
@@ -106,7 +106,7 @@ async def open_endpoint(
     clock: Callable[[], float] = time.time,
     learnt: Learnt | None = None,
 ) -> AsyncIterator[OpenEndpoint]:
-    """Open the model's endpoint, and its proof if the settings ask for one.
+    """Open the model's endpoint, with a proof if the settings ask for one.
 
     Raises:
         SettingsError: the pins cannot be read.
@@ -148,7 +148,7 @@ async def open_endpoint(
 
 
 def _for_llm(ask: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
-    """Translate the error of `bot.attestation` into that of `bot.llm`."""
+    """Translate errors of `bot.attestation` into errors of `bot.llm`."""
 
     async def asked() -> T:
         try:
@@ -166,6 +166,6 @@ def _why_unproven(settings: Settings) -> str:
 
 
 def _learnt_by(llm: LlmSettings) -> str:
-    """Return the key of a model's learnt facts: a hash, because the address may name its owner."""
+    """Return the store's key for facts about a model; hashed, as the address may name its owner."""
     where = f"{llm.dialect}\n{llm.base_url}\n{llm.model}\n{llm.tool_calling}"
     return f"learnt of {hashlib.sha256(where.encode()).hexdigest()[:32]}"

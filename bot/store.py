@@ -1,4 +1,4 @@
-"""The store as the settings describe it: its key, and the secrets that it keeps for the bot."""
+"""Open the store by the settings: its key, and the secrets that it keeps for the bot."""
 
 import secrets
 import time
@@ -12,7 +12,7 @@ from bot.observability import logs, metrics
 from conversation_store.store import ConversationStore, open_store
 
 FOLDER_KEY: Final = "workspace_key"
-"""The store's name for the key of the folders' names."""
+"""Name of the store's entry with the key that hashes the folders' names."""
 FOLDER_KEY_BYTES: Final = 32
 FOLDER_NAME_BYTES: Final = 16
 
@@ -21,8 +21,8 @@ async def store_key(settings: Settings) -> str | None:
     """Return the key of the store from its source in the settings.
 
     Raises:
-        AgentError: the guest agent gives none.
-        SettingsError: its key would be lost.
+        AgentError: the guest agent gives no key.
+        SettingsError: the key would be lost.
     """
     if settings.store.key_source == "setting":
         key = settings.store.key
@@ -38,7 +38,7 @@ async def store_key(settings: Settings) -> str | None:
 async def open_bot_store(
     settings: Settings, clock: Callable[[], float] = time.time
 ) -> AsyncIterator[ConversationStore]:
-    """Open the store, count its commits, and take the salt of the log from it."""
+    """Open the store, count its commits in a metric, and take the log's salt from it."""
     async with open_store(
         settings.store.path,
         key=await store_key(settings),
@@ -56,7 +56,7 @@ async def open_bot_store(
 async def folder_names(store: ConversationStore) -> Callable[[str], str]:
     """Return a function that names the folder of a chat by a keyed hash.
 
-    The key is random, made once and kept in the store. BLAKE2b: RFC 7693.
+    The key is random, created once and kept in the store. BLAKE2b: RFC 7693.
     """
     known = await store.get_metadata(FOLDER_KEY)
     if known is None:

@@ -104,7 +104,7 @@ class Access:
         return self.settings.admins | (self.paired_admins if self.pairing else frozenset())
 
     def spend(self, person: str) -> int:
-        """Count one message of a person (by ACI), and return how far the rate is exceeded."""
+        """Count a message of a person (by ACI); return the messages above this minute's limit."""
         sent = next(self._counts.setdefault(person, count(1)))
         return max(0, sent - self.settings.messages_per_minute)
 
@@ -123,13 +123,13 @@ class TokenBudget:
     _told: LRUCache[str, int] = field(default_factory=lambda: LRUCache(MAX_PEOPLE), init=False)
 
     def of(self, person: Person) -> int:
-        """Return a person's tokens of a day; 0 means no limit."""
+        """Return a person's daily token limit; 0 means no limit."""
         return 0 if self.access.is_admin(person) else self.access.settings.tokens_per_day
 
     async def refusal(self, person: Person) -> str | None:
         """Return the text for a person whose budget is used up, or None.
 
-        After the first time in a day, the text is empty.
+        The text is empty after the first time in a day.
         """
         if await self._has_left(person):
             self._told.pop(person.aci, None)
@@ -141,7 +141,7 @@ class TokenBudget:
         return USED_UP.format(wait=self.until_next_day())
 
     async def stops(self, person: Person, unstored: Callable[[], int]) -> str | None:
-        """Return the text for a person whose turn, with its unstored tokens, may ask no model."""
+        """Return the text for a person whose budget this turn has used up, or None."""
         if await self._has_left(person, unstored):
             return None
         self._told[person.aci] = self._now_ms // DAY_MS
@@ -178,7 +178,7 @@ class LoopGuard:
 
     A person and the bot may take turns for hours, but sooner or later the person pauses. Two bots
     never do. So the bot falls silent towards someone after `MAX_TURNS` answers without a pause. In
-    groups it counts for each member alone.
+    groups it counts each member separately.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -192,7 +192,7 @@ class LoopGuard:
         partner.answered_at = self.clock()
 
     def refusal(self, chat: ChatId, author: str) -> str | None:
-        """Return the notice to send if a message begins a silence, "" within one, or None."""
+        """Return the notice when a silence begins, "" while it lasts, None without one."""
         partner = self._partners.get((chat, author))
         if partner is None:
             return None

@@ -2,8 +2,8 @@
 
 A due reminder is queued for its chat in the urgent queue, so that it waits for no slow turn. There,
 in one transaction, it becomes a stored message and is closed or moved to its next date; then the
-message goes out like an answer. Without a connection, nothing starts: missed reminders come late,
-say so, and a series comes once. A restart finds due reminders in the store.
+message goes out like an answer. Without a connection, nothing starts. Missed reminders come late
+and say so; a series comes once. A restart finds due reminders in the store.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ STOPPED: Final = (
 
 @dataclass(eq=False, repr=False, slots=True)
 class Alarm:
-    """Sends due reminders, and tells `disappears` when (ms) one is to be deleted."""
+    """Sends due reminders; calls `disappears` with the time (ms) at which to delete one."""
 
     reminders: ReminderStore
     chats: Chats
@@ -91,18 +91,18 @@ class Alarm:
 
     async def _ring(self, reminder_id: int) -> None:
         if self.chats.winding_down:
-            return  # the next start says it, late if need be
+            return  # the next start sends it, perhaps late
         reminder = await self.reminders.find(reminder_id)
         is_due = reminder is not None and reminder.due_at <= self._now_ms()
         # A reminder that is not due was moved after it was queued.
         is_settled = reminder is None or (is_due and await self._say_once(reminder))
         self._queued.discard(reminder_id)
         if not is_settled:
-            # It is queued again when there is a connection, or when it is due.
+            # Queue the reminder again when there is a connection, or when it is due.
             self.chats.reminders_changed.set()
 
     async def _say_once(self, reminder: StoredReminder) -> bool:
-        """Send a due reminder; return False if it was moved at this moment."""
+        """Send a due reminder; return False if it has to be queued again."""
         if not self.messenger.connected:
             return False
         now_ms = self._now_ms()
@@ -128,7 +128,7 @@ class Alarm:
     async def _tell(
         self, reminder: StoredReminder, missed: int, further: FurtherDate | None, now_ms: int
     ) -> bool:
-        """Send a reminder's words; about a question, that it is not asked any more."""
+        """Send a reminder's words; for a question that kept failing, say that it has ended."""
         if reminder.is_question:
             stopped = self.chats.notices.languages.say(reminder.chat, STOPPED)
             text, further, outcome = f"{BELL}{stopped}\n{reminder.text}", None, "stopped"

@@ -1,13 +1,13 @@
-"""Ask people: before calls with side effects, for the model, and about its plans.
+"""Ask people about calls with side effects, about the model's questions, and about its plans.
 
 The bot stores a question with its turn, then shows it. People answer its message by a reaction, a
-reply or a vote, in a private chat also by plain words after it. Only the person it is for, or an
+reply or a vote, in a private chat also by plain words after it. Only the person asked, or an
 admin, can answer; in a group, only an admin can allow dangerous calls. An edit answers nothing.
 Silence ends a question: about a call after minutes, otherwise after a day.
 
-A turn that asks about a call waits in memory, and the chat's next messages wait for it. A turn of
-which only the model's questions are open waits on disk: the tool raises `AwaitsPerson` and runs
-again after the answer. Both survive a restart, which listens for answers to the same messages.
+A turn that asks about a call waits in memory, and the chat's next messages wait for it. If only
+the model's questions are open, the turn waits on disk: the tool raises `AwaitsPerson` and runs
+again after the answer. Both survive a restart: the bot still takes answers to the same messages.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ from tools.people import ASK_USER, Choice
 log = structlog.get_logger()
 
 APPROVAL_SECONDS: Final = 300.0
-"""Silence about a call for so long is no."""
+"""After this long without an answer, a call may not run."""
 
 PATIENCE_SECONDS: Final = 86_400.0
 """After this time the model learns that no answer to its question came."""
@@ -69,16 +69,16 @@ SENDING_SECONDS: Final = 300.0
 """Time limit of sending a question."""
 
 CATCH_UP_SECONDS: Final = 15.0
-"""Time after a restart for answers that were given in the meantime."""
+"""Time after a restart to receive answers that people gave in the meantime."""
 
 MAX_LOOK_SECONDS: Final = 60.0
 """Longest delay until the bot notices that the clock was set or the machine slept."""
 
 MAX_OPEN_IN_CHAT: Final = 10
-"""Questions of the model that wait in one chat; more than people can tell apart."""
+"""Questions of the model that may wait in one chat; more than people can tell apart."""
 
 VOTING_SECONDS: Final = 10.0
-"""If several options may be chosen, the choice ends after this time without a vote."""
+"""A choice of several options is complete after this time without a further vote."""
 
 SAY_SECONDS: Final = 15.0
 SEND_RETRY: Final = Backoff(first_seconds=0.5, longest_seconds=15.0)
@@ -92,10 +92,10 @@ END_SECONDS: Final = 30.0
 END_RETRY: Final = Backoff(first_seconds=0.5, longest_seconds=5.0)
 
 PAUSE_SECONDS: Final = 60.0
-"""After a poll that could not be ended, until all are tried again."""
+"""Pause after a poll could not be ended, before the bot tries again."""
 
 MAX_POLL_AGE_MS: Final = 7 * 86_400_000
-"""Polls that are older are left as they are."""
+"""Older polls stay as they are on phones."""
 
 NOT_ASKED: Final = "Nobody could be asked. Go on without the answer."
 TOO_MANY: Final = (
@@ -114,7 +114,7 @@ class OpenQuestion:
     """A question that was sent whole and has no answer.
 
     Attributes:
-        asked_back: plain words that fit several questions were asked back about once.
+        asked_back: the bot has asked once which of several questions some plain words answer.
         over: set once it has an answer, or its turn has ended.
     """
 
@@ -130,7 +130,7 @@ class OpenQuestion:
 
     @property
     def timestamps(self) -> Sequence[int]:
-        """By which phones may name it; a call is allowed only by an answer to its last message."""
+        """Timestamps that an answer may name; for a call, only that of its last message."""
         return self.stored.timestamps[-1:] if self.is_about_call else self.stored.timestamps
 
     def fits(self, message: ReceivedMessage, *, any_words: bool = False) -> bool:
@@ -147,7 +147,7 @@ class OpenQuestion:
         return self.is_about_call or (bool(message.text.strip()) and not message.files)
 
     def came_before(self, message: ReceivedMessage) -> bool:
-        """Whether a message is later by our clock and by its author's, which may be ahead."""
+        """Whether a message is later, both by our clock and by its author's, which may be ahead."""
         is_later = message.timestamp > self.stored.timestamps[-1]
         return is_later and message.received_at >= self.stored.asked_at
 
@@ -243,7 +243,7 @@ class Questions:
         *,
         is_retry: bool,
     ) -> Decision:
-        """Ask if a call may run, go on with a question that a restart has left, or answer it.
+        """Return whether a call may run; ask a person if needed, or resume an earlier question.
 
         Args:
             message: its author is asked.
@@ -254,24 +254,24 @@ class Questions:
         stored = await store.find_or_open(turn_id, request.call_id, terms, helper=helper)
         if stored is not None and stored.begun:
             return Decision.INTERRUPTED
-        # An answer counts for the very call, and the very words, that were asked about.
+        # An answer counts only for the call and the words that the person was asked about.
         if stored is None or stored.terms.fingerprint != terms.fingerprint:
             return Decision.NOT_ASKED
         if stored.answer is None:
-            needs_nobody = not stored.timestamps and await self._needs_nobody(
+            runs_unasked = not stored.timestamps and await self._runs_unasked(
                 request, stored, is_retry=is_retry
             )
-            if needs_nobody:
+            if runs_unasked:
                 await store.answer(stored.id, Decision.YES)
             elif not await self._wait_for(stored, request.tool, text):
                 return Decision.NOT_ASKED
             stored = await store.find(stored.id)
         return Decision.NOT_ASKED if stored is None else Decision(stored.answer or Decision.SILENCE)
 
-    async def _needs_nobody(
+    async def _runs_unasked(
         self, request: ToolRequest, stored: StoredQuestion, *, is_retry: bool
     ) -> bool:
-        """Whether a call may run without a question; in a group, a present admin allowed that."""
+        """Whether a call may run unasked; in a group, a current admin must have allowed that."""
         if not request.consent.asks:
             return True
         if is_retry or request.tool not in stored.terms.covers:
@@ -283,7 +283,7 @@ class Questions:
         return self.is_admin(Person(giver, giver))
 
     async def _wait_for(self, stored: StoredQuestion, tool: str, text: str) -> bool:
-        """Ask about a call once, and wait until the question is over; False if it was not sent."""
+        """Ask about a call once and wait for the end of the question; False if it was not sent."""
         question = await self._shown(stored, partial(question_messages, tool, text))
         if question is None:
             return False
@@ -301,7 +301,7 @@ class Questions:
         messages: Callable[[str], Sequence[QuestionMessage]],
         poll: Poll | None = None,
     ) -> OpenQuestion | None:
-        """Return a question that people see, or send it; None if it could not be sent whole.
+        """Send a question unless people see it already; None if it could not be sent whole.
 
         Args:
             messages: returns its messages, given how to answer it; a poll replaces them.
@@ -330,7 +330,7 @@ class Questions:
         now = int(self.clock() * 1_000)
         until = now + int(seconds * 1_000)
         asked = replace(stored, timestamps=tuple(timestamps), asked_at=now, expires_at=until)
-        # Before the store has it: an answer may be on its way already.
+        # Listen before the store knows it: an answer may be on its way already.
         question = self._listen(asked)
         await self.store.questions.mark_asked(asked, is_poll=is_poll)
         if question.is_about_call:
@@ -421,7 +421,7 @@ class Questions:
             await self._take(question, answer, reaction.author, reaction.emoji)
 
     async def vote(self, vote: PollVote) -> None:
-        """Take a vote as an answer; for several options, once no other vote follows."""
+        """Take a vote as an answer; with several options, wait until no other vote follows."""
         question = self._find(vote.chat, vote.target_timestamp)
         if question is None or not self._in_time(vote.timestamp, question):
             return
@@ -437,7 +437,7 @@ class Questions:
     async def _choose_for_now(
         self, question: OpenQuestion, choice: tuple[int, ...], person: Person
     ) -> None:
-        """Keep a vote until no other follows; an empty vote keeps the question open."""
+        """Note a vote that further votes may replace; an empty vote keeps the question open."""
         stored = question.stored
         until = stored.asked_at + int(PATIENCE_SECONDS * 1_000)
         if choice:
@@ -457,7 +457,7 @@ class Questions:
         return self._may_answer(person, question)
 
     def _in_time(self, timestamp: int, question: OpenQuestion) -> bool:
-        """Whether an answer of that time (ms) counts: a phone's clock may be ahead of ours."""
+        """Whether an answer of this time (ms) is in time; a phone's clock may be ahead of ours."""
         return min(timestamp, self.clock() * 1_000) <= question.stored.expires_at
 
     async def _take(
@@ -469,12 +469,12 @@ class Questions:
         *,
         message: AcceptedMessage | None = None,
     ) -> bool:
-        """Take the answer of a person who may give it; False if the question has another."""
+        """Take an answer from a person who may give it; False if the question has one already."""
         counts = await self._answer(question, answer, by=person.aci, message=message)
         terms, chat = question.stored.terms, question.stored.chat
         is_always = counts and bool(terms.covers) and meaning_of(said) is Meaning.ALWAYS
         if is_always and (not chat.is_group or self.is_admin(person)):
-            # An admin may be listed by number alone. Store what the list has, to find it again.
+            # An admin may be listed by number alone. Store the name that is on the list.
             listed = person.number if not self.is_admin(Person(person.aci)) else None
             by = listed if listed is not None and chat.is_group else person.aci
             row = None if message is None else message.id
@@ -502,10 +502,10 @@ class Questions:
     # Reminders
 
     def overlooked_by(self, message: ReceivedMessage) -> OpenQuestion | None:
-        """Return an open question that a message may have been meant for, once for each.
+        """Return an open question that the author may have overlooked; each question only once.
 
-        Only in a private chat: in a group, others may talk in the meantime. A command never
-        answers, but waits for the answer about a call.
+        Only in a private chat: in a group, people may talk about other things. A command never
+        answers a question, but waits until the one about a call is over.
         """
         if message.chat.is_group:
             return None
@@ -539,7 +539,7 @@ class Questions:
         return next((one for one in here if timestamp in one.timestamps), None)
 
     def _listen(self, stored: StoredQuestion) -> OpenQuestion:
-        """Add a question; people answer only complete questions, so all of it has been sent."""
+        """Take answers to a question from now on; all of it must have been sent."""
         question = OpenQuestion(stored)
         self._of_chats.setdefault(stored.chat, []).append(question)
         self._changed.set()
@@ -575,7 +575,7 @@ class Questions:
         return [question for questions in self._of_chats.values() for question in questions]
 
     async def end_polls(self) -> None:
-        """End the polls on phones as their questions end, until cancelled.
+        """End each poll on phones when its question has ended, until cancelled.
 
         The store knows each poll from its send until phones show it as ended.
         """
@@ -591,7 +591,7 @@ class Questions:
             await set_within(self._poll_over, seconds)
 
     async def _end_poll(self, chat: ChatId, timestamp: int) -> bool:
-        """End a poll; return whether nothing is left to be done about it."""
+        """End a poll; return False if this has to be tried again."""
         is_young = timestamp > self.clock() * 1_000 - MAX_POLL_AGE_MS
         try:
             if is_young:

@@ -5,7 +5,7 @@ sends, so answers leave in order; chats work at the same time. Urgent work has a
 its own: `!stop`, answers to questions, commands that only read, and reminders.
 
 Edits, deletions and `!stop` change the object in one step of the event loop, so no answer to the
-old words can slip through, and the store afterwards. They are rows of the inbox, so a restart in
+old words can slip through; then they change the store. They are rows of the inbox, so a restart in
 between repeats them.
 
 A suspended turn waits for a person's answer. Only its id is in memory; the store has the rest. The
@@ -58,7 +58,7 @@ from conversation_store.store import ConversationStore
 log = structlog.get_logger()
 
 EDIT_ANSWERED_MS: Final = 600_000
-"""An edit of a message that was answered no longer ago is answered by editing the answer."""
+"""If a message is edited within this time after its answer, the bot edits the answer."""
 
 QUOTE_CHARACTERS: Final = 200
 """Length of the quoted text in an answer."""
@@ -121,7 +121,7 @@ class Chat:
         return command is not None and command.urgent(argument) and not accepted.joined
 
     def divide(self) -> None:
-        """Keep later messages from joining earlier ones: a command came between them."""
+        """Keep later messages from joining earlier ones, because a command came between them."""
         if self.queue.is_worked:
             self.add(_nothing)
 
@@ -182,7 +182,7 @@ class Chat:
         if self.id.is_group:
             self.notice(message)
         async with chats.presence.typing(self.id) as typing:
-            outgoing = await self._answer_somehow([accepted, *accepted.joined])
+            outgoing = await self._answer_anyway([accepted, *accepted.joined])
             typing.answered = await chats.notices.outbox.deliver(outgoing, just_stored=True)
         if typing.answered:
             waited = max(0.0, chats.replies.parts.clock() - message.received_at / 1_000)
@@ -190,10 +190,10 @@ class Chat:
             metrics.ANSWER_SECONDS.labels(kind).observe(waited)
         chats.door.loops.answered(self.id, message.author)
         if message.kind == "scheduled":
-            chats.reminders_changed.set()  # perhaps nothing came of it once too often
+            chats.reminders_changed.set()  # it may have failed once too often
 
-    async def _answer_somehow(self, pieces: list[AcceptedMessage]) -> tuple[OutgoingMessage, ...]:
-        """Answer messages; a bug becomes a sentence for the person."""
+    async def _answer_anyway(self, pieces: list[AcceptedMessage]) -> tuple[OutgoingMessage, ...]:
+        """Answer messages; if a bug stops that, send the person a sentence about it."""
         try:
             return await self._answer(pieces)
         except Exception as error:
@@ -222,9 +222,9 @@ class Chat:
                     if chats.questions.awaited_by(self.id, first.id):
                         self.suspended.add(first.id)
                         return ()
-                    pieces[0] = replace(pieces[0], begun=True)  # answered at this very moment
+                    pieces[0] = replace(pieces[0], begun=True)  # the questions were just answered
                     continue
-                # Outside what can be stopped: from here on the answer is certain to be sent.
+                # From here on nothing stops the turn: the answer is certain to be sent.
                 quote = _quote_of(pieces[-1])
                 return await chats.conversation.finish(pieces, result, quote=quote, retry=retry)
             except TurnStopped:
@@ -243,7 +243,7 @@ class Chat:
         return ()
 
     async def _run(self, pieces: list[AcceptedMessage], retry: Retry | None) -> Turn | None:
-        """Find the answer; `stop`, edits and deletions may end this, and change the pieces."""
+        """Find the answer; `stop`, edits and deletions may end the turn and change the pieces."""
         self.turn = RunningTurn(
             self.queue,
             pieces,
@@ -266,7 +266,7 @@ class Chat:
     async def _say(
         self, pieces: Sequence[AcceptedMessage], reply: Reply, outcome: str
     ) -> tuple[OutgoingMessage, ...]:
-        """Store a reply, and end what it has undone."""
+        """Store a reply, and end the suspended turn that it undoes."""
         chats, (first, *others) = self.chats, pieces
         if reply.undone is not None:
             waited = await self._take_suspended_with(reply.undone.turn)
@@ -282,7 +282,7 @@ class Chat:
         )
         if reply.undone is not None:
             chats.file_cleanup.look()
-        if outcome == "command":  # it may have deleted words that such turns have read
+        if outcome == "command":  # it may have deleted words that suspended turns have read
             await chats.restart_deleted()
         self._clean(pieces)
         return outgoing
@@ -365,9 +365,9 @@ class Chat:
     # Edits and deletions
 
     async def edit(self, edit: AcceptedMessage) -> bool:
-        """Edit a message that has no answer yet; answer the edit of an answered message.
+        """Edit a message that has no answer yet; queue the edit of an answered message.
 
-        Return whether the edit waits in a queue, and changes no running turn.
+        Return whether the edit waits in a queue instead of changing the running turn.
         """
         store = self.chats.store
         target_id = await store.messages.find_target(edit.message)
@@ -377,10 +377,10 @@ class Chat:
             if waited is not None:
                 await self._answer_afresh(waited, edit, target_id)
                 return True
-            if await self._begins_without_answer(target_id):
+            if await self._restarts_without_answer(target_id):
                 await store.changes.take_back_answer(edit, target_id)
                 return False
-            target = self._unanswered(target_id)  # it may have continued in between
+            target = self._unanswered(target_id)  # its turn may have continued in the meantime
         if target is None:
             self.add(edit, urgent=self.is_urgent(edit))
             return True
@@ -429,7 +429,7 @@ class Chat:
         waited = None
         if known is not None:
             waited = await self._take_suspended_with(known)
-            await self._begins_without_answer(known)
+            await self._restarts_without_answer(known)
         closed, told = await chats.store.changes.forget(deletion)
         chats.file_cleanup.look()
         if waited is not None:
@@ -443,15 +443,15 @@ class Chat:
             if self.turn is None or not self.turn.change(inbox_id, None):
                 self.queue.replace(inbox_id, _joined_into_one(deleted.joined))
 
-    async def _begins_without_answer(self, row: int) -> bool:
-        """Restart the running turn if a message has answered one of its questions."""
+    async def _restarts_without_answer(self, row: int) -> bool:
+        """Restart the running turn if a message answered one of its questions; return whether."""
         turn_id, turn = await self.chats.store.questions.turn_of(row), self.turn
         if turn is None or turn.piece(row) is not None:
             return False
         return turn.change(turn_id, turn.piece(turn_id))
 
     def _unanswered(self, inbox_id: int) -> AcceptedMessage | None:
-        """Return a message of the running turn, as it reads now, or a waiting message."""
+        """Return the current text of a message in the running turn or in the queue."""
         running = None if self.turn is None else self.turn.piece(inbox_id)
         return running or self.queue.find(inbox_id)
 
@@ -462,7 +462,7 @@ class Chats:
 
     Attributes:
         tasks: where the chats' tasks live; work that raises ends this group.
-        reminders_changed: set when reminders are to be looked at again.
+        reminders_changed: set when the due reminders have to be read again.
     """
 
     tasks: asyncio.TaskGroup
@@ -519,9 +519,9 @@ class Chats:
     # Start and end
 
     async def resume(self) -> None:
-        """Queue unfinished work, before anything new comes in, so that every chat keeps its order.
+        """Queue unfinished work before anything new comes in, so that every chat keeps its order.
 
-        It does not wait for room, because work needs the connection, which starts later.
+        Does not wait for room: the queued work needs the connection, which starts later.
         """
         outbox = self.notices.outbox
         await outbox.doubts.resume(reacts=self.presence.ack_reaction is not None)
@@ -531,7 +531,7 @@ class Chats:
         for part in unsent:
             with self.open(part.chat) as chat:
                 chat.add(partial(outbox.deliver, (part,)), urgent=part.urgent)
-        stopped = await self._stop_what_was_to_be_stopped(unanswered)
+        stopped = await self._repeat_stops(unanswered)
         await self.questions.resume()
         suspended = await self.store.questions.suspended_turns()
         for accepted in unanswered:
@@ -553,10 +553,8 @@ class Chats:
                     else:
                         chat.add(accepted, urgent=is_urgent)
 
-    async def _stop_what_was_to_be_stopped(
-        self, waiting: Sequence[AcceptedMessage]
-    ) -> frozenset[int]:
-        """Close the messages that an unanswered `!stop` was to stop."""
+    async def _repeat_stops(self, waiting: Sequence[AcceptedMessage]) -> frozenset[int]:
+        """Close the messages before each unanswered `!stop`, and return their ids."""
         stopped: set[int] = set()
         before: dict[ChatId, list[int]] = {}
         for accepted in waiting:
@@ -574,7 +572,7 @@ class Chats:
         return frozenset(stopped)
 
     def wind_down(self) -> None:
-        """Start no further work and end all waits for room; the next start does the rest."""
+        """Start no further work, and end all waits for room; the next start does the rest."""
         self.winding_down = True
         self.room.close()
         self.urgent_room.close()
@@ -592,7 +590,7 @@ class Chats:
     # Work for chats from other parts
 
     async def run(self, answered: asyncio.Queue[int]) -> None:
-        """Queue what other parts have for chats, also answered turns, until cancelled."""
+        """Queue notices, checks of new keys and answered turns for chats, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send_notices())
             tasks.create_task(self._look_at_new_keys())
@@ -622,14 +620,14 @@ class Chats:
         self.file_cleanup.files_of(*accepted.messages)
 
     async def restart_deleted(self) -> None:
-        """Restart the suspended turns that have read something deleted since."""
+        """Restart the suspended turns that have read words which are deleted by now."""
         if any(chat.suspended for chat in self._busy.values()):
             await self.each_suspended(await self.store.questions.deleted_turns(), Chat.restart)
 
     async def each_suspended(
         self, turn_ids: Iterable[int], do: Callable[[Chat, int], Awaitable[None]]
     ) -> None:
-        """Restart turns, or let them go on, as far as they are suspended."""
+        """Call `do` for each of these turns that is suspended."""
         for turn_id in turn_ids:
             for found in self._busy.values():
                 if turn_id in found.suspended:
@@ -639,11 +637,11 @@ class Chats:
 
 
 async def _nothing() -> None:
-    """Do nothing, between messages that are not to join."""
+    """Do nothing; as work in a queue, keep the messages around it from joining."""
 
 
 def _joined_into_one(pieces: Sequence[AcceptedMessage]) -> AcceptedMessage | None:
-    """Return the messages of a turn as its first one with the others; None without any."""
+    """Return the first message with the others joined to it; None without any."""
     return replace(pieces[0], joined=tuple(pieces[1:])) if pieces else None
 
 

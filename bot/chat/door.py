@@ -73,7 +73,7 @@ class Pairing:
     """Gives codes to strangers, and lets people in.
 
     Call `refresh` before the first message comes in, and after the start has queued what was left
-    to send: it queues greetings of its own.
+    to send: it queues greetings itself.
     """
 
     pairings: Pairings
@@ -101,7 +101,7 @@ class Pairing:
 
     async def refresh(self) -> None:
         """Load the people who were let in, and greet new ones."""
-        # Read the version first: later changes are then found the next time.
+        # Read the version first, so that later changes are found the next time.
         self._seen_version = await self.pairings.version()
         people = await self.pairings.people()
         waiting = await self.pairings.waiting()
@@ -255,8 +255,8 @@ class Identities:
     also needs another key. `always` trusts every new key at once. `tofu` trusts the first key and
     lets an admin decide about each later one. `verified` answers only people whose safety number an
     admin has compared. Nothing is lost in the meantime: the person's messages wait on the Signal
-    side, and the bot's messages wait in the outbox. Waiting keys are few and change seldom, so all
-    of them are one entry of the store's metadata.
+    side, and the bot's messages wait in the outbox. Waiting keys are few and change seldom, so one
+    entry of the store's metadata holds all of them.
 
     Methods that ask the Signal side run in the urgent queue of a chat, never in a delivery.
     """
@@ -300,13 +300,13 @@ class Identities:
             self._send_again(person)
 
     def is_verified(self, person: str) -> bool:
-        """Whether a person, by ACI, may talk, as far as is known without asking."""
+        """Whether a person, by ACI, may talk, decided without asking the Signal side."""
         return self.policy != "verified" or person in self._verified
 
     async def may_talk(self, person: Person) -> bool:
         """Whether a person may talk; if not, the bot says so at most once a day.
 
-        If the Signal side does not tell within a bound, the answer is no, in words.
+        If the Signal side does not answer in time, the person may not, and is told why.
         """
         if self.is_verified(person.aci):
             return True
@@ -326,8 +326,8 @@ class Identities:
         """Trust a waiting key by its code or its 60 digits, and return the person's name.
 
         Raises:
-            SignalRejected: the person has another key by now, about which the admins are told.
-            SignalError: the Signal side does not do it.
+            SignalRejected: the person has another key by now, and the admins are told.
+            SignalError: the Signal side did not trust it.
         """
         digits, code = "".join(word.split()), word.replace("-", "").strip().upper()
         for key in self._current():
@@ -393,9 +393,9 @@ class Identities:
             await self._keep(key)
 
     async def _noted(self, person: Person, identity: PeerIdentity) -> WaitingKey:
-        """Return the waiting key of a person, about which the admins are told if it is new.
+        """Return the waiting key of a person; if it is new, tell the admins first.
 
-        The note comes before the key is kept: a crash between them makes a second note.
+        The admins are told before the key is kept, so a crash in between leads to a second note.
         """
         number = identity.safety_number
         for key in self._current():
@@ -411,7 +411,7 @@ class Identities:
         return key
 
     async def _identity(self, person: str) -> PeerIdentity | None:
-        """Return a person's key; None where the Signal side does not tell it."""
+        """Return a person's key; None if the Signal side does not tell it."""
         try:
             identity = await self.retry.call(partial(self.side.peer_identity, person))
         except SignalError as error:
@@ -498,13 +498,13 @@ class Door:
     loops: LoopGuard
 
     def hears(self, person: Person) -> bool:
-        """Whether a person may talk, as far as is known without asking the Signal side."""
+        """Whether a person may talk, decided without asking the Signal side."""
         return self.access.may_talk(person) and self.identities.is_verified(person.aci)
 
     def refusal(
         self, message: ReceivedMessage, *, is_command: bool, is_exempt: bool
     ) -> Refusal | None:
-        """Count a message, and return the reason to refuse it; the rate limit has exemptions."""
+        """Count a message; return the reason to refuse it, or None. `is_exempt`: no rate limit."""
         excess = self.access.spend(message.author)
         if not self.access.is_admin(author_of(message)):
             if is_command:
@@ -519,7 +519,7 @@ class Door:
         return Refusal("rate_limited", TOO_FAST if excess == 1 else None)
 
     async def silence(self, message: ReceivedMessage) -> str | None:
-        """Return the reason to leave a message without an answer, for its row, or None."""
+        """Return the outcome to store if a message gets no answer, or None."""
         if message.chat.is_group and not await self.groups.may_write(message.chat):
             return "may_not_write"
         may_talk = await self.identities.may_talk(author_of(message))

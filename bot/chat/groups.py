@@ -49,7 +49,7 @@ HISTORY_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class RetryUntil:
-    """Retries of a request, the last of which begins so many seconds after the first at most."""
+    """Retries of a request; the last attempt begins at most `seconds` after the first."""
 
     seconds: float
     backoff: Backoff = RETRY
@@ -93,12 +93,12 @@ class GroupPermissions:
         side does not know, the bot tries: Signal refuses forbidden messages.
         """
         await self._feel_at_home(chat)
-        group = await self._soon(chat)
+        group = await self._group_in_time(chat)
         return group is None or not group.only_admins_write or self.number in group.admins
 
     async def has_member(self, chat: ChatId, person: Person) -> bool:
         """Whether a person is in a group; yes if the Signal side does not know."""
-        group = await self._soon(chat)
+        group = await self._group_in_time(chat)
         return group is None or person.is_in(group.members)
 
     async def is_group_admin(self, chat: ChatId, person: Person) -> bool:
@@ -141,7 +141,7 @@ class GroupPermissions:
             self._homes.clear()
         self._homes.add(chat)
 
-    async def _soon(self, chat: ChatId) -> Group | None:
+    async def _group_in_time(self, chat: ChatId) -> Group | None:
         """Return a group within `RIGHTS_SECONDS`, or None."""
         try:
             async with asyncio.timeout(RIGHTS_SECONDS):
@@ -172,11 +172,11 @@ def _home(chat: ChatId) -> str:
 
 
 MAX_GROUPS_ASKED: Final = 50
-"""Groups whose members are looked at for one private question."""
+"""Groups whose members the bot checks for one private question."""
 ANSWER_SECONDS: Final = 6.0
-"""For asking Signal about all of them; less than a tool may take."""
+"""Time to ask Signal about all of these groups; less than a tool may take."""
 MAX_TOLD_BYTES: Final = 16_000
-"""UTF-8 bytes of the messages that are told at once, the newest of them."""
+"""UTF-8 bytes of the messages told at once; only the newest fit."""
 
 NOT_HERE: Final = (
     "This group keeps nothing for that. An admin of the group can change it with !catchup on; what"
@@ -206,7 +206,7 @@ _Place = tuple[ChatId, str]
 
 @dataclass(eq=False, repr=False, slots=True)
 class GroupTalk:
-    """Tells members what they have missed in a group; Signal says each time who is one."""
+    """Tells members what they missed in a group; asks Signal each time if they are members."""
 
     book: CatchUpStore
     messenger: Messenger
@@ -219,7 +219,7 @@ class GroupTalk:
         Args:
             chat: where the person asks; in a group it is about that group.
             group: the name of a group, asked in private; empty if there is only one.
-            hours: how far to look back; 0: to when the person last wrote there.
+            hours: how far to look back; 0: since the person last wrote there.
         """
         if chat.is_group:
             here, name = await self._here(person, chat)
@@ -261,7 +261,7 @@ class GroupTalk:
         return named[0]
 
     async def _places(self, person: Person) -> list[_Place]:
-        """Return the person's groups with something to tell, as far as Signal says."""
+        """Return the person's groups with kept messages, as far as Signal knows them."""
         chats = (await self.book.groups())[:MAX_GROUPS_ASKED]
         looks: list[asyncio.Task[_Place | None]] = []
         try:
@@ -272,7 +272,7 @@ class GroupTalk:
         return [place for look in looks if (place := look.result()) is not None]
 
     async def _place(self, person: Person, chat: ChatId) -> _Place | None:
-        """Return a group if the bot and the person are in it now, as far as Signal says."""
+        """Return a group if the bot and the person are now in it, according to Signal."""
         group = None
         with suppress(SignalError):
             group = await self.messenger.group(chat)

@@ -1,4 +1,4 @@
-"""Begin turns, let the loop find their answers, and store these."""
+"""Begin turns, let the loop find their answers, and store the answers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +40,7 @@ from tools.reminders import from_ms, zone_named
 log = structlog.get_logger()
 
 MAX_ATTEMPTS: Final = 10
-"""The bot gives up a turn that began so often and never ended, because it may end the process."""
+"""The bot gives up a turn that began this often and never ended: it may crash the process."""
 
 EMPTY: Final = "The model gave no answer, even when asked again. Please ask in other words."
 GIVEN_UP: Final = (
@@ -54,7 +54,7 @@ ANSWERED_BY: Final = "\n\n(answered by {name})"
 MODEL_GONE: Final = "The model {name}, which was chosen here, is gone; the default one answers now."
 
 MAX_CALLS_TOLD: Final = 10
-"""Earlier calls that the model is told of when a question is asked again."""
+"""Earlier calls that the model hears of when a person asks again."""
 MAX_ARGUMENTS_CHARACTERS: Final = 200
 
 OPENING: Final = (
@@ -63,7 +63,7 @@ OPENING: Final = (
 ENDING: Final = "Make a call that changes something again only if that is wanted twice.]"
 
 LATE_MS: Final = 60_000
-"""A reminder that is later than this names the time that it was for."""
+"""A reminder that is later than this names its due time."""
 
 LATE: Final = "(Late: this was for {when}.)"
 LATE_SERIES: Final = "(Late: this was for {when}, and {count} more times since.)"
@@ -72,7 +72,7 @@ HEADING_CHARACTERS: Final = 80
 """Length of a scheduled question above its answer."""
 
 MAX_TOKENS: Final = 100_000
-"""Tokens of one run of a scheduled question; after them, the model has to answer."""
+"""Tokens of one run of a scheduled question; then the model has to answer."""
 
 
 class TurnForgotten(Exception):
@@ -114,7 +114,7 @@ class ChatHandler:
         waits on disk for people to answer questions. Raise TurnForgotten if its messages are gone.
 
         Args:
-            retry: the first message asks for this; the others were written with it.
+            retry: the first message asks for it; the others came with that message.
         """
         first = running.pieces[0]
         joins = first.message.kind != "scheduled"
@@ -181,7 +181,7 @@ class ChatHandler:
         turn.shown = await self.renderer.as_typed(said, turn.notices)
 
     def _caller(self, message: ReceivedMessage, retry: Retry | None = None) -> Caller:
-        """Return the caller of tools; a question of another person gets no admin's rights."""
+        """Return the caller of tools; repeating another person's question gives no admin rights."""
         person = Person(message.author, message.author_number)
         is_own = retry is None or retry.question.asker == message.author
         return Caller(message.author, message.chat, is_admin=is_own and self.is_admin(person))
@@ -189,7 +189,7 @@ class ChatHandler:
     async def _begin(
         self, pieces: Sequence[AcceptedMessage], running: RunningTurn | None, retry: Retry | None
     ) -> tuple[Turn, bool]:
-        """Begin or resume a turn; also return whether there is something to ask."""
+        """Begin or resume a turn; also return whether there is something to ask the model."""
         fleeting: tuple[Image, ...] = ()
         can_be_asked = True
         if pieces[0].begun:
@@ -252,7 +252,7 @@ class ChatHandler:
         )
         at_once = [message for message in messages if message.view_once]
         if at_once:
-            await self.store.upkeep.ping()  # behind it, the turn's beginning is on disk
+            await self.store.upkeep.ping()  # after it, the turn's beginning is on disk
             await self.media.discard(at_once)
         return turn, prepared.fleeting, prepared.has_words
 
@@ -286,7 +286,7 @@ class ChatHandler:
         """Store the answer for sending, and count the turn; TurnForgotten if nothing was stored.
 
         Args:
-            quote: the message that it quotes, if it needs a quote.
+            quote: the message that the answer quotes, if it needs a quote.
             retry: the request that is answered; without a new answer, the earlier one stays.
         """
         first = pieces[0]
@@ -338,7 +338,7 @@ def asked_again(earlier: Sequence[Message]) -> str:
     so that it does not make them twice.
     """
     said = (message.content or "" for message in earlier if message.role is Role.USER)
-    # A question that was asked again already tells of the calls of that time.
+    # If the earlier turn was a retry too, its question ends with an older list of calls: cut it.
     words = "\n".join(content.partition(OPENING)[0] for content in said)
     calls = [
         f"{call.name} {shortened(one_line(call.arguments), MAX_ARGUMENTS_CHARACTERS)}"
@@ -351,7 +351,7 @@ def asked_again(earlier: Sequence[Message]) -> str:
 
 
 def late_line(due_at: int, zone: str | None, *, missed: int = 0) -> str:
-    """Return the line that says for when (ms) something was, and how often it was missed since."""
+    """Return the line with a due time (ms), and how often the reminder was missed since."""
     local = from_ms(due_at).astimezone(zone_named(zone))
     when = f"{local:%Y-%m-%d %H:%M}" if zone else f"{local:%Y-%m-%d %H:%M} UTC"
     return (LATE_SERIES if missed > 0 else LATE).format(when=when, count=missed)

@@ -1,8 +1,8 @@
-"""`delegate`: a turn inside the turn, with a conversation, tools and a budget of its own.
+"""`delegate`: a turn inside a turn, with its own conversation, tools and budget.
 
 A helper knows only its task. It uses the same loop and the same models as its turn. Each of its
 steps is stored before the next one uses it, so a restart continues it. The turn pays for it. Words
-of strangers in the turn count as read by the helper, and an answer from strangers' words is marked.
+of strangers in the turn count as read by the helper. An answer made from such words is marked.
 A helper has no helpers.
 """
 
@@ -26,7 +26,7 @@ from tools.base import Caller, Heard, InvalidArguments, ToolError, ToolOutput, h
 from tools.registry import Registry
 
 HELPER_SECONDS: Final = 600.0
-"""For all of a helper, with the time that people take to answer its questions."""
+"""Time of a whole helper, including the time that people take to answer its questions."""
 
 MAX_TOKENS: Final = 100_000
 """A helper that has read and written so many tokens has to answer."""
@@ -54,7 +54,7 @@ Names = Annotated[tuple[Annotated[str, Field(max_length=64)], ...], Field(max_le
 
 
 HelpWith = Callable[[str, Sequence[str]], Awaitable[ToolOutput]]
-"""Lets a helper work off a task with the tools that are named."""
+"""Runs a helper for a task with the named tools."""
 
 
 async def delegate(help_with: HelpWith, task: Task, tools: Names = ()) -> ToolOutput:
@@ -68,7 +68,7 @@ async def delegate(help_with: HelpWith, task: Task, tools: Names = ()) -> ToolOu
 
 
 class HelperTurn(Turn):
-    """The turn of a helper, inside the turn that it belongs to, which pays."""
+    """The turn of a helper; the turn around it pays."""
 
     def __init__(
         self, turn: Turn, stored: StoredTurn, caller: Caller, prompt: Prompt, signs: ToolSigns
@@ -79,11 +79,11 @@ class HelperTurn(Turn):
         self.costs, self.progress, self.signs = turn.costs, turn.progress, signs
         self.is_retry = turn.is_retry
         self._turn = turn
-        self._tokens = estimated_so_far(stored.messages)  # a restart has lost the count
+        self._tokens = estimated_so_far(stored.messages)  # a restart loses the count
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether it, or its turn, has used up what it may read and write."""
+        """Whether the helper, or its turn, has used up its tokens."""
         return self._tokens >= MAX_TOKENS or self._turn.is_exhausted
 
     @property

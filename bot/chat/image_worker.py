@@ -14,14 +14,14 @@ from tools.sandbox.child import serve
 from tools.sandbox.errors import WorkError
 
 LOADED_LATER = (MpoImagePlugin, TiffImagePlugin)
-"""Pillow imports these late, for some JPEG files and for Exif, when no file may be opened."""
+"""Imported now: Pillow imports these when it needs them, and then no file may be opened."""
 
 MAX_SIDE: Final = 1_568
-"""Pixels. A larger image is scaled down by the endpoints themselves before a model sees it.
+"""Pixels. Endpoints themselves scale down larger images before a model sees them.
 Source: https://docs.anthropic.com/en/docs/build-with-claude/vision."""
 MAX_BYTES: Final = 2**20
 MAX_PIXELS: Final = 64_000_000
-"""Of an image as it is decoded; a JPEG is decoded at a fraction of its size."""
+"""Bound of a decoded image; a JPEG is decoded at a fraction of its size."""
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF")
 
 _SMALLER: Final = ((MAX_SIDE, 85), (MAX_SIDE, 65), (1_024, 65), (768, 50))
@@ -48,7 +48,7 @@ def scaled(data: bytes) -> Encoded:
         raise WorkError(
             "This is no image that I can read; I read JPEG, PNG, WebP and GIF."
         ) from None
-    except Exception as error:  # an image may be made to trip its decoder anywhere
+    except Exception as error:  # a hostile image may raise anything in its decoder
         raise WorkError("This image is broken and cannot be read.") from error
     return next(encoded for encoded in _encodings(picture) if len(encoded[1]) <= MAX_BYTES)
 
@@ -86,7 +86,7 @@ def _saved(picture: Image.Image, form: str, **how: int) -> bytes:
 
 
 def answer(request: str) -> str:
-    """Return an image as a model is shown it; raise WorkError if it cannot be read."""
+    """Return an image as the model sees it; raise WorkError if it cannot be read."""
     content_type, data = scaled(base64.b64decode(request))
     return f"{content_type} {base64.b64encode(data).decode('ascii')}"
 
@@ -102,6 +102,6 @@ def load_everything() -> None:
 
 
 if __name__ == "__main__":
-    Image.MAX_IMAGE_PIXELS = None  # `scaled` has a bound of its own, for what is really decoded
+    Image.MAX_IMAGE_PIXELS = None  # `scaled` has its own bound, for the decoded pixels
     load_everything()
     serve(answer)

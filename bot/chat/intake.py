@@ -153,7 +153,7 @@ class Intake:
                 await self._hand_over(accepted)
                 continue
             metrics.INTAKE.labels("duplicate").inc()
-            # The files of a message that came twice are still needed, perhaps.
+            # Perhaps the files of a message that came twice are still needed.
             if message.files and await self.chats.store.messages.is_past(message):
                 self.chats.file_cleanup.files_of(message)
 
@@ -202,7 +202,7 @@ class Intake:
         """Return the row of an edit or a deletion, if it concerns the bot."""
         if isinstance(change, Deletion):
             deletion = received_deletion(change, self._now_ms())
-            # People may take back what they wrote whether they still may talk or not.
+            # People may take back their words even if they may not talk any more.
             known = self.chats.door.access.may_talk(change.author)
             if known or await self.chats.store.messages.knows_target(deletion):
                 return [deletion]
@@ -276,7 +276,7 @@ class Intake:
             await chats.room.wait()
             chat.add(accepted)
         if not is_exempt and not message.chat.is_group:
-            # In a group it is seen first whether the bot may write there.
+            # In a group, the bot first checks whether it may write there.
             chat.notice(message)
         if not reads:
             await self._remind_of_question(message, chat)
@@ -298,7 +298,7 @@ class Intake:
             self.chats.file_cleanup.files_of(message)
             await self.chats.store.turns.answer(accepted, (), outcome=refusal.outcome)
         else:
-            # Not behind the chat's other messages: the person should know now.
+            # Urgent, ahead of the chat's other messages: the person should know now.
             await self.chats.urgent_room.wait()
             refuse = partial(chat.refuse, accepted, refusal.text, refusal.outcome)
             chat.add(refuse, urgent=True)

@@ -1,4 +1,4 @@
-"""The queue of a chat, and its running turn: what stops it, and which messages join it.
+"""The queue of a chat, and its running turn, which messages can stop, change or join.
 
 A person's next messages become part of the turn that answers the last one.
 
@@ -76,19 +76,19 @@ class Queue:
         return len(self._items)
 
     def add(self, item: AcceptedMessage | Work) -> None:
-        """Add a message or other work as the last; the caller has waited for room."""
+        """Add a message or other work at the end; the caller has waited for room."""
         self._items.append(item)
         self.room.take(1)
         if self._arrived is not None:
             self._arrived()
 
     def take(self) -> AcceptedMessage | Work:
-        """Take the first out."""
+        """Remove the first item and return it."""
         self.room.take(-1)
         return self._items.popleft()
 
     def next_message(self) -> AcceptedMessage | None:
-        """Return the first if it is a message."""
+        """Return the first item if it is a message."""
         first = self._items[0] if self._items else None
         return first if isinstance(first, AcceptedMessage) else None
 
@@ -146,14 +146,14 @@ MAX_JOINED_BYTES: Final = 4_096
 for a turn of their own, which has more room."""
 
 MAX_CANCELLED: Final = 3
-"""Cancelled requests of one turn, because each costs money; later messages wait for their turn."""
+"""Cancelled requests of one turn. Each costs money, so later messages wait for their turn."""
 
 
 MAX_RUNNING_TURNS: Final = 1_024
 """Turns in progress in all chats together; the others wait in their queues."""
 
 STOP_SECONDS: Final = 5.0
-"""How long a turn may take to let go once it is told to stop."""
+"""How long a turn may take to end once it is told to stop."""
 
 
 class TurnStopped(Exception):
@@ -166,7 +166,7 @@ class TurnChanged(Exception):
 
 @dataclass(eq=False, repr=False, slots=True)
 class RunningTurn:
-    """The turn that a chat has in progress: its messages, and what stops or changes them.
+    """The running turn of a chat: its messages, and ways to stop or change it.
 
     Attributes:
         queue: of the chat; its next messages may join the turn.
@@ -180,7 +180,7 @@ class RunningTurn:
     joined: Callable[[Sequence[AcceptedMessage]], None]
     clock: Callable[[], float] = time.time
     _cancelled: int = field(default=0, init=False)
-    # A time-out without a deadline is a cancel scope: letting go moves the deadline to now.
+    # A time-out without a deadline is a cancel scope: moving the deadline to now cancels.
     _scope: asyncio.Timeout = field(default_factory=partial(asyncio.timeout, None), init=False)
     _changes: dict[int, AcceptedMessage | None] = field(default_factory=dict, init=False)
     _interruption: type[TurnStopped | TurnChanged] | None = field(default=None, init=False)
@@ -210,7 +210,7 @@ class RunningTurn:
             metrics.RUNNING_TURNS.dec()
             if self._ended is not None:
                 self._ended.set()
-        if self._interruption is TurnChanged:  # told so at the very moment when it was done
+        if self._interruption is TurnChanged:  # the change came just when the work was done
             raise TurnChanged
         if self._interruption is TurnStopped and done is None:
             raise TurnStopped
@@ -218,12 +218,12 @@ class RunningTurn:
         return done
 
     def piece(self, inbox_id: int) -> AcceptedMessage | None:
-        """Return one of its messages as it reads now."""
+        """Return a message of the turn with its edits."""
         found = next((piece for piece in self.pieces if piece.id == inbox_id), None)
         return None if found is None else self._changes.get(inbox_id, found)
 
     def change(self, inbox_id: int, instead: AcceptedMessage | None) -> bool:
-        """Start again with a changed message, or without it; False if it has no such message."""
+        """Start again with a changed message, or without it; False if the turn lacks it."""
         if self.piece(inbox_id) is None:
             return False
         self._changes[inbox_id] = instead
@@ -248,7 +248,7 @@ class RunningTurn:
         """Move messages of the asker from the chat's queue to the pieces; return them.
 
         Each message is in the queue or in the pieces at any moment, so edits, deletions and `!stop`
-        find it. It stops at the first message that does not join, so no message overtakes another.
+        find it. Stops at the first message that does not join, so no message overtakes another.
 
         Args:
             begun: the turn is stored, and so has room for short messages without files only.
@@ -265,8 +265,8 @@ class RunningTurn:
             self.joined(taken)
         return taken
 
-    async def unless_one_comes(self, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """Ask the model; return None and cancel the request if a message comes that joins."""
+    async def unless_message_joins(self, ask: Callable[[], Awaitable[T]]) -> T | None:
+        """Ask the model; cancel the request and return None if a message joins in the meantime."""
         if self._cancelled == MAX_CANCELLED:
             return await ask()
         if self._next() is not None:
@@ -288,7 +288,7 @@ class RunningTurn:
         return None
 
     def _interrupt(self, interruption: type[TurnStopped | TurnChanged]) -> None:
-        """Cancel the work; once stopped it stays stopped."""
+        """Cancel the work; nothing replaces `TurnStopped`."""
         if self._interruption is not TurnStopped:
             self._interruption = interruption
         if self._scope.when() is None:

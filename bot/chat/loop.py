@@ -1,4 +1,4 @@
-"""The loop: ask the model, run the calls, until it answers in words.
+"""The loop: ask the model and run its calls, until it answers in words.
 
 A helper's turn runs through the same loop. Each step is stored before the next one uses it.
 """
@@ -23,7 +23,7 @@ from tools.registry import Registry
 log = structlog.get_logger()
 
 FINISH_REASONS: Final = frozenset({"", "content_filter", "length", "stop", "tool_calls"})
-"""Reasons that may be logged; an endpoint could also put a person's words there."""
+"""Reasons that may be logged; other values could contain a person's words."""
 
 TOOLS_START_SECONDS: Final = 20.0
 """How long a turn waits for tools that are still starting, such as MCP servers."""
@@ -43,7 +43,7 @@ class ToolLoop:
     async def run(self, turn: Turn) -> str | None:
         """Return the model's answer, empty if it says nothing twice; may be cancelled.
 
-        None if the turn waits for people: its only open calls are questions to them. Raise LlmError
+        None if the turn waits for people, because only questions to them are open. Raise LlmError
         if the model cannot answer, and AllowanceUsedUp if the person has no tokens left today.
         """
         await set_within(self.registry.settled, TOOLS_START_SECONDS)
@@ -54,7 +54,7 @@ class ToolLoop:
             may_call = bool(turn.prompt.tools) and has_room and not turn.is_exhausted
             ask = partial(self._ask, turn, may_call=may_call)
             completion = await (
-                ask() if turn.running is None else turn.running.unless_one_comes(ask)
+                ask() if turn.running is None else turn.running.unless_message_joins(ask)
             )
             if completion is None:
                 continue  # a message has joined
@@ -66,9 +66,9 @@ class ToolLoop:
         return None
 
     async def _resume(self, turn: Turn) -> None:
-        """Show what ran before a crash, and finish the calls that it left open.
+        """Show the calls that ran before a crash, and finish the open ones.
 
-        Those with side effects do not run again.
+        Calls with side effects do not run again.
         """
         if turn.rounds:
             await turn.show_again(self._is_shown)
@@ -86,7 +86,7 @@ class ToolLoop:
         return tool is not None and tool.bookkeeping
 
     async def _ask(self, turn: Turn, *, may_call: bool, with_tools: bool = True) -> Completion:
-        """Ask the models of the turn's route, until one answers."""
+        """Ask the models of the turn's route until one answers."""
         await turn.check_allowance()
         has_shrunk = False
         while True:
@@ -96,12 +96,12 @@ class ToolLoop:
                 return await self._ask_model(turn, may_call=may_call, with_tools=with_tools)
             except LlmError as error:
                 if not has_shrunk and model.traits.context_tokens < context_tokens:
-                    has_shrunk = True  # the refusal named a size, so a shorter prompt is next
+                    has_shrunk = True  # the refusal named a size, so the next prompt is shorter
                 elif not turn.route.go_on(error):
                     raise
 
     async def _ask_model(self, turn: Turn, *, may_call: bool, with_tools: bool) -> Completion:
-        """Ask the present model of the route; without images if it cannot see."""
+        """Ask the current model of the route; without images if it cannot see."""
         model = turn.route.model
         messages = turn.prompt.build(turn.began_at, model.traits, turn.history, turn.messages)
         shows_images = any(message.images for message in messages)
@@ -135,7 +135,7 @@ class ToolLoop:
         said = completion.finish_reason
         reason = said if said in FINISH_REASONS else "other"
         log.info("turn.empty_answer", finish_reason=reason, turn=turn.id)
-        # A model that calls tools against `tool_choice` is shown none.
+        # If the model calls tools in spite of `tool_choice`, show it none.
         with_tools = not completion.message.tool_calls
         return _said(turn, await self._ask(turn, may_call=False, with_tools=with_tools))
 
@@ -152,7 +152,7 @@ class ToolLoop:
             ToolRequest(call.id, call.name, call.arguments, caller, heard, resumed=resumed)
             for call in turn.open_calls
         ]
-        # Calls that ask first are shown once they are allowed; a question shows itself.
+        # Calls that ask first are shown once they are allowed; a question is visible anyway.
         at_once = (one for one in requests if not self.executor.asks_first(one))
         turn.show(one for one in at_once if one.call_id in allowed and self._is_shown(one.tool))
         running = []
@@ -161,12 +161,12 @@ class ToolLoop:
                 is_allowed = request.call_id in allowed
                 call = self._run_call(turn, request, is_allowed=is_allowed)
                 running.append(tasks.create_task(call))
-                await asyncio.sleep(0)  # others' turns go on between the questions of many calls
+                await asyncio.sleep(0)  # other turns may run between the questions of many calls
         for task in running:
             turn.close(task.result())
 
     async def _heard(self, turn: Turn) -> Heard:
-        """Return the words that the model has read, if a call may need a person's yes."""
+        """Return the words that the model has read; empty if no open call needs a check."""
         called = (self.registry.get(call.name) for call in turn.open_calls)
         if not any(
             tool is not None and (tool.address or tool.lasting or tool.side_effects)

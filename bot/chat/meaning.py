@@ -45,7 +45,7 @@ _KEYCAP: Final = re.compile("\ufe0f?\u20e3")
 """Code points that turn a digit into a keycap emoji, as in a reaction."""
 
 MAX_CHOICE_CHARACTERS: Final = 1_500
-"""Length of ten options of the greatest length."""
+"""Length of ten options of the maximum length."""
 
 PHRASES: Final = "phrases.toml"
 
@@ -71,7 +71,7 @@ def answer_of(terms: QuestionTerms, text: str, *, in_own_words: bool) -> str | N
     """Return the answer that a text or an emoji gives; None if the bot has to ask back.
 
     Args:
-        in_own_words: any words are meant as an answer to the question.
+        in_own_words: the text is meant as an answer, even without known words.
     """
     if terms.kind == "choice":
         if choice := chosen(text, terms.options, multiple=terms.multiple):
@@ -108,7 +108,7 @@ def chosen(text: str, options: Sequence[str], *, multiple: bool) -> tuple[int, .
 
 
 def _numbers(text: str) -> list[int]:
-    """Return the places that a text of nothing but numbers names."""
+    """Return the numbers of a text as indexes; empty if it also has other words."""
     plain = _KEYCAP.sub(" ", text.replace(_KEYCAP_TEN, " 10 "))
     tokens = [token for token in _TOKEN.findall(plain.casefold()) if token not in _JOINING]
     if not all(token.isdecimal() and len(token) <= len("10") for token in tokens):
@@ -152,7 +152,7 @@ def meaning_of(text: str) -> Meaning:
 
 
 def _phrases_in(words: _Phrase) -> Iterator[_Phrase]:
-    """Yield known phrases, the longest that fits first, and words that are in none."""
+    """Yield known phrases, preferring longer ones, and the words between them."""
     while words:
         sizes = range(min(MAX_WORDS_OF_A_PHRASE, len(words)), 1, -1)
         size = next((size for size in sizes if words[:size] in _KNOWN), 1)

@@ -42,7 +42,7 @@ _UNSAID: Final = frozenset({"", "application/octet-stream"})
 _MAX_NAME_CHARACTERS: Final = 80
 _QUOTES_AND_BRACKETS: Final = str.maketrans('[]“”"', " " * 5)
 
-# Phones call such files by the names of spreadsheets, films and programs; bytes tell when read.
+# Phones give such files types of spreadsheets, films or programs; reading shows if it is text.
 _TEXT_SUFFIXES: Final = frozenset(
     {
         ".c", ".cfg", ".conf", ".cpp", ".cs", ".css", ".csv", ".diff", ".go", ".h", ".hpp", ".ics",
@@ -79,7 +79,7 @@ FileKind = Literal["image", "sound", "document", "other"]
 
 
 def kind_of_file(file: ReceivedFile) -> FileKind:
-    """Tell what a file seems to be."""
+    """Return how to read a file, judged by its type and name."""
     content_type = type_of_file(file)
     if file.voice_note or content_type.startswith("audio/"):
         return "sound"
@@ -151,7 +151,7 @@ async def open_images(
 
 
 def _image(reply: str) -> Image:
-    """Read the reply of a process that a hostile image may have taken over."""
+    """Parse the reply of a process that a hostile image may have taken over."""
     content_type, _, data = reply.partition(" ")
     try:
         image = Image(content_type, base64.b64decode(data, validate=True))
@@ -209,7 +209,7 @@ class Inbox:
 
 
 async def discard(side: Messenger, files: Iterable[ReceivedFile], seconds: float) -> None:
-    """Delete the Signal side's copies of files, as far as that works in some seconds."""
+    """Try to delete the Signal side's copies of files, within some seconds."""
     try:
         async with asyncio.timeout(seconds):
             for file in files:
@@ -222,7 +222,7 @@ async def discard(side: Messenger, files: Iterable[ReceivedFile], seconds: float
 
 
 async def delete_from(workspaces: Workspaces, chat: ChatId, name: str) -> bool:
-    """Delete a file from a chat's workspace; return whether it is gone."""
+    """Delete a file from a chat's workspace; return whether it no longer exists."""
     try:
         workspace = workspaces.of(chat)
     except WorkError:
@@ -233,7 +233,7 @@ async def delete_from(workspaces: Workspaces, chat: ChatId, name: str) -> bool:
 
 
 def name_of(file: ReceivedFile) -> str:
-    """Return the name that a file has in the inbox: that of the sender, if it is harmless."""
+    """Return the name of a file in the inbox: the sender's name for it, if that is harmless."""
     words = _NOT_OF_A_NAME.sub("-", file.name or "").strip(" .-")
     return words[-MAX_NAME_CHARACTERS:].strip(" .-") or f"file{suffix_of(type_of_file(file))}"
 
@@ -241,21 +241,21 @@ def name_of(file: ReceivedFile) -> str:
 MAX_FILES: Final = 8
 """Files of one message that the bot reads."""
 FILES_AT_ONCE: Final = 8
-"""Files of all chats that are read at the same time, because each one takes memory."""
+"""Files of all chats read at the same time; each one takes memory."""
 MAX_TURN_BYTES: Final = 40 * 2**20
 MAX_DOCUMENT_BYTES: Final = 10 * 2**20
 MAX_DOCUMENT_CHARACTERS: Final = 20_000
 WORDS_BYTES: Final = 64_000
-"""Bytes of UTF-8 that the words of all files of a turn may take."""
+"""UTF-8 bytes of the words of all files of a turn."""
 MIN_TEXT_BYTES: Final = 1_000
 TURN_SECONDS: Final = 240.0
-"""For all files of a turn."""
+"""Time to read all files of a turn."""
 RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=5.0)
-"""Pause between two tries to get a file without a connection, up to `TURN_SECONDS`."""
+"""Pauses between attempts to get a file without a connection, up to `TURN_SECONDS`."""
 DISCARD_SECONDS: Final = 20.0
-"""For all files of a turn."""
+"""Time to delete all files of a turn."""
 SHOWN_CHARACTERS: Final = 200
-"""Length of the words of a voice note that the person is shown."""
+"""Length of the transcript that the author of a voice note sees."""
 
 CANNOT_SEE: Final = "I cannot see images, only read text and documents."
 CANNOT_LISTEN: Final = "I cannot listen to voice notes; please write it."
@@ -288,7 +288,7 @@ class Prepared:
     """The words and images of the files of messages that get one answer.
 
     Attributes:
-        words: one text for each message, perhaps empty, to stand after the person's own words.
+        words: one text for each message, perhaps empty, to follow the person's own words.
         notices: lines for the person above the answer.
         has_words: whether there is anything to ask the model.
         fleeting: images that must never be stored.
@@ -323,7 +323,7 @@ class _Budget:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Media:
-    """Reads files of people; their words may take so many bytes of UTF-8 in a turn."""
+    """Reads files of people; their words take at most `words_bytes` (UTF-8) in a turn."""
 
     files: Messenger
     _: KW_ONLY
@@ -341,7 +341,7 @@ class Media:
     ) -> Prepared:
         """Read the files of messages, for the model and for the person.
 
-        It takes `TURN_SECONDS` at most. No file makes it raise.
+        Takes `TURN_SECONDS` at most. No file makes it raise an error.
         """
         has_images = any(
             kind_of_file(file) == "image" for message in messages for file in message.files
@@ -359,7 +359,7 @@ class Media:
         )
 
     async def discard(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Delete the Signal side's copies of the files of some messages, as far as that works."""
+        """Try to delete the Signal side's copies of the files of some messages."""
         files = [file for message in messages for file in message.files]
         await discard(self.files, files, DISCARD_SECONDS)
 
@@ -396,7 +396,7 @@ class Media:
     async def _kept(
         self, message: ReceivedMessage, file: ReceivedFile, found: _Found, budget: _Budget
     ) -> _Found:
-        """Put a file into the inbox of the workspace, and say what it is called there."""
+        """Put a file into the inbox of the workspace, and add its path there to the words."""
         data, budget.fetched = budget.fetched, None
         if self.inbox is None or not self.inbox.takes(message):
             return found
@@ -459,7 +459,7 @@ class Media:
         limit = min(most_bytes, budget.file_bytes)
         fetch = partial(self.files.fetch_file, message.chat, file, max_bytes=limit)
         try:
-            # After a start it takes a moment until there is a connection.
+            # Shortly after a start there may be no connection yet.
             data = await RECONNECT.retry(fetch, on=(SignalUnavailable, SignalPassedOver))
         except FileTooBig:
             megabytes = most_bytes // 2**20
@@ -486,7 +486,7 @@ async def open_media(
     """Provide a reader of files; its processes start with the first file and end when idle.
 
     Args:
-        sandboxes: the walls that readers need. If these may not run, the bot refuses files.
+        sandboxes: readers run only inside these; if they cannot, the bot refuses files.
     """
     async with open_images(sandboxes=sandboxes) as images, open_reader(sandboxes) as documents:
         yield Media(
@@ -525,7 +525,7 @@ def _room(budget: _Budget) -> int:
 
 
 def _words_of(file: ReceivedFile, document: Document, room_bytes: int) -> str:
-    """Return a document in the frame for strangers' words, with a note about missing parts."""
+    """Return a document framed as strangers' words, with a note about missing parts."""
     text = document.text[:MAX_DOCUMENT_CHARACTERS]
     notes = [document.note]
     if len(document.text) > len(text):

@@ -1,13 +1,13 @@
-"""Send stored answers: in order, with retries, then mark them; log those given up.
+"""Send stored answers in order, with retries; then mark each as sent or given up.
 
 Each part is on disk before it comes here, and is sent only if it is still there. Without a
 connection, it waits without a limit. The worker of the chat waits here, so the messages of a chat
 leave in their order. Messages to a person with a new, untrusted key are put aside until the key is
 trusted.
 
-A send with an unknown result is a doubt. The bot waits for a receipt that settles it, and then
+A send with an unknown result is a doubt. The bot waits for a receipt that settles it, and otherwise
 sends again. Signal may limit a chat for an hour, also after it has delivered the message, so the
-pauses grow. Other chats go on: if Signal limits them as well, it says so.
+pauses grow. Other chats go on until Signal limits them as well.
 """
 
 import asyncio
@@ -45,15 +45,15 @@ RECEIPT_SECONDS: Final = 15.0
 """Time for the receipt of a send with an unknown result; longer than a reconnect."""
 
 PASSED_OVER_SECONDS: Final = 3.0
-"""Time for the receipt of a send that signal-cli passed over, so almost certainly never made."""
+"""Time for the receipt of a send that signal-cli passed over; it almost certainly never ran."""
 
 PROOF_SECONDS: Final = 3.0
-"""After the connection began, the bot waits this long for receipts of earlier processes' sends."""
+"""Time after the connection begins to wait for receipts of sends by earlier processes."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Doubts:
-    """Sends in doubt of this process and of earlier ones.
+    """Sends with an unknown result, of this process and of earlier ones.
 
     A doubt is a send that may have arrived: its reply was lost, an error came that may follow a
     delivery, or the process was killed before the bot learned the timestamp. A receipt that fits
@@ -108,7 +108,7 @@ class Doubts:
         return bool(self._of_waiting.get(part.id))
 
     async def earlier_proof(self, part: OutgoingMessage) -> int | None:
-        """Return the timestamp of a message that an earlier process has sent, if that is proven."""
+        """Return the timestamp of a message if a receipt proves that an earlier process sent it."""
         began = self.messenger.connected_since
         passed = 0.0 if began is None else time.monotonic() - began
         return await self._proof(self._of_waiting[part.id], PROOF_SECONDS - passed)
@@ -135,7 +135,7 @@ class Doubts:
         return timestamp
 
     def sent(self, part: OutgoingMessage, timestamp: int) -> None:
-        """Note that a message was sent; its other doubts are about second copies."""
+        """Note that a message was sent; its sends still in doubt may be second copies."""
         receipts = self.messenger.receipts
         for attempt in self._of_waiting.pop(part.id, ()):
             if attempt.may_have(timestamp, (), timestamp):
@@ -144,7 +144,7 @@ class Doubts:
                 receipts.sent_again(attempt, timestamp, is_edit=part.replaces is not None)
 
     async def run(self, queue: Callable[[OutgoingMessage], None]) -> None:
-        """Delete second copies by queued deletions, until cancelled; raises StoreError."""
+        """Queue deletions of second copies, until cancelled; raises StoreError."""
         receipts = self.messenger.receipts
         while True:
             await receipts.news.wait()
@@ -160,8 +160,8 @@ class Doubts:
                     queue(removal)
 
     # Messages without a row in the outbox: progress, questions, polls. Phones confirm them as well,
-    # so the store notes their timestamps: after a crash no such receipt counts for an answer.
-    # Nothing here waits for the disk.
+    # so the store notes their timestamps. Otherwise, after a crash, such a receipt could seem to
+    # confirm an answer. Nothing here waits for the disk.
 
     async def send(
         self,
@@ -232,19 +232,19 @@ class Doubts:
 
 
 MAX_ATTEMPTS: Final = 10
-"""After so many failed attempts an answer is given up; its text stays in the store."""
+"""After so many failed attempts the bot gives up an answer; its text stays in the store."""
 
 RETRY: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
 LIMITED: Final = Backoff(first_seconds=2 * RECEIPT_SECONDS, longest_seconds=3_600.0)
 """Pauses after a rate limit: two or three hours in all."""
 
 RECONNECT_POLL_SECONDS: Final = 0.25
-"""How often a part without a connection looks again."""
+"""Interval of checks for a connection."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Outbox:
-    """Sends what the store holds; tells of chats to which new keys keep it from sending."""
+    """Sends stored messages; reports chats where an untrusted new key prevents that."""
 
     messenger: Messenger
     store: ConversationStore
@@ -257,10 +257,10 @@ class Outbox:
         self.doubts = Doubts(self.messenger, self.store)
 
     async def deliver(self, parts: Sequence[OutgoingMessage], *, just_stored: bool = False) -> bool:
-        """Send parts one after the other, and return whether there were any and all were sent.
+        """Send parts one after the other; return True if there were some and all were sent.
 
         Args:
-            just_stored: the first part cannot have changed since, so it is not read again.
+            just_stored: the first part cannot have changed, so the store is not asked again.
         """
         sent = 0
         for number, part in enumerate(parts):
@@ -271,11 +271,11 @@ class Outbox:
         return 0 < sent == len(parts)
 
     def take_back(self, chat: ChatId) -> tuple[OutgoingMessage, ...]:
-        """Return the parts that were put aside for a chat, to be delivered now."""
+        """Remove and return the parts that were put aside for a chat; deliver them now."""
         return tuple(self._put_aside.pop(chat, ()))
 
     async def _deliver(self, part: OutgoingMessage, *, is_current: bool) -> bool:
-        """Send a part until it is sent, withdrawn, put aside or given up; whether it was sent."""
+        """Try to send a part until it is sent, withdrawn, put aside or given up; True if sent."""
         attempt, timestamp = part.attempts, None
         if self.doubts.is_in_doubt(part):
             await self._until_connected()
@@ -301,7 +301,7 @@ class Outbox:
                     continue
                 attempt += not isinstance(error, SignalPassedOver)
                 if isinstance(error, SignalRejected) and part.replaces is not None and part.text:
-                    # The old message is gone, or too old to be edited: better twice than never.
+                    # The old message is gone or too old to be edited, so send a new one.
                     part = replace(part, replaces=None)
                     continue
                 is_last = attempt >= MAX_ATTEMPTS or isinstance(error, SignalRejected)
@@ -349,7 +349,7 @@ class Outbox:
         return part.replaces if row is None and timestamp is not None else timestamp
 
     async def _until_connected(self) -> bool:
-        """Wait while nothing can be sent, and return whether that was needed."""
+        """Wait for a connection; return whether a wait was needed."""
         waited = False
         while not self.messenger.connected:
             waited = True
@@ -362,7 +362,7 @@ def _is_deletion(part: OutgoingMessage) -> bool:
 
 
 def _delay(attempt: int, error: SignalError) -> float:
-    """Return the seconds until the next attempt, in which a receipt may come."""
+    """Return the seconds until the next attempt; a receipt may come in the meantime."""
     match error:
         case SignalPassedOver():
             return PASSED_OVER_SECONDS

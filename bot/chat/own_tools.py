@@ -1,4 +1,4 @@
-"""Offer the tools that work with the bot: its turns, people, memory and reminders."""
+"""Offer the bot's own tools, for its turns, people, memory and reminders."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -34,13 +34,13 @@ KEEPS_NOTHING: Final = (
 
 
 def only_listed(*_: object) -> Never:
-    """Stand in for the parts behind tools that are listed and never called."""
+    """Stand in for the parts of tools that are listed and never called."""
     raise ToolError("Nothing is called here.")
 
 
 @dataclass(frozen=True, slots=True)
 class PartsOfTools:
-    """The parts of the bot that its own tools work with, most of them by the caller."""
+    """The parts of the bot that its own tools use; most are functions of the caller."""
 
     turn_of: Callable[[Caller], Turn]
     helpers_of: Callable[[Caller], HelpWith]
@@ -143,13 +143,13 @@ def _fact(fact: StoredFact) -> Fact:
 
 
 MAX_REMINDERS: Final = 100
-"""Reminders of one person that wait at the same time."""
+"""Waiting reminders of one person."""
 
 
 def reminders_of(
     store: ReminderStore, changed: Callable[[], None], clock: Callable[[], float], caller: Caller
 ) -> Reminders:
-    """Return the reminders of a caller that may be told in the chat of the call."""
+    """Return the caller's reminders that may be shown in the chat of the call."""
     person, chat, turn = caller.person, caller.chat, caller.turn
     now = datetime.fromtimestamp(clock(), UTC)
 
@@ -181,8 +181,8 @@ def reminders_of(
 async def move_to(store: ReminderStore, person: str, place: str, now: datetime) -> str:
     """Store a person's time zone, named by a zone or a city, and return its name.
 
-    Reminders in local time move along, like the alarm clock of a phone: daily at 07:00 stays at
-    07:00. Reminders at a moment keep that moment. InvalidArguments names the nearest zones.
+    Reminders in local time keep that time in the new zone, like a phone's alarm clock: 07:00
+    stays 07:00. Reminders at a fixed moment keep it. InvalidArguments names the nearest zones.
     """
     name, zone = await asyncio.to_thread(find_zone, place, now)
     if not isinstance(zone, ZoneInfo):

@@ -1,10 +1,10 @@
 """Plan mode, and how many calls a turn may make.
 
 After `!plan`, a turn only reads until a person has accepted its plan. The stored question ends
-with a sentence that says so. Restarts and `!retry` find the mode there. A person who writes this
-sentence binds only their own turn.
+with a sentence that says so; restarts and `!retry` recognize the mode by it. A person who writes
+this sentence affects only their own turn.
 
-A turn may make so many calls, and ten times as many from the moment when its plan is accepted.
+A turn may make a limited number of calls, and ten times as many once its plan is accepted.
 """
 
 import re
@@ -29,10 +29,10 @@ PLANNING: Final = (
 _COMMAND: Final = re.compile(r"\s*!plan\s+(?=\S)", re.IGNORECASE)
 
 MAX_FREE_CALLS: Final = 30
-"""Bookkeeping calls of a turn, which use up none of its other calls."""
+"""Bookkeeping calls of a turn that do not count towards its limit of calls."""
 
 PLAN_FACTOR: Final = 10
-"""How many times as many calls an accepted plan may make as a turn without one."""
+"""Factor of the limit of calls once a plan is accepted."""
 
 OVER_LIMIT: Final = (
     "Not run: no more tool calls are allowed for this message. Answer with what you have."
@@ -87,7 +87,7 @@ TODO: Final = "todo"
 MAX_ITEMS: Final = 20
 MAX_TEXT_CHARACTERS: Final = 500
 MAX_SHOWN_BYTES: Final = 1_000
-"""Bytes of all items, which leave room for the running tools in the same message."""
+"""Bytes of all items; they leave room for the running tools in the same message."""
 
 _SIGNS: Final = {"open": "☐", "doing": "◐", "done": DONE}
 
@@ -127,11 +127,11 @@ def _items(call: ToolCall) -> Items | None:
     try:
         return _ITEMS.validate_python(parse_object(call.arguments).get("items"))
     except (InvalidArguments, ValidationError):
-        return None  # the model was told so, and the list before it is still shown
+        return None  # the model gets an error, and the previous list stays visible
 
 
 def last_shown(messages: Sequence[Message]) -> tuple[str, ...]:
-    """Return the list that a turn has kept last, as the person sees it; empty without one."""
+    """Return the latest list of a turn, as the person sees it; empty without one."""
     calls = [call for message in messages for call in message.tool_calls]
     for call in reversed(calls):
         if (items := _items(call)) is not None:

@@ -29,28 +29,28 @@ TYPING_REFRESH_SECONDS: Final = 10.0
 """Phones show typing for 15 seconds."""
 
 TYPING_AGAIN_SECONDS: Final = 1.0
-"""How long after a message of the bot typing is shown again: the next may be the answer."""
+"""Pause after a message of the bot before typing is shown again; the answer may follow."""
 
 OVERTAKING_SECONDS: Final = 1.0
-"""An answer sent so soon after a sign of typing may be at the phone before it."""
+"""An answer sent this soon after a sign of typing may reach the phone before it."""
 
 SIGN_SECONDS: Final = 5.0
 """A sign that takes longer comes too late."""
 
 MAX_IN_FLIGHT: Final = 32
-"""Signs that are being given at the same time; further ones are not."""
+"""Signs given at the same time; the bot drops further ones."""
 
 MAX_CHATS: Final = 1_024
-"""Chats with visible typing; above this, only a turn shows it, not a message alone."""
+"""Chats with visible typing; above this, typing begins with the turn, not with the message."""
 
 MAX_UNSIGNED_CHATS: Final = 20_000
 MAX_UNSIGNED: Final = 100
-"""Chats, and messages of one chat, that wait for their first sign and are timed at once."""
+"""Limits, in chats and in messages of a chat, of measuring waits for the first sign."""
 
 
 @dataclass(slots=True)
 class TypingTurn:
-    """A turn that typing is shown for; its answer ends the typing on phones by itself."""
+    """A turn that shows typing; on phones, its answer ends the typing by itself."""
 
     answered: bool = False
 
@@ -60,7 +60,7 @@ class _Typing:
     """Typing in a chat.
 
     Attributes:
-        timer: begins to show it when it is due; None from then on.
+        timer: starts to show it when due; None from then on.
         visible: phones show it; the bot's next message ends that.
         answered: the last turn that left, at `left_at` of the loop, had sent its answer.
         gone: the last turn has left, and none has come since.
@@ -91,8 +91,8 @@ class _Typing:
             if not self.gone:
                 await set_within(self.news, TYPING_AGAIN_SECONDS)
 
-    def is_to_be_taken_back(self, shown_at: float) -> bool:
-        """Whether phones may go on showing what they were shown last."""
+    def must_end(self, shown_at: float) -> bool:
+        """Whether the bot has to end typing, because phones may still show it."""
         overtaken = self.left_at - shown_at < OVERTAKING_SECONDS
         return self.gone and (overtaken or not self.answered)
 
@@ -121,7 +121,7 @@ class Presence:
             if len(unsigned) < MAX_UNSIGNED:
                 unsigned.append(received_at)
         if chat in self._typing and self._typing[chat].visible:
-            self._is_signed(chat)
+            self._observe_sign(chat)
         if chat not in self._typing and len(self._typing) < MAX_CHATS:
             self._begin_typing(chat)
         if self.ack_reaction is not None or self.read_receipts:
@@ -129,7 +129,7 @@ class Presence:
 
     @asynccontextmanager
     async def typing(self, chat: ChatId) -> AsyncIterator[TypingTurn]:
-        """Show typing in a chat, from now until this is left.
+        """Show typing in a chat inside the block.
 
         Turns of the same chat count as one. Set `answered` on the yielded turn once its answer is
         sent; otherwise typing is taken back.
@@ -143,20 +143,20 @@ class Presence:
         finally:
             typing.leave(answered=turn.answered)
             if turn.answered:
-                self._is_signed(chat)
+                self._observe_sign(chat)
             if not typing.turns and typing.timer is not None:
                 typing.timer.cancel()
                 del self._typing[chat]
 
     def message_sent(self, chat: ChatId) -> None:
-        """Show typing again soon in a chat whose turn goes on: a message has ended it on phones."""
-        self._is_signed(chat)
+        """Show typing again soon if the turn goes on, because a message ends it on phones."""
+        self._observe_sign(chat)
         if chat in self._typing:
             self._typing[chat].visible = False
             self._typing[chat].news.set()
 
     def cancel(self) -> None:
-        """Give up the signs that are being given, and give no more."""
+        """Cancel all signs in progress, and give no more."""
         self._cancelled = True
         for typing in self._typing.values():
             if typing.timer is not None:
@@ -190,10 +190,10 @@ class Presence:
                 show = self.messenger.show_typing
                 typing.visible = await self._give(chat, partial(show, chat))
                 if typing.visible:
-                    self._is_signed(chat)
+                    self._observe_sign(chat)
                 shown_at = clock()
                 await typing.next_sign()
-                if typing.is_to_be_taken_back(shown_at):
+                if typing.must_end(shown_at):
                     await self._give(chat, partial(show, chat, stop=True))
                 if not typing.turns:
                     return
@@ -205,18 +205,18 @@ class Presence:
         if self.ack_reaction is not None:
             sign = partial(react, chat, self.ack_reaction, author=author, timestamp=timestamp)
             if await self._give(chat, sign):
-                self._is_signed(chat)
+                self._observe_sign(chat)
         # Only the author sees this, so it needs no right to write.
         if self.read_receipts and await self._give(None, partial(mark_read, author, [timestamp])):
-            self._is_signed(chat)
+            self._observe_sign(chat)
 
-    def _is_signed(self, chat: ChatId) -> None:
+    def _observe_sign(self, chat: ChatId) -> None:
         """Observe how long the messages of a chat have waited for their first sign."""
         for received_at in self._unsigned.pop(chat, ()):
             FIRST_SIGN_SECONDS.observe(max(0.0, self.clock() - received_at / 1_000))
 
     async def _give(self, chat: ChatId | None, sign: Callable[[], Awaitable[None]]) -> bool:
-        """Give a sign if there is room and the bot may write there; whether nothing failed."""
+        """Give a sign if there is room and the bot may write there; False if it failed."""
         if self._in_flight >= MAX_IN_FLIGHT:
             log.debug("presence.no_room")
             return False

@@ -1,4 +1,4 @@
-"""The name, the line below it and the picture that people see of the bot, set from the settings.
+"""The bot's public name, the line below it and its picture, taken from the settings.
 
 The store keeps a hash of the last profile. So the bot sets the profile once for each change of the
 settings, not at every start. Changes by hand stay until the settings change.
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 async def keep_profile(
     messenger: Messenger, store: ConversationStore, profile: Profile, retry: Backoff = RETRY
 ) -> None:
-    """Set the profile if it has changed, and retry until that succeeds; an empty one stays."""
+    """Set the profile if it has changed; retry until that succeeds. Never set an empty one."""
     picture = None if profile.picture is None else hashlib.sha256(profile.picture).hexdigest()
     wanted = hashlib.sha256(repr((profile.name, profile.about, picture)).encode()).hexdigest()
     if profile == Profile() or await store.get_metadata(METADATA_NAME) == wanted:
@@ -55,7 +55,7 @@ async def keep_profile(
 
 
 def wanted_profile(*, name: str | None, about: str | None, picture: Path | None) -> Profile:
-    """Return the profile of the settings; SettingsError if the picture is unreadable."""
+    """Return the profile from the settings; SettingsError if the picture is unreadable."""
     return Profile(name, about, None if picture is None else _read(picture))
 
 

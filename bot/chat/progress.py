@@ -1,9 +1,9 @@
 """The progress message of a turn, edited as tools start and end.
 
-It also says that the model does not answer yet, and shows helpers and the list of a longer turn.
+It also shows helpers, the list of a longer turn, and that the model does not answer yet.
 
 Methods only note a change. A task of the turn shows the latest state, so only the end of a turn
-waits for Signal, with a bound.
+waits for Signal, and only for a limited time.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from tools.display import one_line
 log = structlog.get_logger()
 
 PROGRESS_SECONDS: Final = 5.0
-"""A progress message that takes longer is not worth waiting for."""
+"""Longest wait for the progress message at the end of a turn."""
 
 MAX_EDITS: Final = 10
 """Signal's limit of edits of a message; the last one is kept for the end of the turn."""
 
 EDITS_AT_ONCE: Final = 6
 PAUSE_SECONDS: Final = 15.0
-"""After `EDITS_AT_ONCE`, changes are collected for so long, and for twice as long after each edit.
+"""Pause before the next edit after `EDITS_AT_ONCE` edits; it doubles with each further edit.
 Otherwise frequent changes would use up all edits."""
 
 LONG_CALL_SECONDS: Final = 15.0
-"""The message names the seconds of a tool that runs for so long, and again after twice as long."""
+"""The message names the seconds of a tool that runs this long, and again after twice as long."""
 
 MAX_HELPERS_SHOWN: Final = 8
 """The latest helpers have a line each; the others are counted."""
@@ -55,9 +55,9 @@ Ended = Iterable[tuple[str, bool]]
 
 
 class _News:
-    """Tells the task that shows a message of a change; the first one starts the task.
+    """Signals changes to the task that shows the message; the first change starts the task.
 
-    Most turns show nothing, and so need no such task.
+    Most turns show nothing, so they need no task.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class _News:
 class ToolSigns:
     """The called tools of a turn or of one of its helpers, in the order of their first calls.
 
-    Since `busy_since` (of the loop), calls run without a pause; None if none run.
+    At least one call has been running since `busy_since` (loop time); None if none runs.
     """
 
     def __init__(self, changed: _News, task: str = "") -> None:
@@ -103,7 +103,7 @@ class ToolSigns:
 
     def show(self, name: str) -> None:
         """Note that a call of a tool starts."""
-        # A call that starts when no other of the tool runs is a new try.
+        # A call that starts while the tool runs nowhere else is a new try.
         self._failed[name] = self._failed.get(name, False) and self._running[name] > 0
         self._running[name] += 1
         self.calls += 1
@@ -136,7 +136,7 @@ class Progress:
     """The progress message of one turn. A failure to show it never harms the turn.
 
     Attributes:
-        timestamp: of the message, if a run before a restart has sent it; it had so many `edits`.
+        timestamp: of the message, if the turn sent it before a restart, with so many `edits`.
         remember: called with the timestamp of each message sent, in ms; the next edit has to name
             it. Its errors end the turn.
         say: translates a sentence for the chat.
@@ -174,7 +174,7 @@ class Progress:
         return signs
 
     def show_again(self, ended: Ended) -> None:
-        """Note how calls ended before a restart; that alone begins no new message."""
+        """Note how calls ended before a restart; do not send a message for that alone."""
         self.tools.show_again(ended)
         self._calls_before = self.tools.calls
 
@@ -185,7 +185,7 @@ class Progress:
             self._changed.set()
 
     def keep_last_edit(self) -> None:
-        """Leave an edit for a later run of the turn, which has not ended."""
+        """Save an edit for a later run of the turn, which is not over yet."""
         self._edits_kept = 1
 
     def still_trying(self) -> None:
@@ -195,10 +195,10 @@ class Progress:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep the message up to date inside, and show at the end how everything ended.
+        """Keep the message up to date inside the block; show at the end how everything ended.
 
         Raises:
-            ExceptionGroup: `remember` failed; errors of the inside are raised as they are.
+            ExceptionGroup: `remember` failed; errors inside the block are raised as they are.
         """
         failure: Exception | None = None
         async with asyncio.TaskGroup() as tasks:
@@ -223,7 +223,7 @@ class Progress:
             raise failure
 
     async def _something_to_show(self) -> None:
-        """Wait until something has changed, an edit may be made, or a tool runs for long."""
+        """Wait until something has changed, an edit is allowed, or a tool has run for long."""
         waits = [] if (due := self._next_edit) is None else [due]
         if self.tools.busy_since is not None:
             waits.append(self.tools.busy_since + max(LONG_CALL_SECONDS, 2 * self._busy_seconds))
@@ -237,7 +237,7 @@ class Progress:
 
     @property
     def _next_edit(self) -> float | None:
-        """When collected changes are shown; None if none wait."""
+        """Time of the next edit for collected changes; None without any."""
         further = self.edits - EDITS_AT_ONCE
         if self._text() in ("", self._tried) or further < 0 or self.edits >= MAX_EDITS - 1:
             return None
@@ -280,7 +280,7 @@ class Progress:
         return "\n".join((f"🔧 {said}", *details)) if said else ""
 
     async def _show(self) -> None:
-        """Send or edit the message; on trouble the next change tries again."""
+        """Send or edit the message; after a failure, the next change tries again."""
         text = self._tried = self._text()
         self._tried_at = _now()
         self.edits += self.timestamp is not None

@@ -2,11 +2,11 @@
 
 The system text comes first (with the date, not the minute, and with notes about the chat), then
 history, then the running turn. Every user message carries its own UTC time and, in groups, its
-author, and nothing earlier is ever rewritten, so an endpoint that caches prefixes can.
+author. Earlier text is never rewritten, so endpoints can cache prefixes.
 
-A quarter of the context is left for the answer. Tools take a third at most: the least needed ones
-are left out first. Then come the notes about the chat, the running turn, and as much history as
-fits.
+A quarter of the context is left for the answer. Tools take a third at most; the least needed ones
+are left out first. The rest goes to the notes about the chat, the running turn, and as much history
+as fits.
 """
 
 import re
@@ -42,19 +42,19 @@ REMEMBERED: Final = (
 MORE: Final = "- (More facts: {count})"
 
 OF_FACTS: Final = frozenset({"recall", "forget"})
-"""Tools that are of no use without facts."""
+"""Tools that are useless without facts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Text about a chat for its prompt, and the tools that are of no use there."""
+    """Text about a chat for its prompt, and the tools that are useless there."""
 
     text: str = ""
     useless: frozenset[str] = frozenset()
 
 
 async def notes_of(store: ConversationStore, chat: ChatId, *, uses_memory: bool) -> Notes:
-    """Return the additions of a chat to the prompt: wishes, facts, and tools of no use there.
+    """Return a chat's additions to the prompt: wishes, facts, and tools that are useless there.
 
     Wishes and facts come from people, so they stand below the operator's text and above the rules,
     each line in a frame that it cannot leave.
@@ -93,7 +93,7 @@ MAX_AUTHOR_LENGTH: Final = 40
 KEPT_BYTES: Final = 600
 """Bytes of a long message that are always shown."""
 KEPT_END_BYTES: Final = 300
-"""Bytes of its end among them, because the frame around strangers' words ends there."""
+"""Bytes at its end, part of `KEPT_BYTES`: the frame around strangers' words ends there."""
 
 OVERHEARD_OPENING: Final = "[Said to others in this group since your last answer:]"
 OVERHEARD_END: Final = "[Said to you:]"
@@ -168,7 +168,7 @@ CUT_OUT: Final = "\n[Too long to be shown whole; a part is left out here.]\n"
 
 @dataclass(frozen=True, eq=False)
 class _Offer:
-    """The tools that a model is shown.
+    """The tools that a model sees.
 
     Attributes:
         warning: for a model with the operator's own guidelines.
@@ -217,14 +217,14 @@ class Prompt:
         return tuple(one for one in offered if one.only_reads) if self.only_reading else offered
 
     def shown(self, traits: ModelTraits) -> tuple[ToolSpec, ...]:
-        """Return the tools that a model is told of."""
+        """Return the tools as the model sees them."""
         return self._offer(traits).specs
 
     def _offer(self, traits: ModelTraits) -> _Offer:
         return _offered(self.tools, self.notes.useless, traits)
 
     def system(self, now: datetime, traits: ModelTraits) -> Message:
-        """Return the system message of a day for a model."""
+        """Return the system message for a model, with the date."""
         offer = self._offer(traits)
         begin = self.system_prompt or opening(in_tee=self.in_tee, proven=traits.is_proven)
         end = offer.guidelines if self.system_prompt is None else offer.warning
@@ -242,7 +242,7 @@ class Prompt:
     ) -> str:
         """Return people's messages as the model sees them, in half of the input at most.
 
-        It also leaves room for the system text and the tools. The longest messages are cut: a short
+        The system text and the tools keep their room. The longest messages are cut, because a short
         one is often the question about a long one. Messages to others get the rest of the room, the
         latest first.
 
@@ -282,9 +282,9 @@ class Prompt:
     ) -> list[Message]:
         """Return system text, history and the running turn, in this order.
 
-        Whole turns are left out from the oldest on when the running turn has grown too large. If
-        it does not fit even alone, its longest messages are shown in part. Of its images the newest
-        are shown for which there is room, and one at least.
+        If the running turn has grown too large, the oldest turns are left out. If it does not fit
+        even alone, its longest messages are shown in part. As many of its newest images are shown
+        as fit, but at least one.
         """
         if any(message.images for message in turn):
             words = [replace(message, images=()) for message in turn]
@@ -303,7 +303,7 @@ class Prompt:
 
 @lru_cache(maxsize=16)
 def _offered(tools: tuple[Tool, ...], useless: frozenset[str], traits: ModelTraits) -> _Offer:
-    """Return the offer of some tools to a model; each turn asks for it several times."""
+    """Return the offer of some tools to a model; cached, as each turn needs it several times."""
     if not traits.takes_tools:
         return _Offer(GUIDELINES)
     useful = [tool for tool in tools if tool.name not in useless]
@@ -326,7 +326,7 @@ def _today(day: date) -> str:
 
 @lru_cache(maxsize=4)
 def opening(*, in_tee: bool, proven: bool) -> str:
-    """Introduce the model, and tell it the proven facts about privacy."""
+    """Return the model's introduction, with the proven facts about privacy."""
     lines = [OPENING + IN_TEE * in_tee, "", "## Privacy"]
     if in_tee:
         lines.append(PROGRAM_IN_TEE.format(and_you="" if proven else AND_YOU))
@@ -339,7 +339,7 @@ def opening(*, in_tee: bool, proven: bool) -> str:
 
 
 def fitting(tools: Sequence[Tool], context_tokens: int) -> tuple[Tool, ...]:
-    """Return the tools that fit into their part of a context, without the least needed ones."""
+    """Return the tools that fit into their part of a context; prefer the most needed ones."""
     room = int(context_tokens * TOOLS_SHARE) * BYTES_PER_TOKEN
     if sum(tool.spec.size for tool in tools) <= room:
         return tuple(tools)
@@ -371,7 +371,7 @@ def _line(message: ReceivedMessage, text: str) -> str:
 
 def overheard_line(message: OverheardMessage) -> str:
     """Return a message of a group with its time and author."""
-    # One line each, so that no message looks like two.
+    # Keep each message on one line, so that it cannot look like two.
     return f"{_time(message.sent_at)} {_author(message.author_name)}: {one_line(message.text)}"
 
 
@@ -381,7 +381,7 @@ def _time(at_ms: int) -> str:
 
 
 def _author(author_name: str | None) -> str:
-    """A name on one line that cannot be taken for the frame around it."""
+    """Return a name on one line, without characters that could end the frame around it."""
     name = re.sub(r"[\s\[\]:]+", " ", author_name or "").strip()
     return name[:MAX_AUTHOR_LENGTH].strip() or "Somebody"
 
@@ -393,7 +393,7 @@ def _cut_to(lines: Sequence[str], budget: int) -> list[str]:
 
 
 def _common_bound(sizes: Sequence[int], budget: int) -> int:
-    """Return the largest bound for each of some sizes with which their sum fits."""
+    """Return the largest bound that, applied to each size, makes their sum fit."""
     for place, size in enumerate(sorted(sizes)):
         most = budget // (len(sizes) - place)
         if size > most:
@@ -421,7 +421,7 @@ def _fitted(turn: Sequence[Message], room: int) -> Sequence[Message]:
 
 
 def _cut_out(text: str, most: int) -> str:
-    """Return a text of at most so many bytes, about, with its middle left out."""
+    """Return a text cut to about so many bytes by leaving out its middle."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= most:
         return text
@@ -431,7 +431,7 @@ def _cut_out(text: str, most: int) -> str:
 
 
 def latest(lines: Sequence[str], room: int) -> Sequence[str]:
-    """Return as many of the last lines as so many bytes have room for."""
+    """Return as many of the last lines as fit into so many bytes."""
     first = len(lines)
     while first and (room := room - _size_of(lines[first - 1])) >= 0:
         first -= 1
@@ -456,16 +456,16 @@ KEPT_SHARE: Final = 0.7
 """Part of the room that history keeps after the oldest turns are left out."""
 
 MAX_WINDOWS: Final = 10_000
-"""A chat that is forgotten here may lose more of its history than it had to, once."""
+"""Chats in memory; a forgotten chat may once lose more of its history than necessary."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class HistoryWindow:
-    """Reads the history of chats: from the same turn on for as long as it fits.
+    """Reads the history of chats, always from the same first turn as long as that fits.
 
-    A history that loses its oldest turn with every new one begins differently each time, and an
-    endpoint that caches the beginnings of requests can reuse hardly anything. So when a history no
-    longer fits, a good part of it goes at once, and the next requests begin alike.
+    If every new turn pushed out the oldest one, each request would begin differently, and an
+    endpoint could reuse hardly anything from its cache. So when a history no longer fits, a good
+    part of it is dropped at once, and the next requests begin alike.
     """
 
     store: ConversationStore

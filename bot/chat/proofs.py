@@ -1,6 +1,6 @@
 """Signatures of answers: check them after the turn, store the result, warn about wrong ones.
 
-An answer never waits for its signature. The next process checks the signatures that are left.
+An answer never waits for its signature. After a restart, the bot checks the remaining ones.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ NO_NAME: Final = "The model's endpoint did not end this answer in a way that can
 
 @dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class AnswerProofs:
-    """Checks the signatures of finished turns with the checker of each model's name."""
+    """Checks the signatures of finished turns; each model, by name, has its own checker."""
 
     signatures: "Mapping[str, AnswerSignatures]"
     store: ConversationStore
@@ -45,7 +45,7 @@ class AnswerProofs:
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def wake(self) -> None:
-        """Look for exchanges of turns that have just ended."""
+        """Check the exchanges of turns that have just ended."""
         self._wake.set()
 
     async def run(self) -> None:

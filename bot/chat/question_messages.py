@@ -1,9 +1,9 @@
-"""Words to people about a question, and the question as Signal messages that show all of it.
+"""A question as Signal messages that show all of it, and the text that says how to answer.
 
 A short question is one message, a longer one up to `MAX_MESSAGES` numbered messages, and an even
 longer one a text file. The last message says how to answer. A divided line has `⟨goes on⟩` at the
-end of one message and at the beginning of the next. So no value looks like another argument at the
-beginning of a message. A question's own text cannot contain the mark (`tools.display`).
+end of one message and at the beginning of the next. So a value that continues in the next message
+cannot look like another argument. A question's own text cannot contain the mark (`tools.display`).
 """
 
 import unicodedata
@@ -76,7 +76,7 @@ _NUMBER_BYTES: Final = len(f"❓ ({MAX_MESSAGES}/{MAX_MESSAGES})\n".encode())
 
 @dataclass(frozen=True, slots=True)
 class QuestionMessage:
-    """Message of a question."""
+    """Message that shows a question or a part of it."""
 
     text: str
     attachments: tuple[Attachment, ...] = ()
@@ -84,7 +84,7 @@ class QuestionMessage:
 
 
 def how_to_answer(terms: QuestionTerms, *, minutes: float) -> list[str]:
-    """Return how to answer a question, within some minutes if it is about a call."""
+    """Return sentences that say how to answer; `minutes` is the time limit about a call."""
     if terms.kind == "plan":
         return [HOW_TO_DECIDE]
     if terms.kind == "choice":
@@ -99,7 +99,7 @@ def how_to_answer(terms: QuestionTerms, *, minutes: float) -> list[str]:
 
 
 def poll_of(chat: ChatId, choice: Choice) -> Poll | None:
-    """Return a question as a poll; None where phones show none: only groups have polls."""
+    """Return a question as a poll, or None if it must be a message; only groups have polls."""
     texts = (choice.question, *choice.options)
     fits = all(len(text) <= MAX_POLL_CHARACTERS and "\n" not in text for text in texts)
     if not (chat.is_group and choice.options and fits):
@@ -136,7 +136,7 @@ def styled_messages(parts: Sequence[StyledText], how_to_answer: str) -> tuple[Qu
 
 
 def _divided(text: str, room: int) -> list[str]:
-    """Divide a text into parts of so many bytes; more than `MAX_MESSAGES` are not counted."""
+    """Divide a text into parts of so many bytes; stop above `MAX_MESSAGES` parts."""
     parts: list[str] = []
     while _size(text) > room and len(parts) < MAX_MESSAGES:
         fitting = text.encode()[: room - _size(GOES_ON)].decode(errors="ignore")
@@ -152,7 +152,7 @@ def _divided(text: str, room: int) -> list[str]:
 
 
 def _safe_end(text: str, end: int) -> int:
-    """Return an index at or before `end` outside marks and not before a combining character."""
+    """Return the last index up to `end` that splits neither a mark nor a combined character."""
     mark = text.rfind("⟨", 0, end)
     if mark > text.rfind("⟩", 0, end):
         return mark

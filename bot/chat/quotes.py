@@ -1,6 +1,6 @@
-"""Quotes in messages. The sender's phone alone says which author and words a quote has.
+"""Quotes in messages. Author and words of a quote come from the sender's phone alone.
 
-So the bot's words count as its own only if the store has them. Words of the message's author are
+So a quote counts as the bot's words only if the store has them. Words of the message's author are
 the author's anyway, and all others are marked as a stranger's.
 """
 
@@ -16,7 +16,7 @@ from tools.base import UNTRUSTED, mark
 
 MAX_CHARACTERS: Final = 300
 MAX_MARKED_BYTES: Final = 2_000
-"""So many characters, as UTF-8, and the frame."""
+"""UTF-8 bytes of the quoted characters and the frame."""
 
 BELL: Final = "⏰ "
 """Before the words of a reminder."""
@@ -34,7 +34,7 @@ _BOTS_WORDS: Final = re.compile(
 
 
 _BOXES: Final = "☐☑"
-"""How rendering shows tasks in a list."""
+"""The boxes that rendering puts before tasks in a list."""
 
 _PASSED_OVER: Final = frozenset({"Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Zl", "Zp", "Zs"})
 
@@ -42,11 +42,11 @@ _PASSED_OVER: Final = frozenset({"Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Zl",
 async def checked(
     message: ReceivedMessage, sayings: OutboxStore, bells: ReminderStore
 ) -> ReceivedMessage:
-    """Check the quote of a message if its author is said to be the bot.
+    """Check the quote of a message if it claims to quote the bot.
 
     The bot has said the words if its message with that timestamp in that chat contains them,
     apart from punctuation and Markdown. The store also knows the words of reminders. Other quotes
-    cost no look into the store.
+    need no query of the store.
     """
     quote = message.quote
     if quote is None or quote.timestamp is None or not (quote.by_bot and quote.text):
@@ -59,7 +59,7 @@ async def checked(
 
 
 def reply(message: ReceivedMessage, quote: ReceivedQuote) -> str:
-    """Return the quote of a message, to stand before the message's own words.
+    """Return the quote of a message, to precede the message's own words.
 
     Words of other people are marked as a stranger's, because the sender's phone can invent them.
     """
@@ -85,7 +85,7 @@ def without_bots_words(content: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line that cannot be taken for the frame around it."""
+    """Return a text on one line, without characters that could end the frame around it."""
     return " ".join(text.replace("[", "(").replace("]", ")").split())
 
 
@@ -96,7 +96,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def _letters(text: str) -> str:
-    """Return a text without what rendering, a phone or a reader may change of it.
+    """Return a text without the parts that rendering, a phone or a reader may change.
 
     Emoji, tags and letters in boxes stay: a model reads words in them.
     """

@@ -1,8 +1,8 @@
-"""The rendering of answers seen from the daemon.
+"""The daemon's side of rendering answers.
 
-To render takes up to some 10 µs for each character, so only short answers are rendered on the event
-loop. A longer one is rendered in a process that can be killed, with a deadline; an answer that is
-not rendered by then is shown as it was typed.
+Rendering takes about 10 µs for each character, so only short answers are rendered on the event
+loop. Longer ones are rendered in a process that can be killed, with a deadline. An answer that
+misses the deadline is shown as it was typed.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 
 SHORT_CHARACTERS: Final = 2_048
 SHORT_STOPS: Final = 256
-"""What is rendered on the event loop: 10 ms at the most, measured by `benchmarks/loop_stall.py`."""
+"""Bound of rendering on the event loop: up to 10 ms, measured by `benchmarks/loop_stall.py`."""
 
 RENDER_SECONDS: Final = 8.0
-"""From the request to its reply; others may be rendered first, and a process may have to start."""
+"""From the request to its reply, including the wait for other answers and a process start."""
 
 LIMITS: Final = Limits(
     call_seconds=2.0,
     line_bytes=4 * 2**20,  # the longest answer of a model, each character as two escapes
-    reply_bytes=2**20,  # what more is said in is shown as it was typed
+    reply_bytes=2**20,  # a longer reply is dropped, and the answer shown as it was typed
     idle_seconds=180.0,
 )
 
@@ -38,14 +38,14 @@ Ask = Callable[[str], Awaitable[str]]
 
 _Styles = Annotated[tuple[tuple[int, int, TextStyle], ...], FailFast()]
 _MESSAGES: Final = TypeAdapter(Annotated[tuple[tuple[str, _Styles], ...], FailFast()])
-"""A process that was taken over must not have a megabyte of errors listed one by one."""
+"""Stops at the first error: a process that was taken over could cause a megabyte of them."""
 
 log = structlog.get_logger()
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Renderer:
-    """Makes messages of answers."""
+    """Renders answers as messages."""
 
     ask: Ask
     _: KW_ONLY
@@ -71,7 +71,7 @@ class Renderer:
         """Return the messages that show a text as it stands, below some plain lines."""
         if _is_short(text, notices):
             return plain(text, notices)
-        # On a thread: the time that it takes grows with the length alone, and the loop goes on.
+        # On a thread, so that a long text does not block the loop; the time grows only linearly.
         return await asyncio.to_thread(plain, text, notices)
 
 
@@ -81,6 +81,6 @@ def _is_short(text: str, notices: Sequence[str]) -> bool:
 
 @asynccontextmanager
 async def open_renderer(sandboxes: SandboxPolicy | None = None) -> AsyncIterator[Renderer]:
-    """Provide what renders answers; its processes start with the first long one, end when idle."""
+    """Provide a renderer; its processes start with the first long answer and end when idle."""
     async with Sandbox("bot.chat.rendering_worker", LIMITS, policy=sandboxes) as sandbox:
         yield Renderer(sandbox.call)

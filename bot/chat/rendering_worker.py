@@ -1,7 +1,7 @@
 """The program of the answers' sandbox: `python -I -m bot.chat.rendering_worker`.
 
-A request is JSON with the answer and the notices above it, the reply a JSON list of messages: the
-text and a list of its styles, each a start, a length and a name.
+A request is JSON with the answer and the notices above it. The reply is a JSON list of messages.
+Each has a text and a list of styles, and each style a start, a length and a name.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Replies without the model: commands, and sentences about messages that cannot be answered."""
+"""Replies without the model: to commands, and to messages that cannot be answered."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def parse_command(text: str, commands: Mapping[str, Command]) -> tuple[Command, 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Replies:
-    """Finds replies at once."""
+    """Finds replies that need no model."""
 
     commands: Mapping[str, Command]
     parts: Parts
@@ -61,7 +61,7 @@ class Replies:
     ) -> tuple[Reply, str] | None:
         """Return the reply to the messages of a turn, and its outcome; None if the model answers.
 
-        Several messages are always for the model, but the first may be `!retry`.
+        Several messages always go to the model, but the first may be `!retry`.
         """
         accepted, message = pieces[0], pieces[0].message
         command, argument = self.command_in(message) or (None, "")

@@ -1,4 +1,4 @@
-"""A turn from its first message to its stored answer: its conversation with the model, its costs.
+"""A turn from its first message to its stored answer, with its model conversation and costs.
 
 Every step is on disk before the next one uses it, so a turn that a crash interrupts goes on from
 its last stored step.
@@ -49,14 +49,14 @@ from tools.base import Caller, Decision, Heard, ToolError, ToolRequest, ToolResu
 from tools.settings import FILE_TOOLS
 
 MAX_HELPERS_AT_ONCE: Final = 8
-"""Of one turn; others wait."""
+"""Helpers of one turn that run at the same time; others wait."""
 
 RAN: Final = frozenset({"ok", "failed", "timeout", "bug"})
 """Outcomes of calls that ran; only these are shown again after a restart."""
 
 
 class AllowanceUsedUp(Exception):
-    """The person of a turn has used up what may be read and written for them today."""
+    """The person of a turn has used up today's tokens."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__("a person's allowance is used up")
@@ -92,8 +92,8 @@ class Costs:
     """The costs of a turn and its helpers; some counts are estimates.
 
     Attributes:
-        exchanged: exchanges that are not stored yet, where signatures are checked.
-        spent: tokens that are not counted in the store yet.
+        exchanged: exchanges that are not stored yet, if signatures are checked.
+        spent: tokens that the store has not counted yet.
     """
 
     prompt_tokens: int = 0
@@ -102,7 +102,7 @@ class Costs:
     spent: list[TokenSpend] = field(default_factory=list)
 
     def unstored(self) -> int:
-        """Return how many tokens are not counted in the store yet."""
+        """Return how many tokens the store has not counted yet."""
         return sum(one.prompt_tokens + one.completion_tokens for one in self.spent)
 
     def take(self) -> tuple[tuple[NewExchange, ...], tuple[TokenSpend, ...]]:
@@ -123,11 +123,11 @@ class Turn:
         fleeting: images that are shown and never kept.
         planning: the prompt until a plan is accepted; None if no plan is needed.
         running: takes the messages that join the turn; None if none can.
-        is_retry: it answers a question again; see `Questions.allow`.
-        most_tokens: after so many it may ask for no more calls; None means no limit.
+        is_retry: it answers an earlier question again; see `Questions.allow`.
+        most_tokens: after so many, the turn may make no more calls; None means no limit.
         helper: the helper whose turn this is; None for the turn of a person.
         rounds: how often tools were called.
-        is_cut: the answer ends at the model's limit.
+        is_cut: the model's limit cut off the answer.
         answer: the text, as the model wrote it.
     """
 
@@ -187,13 +187,13 @@ class Turn:
 
     @property
     def person(self) -> Person:
-        """The author of the last message, who pays for the turn."""
+        """The author of the last message; pays for the turn."""
         message = self.accepted.message
         return Person(message.author, message.author_number)
 
     @property
     def chat(self) -> ChatId:
-        """Where the turn happens."""
+        """The chat of the turn."""
         return self.accepted.message.chat
 
     # The model's input -----------------------------------------------------------------------
@@ -204,12 +204,12 @@ class Turn:
 
     @property
     def prompt(self) -> Prompt:
-        """How the turn is put before a model now."""
+        """The prompt for the next request: the one for planning, or the final one."""
         return self.planning if self.planning and self._is_planning else self.final_prompt
 
     @property
     def confined_caller(self) -> Caller:
-        """The caller of the turn with the tools that exist for it now."""
+        """The caller of the turn, limited to the tools that it may use now."""
         if not self._is_planning:
             return self.caller
         return replace(self.caller, tools=frozenset(tool.name for tool in self.prompt.tools))
@@ -220,7 +220,7 @@ class Turn:
         return heard_in([*chain.from_iterable(self.history), *self.messages])
 
     async def join(self) -> None:
-        """Add the person's messages that have come in the meantime, once they are stored."""
+        """Store and add the messages that the person has sent in the meantime."""
         pieces = () if self.running is None else self.running.take()
         if not pieces:
             return
@@ -232,7 +232,7 @@ class Turn:
             self.messages.append(Message(Role.USER, content))
 
     def note_unseen(self) -> None:
-        """Say that the model saw no images, if the message had any."""
+        """Add a notice that the model cannot see images, if the message had any."""
         shown = any(message.images for message in self.messages)
         unseen = self.parts.languages.say(self.chat, CANNOT_SEE)
         if shown and unseen not in self.notices:
@@ -242,12 +242,12 @@ class Turn:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether it may ask for no more calls, however many it has asked for."""
+        """Whether the turn has used up its tokens, so that it may make no more calls."""
         used = self.costs.prompt_tokens + self.costs.completion_tokens
         return self.most_tokens is not None and used >= self.most_tokens
 
     async def check_allowance(self) -> None:
-        """Raise AllowanceUsedUp if the person has no tokens left, this turn included."""
+        """Raise AllowanceUsedUp if the person, with this turn, has no tokens left."""
         if (sentence := await self.parts.stops(self.person, self.costs.unstored)) is not None:
             raise AllowanceUsedUp(sentence)
 
@@ -255,7 +255,7 @@ class Turn:
         """Add the costs of an answer, and its exchange if signatures are checked."""
         for one in (*completion.earlier, completion):
             if model.signs:
-                known, hashes = one.exchange, ("", "", "")  # counted, and cannot be checked
+                known, hashes = one.exchange, ("", "", "")  # counted, but cannot be checked
                 if known is not None:
                     hashes = known.completion_id, known.request_sha256, known.response_sha256
                 self.costs.exchanged.append(NewExchange(*hashes, model.name))
@@ -284,7 +284,7 @@ class Turn:
         return tuple(call for call in calls if call.id in open_ids)
 
     def add_calls(self, assistant: Message) -> None:
-        """Store that the model asks for calls, and add them; no id is used twice."""
+        """Store the calls that the model asks for, and add them; make their ids unique."""
         used = {call.id for message in self.messages for call in message.tool_calls}
         calls = []
         for call in assistant.tool_calls:
@@ -337,7 +337,7 @@ class Turn:
             outcome=result.outcome,
             duration_ms=round(result.duration_seconds * 1000),
         )
-        self._note_reader([tool])  # files may have come while a person was asked
+        self._note_reader([tool])  # files may have come while the bot waited for a person
         await self.parts.store.turns.record_result(
             request.call_id,
             result.content,
@@ -364,7 +364,7 @@ class Turn:
                 )
 
     async def show_again(self, is_shown: Callable[[str], bool]) -> None:
-        """Show how the calls ended that were made before a restart, if their tools are shown."""
+        """Show how calls before a restart ended, if their tools are shown."""
         ended = await self.parts.store.turns.ended_calls(self.id)
         if self.helper is not None:
             self.signs.show_again(_signs_of(ended[self.helper], is_shown))

@@ -1,4 +1,4 @@
-"""Background work: hold messages while the disk is full, expire messages, delete files, tidy up.
+"""Background work: stop receiving while the disk is full, expire messages, delete files, tidy.
 
 While the store refuses writes, messages stay on Signal's server, safe from crashes of this machine.
 Writers to the store wait until it recovers (`conversation_store.database`).
@@ -30,7 +30,7 @@ CLOCK_SECONDS: Final = 1.0
 """Longest delay until the bot notices that the clock was set or the machine slept."""
 
 LOOK_SECONDS: Final = 60.0
-"""Interval of looks into the store without a reason."""
+"""Interval of routine looks into the store."""
 
 EXPIRY_PAUSE_SECONDS: Final = 0.5
 """Shortest pause between two looks for expired messages."""
@@ -73,7 +73,7 @@ class Timer:
     next_at: int | None = field(default=None, init=False)
 
     def at(self, when_ms: int) -> None:
-        """Wake the task at that time, if not before."""
+        """Wake the task at that time, unless it wakes earlier."""
         if self.next_at is None or when_ms < self.next_at:
             self.next_at = when_ms
             self.changed.set()
@@ -94,8 +94,8 @@ class Timer:
 class Expiry:
     """Deletes expired messages at their time.
 
-    A message that still waits for its answer loses its words, and its answer says so. A suspended
-    turn is deleted together with its message.
+    If a message still waits for its answer, its words are deleted, and the answer says so. A
+    suspended turn is deleted together with its message.
     """
 
     store: ConversationStore
@@ -107,7 +107,7 @@ class Expiry:
         self.timer = Timer(self.clock)
 
     async def run(self, ended: Callable[[AcceptedMessage], None]) -> None:
-        """Delete expired messages until cancelled, and tell of those with suspended turns."""
+        """Delete expired messages until cancelled; call `ended` for those with suspended turns."""
         while True:
             self.timer.changed.clear()
             self.timer.next_at = None
@@ -149,7 +149,7 @@ class FileCleanup:
         self._more.set()
 
     async def run(self) -> None:
-        """Delete files until cancelled, first leftovers of an earlier process in workspaces."""
+        """Delete files until cancelled; begin with leftovers in workspaces of earlier processes."""
         self.look()
         while True:
             await self._more.wait()

@@ -1,1 +1,1 @@
-"""Chat commands, one file each; none imports another."""
+"""Chat commands, grouped in files that do not import each other."""

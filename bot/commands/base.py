@@ -30,7 +30,7 @@ PROOFS_PER_MINUTE: Final = 5
 MINUTE_SECONDS: Final = 60.0
 
 UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
-"""Commands for admins also answer this to other people."""
+"""Commands for admins also give other people this answer."""
 IN_PRIVATE: Final = "I do that only in our private chat."
 ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
 ONLY_ASKER: Final = (
@@ -73,7 +73,7 @@ class Prover:
     """Makes proofs of the bot, at most `PROOFS_PER_MINUTE` for each person.
 
     Attributes:
-        make: returns a bundle for a challenge, and the own check of it; raises BotError.
+        make: returns a bundle for a challenge, and the bot's own check of it; raises BotError.
         clock: monotonic seconds.
     """
 
@@ -108,10 +108,10 @@ class Parts:
         tokens_per_day: the limit of a person; 0: unlimited.
         until_next_day: the time until the next day, as `5 h 20 min`.
         let_in: lets the owner of a pairing code talk to the bot, or returns None for an unknown
-            code; None if codes do not count.
+            code; is None if the bot takes no codes.
         trust: trusts the key of a code or safety number, and returns its owner, or None if no such
             key waits; raises SignalError.
-        uses_memory: whether the operator wants facts to be remembered.
+        uses_memory: whether the operator wants the bot to remember facts.
         move_reminders: stores a person's time zone by the name of a place, moves the reminders
             along and returns the zone; raises InvalidArguments for an unknown place.
         clock: seconds since 1970.
@@ -171,7 +171,7 @@ class Reply:
     Attributes:
         text: the words; empty if the bot says nothing.
         attachments: files that are sent with the first part.
-        undone: a question to forget, with its answer, in the step that stores this reply.
+        undone: a question to forget, with its answer, in the transaction that stores this reply.
         retry: a question that the model answers instead of this reply.
     """
 
@@ -186,14 +186,14 @@ Run = Callable[[CommandContext], Awaitable[Reply | str]]
 Allowed = Literal["everyone", "group_admins", "admins"]
 """People who may use a command.
 
-- group_admins: in a group, only its admins and the bot's may change something; everyone may read.
+- group_admins: in a group, only its admins and the bot's may change things; everyone may read.
 - admins: only admins of the bot, in private; for other people the command does not exist.
 """
 
 Changes = tuple[str, ...] | Literal["always", "never", "with_argument"]
-"""When a command changes something: the first words of such arguments, or a rule.
+"""When a command changes something: a rule, or the first words of arguments that do.
 
-Such a command waits for the messages before it. Otherwise the bot answers at once.
+A command that changes something waits for the messages before it; others are answered at once.
 """
 
 
@@ -232,7 +232,7 @@ class Command:
 def command(
     name: str, summary: str, *, allowed: Allowed = "everyone", changes: Changes = "always"
 ) -> Callable[[Run], Command]:
-    """Make a command of a function."""
+    """Return a decorator that makes a command of a function."""
     return lambda run: Command(name, summary, run, allowed, changes)
 
 
@@ -240,7 +240,7 @@ async def check_admin(context: CommandContext, asker: str | None = None) -> None
     """Raise Refused for a person who may not decide for a group.
 
     Args:
-        asker: the ACI of the person who asked the question; may decide as well.
+        asker: the ACI of the person who asked the question; this person may decide as well.
     """
     if asker == context.author.aci or not context.chat.is_group or context.by_admin:
         return

@@ -47,7 +47,7 @@ USAGE: Final = "Send !catchup on or !catchup off."
     changes="with_argument",
 )
 async def instructions(context: CommandContext) -> str:
-    """Show the instructions of a chat, or change them; they outlive `!clear`."""
+    """Show the instructions of a chat, or change them; `!clear` keeps them."""
     book, wanted = context.parts.store.instructions, context.argument
     if not wanted:
         kept = await book.of_chat(context.chat)
@@ -71,7 +71,7 @@ def _quoted(text: str) -> str:
 
 @command("language", "choose the language of my own messages", changes="with_argument")
 async def language(context: CommandContext) -> str:
-    """Choose a language by its code or name, or show the present one."""
+    """Choose a language by its code or name, or show the current one."""
     languages, chat = context.parts.languages, context.chat
     codes = ", ".join(f"{code} ({name})" for code, name in NAMES.items())
     wanted = context.argument.casefold()
@@ -99,9 +99,9 @@ async def language(context: CommandContext) -> str:
     changes=("on", "off"),
 )
 async def catchup(context: CommandContext) -> str:
-    """Say whether the bot keeps what people write in a group, or change that.
+    """Say whether the bot keeps the messages of a group, or change that.
 
-    The answer also tells the group about it.
+    The answer also informs the group.
     """
     book, chat = context.parts.store.catch_up, context.chat
     if not chat.is_group:

@@ -11,7 +11,7 @@ from tools.display import visible
 from tools.reminders import from_ms, zone_named
 
 MAX_DIGITS: Final = 9
-"""No list is longer, and the store takes no numbers with more than 18 digits."""
+"""Enough for any list; the store takes numbers of up to 18 digits."""
 
 LISTED_FACTS: Final = 30
 MINE: Final = "This is what you asked me to remember. I tell it in no other chat."

@@ -11,7 +11,7 @@ from conversation_store.models import Retry
 
 UNKNOWN_MODEL: Final = "There is no model of that name. Send !model to see which there are."
 VISION_SECONDS: Final = 0.5
-"""Time to ask the endpoints whether their models see images; `!model` must not wait longer."""
+"""Longest wait of `!model` for endpoints to say whether their models see images."""
 MAX_SHOWN: Final = 50
 NOTHING_TO_RETRY: Final = "There is no question here that I could answer again."
 DAYS: Final = 30
@@ -37,7 +37,7 @@ async def model(context: CommandContext) -> str:
 
 
 def _wanted(models: Models, argument: str) -> Model:
-    """Return the model of a name; raises Refused if it may not answer."""
+    """Return the model with a name; raises Refused if it may not answer."""
     found = models.models.get(argument.casefold())
     if found is None:
         raise Refused(UNKNOWN_MODEL)
@@ -99,7 +99,7 @@ async def list_models(context: CommandContext) -> str:
 
 @command("retry", "answer the last question again; with a model's name, by that model")
 async def retry(context: CommandContext) -> Reply:
-    """Return the question to answer again, or the reason for not doing so."""
+    """Return the question to answer again, or the reason why not."""
     # Include stopped questions: after `!stop`, `!retry` repeats the stopped question.
     question = await context.parts.store.turns.last_question(
         context.chat, context.inbox_id, or_stopped=True
@@ -113,7 +113,7 @@ async def retry(context: CommandContext) -> Reply:
 
 @command("usage", "show how many tokens your questions took", changes="never")
 async def usage(context: CommandContext) -> str:
-    """Show a person's tokens; to admins, in private, also those of all people together."""
+    """Show a person's tokens; in private, show admins the sum of all people too."""
     parts, book, person = context.parts, context.parts.store.usage, context.author
     today = sum(one.total for one in (await book.of_person(person.aci, 1)).values())
     lately = await book.of_person(person.aci, DAYS)

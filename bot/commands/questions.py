@@ -1,4 +1,4 @@
-"""Commands about the conversation: end, repeat, take back or forget questions and their files."""
+"""Commands about the conversation: stop answers, plan, undo or forget questions, list files."""
 
 import asyncio
 from typing import Final
@@ -11,7 +11,7 @@ HOW_TO_PLAN: Final = "Write your question in the same message: !plan and your qu
 
 NO_WORKSPACE: Final = "There is no workspace for files in this chat."
 FILES_SECONDS: Final = 5.0
-"""`!files` must not wait longer for a tool that reads a large file."""
+"""Longest wait of `!files` for a tool that reads a large file."""
 
 STILL_REMEMBERED: Final = (
     "I still know what I was asked to remember here. !memory forget all forgets that as well."
@@ -40,7 +40,7 @@ async def stop(context: CommandContext) -> str:
 
 @command("plan", "look into something and show you a plan before I do anything")
 async def plan(_: CommandContext) -> str:
-    """Explain the command; with a question it goes to the model, see `bot.chat.plan`."""
+    """Explain the command; with a question, it goes to the model instead (`bot.chat.plan`)."""
     return HOW_TO_PLAN
 
 
@@ -87,7 +87,7 @@ def _workspaces(context: CommandContext) -> Workspaces:
 
 @command("undo", "take back the last question and its answer")
 async def undo(context: CommandContext) -> Reply:
-    """Forget the last question and its answer; files that it changed stay as they are."""
+    """Forget the last question and its answer; files changed by it stay as they are."""
     question = await context.parts.store.turns.last_question(
         context.chat, context.inbox_id, or_stopped=False
     )

@@ -34,7 +34,7 @@ WITH_FILES: Final = "• Work with the files of this chat ({names})"
 
 @command("tools", "show what I can do besides talking", changes="never")
 async def show_tools(context: CommandContext) -> str:
-    """List what the person can ask for, and the tools that do it; tell admins what is missing."""
+    """List abilities with the tools behind them; tell admins which ones are missing."""
     registry = context.parts.tools.registry
     offered = registry.offered_to(_caller(context))
     lines = list(_abilities(offered))
@@ -59,14 +59,14 @@ def _abilities(offered: Iterable[Tool]) -> Iterator[str]:
 
 @command("status", "show how busy I am and which model answers", changes="never")
 async def show_status(context: CommandContext) -> str:
-    """Show version, model and load; to admins, in private, also the bot's own state."""
-    lines = list(_for_everybody(context))
+    """Show version, model and load; in private, show admins the bot's own state too."""
+    lines = list(_for_everyone(context))
     if context.by_admin_in_private:
         lines += await _for_admins(context.parts)
     return "\n".join(lines)
 
 
-def _for_everybody(context: CommandContext) -> Iterator[str]:
+def _for_everyone(context: CommandContext) -> Iterator[str]:
     parts = context.parts
     model = parts.models.of(context.chat)
     tools = parts.tools.registry.offered_to(_caller(context))
@@ -103,7 +103,7 @@ async def _for_admins(parts: Parts) -> list[str]:
 
 
 def _told(trouble: Trouble) -> str:
-    """Return a log entry for people: its reason, if that is a sentence, before its event."""
+    """Return a log entry for people; a reason that is a sentence comes before the event."""
     if " " in trouble.kind:
         return f"{trouble.kind.rstrip('.')} ({trouble.event})"
     return f"{trouble.event} ({trouble.kind})" if trouble.kind else trouble.event

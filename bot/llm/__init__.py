@@ -1,1 +1,1 @@
-"""Client of any OpenAI-compatible endpoint."""
+"""Client of model endpoints: OpenAI-compatible ones, Anthropic, Bedrock, Gemini and Ollama."""

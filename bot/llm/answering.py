@@ -1,7 +1,7 @@
 """Turns a model's output into one clean answer: words for people, and tool calls.
 
-An answer may take several requests. The bot asks the model to continue if the limit of tokens cut
-it off, or to repeat a call that could not be read. Once, it learns how to tell the model of tools.
+An answer may take several requests. The bot asks the model to continue an answer that the token
+limit cut off, or to repeat an unreadable call. Once, it learns how to tell the model of tools.
 """
 
 import re
@@ -37,13 +37,13 @@ CALL_SHORTER: Final = (
 NO_WORDS_YET: Final = "(My tool call was cut off.)"
 """Stands for an answer without words, because APIs refuse empty messages."""
 MAX_DOUBTS: Final = 3
-"""Questions that may need no tool at all, before the endpoint is trusted to show tools."""
+"""After so many questions without a call, the endpoint is trusted to show tools."""
 MOST_CHARACTERS_OF_A_TOKEN: Final = 6
 """On average over a request with tools; JSON has about three."""
 
 MAX_OVERLAP_CHARACTERS: Final = 2_000
 MIN_OVERLAP_CHARACTERS: Final = 6
-"""Shorter overlaps are taken for chance."""
+"""Shorter overlaps count as chance."""
 MAX_BROKEN_WORD_CHARACTERS: Final = 40
 
 _FENCE_AGAIN: Final = re.compile(r"\A\s*(?:```|~~~)[ \t]*\w[^\n`]*\n")
@@ -87,8 +87,8 @@ async def _checked(
 ) -> Completion:
     """Find out whether the endpoint silently drops tools; return the better answer.
 
-    Some endpoints count only the messages. So the model did not know of its tools only if it
-    calls one now that they are text, and did not before.
+    The count of tokens proves nothing, because some endpoints count only the messages. Tools
+    were dropped only if the model called none before, but calls one when they are text.
     """
     if answer.message.tool_calls:
         await learnt.note(tool_calling="native")
@@ -121,7 +121,7 @@ def _may_be_without_tools(request: ModelRequest, answer: Completion) -> bool:
 
 
 async def _clean(request: ModelRequest, ask: Ask, *, prompted: bool) -> Completion:
-    """Return a clean answer, after asking again if its call cannot be read."""
+    """Return a clean answer; ask once more if its call cannot be read."""
     asked = with_tools_as_text(request) if prompted else request
     answer = await _whole(asked, await ask(asked), ask)
     called = {call.name for message in request.messages for call in message.tool_calls}
@@ -151,7 +151,7 @@ def _read(
         is_broken = is_cut and len(whole) < len(calls)
         calls = tuple(whole) if is_cut else calls
     else:
-        # Some servers drop a call that was cut off, so nothing at all is left.
+        # Some servers drop a call that was cut off, so the answer is empty.
         is_broken = found.is_broken or (is_cut and not words.strip())
         calls = tuple(replace(call, id=f"call_{secrets.token_hex(8)}") for call in found.calls)
     message = replace(answer.message, content=found.words or None, tool_calls=calls)
@@ -161,7 +161,7 @@ def _read(
 async def _whole(request: ModelRequest, answer: Completion, ask: Ask) -> Completion:
     """Continue an answer in words that was cut off, until it is whole or too long.
 
-    Its reasoning stays in it until then, because only the whole answer shows its end.
+    Its reasoning stays in it, because only the whole answer shows where reasoning ends.
     """
     for _ in range(MAX_CONTINUATIONS):
         whole = answer.message.content or ""
@@ -172,7 +172,7 @@ async def _whole(request: ModelRequest, answer: Completion, ask: Ask) -> Complet
         try:
             rest = await ask(_followed_by(request, without_reasoning(begun), GO_ON))
         except LlmError as error:
-            # A part of the answer is better than nothing, and people are told that it was cut off.
+            # Return the part: it is better than nothing, and people learn that it was cut off.
             log.warning("llm.not_continued", error=type(error).__name__)
             break
         text = joined(begun, without_reasoning(rest.message.content or ""))
@@ -181,7 +181,7 @@ async def _whole(request: ModelRequest, answer: Completion, ask: Ask) -> Complet
 
 
 def _followed_by(request: ModelRequest, said: str, reply: str) -> ModelRequest:
-    """Return a request that goes on with the model's words and a reply to them."""
+    """Return a request followed by the model's words and a reply to them."""
     words = said if said.strip() else NO_WORDS_YET
     more = [Message(Role.ASSISTANT, words), Message(Role.USER, reply)]
     return replace(request, messages=[*request.messages, *more])
@@ -192,10 +192,10 @@ def _after(earlier: Sequence[Completion], answer: Completion) -> Completion:
 
 
 def to_last_word(text: str) -> str:
-    """Return a text without its last word, which may be half of one.
+    """Return a text without its last word, which may be incomplete.
 
-    The rest ends in white space, so a continuation can be joined to it without a guess. A text
-    without spaces, as in Chinese, stays as it is.
+    The rest ends in white space, so a continuation fits without guessing. A text without spaces,
+    as in Chinese, stays as it is.
     """
     last_space = max(text.rfind(" "), text.rfind("\n"))
     is_word = len(text) - last_space <= MAX_BROKEN_WORD_CHARACTERS
@@ -203,7 +203,7 @@ def to_last_word(text: str) -> str:
 
 
 def joined(begun: str, rest: str) -> str:
-    """Return an answer with its continuation, without the words that the latter repeats.
+    """Return an answer with its continuation, without the words that the continuation repeats.
 
     Args:
         begun: ends in white space, see `to_last_word`, or in the middle of a text without spaces.

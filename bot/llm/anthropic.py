@@ -124,12 +124,12 @@ class Anthropic(BlockApi):
             answer.add(block, "text", text)
         if piece := delta.get("partial_json"):
             if not isinstance(block.get("arguments"), api.Pieces):
-                block["arguments"] = ""  # the pieces replace the whole
+                block["arguments"] = ""  # the streamed pieces replace this value
             answer.add(block, "arguments", piece)
 
     def _end(self, answer: api.Answer, end: api.Block, counts: object) -> None:
         answer.end(end.get("stop_reason"))
-        if isinstance(counts, dict):  # counts continue those of earlier events
+        if isinstance(counts, dict):  # later events update the counts of earlier ones
             answer.memo |= {key: one for key, one in counts.items() if one is not None}
             prompt = [answer.memo.get(key) for key in _COUNTS]
             answer.usage = api.usage_of(prompt, [answer.memo.get("output_tokens")])

@@ -1,13 +1,13 @@
-"""Parts that all model APIs share: requests out of conversations, answers out of bytes.
+"""Parts that all model APIs share: they turn conversations into requests, bytes into answers.
 
-Each API is a class below `Api` that puts a request into dictionaries, and reads the dictionaries of
+Each API is a subclass of `Api` that puts a request into dictionaries, and reads the dictionaries of
 an answer into blocks of one form for all APIs:
 - words: `text`
 - a call: `id`, `name` and `arguments`
 - a block that only its API understands: `own`, exactly as it came
 
-Some APIs want reasoning back that they have signed. An answer with a `signed` block is kept as its
-state.
+Some APIs want their signed reasoning back in later requests. So an answer with a `signed` block is
+kept as the state of its message.
 """
 
 import json
@@ -39,7 +39,7 @@ Event = bytes | bytearray
 
 
 class Framing:
-    """Cuts bytes into events; by itself, it takes all bytes as one document."""
+    """Cuts bytes into events; this base class takes all bytes as one document."""
 
     max_bytes = MAX_DOCUMENT_BYTES
 
@@ -48,7 +48,7 @@ class Framing:
         self.size = 0
 
     def feed(self, data: bytes) -> Sequence[Event]:
-        """Return the events that the next bytes complete; LlmBroken beyond the bounds."""
+        """Return the events that these bytes complete; LlmBroken beyond the bounds."""
         self.size += len(data)
         if self.size > self.max_bytes:
             raise LlmBroken(TOO_LONG)
@@ -56,12 +56,12 @@ class Framing:
         return self.events(data)
 
     def events(self, data: bytes) -> Sequence[Event]:
-        """Take whole events off `rest`, which ends with the new data."""
+        """Remove whole events from `rest`, which ends with the new data, and return them."""
         del data
         return ()
 
     def end(self) -> Sequence[Event]:
-        """Return the last event, if the end of the bytes completes it."""
+        """Return the last event, if the end of the body completes it."""
         return [self.rest]
 
 
@@ -76,7 +76,7 @@ class Lines(Framing):
         self._data_bytes = 0
 
     def events(self, data: bytes) -> Sequence[Event]:
-        """Return the events that are whole now; LlmBroken for a huge one."""
+        """Return the events that are complete now; LlmBroken for a huge one."""
         lines: list[bytearray] = []
         if b"\n" in data:
             *lines, self.rest = self.rest.split(b"\n")
@@ -96,7 +96,7 @@ class Lines(Framing):
         return events
 
     def end(self) -> Sequence[Event]:
-        """Return a last event without its end."""
+        """Return the last event, even without its end mark."""
         return self.feed(b"\n\n")
 
 
@@ -113,7 +113,7 @@ MAX_TOKEN_COUNT: Final = 1_000_000_000
 MAX_NAME_CHARACTERS: Final = 64
 
 NOTHING_SAID: Final = "(no words)"
-"""Stands for blank words of a person."""
+"""Replaces blank words of a person."""
 END_OF_STREAM: Final = b"[DONE]"
 UNREADABLE: Final = "The endpoint's answer could not be understood."
 
@@ -124,14 +124,14 @@ FINISH_REASONS: Final[Mapping[str, str]] = {
     for ours, names in {
         "stop": "end_turn stop_sequence",
         "tool_calls": "tool_use",
-        # After `pause_turn`, the model wants to be asked to continue.
+        # After `pause_turn`, the model expects a request to continue.
         CUT_OFF: "max_tokens model_context_window_exceeded pause_turn",
         "content_filter": "refusal guardrail_intervened content_filtered safety recitation language"
         " blocklist prohibited_content spii image_safety image_prohibited_content",
     }.items()
     for theirs in names.split()
 }
-"""The APIs' finish reasons, in lower case, in OpenAI's words."""
+"""Maps the APIs' finish reasons, in lower case, to OpenAI's."""
 BROKEN_CALLS: Final = frozenset(
     {
         *("malformed_function_call", "unexpected_tool_call", "too_many_tool_calls"),
@@ -139,12 +139,12 @@ BROKEN_CALLS: Final = frozenset(
         *("malformed_model_output", "malformed_tool_use"),
     }
 )
-"""Finish reasons if the API could not read the model's call; another attempt may succeed."""
+"""Finish reasons if the API could not read the model's call; a retry may succeed."""
 
 Block = dict[str, Any]
 T = TypeVar("T")
 Question = tuple[Request, Callable[[Block], T]]
-"""A request about the endpoint, and the reader of its answer with the errors of `Api.read`."""
+"""A request about the endpoint, and a reader of its answer that raises like `Api.read`."""
 
 
 class Parameter(StrEnum):
@@ -156,7 +156,7 @@ class Parameter(StrEnum):
     TOOL_CHOICE = "tool_choice"
     SYSTEM_ROLE = "system_role"
     THINK = "think"
-    """Asks for reasoning apart from the answer."""
+    """The wish for reasoning apart from the answer."""
     CACHING = "caching"
     """Marks for the endpoint's cache."""
 
@@ -180,7 +180,7 @@ class Sealing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, and how it is made.
+    """A request, and how to make it.
 
     Attributes:
         omitted: parts that the endpoint refuses.
@@ -206,7 +206,7 @@ class ListedModel:
 
     Attributes:
         context_tokens: how much it reads.
-        at_llama_cpp: its server is llama.cpp's, which tells that at another address.
+        at_llama_cpp: its server is llama.cpp, which tells `context_tokens` at another address.
     """
 
     id: str
@@ -257,7 +257,7 @@ class Api(ABC):
 
         Raises:
             LlmError: the endpoint reports an error, or the answer exceeds its bounds.
-            ValueError, TypeError, KeyError, AttributeError, IndexError: it makes no sense.
+            ValueError, TypeError, KeyError, AttributeError, IndexError: the event is malformed.
         """
 
     @abstractmethod
@@ -283,11 +283,11 @@ class Api(ABC):
         return request, lambda body: count(body["default_generation_settings"]["n_ctx"])
 
     def framing(self) -> Framing:
-        """Return a cutter of streamed answers into events."""
+        """Return a new framing that cuts streamed answers into events."""
         return Lines()
 
     def reader(self, content_type: str, sealing: Sealing | None = None) -> "Answer":
-        """Return a reader for an answer of this type, streamed or not, however it was asked."""
+        """Return a reader for an answer of this content type, streamed or whole."""
         is_whole = content_type.startswith("application/json")
         return Answer(self, Framing() if is_whole else self.framing(), sealing)
 
@@ -301,11 +301,11 @@ class Api(ABC):
 
 
 class Pieces(list[str]):
-    """A text of which pieces have come."""
+    """A text in pieces, as they came."""
 
 
 class Answer:
-    """Answer in the making: takes bytes, and puts the API's own blocks together.
+    """Incomplete answer: takes bytes, and assembles the API's own blocks.
 
     Attributes:
         done: the endpoint said that nothing more will come.
@@ -358,7 +358,7 @@ class Answer:
         return block
 
     def say(self, text: str) -> None:
-        """Add words to the last block, or to a new one after a block of something else."""
+        """Add words to the last block, or to a new one if the last block has no text."""
         if self._words is None:
             words = Pieces()
             self.begin({"text": words})
@@ -380,7 +380,7 @@ class Answer:
         _pieces(block, key).append(self._measured(piece))
 
     def keep(self, block: Block, key: str, piece: str) -> None:
-        """Add a piece to a text that is only kept for the API, as long as there is room."""
+        """Add a piece to a text kept only for the API; drop it if there is no room."""
         self._state_room -= len(piece)
         if self._state_room >= 0:
             _pieces(block, key).append(piece)
@@ -392,7 +392,7 @@ class Answer:
         return piece
 
     def completion(self) -> Completion:
-        """Return the answer now that the bytes have ended; LlmBroken if it is not whole."""
+        """Return the answer after the last byte; LlmBroken if it is incomplete."""
         for event in self._framing.end():
             self._read(event)
         if not self.answered:
@@ -472,12 +472,12 @@ def _with_own_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
 
 
 def safe_name(name: str) -> str:
-    """Return a tool's name, which may be any text of a model, as APIs accept it."""
+    """Return a tool's name, which a model may have made up, in a form that APIs accept."""
     return _NOT_OF_A_NAME.sub("_", name)[:MAX_NAME_CHARACTERS]
 
 
 def label(text: object) -> str:
-    """Return a name, an id or a reason without the markup that models let slip into it.
+    """Return a name, an id or a reason without markup that a model leaked into it.
 
     gpt-oss behind vLLM says `calculate<|channel|>commentary`.
     """
@@ -499,7 +499,7 @@ def inside(block: object, *keys: str) -> Any:
 
 
 def usage_of(prompt: Sequence[object], completion: Sequence[object]) -> TokenSum | None:
-    """Return the sums of counts, of which the first each is required; None if one is missing."""
+    """Return the sums of counts; None if the first count of either list is missing."""
     if count(prompt[0]) is None or count(completion[0]) is None:
         return None
     return TokenSum(
@@ -519,7 +519,7 @@ def few(entries: object) -> list[Any]:
 def dumped(body: object) -> bytes:
     """Return a body as JSON; lone surrogates become question marks."""
     try:
-        return to_json(body)  # a fifth of the time of json.dumps
+        return to_json(body)  # takes a fifth of the time of json.dumps
     except PydanticSerializationError:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 

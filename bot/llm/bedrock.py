@@ -35,10 +35,10 @@ PROBE: Final = {
     "messages": [{"role": "user", "content": [{"text": "Hi"}]}],
     "inferenceConfig": {"maxTokens": 1},
 }
-"""Asks for a single token.
+"""Question for a single token.
 
-Another service lists the models, and its permissions are separate. An answer to this question shows
-that address, key and model are right.
+An answer shows that address, key and model are right. Listing models would not: another service
+does that, with separate permissions.
 """
 MAX_MESSAGE_BYTES: Final = MAX_LINE_BYTES
 DAMAGED: Final = "The endpoint's answer is damaged."
@@ -72,9 +72,9 @@ class Bedrock(BlockApi):
     def put(self, asked: api.Asked) -> Request:
         """Return the request.
 
-        The request sets no limit of tokens, because each model refuses numbers above its own.
-        The API cannot forbid calls: then no tool is offered, but those of earlier calls have to be
-        declared.
+        The request sets no token limit, because each model refuses numbers above its own limit.
+        The API cannot forbid calls. So if calls are forbidden, only the tools of earlier calls are
+        declared, which the API demands.
         """
         request, messages = asked.request, asked.messages
         body: api.Block = {"messages": Turns(self).of(messages)}
@@ -84,7 +84,7 @@ class Bedrock(BlockApi):
             cached.append(body["system"])
         if tools := declared(request.tools if request.may_call else (), messages):
             body["toolConfig"] = {"tools": list(self._declarations.of(tools))}
-            if "claude" in self.model:  # Nova refuses the mark here
+            if "claude" in self.model:  # Nova refuses the cache mark here
                 cached.append(body["toolConfig"]["tools"])
         if api.Parameter.CACHING not in asked.omitted:
             for blocks in cached:
@@ -157,7 +157,7 @@ class Bedrock(BlockApi):
             answer.keep(begun, "redactedContent", sealed)
             block["signed"] = True
             return
-        said = thought.get("reasoningText") or thought  # only whole blocks have that member
+        said = thought.get("reasoningText") or thought  # only complete blocks have `reasoningText`
         for key in ("text", "signature"):
             if piece := said.get(key):
                 answer.keep(begun.setdefault("reasoningText", {}), key, piece)
@@ -176,7 +176,7 @@ class Bedrock(BlockApi):
 
 
 def declaration(tool: ToolSpec) -> dict[str, Any]:
-    """Return an entry of `tools`; at its top, the schema has only the members that Nova takes."""
+    """Return an entry of `tools`; keep only the top-level schema members that Nova accepts."""
     whole = to_anthropic(tool)["input_schema"]
     schema = {"properties": {}, **{key: whole[key] for key in _TOP_OF_SCHEMA if key in whole}}
     described = {"name": tool.name, "description": tool.description or tool.name}
@@ -198,7 +198,7 @@ def signed(
     Args:
         url: the address without a query, spelled as it is sent.
         headers: with names in lower case.
-        llm: with the account's credentials, and the region that they sign for.
+        llm: with the account's credentials and the region to sign for.
         at: now, in UTC; AWS allows a difference of five minutes.
     """
     parts = urlsplit(url)
@@ -215,7 +215,7 @@ def signed(
     request = "\n".join(
         [
             "POST",
-            quote(parts.path, safe="/~"),  # a second time, as for all services but S3
+            quote(parts.path, safe="/~"),  # quoted a second time, as for all services but S3
             "",
             *(f"{name}:{said[name].strip()}" for name in names),
             "",

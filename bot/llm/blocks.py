@@ -1,6 +1,6 @@
 """APIs in which person and model take turns, and messages consist of blocks.
 
-Anthropic, Bedrock and Gemini speak so, each with its own blocks.
+Anthropic, Bedrock and Gemini work this way, each with its own blocks.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ class BlockApi(Api):
     Attributes:
         model_role: the API's name for the model's role.
         content: the member of a message that holds its blocks.
-        foreign: added to the first of the calls that another model made at once.
+        foreign: members added to the first of several calls that another model made at once.
     """
 
     model_role = "assistant"
@@ -76,7 +76,7 @@ class Turns:
         self._taken: set[str] = set()
 
     def of(self, messages: Sequence[Message]) -> list[Block]:
-        """Return the messages in the API's words."""
+        """Return the messages in the API's form."""
         api, found = self._api, list[Block]()
         for message in messages:
             if message.role is Role.SYSTEM:
@@ -108,7 +108,7 @@ class Turns:
         kept = _kept(message, api)
         number = sum(called(block) is not None for block in kept)
         if "".join(map(said, kept)) != words or number != len(message.tool_calls):
-            # Cleaning has changed the words or the calls: only the reasoning is still right.
+            # Cleaning has changed the words or the calls, so only the reasoning is still valid.
             yield from (block["own"] for block in kept if "own" in block)
             kept = []
             if words.strip():
@@ -134,7 +134,7 @@ class Turns:
 
 
 def _kept(message: Message, api: BlockApi) -> list[Block]:
-    """Return the kept blocks of an answer of this very model; none if they make no sense."""
+    """Return the kept blocks of an answer by this same model; none if they are invalid."""
     state = message.state
     if state is None or state.of != api.of or len(state.data) > MAX_STATE_CHARACTERS:
         return []
@@ -148,9 +148,9 @@ def _kept(message: Message, api: BlockApi) -> list[Block]:
 
 
 def declared(tools: Sequence[ToolSpec], messages: Sequence[Message]) -> Sequence[ToolSpec]:
-    """Return the tools to declare: the offered ones, or else those of earlier calls.
+    """Return the tools to declare: the offered ones or, without any, those of earlier calls.
 
-    Conversations with calls are refused unless a tool is declared.
+    The APIs refuse conversations with calls unless a tool is declared.
     """
     if tools:
         return tools

@@ -1,15 +1,15 @@
-"""From a model's text to the words that people are shown, and the tool calls among them.
+"""Split a model's text into the words for people and the tool calls among them.
 
 Reasoning stands in `<think>` or in a channel of gpt-oss
-(https://github.com/openai/harmony/blob/main/docs/format.md), as do gpt-oss's own calls, which its
-server has to read. A call can be written in five ways:
+(https://github.com/openai/harmony/blob/main/docs/format.md). Channels also hold gpt-oss's own
+calls, which only its server can read. Other calls are written in one of five ways:
 - `<tool_call>` around JSON
 - Qwen-Coder's `<function=NAME>` around `<parameter=NAME>`
 - Mistral's `[TOOL_CALLS]`
 - a bare JSON object
-- `{"tool": NAME, "input": {...}}`, as the bot's own prompt asks
+- `{"tool": NAME, "input": {...}}`, the form that the bot's own prompt asks for
 
-All other markup is text, and so are marks in Markdown's code
+All other markup is text, and so are marks inside Markdown code
 (https://spec.commonmark.org/0.31.2/#fenced-code-blocks).
 """
 
@@ -27,7 +27,7 @@ from bot.llm.api import as_json
 from conversation_store.models import ToolCall
 
 MAX_PLACES: Final = 64
-"""Marks and objects of one answer that are read; each may take as long as the answer."""
+"""Marks and objects read in one answer; reading each may take time in proportion to the answer."""
 MAX_CALLS: Final = 32
 MAX_NAME_CHARACTERS: Final = 128
 MAX_DEPTH: Final = 32
@@ -36,12 +36,12 @@ MAX_PYTHON_BRACKETS: Final = 200
 CODE_BLANK: Final = " "
 
 ODD: Final = re.compile(r"[<{\[]")
-"""Occurs in every text that holds reasoning, marks or calls, which people are not meant to see."""
+"""Occurs in every text with reasoning, marks or calls, which people should not see."""
 
 _FENCE: Final = re.compile(
     r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*+(?P<fence>`{3,}+|~{3,}+)(?P<info>[^`\n]*+)$"
 )
-"""Perhaps in a list or a quotation."""
+"""A fence, perhaps in a list or a quotation."""
 _SPAN: Final = re.compile(r"(?<!`)(`{1,8}+)(?!`)[^\n]{0,100}?(?<!`)\1(?!`)")
 """Code within a line; bounded, because each backtick may begin one."""
 _BLOCK_OF_JSON: Final = re.compile(
@@ -89,7 +89,7 @@ _WORDS: Final = {"true": True, "false": False, "null": None}
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """An answer with the calls, without ids, taken out of its words.
+    """An answer's words without its calls, and these calls, still without ids.
 
     `is_broken`: a call cannot be read.
     """
@@ -112,7 +112,7 @@ def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False)
     if offered and not found.calls and not found.is_broken:
         found = _bare(found.words, offered, prompted=prompted)
     words = _without_template_marks(found.words).strip()
-    # The model has to make gpt-oss's own kind of call again, so that its server can read it.
+    # gpt-oss has to repeat its own kind of call, so that its server can read it.
     is_own_call = bool(offered) and not (words or found.calls) and " to=" in text and "<|" in text
     return replace(found, words=words, is_broken=found.is_broken or is_own_call)
 
@@ -123,7 +123,7 @@ def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False)
 def without_code(text: str) -> str:
     """Return a text of the same length with blanks in place of its code.
 
-    A block without an end does not count, because it could hide anything.
+    A block without an end does not count as code, because it could hide anything.
     """
     if "`" not in text and "~~~" not in text:
         return text
@@ -225,7 +225,7 @@ def _calls_at(
 ) -> tuple[list[ToolCall], int] | None:
     """Return the calls after a mark and their end; None if the text is prose about the mark.
 
-    No calls: they cannot be read.
+    The calls are empty if they cannot be read.
     """
     kind = next(kind for kind in _CLOSING if opening[kind])
     closing = _CLOSING[kind].search(text, opening.end())
@@ -281,7 +281,7 @@ def _xml_calls(text: str, offered: Collection[str]) -> list[ToolCall]:
 
 
 def _xml_value(words: str) -> object:
-    """Return a value that is JSON, but text as it is written."""
+    """Return a parsed JSON value, or the text itself if it is not JSON."""
     try:
         value = json.loads(words)
     except (ValueError, RecursionError):
@@ -293,7 +293,7 @@ def _xml_value(words: str) -> object:
 
 
 def _bare(text: str, offered: Collection[str], *, prompted: bool) -> Cleaned:
-    """Take out objects that are calls: the whole text, or among its words those of offered tools.
+    """Take out objects that are calls: one that is the whole text, or calls of offered tools.
 
     Without such a call, the text is unchanged.
     """
@@ -384,7 +384,7 @@ def known_name(written: str, offered: Collection[str]) -> str:
 
 
 def _arguments(value: object) -> str:
-    """Return arguments as JSON, also if they are JSON inside a string."""
+    """Return arguments as JSON, even if they come as JSON inside a string."""
     if not isinstance(value, str):
         return as_json({} if value is None else value)
     read = read_json(value, len(value) - len(value.lstrip()))
@@ -425,7 +425,7 @@ def _read_python(text: str, start: int) -> tuple[object, int] | None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes that JSON has and Python lacks
+            warnings.simplefilter("ignore")  # silences warnings about escapes that only JSON has
             value = _literal(ast.parse(source, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -3,9 +3,9 @@
 An endpoint that has not answered once since the start may have a wrong address, so the client
 retries for a few seconds only. Otherwise it retries for as long as `RetryPolicy` says.
 
-The answer is streamed if the endpoint can stream, because that tells a silent endpoint from a slow
-one. Only whole answers leave the client, so it can also retry after an answer broke off. It does so
-only a few times, because the model works for each.
+The answer is streamed if the endpoint can stream, because that distinguishes a silent endpoint from
+a slow one. Only whole answers leave the client, so it can also retry after an answer broke off. It
+does so only a few times, because the model works for each.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 AVOIDED: Final = Backoff(first_seconds=15.0, longest_seconds=300.0)
-"""How long an endpoint is left alone after one failure, two, ..."""
+"""How long to avoid an endpoint after one failure, two, ..."""
 
 SEE_BASE_URL: Final = "See LLM__BASE_URL."
 PERHAPS_PLAIN: Final = "If it speaks plain HTTP, LLM__BASE_URL must begin with http://."
@@ -82,11 +82,11 @@ class RetryPolicy(Backoff):
     """How long and how often a request is tried again.
 
     Attributes:
-        bound_seconds: from the first attempt to the begin of the last one.
+        bound_seconds: from the first attempt to the start of the last one.
         unreached_seconds: the same from the first failure, at an endpoint that has never answered:
             its address may be wrong, or its server is just starting.
-        silent_seconds: of failures, until the waiting person is told.
-        answer_seconds: of one attempt, from the request to the last byte of its answer.
+        silent_seconds: time of failures until the waiting person is told.
+        answer_seconds: time limit of one attempt, from the request to the last byte of its answer.
     """
 
     first_seconds: float = 0.5
@@ -97,7 +97,7 @@ class RetryPolicy(Backoff):
     answer_seconds: float = 600.0
 
     def pause(self, failures: int, retry_after_seconds: float | None) -> float:
-        """Return the seconds to wait after some failures; chance spreads many clients."""
+        """Return the seconds to wait after some failures; jitter spreads many clients."""
         if retry_after_seconds is None:
             return self.seconds(failures)
         return retry_after_seconds + random.uniform(0, self.first_seconds)  # noqa: S311  # no secret
@@ -123,7 +123,7 @@ class Reach:
 
     @property
     def is_avoided(self) -> bool:
-        """Whether to ask another endpoint, if there is one: time-outs must not slow every turn."""
+        """Whether to prefer another endpoint, so that time-outs do not slow every turn."""
         return time.monotonic() < self._avoided_until
 
     def explained(self, error: LlmError) -> str:
@@ -136,7 +136,7 @@ class Reach:
         try:
             yield
         except LlmContextTooLong:
-            raise  # says nothing about the endpoint
+            raise  # this says nothing about the endpoint
         except LlmError as error:
             self.trouble = self.explained(error)
             name = type(error).__name__
@@ -157,7 +157,7 @@ class Reach:
             return LlmUnreachable(f"{reason} {SEE_BASE_URL}", is_final=True)
         if self.speaks_http or isinstance(error, PassingTrouble):
             return LlmUnavailable(reason)
-        # TLS servers close plain connections, and plain ones may wait for more.
+        # A TLS server closes a plain connection; a plain server may keep waiting for more bytes.
         advice, is_slow = SEE_BASE_URL, isinstance(error, httpx2.ConnectTimeout)
         if is_slow and not self._is_plain:
             advice = PERHAPS_PLAIN
@@ -167,9 +167,9 @@ class Reach:
 
 
 TRUSTED_SECONDS: Final = 30 * 86_400.0
-"""How long learnt facts count; after that, a server may have learnt something new."""
+"""How long learnt facts count; after that, the server may have changed."""
 MIN_CONTEXT_TOKENS: Final = 1_000
-"""A model that reads less is of no use, so smaller numbers are taken for mistakes."""
+"""A model that reads less is useless, so smaller numbers count as mistakes."""
 
 
 class Facts(BaseModel):
@@ -196,7 +196,7 @@ class Learnt:
     """Keeps the facts about an endpoint and its model.
 
     Attributes:
-        store: keeps them; None: only this process does.
+        store: keeps them; None: they end with this process.
         clock: seconds since 1970.
         doubts: questions after which it was unclear whether the endpoint shows tools to the model.
     """
@@ -216,7 +216,7 @@ class Learnt:
         try:
             found = Facts.model_validate_json(kept)
         except ValidationError:
-            return  # of another version
+            return  # another version stored them
         if self.clock() - found.at < TRUSTED_SECONDS:
             self.facts = found
 
@@ -246,16 +246,16 @@ def retry_after_seconds(value: str, now: datetime | None = None) -> float | None
 
 MODELS_SECONDS: Final = 15.0
 CONTEXT_SECONDS: Final = 3.0
-"""The first answer waits for the question how much the model reads."""
+"""How long the first answer waits to learn how much the model reads."""
 MODELS_CONNECTIONS: Final = 2
 MAX_BROKEN_ANSWERS: Final = 3
-"""Answers that may break off or make no sense; each costs as much as a whole one."""
+"""Broken answers per request, because each costs as much as a whole one."""
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_MODEL_LIST_BYTES: Final = 8 * 1024 * 1024
 AFTER_THE_END_SECONDS: Final = 1.0
-"""How long the end of the HTTP body may take after the answer; the connection stays usable then."""
+"""How long to wait after the answer for the end of the HTTP body, to reuse the connection."""
 FED_AT_ONCE_BYTES: Final = 32 * 1024
-"""Bytes read between two turns of the event loop; a socket may deliver several times as much."""
+"""Bytes parsed before other tasks may run; a socket may deliver several times as much."""
 
 DEFAULT_RETRY: Final = RetryPolicy()
 
@@ -263,7 +263,7 @@ T = TypeVar("T")
 
 
 def open_transport(llm: LlmSettings, *, tls: ssl.SSLContext | None = None) -> AiohttpTransport:
-    """Return a transport for the endpoint, with a running loop; the caller closes it.
+    """Return a transport for the endpoint; needs a running loop; the caller closes it.
 
     Args:
         tls: None trusts the usual certificate authorities; plain http gets no context at all.
@@ -278,7 +278,7 @@ def open_transport(llm: LlmSettings, *, tls: ssl.SSLContext | None = None) -> Ai
 
 
 def api_of(llm: LlmSettings) -> Api:
-    """Return the API of a model's endpoint; the code of an unused API takes no memory."""
+    """Return the API of a model's endpoint; import only this API, to save memory."""
     match llm.dialect:
         case "openai":
             return OpenAi(llm)
@@ -302,14 +302,14 @@ def api_of(llm: LlmSettings) -> Api:
 
 @contextlib.asynccontextmanager
 async def open_client(llm: LlmSettings) -> AsyncIterator["LlmClient"]:
-    """Open a client that asks the endpoint about itself and sends no messages."""
+    """Open a client for questions about the endpoint itself; it sends no conversations."""
     async with open_transport(llm) as transport:
         yield LlmClient(transport, llm)
 
 
 @contextlib.contextmanager
 def counted(asked_for: Literal["answer", "transcription"]) -> Iterator[None]:
-    """Count a request by its outcome, and time an answered one."""
+    """Count the request inside the block by outcome; measure its time if it is answered."""
     began = time.monotonic()
     outcome = "cancelled"
     try:
@@ -370,8 +370,8 @@ class LlmClient:
     ) -> Completion:
         """Return the model's whole answer.
 
-        Waits for one of `max_concurrency` places first. That wait ends, because each request has a
-        bound.
+        Waits for one of `max_concurrency` places first. The wait is bounded, because each request
+        is.
 
         Args:
             messages: see `ModelRequest`, as for `tools` and `may_call`.
@@ -419,7 +419,7 @@ class LlmClient:
 
     @property
     def time(self) -> datetime | None:
-        """The `Date` (RFC 9110, 6.6.1) of the endpoint's last answer about itself, or None."""
+        """The `Date` header (RFC 9110, 6.6.1) of the last answer about the endpoint, or None."""
         try:
             return parsedate_to_datetime(self._date).astimezone(UTC)
         except ValueError:
@@ -457,7 +457,7 @@ class LlmClient:
         still_trying: Callable[[], None],
         cancelled: Callable[[], None],
     ) -> Completion:
-        """Try until an answer comes, a failure is final or the time for retries is over."""
+        """Retry until an answer comes, a failure is final or the time for retries is over."""
         give_up_at = unreached_until = math.inf
         failures = broken = 0
         with contextlib.ExitStack() as at_the_end:
@@ -512,7 +512,7 @@ class LlmClient:
         await asyncio.sleep(seconds)
 
     async def _attempt(self, request: ModelRequest) -> Completion:
-        """Ask without the parts that the endpoint refuses, and remember them."""
+        """Ask; if the endpoint refuses parts of the request, leave them out and remember them."""
         omitted = self._learnt.facts.omitted
         while True:
             try:
@@ -533,7 +533,7 @@ class LlmClient:
         attested = self._admit is not None and await self._admit()
         sealing = await self._seal() if self._seal is not None else None
         asked = Asked(request, omitted, attested, sealing)
-        # On a thread if sealed, because each of perhaps thousands of messages is encrypted alone.
+        # If sealed, work on a thread: perhaps thousands of messages are encrypted one by one.
         put = self.api.put
         question = put(asked) if sealing is None else await asyncio.to_thread(put, asked)
         request_sha256 = hashlib.sha256(question.content).hexdigest()
@@ -565,20 +565,20 @@ class LlmClient:
         return replace(completion, exchange=exchange)
 
     async def _check(self, response: Response) -> None:
-        """Raise the refusal in a response, or LlmUnreachable for a page that browsers show."""
+        """Raise the refusal in a response, or LlmUnreachable for a web page."""
         self.reach.speaks_http = True
         if not response.is_success:
             body = await bounded_body(response, MAX_ERROR_BYTES)
             wait = retry_after_seconds(response.headers.get("retry-after", ""))
             raise refusal_from_http(response.status, body, wait)
         if response.headers.get("content-type", "").startswith("text/html"):
-            raise LlmUnreachable(WEB_PAGE, is_final=False)  # as if the address lacked its `/v1`
+            raise LlmUnreachable(WEB_PAGE, is_final=False)  # perhaps the address lacks `/v1`
 
 
 async def _received(
     response: Response, answer: Answer, bound: asyncio.Timeout, asked_at: float
 ) -> str:
-    """Feed the answer, and return the SHA-256 of the whole body, including unneeded bytes."""
+    """Feed the body to the answer; return the SHA-256 of all of it, even of unneeded bytes."""
     digest = hashlib.sha256()
     pieces = aiter(response)
     is_first = True

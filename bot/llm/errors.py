@@ -10,7 +10,7 @@ LlmError
 │   ├── LlmContextTooLong  because the conversation is longer than the model can read
 │   └── LlmToolsRefused    because it supports no tools
 ├── LlmUnauthorized   wrong or missing key, no credit (401, 402, 403)
-└── LlmNotAttested    it has not proven what it must prove, so it is not used
+└── LlmNotAttested    it lacks a required proof, so it is not used
 ```
 """
 
@@ -20,7 +20,7 @@ from typing import Final
 from bot.errors import BotError
 
 REFUSING_IMAGES: Final = frozenset({400, 404, 413, 415, 422})
-"""OpenRouter says 404, a small proxy 413."""
+"""Statuses that may refuse images: OpenRouter uses 404, a small proxy 413."""
 
 
 class LlmError(BotError):
@@ -29,10 +29,10 @@ class LlmError(BotError):
     Attributes:
         outcome: label for metrics.
         is_final: whether the same request would fail again.
-        sentence: for the person.
-        reason: for the operator and the log, without the host; by default the error's own text.
-        came_first: it came in place of an answer, so no answer was begun for it.
-        refused_parts: `Parameter`s in the endpoint's words; the request may work without them.
+        sentence: text for the person.
+        reason: text for the operator and the log, without the host; by default `str(error)`.
+        came_first: the error came before any part of an answer.
+        refused_parts: `Parameter`s that the endpoint refuses; the request may work without them.
         after_seconds: the wait that the endpoint asks for.
     """
 
@@ -67,7 +67,7 @@ class LlmUnreachable(LlmUnavailable):
 
 
 class LlmTimeout(LlmError):
-    """Nothing came for longer than the bound."""
+    """The endpoint sent nothing for longer than the bound."""
 
     outcome = "timeout"
     sentence = "The model took too long to answer. Please try again."
@@ -100,7 +100,7 @@ class LlmContextTooLong(LlmRejected):
     """The conversation is longer than the model can read.
 
     Attributes:
-        context_tokens: how much that is, if the endpoint says so.
+        context_tokens: how much the model can read, if the endpoint says so.
     """
 
     context_tokens: int | None = None
@@ -123,7 +123,7 @@ class LlmUnauthorized(LlmError):
 
 
 class LlmNotAttested(LlmError):
-    """The endpoint has not proven what it must: nothing is sent, or its answer is not used."""
+    """The endpoint lacks a required proof: the bot sends nothing, or drops its answer."""
 
     outcome = "not_attested"
 

@@ -25,7 +25,7 @@ VERSION: Final = "v1beta"
 MAX_LISTED: Final = 1000
 """The API's own limit."""
 FOREIGN: Final = "skip_thought_signature_validator"
-"""The API accepts it in place of a signature, for calls that another model made."""
+"""Replaces the signature of calls that another model made; the API accepts that."""
 
 _VERSIONED: Final = re.compile(r"/v\d+(alpha|beta)?$")
 _FAMILY: Final = "models/"
@@ -120,7 +120,7 @@ class Gemini(BlockApi):
         return request, lambda body: [self._known(entry) for entry in body["models"]]
 
     def _known(self, entry: api.Block) -> api.ListedModel:
-        """Return a model by its name as the settings spell it, with or without `models/`."""
+        """Return a model; spell its name like the settings, with or without `models/`."""
         name = str(entry["name"]).removeprefix(_FAMILY)
         tokens = api.count(entry.get("inputTokenLimit"))
         return api.ListedModel(self.model if name == self._name else name, context_tokens=tokens)

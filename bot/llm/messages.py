@@ -1,4 +1,4 @@
-"""Questions to models and their answers, free of any API's spelling."""
+"""Questions to models and their answers, independent of any API."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class ModelRequest:
     """A question to a model.
 
     Attributes:
-        may_call: whether the model may call them in this answer. They are sent either way, so that
-            the request begins like the one before and can be cached.
+        may_call: whether the model may call tools in this answer. They are sent either way, so
+            that the request begins like the previous one and can be cached.
     """
 
     messages: Sequence[Message]
@@ -37,8 +37,8 @@ class Completion:
         finish_reason: in OpenAI's words (`stop`, `length`, `tool_calls`, `content_filter`, ...);
             empty if the endpoint gave none.
         model: the name of the model according to the endpoint.
-        exchange: hashes of both bodies, to their last byte; None if the end of the answer's body or
-            the name of the answer is missing.
+        exchange: hashes of both complete bodies; None if the end of the answer's body or the
+            answer's id is missing.
         earlier: answers to other requests that were needed to get this one, oldest first.
     """
 
@@ -51,7 +51,7 @@ class Completion:
 
 
 def estimated_usage(request: ModelRequest, answer: Completion | None = None) -> TokenSum:
-    """Return about how many tokens a request and its answer took; None: it was cancelled."""
+    """Estimate the tokens of a request and its answer; without one, of a cancelled request."""
     told = sum(map(_tokens, request.messages))
     tools = sum(tool.size for tool in request.tools)
     said = 0 if answer is None else _tokens(answer.message)
@@ -59,7 +59,7 @@ def estimated_usage(request: ModelRequest, answer: Completion | None = None) -> 
 
 
 def estimated_so_far(messages: Sequence[Message]) -> int:
-    """Return about how many tokens a conversation took: each answer read all before it."""
+    """Estimate the tokens that a conversation took: for each answer, all text before it."""
     taken = read = 0
     for message in messages:
         read += _tokens(message)

@@ -1,4 +1,4 @@
-"""The models that answer people: one model, all of them with the choices of chats, and failover."""
+"""The models that answer people, the choices of chats among them, and failover."""
 
 import asyncio
 import math
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from conversation_store.store import ConversationStore
 
 HEALTH_SECONDS: Final = 15.0
-"""How long an answer of an endpoint counts as a sign of its health."""
+"""How long an answer shows that an endpoint is healthy."""
 REFUSED_SECONDS: Final = 3_600.0
-"""How long a model counts as unable to see after it refused an image."""
+"""How long a model gets no images after it refused one."""
 UNPROVEN: Final = (
     "Nothing is sent to the model: it is not verified, and ATTESTATION__MODEL_POLICY is require."
 )
 CHOSEN: Final = "model of "
 """The store's key for the choice of a chat, before the chat."""
 HASTY: Final = RetryPolicy(bound_seconds=8.0, unreached_seconds=3.0)
-"""For a model that another one can replace."""
+"""Retries of a model that another one can replace."""
 OTHER_MODEL: Final = (
     "This chat is answered by the model {name}, which was chosen here. What a proof says of the"
     " model is about the default one."
@@ -53,7 +53,7 @@ log = structlog.get_logger()
 
 
 class ModelProof(Protocol):
-    """Knows who can read along at a model: `AttestedModel` or `NothingProven`."""
+    """Knows who can read conversations with a model: `AttestedModel` or `NothingProven`."""
 
     @property
     def proven(self) -> bool:
@@ -61,13 +61,13 @@ class ModelProof(Protocol):
         ...
 
     def summary(self) -> str:
-        """Say who can read along, a line for each sentence."""
+        """Say who can read conversations, a line for each sentence."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NothingProven:
-    """A model that is not asked for proof, with the same methods as `AttestedModel`."""
+    """Stand-in for `AttestedModel` if the bot asks for no proof."""
 
     why: str
 
@@ -109,8 +109,8 @@ class Model:
     """A model with the facts about it.
 
     Attributes:
-        name: people's and the settings' name for the model.
-        patience: when to try again; None: as the client does.
+        name: the model's name for people and in the settings.
+        patience: when to retry; None: by the client's policy.
     """
 
     name: str
@@ -137,8 +137,8 @@ class Model:
     async def sees_images(self) -> bool:
         """Return whether to send it images.
 
-        The operator's word counts, or the endpoint's, which is asked once. Otherwise the first
-        image is a try.
+        The operator decides, otherwise the endpoint, which is asked once. If neither says so, the
+        bot tries the first image.
         """
         if self.settings.vision != "auto":
             return self.settings.vision == "on"
@@ -153,12 +153,12 @@ class Model:
         return self._sees_images is not False
 
     def note_refused_images(self) -> None:
-        """Note that it refused images, but not the same request without them."""
+        """Note that it refused a request with images, but took the same one without."""
         self._blind_until = time.monotonic() + REFUSED_SECONDS
         log.warning("vision.refused", seconds=REFUSED_SECONDS)
 
     async def health(self) -> Health:
-        """Return whether the endpoint answers; ask it at most every `HEALTH_SECONDS` if it does."""
+        """Return whether the endpoint answers; a recent answer counts for `HEALTH_SECONDS`."""
         now = time.monotonic()
         if now >= self._healthy_until:
             try:
@@ -181,7 +181,7 @@ class Model:
         Args:
             still_trying: called once if the retries take long.
             cancelled: called with an estimate of the prompt if the request is cancelled.
-            patience: when to try this request again; None: as usual.
+            patience: when to retry this request; None: as usual.
         """
 
         async def ask(request: ModelRequest) -> Completion:
@@ -210,7 +210,7 @@ class Model:
         return completion
 
     async def _note_context(self, tokens: int | None) -> None:
-        """Note how much the model reads, so that further prompts fit."""
+        """Note how much the model reads, so that later prompts fit."""
         if tokens is not None and tokens >= MIN_CONTEXT_TOKENS:
             await self.learnt.note(context_tokens=tokens)
 
@@ -238,17 +238,17 @@ class Route:
 
     @property
     def patience(self) -> RetryPolicy | None:
-        """When to try the present model again; None: as usual."""
+        """When to retry the current model; None: as usual."""
         return HASTY if any(map(self._is_fit, self._left)) else None
 
     def fork(self) -> "Route":
-        """Return an independent route from here on, under the same conditions."""
+        """Return an independent copy of this route in its current state."""
         fork = copy(self)
         fork._left = list(self._left)  # noqa: SLF001 - of its own class
         return fork
 
     def go_on(self, error: LlmError) -> bool:
-        """Move to the next model after an error of the present one; False after the last one.
+        """Move to the next model after an error of the current one; False after the last one.
 
         Raises:
             LlmNotAttested: the next model lacks the proof that the chosen one has.
@@ -269,18 +269,18 @@ class Route:
         return True
 
     def _next(self) -> Model | None:
-        """Take the first of the fit models that are left; a failing endpoint comes last."""
-        fit = filter(self._is_fit, self._left)  # now, because a model may prove itself later
+        """Take the first fit model that is left; prefer endpoints that do not fail."""
+        fit = filter(self._is_fit, self._left)  # check now: a model may get proven later
         following = min(fit, key=lambda one: one.client.reach.is_avoided, default=None)
         if following is not None:
             self._left.remove(following)
         return following
 
     def _is_fit(self, model: Model) -> bool:
-        """Whether a model may read what the chosen one may."""
+        """Whether a model may read the conversation in place of the chosen one."""
         if model is self._chosen:
             return True
-        chosen = self._chosen  # people may rely on its proof, also on an earlier one
+        chosen = self._chosen  # people may rely on its proof, even an earlier one
         was_proven = chosen.proof.proven or chosen.learnt.facts.proven
         return model.proof.proven or not (self._proof_required or was_proven)
 
@@ -291,7 +291,7 @@ class Models:
 
     Attributes:
         models: by name; one is called `default`.
-        fallback: the names of the models that replace others, in their order.
+        fallback: the names of the models that replace others, in order.
         proof_required: nothing is sent to a model that is not proven.
     """
 
@@ -308,7 +308,7 @@ class Models:
         self._chosen = {name.removeprefix(CHOSEN): value for name, value in found.items() if value}
 
     def __iter__(self) -> Iterator[Model]:
-        """Iterate over all of them, the default one first."""
+        """Iterate over all models, the default first."""
         return iter(self.models.values())
 
     @property
@@ -328,7 +328,7 @@ class Models:
         return f"{OTHER_MODEL.format(name=model.name)}\n{model.proof.summary()}"
 
     async def health(self) -> Health:
-        """Ask all endpoints concurrently; one is enough if it may replace the default model."""
+        """Ask all endpoints concurrently; healthy if the default model or a substitute answers."""
         found = await asyncio.gather(*map(self._health, self))
         by_name = dict(zip(self.models, found, strict=True))
         for name, health in by_name.items():
@@ -348,7 +348,7 @@ class Models:
         """Return the route of a turn in a chat.
 
         Args:
-            wanted: the name of the first model; None, or an unknown name: the chat's model.
+            wanted: the name of the first model; for None or an unknown name, the chat's model.
         """
         chosen = self.models.get(wanted or "") or self.of(chat)
         return Route(self._route(chosen), proof_required=self.proof_required)

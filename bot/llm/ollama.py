@@ -1,4 +1,4 @@
-"""Ollama's own API, which tells what a model can do, and how much of a prompt it reads.
+"""Ollama's own API, which tells the abilities of a model, and how much of a prompt it reads.
 
 Reference: https://docs.ollama.com/api
 """
@@ -20,7 +20,7 @@ from tools.schema import to_openai
 KEEP_ALIVE: Final = "30m"
 """How long the model stays loaded. The server's own five minutes are too short for a chat."""
 LATEST: Final = ":latest"
-"""The tag of a model without one."""
+"""The tag that Ollama adds to a model's name without one."""
 NOT_FROM_THE_MODEL: Final = frozenset({"load", "unload"})
 
 
@@ -32,7 +32,7 @@ class Ollama(api.Api):
     def __init__(self, llm: LlmSettings) -> None:
         base_url = llm.base_url.removesuffix("/v1").removesuffix("/api")
         super().__init__(llm, f"{base_url}/api", "application/x-ndjson")
-        # The server cuts a longer prompt silently.
+        # The server silently cuts prompts that are longer.
         self._context_tokens = llm.context_tokens
 
     def put(self, asked: api.Asked) -> Request:
@@ -67,7 +67,7 @@ class Ollama(api.Api):
         answer.end(event.get("done_reason"))
         if answer.finish in NOT_FROM_THE_MODEL:
             raise LlmBroken("The endpoint loaded its model and did not ask it.")
-        # A prompt that is completely in the server's cache has no count.
+        # The server gives no count for a prompt that is completely in its cache.
         answer.usage = api.usage_of(
             [event.get("prompt_eval_count") or 0], [event.get("eval_count")]
         )

@@ -38,7 +38,7 @@ class OpenAi(api.Api):
     def put(self, asked: api.Asked) -> Request:
         body, headers = self._body(asked), self.headers
         if asked.attested:
-            # Under another name, the endpoint would add a warning to the answer and break its hash.
+            # Without this, a warning about an alias could join the answer and break its hash.
             headers = {**headers, "x-no-aliasing": "true"}
         if asked.sealing is not None:
             headers = {**headers, **asked.sealing.headers}
@@ -57,8 +57,8 @@ class OpenAi(api.Api):
         if body["stream"] and api.Parameter.USAGE not in asked.omitted:
             body["stream_options"] = {"include_usage": True}
             if asked.attested:
-                # With a count in each piece, NEAR AI's gateway passes the bytes on unchanged, so
-                # the model's own machine signs them.
+                # With a count in each piece, NEAR AI's gateway passes the bytes on unchanged, and
+                # the signature of the model's own machine fits them.
                 body["stream_options"]["continuous_usage_stats"] = True
         return body
 
@@ -121,12 +121,12 @@ def _listed(body: api.Block) -> Sequence[api.ListedModel]:
 _CONTEXT: Final = (
     ("max_model_len",),  # vLLM, SGLang
     ("context_length",),  # OpenRouter, Together
-    ("top_provider", "context_length"),  # OpenRouter's present choice
+    ("top_provider", "context_length"),  # the provider that OpenRouter now prefers
     ("max_context_length",),  # Mistral
     ("context_window",),  # Groq
     ("meta", "n_ctx"),  # llama-swap
 )
-"""Where servers say how many tokens a model reads."""
+"""Keys under which servers say how many tokens a model reads."""
 
 
 def _context_tokens(entry: api.Block) -> int | None:
@@ -137,7 +137,7 @@ def _context_tokens(entry: api.Block) -> int | None:
 def _bridged(messages: Iterable[Message]) -> Iterator[Message]:
     """Insert words of the model between results and a person's message.
 
-    Endpoints such as Mistral's refuse a person's message right after a result.
+    Endpoints such as Mistral's refuse a person's message directly after a result.
     """
     before: Role | None = None
     for message in messages:
@@ -174,7 +174,7 @@ def _message(message: Message) -> api.Block:
 
 
 def _sent_arguments(arguments: str) -> str:
-    """Servers parse the arguments of earlier calls, and refuse anything but a JSON object."""
+    """Return arguments as a JSON object: servers parse those of earlier calls."""
     sent = arguments_object(arguments)
     return json.dumps(sent) if sent == {"not_json": arguments} else arguments or "{}"
 
@@ -190,11 +190,11 @@ def _text_of(content: object) -> str:
 
 
 def _continued(answer: api.Answer, place: object, name: str, id_: str) -> api.Block | None:
-    """Return the call that a piece continues, None if it begins one.
+    """Return the call that a piece continues, or None if it begins one.
 
-    Servers number calls differently: some number every call 0 (Ollama), some number none. Some
-    repeat the name in every piece, some change the id. So at a known place, a call begins only with
-    a name and another id.
+    Servers differ: some number every call 0 (Ollama), some do not number calls. Some repeat the
+    name in every piece, some change the id. So at a known place, only a piece with both a name and
+    another id begins a call.
     """
     call: api.Block | None = answer.memo.get(place)
     if call is None or not (call["name"] and name):
@@ -206,19 +206,19 @@ def _failure(event: api.Block) -> Any:
     """Return the error in place of an answer, or None."""
     if event.get("error"):
         return event["error"]
-    if event.get("object") == "error":  # of older vLLM
+    if event.get("object") == "error":  # the form of older vLLM
         return {"message": event.get("message"), "code": event.get("code")}
     return None
 
 
 def _name(id_: object) -> str:
-    """Return the name of an answer, whole or not at all, because its signature has the same one."""
+    """Return an answer's id, never shortened, because its signature is found by it."""
     is_name = isinstance(id_, str) and len(id_) <= api.MAX_LABEL_CHARACTERS
     return str(id_) if is_name and str(id_).isascii() and str(id_).isprintable() else ""
 
 
 def _sees_images(entry: api.Block) -> bool | None:
-    """Return whether a model takes images, as OpenRouter or Mistral says it."""
+    """Return whether a model takes images, in the form of OpenRouter or Mistral."""
     for keys in (("input_modalities",), ("architecture", "input_modalities")):
         modalities = api.inside(entry, *keys)
         if isinstance(modalities, list):
@@ -242,7 +242,7 @@ Transform = Callable[[str], str]
 
 
 def seal_request(request: api.Block, seal: Transform) -> None:
-    """Encrypt, in place, all that was said in a request."""
+    """Encrypt, in place, all conversation in a request."""
     calls = [call for message in request["messages"] for call in message.get("tool_calls", ())]
     for message in request["messages"]:
         if content := message["content"]:
@@ -253,7 +253,7 @@ def seal_request(request: api.Block, seal: Transform) -> None:
 
 
 def _as_text(content: str | list[api.Block]) -> str:
-    """Return a content as the model's side reads it: it takes a JSON array for a list of parts."""
+    """Return a content as text; the model's side reads a JSON array as a list of parts."""
     if isinstance(content, list):
         return api.as_json(content)
     is_array = isinstance(api.json_in(content), list)
@@ -261,10 +261,10 @@ def _as_text(content: str | list[api.Block]) -> str:
 
 
 def open_answer(choices: object, open_: Transform) -> None:
-    """Decrypt, in place, all that is said in the choices of an answer or an event.
+    """Decrypt, in place, all words in the choices of an answer or an event.
 
     Raises:
-        ValueError: something is said that is not encrypted to this request.
+        ValueError: some words are not encrypted to this request.
     """
     for holder in choices if isinstance(choices, list) else [choices]:
         if not isinstance(holder, dict):

@@ -12,9 +12,9 @@ from conversation_store.models import Image, Message, Role
 from tools.base import ToolSpec
 
 MAX_IMAGES: Final = 10
-"""In one request; each takes up to 1,600 tokens."""
+"""Images in one request; each takes up to 1,600 tokens."""
 MAX_IMAGE_BYTES: Final = 5 * 2**20
-"""In one request: 6.7 MiB as Base64, and twice that if encrypted and sent as hex."""
+"""Bytes of all images in one request: 6.7 MiB as Base64, twice that as encrypted hex."""
 
 LEFT_OUT: Final = "[An image that was shown here is left out.]"
 SHOWN_BY_TOOLS: Final = (
@@ -60,9 +60,9 @@ def _showing(message: Message, images: Sequence[Image]) -> Message:
 
 
 def images_after_results(messages: Sequence[Message]) -> list[Message]:
-    """Return a conversation for APIs that take images from people alone.
+    """Return a conversation for APIs that take images only from people.
 
-    The images of tools follow their results, in a message of their own.
+    Images from tools follow their results, in a separate message.
     """
     if not any(message.images for message in messages if message.role is Role.TOOL):
         return list(messages)
@@ -84,7 +84,7 @@ def base64_of(image: Image) -> str:
 
 
 def without_system_role(messages: Sequence[Message]) -> list[Message]:
-    """Return a conversation whose first person says the system text."""
+    """Return a conversation with the system text in the first message of a person."""
     text = system_text(messages)
     others = [message for message in messages if message.role is not Role.SYSTEM]
     if not text:
@@ -130,7 +130,7 @@ def _line(tool: ToolSpec) -> str:
 
 
 def _as_text(messages: Sequence[Message]) -> Iterator[Message]:
-    """Put calls and results into words; the results of one answer's calls are one message."""
+    """Turn calls and results into text; put the results of one answer's calls in one message."""
     names: dict[str, str] = {}  # some endpoints use the same ids in every answer
     for is_result, run in groupby(messages, key=lambda message: message.role is Role.TOOL):
         if is_result:
@@ -157,7 +157,7 @@ def _as_text(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def in_turn(messages: Iterable[Message]) -> list[Message]:
-    """Join messages that people write in a row, because templates want people and model in turn."""
+    """Join consecutive messages of people, because templates want people and model in turn."""
     spoken: list[Message] = []
     for message in messages:
         if spoken and message.role is spoken[-1].role is Role.USER:
@@ -172,11 +172,11 @@ def in_turn(messages: Iterable[Message]) -> list[Message]:
 def arguments_object(arguments: str) -> dict[str, object]:
     """Return the arguments of an earlier call as the object that endpoints demand.
 
-    Anything but a JSON object is wrapped into one, so that the model sees what it once sent.
+    Anything but a JSON object is wrapped into one, so that the model sees its own text.
     """
     try:
         value = json.loads(arguments or "{}")
-        json.dumps(value, allow_nan=False)  # Python reads and writes numbers that JSON lacks
+        json.dumps(value, allow_nan=False)  # fails for numbers that only Python's JSON has
     except (ValueError, RecursionError):
         value = None
     return value if isinstance(value, dict) else {"not_json": arguments}

@@ -1,7 +1,7 @@
 """Maps an endpoint's refusal, a status with a body, to an error with advice for the operator.
 
-The endpoint's prose decides the kind and goes no further, because it may quote the conversation.
-The error carries the endpoint's short code instead.
+The endpoint's prose decides the kind of error and is then dropped, because it may quote the
+conversation. The error carries the endpoint's short code instead.
 """
 
 import json
@@ -25,7 +25,7 @@ MAX_PROSE_CHARACTERS: Final = 2000
 """Bound of an error's text; quotes come after the part that matters."""
 
 NO_STATUS: Final = 0
-"""Stands for the missing status of an error inside an answer."""
+"""Replaces the missing status of an error inside an answer."""
 
 ENDS_WITH_V1: Final = "See LLM__BASE_URL, which ends with /v1 at most servers."
 WEB_PAGE: Final = f"It answers with a web page. {ENDS_WITH_V1}"
@@ -64,13 +64,13 @@ _LIMIT: Final = re.compile(
     r"|(?:number of tokens allowed|maximum allowed length) \(?(\d{3,8})\b"
     r"|> (\d{3,8}) maximum|\b(\d{3,8}) maximum context length"
 )
-"""The number of tokens in the words of OpenAI, vLLM, SGLang, llama.cpp, LM Studio, Gemini."""
+"""The limit of tokens in messages of OpenAI, vLLM, SGLang, llama.cpp, LM Studio, Gemini."""
 _POOR: Final = "insufficient_quota|credit balance is too low|invalid_payment_instrument"
 _BAD_KEY: Final = r"API_?\s?key (not valid|expired|is invalid)|API_KEY_INVALID"
 _PASSING: Final = (
     r"^(api|timeout|overloaded|rate_limit)_error|^(throttl|modelTimeout|internalS|serviceU)"
 )
-"""Types of errors inside an answer, of Anthropic and Bedrock."""
+"""Types of errors inside an answer, by Anthropic and Bedrock."""
 _REFUSAL: Final = (
     r"((not|n't|un|only|can't)[ -]?(be )?(support|enabl|allow|permit|availab|recogni|implement)\w*"
     r"|unknown (parameter|argument|field|name)|requires|no endpoints)"
@@ -87,7 +87,7 @@ _ANY: Final = range(600)
 _REFUSING: Final = frozenset({400, 422})
 _REFUSING_KEY: Final = frozenset({401, 403})
 _REFUSING_TEMPLATE: Final = frozenset({400, 404, 422, 500, 501})
-"""Statuses if a model's template lacks a role or tools: llama.cpp says 500, OpenRouter 404."""
+"""Statuses if a model's template lacks a role or tools: llama.cpp uses 500, OpenRouter 404."""
 
 _KINDS: Final[Sequence[tuple[type[LlmError], Collection[int], str, str]]] = (
     (LlmUnauthorized, {402}, "", _NO_CREDIT),
@@ -140,7 +140,7 @@ def refusal_from_http(status: int, body: bytes, after_seconds: float | None = No
 
 
 def error_inside_answer(said: object) -> LlmError:
-    """Return the error that came in place of a piece of an answer."""
+    """Return the error that an endpoint sent in place of a piece of an answer."""
     words = said if isinstance(said, dict) else {}
     code = words.get("code")
     status = code if isinstance(code, int) and 400 <= code < 600 else NO_STATUS
@@ -175,7 +175,7 @@ def _error(status: int, said: object, prose: str) -> LlmError:
 
 
 def _limit(words: Mapping[str, object], prose: str) -> int | None:
-    """Return how many tokens a model reads, as its endpoint's refusal of a longer prompt says."""
+    """Return how many tokens a model reads, according to its refusal of a longer prompt."""
     if isinstance(tokens := words.get("n_ctx"), int):  # of llama.cpp
         return tokens
     found = _LIMIT.search(prose)

@@ -30,16 +30,16 @@ _SIGNATURES: Final = (
     (b"\x1aE\xdf\xa3", "webm"),
     (b"", "m4a"),  # anything else
 )
-"""First bytes of recordings, with the suffix: servers go by the name."""
+"""First bytes of recordings, with the suffix that servers expect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transcriber:
-    """Lets a model write down speech.
+    """Transcribes speech by a model.
 
-    Nothing proves that model, so endpoints that need a proof must not use it.
+    Nothing proves that model, so never use it if the endpoint needs a proof.
 
-    The time-out is for a whole transcription.
+    The time-out applies to a whole transcription.
     """
 
     client: LlmClient

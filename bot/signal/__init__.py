@@ -1,1 +1,1 @@
-"""Signal: events, transports and how text looks there."""
+"""Signal: events, transports and text formatting."""

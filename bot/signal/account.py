@@ -34,7 +34,7 @@ class OwnIdentity:
 
 
 class TrustLevel(StrEnum):
-    """Trust of the Signal side in a person's key, by signal-cli's names."""
+    """The Signal side's trust in a person's key, by signal-cli's names."""
 
     UNTRUSTED = "UNTRUSTED"
     UNVERIFIED = "TRUSTED_UNVERIFIED"
@@ -73,7 +73,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Public profile of the bot's account; None leaves the present value.
+    """Public profile of the bot's account; None keeps the current value.
 
     `about` is the line below the given name, `picture` an image file.
     """
@@ -84,7 +84,7 @@ class Profile:
 
 
 def names_of(people: object) -> object:
-    """Return the ACIs and numbers of listed people; each is a name, or has `uuid` and `number`."""
+    """Return ACIs and numbers of listed people: strings, or objects with `uuid` and `number`."""
     if not isinstance(people, list):
         return people
     names = set[object]()
@@ -116,7 +116,7 @@ class GroupRow(BaseModel):
     )
 
     def to_group(self, own_names: frozenset[str]) -> Group:
-        """Return the group as the account with these names sees it."""
+        """Return the group as seen by the account with these names."""
         return Group(
             members=self.members,
             admins=self.admins,
@@ -166,10 +166,10 @@ def own_rows(number: str, identities: Iterable[Identity]) -> list[Identity]:
 def own_identity(
     number: str, identities: Iterable[Identity], devices: Iterable[Device]
 ) -> OwnIdentity:
-    """Read the account's identity from the lists of the Signal side.
+    """Return the account's identity from the lists of the Signal side.
 
-    The list of devices does not say which of them the bot is. It must hold the primary device, so
-    a bot that is itself a linked device counts at least one.
+    The list of devices does not say which one the bot is. It must contain the primary device. So
+    if the bot is a linked device, it counts at least one linked device: itself.
 
     Raises:
         SignalRejected: the lists do not name one ACI, one key and the primary device.

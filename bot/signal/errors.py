@@ -16,11 +16,11 @@ class SignalError(BotError):
 
 
 class SignalUnavailable(SignalError):
-    """The connection is missing, or broke before the request can have had an effect."""
+    """There is no connection, or it broke before the request could have an effect."""
 
 
 class SignalTimeout(SignalError):
-    """The request has perhaps had an effect: no answer came, or an unclear one.
+    """The request may have had an effect: the answer is missing or unclear.
 
     Attributes:
         answered: there was an answer, so the request has ended.
@@ -34,11 +34,11 @@ class SignalTimeout(SignalError):
 
 
 class SignalPassedOver(SignalTimeout):
-    """signal-cli was silent, and answers again: it almost certainly never took the request."""
+    """signal-cli answers again after a silence; it almost certainly never took the request."""
 
 
 class SignalRateLimited(SignalTimeout):
-    """Signal asks to wait; also after it has delivered a message."""
+    """Signal asks to wait; it may do so even after it has delivered the message."""
 
     answered = True
 

@@ -1,4 +1,4 @@
-"""Events from the Signal side: frozen values without traces of the wire."""
+"""Events from the Signal side: frozen values, independent of the wire format."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -73,8 +73,8 @@ class IncomingMessage(_Event):
         addresses_bot: the bot is mentioned, or one of its messages is quoted.
         unread: further files on the Signal side that the bot never reads: the file of a long text,
             small pictures of quotes and links, and files beyond `MAX_FILES`.
-        expires_seconds: it disappears so long after it was read; 0: it stays.
-        view_once: its files may be looked at once, and never be kept.
+        expires_seconds: the message disappears this long after it was read; 0: never.
+        view_once: its files may be looked at once and must never be kept.
         server_timestamp: when Signal's server got it, in ms, if known.
     """
 

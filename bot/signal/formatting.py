@@ -8,7 +8,7 @@ narrow table as a grid, a wide one as lines. A line break is a line break.
 Signal shows up to 2,000 bytes as text and makes a file of a longer message. So a long answer is
 split where a reader would pause: between paragraphs, otherwise lines, sentences or words. A code
 block or a word that is longer than a message stays whole, and a heading stays with the text below
-it. Without styles a code block is between fences; otherwise it is monospace of several lines.
+it. In text without styles, fences mark a code block; otherwise several monospace lines.
 """
 
 import re
@@ -63,7 +63,7 @@ def spans_of(text: str, styles: Iterable[StyleRange]) -> list[Span]:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in the order of their starts, longer ones first; touching ones become one."""
+    """Return spans in the order of their starts, longer ones first; join touching spans."""
     latest: dict[TextStyle, Span] = {}
     done = []
     for span in sorted(spans):
@@ -91,9 +91,9 @@ def _units_before(text: str) -> Sequence[int]:
 MAX_CHARACTERS: Final = 64_000
 """Longer text stays as it was typed: Signal shows no more in one answer."""
 MAX_MARKERS: Final = 8_000
-"""More characters that may be markup cost the parser too much time."""
+"""Characters that may be markup; more would cost the parser too much time."""
 MAX_BRACKETS: Final = 3_000
-"""Brackets may open links, which cost most."""
+"""Brackets may open links, which take the parser longest."""
 GRID_COLUMNS: Final = 40
 """Columns of monospace text that fit on a narrow phone."""
 
@@ -119,7 +119,7 @@ _INLINE_STYLES: Final = {
 def render(text: str) -> StyledText:
     """Return Markdown as text and styles; text that takes too long to parse stays as it was typed.
 
-    Too long takes text that is too long, too deeply nested, or too dense with markup.
+    Such text is too long, too deeply nested, or too dense with markup.
     """
     text = well_formed(text).replace("\r\n", "\n").replace("\r", "\n")
     too_long = (
@@ -138,7 +138,7 @@ def render(text: str) -> StyledText:
 
 
 def stops_in(text: str) -> int:
-    """Return the number of characters at which the parser stops, some 10 µs each."""
+    """Return the number of characters at which the parser stops; each takes about 10 µs."""
     return sum(map(text.count, _STOPS))
 
 
@@ -159,7 +159,7 @@ class _Canvas:
         self.length += len(text)
 
     def style(self, start: int, style: TextStyle) -> None:
-        """Style everything that was written since a place."""
+        """Style everything written from index `start` on."""
         self.spans.append(Span(start, self.length, style))
 
     def paste(self, other: "_Canvas") -> None:
@@ -213,7 +213,7 @@ class _Page(_Canvas):
         self._prefixes: list[str] = []
         self._markers = ""
         self._numbers: list[tuple[str, int]] = []
-        self._rows: list[list[Token]] = []  # of the present table
+        self._rows: list[list[Token]] = []  # of the current table
         self._alignments: list[str] = []
         self._paragraph_start = 0
         self._shows: Mapping[str, Callable[[Token], object]] = {
@@ -235,7 +235,7 @@ class _Page(_Canvas):
         }
 
     def styled(self) -> StyledText:
-        """Return everything as one text; no style begins or ends with blanks."""
+        """Return everything as one text; no style begins or ends with white space."""
         text = self.text.rstrip()
         return StyledText(text, ranges_of(text, [_trimmed(text, span) for span in self.spans]))
 
@@ -282,7 +282,7 @@ class _Page(_Canvas):
         self._open_container(token, marker, "  ")
 
     def _number(self, typed: str) -> int:
-        """Return an item's number as it was typed, or the next one if it was just repeated."""
+        """Return an item's number as it was typed; if it repeats the last one, the next number."""
         typed_before, before = self._numbers[-1]
         number = before + 1 if typed == typed_before else int(typed)
         self._numbers[-1] = (typed, number)
@@ -422,7 +422,7 @@ _WORD, _SENTENCE, _LINE, _PARAGRAPH = range(4)
 
 
 class _Pause(NamedTuple):
-    """A place to split: the first part ends at `end`, the next one starts at `resume`."""
+    """A place to split: one part ends at `end`, the next starts at `resume`."""
 
     rank: int
     end: int
@@ -437,8 +437,8 @@ def split(text: str) -> tuple[str, ...]:
 def split_styled(styled: StyledText) -> tuple[StyledText, ...]:
     """Return the messages of an answer, in order.
 
-    Joined they are the text without the white space between them. A text of more than
-    `MAX_ANSWER_BYTES` is cut and says so at its end.
+    Together they contain the whole text, except white space where it is split. A text of more
+    than `MAX_ANSWER_BYTES` is cut and says so at its end.
     """
     whole = well_formed(styled.text)
     text, kept = _shortened(whole.rstrip())
@@ -474,7 +474,7 @@ def _parts(text: str, spans: list[Span], start: int) -> Iterator[tuple[int, int]
 
 
 def _shortened(text: str) -> tuple[str, int]:
-    """Return the text to send, and the length of its beginning that comes from the given one."""
+    """Return the text to send, and how much of it comes from the given text."""
     if len(text.encode()) <= MAX_ANSWER_BYTES:
         return text, len(text)
     ending = f"\n\n{CUT_NOTICE}"
@@ -487,7 +487,7 @@ def _shortened(text: str) -> tuple[str, int]:
 
 
 def _reach(text: str, start: int, limit: int) -> int:
-    """Return the end of the longest piece from `start` on that has at most `limit` bytes."""
+    """Return the end of the longest piece from `start` with at most `limit` bytes."""
     piece = text[start : start + limit].encode()[:limit]
     return start + len(piece.decode(errors="ignore"))
 
@@ -502,7 +502,7 @@ def _best(pauses: list[_Pause], start: int, reach: int) -> _Pause | None:
 
 
 def _pauses(text: str, spans: list[Span]) -> Iterator[_Pause]:
-    """Yield the places to split; none is inside a code block."""
+    """Yield the places to split, except inside code blocks."""
     blocks = [] if spans else [match.span() for match in _CODE_BLOCK.finditer(text)]
     headings = set()
     for start, end, style in spans:

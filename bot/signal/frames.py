@@ -5,8 +5,8 @@
 wrong type or size counts as absent. Unknown keys and depth do not matter, because only known keys
 are read.
 
-On a person's own account (`Account.note_to_self`) the bot hears of the note to self only. It
-arrives as a message that another device of the account sent to the account.
+On a person's own account (`Account.note_to_self`) the bot reads only the note to self. There,
+messages arrive as sent by another device of the account to the account.
 """
 
 import re
@@ -36,7 +36,7 @@ class Account:
     """The bot's own account.
 
     Attributes:
-        number: as it is registered, E.164.
+        number: the registered number, E.164.
         aci: lower case; None until the Signal side has told it.
         note_to_self: the account is a person's own, and the bot lives in its note to self alone.
     """
@@ -59,7 +59,7 @@ MAX_FILES: Final = 32
 """Files of one message; official apps send no more."""
 MAX_FILE_NAME: Final = 255
 MAX_NAME_CHARACTERS: Final = 64
-"""Signal's apps accept 26 for each of two names; a longer name is a text."""
+"""Signal's apps accept 26 for each of two names; anything longer counts as a text."""
 MAX_CONTENT_TYPE: Final = 100
 MAX_EXPIRES: Final = 2**31
 """Seconds; longer timers are shortened to this."""
@@ -82,7 +82,7 @@ _FILE_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _PLACEHOLDER: Final = "\ufffc"
 _OWN_MENTION: Final = re.compile(rf" ?{_PLACEHOLDER}$|(?:^|(?<=\s)){_PLACEHOLDER} ?|{_PLACEHOLDER}")
 _JOINERS: Final = "\u200c\u200d"
-"""Invisible themselves; they belong to emoji, and to names in Persian and in India."""
+"""Invisible, but kept: emoji need them, and names in Persian and in Indian scripts."""
 _PHONE_NUMBER: Final = re.compile(r"[+\d][\d\s()./-]{4,}")
 
 _OTHER_PAYLOADS: Final = (
@@ -100,7 +100,7 @@ Parsed = Incoming | Receipt | FrameKind
 
 
 class _Broken(Exception):
-    """The core of the frame is not right."""
+    """The core of the frame is invalid."""
 
 
 def take_frame(
@@ -111,7 +111,7 @@ def take_frame(
     Args:
         frame: decoded JSON.
         account: the bot's own.
-        confirm: takes receipts at once, because they must not wait behind messages.
+        confirm: takes receipts at once, because they must not wait for messages.
     """
     parsed = parse_frame(frame, account)
     FRAMES.labels(parsed if isinstance(parsed, FrameKind) else parsed.kind).inc()
@@ -318,7 +318,7 @@ _WORDLESS: Final = (
 
 
 def _head(message: IncomingMessage) -> tuple[str, ChatId, Person, int]:
-    """Return account, chat, author and timestamp, with which every event begins."""
+    """Return account, chat, author and timestamp, the first fields of every event."""
     return message.account, message.chat, message.author, message.timestamp
 
 
@@ -341,9 +341,9 @@ def _group_of(data: _Part) -> ChatId | None:
 
 
 def _is_me(account: Account, part: _Part, role: str = "") -> bool:
-    """Whether a part names the account, as its author or destination for example.
+    """Whether a part names the account, for example as its author or destination.
 
-    By the ACI, or for want of one by the number.
+    Compares the ACIs if both are known, otherwise the numbers.
     """
     aci, number = (f"{role}Uuid", f"{role}Number") if role else ("uuid", "number")
     named = _aci(part, aci)
@@ -373,7 +373,7 @@ def _object(part: _Part, key: str) -> _Part | None:
 
 
 def _core(part: _Part, key: str) -> _Part | None:
-    """Return an object that is there and right, or not there."""
+    """Return an object, or None if it is missing; an invalid one breaks the frame."""
     return _needed(part, key) if _has(part, key) else None
 
 
@@ -433,7 +433,7 @@ def _needed_time(part: _Part, key: str) -> int:
 def _received(files: Sequence[_Part]) -> tuple[ReceivedFile, ...]:
     return tuple(
         ReceivedFile(
-            # A file without an id cannot be fetched; that it came is told all the same.
+            # A file without an id cannot be fetched, but people should hear that it came.
             id=_matching(_FILE_ID, file.get("id")) or f"unnamed-{number}",
             content_type=_content_type(file),
             name=sanitize_file_name(_text(file, "filename")),
@@ -445,7 +445,7 @@ def _received(files: Sequence[_Part]) -> tuple[ReceivedFile, ...]:
 
 
 def _unread(data: _Part) -> list[_Part]:
-    """Return files that no person attached: that of a long text, and small pictures."""
+    """Return files that no person attached: the file of a long text, and small pictures."""
     quoted = _objects(_object(data, "quote") or {}, "attachments")
     thumbnails = (_object(file, "thumbnail") for file in quoted)
     pictures = (_object(preview, "image") for preview in _objects(data, "previews"))
@@ -461,20 +461,20 @@ def _user_files(data: _Part) -> list[_Part]:
 
 
 def _content_type(file: _Part) -> str:
-    """Return the type without parameters, if it reads like one."""
+    """Return the MIME type without parameters, if it looks valid."""
     kind = (_text(file, "contentType") or "").partition(";")[0].strip().lower()
     known = len(kind) <= MAX_CONTENT_TYPE and _CONTENT_TYPE.fullmatch(kind)
     return kind if known else _UNKNOWN_TYPE
 
 
 def _is_voice_note(file: _Part) -> bool:
-    """Whether it was recorded in Signal; signal-cli up to 0.14.7 does not say, but names none."""
+    """Whether it was recorded in Signal; signal-cli up to 0.14.7 only gives it no file name."""
     if isinstance(said := file.get("isVoiceNote"), bool):
         return said
     return _text(file, "filename") is None and _content_type(file).startswith("audio/")
 
 
-# Words, bounded and fit to be kept; names on one line
+# Text, bounded and cleaned; names on one line
 
 
 def sanitize_text(text: str | None, mentions: Sequence[_Part], account: Account) -> str:
@@ -536,6 +536,6 @@ def _name_mentions(text: str, mentions: Sequence[_Part], account: Account) -> st
         done = end
         size += sum(map(len, added))
         if size > 2 * MAX_TEXT_BYTES:
-            break  # nothing beyond can stay, and a name may be much longer than its mention
+            break  # the rest would be cut anyway, and a name may be much longer than its mention
     pieces.append(units[done:])
     return _OWN_MENTION.sub("", b"".join(pieces).decode("utf-16-le", "replace"))

@@ -6,7 +6,7 @@ from the socket, and the bot can pause reading without a read-ahead buffer, so t
 wait on Signal's server.
 
 signal-cli may fall silent for some seconds and then go on without the requests of that time. A late
-answer alone does not show that: a send may honestly take a minute. So a guarded request takes a
+answer alone does not show that: a slow send may take a minute. So a guarded request takes a
 sentinel along in the same write: a `version`, which signal-cli answers within milliseconds in any
 case. If the sentinel is answered, signal-cli has taken the request too, and is only slow. If later
 requests are answered and the sentinel is not, signal-cli passed both over.
@@ -31,11 +31,11 @@ MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 READ_BYTES: Final = 256 * 1024
 CONNECT_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 1.0
-"""Between two looks for requests that were passed over."""
+"""Interval of looks for requests that were passed over."""
 MAX_LOOKS: Final = 2
 """A request counts as passed over after so many looks in a row.
 
-Answers to requests of the same moment come in any order, a few milliseconds apart."""
+Several, because answers to simultaneous requests come in any order, milliseconds apart."""
 
 UNREADABLE: Final = "signal-cli gave an answer that cannot be read."
 
@@ -47,7 +47,7 @@ class JsonRpcError(Exception):
 
     Args:
         data: came with the error.
-        message: signal-cli's words, to read a meaning from, never to be shown.
+        message: signal-cli's words; only their meaning may be used, never show them.
     """
 
     def __init__(self, code: int, data: object, message: str = "") -> None:
@@ -127,7 +127,7 @@ class JsonRpcConnection(asyncio.Protocol):
 
         Raises:
             SignalUnavailable: the connection is lost or congested; the request did not go out.
-            SignalPassedOver: the request was not taken, and later ones were answered.
+            SignalPassedOver: signal-cli answered later requests and not this one.
             SignalTimeout: no answer in time, or the connection was lost before it.
             JsonRpcError: the answer is an error.
         """
@@ -153,7 +153,7 @@ class JsonRpcConnection(asyncio.Protocol):
         loop.call_later(self._look_seconds, self._look, number, looks)
 
     def _look(self, number: int, looks: int) -> None:
-        """Fail a request that turns out to be passed over; look again while it is unknown."""
+        """Fail a request that was passed over; look again later if that is unknown."""
         answered = self._waiting.get(number)
         if number + 1 not in self._sentinels or answered is None or answered.done():
             return
@@ -164,13 +164,13 @@ class JsonRpcConnection(asyncio.Protocol):
                 log.warning("signal.passed_over")
                 answered.set_exception(SignalPassedOver("signal-cli did not take the request."))
                 return
-            # A bot that asks nothing else must hear that the silence ended.
+            # Ask again, because the bot may ask nothing else that shows the end of a silence.
             self._transport.write(self._line("version", {}))
         self._look_later(number, looks)
 
     @property
     def reading_paused(self) -> bool:
-        """Whether nothing is read at present."""
+        """Whether reading is paused."""
         return self._transport is not None and not self._transport.is_reading()
 
     def pause_reading(self) -> None:
@@ -196,7 +196,7 @@ class JsonRpcConnection(asyncio.Protocol):
             self._take(line)
 
     def pause_writing(self) -> None:
-        """Hold back requests: the other side does not read."""
+        """Hold back requests, because the other side does not read."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
@@ -204,9 +204,9 @@ class JsonRpcConnection(asyncio.Protocol):
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the requests in flight: perhaps done, perhaps not."""
+        """Fail the requests in flight, which may have been done."""
         if exc is not None and self._transport is not None:
-            # asyncio drops unread lines if a write fails; only this process has those messages.
+            # After a failed write, asyncio drops unread lines. Read them: they exist only here.
             descriptor = self._transport.get_extra_info("socket").fileno()
             with suppress(OSError):
                 while data := os.read(descriptor, READ_BYTES):
@@ -254,7 +254,7 @@ class JsonRpcConnection(asyncio.Protocol):
 
 
 def parse_address(url: str) -> str | tuple[str, int]:
-    """Read `unix:/path` or `tcp://host:port`; raise ValueError for other forms."""
+    """Parse `unix:/path` or `tcp://host:port`; raise ValueError for other forms."""
     parts = urlsplit(url)
     if parts.scheme == "unix" and parts.path.startswith("/"):
         return parts.path
@@ -264,7 +264,7 @@ def parse_address(url: str) -> str | tuple[str, int]:
 
 
 def text_in(answer: object, name: str, pattern: re.Pattern[str] | None = None) -> str:
-    """Return a text in an answer; SignalTimeout if it is not there, or not of the pattern."""
+    """Return a text in an answer; SignalTimeout if it is missing or does not fit the pattern."""
     text = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(text, str) or not (pattern is None or pattern.fullmatch(text)):
         raise SignalTimeout(UNREADABLE)

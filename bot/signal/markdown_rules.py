@@ -30,7 +30,7 @@ MAX_NESTING: Final = 20
 
 _FORMULA_CHARACTERS: Final = 500
 _WITH_SPACED_WORDS: Final = "\u0590"
-"""Latin, Greek, Cyrillic and Armenian letters and digits are before this one."""
+"""Latin, Greek, Cyrillic and Armenian letters and digits have smaller code points."""
 _ADDRESS: Final = re.compile(r"://[^\s<>*`|\[\]\"\\]+")
 _SCHEME: Final = re.compile(r"\b(?:https?|ftp)$", re.IGNORECASE)
 _AFTER_ADDRESS: Final = "_~.,;:!?'"
@@ -46,7 +46,7 @@ _PAIRS: Final = {"~": "strikethrough", "|": "spoiler"}
 
 
 class _Parser(MarkdownIt):
-    """Leaves addresses as they were typed: people cannot read percent signs."""
+    """Leaves addresses as they were typed: percent-encoding is unreadable."""
 
     def normalizeLink(self, url: str) -> str:  # noqa: N802
         return url
@@ -57,7 +57,7 @@ class _Parser(MarkdownIt):
 
 @cache
 def parser() -> MarkdownIt:
-    """Return the parser, which is made once and has no state."""
+    """Return the parser; it has no state, so one is enough."""
     made = _Parser("commonmark", {"html": False, "maxNesting": MAX_NESTING})
     made.enable("table").disable(["reference", "lheading", "html_block", "html_inline"])
     made.block.ruler.at("table", _table_of_a_size, {"alt": ["paragraph", "reference"]})
@@ -79,14 +79,14 @@ def _table_of_a_size(state: StateBlock, first: int, end: int, silent: bool) -> b
 def _ends_quote(state: StateBlock, _first: int, _end: int, silent: bool) -> bool:
     """End a quote at the first line without `>`, when the parser asks whether it continues.
 
-    CommonMark lets a paragraph continue there. The parser would read to the end of the text to find
-    out, again for each quote.
+    CommonMark lets a paragraph continue there. For each quote, the parser would read to the
+    end of the text to find out.
     """
     return silent and state.parentType == "blockquote"  # a table asks the same rules
 
 
 def _marker_run(state: StateInline, silent: bool) -> bool:
-    """Note every marker of a run that may open or close a style."""
+    """Note each marker in a run that may open or close a style."""
     marker = state.src[state.pos]
     if silent or marker not in "*_~|":
         return False
@@ -165,7 +165,7 @@ def _verbatim(state: StateInline, silent: bool) -> bool:
 
 def _end_of_place(text: str, colon: int) -> int | None:
     before = text[max(0, colon - 6) : colon]
-    # First look before the colon: the rest may be long, and be read again from each of its colons.
+    # First check before the colon: the rest may be long, and each colon would read it again.
     if _SCHEME.search(before) and (address := _ADDRESS.match(text, colon)):
         return colon + len(address[0].rstrip(_AFTER_ADDRESS))
     if _DRIVE.search(before) and (path := _WINDOWS_PATH.match(text, colon)):
@@ -203,7 +203,7 @@ def _whole_cells(state: StateCore) -> None:
 def _refill(row: Sequence[Token], line: str) -> None:
     if len(_cells(line, _BAR)) <= len(row):
         return
-    cells = _cells(line, _BAR_OUTSIDE_CODE)  # a bar is more often code than a cell too much
+    cells = _cells(line, _BAR_OUTSIDE_CODE)  # a surplus bar is more often code than a cell
     if len(cells) < len(row):
         cells = _cells(line, _BAR)
     last = len(row) - 1

@@ -47,11 +47,11 @@ log = structlog.get_logger()
 
 Deliver = Callable[[Sequence[Incoming]], Awaitable[None]]
 """Takes events, oldest first. While it waits, the transport queues, and then stops reading. It must
-not wait for a send: the answer to that may be in the part that is not read."""
+not wait for a send, because the answer to the send may still be unread."""
 
 
 class FileTooBig(SignalRejected):
-    """A file has more bytes than the caller takes."""
+    """A file has more bytes than the caller accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ class Sender(Protocol):
 class Messenger(Sender, Protocol):
     """A connection to Signal that mends itself.
 
-    A request that is not done raises a SignalError: SignalUnavailable (not done: try again),
-    SignalTimeout (perhaps done), SignalUntrusted, or SignalRejected (not done, and trying again
-    changes nothing).
+    A failed request raises a SignalError: SignalUnavailable (not done: try again), SignalTimeout
+    (perhaps done), SignalUntrusted (not done: the key is not trusted), or SignalRejected (not done,
+    and trying again changes nothing).
     """
 
     @property
@@ -152,7 +152,7 @@ class Messenger(Sender, Protocol):
 
     @property
     def undelivered(self) -> int:
-        """Number of messages that were read and are not delivered yet."""
+        """Number of messages that were read but are not delivered yet."""
 
     async def run(self, deliver: Deliver) -> None:
         """Keep the connection and deliver everything that comes in, until cancelled.
@@ -170,12 +170,12 @@ class Messenger(Sender, Protocol):
     async def hold_receiving(self) -> None:
         """Leave new messages with Signal until `resume_receiving`, if Signal keeps them.
 
-        Messages still come in over signal-cli-rest-api, which keeps nothing. Messages that were
+        Over signal-cli-rest-api, which keeps nothing, messages still come in. Messages that were
         read are delivered, and sending goes on. Returns within a bound.
         """
 
     async def resume_receiving(self) -> None:
-        """Receive again, the waiting messages first."""
+        """Receive again, beginning with the waiting messages."""
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         """Delete an own message for everyone, by its first timestamp or its last edit's."""
@@ -201,7 +201,7 @@ class Messenger(Sender, Protocol):
         """Delete the Signal side's copy of a file; a missing file is fine."""
 
     async def group(self, chat: ChatId) -> Group | None:
-        """Return the present state of a group; None if the Signal side does not know it."""
+        """Return the current state of a group; None if the Signal side does not know it."""
 
     async def join_group(self, chat: ChatId) -> None:
         """Accept the invitation to a group."""
@@ -216,8 +216,8 @@ class Messenger(Sender, Protocol):
         """Trust the new key of a person, by ACI; the person's waiting messages are delivered then.
 
         Args:
-            safety_number: 60 digits that were compared, which makes the key a verified one; None
-                trusts the present key unseen.
+            safety_number: 60 digits that an admin has compared, so that the key becomes verified;
+                None trusts the current key unseen.
 
         Raises:
             SignalRejected: the key has another safety number.
@@ -236,7 +236,7 @@ class Messenger(Sender, Protocol):
     async def own_identity(self) -> OwnIdentity:
         """Ask the Signal side for the account's own ACI, identity key and linked devices.
 
-        Asks every time, because proofs must be true now. Fails without an answer about the devices.
+        Asks every time, because proofs must be current. Fails without an answer about the devices.
 
         Raises:
             SignalRejected: the Signal side does not know them, or names no key.
@@ -251,7 +251,7 @@ class Messenger(Sender, Protocol):
 
 
 def check_message(replaces: int | None, attachments: Sequence[Attachment]) -> None:
-    """Refuse an impossible message; ValueError, because only a bug asks for it."""
+    """Raise ValueError for an impossible message, which only a bug can cause."""
     if replaces is not None and attachments:
         raise ValueError("A message that replaces another carries no attachments.")
 
@@ -307,7 +307,7 @@ class DeliveryQueue:
 
 
 class Transport(ABC):
-    """Base of both transports: the account, and a connection that is opened again and again.
+    """Base of both transports: the account, and a connection that reopens after failures.
 
     `Messenger` describes its attributes.
     """
@@ -319,7 +319,7 @@ class Transport(ABC):
         self.unregistered = False
         self.last_sign = time.monotonic()
         self._connected_at = self.last_sign
-        self._may_start_until = self.last_sign  # no warnings of failures before that
+        self._may_start_until = self.last_sign  # no warnings about failures until then
         self._last_failure = ""
 
     @property
@@ -333,7 +333,7 @@ class Transport(ABC):
         return self._connected_at if self.connected else None
 
     async def _stay_connected(self, connect: Callable[[], Awaitable[None]]) -> None:
-        """Connect again and again, until cancelled.
+        """Connect, and reconnect after each failure, until cancelled.
 
         Args:
             connect: returns or raises a SignalError when the connection has ended.
@@ -363,7 +363,7 @@ class Transport(ABC):
         say("signal.failed", error=type(error).__name__, kind=kind, reason=reason)
 
     def _note_success(self) -> None:
-        """Note that a connection works, so that the next failure is worth a warning."""
+        """Note that a connection works, so that the next failure is logged as a warning."""
         self._last_failure, self._may_start_until = "", 0.0
 
     @abstractmethod
@@ -371,7 +371,7 @@ class Transport(ABC):
         """Ask for the identity of the account itself."""
 
     async def _learn_aci(self) -> None:
-        """Find the bot's own row among the identities; without it mentions go by number."""
+        """Learn the bot's ACI from its own identity; until then, mentions are found by number."""
         try:
             rows = await self._own_rows()
         except SignalError as error:

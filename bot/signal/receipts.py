@@ -2,12 +2,12 @@
 
 Signal has no key that makes a repeated send harmless. A reply may get lost, the bot may be killed,
 and an error may follow a delivery: in each case the bot does not know whether the message arrived.
-The recipient's phone does. Its receipt names the message by the timestamp that the bot was not
-told.
+The recipient's phone does. Its receipt names the message by its timestamp, which the bot did not
+learn.
 
-A receipt settles a send if exactly one unknown timestamp fits this send and no other one. For
-signal-cli gives each message of the account a timestamp of its own, and a phone confirms only
-messages to its owner. Phones confirm reactions and deletions like messages, so these count as
+A receipt settles a send if exactly one unknown timestamp fits this send and no other
+one. This works because signal-cli gives each message of the account its own timestamp, and a phone
+confirms only messages to its owner. Phones confirm reactions and deletions too, so these count as
 sends. In all other cases the send stays in doubt, and the bot sends again.
 
 If the account's owner writes from another device, a copy of that message arrives first, so its
@@ -40,10 +40,10 @@ from conversation_store.models import ChatId
 MAX_KNOWN: Final = 10_000
 MAX_ATTEMPTS: Final = 2_000
 TIDY_ATTEMPTS: Final = 100
-"""Above this number, forget ended requests that overlap with no open request."""
+"""Above this number, forget ended requests that do not overlap with an open one."""
 MAX_CONFIRMED: Final = 2_000
 MAX_CONFIRMED_BY_ONE: Final = 50
-"""Unknown timestamps kept in memory: in all, and of each person. A person can forge receipts."""
+"""Unknown timestamps in memory, in all and of each person, because people can forge receipts."""
 
 CLOCK_SKEW_MS: Final = 2_000
 """How far the clock of signal-cli may be behind the bot's."""
@@ -74,7 +74,7 @@ class Attempt:
         until: its timestamp is earlier than this; None while it is on its way.
         row: its message in the outbox, if it has one.
         people: ACIs of its recipients. While they are unknown, no receipt proves it.
-        is_done: it has succeeded, and its answer told no timestamp.
+        is_done: it has succeeded, but its answer had no timestamp.
         news: set when a receipt may settle it.
     """
 
@@ -108,8 +108,8 @@ class DeliveryReceipts:
 
     Attributes:
         keep: called with each timestamp that may matter after a crash, and with the person who
-            confirmed it; None: the owner sent it from another device.
-        known: returns those of some timestamps that belong to stored messages.
+            confirmed it, or None if the owner sent it from another device.
+        known: returns the given timestamps that belong to stored messages.
         news: set when a receipt may settle a send in doubt.
     """
 
@@ -140,7 +140,7 @@ class DeliveryReceipts:
                 self.keep(timestamp, person)
 
     def confirm(self, timestamp: int, person: str, theirs: Sequence[Attempt]) -> bool:
-        """Remember a receipt, and return whether it is news about any of these sends."""
+        """Remember a receipt; return whether it says something new about these sends."""
         seen = self._seen.get(timestamp)
         if seen is not None:
             is_new = person not in seen
@@ -163,7 +163,7 @@ class DeliveryReceipts:
         return True
 
     def know(self, timestamp: int) -> None:
-        """Remember a timestamp that proves nothing any more."""
+        """Remember that a timestamp belongs to a known message, so that it proves nothing."""
         people = self._confirmed.pop(timestamp, set())
         for person in people:
             self._by_person[person] -= 1
@@ -176,7 +176,7 @@ class DeliveryReceipts:
     # Sends in doubt
 
     def add(self, attempt: Attempt) -> None:
-        """Count a send that may have been done."""
+        """Add a send that may have been done."""
         self._attempts[attempt] = None
         if len(self._attempts) > TIDY_ATTEMPTS:
             earliest = min(one.since for one in self._attempts if not one.is_done)
@@ -196,16 +196,16 @@ class DeliveryReceipts:
             self._by_person.clear()
 
     def sent_again(self, attempt: Attempt, timestamp: int, *, is_edit: bool) -> None:
-        """Note that the message of a send in doubt was sent with this timestamp after it."""
+        """Note that the message of a send in doubt was sent again, with this timestamp."""
         self._resent[attempt] = timestamp
         seen = self._known.get(timestamp, set())
         self._seen.setdefault(timestamp, None if is_edit else {*seen})
         self.news.set()
 
     async def copies(self) -> list[tuple[Attempt, int]]:
-        """Return the sends whose message arrived twice, with the timestamps of these copies.
+        """Return the sends whose message arrived twice, with the timestamps to delete.
 
-        A phone has confirmed both. An edit arrives once: phones ignore its copy.
+        A phone has confirmed both. An edit arrives once, because phones ignore its copy.
         """
         await self._sort_out_known()
         found = []
@@ -224,12 +224,12 @@ class DeliveryReceipts:
         return [one for one in open_ones if one.chat.is_group and one.people is None]
 
     def proof(self, attempt: Attempt) -> int | None:
-        """Return the only confirmed timestamp that this send and no other one can have."""
+        """Return the timestamp of a send if exactly one confirmed timestamp can be its own."""
         found = self._found(attempt)
         return found[0] if len(found) == 1 else None
 
     def _found(self, attempt: Attempt) -> list[int]:
-        """Return the confirmed timestamps that this send and no other one can have."""
+        """Return the confirmed timestamps that only this send can have."""
         if attempt.people is None and not attempt.is_exact:
             return []
         now_ms, others = self._now_ms(), self._others(attempt)
@@ -241,17 +241,17 @@ class DeliveryReceipts:
         return [at for at, people in self._confirmed.items() if is_only_its_own(at, people)]
 
     def _others(self, attempt: Attempt) -> list[Attempt]:
-        """Return the sends whose timestamp a receipt for this send must not be able to name."""
+        """Return the sends that must not fit a receipt, if it is to prove this send."""
         others = [one for one in self._attempts if one is not attempt]
         others = [one for one in others if one.row is None or one.row != attempt.row]
         kept = self._resent.get(attempt)
         if kept is None or self._seen[kept] is None:
             return others
-        # A copy: nothing gets lost as long as every message stays once.
+        # The send may be a copy. Deleting one loses nothing if each message stays once.
         return [one for one in others if one.row is not None]
 
     async def wait_for_proof(self, attempts: Sequence[Attempt], seconds: float) -> int | None:
-        """Wait until a receipt settles one of several sends of a message; None if none does."""
+        """Wait for a receipt that settles one of several sends of a message; None without one."""
         news = asyncio.Event()
         for attempt in attempts:
             attempt.news = news
@@ -268,14 +268,14 @@ class DeliveryReceipts:
                     await news.wait()
 
     async def _sort_out_known(self) -> None:
-        if self._confirmed:  # otherwise the store would look through all messages for nothing
+        if self._confirmed:  # otherwise the store would search all messages for nothing
             for timestamp in await self.known([*self._confirmed]):
                 self.know(timestamp)
 
     # Sends on their way
 
     async def settle(self, chat: ChatId, sending: Awaitable[int]) -> int:
-        """Await the answer to a message, count the outcome, and return the message's timestamp.
+        """Await the answer to a send, count the outcome, and return the message's timestamp.
 
         Raises:
             SignalTimeout: the result is unknown; `sending` of the error is the send in doubt.
@@ -302,7 +302,7 @@ class DeliveryReceipts:
 
     @contextmanager
     def unnamed(self, chat: ChatId) -> Iterator[Attempt]:
-        """Count a request inside the block as a send whose answer tells no timestamp."""
+        """Treat a request inside the block as a send whose answer has no timestamp."""
         # Phones may confirm sends of an earlier process late.
         since = max(self._started_ms, self._now_ms() - CLOCK_SKEW_MS)
         attempt = Attempt(chat, since)

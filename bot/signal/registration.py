@@ -1,8 +1,8 @@
 """Link or register the bot's account, through either Signal side.
 
-`DaemonSetup` and `RestSetup` have the same methods. Each raises a SignalError if it fails, of which
-RegistrationRefused has Signal's reason. Both programs give reasons as sentences, those of
-signal-cli 0.13 and 0.14; the code of the error is the same for most of them.
+`DaemonSetup` and `RestSetup` have the same methods. Each raises a SignalError if it fails;
+RegistrationRefused has Signal's reason. Both programs give reasons as sentences, and most share one
+error code. So the bot reads the sentences, those of signal-cli 0.13 and 0.14.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ from bot.signal.json_rpc import UNREADABLE, JsonRpcConnection, JsonRpcError, tex
 from tools.http import new_session, whole_body
 
 REQUEST_SECONDS: Final = 90.0
-"""For one request; a registration asks several of Signal's servers, one after the other."""
+"""Time limit of a request; a registration asks several Signal servers one after the other."""
 CONNECT_SECONDS: Final = 10.0
 DAEMON_LINK_SECONDS: Final = 300.0
-"""Signal itself gives up an unused link code sooner than this."""
+"""Signal itself drops an unused link code sooner."""
 REST_LINK_SECONDS: Final = 90.0
 """The server does not tell when an unused link code has expired."""
 POLL_SECONDS: Final = 1.0
@@ -43,7 +43,7 @@ SECONDS_PER_MINUTE: Final = 60
 
 _LINK: Final = re.compile(r"sgnl://linkdevice\?[!-~]{1,500}")
 _NUMBER: Final = re.compile(r"\+[1-9]\d{6,14}", re.ASCII)
-"""Both are printed on a terminal, so nothing else is accepted."""
+"""Links and numbers are printed on a terminal, so nothing else is accepted."""
 
 
 class Reason(StrEnum):
@@ -112,7 +112,7 @@ _REMAINING: Final = re.compile(r"(?:until reset|tries remaining): (\d{1,4})\b")
 
 
 def registration_error(message: str) -> SignalError:
-    """Return the meaning of signal-cli's words about a registration."""
+    """Return the error that signal-cli's words about a registration mean."""
     if _RATE_LIMIT.search(message):
         return _rate_limited(message)
     for pattern, reason in _REASONS:
@@ -125,7 +125,7 @@ def registration_error(message: str) -> SignalError:
 
 
 def _rate_limited(message: str) -> SignalRateLimited:
-    """Say how long to wait, if signal-cli names the time of the next attempt, in ms."""
+    """Return the error, with the wait if signal-cli names the time of the next attempt (ms)."""
     named = _NEXT_ATTEMPT.search(message)
     if named is None:
         return SignalRateLimited(
@@ -181,7 +181,7 @@ class DaemonSetup:
         return text_in(linked, "number", _NUMBER)
 
     async def register(self, number: str, *, captcha: str | None, voice: bool) -> None:
-        """Make Signal send a code to a number, by SMS or by a call."""
+        """Ask Signal to send a code to a number, by SMS or by a call."""
         params: dict[str, Any] = {"account": number, "voice": voice}
         if captcha is not None:
             params["captcha"] = captcha
@@ -210,7 +210,7 @@ class RestSetup:
     Args:
         session: with the server's address.
         link_seconds: how long to wait for a phone to scan one code.
-        known: accounts before the first link.
+        known: accounts before the first link attempt.
     """
 
     session: aiohttp.ClientSession
@@ -240,7 +240,7 @@ class RestSetup:
         return text_in(await self._ask(path), "device_link_uri", _LINK)
 
     async def finish_link(self, uri: str, device_name: str) -> str:
-        # The server links in the background and reports nothing: the new account is the linked one.
+        # The server links in the background and reports nothing, so wait for a new account.
         known = self.known or frozenset()
         try:
             async with asyncio.timeout(self.link_seconds):
@@ -265,7 +265,7 @@ class RestSetup:
             raise SignalTimeout(UNREADABLE) from None
 
     async def _call(self, verb: str, path: str, body: dict[str, Any] | None = None) -> bytes:
-        # SignalTimeout, because the request did arrive.
+        # SignalTimeout, because the request has arrived and may have worked.
         too_big = SignalTimeout("signal-cli-rest-api gave an answer that is too big.")
         try:
             async with self.session.request(verb, path, json=body) as response:

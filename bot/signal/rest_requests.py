@@ -1,13 +1,13 @@
 """Write requests to signal-cli-rest-api, limit them, and turn their failures into SignalErrors.
 
 The server may crash with more than about four requests at once. It also keeps a request for ever
-if signal-cli lost it. So three places are for requests that people wait for. A fourth, the spare
-place, is for signs of life (typing, reactions, read marks) or for one request that runs late.
+if signal-cli lost it. So at most three requests that people wait for run at once. A fourth place,
+the spare one, is for signs of life (typing, reactions, read marks) or one request that runs late.
 
 A request runs late after a multiple of the time that the last request of its kind took. Its place
 goes to the next request. Most late requests end then, as perhaps done. A request with a file or to
-a group may honestly take long. It goes on in the spare place until it is answered, until another
-one runs late, or until its time limit. The bot gives signs of life again after that.
+a group may really need long. It moves to the spare place until it is answered, until another one
+runs late, or until its time limit. After that the bot gives signs of life again.
 
 While requests run late without an answer, the allowed time doubles. So the bot waits long enough
 if everything has become slow (RFC 6298 does the same with packets).
@@ -60,7 +60,7 @@ log = structlog.get_logger()
 
 
 RequestKind = Literal["probe", "question", "sign_of_life", "text", "group", "file", "change"]
-"""Subject of a request, as far as it decides how long the request may take."""
+"""Kinds of requests that differ in how long they may take."""
 
 
 WEIGHTS: Final[Mapping[RequestKind, float]] = {
@@ -72,10 +72,10 @@ WEIGHTS: Final[Mapping[RequestKind, float]] = {
     "file": 4.0,
     "change": 2.0,
 }
-"""Shortest patience with a kind of request, relative to `RestTimeouts.late`."""
+"""Shortest time before a request of each kind runs late, in units of `RestTimeouts.late`."""
 
 MAY_TAKE_LONG: Final = frozenset({"group", "file"})
-"""signal-cli encrypts for every device of every member, and uploads files."""
+"""For these, signal-cli encrypts for every device of every member, or uploads files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,10 @@ class RestTimeouts:
     request: float = 15.0  # until the answer to a question or a sign of life
     send: float = 60.0  # for changes and files; the server itself never gives up
     turn: float = 120.0  # until a request gets its place
-    late: float = 5.0  # until a request of weight 1 runs late, at least
-    ping_every: float = 20.0  # of silence, before the bot pings
-    ping_answer: float = 20.0  # for the answer to a ping; without it the connection is given up
-    probe_every: float = 30.0  # between two questions whether signal-cli lives
+    late: float = 5.0  # shortest time until a request of weight 1 runs late
+    ping_every: float = 20.0  # silence before the bot pings
+    ping_answer: float = 20.0  # until the answer to a ping, otherwise the connection ends
+    probe_every: float = 30.0  # between two checks that signal-cli answers
     close: float = 2.0  # until the end of the websocket's closing handshake
     stop: float = 10.0  # until `stop_receiving` has closed the websocket
     backoff: Backoff = RECONNECT  # between two attempts to connect
@@ -101,7 +101,7 @@ class RestTimeouts:
 
 
 class Line:
-    """Places and the requests that wait for one; unlike with a semaphore, one may go first."""
+    """Semaphore of places for requests in which a request may wait at the front."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -125,7 +125,7 @@ class Line:
             raise
 
     def refuse_all(self) -> None:
-        """Refuse everyone who waits with SignalUnavailable."""
+        """End all waits for a place with SignalUnavailable."""
         for turn in self._waiting:
             if not turn.done():
                 turn.set_exception(SignalUnavailable("signal-cli-rest-api is stuck."))
@@ -135,7 +135,7 @@ class Line:
         """Give a place back."""
         while self._waiting:
             turn = self._waiting.popleft()
-            if not turn.done():  # its waiter has just been cancelled
+            if not turn.done():  # otherwise it was just cancelled
                 turn.set_result(None)
                 return
         self._free += 1
@@ -143,7 +143,7 @@ class Line:
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """A request that has a place in `line`, or None once it gave the place back."""
+    """A request that holds a place in `line`, which is None after it gave the place back."""
 
     kind: RequestKind
     line: Line | None
@@ -190,14 +190,14 @@ class Places:
 
     @asynccontextmanager
     async def take(self, kind: RequestKind) -> AsyncIterator[None]:
-        """Hold a place for a request inside the block, whose failure becomes a SignalError.
+        """Hold a place for the request inside the block; turn its failure into a SignalError.
 
         Raises:
             SignalUnavailable: no place was free in time.
             SignalTimeout: the block took too long.
         """
         request = await self._enter(kind)
-        # Counted from the same instant as the deadline, so that both fire if they are equal.
+        # Starts at the same instant as the deadline, so that both fire together if they are equal.
         late_at = request.began + self.patience(kind)
         late = asyncio.get_running_loop().call_at(late_at, self._run_late, request)
         try:
@@ -338,9 +338,9 @@ _ESCAPES: Final = str.maketrans({marker: f"\\{marker}" for marker in "*~|`"})
 
 
 def escaped_markup(text: str, styles: Sequence[StyleRange]) -> str:
-    """Return the text with markers, from which the server's parser gets text and styles back.
+    """Return the text with markers that the server's parser turns back into text and styles.
 
-    Leave out styles that it would not read, for example those of code that ends with a backslash.
+    Drop styles that the parser would misread, for example of code that ends with a backslash.
     """
     if len(styles) > MAX_STYLES:
         return _escaped(text)
@@ -372,7 +372,7 @@ def _expressible(text: str, spans: Sequence[Span]) -> Iterator[Span]:
 
 
 def _switches(spans: Iterable[Span]) -> Iterator[tuple[int, str]]:
-    """Yield every marker with its place; the last style to begin is the first to end."""
+    """Yield every marker with its place; a style that begins later ends earlier."""
     opened: list[Span] = []
     for span in spans:
         while opened and opened[-1].end <= span.start:

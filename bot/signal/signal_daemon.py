@@ -4,9 +4,9 @@ The recommended transport: messages wait on Signal's server until the bot subscr
 bot slows signal-cli down instead of losing messages. The protocol is newline-delimited JSON-RPC
 over a Unix socket or TCP; methods and parameters are those of signal-cli's commands.
 
-One reader serves answers and messages alike, and never waits itself. Messages go through a queue
-to `deliver`. While the queue is full the bot reads nothing, so answers to sends wait as well. That
-cannot end in a deadlock as long as `deliver` never waits for a send.
+One reader takes both answers and messages, and never waits itself. Messages go through a queue
+to `deliver`. While the queue is full the bot reads nothing, so answers to sends wait as well. This
+cannot deadlock, because `deliver` never waits for a send.
 """
 
 import asyncio
@@ -106,11 +106,11 @@ class DaemonTimeouts:
     """Time limits of the transport, in seconds."""
 
     request: float = 10.0  # until the answer to a question or a sign of life
-    send: float = 60.0  # for files and people: signal-cli encrypts for every device of each member
-    look: float = LOOK_SECONDS  # between two looks for requests passed over; see `json_rpc`
-    probe_every: float = 20.0  # between two probes; after a missed one the next comes at once
+    send: float = 60.0  # for sends and files: signal-cli encrypts for every device of each member
+    look: float = LOOK_SECONDS  # between two looks for passed-over requests; see `json_rpc`
+    probe_every: float = 20.0  # between two probes; no pause after a missed one
     probe_answer: float = 10.0  # until the answer to a probe; two missed ones end the connection
-    stop: float = 5.0  # until the end of the subscription
+    stop: float = 5.0  # until the subscription has ended
     backoff: Backoff = RECONNECT  # between two attempts to connect
 
 
@@ -134,8 +134,8 @@ class SignalDaemon(Transport):
 
     Args:
         url: `unix:/path/socket` or `tcp://host:port`; ValueError for another form.
-        number: the bot's number, E.164, as it is registered.
-        data_dir: signal-cli's own folder, to delete files there; None: out of reach.
+        number: the bot's registered number, E.164.
+        data_dir: signal-cli's own folder, to delete files there; None if the bot has no access.
         note_to_self: the account is a person's own, and the bot lives in its note to self alone.
         start_seconds: how long it may take until signal-cli listens.
     """
@@ -198,7 +198,7 @@ class SignalDaemon(Transport):
     async def hold_receiving(self) -> None:
         """End the subscription: messages wait on Signal's server."""
         self._held = True
-        # While nothing is read no answer comes either, and signal-cli is held back anyway.
+        # While reading is paused, signal-cli is held back anyway, and no answer would come.
         if self._connection is None or not self._connection.reading_paused:
             await self._unsubscribe()
 
@@ -312,7 +312,7 @@ class SignalDaemon(Transport):
         return next(found, None)
 
     async def join_group(self, chat: ChatId) -> None:
-        """Accept the invitation to a group: to signal-cli, an update that changes nothing."""
+        """Accept the invitation to a group, by an update that changes nothing."""
         await self._ask("updateGroup", {"groupId": chat.value}, patiently=True)
 
     async def leave_group(self, chat: ChatId) -> None:
@@ -359,7 +359,7 @@ class SignalDaemon(Transport):
     async def _own_rows(self) -> list[Identity]:
         """Ask for the identity of the account itself."""
         number = self._account.number
-        # The filter saves signal-cli a long list, but it need not find the account itself.
+        # The filter saves signal-cli a long list, but may not find the account itself.
         for params in ({"number": number}, {}):
             try:
                 listed = _read(IDENTITIES, await self._ask("listIdentities", params))
@@ -372,7 +372,7 @@ class SignalDaemon(Transport):
         return []
 
     async def account_status(self) -> AccountStatus:
-        """Ask over a connection of its own; `run` need not be running."""
+        """Ask over a separate connection; works without `run`."""
         seconds = self._bounds.request
         async with JsonRpcConnection.connect(self._url) as connection:
             answer = await _call(connection, "version", {}, seconds=seconds)
@@ -392,10 +392,10 @@ class SignalDaemon(Transport):
             self._connection.resume_reading()
 
     def _take_notification(self, method: object, params: object) -> None:
-        """Queue an event; if the queue is full, stop reading after the present bytes."""
+        """Queue an event; if the queue is full, stop reading after the bytes at hand."""
         if method != "receive":
             return
-        if isinstance(params, dict) and "result" in params:  # so after `subscribeReceive`
+        if isinstance(params, dict) and "result" in params:  # the form after `subscribeReceive`
             params = params["result"]
         event = take_frame(params, self._account, self.receipts.take)
         if event is None:
@@ -405,7 +405,7 @@ class SignalDaemon(Transport):
             self._connection.pause_reading()
 
     async def _set_up(self) -> None:
-        """Learn who the bot is and subscribe, as far as either is still to be done."""
+        """Learn the bot's ACI and subscribe, unless that is done already."""
         if self.unregistered and await self._finds_no_account():
             return
         if self._account.aci is None:  # before the first message, which may mention it
@@ -414,7 +414,7 @@ class SignalDaemon(Transport):
             await self._subscribe()
 
     async def _finds_no_account(self) -> bool:
-        """Ask whether signal-cli refuses because it does not have the account; log that once."""
+        """Ask signal-cli if it lacks the account, which explains a refusal; log that once."""
         if self._connection is None:
             return False
         try:
@@ -427,7 +427,7 @@ class SignalDaemon(Transport):
         return missing
 
     async def _subscribe(self) -> None:
-        """Ask for messages. The connection survives a refusal (the account is not registered)."""
+        """Ask for messages; keep the connection if signal-cli refuses (account not registered)."""
         async with self._subscribing:
             if self._subscription is not None or not self._wants_messages:
                 return
@@ -500,7 +500,7 @@ class SignalDaemon(Transport):
     async def _ask(
         self, method: str, params: Mapping[str, Any], *, patiently: bool = False
     ) -> object:
-        """Make a request about the bot's account; patiently if it goes out to people."""
+        """Make a request about the bot's account; `patiently` if it goes to people."""
         if self._connection is None:
             raise SignalUnavailable("There is no connection to signal-cli.")
         return await _call(
@@ -533,7 +533,7 @@ async def _call(
 
 
 def _read(answer: TypeAdapter[T], value: object) -> T:
-    """Parse an answer; an unreadable one leaves unknown whether the request was done."""
+    """Parse an answer; SignalTimeout if it is unreadable: the request may have been done."""
     try:
         return answer.validate_python(value)
     except ValidationError:
@@ -541,7 +541,7 @@ def _read(answer: TypeAdapter[T], value: object) -> T:
 
 
 def _timestamp_of(value: object) -> int:
-    """Return the timestamp of a send that reached at least one person, or had none to reach."""
+    """Return the timestamp of a send that had no recipients or reached at least one."""
     sent = _read(_SENT, value)
     if sent.results and all(recipient.type != "SUCCESS" for recipient in sent.results):
         raise _refusal(USER_ERROR, sent)
@@ -549,7 +549,7 @@ def _timestamp_of(value: object) -> int:
 
 
 def _refusal(code: int, sent: _Sent | None, message: str = "") -> SignalError:
-    """Return the meaning of a JSON-RPC error, without signal-cli's words, which may name people.
+    """Return the SignalError of a JSON-RPC error, without signal-cli's words: they may name people.
 
     signal-cli also reports a rate limit after Signal has delivered the message.
     """
@@ -572,7 +572,7 @@ def _refusal(code: int, sent: _Sent | None, message: str = "") -> SignalError:
 
 
 def _delete(folder: Path, name: str) -> None:
-    """Delete a file in signal-cli's folder, which must not lead elsewhere by a link."""
+    """Delete a file in signal-cli's folder; never follow a link out of it."""
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         os.unlink(name, dir_fd=descriptor)
@@ -581,7 +581,7 @@ def _delete(folder: Path, name: str) -> None:
 
 
 def can_discard(data_dir: Path) -> bool:
-    """Whether the present rights allow to delete files in signal-cli's own folder."""
+    """Whether this process may delete files in signal-cli's own folder."""
     attachments = data_dir / ATTACHMENTS
     folder = attachments if os.access(attachments, os.F_OK) else data_dir
     return os.access(folder, os.W_OK | os.X_OK) and not attachments.is_symlink()

@@ -1,13 +1,13 @@
 """Signal through signal-cli-rest-api in json-rpc mode.
 
-signalbot's public API sends. Everything that it lacks (files, groups, keys, the profile, the end
-of a poll) goes over an HTTP session of our own. Every request holds one of few places, has a time
-limit, and fails with a SignalError.
+The bot sends by signalbot's public API. Requests that signalbot lacks (files, groups, keys, the
+profile, the end of a poll) go over our own HTTP session. Every request holds one of few places, has
+a time limit, and fails with a SignalError.
 
 signalbot's own reception would lose messages, so the bot reads the websocket itself and delivers
 each frame before it reads the next. In the meantime frames wait in the buffers of the connection.
 The server keeps nothing for a client that is away. If signal-cli dies behind the server, the
-websocket stays open and silent. A probe finds that out. The bot keeps that websocket, because
+websocket stays open and silent. A probe finds that out. The bot keeps the websocket, because
 messages come over it again as soon as signal-cli is back.
 """
 
@@ -92,7 +92,7 @@ from tools.http import new_session, whole_body
 MAX_FRAME_BYTES: Final = 32 * 2**20
 MAX_ANSWER_BYTES: Final = 16 * 2**20
 DRAIN_SECONDS: Final = 0.1
-"""At the end the bot reads on until no frame has come for this long."""
+"""At the end, the bot reads until no frame has come for this long."""
 
 OLDEST_VERSION: Final = (0, 101)
 """signalbot reads the answers of this version of the server and later ones."""
@@ -122,7 +122,7 @@ class SignalRest(Transport):
 
     Args:
         url: `http://host:port` or `https://host:port`.
-        number: the bot's number, E.164, as it is registered.
+        number: the bot's registered number, E.164.
         note_to_self: the account is a person's own, and the bot lives in its note to self alone.
         bounds: of every wait.
     """
@@ -152,10 +152,10 @@ class SignalRest(Transport):
 
     @cached_property
     def _bot(self) -> SignalBot:
-        """Make signalbot's client, on the running loop; otherwise it would set a loop of its own.
+        """Return signalbot's client. It needs the running loop, or it would set its own.
 
-        It is never started: only its objects for sending are used. Its answers have no bound of
-        bytes, because the server holds the account anyway.
+        It is never started: only its objects for sending are used. The size of answers is not
+        bounded; the server holds the account, so the bot has to trust it anyway.
         """
         parts = urlsplit(self._url)
         secure = parts.scheme == "https"
@@ -167,7 +167,7 @@ class SignalRest(Transport):
         )
         bot = SignalBot(config)
         logging.getLogger(LOGGER_NAME).handlers.clear()
-        # Its requests hold a whole file: 0.1 s of the event loop for the largest one.
+        # Its requests hold a whole file, which costs the event loop up to 0.1 s.
         warnings.filterwarnings("ignore", message="Sending a large body", category=ResourceWarning)
         return bot
 
@@ -274,7 +274,7 @@ class SignalRest(Transport):
             await typing(self._recipient(chat))
 
     async def mark_read(self, person: str, timestamps: Sequence[int]) -> None:
-        """Tell a person that messages were read; the server takes one after the other."""
+        """Tell a person that messages were read; the server takes one message at a time."""
         if person in self._account.names:
             return
         for timestamp in timestamps:
@@ -299,7 +299,7 @@ class SignalRest(Transport):
             raise
 
     async def _is_untrusted(self, person: str) -> bool:
-        """Whether a refusal is explained by the person's new key."""
+        """Whether the person's new key explains a refusal."""
         try:
             identity = await self.peer_identity(person)
         except SignalError:
@@ -307,7 +307,7 @@ class SignalRest(Transport):
         return identity is not None and identity.trust is TrustLevel.UNTRUSTED
 
     async def _know_group(self, chat: ChatId) -> None:
-        """Make signalbot list the groups if it lacks this one: it refuses unknown groups."""
+        """Let signalbot list the groups if it lacks this one, because it refuses unknown ones."""
         if not chat.is_group or chat.value in self._bot.groups:
             return
         try:
@@ -361,7 +361,7 @@ class SignalRest(Transport):
         return own_identity(self._account.number, identities, devices)
 
     async def set_profile(self, profile: Profile) -> None:
-        """Set name and picture, with or without the line below.
+        """Set name and picture together, with or without the line below.
 
         Raises:
             SignalRejected: one of the two is missing, and the server would remove it.
@@ -377,7 +377,7 @@ class SignalRest(Transport):
         await self._request("PUT", self._of_account("profiles"), body)
 
     async def account_status(self) -> AccountStatus:
-        """Ask over a session of its own; `run` need not be running."""
+        """Ask over a separate session; works without `run`."""
         async with self._new_session() as session:
             about = await self._ask("/v1/about", _ABOUT, session=session)
             _check_version(about)
@@ -454,7 +454,7 @@ class SignalRest(Transport):
         _check_version(await self._ask("/v1/about", _ABOUT))
         await self._probe()
         if not self._receiving:
-            return  # nobody would wait for the delivery of its frames
+            return  # `stop_receiving` came first and would not wait for these frames
         self._finished.clear()
         try:
             async with self._open_websocket() as websocket, asyncio.TaskGroup() as tasks:
@@ -467,10 +467,10 @@ class SignalRest(Transport):
 
     @asynccontextmanager
     async def _open_websocket(self) -> AsyncIterator[_Websocket]:
-        """Connect, and let the other methods know for how long."""
+        """Open the websocket; the bot counts as connected inside the block."""
         try:
             async with asyncio.timeout(self._bounds.connect):
-                # Frames stay bytes: text that is not UTF-8 would end the connection.
+                # Keep frames as bytes: invalid UTF-8 in text frames would end the connection.
                 websocket = await self._own_session().ws_connect(
                     self._url + self._of_account("receive"),
                     timeout=aiohttp.ClientWSTimeout(ws_close=self._bounds.close),
@@ -555,7 +555,7 @@ class SignalRest(Transport):
                 self._set_alive(True)
 
     async def _until_the_next_probe(self) -> None:
-        """Wait until a probe is due, or a request ran late."""
+        """Wait until a probe is due or a request runs late."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._bounds.probe_every):
                 await self._places.ran_late.wait()
@@ -568,7 +568,7 @@ class SignalRest(Transport):
         SIGNAL_CONNECTED.set(alive)
 
     async def _probe(self) -> None:
-        """Make signal-cli answer; the server itself also answers while signal-cli is dead.
+        """Ask something that signal-cli must answer; the server also answers while it is dead.
 
         Raises:
             SignalError: it did not answer, or it does not know the account.
@@ -586,7 +586,7 @@ class SignalRest(Transport):
 
 
 def _check_version(about: _About) -> None:
-    """Refuse a server whose answers signalbot cannot read; a version without numbers is new."""
+    """Refuse a server too old for signalbot; a version without numbers counts as new."""
     found = _VERSION.match(about.version)
     if found and (int(found[1]), int(found[2])) < OLDEST_VERSION:
         raise SignalRejected(TOO_OLD)
@@ -597,7 +597,7 @@ def _kind_of(chat: ChatId) -> RequestKind:
 
 
 def _received(chat: ChatId, author: str, timestamp: int) -> DataMessage:
-    """Name a received message to signalbot."""
+    """Return a received message in signalbot's form."""
     return DataMessage(
         source_uuid=author,
         timestamp=timestamp,

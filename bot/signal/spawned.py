@@ -1,13 +1,13 @@
 """Run signal-cli as a child of this program (`SIGNAL__URL=spawn:`).
 
-It listens on a Unix socket of its own, in manual receive mode. The bot starts it again when it
-ends, and ends it if it lives but does not answer. The bot asks it for signs of life over a
-separate connection, which long sends and pauses in reading cannot hold up.
+It listens on its own Unix socket, in manual receive mode. The bot restarts it when it ends, and
+ends it if it hangs. The bot asks it for signs of life over a separate connection, which long sends
+and pauses in reading cannot delay.
 
 It ends with this program: by SIGTERM and then SIGKILL when `run` ends, and by the kernel when this
-program is killed (`process.parent_death`). A signal-cli that still runs at a start was left behind
-by a killed program, or by a start script that does not become signal-cli. The bot ends it first,
-because two signal-cli must not have one account.
+program is killed (`process.parent_death`). A killed program may leave a signal-cli behind, and so
+may a start script that runs signal-cli as a child. At its start, the bot first ends such a
+signal-cli, because two of them must not use one account.
 
 Its output is discarded, because it contains messages.
 """
@@ -45,7 +45,7 @@ LOOK_AGAIN_SECONDS: Final = 0.05
 STEADY_SECONDS: Final = 60.0
 """A signal-cli that ran this long did not fail at the start."""
 START_SECONDS: Final = 60.0
-"""Until it listens: it takes 2 s, and 10 with accounts and no network."""
+"""Until it listens: that takes 2 s, or 10 s with accounts and no network."""
 ENDS_AT_ONCE: Final = "It ends again and again. Try what signal-cli --version says."
 MISSED_SIGNS: Final = 2
 NOBODY_LISTENS: Final = (ConnectionRefusedError, FileNotFoundError, TimeoutError)
@@ -65,10 +65,10 @@ log = structlog.get_logger()
 class SpawnTimeouts:
     """Time limits of signal-cli, in seconds.
 
-    By default the bot notices after 28 s that it hangs, and needs 5 s more to end it.
+    By default the bot notices a hang after 28 s, and needs 5 s more to end signal-cli.
     """
 
-    sign_every: float = 12.0  # between two questions for a sign of life; after a missed one: 0
+    sign_every: float = 12.0  # between two questions for a sign of life; no pause after a miss
     sign: float = 8.0  # until the answer to such a question
     start: float = START_SECONDS  # until it listens
     stop: float = STOP_SECONDS  # for each step of ending it: SIGTERM, SIGKILL
@@ -97,13 +97,13 @@ def socket_path(store: Path) -> Path:
 class SpawnedSignalCli:
     """A signal-cli that the bot starts, restarts and ends.
 
-    `run` and `process` must be used in the main thread: the kernel takes the end of the thread
-    that started signal-cli for the end of the program.
+    Use `run` and `process` in the main thread: to the kernel, the end of the thread that started
+    signal-cli is the end of the program.
 
     Attributes:
         path: of the socket, see `socket_path`.
         data_dir: signal-cli's own folder; None for signal-cli's default.
-        silent: it has not answered the last question for a sign of life.
+        silent: it did not answer the last question for a sign of life.
     """
 
     path: Path
@@ -125,7 +125,7 @@ class SpawnedSignalCli:
         return self.data_dir or default
 
     async def run(self) -> NoReturn:
-        """Keep it running until cancelled; then it has ended, too.
+        """Keep it running until cancelled; end it before returning.
 
         Raises:
             SettingsError: signal-cli is not installed.
@@ -162,7 +162,7 @@ class SpawnedSignalCli:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             await _end_left_over(self.path, self.patience.stop)
-            self.path.unlink(missing_ok=True)  # signal-cli does not start if there is one
+            self.path.unlink(missing_ok=True)  # signal-cli does not start if the socket exists
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-m", "bot.observability.parent_death", str(os.getpid())),
                 *command,
@@ -181,7 +181,7 @@ class SpawnedSignalCli:
             await _end(process, self.patience.stop)
 
     async def _hangs(self, process: Process) -> bool:
-        """Wait until it has ended or given no sign of life; return whether it still lives."""
+        """Wait until it ends or gives no sign of life; return whether it still runs."""
         clock = asyncio.get_running_loop().time
         started_at, missed = clock(), 0
         while missed < MISSED_SIGNS:
@@ -198,7 +198,7 @@ class SpawnedSignalCli:
         return True
 
     async def _answers(self, *, while_it_starts: bool) -> bool:
-        """Whether it gives a sign of life; `while_it_starts` it need not listen."""
+        """Whether it gives a sign of life; `while_it_starts`, it need not listen yet."""
         listens = False
         try:
             async with (
@@ -228,7 +228,7 @@ class SpawnedSignalCli:
 
 
 async def _end(process: Process, seconds: float) -> None:
-    """Ask its process group to end, then kill it; a start script may leave others behind."""
+    """Ask its process group to end, then kill it: a start script may have children."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -246,7 +246,7 @@ async def _group_ended(process: Process) -> None:
 
 
 async def _end_left_over(path: Path, seconds: float) -> None:
-    """End the process that listens on a socket which only signal-cli of this program ever had.
+    """End the process that listens on a socket used only by this program's signal-cli.
 
     Raises:
         BotError: it does not end.

@@ -79,7 +79,7 @@ async def running_bot(
     stuck_seconds: float = app.BOUNDS.stuck_seconds,
     trust: Trust = REAL,
     clock: Callable[[], float] = time.time,
-    manager: ServiceManager = app.NOBODY,
+    manager: ServiceManager = app.NO_MANAGER,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Run the bot inside the block, then shut it down in order."""
     told_to_stop, ready = asyncio.Event(), asyncio.Event()

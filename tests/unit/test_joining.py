@@ -50,7 +50,7 @@ async def test_request_is_interrupted_also_while_a_message_joins(steps: int) -> 
 
     async def ask() -> None:
         try:
-            await joining(queue, [piece(0)]).unless_one_comes(asyncio.Event().wait)
+            await joining(queue, [piece(0)]).unless_message_joins(asyncio.Event().wait)
             ended.append("joined")
         except asyncio.CancelledError:
             ended.append("interrupted")
