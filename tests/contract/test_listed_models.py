@@ -1,4 +1,4 @@
-"""What endpoints say of their models: how much they read, and whether they see images."""
+"""Lists of models that endpoints publish: size of the context, and vision."""
 
 import time
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ def model_of(client: LlmClient, vision: Literal["auto", "on", "off"] = "auto") -
         ({"capabilities": {"vision": "perhaps"}}, None, True),
     ],
 )
-async def test_list_of_models_says_what_a_model_reads_and_sees_and_images_are_tried(
+async def test_listed_context_and_vision_are_used_and_images_are_tried(
     listed: Mapping[str, Any], tokens: int | None, *, sees: bool
 ) -> None:
     async with openai_server() as server, client_of(server) as client:

@@ -36,7 +36,7 @@ async def test_edit_of_a_waiting_message_keeps_its_place() -> None:
         async with running_bot(here.settings(bot={"read_receipts": True})):
             await here.signal.say("first")
             await here.model.wait_for_requests(1)
-            await here.signal.say("!plan")  # what comes after it waits
+            await here.signal.say("!plan")  # later calls wait
             waiting = await here.signal.say("secnod")
             await here.signal.edit("second", waiting)
             third = (ADA.aci, (await here.signal.say("third"),))

@@ -189,7 +189,7 @@ async def test_a_helper_has_the_tools_that_are_named_and_calls_no_other() -> Non
 
 
 @pytest.mark.parametrize("name", ["frobnicate", "delegate", "todo"])
-async def test_a_tool_that_no_helper_can_have_is_said_to_be_none(name: str) -> None:
+async def test_a_tool_that_helpers_may_not_use_is_refused(name: str) -> None:
     minds = Minds(tool_calls(delegating("look", "calculate", name)), text("Done."))
     async with world(minds) as here, running_bot(here.settings()):
         await asked(here)

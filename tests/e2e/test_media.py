@@ -54,7 +54,7 @@ async def test_an_image_is_shown_to_a_model_that_may_see() -> None:
 async def test_words_in_a_picture_change_nothing_without_a_yes(
     call: tuple[str, dict[str, object]],
 ) -> None:
-    """As with documents, the sender of a picture may not be the author of its words."""
+    """As with documents, the words in a picture may come from another person than its sender."""
     steps = script(text("A bill."), tool_calls(call), text("Not done."))
     async with world(steps) as here:
         async with running_bot(here.settings()):

@@ -1,4 +1,4 @@
-"""Several models: chosen per chat, and standing in for one another."""
+"""Several models: chosen per chat, and used as replacements."""
 
 import asyncio
 import contextlib

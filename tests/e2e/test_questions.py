@@ -300,7 +300,7 @@ async def test_waiting_turns_delay_no_one_and_each_gets_its_own_answer() -> None
 
 
 async def _asking_for_a_number(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Ask once, then repeat what came of it."""
+    """Ask once, then repeat the result of the question."""
     last = request.body["messages"][-1]
     numbers = [f"No {number}" for number in range(1, 11)]
     step = text(last["content"]) if last["role"] == "tool" else ask("Which?", numbers)
@@ -389,7 +389,7 @@ async def test_a_poll_is_answered_by_words_as_well() -> None:
 
 
 async def ended(here: World, poll: Sent) -> None:
-    """Wait until a poll is ended, and nothing is known of it any more."""
+    """Wait until a poll is ended and forgotten."""
     await here.signal.until(lambda: bool(here.signal.ended_polls))
     assert here.signal.ended_polls == [(poll.chat, poll.timestamp)]
     await gone(here, f"', {poll.timestamp})")
@@ -595,7 +595,7 @@ async def test_a_chat_has_a_bound_of_open_questions() -> None:
     assert told(here) == TOO_MANY
 
 
-async def test_when_one_of_several_messages_is_deleted_the_others_are_asked_about_anew() -> None:
+async def test_after_one_of_several_messages_is_deleted_the_rest_is_asked_again() -> None:
     async with world(script(ask(), ask("Which wall?", ["North", "South"]), text("Done."))) as here:
         async with running_bot(here.settings()):
             first = await here.signal.say("paint it")
@@ -649,7 +649,7 @@ async def test_answer_that_is_taken_back_while_the_turn_runs_is_asked_for_again(
 
 
 @pytest.mark.parametrize("is_edited", [False, True])
-async def test_withdrawn_answer_beside_another_open_question_is_asked_for_again(
+async def test_withdrawn_answer_next_to_another_open_question_is_asked_again(
     is_edited: bool,
 ) -> None:
     walls = ask("Which wall?", ["North", "South"])

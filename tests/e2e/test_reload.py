@@ -41,7 +41,7 @@ def write_settings(here: World, **settings: str) -> None:
 
 
 def fixed(here: World, *changing: str) -> dict[str, str]:
-    """Return the environment without what `.env` says: a process's own never changes."""
+    """Return the environment without settings in `.env`; a process's own never changes."""
     return {name: value for name, value in environment(here).items() if name not in changing}
 
 

@@ -1,4 +1,4 @@
-"""The words of a reminder, or of a scheduled question, go with the message that asked for it."""
+"""Reminders and scheduled questions are forgotten with the message that asked for them."""
 
 from collections.abc import Sequence
 

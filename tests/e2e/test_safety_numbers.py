@@ -1,4 +1,4 @@
-"""A person's new key, by policy: nothing is read or said before it counts, and nothing is lost."""
+"""A person's new key under each policy: messages wait until the key is trusted; none is lost."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""`!undo` takes back the last question with all that came of it."""
+"""`!undo` takes back the last question with everything derived from it."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""The guest agent over its socket: what is asked, what is believed, what is said when it fails."""
+"""The guest agent over its socket: requests, accepted answers, and errors."""
 
 import asyncio
 import json

@@ -65,7 +65,7 @@ async def failure(url: str, tls: ssl.SSLContext | None = None) -> httpx2.Transpo
         ("http://two..dots/", HopelessConnection, UNKNOWN_HOST),
     ],
 )
-async def test_servers_that_are_not_there_have_their_own_errors(
+async def test_each_kind_of_unreachable_server_has_its_own_error(
     url: str, kind: type[Exception], text: str
 ) -> None:
     error = await failure(url)

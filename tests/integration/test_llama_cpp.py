@@ -1,4 +1,4 @@
-"""The client against a real llama.cpp with a small real model: the wire, not the wit."""
+"""The client against a real llama.cpp with a small real model; its wit does not matter."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ STOP_SECONDS: Final = 10.0
 MAX_TOKENS: Final = 12
 ALIAS: Final = "smollm2"
 DIALECTS: Final[tuple[Dialect, ...]] = ("openai", "anthropic")
-"""Those that llama.cpp speaks."""
+"""Dialects that llama.cpp speaks."""
 
 SERVE: Final = """
 import sys, xllamacpp

@@ -1,4 +1,4 @@
-"""Workers that try to break out: each deed ends in an error or with the worker, and is noted."""
+"""Workers that try to break out: each deed fails or ends the worker, and is logged."""
 
 import asyncio
 import json

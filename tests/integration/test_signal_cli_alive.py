@@ -66,7 +66,7 @@ async def signal_cli(folder: Path, *options: str) -> AsyncIterator[Process]:
 
 
 async def look(folder: Path) -> tuple[int, str]:
-    """Run it once; return its exit code and what it says."""
+    """Run it once; return its exit code and output."""
     program = await asyncio.create_subprocess_exec(
         install_impatient(folder), folder / "socket", stderr=PIPE
     )

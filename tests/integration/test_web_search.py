@@ -1,4 +1,4 @@
-"""`web_search`, from a model's call to what it reads, over HTTP to engines on loopback."""
+"""`web_search`, from a model's call to its result, over HTTP to engines on loopback."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ MONTH_USED_UP = {
 
 
 class Clock:
-    """A clock that somebody turns on."""
+    """Clock that a test moves."""
 
     seconds = 0.0
 
@@ -69,7 +69,7 @@ async def read_a_map() -> str:
 
 
 class Bot:
-    """What a model calls: the search and one more tool."""
+    """Tools of a model: the search and one more."""
 
     def __init__(self, search: Tool) -> None:
         self.search = search
@@ -89,7 +89,7 @@ class Bot:
         return result
 
     async def read(self, query: str = "night trains") -> str:
-        """Return what a search found, without the frame around what strangers wrote."""
+        """Return the results of a search, without the frame around strangers' words."""
         result = await self.call(query=query)
         assert result.outcome == "ok", result.content
         begin, *lines, end = result.content.splitlines()

@@ -1,4 +1,4 @@
-"""Who may talk: policies, message requests, the limit on bots that answer each other."""
+"""Access: policies, message requests, the limit on bots that answer each other."""
 
 import asyncio
 from pathlib import Path
@@ -136,7 +136,7 @@ async def test_requests_above_the_limit_wait_for_the_next_message() -> None:
 
 
 class Conversation:
-    """The bot answers every message that it may."""
+    """Conversation in which the bot answers every message that it may."""
 
     def __init__(self) -> None:
         self.clock = Clock()

@@ -52,7 +52,7 @@ def asked_by(
 
 
 class Phone(PartialMessenger):
-    """Takes questions, or fails to as told."""
+    """Takes questions, or fails as the test tells it."""
 
     def __init__(self, *failures: Exception | None) -> None:
         self.texts: list[str] = []
@@ -115,7 +115,7 @@ async def desk_of(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let silence and failing sends end soon."""
+    """Shorten the waits for silence and failing sends."""
     monkeypatch.setattr("bot.chat.ask.APPROVAL_SECONDS", 0.05)
     monkeypatch.setattr("bot.chat.ask.SENDING_SECONDS", 0.05)
 

@@ -1,4 +1,4 @@
-"""Queues of chats: order, bounds and idle chats, beside what the stories in tests/e2e tell."""
+"""Queues of chats: order, bounds and idle chats; cases beyond the stories in tests/e2e."""
 
 import asyncio
 from functools import partial

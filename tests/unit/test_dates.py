@@ -1,4 +1,4 @@
-"""What the calendar answers, and what it refuses."""
+"""Answers and refusals of the calendar."""
 
 from datetime import UTC, datetime
 from typing import Final

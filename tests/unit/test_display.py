@@ -1,4 +1,4 @@
-"""What a person is shown of a text: whole, in the order in which it was written."""
+"""Texts shown to people: whole, in the order in which they were written."""
 
 import json
 import re
@@ -150,6 +150,6 @@ def test_marks_that_pile_up_take_a_time_that_grows_with_their_number_alone() -> 
         ("\u0995\u09c7\u09be", "\u0995\u09cb"),
     ],
 )
-def test_two_spellings_of_one_letter_are_told_apart(one: str, other: str) -> None:
+def test_two_encodings_of_one_letter_are_shown_differently(one: str, other: str) -> None:
     shown = [unicodedata.normalize("NFC", visible(text)) for text in (one, other)]
     assert shown[0] != shown[1]

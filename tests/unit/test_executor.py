@@ -89,7 +89,7 @@ async def crash() -> str:
 
 
 async def time_out_inside() -> str:
-    """Let a time-out of its own escape."""
+    """Raise a TimeoutError of its own."""
     raise TimeoutError(SECRET)
 
 
@@ -433,7 +433,7 @@ async def test_without_a_yes_nothing_starts(decision: Decision, outcome: Outcome
     assert results.started == []
 
 
-async def test_a_tool_that_was_offered_anew_meanwhile_runs_as_it_is_now() -> None:
+async def test_a_tool_offered_again_in_the_meantime_runs_in_its_new_form() -> None:
     async def run_of_the_dead(_: Any, __: Caller) -> str:
         raise KeyError
 

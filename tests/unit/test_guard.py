@@ -251,7 +251,7 @@ def deaf(host: str, port: int) -> Iterator[None]:
         ["127.0.0.1"] * (MAX_ADDRESSES_TRIED + 1) + ["127.0.0.2"],
     ],
 )
-async def test_one_refused_address_refuses_the_name(answers: list[str]) -> None:
+async def test_a_name_with_one_refused_address_is_refused(answers: list[str]) -> None:
     async with web_server({}) as server:
         with pytest.raises(AddressRefused, match=r"web\.test is not on the public internet"):
             await client(Names(answers)).request(server.url("/", host="web.test"))

@@ -92,7 +92,7 @@ class Aside(Outbox):
 
 @dataclass
 class House:
-    """Identities with a key ring and an outbox."""
+    """Identities of people, with a key ring and an outbox."""
 
     identities: Identities
     keys: KeyRing
@@ -102,7 +102,7 @@ class House:
     notes: list[OutgoingMessage] = field(default_factory=list)
 
     async def new_key(self, number: str = FIRST) -> None:
-        """Let Signal tell that Ada has a new key."""
+        """Report a new key of Ada from Signal."""
         self.keys.set(ADA, TrustLevel.UNTRUSTED, number)
         await self.identities.changed(ADA)
 

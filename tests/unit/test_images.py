@@ -167,7 +167,7 @@ HEIC: Final = b"\0\0\0\x1cftypheic\0\0\0\0mif1heic" + bytes(100)
         (b"x" * (MAX_IMAGE_BYTES + 2**22), "too long"),
     ],
 )
-async def test_what_cannot_be_read_is_an_error_in_words(data: bytes, words: str) -> None:
+async def test_an_unreadable_image_is_an_error_in_words(data: bytes, words: str) -> None:
     with pytest.raises(WorkError, match=words):
         await read_once(data)
 

@@ -171,7 +171,7 @@ async def test_unknown_events_of_a_stream_are_ignored() -> None:
         [*began(), *(e for i in range(129) for e in streamed(i, SEALED)), *ended("end_turn")],
     ],
 )
-async def test_a_stream_that_is_none_or_too_long_is_no_answer(events: list[fake.Event]) -> None:
+async def test_a_malformed_or_too_long_stream_is_no_answer(events: list[fake.Event]) -> None:
     with pytest.raises(LlmBroken):
         await completed(sse(*events))
 

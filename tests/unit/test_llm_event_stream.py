@@ -1,4 +1,4 @@
-"""Amazon's event stream: whole messages leave, damaged ones end the answer."""
+"""Amazon's event stream: whole messages are parsed, damaged ones end the answer."""
 
 import json
 import zlib

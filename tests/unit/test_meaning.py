@@ -1,4 +1,4 @@
-"""What people mean by their answer to a question of yes or no."""
+"""Meaning of people's answers to a question of yes or no."""
 
 import tomllib
 from collections import defaultdict
@@ -85,5 +85,5 @@ def test_an_answer_with_something_unknown_behind_it_is_neither_yes_nor_no(
 
 
 @given(st.text())
-def test_whatever_is_written_has_some_meaning(text: str) -> None:
+def test_every_text_has_a_meaning(text: str) -> None:
     assert meaning_of(text) in Meaning

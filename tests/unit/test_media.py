@@ -1,4 +1,4 @@
-"""What people send beside words: what the model is told of it, and what the person."""
+"""Attachments: texts about them for the model and for the person."""
 
 import asyncio
 import contextlib

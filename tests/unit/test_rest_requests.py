@@ -1,4 +1,4 @@
-"""How long a request to signal-cli-rest-api keeps its place."""
+"""Time for which a request to signal-cli-rest-api keeps its slot."""
 
 import asyncio
 from typing import Final

@@ -1,4 +1,4 @@
-"""Copies of a store: while it is written to, put back, and what an upgrade leaves."""
+"""Copies of a store: made during writes, restored, and left by an upgrade."""
 
 import asyncio
 import shutil

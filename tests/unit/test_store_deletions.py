@@ -1,6 +1,6 @@
-"""What is deleted or disappears is gone from the store, and from the bytes of its files.
+"""Deleted and disappeared messages leave the store and the bytes of its files.
 
-A deletion follows the ids of what was derived from a message, however far that is.
+A deletion follows the ids of everything derived from a message, at any distance.
 """
 
 from dataclasses import replace
@@ -159,7 +159,7 @@ async def test_disappearing_message_takes_everything_derived_from_it(tmp_path: P
         message = received(2, SECRET, expires_at=FAR)
         turn = await begin(store, message, images=[IMAGE], notices=[SECRET])
         await call(store, turn, SECRET)
-        # Somebody looks while the turn still runs, and comes again when this says so.
+        # The first check comes while the turn still runs, and names the time of the next.
         assert (await store.upkeep.expire(FAR - 2)).next_at == FAR
         lost, sent = await finish(store, turn, [f"{SECRET} one", "two"])
         await store.outbox.mark_failed(lost, give_up=True)

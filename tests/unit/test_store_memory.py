@@ -1,4 +1,4 @@
-"""Facts in the store: whose they are, what they come from, and how they go."""
+"""Facts in the store: owners, sources and deletion."""
 
 from collections.abc import Sequence
 from pathlib import Path
