@@ -113,7 +113,7 @@ async def test_setting_of_the_operator_counts_without_a_request(
     assert server.received == []
 
 
-async def test_a_model_that_refused_an_image_counts_as_one_that_cannot_see_for_an_hour(
+async def test_a_model_that_refused_an_image_gets_none_for_an_hour(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with openai_server() as server, client_of(server) as client:

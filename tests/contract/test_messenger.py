@@ -128,7 +128,7 @@ async def test_an_edit_names_the_replaced_message_and_has_its_own_timestamp(
 PROOF: Final = Attachment("proof-1.json", "application/json", b'{"quote":"\x00\xff"}\r\n')
 
 
-async def test_files_reach_the_chat_byte_for_byte_beside_their_text(open_harness: Open) -> None:
+async def test_files_reach_the_chat_byte_for_byte_with_their_text(open_harness: Open) -> None:
     picture = Attachment("a.png", "image/png", bytes(range(256)))
     async with open_harness() as harness:
         timestamp = await harness.messenger.send(ADA, "Here it is.", attachments=[PROOF, picture])
@@ -324,7 +324,7 @@ async def test_garbage_costs_nothing_but_itself(open_harness: Open) -> None:
         assert len(harness.received) == len(GARBAGE)
 
 
-async def test_error_of_refused_send_names_nobody(open_harness: Open) -> None:
+async def test_error_of_refused_send_names_no_person(open_harness: Open) -> None:
     async with open_harness() as harness:
         harness.fail_next_send(Fault.REFUSED)
         with pytest.raises(harness.refusal) as failure:

@@ -106,7 +106,7 @@ async def ignore(_: Sequence[Incoming]) -> None:
         (Fault.DROP, SignalTimeout),
     ],
 )
-async def test_every_failure_of_a_send_has_its_meaning_and_names_nobody(
+async def test_every_failure_of_a_send_has_its_error_and_names_no_person(
     open_harness: Open, answer: Answer | Fault, error: type[SignalError]
 ) -> None:
     async with open_harness() as harness:

@@ -160,7 +160,7 @@ async def test_an_endpoint_that_only_counts_otherwise_keeps_its_own_way_of_calli
 
 
 @pytest.mark.parametrize("tool_calling", ["prompt", "off"])
-async def test_an_operator_says_how_tools_are_told(tool_calling: str) -> None:
+async def test_an_operator_chooses_how_tools_are_declared(tool_calling: str) -> None:
     async with world() as here:
         async with running_bot(here.settings()):
             here.model.handler = script(tool_calls(("calculate", {"expression": "6*7"})),

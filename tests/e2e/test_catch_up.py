@@ -115,7 +115,7 @@ async def test_other_people_do_not_learn_of_the_group(why: str) -> None:
         assert "Team" not in told(here)
 
 
-async def test_unknown_members_are_told_nothing() -> None:
+async def test_unknown_members_get_nothing() -> None:
     async with opted_in(catching_up()) as here:
         await here.signal.say(SECRET, author=BEN, group=TEAM)
         await there(here, SECRET)

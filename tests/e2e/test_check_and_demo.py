@@ -453,6 +453,6 @@ def run_cli(*arguments: str, folder: Path, **environment: str) -> subprocess.Com
 
 
 @pytest.mark.parametrize("arguments", [("demo", "--say"), ()])
-def test_wrong_arguments_are_said_with_exit_2(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_wrong_arguments_give_exit_2(arguments: tuple[str, ...], tmp_path: Path) -> None:
     done = run_cli(*arguments, folder=tmp_path)
     assert (done.returncode, "usage:" in done.stderr) == (2, True)

@@ -62,7 +62,7 @@ async def test_each_edit_after_the_answer_edits_the_answer_and_the_old_words_are
     assert not any("nice" in content for content in shown)
 
 
-async def test_a_longer_answer_takes_the_old_ones_place_and_goes_on_below() -> None:
+async def test_a_longer_answer_edits_the_old_one_and_continues_below() -> None:
     long = "\n\n".join(f"Paragraph {number}. {'word ' * 300}" for number in range(3))
     async with world(script(text("short"), text(long), text("short again"))) as here:
         async with running_bot(here.settings()):

@@ -95,7 +95,7 @@ async def declined(here: World) -> None:
     assert (await here.answer()).text == "Not done."
 
 
-async def test_a_model_that_refuses_images_is_asked_without_and_the_person_told() -> None:
+async def test_a_model_that_refuses_images_is_asked_without_and_the_person_hears() -> None:
     async with world(refusing_images()) as here, running_bot(here.settings()):
         await here.signal.say("what is this?", files=[PHOTO])
         answer = await here.answer()

@@ -185,7 +185,7 @@ async def test_new_admin_can_let_others_in() -> None:
 
 
 @pytest.mark.full
-async def test_an_unknown_code_is_said_in_words_and_by_the_exit_code() -> None:
+async def test_an_unknown_code_is_reported_in_words_and_by_the_exit_code() -> None:
     async with world() as here:
         settings = environment(here, ACCESS__POLICY="pairing")
         approval = ["pair", "approve", "AAAAAA"]

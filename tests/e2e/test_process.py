@@ -94,7 +94,7 @@ async def test_each_wrong_setting_has_its_line_without_its_value(tmp_path: Path)
         ("HEALTH__LISTEN", "cannot be listened on: Address already in use"),
     ],
 )
-async def test_a_start_that_cannot_work_is_said_in_one_line(setting: str, said: str) -> None:
+async def test_a_failed_start_is_explained_in_one_line(setting: str, said: str) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         async with world() as here:
             async with open_store(here.folder / "store.db", key="another key"):

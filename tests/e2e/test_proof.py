@@ -243,7 +243,7 @@ async def test_incomplete_own_check_is_explained_and_the_file_is_sent() -> None:
     assert "ONLY THE PROGRAM SAYS" not in answer.text
 
 
-async def test_without_the_signal_sides_word_on_the_account_nothing_is_proven() -> None:
+async def test_without_the_account_status_nothing_is_proven() -> None:
     async with proving_world() as proving:
         proving.here.signal.identity_key = b""
         async with running_bot(proving.settings("off"), trust=proving.trust):
@@ -262,7 +262,7 @@ async def test_outside_an_enclave_nothing_is_claimed_to_people_or_to_the_model()
     assert OUTSIDE in here.model.requests[0]["messages"][0]["content"]
 
 
-async def test_inside_an_enclave_the_model_is_told_so() -> None:
+async def test_inside_an_enclave_the_prompt_says_so() -> None:
     async with proving_world() as proving:
         async with running_bot(proving.settings("off"), trust=proving.trust):
             await ask(proving, "hello")

@@ -171,7 +171,7 @@ async def test_after_a_day_of_silence_the_model_goes_on_without(
     assert told(here) == NOBODY
 
 
-async def test_two_open_questions_are_told_apart_and_asked_back_about_once() -> None:
+async def test_an_answer_to_one_of_two_questions_is_asked_back_once() -> None:
     size = ask("Which size?", ["Small", "Large"])
     steps = script(ask(), size, text("One what?"), text("Large."), text("Red."))
     async with world(steps) as here:
@@ -230,7 +230,7 @@ async def test_clear_ends_waiting_turns() -> None:
             assert (await here.answer()).text.startswith("answer to: ")
 
 
-async def test_an_edit_of_the_message_begins_afresh_and_a_deletion_forgets_it() -> None:
+async def test_an_edit_restarts_the_turn_and_a_deletion_forgets_it() -> None:
     async with world(script(ask(), ask("Which wall?", ["North", "South"]))) as here:
         async with running_bot(here.settings()):
             asked_for = await here.signal.say("paint it")
@@ -320,7 +320,7 @@ async def test_a_model_without_tool_calling_asks_as_well() -> None:
     assert told(here) == "Result of ask_user:\nThe person chose: Green"
 
 
-async def test_over_the_rest_api_questions_are_asked_and_answered_as_well() -> None:
+async def test_questions_work_over_the_rest_api() -> None:
     async with world(script(ask(), text("Green it is."))) as here, SignalRestApi.listen() as api:
         async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
             await api.wait_for_receiver()

@@ -175,7 +175,7 @@ def unconfigured_log() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unconfigured_log")
-async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
+async def test_each_reloaded_setting_reaches_every_part_that_uses_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert EVERYTHING.keys() == LIVE

@@ -99,7 +99,7 @@ async def test_a_question_that_a_crash_interrupts_is_answered_once() -> None:
     assert here.answers() == ["I will.", f"⏰ {QUESTION}\n\nSunny."]
 
 
-async def test_a_question_of_which_nothing_came_three_times_is_asked_no_more() -> None:
+async def test_a_schedule_ends_after_three_failures_in_a_row() -> None:
     wall = Wall()
     steps = script(
         tool_calls(("set_timezone", {"zone": "UTC"})),

@@ -323,7 +323,7 @@ async def test_require_sends_nothing_without_any_verdict_of_nvidia(step: Step) -
         assert (await here.model.verify()).state == "verified"
 
 
-async def test_nvidias_last_word_on_the_same_gpus_counts_for_a_bounded_time_of_silence() -> None:
+async def test_nvidias_last_verdict_counts_for_a_bounded_outage() -> None:
     async with world() as here:
         await here.model.verify()
         here.cloud.nras.tokens_handler = status(503)
@@ -455,7 +455,7 @@ async def test_a_new_tls_key_is_asked_about_at_once_and_used_only_after_it_is_at
 
 
 @pytest.mark.parametrize(("pause", "is_asked_again"), [(0.001, True), (3600.0, False)])
-async def test_a_key_that_stays_unattested_is_asked_about_after_ever_longer_pauses(
+async def test_an_unattested_key_is_checked_again_after_growing_pauses(
     pause: float, is_asked_again: bool
 ) -> None:
     pace = {"AFTER_STRANGERS": Backoff(first_seconds=pause, longest_seconds=pause)}
@@ -470,7 +470,7 @@ async def test_a_key_that_stays_unattested_is_asked_about_after_ever_longer_paus
         assert here.cloud.reports == reports
 
 
-async def test_under_warn_it_is_said_that_messages_went_to_a_key_nothing_vouches_for() -> None:
+async def test_warn_reports_messages_to_a_key_without_evidence() -> None:
     async with world("warn") as here, here.chat() as client:
         await here.model.verify()
         assert "nothing has vouched for" not in here.model.summary()

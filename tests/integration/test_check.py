@@ -305,7 +305,7 @@ def test_check_for_programs_is_one_document_and_nothing_else(tmp_path: Path) -> 
     assert "LOG__LEVEL" in finding["words"]
 
 
-def test_an_output_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+def test_an_unwritable_output_is_reported_in_one_line(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         done = run_check(folder=tmp_path, stdout=full.fileno(), environment=QUICK)
     assert done.returncode == 1

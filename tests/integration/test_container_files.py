@@ -109,7 +109,7 @@ def test_the_bot_is_set_up_for_its_neighbours_and_bounds() -> None:
 
 
 @pytest.mark.full
-def test_two_builds_are_the_same_and_the_bot_runs_in_them_alone(tmp_path: Path) -> None:
+def test_two_builds_are_equal_and_the_bot_runs_on_their_files_alone(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can change to another root folder")
     packages = tmp_path / "wheels"

@@ -128,7 +128,7 @@ async def test_unknown_authority_is_hopeless() -> None:
         (b"", httpx2.ConnectError, NO_ANSWER),
     ],
 )
-async def test_server_without_tls_is_told_from_one_that_hangs_up(
+async def test_server_without_tls_and_one_that_hangs_up_have_different_errors(
     answered: bytes, kind: type[Exception], text: str
 ) -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -197,7 +197,7 @@ async def test_every_kind_of_content_is_shown_named_or_sent_as_a_file(shared: Na
     ]
 
 
-async def test_files_that_are_too_many_or_no_base64_are_named_alone(shared: Named) -> None:
+async def test_excess_and_malformed_files_are_only_named(shared: Named) -> None:
     async with offered(shared) as registry:
         output = await output_of(registry, "odd_images")
         assert output.text.count("given to the person") == len(output.files) == MAX_FILES
@@ -296,7 +296,7 @@ async def test_odd_tools_are_made_harmless_or_left_out() -> None:
     } in logs
 
 
-async def test_a_list_without_end_is_read_as_far_as_it_is_of_use() -> None:
+async def test_a_list_without_end_is_read_up_to_a_bound() -> None:
     async with offered(rude("pages")) as registry:
         assert len(registry.tools) == 64
         assert "64 tools of a" in registry.remarks["rude"]
@@ -412,7 +412,7 @@ async def test_a_server_that_dies_takes_its_tools_along_and_brings_them_back(
         ),
     ],
 )
-async def test_a_server_that_cannot_work_is_told_of(server: Named, reason: str) -> None:
+async def test_a_server_that_cannot_work_is_reported(server: Named, reason: str) -> None:
     with capture_logs() as logs:
         async with offered(server) as registry:
             assert registry.absent == {"rude": reason}
@@ -463,7 +463,7 @@ async def test_last_words_of_a_server_are_kept() -> None:
     assert children() == set()
 
 
-async def test_an_outage_of_a_server_is_said_once_however_often_it_is_tried() -> None:
+async def test_an_outage_of_a_server_is_logged_once_for_all_attempts() -> None:
     def levels(event: str) -> list[str]:
         return [entry["log_level"] for entry in logs if entry["event"] == event]
 
@@ -557,7 +557,7 @@ async def test_a_server_gets_no_secret_of_the_daemon(monkeypatch: pytest.MonkeyP
     assert "LLM__API_KEY" not in names
 
 
-async def test_nothing_that_is_said_reaches_log_or_terminal(
+async def test_no_text_of_a_server_reaches_log_or_terminal(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with capture_logs() as logs:

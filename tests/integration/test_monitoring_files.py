@@ -63,7 +63,7 @@ def said() -> Exposition:
     return asyncio.run(talk())
 
 
-def test_every_series_that_is_asked_for_is_said_by_a_bot(said: Exposition) -> None:
+def test_every_series_in_expressions_exists(said: Exposition) -> None:
     known = said.labels() | {"up": {}}
     for expression in [*shown(), *(alert["expr"] for alert in alerts())]:
         selected = SELECTOR.findall(expression)

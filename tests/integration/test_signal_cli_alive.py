@@ -75,7 +75,7 @@ async def look(folder: Path) -> tuple[int, str]:
     return program.returncode, said.decode()
 
 
-async def test_a_signal_cli_that_answers_is_well_and_left_alone(folder: Path) -> None:
+async def test_a_signal_cli_that_answers_is_not_restarted(folder: Path) -> None:
     async with signal_cli(folder) as running:
         assert await look(folder) == (0, "")
         assert running.returncode is None

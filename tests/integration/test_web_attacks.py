@@ -318,7 +318,7 @@ async def test_a_name_that_changes_between_redirects_is_checked_each_time() -> N
     assert answers == []
 
 
-async def test_the_daemon_goes_on_while_it_is_attacked() -> None:
+async def test_the_daemon_keeps_working_while_it_is_attacked() -> None:
     hostile = [attack.behaviour for attack in (*SIZES[:8], *CONTENTS)]
     behaviours = {f"/{number}": one for number, one in enumerate([*hostile, *DAWDLERS])}
     async with reading(behaviours, bounds=HASTE) as (server, fetch):

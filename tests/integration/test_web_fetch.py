@@ -152,7 +152,7 @@ async def test_character_sets_are_found_out() -> None:
         (304, {}, "The site answered 304 instead of a page."),
     ],
 )
-async def test_a_refusal_of_the_site_is_said_in_words(
+async def test_a_refusal_of_the_site_is_explained_in_words(
     status: int, headers: dict[str, str], sentence: str
 ) -> None:
     page = answer(b"" if status == 304 else b"<h1>Sorry</h1>", status=status, headers=headers)
@@ -205,7 +205,7 @@ async def test_a_long_line_is_cut_without_losing_a_character() -> None:
     assert "".join(parts) == whole
 
 
-async def test_an_offset_beyond_the_end_is_said() -> None:
+async def test_an_offset_beyond_the_end_is_reported() -> None:
     async with reading({"/": answer(b"short", "text/plain")}) as (server, fetch):
         result = await fetch(server.url("/"), offset=5)
         assert result.content == "The page ends at character 5; there is nothing at 5."

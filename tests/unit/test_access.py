@@ -201,7 +201,7 @@ def test_messages_before_an_answer_do_not_count() -> None:
         assert talk.guard.refusal(CHAT, ADA.aci) is None
 
 
-def test_guard_counts_each_member_of_a_group_alone() -> None:
+def test_guard_counts_each_member_of_a_group_separately() -> None:
     talk = Conversation()
     for number in range(5 * MAX_TURNS):
         assert talk.write(author=f"person-{number % 10}", chat=GROUP) is None

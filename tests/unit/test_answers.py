@@ -46,7 +46,7 @@ REASONING: Final = {
 
 
 @pytest.mark.parametrize("text", REASONING)
-def test_reasoning_and_marks_reach_nobody(text: str) -> None:
+def test_reasoning_and_marks_reach_no_person(text: str) -> None:
     found = cleaned(text, OFFERED)
     assert (found.words, list(found.calls), found.is_broken) == (REASONING[text], [], False)
 

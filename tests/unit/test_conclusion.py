@@ -72,7 +72,7 @@ VERDICTS: Final = st.sampled_from(list(Verdict))
 
 
 @given(st.fixed_dictionaries(dict.fromkeys((*DECISIVE, "release"), VERDICTS)))
-def test_closed_is_said_only_where_everything_that_it_rests_on_is_proven(
+def test_closed_is_claimed_only_if_all_its_conditions_are_proven(
     verdicts: dict[str, Verdict],
 ) -> None:
     report = Report(Check(name, verdict, "", asked=False) for name, verdict in verdicts.items())

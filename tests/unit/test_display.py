@@ -131,7 +131,7 @@ def test_every_right_to_left_character_is_known_as_one() -> None:
             assert visible(character).startswith("⟨"), f"U+{code:04X}"
 
 
-def test_marks_that_pile_up_take_a_time_that_grows_with_their_number_alone() -> None:
+def test_stacked_marks_take_linear_time() -> None:
     # Marks whose code points end alike make a search among them slow.
     pile = "\u0310\u0311" * 32_000 + "\u0610\u0611" * 32_000
     began = time.process_time()

@@ -123,7 +123,7 @@ def test_only_hosts_of_the_internet_may_be_asked(address: str, public: bool) -> 
         *((one, False) for one in ("1.1.1.1", "192.0.2.1", "2606:4700::1111", "2a00::1%eth0")),
     ],
 )
-def test_addresses_of_this_machine_are_told_apart(address: str, own: bool) -> None:
+def test_addresses_of_this_machine_are_recognized(address: str, own: bool) -> None:
     assert is_own(ip_address(address)) is own
     assert not (own and may_be_asked(ip_address(address)))
 

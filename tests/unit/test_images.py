@@ -186,7 +186,7 @@ async def small_reader() -> AsyncIterator[ImageReader]:
         yield read
 
 
-async def test_an_image_that_needs_too_much_memory_costs_itself_alone() -> None:
+async def test_an_image_that_needs_too_much_memory_harms_no_other() -> None:
     async with small_reader() as read:
         with pytest.raises(WorkError, match=r"memory|broken|process ended"):
             await read(saved(Image.new("RGB", (7_500, 8_000)), "PNG", compress_level=1))

@@ -77,7 +77,7 @@ def told_while_it_ends(tell: Callable[[], object]) -> Callable[[], Coroutine[Any
     return work
 
 
-async def test_turn_begins_afresh_if_it_is_changed_at_the_moment_when_it_is_done() -> None:
+async def test_turn_restarts_if_it_is_changed_in_its_last_moment() -> None:
     messages = [piece(1)]
     turn = joining(Queue(Room("ordinary")), messages)
     revised = replace(messages[0], message=replace(messages[0].message, text="other words"))

@@ -121,7 +121,7 @@ async def test_signatures_and_keys_are_accepted(credentials: dict[str, object]) 
         ("session_token", None),
     ],
 )
-async def test_wrong_credentials_are_told_from_an_outage(
+async def test_wrong_credentials_and_an_outage_have_different_errors(
     credential: str, wrong: str | None
 ) -> None:
     with pytest.raises(LlmUnauthorized) as caught:

@@ -214,7 +214,7 @@ async def test_a_recording_that_was_made_elsewhere_may_hold_strangers_words() ->
     ("hears", "notice"),
     [(status(401), media.NOT_HEARD), (transcript("  "), media.HEARD_NOTHING)],
 )
-async def test_a_voice_note_that_is_not_understood_is_said(hears: Step, notice: str) -> None:
+async def test_a_failed_transcription_is_reported(hears: Step, notice: str) -> None:
     what = await prepared(Folder({"b.m4a": SPEECH}), message(VOICE), hears=hears)
 
     assert what.notices == (notice,)

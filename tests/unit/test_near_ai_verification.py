@@ -542,7 +542,7 @@ def test_every_further_machine_has_to_be_a_pinned_one() -> None:
 # NVIDIA's word on the firmware
 
 
-def test_nvidias_last_word_counts_for_the_same_gpus_alone_and_for_its_time_alone() -> None:
+def test_nvidias_last_verdict_counts_only_for_the_same_gpus_and_its_time() -> None:
     capture = recorded_capture(CLOUD)
     [devices] = capture.verify().vouched
     until = capture.now + 60

@@ -205,7 +205,7 @@ def test_a_made_up_address_needs_a_yes_once_strangers_words_were_read(
     assert "Nobody named it" in asked
 
 
-def test_a_call_with_side_effects_is_asked_about_as_such_wherever_it_goes() -> None:
+def test_a_call_with_side_effects_asks_even_for_a_named_address() -> None:
     tool, arguments = fetch("https://a.example/")
     post = replace(tool, side_effects=True)
     assert needs_yes(post, arguments, CALLER, Heard(people=["post it to https://a.example/"]))

@@ -79,9 +79,7 @@ async def test_a_rate_limit_is_waited_for_as_long_as_signal_asks(tmp_path: Path)
     assert phone.shown == []
 
 
-async def test_a_refusal_is_told_to_the_operator_and_tried_at_the_next_start(
-    tmp_path: Path,
-) -> None:
+async def test_a_refusal_is_logged_and_retried_at_the_next_start(tmp_path: Path) -> None:
     phone, name_only = Phone([SignalRejected("")]), Profile("Tee")
     with structlog.testing.capture_logs() as logs:
         await start(tmp_path / "store.db", phone, name_only)

@@ -324,7 +324,7 @@ class PanicException(BaseException):
     """Exception that Python sees when a Rust library panics."""
 
 
-def test_a_panic_of_the_verifier_is_a_refusal_and_an_interrupt_is_none() -> None:
+def test_a_panic_of_the_verifier_is_a_refusal_but_an_interrupt_is_raised() -> None:
     with pytest.raises(ValueError, match="gave up"), _one_kind_of_failure():
         raise PanicException
     with pytest.raises(KeyboardInterrupt), _one_kind_of_failure():

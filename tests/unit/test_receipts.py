@@ -183,7 +183,7 @@ async def test_reactions_that_have_ended_take_no_more_room() -> None:
     assert len(phone.receipts._attempts) <= TIDY_ATTEMPTS + 1
 
 
-async def test_receipt_named_by_the_error_settles_its_send_beside_others() -> None:
+async def test_receipt_named_by_the_error_settles_only_its_send() -> None:
     phone = Phone()
 
     async def refuse() -> int:

@@ -214,7 +214,7 @@ async def test_pieces_are_one_turn_and_end_with_it(tmp_path: Path) -> None:
     assert outcomes[:3] == [("answered", None), ("joined", None), ("joined", None)]
 
 
-async def test_a_turn_that_is_begun_afresh_may_have_other_pieces(tmp_path: Path) -> None:
+async def test_a_restarted_turn_may_have_other_pieces(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         pieces = [await accept(store, received(number)) for number in (1, 2, 3)]
         turn = store.turns.begin(pieces[:2], "the first try", images=[IMAGE])
@@ -257,7 +257,7 @@ async def test_a_turn_without_an_answer_leaves_nothing_and_closes_its_pieces(
     assert not is_left(tmp_path, "a cat")
 
 
-async def test_clearing_forgets_one_chat_alone_and_no_turn_that_runs(tmp_path: Path) -> None:
+async def test_clearing_forgets_only_one_chat_and_no_running_turn(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "secret talk", GROUP)])
         for number, chat in enumerate((GROUP, BOB), 2):
@@ -449,9 +449,7 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
         assert await store.exchanges.of_last_answer(BOB) == ()
 
 
-async def test_a_wrong_signature_is_warned_about_once_a_turn_behind_its_answer(
-    tmp_path: Path,
-) -> None:
+async def test_a_wrong_signature_is_announced_once_after_the_turns_answer(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answered_with(store, 1, *EXCHANGES)
         warnings = [

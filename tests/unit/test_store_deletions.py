@@ -123,7 +123,7 @@ async def test_message_deleted_before_its_arrival_is_refused(tmp_path: Path) -> 
         assert all(await store.messages.accept([received(3), received(1, author="bob")]))
 
 
-async def test_the_word_of_another_counts_once_it_is_carried_out(tmp_path: Path) -> None:
+async def test_another_persons_deletion_applies_only_if_accepted(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         refused = await accept(store, deletion_of(1, 2, GROUP, author="eve", of="ada"))
         await store.turns.answer(refused, (), outcome="refused")
@@ -243,7 +243,7 @@ async def test_deleted_text_of_any_size_is_gone_from_the_files_at_once(tmp_path:
 
 
 @pytest.mark.parametrize("chat", [ADA, GROUP])
-async def test_a_deletion_reaches_its_own_chat_alone(tmp_path: Path, chat: ChatId) -> None:
+async def test_a_deletion_affects_only_its_own_chat(tmp_path: Path, chat: ChatId) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept", chat))
         assert await forget(store, 1, 2, GROUP if chat == ADA else ADA) == ()
@@ -391,7 +391,7 @@ async def test_files_of_a_message_are_to_be_deleted_with_it(tmp_path: Path, how:
 
 
 @pytest.mark.parametrize("how", ["deletion", "deletion while it runs", "timer", "retention"])
-async def test_a_turn_that_was_told_a_reminder_goes_with_its_source(
+async def test_a_turn_that_read_a_reminder_is_forgotten_with_its_source(
     tmp_path: Path, how: str
 ) -> None:
     expires_at = now_ms() + HOUR_MS if how == "timer" else None

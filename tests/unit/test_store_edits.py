@@ -167,7 +167,7 @@ async def test_an_answer_that_was_edited_too_often_is_sent_as_a_new_message(tmp_
         assert shapes(await answer_edit(store, 1, 51, "y")) == [("y", 500, 0)]
 
 
-async def test_files_go_behind_a_part_that_is_an_edit(tmp_path: Path) -> None:
+async def test_files_follow_a_part_that_is_an_edit(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1), sent_at=100)
         for timestamp, shape in (

@@ -256,7 +256,7 @@ def sealed(model: ModelEvidence | None, age: int | None = 60, **changes: Any) ->
     return replace(bundle, model=model, model_pins=SOME_PINS_TEXT)
 
 
-def test_evidence_of_the_model_that_is_sealed_in_is_said_to_be() -> None:
+def test_sealed_evidence_of_the_model_is_proven() -> None:
     for bundle in (SEALED, Bundle.parse(SEALED.to_json())):
         report = Verification(bundle).report()
         assert report["model_evidence"].verdict is Verdict.PROVEN

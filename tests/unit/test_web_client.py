@@ -225,7 +225,7 @@ async def test_content_codings_are_undone(coding: str, packed: bytes) -> None:
         ("gzip", zipped(b"Hello" * 100)[:-9], "ends too early"),
     ],
 )
-async def test_codings_that_were_not_asked_for_or_are_broken_are_said(
+async def test_unrequested_and_broken_codings_are_reported(
     coding: str, body: bytes, sentence: str
 ) -> None:
     page = answer(body, headers={"Content-Encoding": coding})
@@ -411,7 +411,7 @@ async def test_no_redirect_leads_from_https_to_http() -> None:
         assert (await client.request(plain.url("/up"))).body == b"up"
 
 
-async def test_a_server_without_tls_is_said() -> None:
+async def test_a_server_without_tls_is_reported() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
