@@ -1,7 +1,7 @@
 """What does it cost to have files and commands walled off?
 
-Calls go through the executor as in a turn, without a person's yes. Their cost is what they take
-beyond the same program without walls, which is started and waited for in the same way.
+Calls go through the executor as in a turn, without a person's yes. Their cost is the time beyond
+the same program without walls, which is started and waited for in the same way.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How a benchmark and the processes that it starts talk: a JSON line in, a JSON line out."""
+"""Protocol between a benchmark and the processes that it starts: JSON lines in and out."""
 
 import asyncio
 import json

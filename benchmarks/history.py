@@ -1,4 +1,4 @@
-"""Does a turn get slower when the store has grown?
+"""Does a turn get slower as the store grows?
 
 The same chats with the same history, once in a store of 1,000 messages and once in one of
 1,000,000, where a chat's messages lie far apart. Loads of the two stores alternate, so that both
@@ -43,7 +43,7 @@ ANSWER: Final = "It is mild there, with some rain and a good deal of sun. " * 5
 
 
 async def measure(*, quick: bool) -> Sequence[Figure]:
-    """Return the middle of many loads in each store, and their ratio."""
+    """Return the median of many loads in each store, and their ratio."""
     large, loads = (QUICK_LARGE, QUICK_LOADS) if quick else (LARGE, LOADS)
     async with folder_on_disk() as folder:
         small_path, large_path = folder / "small.db", folder / "large.db"

@@ -1,9 +1,8 @@
 """Do others notice a chat whose commands take all that they can get?
 
-The 90th percentile of plain turns in other chats, one at a time, compared with an idle bot just
-before: while one chat runs a command, and the next one as soon as that has ended, in each kind of
-jail. Of several such comparisons the middle one counts, as other programs of the machine disturb
-some of them.
+One chat runs a command again and again, in each kind of jail. Other chats have plain turns, one at
+a time. Their 90th percentile is compared with that of an idle bot just before. The median of
+several comparisons counts, because other programs of the machine disturb some of them.
 """
 
 import shutil
@@ -33,11 +32,11 @@ HOGS: Final[Mapping[str, str]] = {
     "many small files": """mkdir -p d; cd d; while :; do seq 4500 | xargs touch; rm -rf *; done""",
     "a full disk": "while :; do head -c 150000000 /dev/zero > large; rm large; done",
 }
-"""None takes more than a machine of 2 GB has, also if nothing bounded it."""
+"""Even without bounds, each needs less memory and disk than a machine of 2 GB has."""
 
 JAILS: Final[Mapping[str, Sequence[str]]] = {
     "bubblewrap": (),
-    # As in a container: whoever makes another user namespace is refused.
+    # As in a container: no further user namespaces.
     "Landlock": (
         *("bwrap", "--die-with-parent", "--unshare-user", "--disable-userns"),
         *("--dev-bind", "/", "/"),

@@ -1,8 +1,8 @@
-"""How long does one text keep the event loop from everybody else?
+"""How long does one text block the event loop?
 
-Every function that reads people's or models' words on the loop is given texts of a grammar. Counted
-is the processor time of the loop's thread from one turn of the loop to the next: another
-program's load does not change it.
+Every function that reads people's or models' words on the loop gets texts of a grammar. The measure
+is the processor time of the loop's thread from one turn of the loop to the next, so the load of
+other programs does not change it.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ QUICK_FLOODS: Final = " \n"
 TRIES: Final = 3
 """The least of so many counts, because other programs cost processor time, too."""
 CLEAR_MS: Final = 10.0
-"""So far from the bound that there is nothing to count again."""
+"""Below this, a stall is far from the bound and is not measured again."""
 RENDERING: Final = "rendering"
 SHORT_RENDERING: Final = "rendering of a short answer"
 PIECE_CHARACTERS: Final = 5
@@ -134,7 +134,7 @@ SCHEMA: Final[Mapping[str, object]] = {
 
 @dataclass(slots=True)
 class Longest:
-    """The longest that the loop was kept, in seconds of processor time."""
+    """Longest stall of the loop, in seconds of processor time."""
 
     seconds: float = 0.0
 
@@ -143,7 +143,7 @@ class Longest:
 async def stalls() -> AsyncIterator[Longest]:
     """Measure inside how long the loop's thread works between two of the loop's turns.
 
-    Garbage is not collected meanwhile: what that takes depends on the whole process, not on a text.
+    Garbage collection is off: its time depends on the whole process, not on a text.
     """
     longest = Longest()
 

@@ -1,7 +1,7 @@
 """How much memory does the bot take, idle and with a thousand chats in flight?
 
-The bot's own process, without and with an MCP server, whose client is loaded for it alone; the
-calculator's process is said apart, for it comes with the first calculation only.
+The bot's own process, without and with an MCP server, whose client is loaded only then. The
+calculator's process is listed separately, because it starts with the first calculation.
 """
 
 import sys

@@ -26,7 +26,7 @@ COMMAND_SECONDS: Final = 4
 EXIT: Final = "exit code"
 LENGTH: Final = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 USAGE: Final = {"prompt_tokens": 8_000, "completion_tokens": 15, "total_tokens": 8_015}
-"""As many as the bot's tools take; of fewer it asks itself whether the endpoint leaves them out."""
+"""As many as the bot's tools take; with fewer, the bot would suspect that they were dropped."""
 
 Deltas = tuple[dict[str, Any], ...]
 

@@ -1,7 +1,7 @@
-"""How long does a person wait when the bot is idle and the model thinks for no time at all?
+"""How long does a person wait if the bot is idle and the model answers at once?
 
-From the frame on the socket to the answer on the socket, one message at a time, every commit on
-the disk.
+Measured between the frame and the answer on the socket, one message at a time, with every commit
+on the disk.
 """
 
 from collections.abc import Sequence

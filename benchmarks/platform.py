@@ -142,7 +142,7 @@ async def sides(
 
 
 def settings(signal_url: str, number: str, model: Helper, folder: Path) -> Mapping[str, str]:
-    """Return the settings of a bot that nothing but the machine holds back."""
+    """Return the settings of a bot without rate limits."""
     return {
         "SIGNAL__URL": signal_url,
         "SIGNAL__PHONE_NUMBER": number,
@@ -187,7 +187,7 @@ async def running_bot(
         bot_settings: its environment.
         folder: where it runs.
         sync_ms: how much longer than on this machine a sync of its disk takes.
-        record_way: where it writes the calls between two SIGUSR1.
+        record_way: the file for the calls between two SIGUSR1.
         within: a command that runs the command in its arguments, as `nice` does.
     """
     inherited = {name: value for name, value in os.environ.items() if "__" not in name}

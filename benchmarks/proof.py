@@ -1,7 +1,7 @@
 """How long does proof take: to check a bundle, to check a model's report, and to get one by chat?
 
 The machines, Intel's collateral, NVIDIA's tokens and the cloud are those of the tests, with eight
-GPUs as in a real report; what checks them is the program. It all runs in this process.
+GPUs as in a real report. The program itself checks them. It all runs in this process.
 """
 
 import statistics
@@ -98,7 +98,7 @@ def _check_report(proving: ProvingWorld, gathered: Gathered) -> Report:
 
 
 def _middle_ms(times: int, check: Callable[[], Report]) -> float:
-    """Return how long a check takes in the middle of so many; each has to pass."""
+    """Return the median time of many checks; each has to pass."""
     taken = []
     for _ in range(times):
         began = time.perf_counter()

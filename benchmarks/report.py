@@ -39,7 +39,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is reached; None where there is none."""
+        """Return whether the target is reached; None without a target."""
         if self.at_most is not None:
             return self.value <= self.at_most
         if self.at_least is not None:

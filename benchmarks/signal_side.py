@@ -1,7 +1,7 @@
 """A process that looks like signal-cli's daemon, plays the people and holds the stopwatch.
 
-It writes frames, takes the bot's answers and measures the time between the two where they pass
-the socket. A raw protocol without tasks, so that it costs as little of the machine as it can.
+It writes frames, takes the bot's answers, and measures the time between the two at the socket. A
+raw protocol without tasks keeps its own load small.
 
     python -m benchmarks.signal_side /path/to/socket
 
@@ -28,7 +28,7 @@ PROGRESS: Final = "🔧"
 BESIDE: Final = 999_999
 """The number of the person who is not measured."""
 BESIDE_SECONDS: Final = 0.5
-"""Until what this person wants has begun."""
+"""Delay until this person's request has begun."""
 TEXT: Final = "What do you think of the weather in Lisbon at this time of the year?"
 
 FRAME: Final = (
@@ -79,7 +79,7 @@ class Load:
         self._said_at: dict[str, float] = {}
 
     def next_chat(self) -> str | None:
-        """Return the present writer, and start the watch; None when all was said."""
+        """Return the current writer, and start the watch; None when all messages are written."""
         if not self._left:
             return None
         self._left -= 1

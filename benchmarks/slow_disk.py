@@ -1,4 +1,4 @@
-"""How long does a person wait where a sync of the disk takes 2 ms, as on many rented servers?"""
+"""How long does a person wait if a sync of the disk takes 2 ms, as on many rented servers?"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,7 +15,7 @@ PAUSE_SECONDS: Final = 0.02
 
 
 async def measure(*, quick: bool) -> Sequence[Figure]:
-    """Return the middle and the slow end of plain turns and of turns with one calculation."""
+    """Return the median and the slow end of plain turns and of turns with one calculation."""
     turns = QUICK_TURNS if quick else TURNS
     load = {"chats": CHATS, "in_flight": 1, "pause_seconds": PAUSE_SECONDS}
     results = []

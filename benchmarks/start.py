@@ -17,7 +17,7 @@ QUICK_STARTS: Final = 1
 
 
 async def measure(*, quick: bool) -> Sequence[Figure]:
-    """Return the middle of some starts, and the memory of the REST transport."""
+    """Return the median of some starts, and the memory of the REST transport."""
     starts = QUICK_STARTS if quick else STARTS
     async with sides() as world:
         seconds, _ = await _start(world.settings, world.folder, starts)

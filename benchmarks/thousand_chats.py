@@ -1,4 +1,4 @@
-"""When a thousand people write at once, or ten thousand, who waits how long?
+"""How long do people wait if a thousand write at once, or ten thousand?
 
 The model takes a second.
 """

@@ -17,7 +17,7 @@ PAUSE_SECONDS: Final = 0.02
 
 
 async def measure(*, quick: bool) -> Sequence[Figure]:
-    """Return the middle and the slow end of many turns."""
+    """Return the median and the slow end of many turns."""
     turns = QUICK_TURNS if quick else TURNS
     async with sides(calculate=True) as world, running_bot(world.settings, world.folder):
         load = {"chats": CHATS, "in_flight": 1, "pause_seconds": PAUSE_SECONDS}

@@ -1,7 +1,7 @@
-"""How far is the way of a message through the code: files, functions, switches between files?
+"""How long is the way of a message through the code: files, functions, switches between files?
 
 Turns in a chat that has had some. The bot's process is recorded, without its helper processes.
-What the bot also calls when nobody writes (a look at the clock, at paired people) does not count.
+Calls of an idle bot (a look at the clock, at paired people) do not count.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ WARM_UP_TURNS: Final = 5
 QUICK_WARM_UP_TURNS: Final = 2
 TURNS: Final = 2
 IDLE_SECONDS: Final = 6.0
-"""Longer than the pauses between the looks that the bot takes when nobody writes."""
+"""Longer than the pauses between the regular checks of an idle bot."""
 SETTLED_SECONDS: Final = 1.0
 """After an answer, until its receipts and marks are stored."""
 

@@ -1,7 +1,7 @@
 """The wire without a bot: takes a frame, asks the model, sends its words. Stores nothing.
 
-What it takes is the price of the sockets, the processes and the machine's present mood; what the
-bot takes beyond it is the price of the bot.
+Its time is the price of the sockets, the processes and the machine's present load. The bot's time
+beyond that is the price of the bot.
 
     python -m benchmarks.wire_side unix:/path/to/socket http://127.0.0.1:PORT/v1
 """

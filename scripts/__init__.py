@@ -1,1 +1,1 @@
-"""What makes files of this repository."""
+"""Programs that make files of this repository."""

@@ -1,6 +1,6 @@
 """Draws the picture of README from a real run of the demo: a terminal, and the same on a phone.
 
-`make picture`; the bot answers anew each time, and only the clock differs.
+`make picture` runs it. The bot answers again each time, and only the clock differs.
 """
 
 import re
@@ -37,7 +37,7 @@ class Bubble:
 
 
 def transcript(questions: Sequence[str]) -> str:
-    """Return what the demo prints for these messages, behind its greeting."""
+    """Return the output of the demo for these messages, after its greeting."""
     command = [sys.executable, "-m", "bot", "demo", "--say", *questions]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     _, shown = GREETING.split(done.stdout, maxsplit=1)
@@ -82,7 +82,7 @@ def draw(shown: str) -> str:
 
 
 def _typed(line: str, y: float) -> str:
-    """A row of the terminal; its ends are at their columns whatever the font."""
+    """Row of the terminal; its ends are at their columns in any font."""
     indent = len(line) - len(line.lstrip())
     columns = sum(2 if east_asian_width(one) in "WF" else 1 for one in line) - indent
     return (

@@ -1,4 +1,4 @@
-"""How every test runs: `async def` tests get a loop of their own and a bound."""
+"""Runs every test; `async def` tests get their own event loop and a time limit."""
 
 import asyncio
 import gc
@@ -14,7 +14,7 @@ from tests.fixtures_attestation import RECORDED
 
 TEST_BOUND_SECONDS: Final = 20.0
 LONG_TEST_BOUND_SECONDS: Final = 90.0
-"""Of a story with many chapters, on a machine that has much else to do."""
+"""For tests with the marker `long`: many steps, also on a busy machine."""
 
 FULL_TEST_BOUND_SECONDS: Final = 900.0
 
@@ -49,7 +49,7 @@ def _bound_of(test: pytest.Function) -> float:
 
 
 def pytest_sessionstart() -> None:
-    """Refuse to skip a hundred checks where they are meant to run, and let Ctrl-C work.
+    """Fail without recordings under RECORDINGS=required, and let Ctrl-C work.
 
     A shell makes the programs that it starts in the background ignore SIGINT, and all that they
     start.
@@ -61,6 +61,6 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over the thousands of tests, so that it interrupts none."""
+    """Exempt collected tests from garbage collection, which would pause running tests."""
     gc.collect()
     gc.freeze()

@@ -1,6 +1,6 @@
-"""What Anthropic and Gemini accept as the declaration of a tool, from their documents and refusals.
+"""Rules of Anthropic and Gemini for declarations of tools, from their documents and refusals.
 
-Written without a look at `tools.schema`, so that its output can be held against it.
+Independent of `tools.schema`, whose output tests compare with these rules.
 """
 
 import json

@@ -13,7 +13,7 @@ PLENTY: Final = 100_000
 
 
 class Results(list[ToolResult]):
-    """An audit that remembers; what was started comes before its result."""
+    """Audit that keeps its records in order: the start of a call, then its result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Results(list[ToolResult]):
 
 
 class Person:
-    """Somebody who is asked; says no unless told otherwise."""
+    """Person who is asked before a call; says no by default."""
 
     def __init__(self, decision: Decision = Decision.NO) -> None:
         self.decision = decision
@@ -46,7 +46,7 @@ def an_executor(
     timeout_seconds: float = 10,
     result_limit_bytes: int = MAX_RESULT_BYTES,
 ) -> ToolExecutor:
-    """Return an executor that limits the calls of no person."""
+    """Return an executor without a rate limit for persons."""
     return ToolExecutor(
         tools if isinstance(tools, Registry) else Registry(tools),
         limits=RateLimits(per_person=PLENTY, per_bot=PLENTY),
@@ -66,7 +66,7 @@ async def run_call(
     audit: Results | None = None,
     person: Person | None = None,
 ) -> ToolResult:
-    """Run a call; nobody allows it unless a person is given."""
+    """Run a call; without a person, every question gets a no."""
     audit = Results() if audit is None else audit
     person = Person() if person is None else person
     return await executor.execute(

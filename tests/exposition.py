@@ -1,4 +1,4 @@
-"""What `/metrics` says, as Prometheus reads it."""
+"""Reads `/metrics` as Prometheus does."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ PREFIX = f"{metrics.PREFIX}_"
 
 @dataclass(frozen=True, slots=True)
 class Exposition:
-    """One answer of `/metrics`."""
+    """Answer of `/metrics`."""
 
     text: str
 
@@ -34,7 +34,7 @@ class Exposition:
         return found
 
     def value(self, name: str, **labels: str) -> float:
-        """Return the value of one of the bot's own series; KeyError where there is none."""
+        """Return the value of one of the bot's own series; KeyError if it does not exist."""
         for sample in self.samples:
             if sample.name == PREFIX + name and sample.labels == labels:
                 return float(sample.value)
@@ -42,5 +42,5 @@ class Exposition:
 
 
 def now() -> Exposition:
-    """Return what is measured in this process."""
+    """Return the metrics of this process."""
     return Exposition(generate_latest().decode())

@@ -1,4 +1,4 @@
-"""Recorded attestation data, which lies beside the project and never inside it."""
+"""Recorded attestation data, kept next to the project and never inside it."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ CLOCK: Final = 1782698817
 
 
 def recorded(path: str) -> Path:
-    """Return a recorded file; the test is skipped where it is absent."""
+    """Return a recorded file; skip the test if it is absent."""
     file = RECORDED / path
     if not file.exists():
         pytest.skip(f"no recorded attestation data here: {path}")

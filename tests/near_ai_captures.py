@@ -35,7 +35,7 @@ RECORDED_AT: Final = {CLOUD: 1782698817, DIRECT: 1782698817, OUT_OF_DATE: 177699
 FOLDER: Final = Path(__file__).parents[2] / "shared/fixtures/attestation/nearai"
 
 OF_THEIR_TIME: Final = Trust(min_tcb_evaluation=17)
-"""The real trust, but for the TCB evaluations of when the older of them were recorded."""
+"""The real trust, except that it accepts TCB evaluations from the time of the older recordings."""
 
 Json = dict[str, Any]
 
@@ -46,7 +46,7 @@ def unchanged(_: Json) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """One report, and what Intel and NVIDIA said to it at the time."""
+    """A report with the documents that Intel and NVIDIA issued for it at the time."""
 
     evidence: ModelEvidence
     collateral: dict[bytes, Collateral]
@@ -60,7 +60,7 @@ class Capture:
         return report
 
     def collateral_for(self, quote: TdQuote) -> Collateral | str:
-        """Return what Intel said about the platform of a quote."""
+        """Return Intel's collateral for the platform of a quote."""
         return self.collateral.get(quote.fmspc, "nothing was recorded about this platform")
 
     def verify(
@@ -111,7 +111,7 @@ def _read(name: str) -> Capture:
 
 
 def recorded_capture(name: str) -> Capture:
-    """Return a capture, or skip the test where the recordings are not there."""
+    """Return a capture, or skip the test without recordings."""
     if not (FOLDER / name).is_dir():
         pytest.skip("the recorded evidence is not there")
     return _read(name)

@@ -12,7 +12,7 @@ END_SECONDS: Final = 5.0
 
 
 async def end_of(pid: int) -> None:
-    """Wait until a process has ended, whoever its parent is."""
+    """Wait until a process has ended, even if it is no child of ours."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -27,7 +27,7 @@ async def end_of(pid: int) -> None:
 async def run_process(
     *command: str | Path, folder: Path, environment: Mapping[str, str] | None = None
 ) -> tuple[str, str, int | None]:
-    """Return what it printed, what it complained about, and its exit code."""
+    """Return stdout, stderr and the exit code."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,

@@ -1,4 +1,4 @@
-"""The recorded frames, who is in them, and what the parser makes of their messages."""
+"""The recorded frames, the people in them, and the messages that the parser has to return."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def message(
     quote: ReceivedQuote | None = None,
     view_once: bool = False,
 ) -> IncomingMessage:
-    """What Ada wrote, or in their note to self the owner of the account."""
+    """Message from Ada, or from the account's owner in the note to self."""
     author = Person(ADA, number, "Ada")
     if chat == NOTE_TO_SELF:
         author = Person(BOT_ACI, BOT.number, "Bot")

@@ -1,7 +1,7 @@
 """An event loop whose clock jumps to the next timer instead of waiting for it.
 
-For tests of code that waits only for timers and its own tasks. A socket or a thread would find its
-time run out.
+For tests of code that waits only for timers and its own tasks. Sockets and threads would time
+out at once.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""Half an hour of mixed traffic with faults: does the bot answer everything, and does it grow?"""
+"""Half an hour of mixed traffic with faults: does the bot answer everything? Does it grow?"""

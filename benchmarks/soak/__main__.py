@@ -51,7 +51,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """How the bot was.
+    """Results of a soak.
 
     Attributes:
         samples: of the bot.
@@ -67,7 +67,7 @@ class Findings:
 
 
 async def soak(plan: Plan) -> bool:
-    """Soak the bot, write down how it was, and return whether all is well."""
+    """Soak the bot, write a report, and return whether all is well."""
     random = Random(plan.seed)
     samples: list[Sample] = []
     async with stage(random) as here:
@@ -153,7 +153,7 @@ async def _nobody_waits(here: Stage) -> bool:
     return False
 
 
-# What came of it ----------------------------------------------------------------------------------
+# Results ------------------------------------------------------------------------------------------
 
 
 def _other_faults(here: Stage, growths: list[Growth]) -> list[str]:

@@ -31,7 +31,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How it came out.
+    """Result of the audit.
 
     Attributes:
         counts: for people.

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 LAST_LIFE_SHARE: Final = 0.5
-"""Of the time: nothing kills the bot in it, so that growth can be seen."""
+"""Share of the last life in the whole time. Nothing kills the bot in it, so that growth shows."""
 
 CALM_AT_THE_END_SECONDS: Final = 30.0
 LIFE_SECONDS: Final = (40.0, 110.0)

@@ -17,7 +17,7 @@ MIN_SAMPLES: Final = 5
 
 WARM_UP_SHARE: Final = 0.2
 MAX_WARM_UP_SECONDS: Final = 180.0
-"""Of a life: caches fill, modules are loaded, connections are opened."""
+"""Start of a life that does not count: caches fill, modules are loaded, connections are opened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The model of the soak: it repeats the words that it is asked, and is not always well."""
+"""The model of the soak: it repeats the words of the question, and fails at times."""
 
 import asyncio
 import re
@@ -35,7 +35,7 @@ WRITE_TOOL: Final = "notes_write"
 
 
 class Mood(StrEnum):
-    """How the model is."""
+    """State of the model."""
 
     WELL = "well"
     SLOW = "slow"
@@ -98,7 +98,7 @@ class Model:
 
 
 def _begin_of_turn(messages: Sequence[Body]) -> int:
-    """Return the place behind the last answer, which calls no tool."""
+    """Return the index after the last answer, which calls no tool."""
     return max(
         place + 1
         for place, message in enumerate(messages)

@@ -1,7 +1,7 @@
 """People in many chats who write, calculate, change their minds, send files and flood the bot.
 
-Every version of a message has a word of its own, which the model repeats, so that an answer tells
-what it answers. A chat does one thing after the other, each when the one before is answered.
+Every version of a message has its own word, which the model repeats, so that each answer shows its
+question. A chat does one thing after the other, each after the answer to the one before.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ PHONE_SECONDS: Final = (0.02, 0.3)
 """Until a phone confirms a message."""
 
 ANSWER_SECONDS: Final = 300.0
-"""Longer than the bot tries to reach a model and to send; what takes longer is written down."""
+"""Longer than the bot's retries of models and sends; longer waits are reported."""
 
 ASKED_AGAIN_SECONDS: Final = 20.0
 """A thumb that got lost is shown again after this."""
@@ -83,7 +83,7 @@ PLAIN: Final = frozenset(
     {Kind.WORDS, Kind.CALCULATION, Kind.MUCH, Kind.PIECES, Kind.WRITING, Kind.TEXT_FILE}
     | {Kind.IMAGE, Kind.WEB_PAGE}
 )
-"""Nothing happens to these: their answer comes and stays."""
+"""Plain messages, whose answer comes and stays."""
 
 USUAL: Final = (
     *(Kind.WORDS,) * 8,
@@ -154,7 +154,7 @@ class Chat:
         self.changed = asyncio.Event()
 
     def answered(self, said: Said) -> bool:
-        """Whether a message has an answer: one with its words, or one that names no message."""
+        """Return whether a message has an answer: with its word, or with no message's word."""
         return any(
             said.name in sent.text or WORDS.search(sent.text) is None
             for at, sent in reversed(self.heard)
@@ -230,7 +230,7 @@ class Crowd:
             confirming.cancel()
 
     def stop(self) -> None:
-        """Begin nothing new, and think no longer."""
+        """Begin nothing new, and end pauses for thought."""
         self._over.set()
 
     @property
@@ -307,7 +307,7 @@ class Crowd:
     # What people do
 
     async def _say(self, chat: Chat, kind: Kind, words: str) -> Said:
-        # What was said to others in a group is shown to the model more than once.
+        # The model may read overheard messages more than once.
         initial = "o" if kind is Kind.OVERHEARD else "q"
         said = Said(f"{initial}{len(self.said):05}", kind, chat.id, time.monotonic())
         self.said.append(said)
@@ -394,7 +394,7 @@ class Crowd:
         await self._think(FLOOD_OVER_SECONDS, FLOOD_OVER_SECONDS)
 
     async def _say_alone(self, chat: Chat, kind: Kind, words: str = "hello") -> Said:
-        """Write as the first of the chat's people, who alone may change it and is asked."""
+        """Write as the first person of the chat, who alone may change the message and is asked."""
         return await self._say(Chat(chat.id, chat.people[:1]), kind, words)
 
     async def _answer(self, chat: Chat, *messages: Said) -> None:

@@ -14,7 +14,7 @@ INCHES: Final = (14, 15)
 DOTS_PER_INCH: Final = 110
 AXES: Final = 5
 BESIDE: Final[dict[str, Any]] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-"""Where a legend hides nothing."""
+"""Place where a legend hides nothing."""
 
 ENDS: Final = {str(End.KILLED): ("black", "--"), str(End.STOPPED): ("grey", ":")}
 
@@ -82,7 +82,7 @@ def _gauge(name: str) -> Any:
 
 
 def _colours(marks: Iterable[Mark]) -> dict[str, str]:
-    """Give every kind of fault a colour of its own; there are ten of either."""
+    """Give each of the ten kinds of faults its own colour."""
     kinds = sorted({mark.kind for mark in marks} - ENDS.keys())
     return {kind: f"C{number}" for number, kind in enumerate(kinds)}
 

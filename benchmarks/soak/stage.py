@@ -1,4 +1,4 @@
-"""Where the bot lives in a soak: its Signal side, its model, its disk; its lives and troubles."""
+"""The world of the bot in a soak: Signal side, model, disk, lives and faults."""
 
 import asyncio
 import signal
@@ -72,7 +72,7 @@ class SoakSignal(FallingSilent):
 
 @dataclass(slots=True)
 class Mark:
-    """Something that befell the bot; seconds since the soak began.
+    """Fault or death of the bot; seconds since the soak began.
 
     Attributes:
         kind: a fault, or the end of a life.
@@ -91,7 +91,7 @@ class Stage:
     Args:
         here: both sides and the folder.
         signal: the Signal side among them.
-        disk: that can be filled; None where nobody may mount, and files are kept from growing.
+        disk: a disk to fill; None if mounting is not allowed, then a limit stops files instead.
         random: of everything that happens.
 
     Attributes:
@@ -132,12 +132,12 @@ class Stage:
 
     @property
     def sent(self) -> Sequence[Sent]:
-        """Everything that the bot wrote."""
+        """All messages of the bot."""
         return self._signal.sent
 
     @property
     def excuses(self) -> list[tuple[float, float]]:
-        """From when to when, ms by Signal's clock, an answer to a send could get lost."""
+        """Period in which an answer to a send could get lost, in ms of Signal's clock."""
         losing = LOSES_ANSWERS | {End.KILLED}
         return [
             (
@@ -149,7 +149,7 @@ class Stage:
         ]
 
     async def live(self, life: Life) -> None:
-        """Start the bot, let things befall it, and end it as the life ends.
+        """Start the bot, inject faults, and end it as the life prescribes.
 
         Raises:
             SoakFailed: the bot ended by itself, or not as it should.
@@ -177,7 +177,7 @@ class Stage:
         Args:
             life: how long.
             calm_seconds: of it, without any trouble.
-            end: begins the end and returns what is to be waited for.
+            end: awaited when the end begins.
         """
         async with self._running() as bot, asyncio.TaskGroup() as tasks:
             suffering = tasks.create_task(self._suffer(bot))
@@ -219,7 +219,7 @@ class Stage:
         self.ends[End.STOPPED] += 1
 
     def _look(self, *, lost_is_fine: bool) -> None:
-        """See what was on its way to the bot and is in no store."""
+        """Find messages that were on their way to the bot and are in no store."""
         rows, kept = read_rows(self.store), self._signal.kept
         lost = {
             one.timestamp

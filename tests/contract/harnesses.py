@@ -28,7 +28,7 @@ RECEIPT_SECONDS: Final = 60.0
 
 
 class Fault(Enum):
-    """What happens to the next send."""
+    """Outcome of the next send."""
 
     REFUSED = auto()
     RATE_LIMITED = auto()
@@ -36,7 +36,7 @@ class Fault(Enum):
 
 
 class Receiver:
-    """What a messenger delivers, for the test to wait for; part of every harness."""
+    """Messages and events that a messenger delivers; tests wait for them. Part of every harness."""
 
     def __init__(self) -> None:
         self.received: list[Incoming] = []
@@ -248,7 +248,7 @@ def rest_bounds(*, impatient: bool) -> RestBounds:
         request=0.2 if impatient else 5.0,
         send=0.2 if impatient else 60.0,
         ping_every=0.05 if impatient else 20.0,
-        # Longer than a request: a silent server is to be found out by what it does not answer.
+        # Longer than a request, so that an unanswered request reveals a silent server first.
         ping_answer=0.4 if impatient else 20.0,
         probe_every=0.05 if impatient else 60.0,
         close=0.5,

@@ -24,7 +24,7 @@ METHODS: Final = (
     "updateGroup",
     "updateProfile",
 )
-"""They exist, for the objection is to the account; a method that does not is -32601."""
+"""All exist: the error is about the account. An unknown method gives -32601."""
 
 EXCHANGES: Final[list[tuple[str, object]]] = [
     *((request(method, account="+4915299999999"), -32602) for method in METHODS),

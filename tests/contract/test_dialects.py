@@ -1,4 +1,4 @@
-"""Promises of every dialect, held against a strict server of its own at the wire."""
+"""Promises of every dialect, tested with its strict server at the wire."""
 
 import json
 from functools import partial
@@ -295,7 +295,7 @@ async def test_signed_reasoning_goes_back_with_its_calls_in_its_place(
     ],
     ids=["anthropic", "bedrock", "gemini"],
 )
-async def test_failed_result_is_marked_as_one(harness: Harness, failure: dict[str, object]) -> None:
+async def test_failed_result_has_error_mark(harness: Harness, failure: dict[str, object]) -> None:
     name = "eu.anthropic.claude-v1:0" if harness is bedrock.HARNESS else MODEL
     async with (
         bedrock.server(name) if harness is bedrock.HARNESS else harness.server() as server,

@@ -1,4 +1,4 @@
-"""What endpoints say of their models: how much they read, and whether they see images."""
+"""Lists of models that endpoints publish: size of the context, and vision."""
 
 import time
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ def model_of(client: LlmClient, vision: Literal["auto", "on", "off"] = "auto") -
         ({"capabilities": {"vision": "perhaps"}}, None, True),
     ],
 )
-async def test_list_of_models_says_what_a_model_reads_and_sees_and_images_are_tried(
+async def test_listed_context_and_vision_are_used_and_images_are_tried(
     listed: Mapping[str, Any], tokens: int | None, *, sees: bool
 ) -> None:
     async with openai_server() as server, client_of(server) as client:
@@ -113,7 +113,7 @@ async def test_setting_of_the_operator_counts_without_a_request(
     assert server.received == []
 
 
-async def test_a_model_that_refused_an_image_counts_as_one_that_cannot_see_for_an_hour(
+async def test_a_model_that_refused_an_image_gets_none_for_an_hour(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with openai_server() as server, client_of(server) as client:

@@ -70,7 +70,7 @@ async def test_endpoint_that_never_answered_is_given_up_soon_and_named_in_the_lo
 
 
 @pytest.mark.parametrize("host", ["no-such-host.localhost.invalid", "two..dots"])
-async def test_an_unknown_host_is_said(host: str) -> None:
+async def test_an_unknown_host_is_reported(host: str) -> None:
     async with client_at(f"http://{host}/v1") as client:
         error = await failure(client)
     assert type(error) is LlmUnreachable
@@ -148,7 +148,7 @@ async def test_wrong_certificate_is_reported_at_once(
     assert server.received == []
 
 
-async def test_plain_http_behind_an_https_address_is_said_at_once() -> None:
+async def test_plain_http_at_an_https_address_is_reported_at_once() -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
@@ -164,7 +164,7 @@ async def test_plain_http_behind_an_https_address_is_said_at_once() -> None:
     assert "use http://" in error.reason
 
 
-async def test_tls_behind_a_plain_address_is_guessed_soon() -> None:
+async def test_tls_at_a_plain_address_is_guessed_soon() -> None:
     async with listening(Authority().issue().context()) as server:
         async with client_at(server.base_url.replace("https", "http")) as client:
             error = await failure(client)
@@ -179,7 +179,7 @@ def test_server_with_a_tls_handshake_timeout_may_speak_plain_http() -> None:
     assert error.reason.endswith("LLM__BASE_URL must begin with http://.")
 
 
-async def test_a_certificate_that_turns_bad_is_said_at_once_although_it_worked_before() -> None:
+async def test_a_certificate_that_turns_bad_is_reported_at_once() -> None:
     authority = Authority()
     async with (
         listening(authority.issue().context()) as server,

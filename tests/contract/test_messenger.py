@@ -1,4 +1,4 @@
-"""What every transport promises, see bot/signal/messenger.py."""
+"""Promises of every transport, see bot/signal/messenger.py."""
 
 import asyncio
 from typing import Any, Final
@@ -111,7 +111,7 @@ async def test_a_send_reaches_the_chat_and_returns_its_timestamp(open_harness: O
         assert (sent.timestamp, sent.replaces) == (timestamp, None)
 
 
-async def test_an_edit_names_what_it_replaces_and_has_a_timestamp_of_its_own(
+async def test_an_edit_names_the_replaced_message_and_has_its_own_timestamp(
     open_harness: Open,
 ) -> None:
     async with open_harness() as harness:
@@ -128,7 +128,7 @@ async def test_an_edit_names_what_it_replaces_and_has_a_timestamp_of_its_own(
 PROOF: Final = Attachment("proof-1.json", "application/json", b'{"quote":"\x00\xff"}\r\n')
 
 
-async def test_files_reach_the_chat_byte_for_byte_beside_their_text(open_harness: Open) -> None:
+async def test_files_reach_the_chat_byte_for_byte_with_their_text(open_harness: Open) -> None:
     picture = Attachment("a.png", "image/png", bytes(range(256)))
     async with open_harness() as harness:
         timestamp = await harness.messenger.send(ADA, "Here it is.", attachments=[PROOF, picture])
@@ -220,7 +220,7 @@ async def test_identity_is_never_cached(open_harness: Open) -> None:
         [OWN, OWN | {"uuid": BEN.aci}],
     ],
 )
-async def test_an_account_without_one_identity_key_has_no_identity(
+async def test_an_account_without_exactly_one_identity_key_has_no_identity(
     open_harness: Open, rows: list[Json]
 ) -> None:
     async with open_harness() as harness:
@@ -324,7 +324,7 @@ async def test_garbage_costs_nothing_but_itself(open_harness: Open) -> None:
         assert len(harness.received) == len(GARBAGE)
 
 
-async def test_error_of_refused_send_names_nobody(open_harness: Open) -> None:
+async def test_error_of_refused_send_names_no_person(open_harness: Open) -> None:
     async with open_harness() as harness:
         harness.fail_next_send(Fault.REFUSED)
         with pytest.raises(harness.refusal) as failure:
@@ -438,9 +438,7 @@ async def test_resume_without_connection_takes_effect_on_the_next_one(
         assert (await harness.next_message()).text == "hello again"
 
 
-async def test_a_transport_that_fails_and_tries_again_gives_signs_of_moving(
-    open_harness: Open,
-) -> None:
+async def test_a_transport_that_retries_gives_signs_of_life(open_harness: Open) -> None:
     async with open_harness(up=False) as harness:
         first = harness.messenger.last_sign
         await harness.until(lambda: harness.messenger.last_sign > first)
@@ -450,9 +448,7 @@ async def test_a_transport_that_fails_and_tries_again_gives_signs_of_moving(
         assert second > first
 
 
-async def test_a_transport_that_works_gives_signs_of_moving_while_nobody_writes(
-    open_harness: Open,
-) -> None:
+async def test_an_idle_transport_that_works_gives_signs_of_life(open_harness: Open) -> None:
     async with open_harness(impatient=True) as harness:
         first = harness.messenger.last_sign
         await harness.until(lambda: harness.messenger.last_sign > first)

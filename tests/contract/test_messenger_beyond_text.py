@@ -1,4 +1,4 @@
-"""What every transport promises about everything but texts, see bot/signal/messenger.py."""
+"""Promises of every transport beyond texts, see bot/signal/messenger.py."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -102,7 +102,7 @@ async def test_typing_reactions_and_read_marks_are_seen(open_harness: Open, chat
         assert told == [(ADA.aci, 17), (ADA.aci, 18)]
 
 
-async def test_a_reply_to_somebody_else_names_who_is_quoted(open_harness: Open) -> None:
+async def test_a_reply_to_another_person_names_the_quoted_author(open_harness: Open) -> None:
     async with open_harness() as harness:
         said = await harness.people.say("Is it?", author=BEN, group=TEAM.value)
         await harness.next_message()
@@ -129,7 +129,7 @@ async def test_timer_and_view_once_come_along(open_harness: Open) -> None:
 # What people change
 
 
-async def test_an_edit_arrives_with_what_it_replaces(open_harness: Open) -> None:
+async def test_an_edit_arrives_with_the_replaced_timestamp(open_harness: Open) -> None:
     async with open_harness() as harness:
         said = await harness.people.say("two and tow?")
         await harness.next_message()
@@ -215,7 +215,7 @@ async def test_a_group_is_known_by_its_members_admins_and_rights(open_harness: O
 
 
 def names(*people: Person | Account) -> frozenset[str]:
-    """Everything by which somebody may be known."""
+    """Return all ACIs and numbers of these people."""
     return frozenset(name for one in people for name in (one.aci, one.number) if name)
 
 

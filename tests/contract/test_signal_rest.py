@@ -1,4 +1,4 @@
-"""What only the transport over signal-cli-rest-api has to cope with."""
+"""Problems that only the transport over signal-cli-rest-api has to handle."""
 
 import asyncio
 import json
@@ -106,7 +106,7 @@ async def ignore(_: Sequence[Incoming]) -> None:
         (Fault.DROP, SignalTimeout),
     ],
 )
-async def test_every_failure_of_a_send_has_its_meaning_and_names_nobody(
+async def test_every_failure_of_a_send_has_its_error_and_names_no_person(
     open_harness: Open, answer: Answer | Fault, error: type[SignalError]
 ) -> None:
     async with open_harness() as harness:
@@ -507,12 +507,12 @@ async def test_signalbot_logs_nothing(
 
 FILE: Final = Attachment("a.png", "image/png", b"pixels")
 MAX_AT_ONCE: Final = 4
-"""With more the real server may crash."""
+"""The real server may crash with more requests at once."""
 
 
 @asynccontextmanager
 async def stuck() -> AsyncIterator[tuple[SignalRestApi, SignalRest]]:
-    """Provide a messenger that finds requests late soon; it waits for answers very long."""
+    """Provide a messenger that soon calls requests late, but waits for answers very long."""
     async with SignalRestApi.listen() as api:
         api.groups[GROUP.value] = KnownGroup()
         bounds = replace(rest_bounds(impatient=False), late=0.1)
@@ -602,7 +602,7 @@ async def gives_up(messenger: SignalRest, number: int) -> None:
         await messenger.mark_read(ADA.aci, [number])
 
 
-async def test_a_gateway_that_answers_nothing_is_said_to_be_stuck_and_left_until_it_answers(
+async def test_a_silent_gateway_is_reported_as_stuck_until_it_answers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     unanswered = SIGNAL_UNANSWERED.labels("text")._value.get()
@@ -626,7 +626,7 @@ async def test_a_gateway_that_answers_nothing_is_said_to_be_stuck_and_left_until
 
 
 async def failure(messenger: SignalRest) -> type[SignalError]:
-    """Send, which does not work, and return how it failed."""
+    """Send in vain and return the error."""
     with pytest.raises(SignalError) as failed:
         await messenger.send(PERSON, "hello")
     return failed.type

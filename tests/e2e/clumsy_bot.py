@@ -1,4 +1,4 @@
-"""The daemon with one more tool, which fails in every way in which code can fail with words in it.
+"""The daemon with one more tool, which raises errors that contain people's words, in every way.
 
 python -m tests.e2e.clumsy_bot run
 """
@@ -20,7 +20,7 @@ _forgotten = set[asyncio.Task[None]]()
 
 
 class _Owner:
-    """Fails when it is thrown away."""
+    """Raises an error when it is garbage collected."""
 
     def __init__(self, words: str) -> None:
         self._words = words

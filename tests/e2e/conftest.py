@@ -8,7 +8,7 @@ from bot.backoff import Backoff
 from tests.e2e.hasty_bot import PROOF_SECONDS
 
 RECEIPT_SECONDS: Final = 6.0
-"""Longer than what follows a receipt takes, however busy the machine is."""
+"""Longer than the handling of a receipt takes, even on a busy machine."""
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from tests.fakes.signal_side import BOT
 
 EVENT_SECONDS: Final = 30.0
 EXIT_SECONDS: Final = 25.0
-"""Longer than the daemon's own bounds for its shutdown together."""
+"""Longer than the sum of the daemon's own bounds for its shutdown."""
 
 COMMAND_SECONDS: Final = 30.0
 AFTER_KILL_SECONDS: Final = 30.0
@@ -90,12 +90,12 @@ class Daemon:
         return code
 
     async def killed(self) -> None:
-        """Kill it as it is and wait until it is gone."""
+        """Send SIGKILL and wait until the process is gone."""
         self.send_signal(signal.SIGKILL)
         await self.exit_code(seconds=AFTER_KILL_SECONDS)
 
     async def listen(self, output: asyncio.StreamReader) -> None:
-        """Collect what it says until it and its children have closed their end."""
+        """Collect its output until it and its children have closed their end."""
         async for line in output:
             self.stderr.append(line.decode().rstrip("\n"))
             await self._announce()
@@ -111,13 +111,13 @@ class Daemon:
 async def daemon(
     settings: Mapping[str, str], *, folder: Path, module: str = "bot", through: Sequence[str] = ()
 ) -> AsyncIterator[Daemon]:
-    """Run the daemon inside the block; whatever is left of it at the end is killed.
+    """Run the daemon inside the block; kill its remaining processes at the end.
 
     Args:
         settings: the environment, and nothing else but PATH.
         folder: its working directory.
         module: what is run.
-        through: a command that becomes the one that follows it.
+        through: a command that executes the command in its arguments.
     """
     process = await asyncio.create_subprocess_exec(
         *through, sys.executable, "-m", module, "run",

@@ -54,7 +54,7 @@ def _disguises(words: str) -> Iterator[str]:
 
 
 def _within_base64(encoded: bytes, shift: int) -> Iterator[str]:
-    """What base64 makes of it after so many other bytes, without what depends on its neighbours."""
+    """Yield its base64 after so many other bytes, without characters that depend on neighbours."""
     whole = (shift + len(encoded)) // 3 * 3 - shift
     skipped = -shift % 3
     middle = encoded[skipped:whole]

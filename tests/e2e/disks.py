@@ -1,6 +1,6 @@
-"""Disks that a test may fill, and mount read-only: for it alone.
+"""Private disks of a test, which may fill them and mount them read-only.
 
-Not everybody may mount: whoever uses one of these skips with the reason that is given.
+Mounting needs rights: without them, these helpers skip the test with the reason.
 """
 
 import os
@@ -20,7 +20,7 @@ COMMAND_SECONDS: Final = 20.0
 
 
 class CannotMount(Exception):
-    """This machine does not let us, or lacks a program for it; the text says which."""
+    """Mounting is not allowed here, or a program for it is missing; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def memory_disk(folder: Path, size_bytes: int = SMALL_BYTES) -> Iterator[Disk]:
     """Mount a disk in memory.
 
     Raises:
-        CannotMount: not here.
+        CannotMount: this machine does not allow it.
     """
     with _mounted(folder, "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs"):
         yield Disk(folder)
@@ -78,7 +78,7 @@ def _run(program: str, *arguments: str | Path) -> None:
 
 @contextmanager
 def mounted(disk: AbstractContextManager[Disk]) -> Iterator[Disk]:
-    """Enter it, or skip where nobody may mount."""
+    """Enter it, or skip the test if mounting is not allowed."""
     try:
         with disk as there:
             yield there

@@ -1,4 +1,4 @@
-"""The daemon, which waits only a short time for proofs that answers of an earlier life arrived.
+"""The daemon with a short wait for receipts of answers from before a restart.
 
 python -m tests.e2e.hasty_bot run
 """
@@ -10,7 +10,7 @@ from bot.chat import outbox
 from bot.cli.main import main
 
 PROOF_SECONDS: Final = 0.4
-"""Longer than receipts that wait take to come in, however busy the machine is."""
+"""Longer than waiting receipts take to arrive, even on a busy machine."""
 
 if __name__ == "__main__":
     outbox.PROOF_SECONDS = PROOF_SECONDS  # type: ignore[misc]

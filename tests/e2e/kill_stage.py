@@ -28,10 +28,10 @@ from tests.fakes.signal_side import Group, Sent, SignalSide
 
 LIFE_SECONDS: Final = 60.0
 ANSWER_AGAIN_SECONDS: Final = 0.2
-"""A person who waits reacts to a question again after so long."""
+"""Time after which a waiting person reacts to a question again."""
 
 WORD: Final = re.compile(r"\bn(\d\d\d)v\d+\b")
-"""Words that belong to one case: its number, and which of its messages it is."""
+"""Words of one case: its number, and the number of its message."""
 
 PROBE: Final = 999
 """The number of a person whose chat is never held."""
@@ -136,7 +136,7 @@ class Case:
 
 
 class HeldSignal(SignalSide):
-    """signal-cli's daemon, which tells the stage before and after it takes a message."""
+    """Fake of signal-cli's daemon that tells the stage before and after it takes a message."""
 
     stage: "Stage"
 
@@ -149,11 +149,11 @@ class HeldSignal(SignalSide):
         await self.until(lambda: self.subscribed, seconds=LIFE_SECONDS)
 
     async def gone(self) -> None:
-        """Wait until the killed bot has let go."""
+        """Wait until the killed bot's connections are closed."""
         await self.wait_until_alone()
 
     async def open(self, stage: "Stage") -> dict[str, str]:
-        """Begin to listen; return the bot's settings for that."""
+        """Listen; return the bot's settings for this server."""
         self.stage = stage
         self.on_send = lambda sent: stage.sends(sent.chat, sent.text)
         await self.come_back()
@@ -165,7 +165,7 @@ class HeldSignal(SignalSide):
 
 
 class HeldRest(SignalRestApi):
-    """signal-cli-rest-api, which tells the stage before and after it takes a message."""
+    """Fake of signal-cli-rest-api that tells the stage before and after it takes a message."""
 
     stage: "Stage"
 
@@ -184,11 +184,11 @@ class HeldRest(SignalRestApi):
         await self.until(lambda: self.receivers > 0, seconds=LIFE_SECONDS)
 
     async def gone(self) -> None:
-        """Wait until the killed bot has let go."""
+        """Wait until the killed bot's connections are closed."""
         await self.until(lambda: self.receivers == 0 and self.in_flight == 0)
 
     async def open(self, stage: "Stage") -> dict[str, str]:
-        """Begin to listen; return the bot's settings for that."""
+        """Listen; return the bot's settings for this server."""
         self.stage = stage
         await self.start()
         return {"SIGNAL__URL": self.url, "SIGNAL__PHONE_NUMBER": NUMBER}
@@ -285,7 +285,7 @@ class Stage:
         await self.until(lambda: all(any(w in t for t in self.texts(case)) for w in words))
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until the bot has brought something about."""
+        """Wait until a condition holds."""
         await self.signal.until(holds, seconds=LIFE_SECONDS / 2)
 
     # People

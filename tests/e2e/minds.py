@@ -1,4 +1,4 @@
-"""A model that turns and their helpers ask, each with a script of its own."""
+"""A model with separate scripts for turns and for their helpers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ class Minds:
     """Answers turns by one script, and each helper by that of its task.
 
     Args:
-        turn: what turns are answered, a step a request.
-        helpers: what a helper is answered, by its task; without a script it says its task.
+        turn: the answers to turns, one step for each request.
+        helpers: the answers to a helper, by its task; without a script it says its task.
 
     Attributes:
         asked_by_helpers: the bodies of helpers' requests, in the order in which they came.
@@ -51,7 +51,7 @@ class Minds:
             self._waiting -= 1
 
     async def until(self, *, helpers: int) -> None:
-        """Wait until helpers have asked so often; the test's own time is the bound."""
+        """Wait until helpers have sent this many requests, within the test's time limit."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.asked_by_helpers) >= helpers)
 

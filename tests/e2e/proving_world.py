@@ -34,13 +34,13 @@ class ProvingWorld:
 
     @property
     def trust(self) -> Trust:
-        """Whom to trust in this world."""
+        """Roots and services to trust in this world."""
         return self.cloud.trust
 
     def settings(self, policy: str = "warn", **overrides: Mapping[str, object]) -> Settings:
-        """Return settings for a bot in the enclave; under `off` with a model that proves nothing.
+        """Return settings for a bot in the enclave; under `off` its model has no evidence.
 
-        The certificates of this cloud are believed where evidence is asked for, and only there.
+        Only a policy that asks for evidence makes the bot trust this cloud's certificates.
         """
         sections: dict[str, dict[str, object]] = {
             "llm": {"base_url": self.cloud.base_url, "model": self.cloud.model},

@@ -14,7 +14,7 @@ from tests.e2e.running_bot import running_bot
 from tests.exposition import Exposition
 
 ANY_PORT: Final = "127.0.0.1:0"
-"""Makes the bot take a free port, without a race."""
+"""Address with port 0: the bot takes a free port, without a race."""
 
 HTTP_SECONDS: Final = 6.0
 

@@ -13,7 +13,7 @@ import apsw
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of an answer, as the outbox has it; `question` is the message's timestamp."""
+    """Part of an answer in the outbox; `question` is the timestamp of the person's message."""
 
     question: int
     number: int
@@ -25,7 +25,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The tables of a store. Messages go by their timestamps.
+    """Tables of a store. Timestamps identify messages.
 
     Attributes:
         outcomes: of every accepted message, None while it waits for its answer.

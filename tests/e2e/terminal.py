@@ -33,7 +33,7 @@ class Terminal:
         self.shown = ""
 
     async def reads(self, text: str) -> None:
-        """Wait until the program has written that, wrapped or not, after what was read before."""
+        """Wait until the program has written this, wrapped or not, after the text read before."""
         wanted = re.compile(r"\s+".join(map(re.escape, text.split())))
         async with self._changed:
             await self._changed.wait_for(lambda: wanted.search(self.shown, self._seen))
@@ -70,7 +70,7 @@ class Terminal:
         try:
             await readable.wait()
             return os.read(self._keys, READ_BYTES)
-        except OSError:  # how a terminal says that nobody writes to it any more
+        except OSError:  # the error of a terminal without writers
             return b""
         finally:
             loop.remove_reader(self._keys)

@@ -1,4 +1,4 @@
-"""`link` and `register` as an operator meets them: at a terminal, with Signal on loopback."""
+"""`link` and `register` as an operator sees them: at a terminal, with Signal on loopback."""
 
 import asyncio
 import os
@@ -288,7 +288,7 @@ async def test_a_captcha_that_the_terminal_cuts_can_be_an_argument(folder: Path)
 
 @pytest.mark.long
 async def test_unattended_register_takes_two_starts(folder: Path) -> None:
-    """As the service `register` of deploy/dstack-compose.yaml is started: unset is empty."""
+    """Like the service `register` of deploy/dstack-compose.yaml: unset variables are empty."""
     async with RegisteringSignalCli.open(folder / "socket") as side:
         side.registrar.wants_captcha = True
 

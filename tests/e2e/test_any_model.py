@@ -66,7 +66,7 @@ async def test_a_model_that_only_calls_ends_at_the_budget() -> None:
         assert len(here.model.requests) <= 6
 
 
-async def test_a_cut_answer_goes_on_and_is_one() -> None:
+async def test_a_cut_answer_is_continued_as_one_message() -> None:
     async with world() as here, running_bot(here.settings()):
         here.model.handler = script(
             text("Once upon a time there was a pri", finish_reason="length"),
@@ -119,7 +119,7 @@ async def test_tools_are_told_in_words_for_good_if_the_endpoint_refuses_them() -
 
 
 def counting_what_is_said(here: World, *, forgets_tools: bool) -> Step:
-    """Answer as an endpoint that counts messages alone, and perhaps shows its model no tools.
+    """Answer as an endpoint that counts only messages as tokens, and may hide tools from its model.
 
     The model calls a tool when it knows of one and is asked for a sum.
     """
@@ -160,7 +160,7 @@ async def test_an_endpoint_that_only_counts_otherwise_keeps_its_own_way_of_calli
 
 
 @pytest.mark.parametrize("tool_calling", ["prompt", "off"])
-async def test_an_operator_says_how_tools_are_told(tool_calling: str) -> None:
+async def test_an_operator_chooses_how_tools_are_declared(tool_calling: str) -> None:
     async with world() as here:
         async with running_bot(here.settings()):
             here.model.handler = script(tool_calls(("calculate", {"expression": "6*7"})),
@@ -186,7 +186,7 @@ async def test_model_is_asked_for_words_after_its_last_allowed_call() -> None:
         assert WORDS_ONLY in told(here.model.requests[-1])
 
 
-async def test_native_only_means_that_a_refusal_of_tools_is_one() -> None:
+async def test_native_tool_calling_reports_a_refusal_of_tools() -> None:
     async with world() as here, running_bot(here.settings(llm={"tool_calling": "native"})):
         here.model.handler = NO_TOOLS
         assert "did not accept this request" in await asked(here)

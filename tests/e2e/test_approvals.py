@@ -187,7 +187,7 @@ async def test_a_reply_in_other_words_is_asked_for_a_yes_or_no() -> None:
     assert "“yes” or “no”" in hint.text
 
 
-async def test_message_beside_an_open_question_waits_and_the_bot_says_so_once() -> None:
+async def test_message_next_to_an_open_question_waits_and_the_bot_says_so_once() -> None:
     async with world(script(tool_calls(WRITE), text("Done, and sunny. Bye."))) as here:
         async with running_bot(with_notes(here)):
             await here.signal.say("note: buy milk")
@@ -302,7 +302,7 @@ async def change(here: World, message: int, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["edit", "deletion"])
-async def test_no_that_is_taken_back_while_the_model_thinks_is_asked_for_again(how: str) -> None:
+async def test_a_withdrawn_no_is_asked_again_while_the_model_thinks(how: str) -> None:
     never = asyncio.Event()
     steps = script(tool_calls(WRITE), held(never), tool_calls(WRITE), text("Done."))
     async with world(steps) as here:
@@ -353,7 +353,7 @@ async def test_always_that_is_taken_back_holds_no_more(how: str) -> None:
 
 async def test_a_call_that_was_allowed_and_begun_before_a_crash_is_not_begun_again() -> None:
     async with world(script(tool_calls(WRITE), text("Done."))) as here:
-        os.mkfifo(here.folder / "notes")  # nobody reads it, so the call hangs in its middle
+        os.mkfifo(here.folder / "notes")  # no reader: the call hangs halfway
         async with running_bot(with_notes(here)) as bot:
             await here.signal.say("note: buy milk")
             asked = await question(here)
@@ -385,7 +385,7 @@ async def test_a_yes_that_a_crash_left_unused_counts_after_the_restart() -> None
 
 
 async def test_a_page_cannot_make_the_bot_write_without_a_persons_yes() -> None:
-    """The model falls for an injected instruction; the person is asked and says no."""
+    """The model obeys an injected instruction; the person is asked and says no."""
     steps = script(
         tool_calls(("notes_read", {})), tool_calls(("notes_write", {"text": "OWNED"})), text("No.")
     )

@@ -1,4 +1,4 @@
-"""`signal-tee-bot attest model`: pins of today's evidence, and a bot that keeps to them."""
+"""`signal-tee-bot attest model`: pins of current evidence, and a bot that uses them."""
 
 import json
 import os

@@ -115,7 +115,7 @@ async def test_other_people_do_not_learn_of_the_group(why: str) -> None:
         assert "Team" not in told(here)
 
 
-async def test_unknown_members_are_told_nothing() -> None:
+async def test_unknown_members_get_nothing() -> None:
     async with opted_in(catching_up()) as here:
         await here.signal.say(SECRET, author=BEN, group=TEAM)
         await there(here, SECRET)
@@ -128,7 +128,7 @@ async def test_unknown_members_are_told_nothing() -> None:
         assert SECRET not in told(here)
 
 
-async def test_member_who_never_wrote_hears_no_earlier_messages() -> None:
+async def test_a_member_without_messages_gets_no_earlier_ones() -> None:
     async with opted_in(catching_up(hours=24), ADA, BEN) as here:
         await here.signal.say(SECRET, author=BEN, group=TEAM)
         await there(here, SECRET)
@@ -245,7 +245,7 @@ async def test_group_cannot_opt_in_without_retention() -> None:
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
-async def test_a_turn_of_another_chat_that_waits_for_its_person_begins_anew_without_the_words(
+async def test_a_waiting_turn_of_another_chat_restarts_without_deleted_words(
     is_deleted: bool,
 ) -> None:
     choice = {"question": "Which safe?", "options": ["Left", "Right"]}

@@ -204,7 +204,7 @@ WITH_IMAGES: Final = {"architecture": {"input_modalities": ["text", "image"]}}
         ),
     ],
 )
-async def test_check_explains_what_settings_mean_to_people(
+async def test_check_explains_the_effects_of_settings_on_people(
     settings: dict[str, Mapping[str, object]],
     listed: dict[str, object],
     expected: dict[str, Expected],
@@ -225,7 +225,7 @@ async def test_check_reports_the_proofs_of_bot_and_model(tmp_path: Path) -> None
             llm={"models": {"local": local}, "fallback": "local"},
         )
         well = await report(settings, proving.trust)
-        foreign = await report(settings)  # quotes and certificates that nobody else believes
+        foreign = await report(settings)  # the real roots do not trust these quotes
         imported = proving.settings("off", attestation={"key_origin": "imported"})
         brought_in = await report(imported, proving.trust)
         async with serving(SoftAgent(proving.cloud.platform, app), tmp_path / "agent") as agent:
@@ -263,7 +263,7 @@ async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path
             "MCP__SERVERS__ODD__COMMAND": odd,
             "MCP__SERVERS__ODD__ENV__PYTHONPATH": str(ROOT),
             "MCP__SERVERS__ODD__TOOLS": "echo, crash, nonsense",
-            # Their names are how names of built-in tools begin.
+            # Their names are prefixes of built-in tools.
             "MCP__SERVERS__WEB__COMMAND": f"{rude} dies",
             "MCP__SERVERS__WEB__ENV__PYTHONPATH": str(ROOT),
             "MCP__SERVERS__GET__COMMAND": "npx -y some-server",
@@ -453,6 +453,6 @@ def run_cli(*arguments: str, folder: Path, **environment: str) -> subprocess.Com
 
 
 @pytest.mark.parametrize("arguments", [("demo", "--say"), ()])
-def test_wrong_arguments_are_said_with_exit_2(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_wrong_arguments_give_exit_2(arguments: tuple[str, ...], tmp_path: Path) -> None:
     done = run_cli(*arguments, folder=tmp_path)
     assert (done.returncode, "usage:" in done.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""Commands in the whole bot: asked about first, run once, walled off, ended with their turn."""
+"""Commands in the whole bot: approved first, run once, sandboxed, ended with their turn."""
 
 import asyncio
 from pathlib import Path

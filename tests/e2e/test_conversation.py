@@ -83,7 +83,7 @@ async def test_after_the_last_allowed_call_the_model_must_answer_in_words() -> N
     assert results[3].startswith("Not run")
 
 
-async def test_a_name_that_the_model_makes_up_is_no_label_also_beyond_the_limit() -> None:
+async def test_invented_tool_names_are_no_metric_labels_even_beyond_the_limit() -> None:
     calls = tool_calls(CALCULATE, ("xyzzy_beyond", {}))
     async with world(script(calls, text("Enough."))) as here:
         async with running_bot(here.settings(tools={"max_tool_calls": 1})):
@@ -250,7 +250,7 @@ async def test_answered_turns_are_freed_at_once() -> None:
                 here.model.handler = script(tool_calls(CALCULATE), text("It is 5461."))
                 await here.signal.say(f"What is 127*43? ({turn})")
                 await here.answer()
-                if turn == 0:  # what the first turn loads is not counted
+                if turn == 0:  # the first turn loads modules, which does not count
                     gc.collect()
                     gc.disable()
             left_over = gc.collect()

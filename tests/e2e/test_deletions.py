@@ -1,4 +1,4 @@
-"""The bot also loses messages that a person deletes for everyone."""
+"""The bot also forgets messages that a person deletes for everyone."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ async def test_deleted_waiting_message_is_never_asked() -> None:
         async with running_bot(here.settings(bot={"read_receipts": True})):
             await here.signal.say("first")
             await here.model.wait_for_requests(1)
-            await here.signal.say("!plan")  # what comes after it waits
+            await here.signal.say("!plan")  # later calls wait
             waiting = await here.signal.say(SECRET)
             await here.signal.delete(waiting)
             third = (ADA.aci, (await here.signal.say("third"),))

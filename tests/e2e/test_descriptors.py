@@ -1,4 +1,4 @@
-"""No file and no connection can be opened any more: the bot lives on, and goes on afterwards."""
+"""Out of file descriptors: the bot survives, and works again afterwards."""
 
 import asyncio
 import resource

@@ -65,7 +65,7 @@ async def test_a_person_is_answered_with_tools_in_every_dialect(name: str) -> No
         assert ("nothing of the kind exists for its API" in status_said) == (name != "openai")
 
 
-async def test_a_conversation_goes_from_every_dialect_to_every_other() -> None:
+async def test_a_conversation_moves_from_every_dialect_to_every_other() -> None:
     async with all_servers() as servers, world() as here:
         async with running_bot(side_by_side(here, servers)):
             for pair in permutations(servers, 2):

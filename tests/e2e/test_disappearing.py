@@ -34,7 +34,7 @@ async def test_answer_after_a_restart_says_that_the_message_disappeared() -> Non
         async with running_bot(here.settings()) as bot:
             await here.signal.say("first")
             await here.model.wait_for_requests(1)
-            await here.signal.say("!plan")  # what comes after it waits
+            await here.signal.say("!plan")  # later calls wait
             await here.signal.say(SECRET, expires_seconds=600)
             await there(here, SECRET)
             await kill(bot)

@@ -36,7 +36,7 @@ async def test_edit_of_a_waiting_message_keeps_its_place() -> None:
         async with running_bot(here.settings(bot={"read_receipts": True})):
             await here.signal.say("first")
             await here.model.wait_for_requests(1)
-            await here.signal.say("!plan")  # what comes after it waits
+            await here.signal.say("!plan")  # later calls wait
             waiting = await here.signal.say("secnod")
             await here.signal.edit("second", waiting)
             third = (ADA.aci, (await here.signal.say("third"),))
@@ -62,7 +62,7 @@ async def test_each_edit_after_the_answer_edits_the_answer_and_the_old_words_are
     assert not any("nice" in content for content in shown)
 
 
-async def test_a_longer_answer_takes_the_old_ones_place_and_goes_on_below() -> None:
+async def test_a_longer_answer_edits_the_old_one_and_continues_below() -> None:
     long = "\n\n".join(f"Paragraph {number}. {'word ' * 300}" for number in range(3))
     async with world(script(text("short"), text(long), text("short again"))) as here:
         async with running_bot(here.settings()):

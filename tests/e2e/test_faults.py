@@ -36,7 +36,7 @@ async def test_passing_troubles_of_the_model_are_not_noticed() -> None:
             assert (await here.answer()).text == "Fine."
 
 
-async def test_lasting_troubles_are_said_in_a_plain_sentence_and_the_next_turn_works() -> None:
+async def test_lasting_faults_give_a_plain_sentence_and_the_next_turn_works() -> None:
     too_long = status(400, {"error": {"message": "maximum context length is 10 tokens"}})
     troubles: dict[str, tuple[Step, ...]] = {
         "broke off": (CUT_STREAM,) * MAX_BROKEN_ANSWERS,

@@ -1,4 +1,4 @@
-"""When as many messages wait as the queues hold: starting and stopping still lose nothing."""
+"""Full queues: starting and stopping still lose no message."""
 
 import asyncio
 from typing import Final
@@ -43,7 +43,7 @@ async def test_shutdown_stores_read_messages_also_with_full_queues() -> None:
 
 
 async def _leave_unanswered(here: World) -> None:
-    """Fill the store as a bot that was killed in the greatest rush has left it."""
+    """Fill the store like a bot that was killed with full queues."""
     messages = [
         ReceivedMessage(
             account=BOT.number,

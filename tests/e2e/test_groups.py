@@ -1,4 +1,4 @@
-"""A guest in groups: it keeps to their rights, and joins and leaves by its admins' will."""
+"""The bot in groups: it respects their rights, and its admins decide where it joins."""
 
 import pytest
 

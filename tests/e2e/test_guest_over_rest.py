@@ -1,4 +1,4 @@
-"""A good guest over signal-cli-rest-api: people see the same as over signal-cli."""
+"""The bot over signal-cli-rest-api: people see the same as over signal-cli."""
 
 import asyncio
 import sys

@@ -102,7 +102,7 @@ def test_the_tab_key_completes_a_command_and_a_file(name: str, tmp_path: Path) -
 
 
 def until(terminal: int, text: str) -> None:
-    """Read what a shell writes, until that stands in it."""
+    """Read the output of a shell until it contains this text."""
     shown, deadline = "", monotonic() + TAB_SECONDS
     while text not in CONTROL.sub("", shown):
         readable, _, _ = select.select([terminal], [], [], deadline - monotonic())

@@ -189,7 +189,7 @@ async def test_a_helper_has_the_tools_that_are_named_and_calls_no_other() -> Non
 
 
 @pytest.mark.parametrize("name", ["frobnicate", "delegate", "todo"])
-async def test_a_tool_that_no_helper_can_have_is_said_to_be_none(name: str) -> None:
+async def test_a_tool_that_helpers_may_not_use_is_refused(name: str) -> None:
     minds = Minds(tool_calls(delegating("look", "calculate", name)), text("Done."))
     async with world(minds) as here, running_bot(here.settings()):
         await asked(here)
@@ -433,7 +433,7 @@ async def test_message_during_helpers_joins_the_turn_only() -> None:
     assert SECRET in str(minds.asked_by_turns[-1])
 
 
-async def test_an_edited_question_begins_afresh_without_its_helpers() -> None:
+async def test_an_edited_question_restarts_without_its_helpers() -> None:
     never = asyncio.Event()
     minds = Minds(
         tool_calls(delegating(SECRET)),
@@ -483,7 +483,7 @@ async def test_all_of_a_helper_disappears_with_its_turn() -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "cleared", "not kept"])
-async def test_all_of_a_helper_goes_when_its_turn_does(how: str) -> None:
+async def test_everything_of_a_helper_is_deleted_with_its_turn(how: str) -> None:
     minds = Minds(
         tool_calls(delegating(SECRET)),
         text("Done."),

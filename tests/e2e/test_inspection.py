@@ -32,7 +32,7 @@ REPORT_SECONDS: Final = 15.0
 
 
 def as_anybody() -> tuple[str, ...]:
-    """Return what a command goes through to have no privileges, which root's would have."""
+    """Return a command prefix that drops root's privileges; empty for other users."""
     if os.geteuid() != 0:
         return ()
     setpriv = shutil.which("setpriv")
@@ -100,7 +100,7 @@ def mentions_a_secret(text: str) -> bool:
 def what_root_reads(file: Path) -> str:
     try:
         return file.read_bytes().decode(errors="replace")
-    except PermissionError:  # these tests are run by somebody else
+    except PermissionError:  # these tests do not run as root
         return ""
 
 

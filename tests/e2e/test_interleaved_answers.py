@@ -1,6 +1,6 @@
-"""Answers, `!stop`, edits, deletions and restarts in any order: nothing is left waiting.
+"""Answers, `!stop`, edits, deletions and restarts in any order leave nothing waiting.
 
-Every message comes to one end: it is answered, stopped or forgotten.
+Every message is either answered, stopped or forgotten.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ Deed = Callable[[], Awaitable[object]]
     ("seed", "lives"),
     [(1, ORDINARY_LIVES), *(pytest.param(n, FULL_LIVES, marks=pytest.mark.full) for n in range(8))],
 )
-async def test_whatever_comes_together_every_message_comes_to_one_end(
+async def test_every_message_has_exactly_one_outcome_in_any_combination(
     seed: int, lives: int
 ) -> None:
     random = Random(seed)

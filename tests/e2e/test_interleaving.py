@@ -30,7 +30,7 @@ PLACES: Final[dict[str, tuple[str | None, ChatId]]] = {
     "two": (GROUPS[1], ChatId.group(GROUPS[1])),
 }
 MAX_TURNS_OF_THE_LOOP: Final = 40
-"""How late the model begins an answer; turns of different chats overtake each other by that."""
+"""Delays of the model before an answer, so that turns of different chats overtake each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Scene:
             self._last[act.place, author.aci] = sent
 
     def token(self, place: str) -> str:
-        """Return a word that is said once in the world."""
+        """Return a word that no other message contains."""
         self._number += 1
         return f"{place}x{self._number}"
 

@@ -112,7 +112,7 @@ async def test_message_joins_while_the_model_writes_after_its_tools() -> None:
     assert len(here.model.requests) == 3
 
 
-async def test_message_after_the_last_cancelled_request_waits_for_its_own_turn() -> None:
+async def test_message_after_the_last_cancelled_request_gets_its_own_turn() -> None:
     never, release = asyncio.Event(), asyncio.Event()
     steps = script(
         *[held(never)] * MAX_CANCELLED, held(release, text("First four.")), text("The fifth.")

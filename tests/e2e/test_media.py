@@ -54,7 +54,7 @@ async def test_an_image_is_shown_to_a_model_that_may_see() -> None:
 async def test_words_in_a_picture_change_nothing_without_a_yes(
     call: tuple[str, dict[str, object]],
 ) -> None:
-    """As with documents, the sender of a picture may not be the author of its words."""
+    """As with documents, the words in a picture may come from another person than its sender."""
     steps = script(text("A bill."), tool_calls(call), text("Not done."))
     async with world(steps) as here:
         async with running_bot(here.settings()):
@@ -95,7 +95,7 @@ async def declined(here: World) -> None:
     assert (await here.answer()).text == "Not done."
 
 
-async def test_a_model_that_refuses_images_is_asked_without_and_the_person_told() -> None:
+async def test_a_model_that_refuses_images_is_asked_without_and_the_person_hears() -> None:
     async with world(refusing_images()) as here, running_bot(here.settings()):
         await here.signal.say("what is this?", files=[PHOTO])
         answer = await here.answer()

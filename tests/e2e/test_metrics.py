@@ -146,7 +146,7 @@ async def test_other_metrics_come_without_the_size_of_the_store() -> None:
             elsewhere.rename(folder)
 
 
-async def test_metrics_and_readiness_tell_nothing_of_anybody() -> None:
+async def test_metrics_and_readiness_reveal_no_person() -> None:
     async with world(text(f"{WORD} **and** `code`")) as here:
         settings = environment(
             here,

@@ -59,7 +59,7 @@ async def test_others_than_admins_hear_nothing_of_the_endpoint() -> None:
 @pytest.mark.parametrize(
     ("away", "language"), [(False, "de"), (True, "en")], ids=["busy", "restarting"]
 )
-async def test_a_long_wait_for_the_model_is_said_once_in_the_persons_language_then_the_answer(
+async def test_a_long_wait_is_announced_once_in_the_persons_language(
     *, away: bool, language: str
 ) -> None:
     async with world() as here, daemon(environment(here), folder=here.folder):

@@ -1,4 +1,4 @@
-"""Several models: chosen per chat, and standing in for one another."""
+"""Several models: chosen per chat, and used as replacements."""
 
 import asyncio
 import contextlib
@@ -73,7 +73,7 @@ async def test_a_chat_chooses_its_model_and_keeps_it_over_a_restart() -> None:
     assert "I am the first." in str(other.requests[0]["messages"])
 
 
-async def test_a_model_that_has_gone_from_the_settings_is_said_once() -> None:
+async def test_a_model_removed_from_the_settings_is_announced_once() -> None:
     async with two_models() as (here, other):
         async with running_bot(settings_of(here, other)):
             await asked(here, "!model second")
@@ -83,7 +83,7 @@ async def test_a_model_that_has_gone_from_the_settings_is_said_once() -> None:
     assert (first, second) == (f"{gone}\n\nI am the first.", "I am the first.")
 
 
-async def test_in_a_group_its_admins_choose_alone() -> None:
+async def test_in_a_group_only_its_admins_choose() -> None:
     async with two_models() as (here, other):
         here.signal.groups[TEAM] = Group(members={ADA.aci: ADA})
         async with running_bot(settings_of(here, other)):
@@ -99,9 +99,7 @@ async def test_in_a_group_its_admins_choose_alone() -> None:
         pytest.param(cut, id="closes", marks=pytest.mark.full),
     ],
 )
-async def test_another_model_goes_on_where_the_chosen_one_cannot_and_says_so(
-    trouble: object,
-) -> None:
+async def test_a_replacement_continues_for_a_failed_model_and_says_so(trouble: object) -> None:
     async with two_models() as (here, other):
         here.model.handler = trouble  # type: ignore[assignment]
         async with running_bot(settings_of(here, other, fallback="second")):

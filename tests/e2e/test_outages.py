@@ -1,6 +1,6 @@
 """Disk full, signal-cli gone, model down, alone and together: the bot comes back by itself.
 
-Meanwhile `/readyz` names what is wrong; afterwards everything that people wrote has its one answer,
+During the outage `/readyz` names the broken parts; afterwards every message has its one answer,
 in the order of each chat.
 """
 
@@ -39,13 +39,13 @@ STORE: Final = "store"
 MODEL: Final = "llm"
 SIGNAL: Final = "signal"
 PARTS: Final = (STORE, MODEL, SIGNAL)
-"""As `/readyz` calls them, in the order in which they fail here."""
+"""Names in `/readyz`, in the order in which the parts fail here."""
 
 NOTICED: Final = {STORE: "store.refuses", SIGNAL: "signal.reconnecting"}
 BACK: Final = {STORE: "store.takes_again", SIGNAL: "signal.connected"}
 STARTS: Final = {STORE: 1, SIGNAL: 2}
-"""What the log says of an outage and of its end, and how often by then: the first connection is
-none. Each readiness check asks the model."""
+"""Log events of an outage and of its end, and how often the latter is logged by then; the first
+connection of Signal counts too. Each readiness check asks the model."""
 
 CHATS: Final = (*(ChatId.direct(person.aci) for person in PEOPLE), ChatId.group(GROUP))
 
@@ -172,7 +172,7 @@ def lost_messages() -> float:
 
 
 async def until_refused(bot: Daemon, people: Traffic) -> None:
-    """Write in all chats until the store takes nothing, because its log may have had room left."""
+    """Write in all chats until the store refuses writes; its log may have had room left."""
     for _ in range(MOST_ROUNDS):
         await everybody_writes(people)
         with suppress(TimeoutError):
@@ -207,7 +207,7 @@ def expected(people: Traffic) -> dict[ChatId, list[str]]:
 
 
 async def readiness(port: int, *, without: set[str]) -> dict[str, str]:
-    """Wait until `/readyz` finds fault with exactly these parts; return its words by part."""
+    """Wait until `/readyz` reports exactly these parts as broken; return its words by part."""
     async with asyncio.timeout(READY_SECONDS):
         while True:
             checks = await scraped.readiness(port)
@@ -216,7 +216,7 @@ async def readiness(port: int, *, without: set[str]) -> dict[str, str]:
 
 
 async def all_noted(port: int) -> None:
-    """Wait until the bot has noted that Signal took all it sent; until then it may be in doubt."""
+    """Wait until the bot has recorded all its messages as sent; until then some may be in doubt."""
     async with asyncio.timeout(READY_SECONDS):
         while (await scraped.scrape(port)).value("unsent_messages"):
             pass

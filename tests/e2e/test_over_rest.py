@@ -1,4 +1,4 @@
-"""The whole bot over signal-cli-rest-api: the same answers, as far as that way allows."""
+"""The whole bot over signal-cli-rest-api: the same answers, as far as that server allows."""
 
 import asyncio
 import time
@@ -23,10 +23,10 @@ from tests.fakes.signal_side import ADA, BOT
 
 SHORT_SECONDS: Final = 0.05
 LATE_SECONDS: Final = 8.0
-"""Until those whose answers were not lost have theirs, and somewhat more."""
+"""Time in which every answer that was not lost arrives, and a little more."""
 
 IN_DOUBT_SECONDS: Final = 20.0
-"""Until what no phone confirmed is sent again."""
+"""Time until messages that no phone confirmed are sent again."""
 
 
 async def test_a_message_gets_its_progress_and_its_answer() -> None:

@@ -72,7 +72,7 @@ async def test_a_stranger_is_let_in_by_the_code_while_the_bot_runs() -> None:
     assert SECRET.encode() not in stored
 
 
-async def test_whatever_a_stranger_sends_there_is_one_message_within_the_hour() -> None:
+async def test_a_stranger_gets_one_message_within_the_hour() -> None:
     async with world() as here:
         async with running_bot(here.settings(access=PAIRING)):
             first = await here.signal.say("hello")
@@ -185,7 +185,7 @@ async def test_new_admin_can_let_others_in() -> None:
 
 
 @pytest.mark.full
-async def test_an_unknown_code_is_said_in_words_and_by_the_exit_code() -> None:
+async def test_an_unknown_code_is_reported_in_words_and_by_the_exit_code() -> None:
     async with world() as here:
         settings = environment(here, ACCESS__POLICY="pairing")
         approval = ["pair", "approve", "AAAAAA"]
@@ -271,7 +271,7 @@ async def test_bot_never_falls_silent_towards_an_admin() -> None:
 
 
 async def put_out(here: World, person: Person) -> None:
-    """Revoke a person while the bot runs, and wait until the bot knows."""
+    """Revoke a person's access while the bot runs, and wait until the bot knows."""
     with open_pairing_book(here.folder / "store.db", None) as book:
         assert book.revoke(person.aci)
     words = ""

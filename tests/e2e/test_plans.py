@@ -84,7 +84,7 @@ async def test_plan_in_the_middle_of_a_sentence_is_not_a_command() -> None:
     assert words.endswith("What does !plan do?")
 
 
-async def test_until_then_a_tool_that_changes_something_does_not_exist() -> None:
+async def test_changing_tools_do_not_exist_before_the_plan_is_accepted() -> None:
     async with world(script(tool_calls(WRITE), propose(), text("Dropped."))) as here:
         async with running_bot(with_notes(here)):
             await here.signal.say("!plan get milk")

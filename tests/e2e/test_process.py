@@ -1,4 +1,4 @@
-"""The daemon as a process: its start, stop, failures, and its visible parts."""
+"""The daemon as a process: start, stop, failures, and its visible parts."""
 
 import asyncio
 import signal
@@ -31,7 +31,7 @@ STORE_KEY: Final = "a key that nobody may see"
 
 
 @pytest.mark.long
-async def test_told_twice_it_ends_at_once_and_the_next_start_continues() -> None:
+async def test_second_sigterm_ends_the_bot_at_once_and_the_next_start_continues() -> None:
     never = asyncio.Event()
     async with world(script(held(never), text("Here I am."))) as here:
         async with daemon(environment(here), folder=here.folder) as bot:
@@ -94,7 +94,7 @@ async def test_each_wrong_setting_has_its_line_without_its_value(tmp_path: Path)
         ("HEALTH__LISTEN", "cannot be listened on: Address already in use"),
     ],
 )
-async def test_a_start_that_cannot_work_is_said_in_one_line(setting: str, said: str) -> None:
+async def test_a_failed_start_is_explained_in_one_line(setting: str, said: str) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         async with world() as here:
             async with open_store(here.folder / "store.db", key="another key"):
@@ -159,7 +159,7 @@ async def test_commands_are_answered_while_the_model_is_down() -> None:
             assert all(ok for ok, _ in (await readiness(port)).values())
             asked = _listings(here)
             assert all(ok for ok, _ in (await readiness(port)).values())
-            assert _listings(here) == asked  # who wants to know twice does not ask twice
+            assert _listings(here) == asked  # the second check uses the first result
 
             await here.model.stop()
             await here.signal.say("hello")

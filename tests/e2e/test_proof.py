@@ -67,7 +67,7 @@ def verified(
 
 
 async def until_status(proving: ProvingWorld, words: str) -> str:
-    """Ask for the bot's status until it says something."""
+    """Ask for the bot's status until it contains some words."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             said = await ask(proving, "!status")
@@ -76,7 +76,7 @@ async def until_status(proving: ProvingWorld, words: str) -> str:
 
 
 async def until_last(proving: ProvingWorld, words: str) -> str:
-    """Ask for the last answer's signatures until they say something."""
+    """Ask for the last answer's signatures until the reply contains some words."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             said = await ask(proving, "!verify last")
@@ -85,7 +85,7 @@ async def until_last(proving: ProvingWorld, words: str) -> str:
 
 
 def forged(proving: ProvingWorld) -> Step:
-    """Hand out signatures by the right key of something else."""
+    """Hand out signatures of other texts, made with the right key."""
 
     async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
         signed = proving.cloud.exchanges[-1]
@@ -123,7 +123,7 @@ async def test_file_of_verify_proves_the_bot_only_for_its_challenge() -> None:
         ({"enabled": False}, "nobody", "off"),
     ],
 )  # fmt: skip
-async def test_proof_tells_who_has_files_and_which_commands_ask(
+async def test_proof_states_workspace_policy_and_command_approval(
     tools: dict[str, object], workspace: str, commands: str
 ) -> None:
     async with proving_world() as proving:
@@ -243,7 +243,7 @@ async def test_incomplete_own_check_is_explained_and_the_file_is_sent() -> None:
     assert "ONLY THE PROGRAM SAYS" not in answer.text
 
 
-async def test_without_the_signal_sides_word_on_the_account_nothing_is_proven() -> None:
+async def test_without_the_account_status_nothing_is_proven() -> None:
     async with proving_world() as proving:
         proving.here.signal.identity_key = b""
         async with running_bot(proving.settings("off"), trust=proving.trust):
@@ -262,7 +262,7 @@ async def test_outside_an_enclave_nothing_is_claimed_to_people_or_to_the_model()
     assert OUTSIDE in here.model.requests[0]["messages"][0]["content"]
 
 
-async def test_inside_an_enclave_the_model_is_told_so() -> None:
+async def test_inside_an_enclave_the_prompt_says_so() -> None:
     async with proving_world() as proving:
         async with running_bot(proving.settings("off"), trust=proving.trust):
             await ask(proving, "hello")

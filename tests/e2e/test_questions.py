@@ -171,7 +171,7 @@ async def test_after_a_day_of_silence_the_model_goes_on_without(
     assert told(here) == NOBODY
 
 
-async def test_two_open_questions_are_told_apart_and_asked_back_about_once() -> None:
+async def test_an_answer_to_one_of_two_questions_is_asked_back_once() -> None:
     size = ask("Which size?", ["Small", "Large"])
     steps = script(ask(), size, text("One what?"), text("Large."), text("Red."))
     async with world(steps) as here:
@@ -230,7 +230,7 @@ async def test_clear_ends_waiting_turns() -> None:
             assert (await here.answer()).text.startswith("answer to: ")
 
 
-async def test_an_edit_of_the_message_begins_afresh_and_a_deletion_forgets_it() -> None:
+async def test_an_edit_restarts_the_turn_and_a_deletion_forgets_it() -> None:
     async with world(script(ask(), ask("Which wall?", ["North", "South"]))) as here:
         async with running_bot(here.settings()):
             asked_for = await here.signal.say("paint it")
@@ -300,7 +300,7 @@ async def test_waiting_turns_delay_no_one_and_each_gets_its_own_answer() -> None
 
 
 async def _asking_for_a_number(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Ask once, then repeat what came of it."""
+    """Ask once, then repeat the result of the question."""
     last = request.body["messages"][-1]
     numbers = [f"No {number}" for number in range(1, 11)]
     step = text(last["content"]) if last["role"] == "tool" else ask("Which?", numbers)
@@ -320,7 +320,7 @@ async def test_a_model_without_tool_calling_asks_as_well() -> None:
     assert told(here) == "Result of ask_user:\nThe person chose: Green"
 
 
-async def test_over_the_rest_api_questions_are_asked_and_answered_as_well() -> None:
+async def test_questions_work_over_the_rest_api() -> None:
     async with world(script(ask(), text("Green it is."))) as here, SignalRestApi.listen() as api:
         async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
             await api.wait_for_receiver()
@@ -389,7 +389,7 @@ async def test_a_poll_is_answered_by_words_as_well() -> None:
 
 
 async def ended(here: World, poll: Sent) -> None:
-    """Wait until a poll is ended, and nothing is known of it any more."""
+    """Wait until a poll is ended and forgotten."""
     await here.signal.until(lambda: bool(here.signal.ended_polls))
     assert here.signal.ended_polls == [(poll.chat, poll.timestamp)]
     await gone(here, f"', {poll.timestamp})")
@@ -595,7 +595,7 @@ async def test_a_chat_has_a_bound_of_open_questions() -> None:
     assert told(here) == TOO_MANY
 
 
-async def test_when_one_of_several_messages_is_deleted_the_others_are_asked_about_anew() -> None:
+async def test_after_one_of_several_messages_is_deleted_the_rest_is_asked_again() -> None:
     async with world(script(ask(), ask("Which wall?", ["North", "South"]), text("Done."))) as here:
         async with running_bot(here.settings()):
             first = await here.signal.say("paint it")
@@ -649,7 +649,7 @@ async def test_answer_that_is_taken_back_while_the_turn_runs_is_asked_for_again(
 
 
 @pytest.mark.parametrize("is_edited", [False, True])
-async def test_withdrawn_answer_beside_another_open_question_is_asked_for_again(
+async def test_withdrawn_answer_next_to_another_open_question_is_asked_again(
     is_edited: bool,
 ) -> None:
     walls = ask("Which wall?", ["North", "South"])

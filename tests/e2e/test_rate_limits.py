@@ -43,7 +43,7 @@ BODIES: Final = {
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send nothing again before the end of a test."""
+    """Prevent resends before the end of a test."""
     monkeypatch.setattr(outbox, "LIMITED", Backoff(600.0, 600.0))
     monkeypatch.setattr(outbox, "RECEIPT_SECONDS", 300.0)
 

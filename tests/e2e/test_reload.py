@@ -41,7 +41,7 @@ def write_settings(here: World, **settings: str) -> None:
 
 
 def fixed(here: World, *changing: str) -> dict[str, str]:
-    """Return the environment without what `.env` says: a process's own never changes."""
+    """Return the environment without settings in `.env`; a process's own never changes."""
     return {name: value for name, value in environment(here).items() if name not in changing}
 
 
@@ -175,7 +175,7 @@ def unconfigured_log() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unconfigured_log")
-async def test_each_setting_that_can_change_reaches_every_part_that_goes_by_it(
+async def test_each_reloaded_setting_reaches_every_part_that_uses_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert EVERYTHING.keys() == LIVE

@@ -408,7 +408,7 @@ async def test_models_with_and_without_tool_calling_remind(calling: str) -> None
             assert (await here.answer()).text == "⏰ Call mum"
 
 
-async def test_over_rest_it_is_the_same() -> None:
+async def test_reminders_work_over_rest() -> None:
     steps = script(remind("Call mum", at()), text("I will."), text("Later, then."))
     async with world(steps) as here, SignalRestApi.listen() as api:
         signal = {"url": api.url, "phone_number": NUMBER}

@@ -1,4 +1,4 @@
-"""The words of a reminder, or of a scheduled question, go with the message that asked for it."""
+"""Reminders and scheduled questions are forgotten with the message that asked for them."""
 
 from collections.abc import Sequence
 
@@ -66,7 +66,7 @@ async def test_words_of_a_reminder_go_with_its_source(
         await without_words(here)
 
 
-async def test_a_reply_to_a_reminder_goes_with_the_source_of_the_reminder() -> None:
+async def test_a_reply_to_a_reminder_is_forgotten_with_its_source() -> None:
     steps = (remind(WORDS, at()), text("I will."), remind(WORDS, PILLS_AT + "Z"), text("Moved."))
     async with world(script(*steps)) as here, running_bot(here.settings()):
         source = await asked(here, "remind me of the pills")

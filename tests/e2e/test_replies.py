@@ -195,7 +195,7 @@ async def test_after_a_quote_of_others_words_a_made_up_address_needs_a_yes(
     ],
 )
 @pytest.mark.parametrize("chat", ["direct:ada", "group:it"])
-def test_an_address_that_only_the_bot_has_named_is_nobodys_word(
+def test_an_address_named_only_by_the_bot_does_not_count(
     quote: ReceivedQuote, is_named: bool, chat: ChatId
 ) -> None:
     said = ReceivedMessage("+49", ADA.aci, 6, chat, "what is that?", received_at=6, quote=quote)

@@ -74,7 +74,7 @@ async def test_after_a_crash_the_sign_of_progress_still_says_how_earlier_calls_e
     assert all("calculate" in sign.text for sign in signs)
 
 
-async def test_a_stop_that_came_while_the_bot_was_away_stops_what_came_before_it_alone() -> None:
+async def test_a_stop_sent_during_downtime_stops_only_earlier_messages() -> None:
     never = asyncio.Event()
     async with world(held(never)) as here:
         async with running_bot(here.settings()) as bot:

@@ -157,7 +157,7 @@ async def test_editing_the_question_after_a_retry_edits_the_answer_that_stands()
             assert not rows_with(here, NEW)
 
 
-async def test_in_a_group_only_the_asker_and_admins_have_a_question_answered_anew() -> None:
+async def test_in_a_group_only_the_asker_and_admins_may_retry_a_question() -> None:
     async with world() as here, running_bot(here.settings(access={"groups": "always"})):
         here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
         first = await ask(here, QUESTION, group=GROUP)

@@ -174,7 +174,7 @@ async def test_every_readable_one_of_thirty_files_is_read() -> None:
 # Doubled and out of order -------------------------------------------------------------------------
 
 
-async def test_whatever_comes_several_times_counts_once() -> None:
+async def test_repeated_frames_count_once() -> None:
     edit = edit_of(NOW, NOW + 1, "two")
     deletion = deletion_frame(BOT, ADA, NOW + 2, NOW)
     async with world() as here, running_bot(here.settings()):
@@ -412,7 +412,7 @@ async def test_stopped_while_a_code_is_being_sent_the_next_start_sends_it_once()
     assert len(to_ada(here)) == 1
 
 
-async def test_told_twice_it_ends_at_once_even_with_a_signal_cli_that_will_not() -> None:
+async def test_second_sigterm_ends_the_bot_at_once_even_if_signal_cli_hangs() -> None:
     async with world() as here:
         programs = install(here.folder / "bin", "--stubborn")
         path = f"{programs}:{os.environ['PATH']}"

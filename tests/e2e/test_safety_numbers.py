@@ -1,4 +1,4 @@
-"""A person's new key, by policy: nothing is read or said before it counts, and nothing is lost."""
+"""A person's new key under each policy: messages wait until the key is trusted; none is lost."""
 
 import asyncio
 import re
@@ -70,7 +70,7 @@ async def test_an_answer_to_a_person_with_a_new_key_waits_also_over_a_restart() 
     assert len(here.model.requests) == 1
 
 
-async def test_a_new_key_that_only_a_send_finds_out_is_noted_as_well() -> None:
+async def test_a_new_key_revealed_by_a_failed_send_is_noted_too() -> None:
     release = asyncio.Event()
     async with world(script(held(release, text("the answer")))) as here:
         async with running_bot(here.settings(access=BEN_IS_ADMIN)):

@@ -1,4 +1,4 @@
-"""Questions that the bot asks itself at a time: answered like others, once, and not for ever."""
+"""Scheduled questions: answered like others, once, and stopped after failures."""
 
 import asyncio
 from functools import partial
@@ -47,7 +47,7 @@ def has_said(api: SignalRestApi, words: str) -> bool:
     return bool(api.sent) and words in api.sent[-1].text
 
 
-async def test_over_rest_it_is_the_same_as_are_the_commands() -> None:
+async def test_schedules_and_their_commands_work_over_rest() -> None:
     steps = script(schedule(QUESTION, at()), text("I will."), tool_calls(SUM), text("Sunny."))
     async with world(steps) as here, SignalRestApi.listen() as api:
         signal = {"url": api.url, "phone_number": NUMBER}
@@ -99,7 +99,7 @@ async def test_a_question_that_a_crash_interrupts_is_answered_once() -> None:
     assert here.answers() == ["I will.", f"⏰ {QUESTION}\n\nSunny."]
 
 
-async def test_a_question_of_which_nothing_came_three_times_is_asked_no_more() -> None:
+async def test_a_schedule_ends_after_three_failures_in_a_row() -> None:
     wall = Wall()
     steps = script(
         tool_calls(("set_timezone", {"zone": "UTC"})),
@@ -122,7 +122,7 @@ async def test_a_question_of_which_nothing_came_three_times_is_asked_no_more() -
     assert sum(said.startswith(f"⏰ {QUESTION}") for said in here.answers()) == 3
 
 
-async def test_an_answer_in_between_lets_it_go_on() -> None:
+async def test_an_answer_between_failures_keeps_the_schedule_alive() -> None:
     wall = Wall()
     steps = script(
         tool_calls(("set_timezone", {"zone": "UTC"})),

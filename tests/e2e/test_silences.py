@@ -43,7 +43,7 @@ BOUNDS: Final = DaemonTimeouts(
     look=0.02,
     backoff=Backoff(first_seconds=0.01, longest_seconds=0.05),
 )
-"""As in life, but some thirty times as fast."""
+"""The real waits, about thirty times as fast."""
 
 RETRY: Final = Backoff(first_seconds=0.02, longest_seconds=0.1)
 

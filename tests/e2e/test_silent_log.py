@@ -1,7 +1,7 @@
-"""The most verbose log tells nothing about people: whole conversations as a process.
+"""The most verbose log reveals nothing about people: whole conversations with the daemon.
 
-Everything that could be told is marked: words, names, numbers, ids, keys and codes. None of it is
-in the output, in any disguise.
+All secrets are marked: words, names, numbers, ids, keys and codes. None of them is in the output,
+in any disguise.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ SECRETS: Final = (
 
 
 def talkative(here: World) -> dict[str, str]:
-    """Return the settings of a bot that has everything to tell, and tells all it may."""
+    """Return the settings of a bot that uses every feature and logs as much as possible."""
     return environment(
         here,
         ACCESS__POLICY="pairing",
@@ -126,7 +126,7 @@ async def test_the_log_of_whole_conversations_tells_nothing_of_them() -> None:
 
 
 def leaks(bot: Daemon, *secrets: str) -> list[str]:
-    """Return the secrets that any output of the process has told."""
+    """Return the secrets in any output of the process."""
     said = [json.loads(line) if line.startswith("{") else line for line in bot.stderr]
     bare = [_without_chance(line) if isinstance(line, dict) else line for line in said]
     as_written = "\n".join(json.dumps(line) for line in bare)
@@ -137,7 +137,7 @@ def leaks(bot: Daemon, *secrets: str) -> list[str]:
 
 
 def _without_chance(line: dict[str, object]) -> dict[str, object]:
-    """Leave out where the letters of a short name may stand by chance: the time, and hashes."""
+    """Remove times and hashes, which may contain the letters of a short name by chance."""
     hashes = {key for key in ("chat", "person") if HASH.fullmatch(str(line.get(key)))}
     return {key: value for key, value in line.items() if key not in hashes | {"timestamp"}}
 
@@ -254,7 +254,7 @@ async def _talk_in_a_group(here: World) -> None:
 
 
 async def _use_tools(here: World) -> None:
-    """Call every tool that may fail with words, and one that asks first."""
+    """Call every tool whose errors may quote its input, and one that asks first."""
     here.model.handler = script(
         tool_calls(
             ("stumble", {"words": WORD}),
@@ -332,7 +332,7 @@ async def _command(here: World) -> None:
 
 
 async def _answered(here: World, words: str, *, author: Person) -> None:
-    """Say something and wait until something is said in return."""
+    """Say something and wait for a reply."""
     before = len(here.signal.sent)
     await here.signal.say(words, author=author)
     await here.signal.until(lambda: len(here.signal.sent) > before)

@@ -1,4 +1,4 @@
-"""Hard texts delay no other chat."""
+"""Texts that are slow to process delay no other chat."""
 
 import asyncio
 from functools import partial

@@ -134,7 +134,7 @@ async def test_a_model_that_only_writes_lists_ends_at_a_bound() -> None:
     assert len(here.model.requests) == MAX_FREE_CALLS + 1
 
 
-async def test_a_list_that_is_too_long_is_said_to_be() -> None:
+async def test_a_list_that_is_too_long_is_refused() -> None:
     items = [{"text": f"step {number}"} for number in range(21)]
     async with world(script(tool_calls(("todo", {"items": items})), text("Done."))) as here:
         async with running_bot(here.settings()):
@@ -166,7 +166,7 @@ async def test_without_tools_there_is_no_list(tools: dict[str, object]) -> None:
     assert "todo" not in parts
 
 
-async def test_check_and_the_command_know_it() -> None:
+async def test_check_and_tools_command_list_todo() -> None:
     async with world() as here:
         async with running_bot(here.settings()):
             await here.signal.say("!tools")

@@ -85,7 +85,7 @@ async def test_slow_tools_run_concurrently_and_delay_no_other_chat() -> None:
             assert (await here.answer()).text == "Nowhere is anywhere."
 
 
-async def test_without_a_key_the_search_alone_is_missing_and_that_is_said() -> None:
+async def test_without_a_key_only_the_search_is_missing_with_the_reason() -> None:
     async with world() as here:
         async with running_bot(here.settings(access={"admins": ADA.aci})):
             await here.signal.say("hello")
@@ -113,7 +113,7 @@ async def test_without_a_key_the_search_alone_is_missing_and_that_is_said() -> N
     assert found["calculate"].verdict == "ok"
 
 
-async def test_a_wrong_key_is_found_before_anybody_searches() -> None:
+async def test_a_wrong_key_is_found_before_the_first_search() -> None:
     async with world() as here, brave_api() as brave:
         settings = with_search(here, brave, key="BSA-wrong")
         async with running_bot(settings):

@@ -1,4 +1,4 @@
-"""`!undo` takes back the last question with all that came of it."""
+"""`!undo` takes back the last question with everything derived from it."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -137,7 +137,7 @@ async def test_in_a_group_only_the_asker_and_admins_take_a_question_back() -> No
         assert rows_with(here, SECRET)
 
 
-async def test_an_answer_that_signal_deletes_no_more_stays_and_that_is_said(
+async def test_an_answer_too_old_to_delete_stays_and_undo_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(changes, "CHANGEABLE_MS", 0)

@@ -182,7 +182,7 @@ async def test_a_restart_gives_a_turn_and_its_helpers_nothing_back() -> None:
     assert len(minds.asked_by_helpers) == 3  # 36 tokens were stored: one more request
 
 
-async def test_a_higher_bound_goes_on_at_once_and_its_end_is_said_again() -> None:
+async def test_a_raised_budget_applies_at_once_and_its_end_is_announced() -> None:
     access, spent = Access(rules(10)), Spent(today=10)
     budget = TokenBudget(access, spent.spent_today, clock=lambda: 86_400.0 * 20_000)
     assert "in 24 h 0 min" in (await budget.refusal(ADA) or "")

@@ -124,7 +124,7 @@ async def test_everything_asked_for_is_proven(
         ),
     ],
 )
-async def test_what_was_not_given_or_is_another_is_said(
+async def test_missing_and_mismatched_inputs_are_reported(
     folder: Path,
     capsys: pytest.CaptureFixture[str],
     changes: dict[str, Any],

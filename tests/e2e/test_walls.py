@@ -1,4 +1,4 @@
-"""A machine that cannot wall off a sandbox, as people meet it."""
+"""A machine without walls for sandboxes, as people see it."""
 
 import sys
 from typing import Final

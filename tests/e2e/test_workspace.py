@@ -274,7 +274,7 @@ async def test_unreadable_file_is_kept_without_a_notice() -> None:
     assert "inbox/all of it.zip" in told(here)
 
 
-async def test_by_default_only_admins_have_one() -> None:
+async def test_by_default_only_admins_have_a_workspace() -> None:
     steps = script(text("For Ada."), text("For Ben."), calls(("list_files", {})), text("No."))
     async with world(steps) as here, running_bot(for_admins(here)):
         await here.signal.say("hello", author=ADA)
@@ -422,7 +422,7 @@ async def test_files_of_unused_chats_are_deleted() -> None:
 
 
 async def next_question(here: World) -> Sent:
-    """Return the next question, behind signs of progress."""
+    """Return the next question, without progress messages."""
     while not (sent := await here.signal.next_sent()).text.startswith("❓"):
         continue
     return sent

@@ -11,7 +11,7 @@ LOOK_EVERY_SECONDS = 0.01
 
 
 def files_of(here: World) -> bytes:
-    """Return everything that lies in the store's files."""
+    """Return the bytes of all the store's files."""
     return b"".join(path.read_bytes() for path in sorted(here.folder.glob("store.db*")))
 
 

@@ -22,7 +22,7 @@ PEOPLE: Final = tuple(
 GROUP: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 FIRST_TIMESTAMP: Final = 1_795_000_000_000
 WAITING_IN_CHAT: Final = 4
-"""Messages without an answer up to which a chat writes more."""
+"""Maximum of unanswered messages in a chat before it stops writing."""
 
 QUESTION: Final = re.compile(r"(q\d+): (.*)")
 PRODUCT: Final = re.compile(r"what is (\d+)\*(\d+)\?")
@@ -157,7 +157,7 @@ def are_said(last_words: Iterable[str], sent: Sequence[Sent]) -> bool:
 
 
 def joint_answer(names: Iterable[str]) -> str:
-    """Return the answer to questions that became one turn, because a command was lost."""
+    """Return the joint answer to questions in one turn, which happens if a command was lost."""
     return f"{' '.join(names)} heard"
 
 

@@ -59,7 +59,7 @@ def exception(type_: str, words: str) -> bytes:
 
 
 def stream(*messages: bytes, cut: bool = False) -> Step:
-    """Stream these messages, cut in pieces without respect to where one ends."""
+    """Stream these messages in pieces that ignore the bounds of messages."""
     data = b"".join(messages)
     pieces = [data[start : start + 50] for start in range(0, len(data), 50)]
     return raw_body(*pieces, content_type=EVENT_STREAM, cut=cut)

@@ -3,8 +3,8 @@
     async with brave_api() as brave:
         ...  # brave.url, brave.requests, brave.answers.append(...)
 
-Without an answer in `answers`, who has the key gets results, who has another the error that the
-real service sends. Shapes: https://api-dashboard.search.brave.com, and the issues that
+If `answers` is empty, requests with the right key get results, others the error of the real
+service. Shapes: https://api-dashboard.search.brave.com, and the issues that
 `tools/web/search.py` names.
 """
 
@@ -36,7 +36,7 @@ _FREE_PLAN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer of the service."""
+    """Answer of the service."""
 
     status: int = 200
     body: str = RESULTS

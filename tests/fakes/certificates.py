@@ -35,7 +35,7 @@ class ServerIdentity:
     key_pem: str = field(repr=False)
 
     def context(self) -> ssl.SSLContext:
-        """Return what a server listens with."""
+        """Return the TLS context of a server."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.load_into(context)
         return context
@@ -49,7 +49,7 @@ class ServerIdentity:
 
 
 class Authority:
-    """Issues certificates that only its own `client_context` believes."""
+    """Issues certificates that only its own `client_context` trusts."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -61,7 +61,7 @@ class Authority:
         """Return a new server certificate with a new key.
 
         Args:
-            address: that it is for, beside localhost.
+            address: that it is for, in addition to localhost.
             starts_in_days: from now; it is valid for 31 days.
         """
         key = ec.generate_private_key(ec.SECP256R1())
@@ -79,11 +79,11 @@ class Authority:
 
     @property
     def certificate_pem(self) -> str:
-        """Its own certificate, for whoever is to believe it."""
+        """Its own certificate, for clients that trust it."""
         return _pem(self._certificate)
 
     def client_context(self) -> ssl.SSLContext:
-        """Return a new context that believes this authority alone."""
+        """Return a new context that trusts only this authority."""
         return ssl.create_default_context(cadata=self.certificate_pem)
 
     def _sign(

@@ -5,7 +5,7 @@
         ...  # DstackAgent(socket); agent.fault = silent
 
 Speaks JSON over HTTP/1.1 as far as the bot does: Info, GetQuote, GetKey, Version. `agent.fault`
-takes the place of every answer; `agent.recorded` is a GetQuote answer given whatever was asked.
+takes the place of every answer; `agent.recorded` is a GetQuote answer to every question.
 The quotes are signed by a test root, the measurements are invented, no KMS took part.
 """
 
@@ -44,14 +44,14 @@ Fault = Callable[[], Awaitable[web.Response]]
 
 
 class SoftAgent:
-    """One soft confidential machine: what was measured at its boot, and its answers.
+    """Soft confidential machine: measurements of its boot, and answers of its agent.
 
     Attributes:
         mr_td: its measurement.
         os_image_hash: of the image that it says it booted.
         event_log: grows by `emit`.
-        key_provider_info: what Info says about where keys come from.
-        recorded: a GetQuote answer that is given whatever was asked.
+        key_provider_info: the source of keys in the answer of Info.
+        recorded: a GetQuote answer to every question.
         fault: takes the place of every answer.
         requests: methods in the order in which they were called, with their arguments.
     """
@@ -194,7 +194,7 @@ async def serving(agent: SoftAgent, socket: Path) -> AsyncIterator[Path]:
 
 @contextmanager
 def abandoned_socket(socket: Path) -> Iterator[Path]:
-    """Leave a socket file that nobody listens on, as a process that was killed does."""
+    """Leave a socket file without a listener, as a killed process does."""
     with sockets.socket(sockets.AF_UNIX) as left:
         left.bind(str(socket))
         yield socket
@@ -208,7 +208,7 @@ async def silent() -> web.Response:
 
 
 def says(body: bytes, *, status: int = 200) -> Fault:
-    """Answer these bytes whatever was asked."""
+    """Answer every request with these bytes."""
 
     async def answer() -> web.Response:
         return web.Response(status=status, body=body, content_type="application/json")

@@ -3,8 +3,8 @@
     async with duckduckgo_page() as duckduckgo:
         ...  # duckduckgo.url, duckduckgo.requests, duckduckgo.pages.append(...)
 
-The pages have the structure of the real ones, with invented contents: what is asked by POST, links
-that go through `/l/?uddg=`, advertisements, the question whether a human is searching.
+The pages have the structure of the real ones, with invented contents: searches by POST, links
+through `/l/?uddg=`, advertisements, the question whether a human is searching.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ CHALLENGE: Final = (_FIXTURES / "duckduckgo_challenge.html").read_text(encoding=
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer."""
+    """Answer of the server."""
 
     status: int = 200
     body: str = RESULTS
@@ -32,7 +32,7 @@ class Page:
 
 @dataclass
 class DuckDuckGoPage:
-    """The running server, with what the next requests get; results when there is none left."""
+    """Running server with the pages for the next requests; without any left it sends results."""
 
     server: WebServer
     pages: deque[Page] = field(default_factory=deque)

@@ -20,7 +20,7 @@ ARM: Final = os.uname().machine == "aarch64"
 NOBODY: Final = 65_534
 PARENT: Final = os.getppid()
 PID: Final = os.getpid()
-"""The number outside of the namespace, read before the walls stand."""
+"""Process id outside of the namespace, read before the sandbox closes."""
 PASSWD: Final = b"/etc/passwd"
 ENVIRONMENT: Final = f"/proc/{PARENT}/environ".encode()
 HERE: Final = -100  # AT_FDCWD
@@ -58,7 +58,7 @@ def address_of(argument: Argument) -> ctypes.c_void_p | ctypes.c_long | ctypes.c
 
 
 def call(number: int, *arguments: Argument) -> str:
-    """Make a system call; None stands for the address of some room, bytes for theirs."""
+    """Make a system call; None means the address of a buffer, bytes their own address."""
     result = LIBC.syscall(ctypes.c_long(number), *map(address_of, arguments))
     if result < 0:
         raise OSError(ctypes.get_errno(), "refused")

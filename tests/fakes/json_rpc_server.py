@@ -19,7 +19,7 @@ class Refusal(Exception):
     Args:
         code: of the error.
         message: its text.
-        data: what comes with it.
+        data: its details.
     """
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
@@ -42,7 +42,7 @@ class HangUp(Exception):
 
 
 class Client:
-    """One connection and its subscriptions."""
+    """Connection and its subscriptions."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -59,14 +59,14 @@ class Client:
             self._writer.write(line + b"\n")
 
     async def drain(self) -> None:
-        """Wait until the client has read enough; one that went away is no concern of a writer."""
+        """Wait until the client has read enough; ignore a client that went away."""
         try:
             await self._writer.drain()
         except ConnectionError:
             return
 
     def abort(self) -> None:
-        """Break the connection now; whatever comes from now on is for the next one."""
+        """Break the connection now; later frames go to the next connection."""
         self.subscriptions.clear()
         self._writer.transport.abort()
 

@@ -27,7 +27,7 @@ NEEDED_BY: dict[str, tuple[int, ...]] = {
 
 
 def lack(calls: Iterable[tuple[int, int]]) -> None:
-    """Make system calls, given by their numbers, fail with an error each from now on."""
+    """Make system calls, given by number, fail with their error from now on."""
     checked(libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
     answers = [
         step

@@ -2,7 +2,7 @@
 
     python -m tests.fakes.mcp_notes FILE
 
-It is spoken by hand, as the SDK takes a second to load and some stories start a server many times.
+Written without the SDK, which takes a second to load; some stories start the server many times.
 """
 
 import sys

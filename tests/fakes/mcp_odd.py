@@ -102,7 +102,7 @@ def everything() -> CallToolResult:
 
 @server.tool()
 def images() -> CallToolResult:
-    """Answer with more images than anybody wants; the first is none."""
+    """Answer with too many images; the first one is not an image."""
     broken = ImageContent(data="What is Base64?", mime_type="image/png")
     return CallToolResult(content=[broken, *[ImageContent(data="AAAA", mime_type="image/png")] * 6])
 
@@ -150,7 +150,7 @@ async def grow(ctx: Context) -> str:
 
 
 def over_http(listening: int, *, as_json: bool) -> None:
-    """Serve on a socket that is open already, so that nobody has to wait for it."""
+    """Serve on a socket that is already open, so that clients need not wait for it."""
     app = server.streamable_http_app(json_response=as_json)
     config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=listening)])

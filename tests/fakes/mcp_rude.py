@@ -1,4 +1,4 @@
-"""MCP servers that misbehave, spoken by hand: no SDK would do any of this.
+"""MCP servers that misbehave, written by hand, because no SDK would do any of this.
 
     python -m tests.fakes.mcp_rude KIND [PIDS]
 
@@ -67,7 +67,7 @@ def deaf() -> None:
 
 
 def stubborn() -> None:
-    """Leave a child behind; end neither at the end of the input nor when asked to."""
+    """Leave a child process; ignore the end of the input and requests to end."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     child = subprocess.Popen(
         [sys.executable, "-c", "import signal, time; signal.pause()"], stdin=subprocess.DEVNULL
@@ -86,7 +86,7 @@ def leaves_a_child() -> None:
 
 
 def noisy() -> None:
-    """Write to the standard output what is no message."""
+    """Write lines that are no messages to the standard output."""
     sys.stdout.buffer.write(b"Listening on stdio...\n\xff\xfe\x00 no text\n\n")
     write([1, 2])
     write({"jsonrpc": "2.0", "id": 999, "result": {"tools": "none"}})
@@ -136,7 +136,7 @@ def asks_without_reading() -> None:
 
 
 def asks() -> None:
-    """Ask the client for what it did not offer; answer a call with what it said."""
+    """Ask the client for abilities that it lacks; answer a call with the client's replies."""
     for request in requests():
         if request["method"] == "tools/list":
             answer(request, {"tools": [TOOL]})
@@ -208,7 +208,7 @@ def pages() -> None:
 
 
 def no_tools() -> None:
-    """Have no tools at all."""
+    """List no tools at all."""
     for line in sys.stdin:
         request = json.loads(line)
         if request["method"] == "initialize":
@@ -277,7 +277,7 @@ def dies() -> None:
 
 
 def no_result() -> None:
-    """Answer a call with what is no result."""
+    """Answer a call with a malformed result."""
     serve([TOOL], lambda request: answer(request, {"content": "text"}))
 
 

@@ -5,8 +5,8 @@
 
 A gateway and a model's machine of a soft TDX platform sign what they answer. `cloud.handler`
 scripts the chat as in tests.fakes.openai_server, whose steps also serve as faults:
-`cloud.report_handler = status(503)`. What the report says is changed by `cloud.lies`, or piece by
-piece by `cloud.edit`. NVIDIA's service runs beside it, see tests.fakes.nras.
+`cloud.report_handler = status(503)`. `cloud.lies` and `cloud.edit` change the contents of the
+report. NVIDIA's service runs next to it, see tests.fakes.nras.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from tests.fakes.soft_gpu import SoftGpus
 from tests.fakes.soft_tdx import SoftTdx
 
 COMPLETION_ID: Final = b'"chatcmpl-1"'
-"""What tests.fakes.openai_server calls every completion."""
+"""Id of every completion of tests.fakes.openai_server."""
 ACTIONS: Final = (
     {"action": "compose_up", "file": "model.yaml", "file_sha256": "ab" * 32, "tag": "v1"},
 )
@@ -46,7 +46,7 @@ Body = dict[str, Any]
 
 @dataclass
 class Lies:
-    """What a report says that is not so.
+    """False statements of a report.
 
     Attributes:
         nonce: of an earlier question.
@@ -60,7 +60,7 @@ class Lies:
 
 
 class Signing:
-    """The keys that one machine signs with."""
+    """Signing keys of a machine."""
 
     def __init__(self) -> None:
         self.ed25519 = Ed25519PrivateKey.generate()
@@ -73,7 +73,7 @@ class Signing:
         return self.ecdsa.public_key.format(compressed=False)[1:]
 
     def address(self, algorithm: str) -> bytes:
-        """Return what the report data vouches for."""
+        """Return the signer's address for the report data."""
         key = self.public_key(algorithm)
         return key if algorithm == "ed25519" else _keccak(key)[12:]
 
@@ -92,7 +92,7 @@ class Signing:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """One exchange, byte for byte."""
+    """Request and answer, byte for byte."""
 
     completion_id: str
     request: bytes
@@ -108,8 +108,8 @@ class NearAi(OpenAiServer):
         direct: whether it is a model's own endpoint instead of the gateway.
         report_handler: answers GET /v1/attestation/report; at first `give_report`.
         signature_handler: answers GET /v1/signature/...; at first `give_signature`.
-        signature_kind: who signs: `provider_tee` or `gateway`.
-        lies: what the report says that is not so.
+        signature_kind: the signer, `provider_tee` or `gateway`.
+        lies: false statements of the report.
         edit: changes a report before it is sent.
         exchanges: every chat completion so far.
         reports: how many reports were asked for.
@@ -141,7 +141,7 @@ class NearAi(OpenAiServer):
 
     @property
     def trust(self) -> Trust:
-        """Whom a verification of this cloud's evidence must trust."""
+        """Roots and services that a verification of this cloud must trust."""
         return Trust(
             intel_root=self.platform.root_der,
             nvidia_root_sha256=self.gpus.root_sha256,
@@ -151,7 +151,7 @@ class NearAi(OpenAiServer):
 
     @property
     def pins(self) -> ModelPins:
-        """What accepts this cloud's machines and no others."""
+        """Pins that accept this cloud's machines and no others."""
         gateway, model = (
             {
                 "systems": [_system(machine)],
@@ -164,7 +164,7 @@ class NearAi(OpenAiServer):
         return ModelPins.parse(json.dumps(pins if self.direct else {**pins, "gateway": gateway}))
 
     def change_tls_key(self) -> None:
-        """Go on with another key, whose certificate is as good, from the next connection on."""
+        """Use another key with an equally valid certificate from the next connection on."""
         assert self.tls is not None
         self.identity = self.authority.issue()
         self.identity.load_into(self.tls)
@@ -195,7 +195,7 @@ class NearAi(OpenAiServer):
     # The report
 
     async def give_report(self, request: Request, writer: asyncio.StreamWriter) -> None:
-        """Answer with a report, as true as `lies` and `edit` leave it."""
+        """Answer with a report, changed by `lies` and `edit`."""
         question = _question(request)
         report = self.report(
             bytes.fromhex(question["nonce"]), question.get("signing_algo", "ed25519")
@@ -274,7 +274,7 @@ class NearAi(OpenAiServer):
         await status(200, self.signature(found[0], algorithm))(request, writer)
 
     def signature(self, exchange: Signed, algorithm: str = "ecdsa") -> Body:
-        """Return what this cloud hands out as the signature of an exchange."""
+        """Return this cloud's signature of an exchange."""
         hashes = f"{_sha256(exchange.request)}:{_sha256(exchange.response)}"
         by_model = self.signature_kind == "provider_tee"
         signing = self.model_signing if by_model else self.gateway_signing
@@ -296,11 +296,11 @@ async def near_ai(
     direct: bool = False,
     model: str = MODEL,
 ) -> AsyncIterator[NearAi]:
-    """Run the cloud, and NVIDIA's service beside it, on free loopback ports.
+    """Run the cloud and NVIDIA's service on free loopback ports.
 
     Args:
         handler: answers chat completions.
-        tcb_status: what Intel says about the platform.
+        tcb_status: Intel's verdict on the platform.
         direct: be a model's own endpoint instead of the gateway.
         model: its name.
     """
@@ -322,17 +322,17 @@ async def near_ai(
 
 
 class _Recorder:
-    """Takes what a step writes, gives the completion a name of its own, and keeps the body."""
+    """Writer for a step: gives the completion its own id, and keeps the body."""
 
     def __init__(self, writer: asyncio.StreamWriter, completion_id: str) -> None:
         self._writer = writer
-        # As long as the other, so that lengths and the framing of chunks hold.
+        # As long as the other id, so that lengths and the framing of chunks stay right.
         self._id = json.dumps(completion_id).encode()
         assert len(self._id) == len(COMPLETION_ID)
         self._written = bytearray()
 
     def as_writer(self) -> asyncio.StreamWriter:
-        """Return it as what a step takes; the steps use `write`, `writelines` and `drain`."""
+        """Return it typed as a writer; the steps use only `write`, `writelines` and `drain`."""
         return cast("asyncio.StreamWriter", self)
 
     def write(self, data: bytes) -> None:

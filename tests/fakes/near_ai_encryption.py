@@ -34,7 +34,7 @@ class EncryptedModel:
     """Holds the model's key.
 
     Attributes:
-        public_key: Ed25519, 32 bytes: what the model's report vouches for.
+        public_key: Ed25519, 32 bytes: the key in the model's report.
         read: every request as the model read it, decrypted.
     """
 
@@ -83,7 +83,7 @@ class EncryptedModel:
         return sealed
 
     def reads(self, step: Step) -> Step:
-        """Put this model before a step, which then sees and says everything in the clear."""
+        """Wrap a step so that it reads and writes everything in the clear."""
 
         async def sealed(request: Request, writer: asyncio.StreamWriter) -> None:
             try:
@@ -143,7 +143,7 @@ def seal_field(ed25519_key: bytes, text: str) -> str:
 
 
 class _Captured:
-    """Stands where a step writes."""
+    """Writer that keeps the output of a step."""
 
     def __init__(self) -> None:
         self.written = bytearray()

@@ -1,4 +1,4 @@
-"""systemd's end of sd_notify(3): a datagram socket that remembers what was said."""
+"""systemd's end of sd_notify(3): a datagram socket that keeps all notifications."""
 
 import asyncio
 import socket
@@ -36,18 +36,18 @@ class NotifySocket:
         return [line.removeprefix("STATUS=") for line in self.lines if line.startswith("STATUS=")]
 
     async def line(self, wanted: str, *, times: int = 1) -> None:
-        """Wait until a line was said that often."""
+        """Wait until a line was sent this many times."""
         await self.until(lambda: self.lines.count(wanted) >= times)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until what was said makes something true."""
+        """Wait until the notifications fulfil a condition."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not condition():
                 self._news.clear()
                 await self._news.wait()
 
     def take(self) -> None:
-        """Take what lies in the socket."""
+        """Read all datagrams from the socket."""
         while True:
             try:
                 text = self._listening.recv(DATAGRAM_BYTES)
@@ -59,7 +59,7 @@ class NotifySocket:
 
 @asynccontextmanager
 async def notify_socket(address: Path, *, deaf: bool = False) -> AsyncIterator[NotifySocket]:
-    """Listen at a path; a deaf one takes nothing until it is asked to, so that it can be full."""
+    """Listen at a path; a deaf socket reads nothing until asked, so that it can fill up."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as listening:
         listening.bind(str(address))
         played = NotifySocket(address, listening)

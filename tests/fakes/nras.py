@@ -3,7 +3,7 @@
     async with nras_server(authority) as nras:
         ...  # nras.url, nras.requests; nras.tokens_handler = status(503)
 
-It signs whatever evidence it is sent, see tests.fakes.soft_gpu; the steps of
+It signs any evidence, see tests.fakes.soft_gpu; the steps of
 tests.fakes.openai_server take the place of its answers.
 """
 
@@ -35,12 +35,12 @@ class NrasServer(OpenAiServer):
 
     @property
     def url(self) -> str:
-        """What `Trust.nras_url` is set to."""
+        """Value for `Trust.nras_url`."""
         return f"https://127.0.0.1:{self.port}"
 
     @cached_property
     def signer(self) -> SoftNras:
-        """Who signs its tokens; named after the port, so only there once it listens."""
+        """Signer of its tokens, named after the port; set once the server listens."""
         return SoftNras(self.url)
 
     def step_for(self, request: Request) -> Step:

@@ -34,7 +34,7 @@ def paragraph(*texts: str) -> str:
 
 
 def relations(**targets: str) -> str:
-    """Return the part that says which parts the ids in another part mean."""
+    """Return the part that maps the ids in another part to further parts."""
     listed = "".join(f'<Relationship Id="{name}" Target="{to}"/>' for name, to in targets.items())
     return f'<Relationships xmlns="{RELATIONS}">{listed}</Relationships>'
 

@@ -57,7 +57,7 @@ def reply(
     content_type: str = JSON,
     headers: Mapping[str, str] | None = None,
 ) -> Behaviour:
-    """Answer with this, whatever was asked; what is not bytes is sent as JSON."""
+    """Answer every request with this; anything but bytes is sent as JSON."""
     encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
     return answer(encoded, content_type, status=status, headers=headers)
 

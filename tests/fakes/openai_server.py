@@ -129,7 +129,7 @@ def held_midway(event: asyncio.Event, *events: object) -> Step:
 
 
 def models(*ids: str, **more: object) -> Step:
-    """Answer GET /models; `more` is said of each."""
+    """Answer GET /models; every model has the fields in `more`."""
     data = [{"id": i, "object": "model", **more} for i in ids]
     return whole({"object": "list", "data": data})
 
@@ -140,7 +140,7 @@ def transcript(words: str) -> Step:
 
 
 def refusing_images(step: Step = echo, *, code: int = 400) -> Step:
-    """Refuse a request that shows an image, as endpoints of models without eyes do."""
+    """Refuse a request that shows an image, as endpoints of models without vision do."""
 
     async def look(request: Request, writer: asyncio.StreamWriter) -> None:
         said = {"error": {"message": "image_url is only supported by certain models"}}
@@ -172,7 +172,7 @@ def reading(context_tokens: int, step: Step = echo) -> Step:
 
 
 def prompt_bytes(body: Body) -> int:
-    """Return the size of what a request makes the model read."""
+    """Return the size of a request's messages and tools in bytes."""
     prompt = {key: body[key] for key in ("messages", "tools") if key in body}
     return len(json.dumps(prompt, ensure_ascii=False, separators=(",", ":")).encode())
 
@@ -185,14 +185,14 @@ def images_in(body: Body) -> list[str]:
 
 
 def words_of(content: object) -> str:
-    """Return what a message's content says in words."""
+    """Return the text in the content of a message."""
     if not isinstance(content, list):
         return str(content)
     return "\n".join(part["text"] for part in content if part["type"] == "text")
 
 
 def chunk(delta: object, *, finish_reason: str | None = None, **more: object) -> Body:
-    """One event of a stream, as OpenAI spells it."""
+    """Encode an event of a stream as OpenAI does."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
     return {**head, "choices": [choice], **more}
@@ -220,7 +220,7 @@ class OpenAiServer(ScriptedServer):
         return request.path == COMPLETIONS
 
     def step_for(self, request: Request) -> Step:
-        """Return what answers a request."""
+        """Return the step that answers a request."""
         match request.method, request.path:
             case "POST", "/v1/audio/transcriptions":
                 return self.transcription_handler

@@ -37,14 +37,14 @@ IO_ERROR: Final = -3
 
 
 class Registrar:
-    """What Signal's server knows about the number, whichever program asks.
+    """State of Signal's server for the number, the same for both programs.
 
     Attributes:
         number: the account's.
         registered: whether this machine has the account.
-        wants_captcha, wants_pin: what Signal asks for before it registers.
-        refusals: what the next requests are refused with, in order: code and words.
-        asked: each request and what came with it, in order.
+        wants_captcha, wants_pin: whether Signal demands them before it registers.
+        refusals: code and text for the next refused requests, in order.
+        asked: each request and its parameters, in order.
         expiring: how many link codes expire before one is scanned.
         linked: set once the phone has scanned.
         shown: how many link codes were given out.
@@ -101,7 +101,7 @@ class RegisteringSignalCli(SignalSide):
     """signal-cli's daemon, with or without the account.
 
     Attributes:
-        registrar: what Signal's server knows about the account.
+        registrar: the state of Signal's server for the account.
     """
 
     def __init__(self, path: Path) -> None:

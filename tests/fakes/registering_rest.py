@@ -16,7 +16,7 @@ class RegisteringRestApi:
     """signal-cli-rest-api, with or without the account.
 
     Attributes:
-        registrar: what Signal's server knows about the account.
+        registrar: the state of Signal's server for the account.
         url: where it listens.
     """
 
@@ -46,7 +46,7 @@ class RegisteringRestApi:
 
     async def _list_accounts(self, _: web.Request) -> web.Response:
         registrar = self.registrar
-        # The real server finishes the link in the background; nobody asks it how it went.
+        # The real server finishes the link in the background and cannot be asked for the result.
         if registrar.linked.is_set() and registrar.shown > registrar.expiring:
             registrar.registered = True
         return web.json_response([registrar.number] if registrar.registered else [])

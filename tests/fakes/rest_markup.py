@@ -1,4 +1,4 @@
-"""What signal-cli-rest-api makes of a text in its styled mode."""
+"""Parses a text as signal-cli-rest-api does in its styled mode."""
 
 import re
 from typing import Final

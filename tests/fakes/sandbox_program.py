@@ -11,7 +11,7 @@ from tools.sandbox.child import serve
 from tools.sandbox.errors import WorkError
 
 PID = os.getpid()
-"""As the bot knows it: taken before the walls stand, and the process has a number of its own."""
+"""Process id as the bot sees it, read before the sandbox hides it."""
 
 
 def hang() -> NoReturn:

@@ -25,7 +25,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as it came in; header names are lower case, `raw` is the body's bytes."""
+    """Request as it came in; header names are lower case, `raw` is the body's bytes."""
 
     method: str
     path: str
@@ -55,7 +55,7 @@ def script(*steps: Step, then: Step) -> Step:
 
 
 def whole(body: object) -> Step:
-    """Answer 200 with this JSON, whatever was asked."""
+    """Answer every request with 200 and this JSON."""
     return raw_body(json.dumps(body).encode(), content_type=JSON)
 
 
@@ -122,7 +122,7 @@ def held(event: asyncio.Event, step: Step) -> Step:
 
 
 def held_after(event: asyncio.Event, step: Step) -> Step:
-    """Let the step answer, which may end with a cut, then say nothing until the event is set."""
+    """Run the step, whose answer may be cut off, then stay silent until the event is set."""
 
     async def wait(request: Request, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(Cut):
@@ -162,13 +162,13 @@ def form_fields(request: Request) -> dict[str, bytes]:
 
 @dataclass
 class ScriptedServer:
-    """A running server; which step answers a request is said by those who make one of it.
+    """Running server; subclasses choose the step that answers a request.
 
     Attributes:
         received: every request so far, headers included.
         requests: the bodies of the questions among them.
         connections: how many were opened.
-        tls: what it listens with; None: plain http.
+        tls: its TLS context; None: plain http.
     """
 
     received: list[Request] = field(default_factory=list)
@@ -187,7 +187,7 @@ class ScriptedServer:
 
     @property
     def base_url(self) -> str:
-        """What `LLM__BASE_URL` is set to."""
+        """Value for `LLM__BASE_URL`."""
         return self.url
 
     def is_question(self, request: Request) -> bool:
@@ -195,7 +195,7 @@ class ScriptedServer:
         raise NotImplementedError
 
     def step_for(self, request: Request) -> Step:
-        """Return what answers a request."""
+        """Return the step that answers a request."""
         raise NotImplementedError
 
     async def wait_for_requests(self, count: int) -> None:
@@ -211,7 +211,7 @@ class ScriptedServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Refuse new connections and cut those that are open."""
+        """Refuse new connections and cut open ones."""
         if self._server is not None:
             await close_listener(self._server)
         for writer in tuple(self._writers):

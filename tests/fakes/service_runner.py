@@ -1,4 +1,4 @@
-"""What systemd reads of a unit file, and the processes below a service."""
+"""Settings of a unit file as systemd reads them, and the processes of a service."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ class Unit:
         return self.settings.get(key, ())
 
     def one(self, key: str) -> str:
-        """Return the last value of a setting, empty where it has none."""
+        """Return the last value of a setting, empty if it has none."""
         return (self.all(key) or ("",))[-1]
 
 

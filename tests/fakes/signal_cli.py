@@ -16,7 +16,7 @@ class FallingSilent(SignalSide):
     """Signal as the bot sees it, with a signal-cli that may fall silent.
 
     Attributes:
-        silent: whether nothing is done and nothing answered; what was begun before goes on.
+        silent: ignore all requests; those that began before go on.
     """
 
     silent = False
@@ -31,12 +31,12 @@ class SignalCli(FallingSilent):
     """Over a Unix socket.
 
     Attributes:
-        fates: what becomes of each recipient of a message.
-        identities: what listIdentities tells about the account itself, with a filter by number
+        fates: the delivery result for each recipient of a message.
+        identities: the answers of listIdentities about the account itself, with a filter by number
             and without.
         lists_devices: whether listDevices is answered.
         lacks: methods that this version does not have.
-        told: by method, what it answers instead of the truth.
+        told: false answers, by method.
         asked: every method that was called.
     """
 
@@ -79,7 +79,7 @@ class SignalCli(FallingSilent):
 
 
 class TcpSignalCli(SignalCli):
-    """Over TCP on loopback; it comes back at the same port."""
+    """signal-cli over TCP on loopback; it keeps its port across restarts."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -90,7 +90,7 @@ class TcpSignalCli(SignalCli):
         return f"tcp://127.0.0.1:{self._port}"
 
     async def reserve_port(self) -> None:
-        """Find a free port, so that the address is known before anybody listens there."""
+        """Find a free port, so that the address is known before the server listens."""
         await self.come_back()
         await self.go_away()
 

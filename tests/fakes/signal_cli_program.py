@@ -1,8 +1,8 @@
 """A program that behaves as `signal-cli daemon` does, to be started as a child process.
 
 `install` writes a start script named `signal-cli` into a folder for the PATH, as the real one has
-such a script. Each start is noted as a line of JSON in `starts` beside it, each text that was sent
-in `sent`. Like the real one it refuses a socket file that exists, with exit code 3, and removes its
+such a script. Next to it, `starts` has a line of JSON for each start, `sent` one for each text that
+was sent. Like the real one it refuses a socket file that exists, with exit code 3, and removes its
 own at SIGTERM.
 """
 
@@ -53,7 +53,7 @@ def starts(folder: Path) -> list[dict[str, Any]]:
 
 
 def texts_sent(folder: Path) -> list[str]:
-    """Return what was sent to it so far, the texts of all starts."""
+    """Return the texts that it was told to send so far, in all its starts."""
     notes = folder / "sent"
     lines = notes.read_text().splitlines() if notes.exists() else []
     return [json.loads(line) for line in lines]
@@ -71,12 +71,12 @@ def note(file: Path, what: object) -> None:
 
 
 class _Program(RegisteringSignalCli):
-    """Notes who asks for its version."""
+    """Counts requests for its version."""
 
     notes: Path
 
     def _require_account(self) -> None:
-        """It receives for any account."""
+        """Serves any account."""
 
     async def _version(self, client: Client, params: Json) -> object:
         note(self.notes.with_name("versions"), params)

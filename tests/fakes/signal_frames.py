@@ -1,4 +1,4 @@
-"""Frames as signal-cli delivers them, for what people write and do."""
+"""Frames of messages and actions of people, as signal-cli delivers them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -65,7 +65,7 @@ def text_frame(
 
 
 def message_frame(account: Account, author: Person, data: Json) -> Json:
-    """Return the frame of a message, or of whatever else its own part tells."""
+    """Return the frame of a data message: a text, a reaction, a deletion or another event."""
     return frame_of(account, author, data["timestamp"], dataMessage=data)
 
 

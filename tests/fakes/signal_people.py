@@ -1,7 +1,7 @@
 """The people on the other side of a look-alike of the Signal side: everything but the wire.
 
-They write to the bot (`say`, `edit`, `delete`, `react`, ...), and what the bot does besides sending
-is noted here (`typing`, `reactions`, ...), whatever protocol it came over.
+They write to the bot (`say`, `edit`, `delete`, `react`, ...). The bot's other actions are recorded
+here (`typing`, `reactions`, ...), the same for every protocol.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ ADA: Final = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+1555010
 
 @dataclass(frozen=True, slots=True)
 class SharedFile:
-    """File that a person sends to the bot; type and name are those that the sender tells."""
+    """File that a person sends to the bot; the sender states its type and name."""
 
     content_type: str
     data: bytes = field(repr=False)
@@ -48,7 +48,7 @@ class SharedFile:
 
 @dataclass(frozen=True, slots=True)
 class Reacted:
-    """An emoji that the bot put on somebody's message; author by ACI, timestamp in ms."""
+    """Emoji that the bot put on a message; author by ACI, timestamp in ms."""
 
     chat: ChatId
     emoji: str
@@ -70,7 +70,7 @@ class Group:
 
 @dataclass(slots=True)
 class Peer:
-    """A person whose key the Signal side knows, and what it thinks of it."""
+    """Person whose key the Signal side knows, with its trust in that key."""
 
     person: Person
     safety_number: str
@@ -79,19 +79,19 @@ class Peer:
 
 
 class SignalPeople(ABC):
-    """Everybody who talks to the bot, and what they saw it do.
+    """All people who talk to the bot, and the actions of the bot that they saw.
 
     Attributes:
         account: the bot's.
         groups: by id.
-        files: what people sent and the bot has not deleted, by id.
-        peers: those whose key is known, by ACI.
-        typing: the chats where it began (True) or stopped (False) to type.
+        files: people's files that the bot has not deleted, by id.
+        peers: people whose key is known, by ACI.
+        typing: the chats in which it began (True) or stopped (False) typing.
         reactions: its emoji.
-        receipts: ACIs and the messages of theirs that it marked read.
+        receipts: messages that it marked as read, with the ACIs of their authors.
         deleted: chats and its own messages that it deleted for everyone there.
-        profile: what people see of its account.
-        accepted_requests: ACIs of those whose message request it accepted.
+        profile: its public profile.
+        accepted_requests: ACIs of people whose message request it accepted.
         ended_polls: chats and its own polls that it ended there.
         has_polls: it knows polls, as signal-cli does from 0.13.23 on.
         trusted: ACIs whose key it trusted, with the safety number that was compared, or None.
@@ -122,10 +122,10 @@ class SignalPeople(ABC):
 
     @abstractmethod
     def text_sent(self, timestamp: int) -> str:
-        """What the bot wrote in the message with a timestamp; empty where there is none."""
+        """Return the bot's text in the message with this timestamp; empty if there is none."""
 
     async def until(self, happened: Callable[[], bool], *, seconds: float = WAIT_SECONDS) -> None:
-        """Wait for something that the bot brings about by what it does."""
+        """Wait until a condition holds; check it after each action of the bot."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(happened)
 
@@ -152,8 +152,8 @@ class SignalPeople(ABC):
             group: id of the group to write in; a new one comes into being.
             timestamp: of the message, in ms; a repeated one makes a duplicate.
             mention: mention the bot before the text.
-            quote: what it replies to: a message of the bot by its timestamp, or anybody's.
-            files: what goes with it.
+            quote: the message that it replies to: one of the bot by its timestamp, or any other.
+            files: its attachments.
             expires_seconds: the chat's timer for disappearing messages.
             view_once: its file may be looked at once.
         """
@@ -240,7 +240,7 @@ class SignalPeople(ABC):
         return await self._do(author, group, pollVote=vote)
 
     async def set_timer(self, seconds: int, *, author: Person = ADA) -> int:
-        """Let the messages of a private chat disappear after so long; 0: let them stay."""
+        """Set the timer of a private chat for disappearing messages; 0 turns it off."""
         return await self._do(author, None, expiresInSeconds=seconds, isExpirationUpdate=True)
 
     async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
@@ -263,8 +263,8 @@ class SignalPeople(ABC):
 
         Args:
             group_id: of the group; a new one comes into being.
-            author: who does it, and is in the group.
-            members: who else is in it from now on.
+            author: the member who does it.
+            members: all other members from now on.
             admins: ACIs of its admins.
             invited: True: the bot is invited and not in it; False: it has been added.
             only_admins_write: whether it is an announcement group.
@@ -281,10 +281,10 @@ class SignalPeople(ABC):
         return await self._do(author, None, groupInfo=(where or {}) | {"type": "UPDATE"})
 
     async def change_identity(self, person: Person = ADA) -> str:
-        """Let a person install Signal anew; return the new safety number.
+        """Reinstall a person's Signal; return the new safety number.
 
-        From now on, until the bot trusts it, what the person does waits, each time with an
-        exception frame in its place, and sends to the person fail.
+        Until the bot trusts the new key, sends to the person fail, and the person's actions wait;
+        an exception frame comes in place of each.
         """
         peer = self.meet(person)
         peer.safety_number = self._new_safety_number(person)
@@ -329,7 +329,7 @@ class SignalPeople(ABC):
         return known
 
     def trusts(self, aci: str) -> bool:
-        """Whether sends to somebody work; an unknown key is trusted on first use."""
+        """Return whether sends to a person work; an unknown key is trusted on first use."""
         peer = self.peers.get(aci)
         return peer is None or peer.trust is not TrustLevel.UNTRUSTED
 
@@ -346,7 +346,7 @@ class SignalPeople(ABC):
         return True
 
     def join(self, group_id: str) -> bool:
-        """Let the bot accept an invitation; False where there is none."""
+        """Accept an invitation for the bot; False if there is none."""
         group = self.groups.get(group_id)
         if group is None or not group.is_invited:
             return False
@@ -354,7 +354,7 @@ class SignalPeople(ABC):
         return True
 
     def leave(self, group_id: str) -> bool:
-        """Let the bot leave a group or refuse an invitation; False where it is neither."""
+        """Leave a group or refuse an invitation for the bot; False if there is neither."""
         group = self.groups.get(group_id)
         if group is None or not (group.is_member or group.is_invited):
             return False
@@ -362,7 +362,7 @@ class SignalPeople(ABC):
         return True
 
     def change_profile(self, change: Profile) -> None:
-        """Change what people see of the bot's account; what is None stays."""
+        """Change the bot's public profile; None leaves a part unchanged."""
         self.profile = Profile(
             name=self.profile.name if change.name is None else change.name,
             about=self.profile.about if change.about is None else change.about,

@@ -1,7 +1,7 @@
-"""What the look-alike of signal-cli reads from the params of a request.
+"""Parses the params of a request for the look-alike of signal-cli.
 
 Like the original it takes a parameter of several values in the singular or the plural, as one
-value or as an array, and refuses with -1 what it cannot use.
+value or as an array, and refuses unusable values with -1.
 """
 
 import base64
@@ -19,7 +19,7 @@ DATA_URI: Final = re.compile(r"data:([^;,]+);filename=([^;,]+);base64,(.*)", re.
 
 @dataclass(frozen=True, slots=True)
 class Recipients:
-    """Where a request sends something to: a group, people by ACI, or the account itself."""
+    """Recipients of a request: a group, people by ACI, or the account itself."""
 
     group: str | None
     people: list[str]
@@ -27,7 +27,7 @@ class Recipients:
 
 
 def recipients_of(params: Json) -> Recipients:
-    """Return where to; Refusal when that is nowhere."""
+    """Return the recipients; Refusal if there are none."""
     groups, people = several(params, "groupId"), several(params, "recipient")
     note_to_self = params.get("noteToSelf", False)
     if not (groups or people or note_to_self):
@@ -36,7 +36,7 @@ def recipients_of(params: Json) -> Recipients:
 
 
 def attachments_of(params: Json) -> tuple[Attachment, ...]:
-    """Return the files of a message; paths on the daemon's machine are none here."""
+    """Return the files of a message; paths on the daemon's machine are refused."""
     try:
         return tuple(map(attachment_in, several(params, "attachment")))
     except ValueError:
@@ -44,7 +44,7 @@ def attachments_of(params: Json) -> tuple[Attachment, ...]:
 
 
 def attachment_in(data_uri: str) -> Attachment:
-    """Return the file of `data:<type>;filename=<name>;base64,<data>`; ValueError if it is none."""
+    """Return the file of `data:<type>;filename=<name>;base64,<data>`; ValueError if malformed."""
     match = DATA_URI.fullmatch(data_uri)
     if match is None:
         raise ValueError("no data URI with a file name")
@@ -66,7 +66,7 @@ def _style_in(text: str) -> StyleRange:
 
 
 def quote_in(params: Json) -> Quote | None:
-    """Return what a message replies to."""
+    """Return the quote of a message."""
     if "quoteTimestamp" not in params:
         return None
     if "quoteAuthor" not in params:
@@ -84,7 +84,7 @@ def poll_of(params: Json) -> Poll:
 
 
 def profile_of(params: Json) -> Profile:
-    """Return what a change of the profile sets."""
+    """Return the parts that a change of the profile sets."""
     avatar = params.get("avatar")
     try:
         picture = None if avatar is None else attachment_in(avatar).data
@@ -102,7 +102,7 @@ def timestamp_in(params: Json) -> int:
 
 
 def required(params: Json, name: str) -> str:
-    """Return a parameter that must be there, be it one value or an array of one."""
+    """Return a required parameter, given as one value or as an array of one."""
     values = several(params, name)
     if len(values) != 1:
         raise Refusal(-1, f"{name} is missing")

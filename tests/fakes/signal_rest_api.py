@@ -27,7 +27,7 @@ NUMBER: Final = "+4915100000000"
 ACI: Final = "9d578c56-e167-564c-8fb4-cdda901237d9"
 ACCOUNT: Final = Account(NUMBER, ACI)
 WITHOUT_SIGNAL_CLI: Final = ("/v1/health", "/v1/about", "/v1/attachments/")
-"""What the server answers by itself, also while signal-cli is dead."""
+"""Requests that the server answers by itself, also while signal-cli is dead."""
 
 SIGNS_OF_LIFE: Final = ("/v1/typing-indicator/", "/v1/reactions/", "/v1/receipts/")
 
@@ -58,13 +58,13 @@ class Sent:
 
     @property
     def chat(self) -> ChatId:
-        """Where it went to."""
+        """Return the chat that it was sent to."""
         return chat_at(self.recipient)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the server answers instead of success, perhaps although the message goes out."""
+    """Answer instead of success; the message may go out anyway."""
 
     status: int
     body: str = ""
@@ -72,7 +72,7 @@ class Answer:
 
 
 class Fault(Enum):
-    """What happens to a request instead of an answer."""
+    """Fate of a request that gets no answer."""
 
     HANG = "no answer, ever"
     HANG_LATER = "it is sent, then no answer, ever"
@@ -86,7 +86,7 @@ class SignalRestApi(SignalPeople):
 
     Attributes:
         sent: every message, in order.
-        answers: what the next sends get instead of success, in order.
+        answers: answers to the next sends instead of success, in order.
         answer_send: the same for every send, by its chat; None leaves it to `answers`.
         requests, in_flight, most_in_flight: requests in all, now, and at most at once.
         connections: how often the websocket was opened.
@@ -95,9 +95,9 @@ class SignalRestApi(SignalPeople):
         slow_done: ends the wait of sends that are slow.
         signal_cli_alive: whether what needs signal-cli is answered at all.
         answers_pings: whether websocket pings are answered.
-        told_groups: by the server's id, what GET tells about a group instead of the truth.
-        accounts, identities, devices: what the server knows; without identities or devices it
-            answers a question about them with an error. Other people's keys come on top.
+        told_groups: false answers of GET about groups, by the server's id.
+        accounts, identities, devices: the server's lists; without identities or devices it
+            answers requests for them with an error. Keys of other people are added to identities.
         old: say that this is version 0.100.
     """
 
@@ -145,7 +145,7 @@ class SignalRestApi(SignalPeople):
 
     @property
     def receivers(self) -> int:
-        """How many listen on the websocket."""
+        """Return the number of clients on the websocket."""
         return len(self._websockets)
 
     async def start(self) -> None:
@@ -180,27 +180,27 @@ class SignalRestApi(SignalPeople):
         self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Go away; what is open breaks."""
+        """Stop the server and break open connections."""
         self.drop_websockets()
         if self._runner is not None:
             await self._runner.cleanup()
         self._runner = None
 
     async def wait_until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something about this server is true."""
+        """Wait until a condition on this server holds."""
         async with self._changed:
             await self._changed.wait_for(holds)
 
     async def wait_for_receiver(self) -> None:
-        """Wait until somebody listens on the websocket."""
+        """Wait until a client listens on the websocket."""
         await self.wait_until(lambda: self.receivers > 0)
 
     def text_sent(self, timestamp: int) -> str:
-        """What the bot wrote in the message with a timestamp; empty where there is none."""
+        """Return the bot's text in the message with this timestamp; empty if there is none."""
         return next((sent.text for sent in self.sent if sent.timestamp == timestamp), "")
 
     async def push(self, frame: object) -> None:
-        """Deliver a frame to whoever listens."""
+        """Deliver a frame to all clients of the websocket."""
         await self.push_raw(json.dumps(frame).encode())
 
     async def push_raw(self, data: bytes, *, kind: WSMsgType = WSMsgType.TEXT) -> None:
@@ -481,7 +481,7 @@ def _quote_in(body: Json) -> Quote | None:
 
 
 def chat_at(recipient: str) -> ChatId:
-    """Where a request sends something to; the account's own number is its note to self."""
+    """Return the chat of a recipient; the account's own number is its note to self."""
     if recipient.startswith(GROUP_PREFIX):
         return ChatId.group(_group_id(recipient))
     return ChatId.direct(ACI if recipient == NUMBER else recipient)

@@ -1,9 +1,9 @@
 """The Signal side of the demo: a look-alike of `signal-cli daemon` in manual receive mode.
 
-It speaks signal-cli's JSON-RPC over a Unix socket, with signal-cli's error codes: whatever the bot
-needs, see `_methods`. Like the original it takes several clients and keeps messages until somebody
-subscribes. Its owner plays the people on the other side: `say` writes to the bot, `react` answers
-it with an emoji, `sent` is what the bot wrote; the rest is in `tests.fakes.signal_people`.
+It speaks the part of signal-cli's JSON-RPC that the bot needs (`_methods`), over a Unix socket and
+with signal-cli's error codes. Like the original it takes several clients and keeps messages until a
+client subscribes. Its owner plays the people on the other side: `say` writes to the bot, `react`
+reacts with an emoji, `sent` has the bot's messages; the rest is in `tests.fakes.signal_people`.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ IDENTITY_KEY: Final = bytes.fromhex(
 begins with 44665 72466."""
 
 ATTACHMENTS: Final = "attachments"
-"""Where in its own folder signal-cli keeps the files that came with messages."""
+"""Folder for received files inside signal-cli's own folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,10 @@ class SignalSide(SignalPeople):
     """A scripted Signal with one registered account: the bot's.
 
     Attributes:
-        version: what it says it is.
+        version: the version of signal-cli that it reports.
         identity_key: the account's public identity key.
         device_ids: the account's devices.
-        sent: what the bot wrote.
+        sent: the bot's messages.
         on_send: may delay, refuse or lose sends.
         takes_poll_ends: unless it is set, requests to end a poll wait.
 
@@ -159,7 +159,7 @@ class SignalSide(SignalPeople):
         self._server = await self._open_server()
 
     async def go_away(self) -> None:
-        """Stop listening and break every connection; what nobody received is kept."""
+        """Stop listening and break every connection; keep undelivered messages."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -173,16 +173,16 @@ class SignalSide(SignalPeople):
 
     @property
     def subscribed(self) -> bool:
-        """Whether anybody receives messages right now."""
+        """Return whether a client receives messages right now."""
         return any(client.subscriptions for client in self._rpc.clients)
 
     @property
     def undelivered(self) -> int:
-        """How many messages wait for somebody to subscribe."""
+        """Return the number of messages that wait for a client to subscribe."""
         return len(self._undelivered)
 
     async def wait_until_alone(self, *, seconds: float = WAIT_SECONDS) -> None:
-        """Wait until every client has gone by itself and what it still asked for is done."""
+        """Wait until every client has disconnected and its last requests are done."""
         async with asyncio.timeout(seconds):
             for client in list(self._rpc.clients):
                 await client.gone.wait()
@@ -218,7 +218,7 @@ class SignalSide(SignalPeople):
         return next(filter(predicate, self.sent))
 
     def text_sent(self, timestamp: int) -> str:
-        """What the bot wrote in the message with a timestamp; empty where there is none."""
+        """Return the bot's text in the message with this timestamp; empty if there is none."""
         return next((sent.text for sent in self.sent if sent.timestamp == timestamp), "")
 
     # Methods
@@ -423,7 +423,7 @@ class SignalSide(SignalPeople):
         return ["SUCCESS"]
 
     def _reachable_chat(self, params: Json) -> ChatId:
-        """Where something goes to, or signal-cli's objection to sending anything there."""
+        """Return the chat of a request; raise signal-cli's objection if it cannot send there."""
         to = recipients_of(params)
         if to.group is not None:
             return self._writable_group(to.group)
@@ -452,7 +452,7 @@ class SignalSide(SignalPeople):
             (folder / file_id).write_bytes(data)
 
     def _stored_file(self, file_id: str) -> bytes | None:
-        """A file that is still there; whoever has access to the folder may have deleted it."""
+        """Return a file that still exists; the bot may have deleted it in the folder."""
         if self.data_dir is not None and not (self.data_dir / ATTACHMENTS / file_id).exists():
             return None
         return self.files.get(file_id)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 @asynccontextmanager
 async def service_for_each_connection(path: Path, *command: str) -> AsyncIterator[list[Process]]:
-    """Listen inside the block, and provide the processes so far; what is left of them is killed."""
+    """Listen inside the block, and provide the processes so far; kill remaining ones at the end."""
     processes: list[Process] = []
 
     async def accept_all(listener: socket.socket) -> None:

@@ -4,8 +4,8 @@
     agent = SoftAgent(platform)
     bundle = soft_bundle(platform, agent, challenge="blue horse")
 
-What an attacker does before the quote is made is done to the agent (its log, its code) or said in
-arguments; what is done afterwards, to the bundle with `dataclasses.replace`.
+To attack before the quote is made, change the agent (its log, its code) or pass other arguments. To
+attack afterwards, change the bundle with `dataclasses.replace`.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from tests.fakes.soft_tdx import SoftTdx
 
 CHALLENGE: Final = "blue horse 42"
 SAFETY_NUMBER: Final = "44665 72466 96264 29303 74586 27907 77487 27647 02919 99521 91321 17432"
-"""Of a chat with the account of STATEMENT; its half are the first thirty digits."""
+"""Safety number of a chat with the account of STATEMENT, whose half are the first thirty digits."""
 
 POLICY: Final = '{"e2ee":true,"model":"qwen","retention_days":30}'
 STATEMENT: Final = Statement(
@@ -46,7 +46,7 @@ OTHER_ACCOUNT: Final = replace(
     identity_key="05f781b6fb32fed9ba1cf2de978d4d5da28dc34046ae814402b5c0dbd96fda907b",
 )
 OTHER_SAFETY_NUMBER: Final = "77487" * 6 + SAFETY_NUMBER.replace(" ", "")[:25] + "00000"
-"""Of a chat with neither account."""
+"""Safety number of a chat between two other accounts."""
 
 
 def soft_bundle(
@@ -60,7 +60,7 @@ def soft_bundle(
     pins: str | None = None,
     **quoted: Any,
 ) -> Bundle:
-    """Return what a bot on this machine hands out for a challenge; the model's part is sealed.
+    """Return the bundle of a bot on this machine for a challenge, with the model's part sealed in.
 
     Args:
         quoted: of `SoftTdx.quote`.
@@ -103,7 +103,7 @@ def soft_bundle(
 def soft_report(
     platform: SoftTdx, bundle: Bundle, release: Mapping[str, Any] | None = None
 ) -> BundleReport:
-    """Check a bundle as somebody does who has its challenge and safety number."""
+    """Check a bundle like a person with its challenge and safety number."""
     published = Release.parse(json.dumps(release).encode()) if release else None
     return verify_bundle(
         bundle,

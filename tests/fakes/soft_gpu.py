@@ -7,7 +7,7 @@
 
 The GPUs' evidence has the shape of recorded evidence: an SPDM request with the nonce, a response,
 a signature, and a chain of five certificates whose root NVIDIA has never seen. The service signs
-whatever it is given; it does not look at it.
+everything without a look.
 """
 
 import base64
@@ -62,7 +62,7 @@ class SoftGpus:
             count: how many.
             now: Unix seconds from which on, less a year, their certificates are valid for ten.
             issued_by_ca: whether the certificate above a GPU's own may issue any.
-            like: GPUs of another machine, whose authorities certify these as well.
+            like: GPUs of another machine, to use the same authorities.
         """
         moment = datetime.fromtimestamp(time.time() if now is None else now, UTC)
         self._authorities: tuple[_Certified, _Certified, _Certified] = (
@@ -77,27 +77,27 @@ class SoftGpus:
         self.serials: Final = tuple(c[0].certificate.serial_number for c in self._chains)
 
     def key(self, number: int) -> ec.EllipticCurvePrivateKey:
-        """Return what one GPU signs with."""
+        """Return the signing key of a GPU."""
         return self._chains[number][0].key
 
     def started_again(self, number: int, nonce: bytes) -> dict[str, str]:
-        """Return what one GPU shows after a start with a firmware that has another key."""
+        """Return the evidence of a GPU after a start with firmware that has another key."""
         _, *above = self._chains[number]
         moment = above[0].certificate.not_valid_before_utc + timedelta(days=365)
         firmware = _issue("Soft GPU FMC", moment, issuer=above[0], is_ca=False)
         return _evidence((firmware, *above), nonce)
 
     def payload(self, nonce: bytes) -> str:
-        """Return what a report carries as `nvidia_payload`."""
+        """Return the `nvidia_payload` of a report."""
         evidence = [_evidence(chain, nonce) for chain in self._chains]
         return json.dumps({"arch": "HOPPER", "evidence_list": evidence, "nonce": nonce.hex()})
 
 
 class SoftNras:
-    """NVIDIA's attestation service, without its judgement.
+    """NVIDIA's attestation service, which approves every GPU.
 
     Attributes:
-        issuer: what its tokens name.
+        issuer: the issuer in its tokens.
         keys: its key set, JSON.
     """
 
@@ -146,7 +146,7 @@ class SoftNras:
         return json.dumps([["JWT", self.sign({**claims, **overall})], tokens]).encode()
 
     def sign(self, claims: Mapping[str, Any]) -> str:
-        """Return a token with these claims, but without those that are None."""
+        """Return a token with these claims; None leaves a claim out."""
         said = {name: value for name, value in claims.items() if value is not None}
         return jwt.encode(said, self._key, "ES384", {"kid": self._kid})
 
@@ -163,7 +163,7 @@ def signed_measurements(
     request: bytes = REQUEST,
     response: bytes = RESPONSE,
 ) -> bytes:
-    """Return what a GPU answers: the request, the response, r and s."""
+    """Return the evidence of a GPU: the request, the response, r and s."""
     message = request + nonce + b"\0" + response
     r, s = utils.decode_dss_signature(key.sign(message, ec.ECDSA(hashes.SHA384())))
     return message + r.to_bytes(48) + s.to_bytes(48)

@@ -6,10 +6,10 @@
     findings = verify_td(..., lambda _: collateral, now=soft.now, trust=soft.trust)
 
 The PKI has the shape of Intel's (root, PCK platform CA, PCK certificate with the SGX extension,
-TCB signing certificate, CRLs) and signs TCB info, QE identity and quotes of version 4. Whoever
-trusts Intel's own root refuses them. Certificates are valid from a year before `now` to ten years
-after, CRLs from a day before to a year after, TCB info and QE identity from a day before to 29
-days after. Nothing here says anything about hardware or about Intel's signatures.
+TCB signing certificate, CRLs) and signs TCB info, QE identity and quotes of version 4. Intel's own
+root does not vouch for them. Certificates are valid from a year before `now` to ten years after,
+CRLs from a day before to a year after, TCB info and QE identity from a day before to 29 days after.
+Nothing here says anything about hardware or about Intel's signatures.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ _MR_SEAM: Final = bytes.fromhex(
     "7bf063280e94fb051f5dd7b1fc59ce9aac42bb961df8d44b709c9b0ff87a7b4d"
     "f648657ba6d1189589feab1d5a3c9a9d"
 )
-"""Of TDX module 1.5.16, which genuine machines run."""
+"""Measurement of TDX module 1.5.16, which genuine machines run."""
 _SEPT_VE_DISABLE: Final = 1 << 28
 _XFAM: Final = 0x602E7
 
@@ -60,14 +60,14 @@ class _Certified:
 
 
 class SoftTdx:
-    """One soft machine: a root of trust, its collateral, and a quoting enclave.
+    """Soft machine: a root of trust, its collateral, and a quoting enclave.
 
     Attributes:
         fmspc: its kind of platform.
         now: unix seconds at which its evidence is valid.
         collateral: JSON with the fields of dcap_qvl.QuoteCollateralV3.
         root_der: the root certificate.
-        trust: what believes it.
+        trust: accepts its root.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Pins of machines that do not exist, for what only carries them."""
+"""Pins of invented machines, for code that only passes them on."""
 
 import json
 from typing import Any, Final

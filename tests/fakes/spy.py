@@ -1,4 +1,4 @@
-"""Whatever a program can try in order to look into another process of its own user.
+"""Every way for a program to look into another process of its own user.
 
 python -m tests.fakes.spy PID FILE [COMMAND ...]     writes a report, then becomes the command
 """
@@ -44,14 +44,14 @@ class _Vector(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a spy found.
+    """Findings of a spy.
 
     Attributes:
         succeeded: deeds that were not refused.
         refused: deeds that were.
         environment: its own.
-        descriptors: where those lead that it was started with, its standard streams left out.
-        command_line: of the process it looked at, which everybody may read.
+        descriptors: targets of its inherited descriptors, without the standard streams.
+        command_line: of the process it looked at; every user may read it.
     """
 
     succeeded: list[str]
@@ -103,7 +103,7 @@ def _deeds(pid: int) -> Iterator[tuple[str, Callable[[], object]]]:
 
 def _read(file: Path) -> None:
     with file.open("rb") as stream:
-        if file.name != "mem":  # whose first page is no memory
+        if file.name != "mem":  # no memory is mapped at address 0
             stream.read(MAPPED_PAGE)
 
 

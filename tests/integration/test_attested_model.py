@@ -57,7 +57,7 @@ class Clock:
 
 @dataclass
 class World:
-    """A cloud, what its evidence depends on, and a model that is judged by it."""
+    """A cloud with its platform, and a model that is verified by the cloud's evidence."""
 
     cloud: NearAi
     pccs: WebServer
@@ -89,7 +89,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def chat(self, *, retry: RetryPolicy = NO_RETRY) -> AsyncIterator[LlmClient]:
-        """A client whose connections carry nothing to a key that is not attested."""
+        """Client that sends nothing to a TLS key without attestation."""
         context = pin(self.cloud.authority.client_context(), self.model.keys)
         transport = AiohttpTransport(max_connections=2, silence_seconds=5.0, tls=context)
         endpoint = LlmSettings(
@@ -271,7 +271,7 @@ async def test_without_evidence_every_message_is_kept_back_with_the_reason(name:
         assert here.model.evidence() is None
 
 
-async def test_under_warn_a_model_without_nvidias_word_is_verified_by_its_gpus_signatures() -> None:
+async def test_under_warn_gpu_signatures_suffice_without_nvidias_verdict() -> None:
     async with world("warn") as here:
         here.cloud.nras.tokens_handler = status(503)
         verdict = await here.model.verify()
@@ -296,7 +296,7 @@ async def test_under_require_nvidias_refusal_keeps_every_message_back(name: str)
         verdict = await here.model.verify()
         assert verdict.state == "failed", verdict
         assert "does not hold" in await here.refusal()
-        # What was refused once does not count again because the service is down later.
+        # A refused verdict stays refused while the service is down.
         here.cloud.nras.tokens_handler = status(503)
         assert (await here.model.verify()).state == "failed"
 
@@ -314,9 +314,7 @@ async def test_gpus_of_an_odd_architecture_fail(arch: object) -> None:
 
 
 @pytest.mark.parametrize("step", [status(503), cut], ids=["503", "cut"])
-async def test_under_require_nvidias_silence_lets_nothing_through_without_an_earlier_word(
-    step: Step,
-) -> None:
+async def test_require_sends_nothing_without_any_verdict_of_nvidia(step: Step) -> None:
     async with world() as here:
         here.cloud.nras.tokens_handler = step
         assert (await here.model.verify()).state == "unavailable"
@@ -325,7 +323,7 @@ async def test_under_require_nvidias_silence_lets_nothing_through_without_an_ear
         assert (await here.model.verify()).state == "verified"
 
 
-async def test_nvidias_last_word_on_the_same_gpus_counts_for_a_bounded_time_of_silence() -> None:
+async def test_nvidias_last_verdict_counts_for_a_bounded_outage() -> None:
     async with world() as here:
         await here.model.verify()
         here.cloud.nras.tokens_handler = status(503)
@@ -364,7 +362,7 @@ async def test_without_require_a_service_that_hangs_delays_no_message() -> None:
 # In the course of time
 
 
-async def test_it_recovers_by_itself_when_the_service_is_back() -> None:
+async def test_the_model_is_verified_once_the_service_is_back() -> None:
     async with world() as here:
         here.cloud.report_handler = status(503)
         async with here.kept_verified():
@@ -412,7 +410,7 @@ async def test_wrong_evidence_ends_an_earlier_verification() -> None:
         assert (await here.model.verify()).state == "failed"
 
 
-async def test_it_is_verified_again_before_the_evidence_expires() -> None:
+async def test_the_model_is_verified_again_before_its_evidence_expires() -> None:
     pace = {
         "RENEW_SECONDS": 3600.0,
         "MARGIN_SECONDS": MAX_EVIDENCE_SECONDS,
@@ -424,7 +422,7 @@ async def test_it_is_verified_again_before_the_evidence_expires() -> None:
 
 
 @pytest.mark.parametrize(("longest_seconds", "is_left_alone"), [(3600.0, True), (0.05, False)])
-async def test_a_service_that_asks_to_be_left_alone_is_for_a_bounded_time(
+async def test_retry_after_of_the_report_is_honoured_up_to_a_bound(
     longest_seconds: float, is_left_alone: bool
 ) -> None:
     retry = Backoff(first_seconds=0.001, longest_seconds=longest_seconds)
@@ -457,7 +455,7 @@ async def test_a_new_tls_key_is_asked_about_at_once_and_used_only_after_it_is_at
 
 
 @pytest.mark.parametrize(("pause", "is_asked_again"), [(0.001, True), (3600.0, False)])
-async def test_a_key_that_stays_unattested_is_asked_about_after_ever_longer_pauses(
+async def test_an_unattested_key_is_checked_again_after_growing_pauses(
     pause: float, is_asked_again: bool
 ) -> None:
     pace = {"AFTER_STRANGERS": Backoff(first_seconds=pause, longest_seconds=pause)}
@@ -472,7 +470,7 @@ async def test_a_key_that_stays_unattested_is_asked_about_after_ever_longer_paus
         assert here.cloud.reports == reports
 
 
-async def test_under_warn_it_is_said_that_messages_went_to_a_key_nothing_vouches_for() -> None:
+async def test_warn_reports_messages_to_a_key_without_evidence() -> None:
     async with world("warn") as here, here.chat() as client:
         await here.model.verify()
         assert "nothing has vouched for" not in here.model.summary()

@@ -1,4 +1,4 @@
-"""What `check` finds around the bot, as its users see it: the machine, the account, its output."""
+"""Findings of `check` about the machine and the account, and its output."""
 
 import asyncio
 import json
@@ -38,11 +38,11 @@ QUICK: Final = {
 LIKE_ANYBODY: Final = (
     ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
 )
-"""Takes from root what lets it read whatever it wants."""
+"""Drops root's capabilities to read every file."""
 
 
 def without_tools(here: World, **sections: Mapping[str, object]) -> Settings:
-    """Return settings of a bot that is looked at quickly."""
+    """Return settings of a bot without tools, which is checked quickly."""
     return here.settings(tools={"enabled": False}, **sections)
 
 
@@ -63,7 +63,7 @@ def run_program(
     before: str = "true",
     through: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of the program to its end, behind another command and through a program.
+    """Run a command of the program to its end, after `before` and wrapped in `through`.
 
     `answers` are typed.
     """
@@ -163,7 +163,7 @@ def test_folders_that_are_closed_are_findings_and_the_others_follow(tmp_path: Pa
     assert {"signal", "disk", "health", "descriptors"} <= found.keys()
 
 
-async def test_check_names_version_disk_files_and_what_lies_beside_the_store() -> None:
+async def test_check_names_version_disk_files_and_leftovers_next_to_the_store() -> None:
     async with world() as here:
         found = await report(without_tools(here))
         assert found["version"].words.startswith(f"signal-tee-bot {__version__}, commit ")
@@ -305,7 +305,7 @@ def test_check_for_programs_is_one_document_and_nothing_else(tmp_path: Path) -> 
     assert "LOG__LEVEL" in finding["words"]
 
 
-def test_an_output_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+def test_an_unwritable_output_is_reported_in_one_line(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         done = run_check(folder=tmp_path, stdout=full.fileno(), environment=QUICK)
     assert done.returncode == 1

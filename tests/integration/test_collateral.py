@@ -43,7 +43,7 @@ def quote_of(machine: SoftTdx) -> TdQuote:
 
 @dataclass(slots=True)
 class Service:
-    """A source, the service that it asks, and the time that it believes."""
+    """Source of collateral, the service that it asks, and its clock."""
 
     server: WebServer
     source: CollateralSource
@@ -109,7 +109,7 @@ async def test_a_cancelled_caller_leaves_the_next_one_free_to_ask() -> None:
         assert (await running.source.get(quote_of(SOFT))).fmspc == SOFT.fmspc
 
 
-async def test_it_is_asked_for_again_after_a_day_and_serves_until_it_expires() -> None:
+async def test_collateral_is_fetched_daily_and_used_until_it_expires() -> None:
     async with service() as running:
         quote = quote_of(SOFT)
         await running.source.get(quote)

@@ -1,6 +1,6 @@
 """The images and the compose file, as far as a machine without a container engine can check them.
 
-What only an engine can show is in `deploy/CHECKLIST.md`.
+Checks that need an engine are in `deploy/CHECKLIST.md`.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ def services() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_an_image_is_made_of_checked_parts_and_runs_as_nobody_special(path: Path) -> None:
+def test_an_image_is_built_from_checked_parts_and_runs_unprivileged(path: Path) -> None:
     for name, rest in instructions(path):
         assert name != "EXPOSE"
         assert name != "FROM" or rest.partition(" ")[0] in {"${BASE}", "scratch"}
@@ -109,7 +109,7 @@ def test_the_bot_is_set_up_for_its_neighbours_and_bounds() -> None:
 
 
 @pytest.mark.full
-def test_two_builds_are_the_same_and_the_bot_runs_in_them_alone(tmp_path: Path) -> None:
+def test_two_builds_are_equal_and_the_bot_runs_on_their_files_alone(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can change to another root folder")
     packages = tmp_path / "wheels"

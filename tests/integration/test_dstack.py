@@ -1,4 +1,4 @@
-"""The guest agent over its socket: what is asked, what is believed, what is said when it fails."""
+"""The guest agent over its socket: requests, accepted answers, and errors."""
 
 import asyncio
 import json
@@ -71,7 +71,7 @@ async def test_report_data_that_the_agent_would_pad_or_refuse_is_never_sent(
     assert soft.requests == []
 
 
-async def test_an_absent_or_dead_agent_is_said_to_be_so(tmp_path: Path) -> None:
+async def test_an_absent_or_dead_agent_is_reported(tmp_path: Path) -> None:
     absent = {"There is no dstack guest agent: its socket is missing."}
     assert set(await ask_all(client(tmp_path))) == absent
     assert set(await ask_all(client(tmp_path / ("x" * 300)))) == absent
@@ -99,7 +99,7 @@ async def test_an_answer_without_end_is_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [201, 302, 500])
-async def test_a_refusal_is_said_without_the_agents_own_words(tmp_path: Path, status: int) -> None:
+async def test_a_refusal_does_not_quote_the_agent(tmp_path: Path, status: int) -> None:
     body = json.dumps({"error": "words of the agent"}).encode()
     async with soft_agent(tmp_path, says(body, status=status)):
         sentences = await ask_all(client(tmp_path))

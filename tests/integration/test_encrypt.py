@@ -1,4 +1,4 @@
-"""`signal-tee-bot encrypt` and `env`, and what `check` says of a store and its key."""
+"""`signal-tee-bot encrypt` and `env`, and findings of `check` about a store and its key."""
 
 import stat
 import subprocess
@@ -45,9 +45,7 @@ async def test_a_key_is_made_once_before_the_first_conversation_for_the_owner_al
 
 
 @pytest.mark.full
-async def test_whoever_follows_check_after_the_first_conversation_gets_an_encrypted_store(
-    tmp_path: Path,
-) -> None:
+async def test_following_the_advice_of_check_encrypts_the_store(tmp_path: Path) -> None:
     env = tmp_path / ".env"
     env.write_text("# mine\nSTORE__KEY=\nLLM__MODEL=some\n")
     await make(tmp_path)
@@ -70,7 +68,7 @@ async def test_while_a_bot_runs_nothing_is_changed_and_no_key_is_made(tmp_path: 
 
 
 @pytest.mark.full
-async def test_a_key_is_changed_by_the_one_before(tmp_path: Path) -> None:
+async def test_changing_the_key_needs_the_old_one(tmp_path: Path) -> None:
     await make(tmp_path, "old")
     (tmp_path / "old-key.txt").write_text("old\n")
     assert "Set the key that the store was made with" in store_line(tmp_path, STORE__KEY=SECRET)

@@ -65,7 +65,7 @@ async def failure(url: str, tls: ssl.SSLContext | None = None) -> httpx2.Transpo
         ("http://two..dots/", HopelessConnection, UNKNOWN_HOST),
     ],
 )
-async def test_servers_that_are_not_there_have_their_own_errors(
+async def test_each_kind_of_unreachable_server_has_its_own_error(
     url: str, kind: type[Exception], text: str
 ) -> None:
     error = await failure(url)
@@ -128,7 +128,7 @@ async def test_unknown_authority_is_hopeless() -> None:
         (b"", httpx2.ConnectError, NO_ANSWER),
     ],
 )
-async def test_server_without_tls_is_told_from_one_that_hangs_up(
+async def test_server_without_tls_and_one_that_hangs_up_have_different_errors(
     answered: bytes, kind: type[Exception], text: str
 ) -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

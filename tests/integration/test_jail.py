@@ -156,7 +156,7 @@ ATTACKS = {
     "kill the bot": "kill -9 {outside}; kill -9 -1; kill -9 -{outside}",
     "renice the bot": "renice -n 19 -p {outside}; prlimit --nofile=1 --pid {outside}",
 }
-"""Each leaves no trace outside, and shows nothing of it."""
+"""Each deed leaves no trace outside and reads nothing there."""
 
 
 @contextmanager

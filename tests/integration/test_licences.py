@@ -1,4 +1,4 @@
-"""What is installed with the bot may be passed on with it, under Apache-2.0."""
+"""All installed packages may be distributed with the bot under Apache-2.0."""
 
 import re
 from importlib.metadata import PackageNotFoundError, metadata
@@ -23,7 +23,7 @@ COMPATIBLE: Final = frozenset(
         "Mozilla Public License 2.0 (MPL 2.0)",
         "MPL-1.1",
         "MPL-2.0",
-        "OSI Approved",  # apsw: any of those that the Open Source Initiative approves of
+        "OSI Approved",  # apsw: any licence that the Open Source Initiative approves
         "PSF-2.0",
         "Python Software Foundation License",
         "Unlicense",
@@ -39,7 +39,7 @@ def locked() -> list[str]:
 
 
 def licences(name: str) -> list[str]:
-    """Return what a package says that it is under, as an expression or otherwise."""
+    """Return the licence that a package declares, as an expression or otherwise."""
     found = metadata(name)
     classifiers = found.get_all("Classifier") or []
     named = [line.split(" :: ")[-1] for line in classifiers if line.startswith("License ::")]
@@ -47,7 +47,7 @@ def licences(name: str) -> list[str]:
 
 
 def is_compatible(expression: str) -> bool:
-    """Whether all that must be kept can be; of alternatives, one is enough."""
+    """Return whether all terms of a licence can be kept; one alternative is enough."""
     needed = expression.split(" AND ")
     return all(any(choice in COMPATIBLE for choice in one.split(" OR ")) for one in needed)
 

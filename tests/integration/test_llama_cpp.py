@@ -1,4 +1,4 @@
-"""The client against a real llama.cpp with a small real model: the wire, not the wit."""
+"""The client against a real llama.cpp with a small real model; its wit does not matter."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ STOP_SECONDS: Final = 10.0
 MAX_TOKENS: Final = 12
 ALIAS: Final = "smollm2"
 DIALECTS: Final[tuple[Dialect, ...]] = ("openai", "anthropic")
-"""Those that llama.cpp speaks."""
+"""Dialects that llama.cpp speaks."""
 
 SERVE: Final = """
 import sys, xllamacpp
@@ -137,9 +137,7 @@ async def test_a_conversation_with_tools_and_unreadable_arguments_is_accepted(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_conversation_beyond_the_context_is_told_from_other_refusals(
-    dialect: Dialect,
-) -> None:
+async def test_a_conversation_beyond_the_context_has_its_own_error(dialect: Dialect) -> None:
     async with llama_cpp() as base_url, client_of(base_url, dialect) as client:
         with pytest.raises(LlmContextTooLong):
             await client.complete([user("one two three " * 1000)])

@@ -1,4 +1,4 @@
-"""MCP servers as they are: real ones, odd ones, rude ones, ones that die; over both transports."""
+"""MCP servers over both transports: real, odd, rude and dying ones."""
 
 import asyncio
 import gc
@@ -61,7 +61,7 @@ Named = tuple[str, McpServer]
 async def offered(
     *servers: Named, registry: WatchedRegistry | None = None
 ) -> AsyncIterator[WatchedRegistry]:
-    """Offer servers once it is known what became of each; leave no process, in bounded time."""
+    """Offer servers once each has started or failed; leave no process, in bounded time."""
     registry = WatchedRegistry() if registry is None else registry
     async with open_mcp_servers(dict(servers), registry):
         await registry.settled.wait()
@@ -143,7 +143,7 @@ def serving(server: socket.socket, *arguments: str) -> Iterator[subprocess.Popen
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Named]:
-    """A server for those tests that change nothing about it."""
+    """Server shared by tests that do not change it."""
     with listening() as (server, url), serving(server):
         yield named("odd", url=url)
 
@@ -176,7 +176,7 @@ async def test_a_server_from_the_package_index_tells_the_time() -> None:
     assert children() == set()
 
 
-# What a server answers
+# Answers of a server
 
 
 async def test_every_kind_of_content_is_shown_named_or_sent_as_a_file(shared: Named) -> None:
@@ -197,7 +197,7 @@ async def test_every_kind_of_content_is_shown_named_or_sent_as_a_file(shared: Na
     ]
 
 
-async def test_files_that_are_too_many_or_no_base64_are_named_alone(shared: Named) -> None:
+async def test_excess_and_malformed_files_are_only_named(shared: Named) -> None:
     async with offered(shared) as registry:
         output = await output_of(registry, "odd_images")
         assert output.text.count("given to the person") == len(output.files) == MAX_FILES
@@ -242,7 +242,7 @@ async def test_a_large_result_is_cut_and_too_large_a_one_ends_the_connection() -
         assert await call(registry, "rude_act", megabytes=0) == ""
 
 
-# What a server lists
+# Lists of a server
 
 
 async def test_tools_that_may_change_something_need_a_yes(shared: Named) -> None:
@@ -296,7 +296,7 @@ async def test_odd_tools_are_made_harmless_or_left_out() -> None:
     } in logs
 
 
-async def test_a_list_without_end_is_read_as_far_as_it_is_of_use() -> None:
+async def test_a_list_without_end_is_read_up_to_a_bound() -> None:
     async with offered(rude("pages")) as registry:
         assert len(registry.tools) == 64
         assert "64 tools of a" in registry.remarks["rude"]
@@ -412,7 +412,7 @@ async def test_a_server_that_dies_takes_its_tools_along_and_brings_them_back(
         ),
     ],
 )
-async def test_a_server_that_cannot_work_is_told_of(server: Named, reason: str) -> None:
+async def test_a_server_that_cannot_work_is_reported(server: Named, reason: str) -> None:
     with capture_logs() as logs:
         async with offered(server) as registry:
             assert registry.absent == {"rude": reason}
@@ -420,7 +420,7 @@ async def test_a_server_that_cannot_work_is_told_of(server: Named, reason: str) 
 
 
 @pytest.mark.parametrize("program", ["uvx", "./server"])
-def test_an_image_where_nothing_can_be_installed_sends_the_operator_to_a_container(
+def test_in_the_image_check_advises_a_container_for_an_mcp_server(
     program: str, tmp_path: Path
 ) -> None:
     sentence = str(not_found(program, root=tmp_path))
@@ -463,7 +463,7 @@ async def test_last_words_of_a_server_are_kept() -> None:
     assert children() == set()
 
 
-async def test_an_outage_of_a_server_is_said_once_however_often_it_is_tried() -> None:
+async def test_an_outage_of_a_server_is_logged_once_for_all_attempts() -> None:
     def levels(event: str) -> list[str]:
         return [entry["log_level"] for entry in logs if entry["event"] == event]
 
@@ -557,7 +557,7 @@ async def test_a_server_gets_no_secret_of_the_daemon(monkeypatch: pytest.MonkeyP
     assert "LLM__API_KEY" not in names
 
 
-async def test_nothing_that_is_said_reaches_log_or_terminal(
+async def test_no_text_of_a_server_reaches_log_or_terminal(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with capture_logs() as logs:
@@ -571,7 +571,7 @@ async def test_nothing_that_is_said_reaches_log_or_terminal(
     assert "cats" not in repr(logs) + written.out + written.err
 
 
-async def test_an_error_beside_servers_leaves_as_it_is() -> None:
+async def test_an_error_while_servers_run_is_raised_unchanged() -> None:
     with pytest.raises(KeyError, match="mine"):
         async with offered(rude("noisy")):
             raise KeyError("mine")
@@ -590,7 +590,7 @@ async def test_closing_while_connecting_and_while_calling_is_quick() -> None:
     assert "was lost before it answered" in waiting.result()
 
 
-def test_sdk_is_loaded_for_a_server_alone_and_only_mcp_tools_are_missing_without_it() -> None:
+def test_mcp_sdk_is_loaded_only_for_servers_and_may_be_missing() -> None:
     program = """
 import asyncio, sys
 from tools.catalog import open_tools
@@ -676,7 +676,7 @@ async def test_a_lost_session_is_replaced() -> None:
         (b"", "The connection to the MCP server was lost (RemoteProtocolError)."),
     ],
 )
-async def test_an_http_side_that_is_none_is_told_of(answer: bytes, reason: str) -> None:
+async def test_an_http_server_that_speaks_no_mcp_is_reported(answer: bytes, reason: str) -> None:
     async with answering(answer) as (url, requests):
         server = named("rude", url=url, token="key")
         async with offered(server) as registry:
@@ -686,7 +686,7 @@ async def test_an_http_side_that_is_none_is_told_of(answer: bytes, reason: str) 
     assert b"accept-encoding: identity" in requests[0].lower()
 
 
-# What a model sends
+# Arguments of a model
 
 
 SCHEMA = {
@@ -745,7 +745,7 @@ def test_no_schema_holds_the_daemon_up(schema: dict[str, object]) -> None:
     assert thread_time() - began < 1.5
 
 
-def test_a_schema_of_which_everything_is_missing_takes_no_time_to_say_so() -> None:
+def test_arguments_that_miss_every_field_are_refused_quickly() -> None:
     names = [f"{number:x}" for number in range(3_000)]
     began = thread_time()
     with pytest.raises(InvalidArguments, match="lacks 0; lacks 1; lacks 2"):
@@ -761,8 +761,8 @@ def _processor_seconds() -> float:
 async def _longest_stall(*, seconds: float) -> float:
     """Return the most processor time that passed before the loop came around again.
 
-    Its own time, not the clock's, and without the garbage collector: neither the rest of the
-    machine nor what a thousand other tests left in memory is measured here.
+    Processor time instead of the clock, and no garbage collection, because other programs and
+    garbage of earlier tests must not count.
     """
     gc.disable()
     try:
@@ -778,7 +778,7 @@ async def _longest_stall(*, seconds: float) -> float:
 # A service of its own, behind a Unix socket
 
 
-async def test_a_server_of_another_user_is_reached_over_a_socket_and_ends_with_the_connection(
+async def test_a_socket_activated_server_is_reached_and_ends_with_the_connection(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "odd"

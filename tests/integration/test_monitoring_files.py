@@ -1,6 +1,6 @@
-"""The dashboard and the alerts: they ask for what a bot really says, and fire when they should.
+"""The dashboard and the alerts: they use metrics that the bot has, and fire when they should.
 
-What promtool tests is skipped where there is none.
+Tests of alerts are skipped without promtool.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ def shown() -> list[str]:
     return [target["expr"] for panel in panels for target in panel["targets"]]
 
 
-# What they ask for --------------------------------------------------------------------------------
+# Metrics in expressions --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def said() -> Exposition:
-    """What a bot says that had a conversation with a tool."""
+    """Return the metrics of a bot after a conversation with a tool call."""
 
     async def talk() -> Exposition:
         steps = script(tool_calls(("calculate", {"expression": "127*43"})), text("5461"))
@@ -63,7 +63,7 @@ def said() -> Exposition:
     return asyncio.run(talk())
 
 
-def test_every_series_that_is_asked_for_is_said_by_a_bot(said: Exposition) -> None:
+def test_every_series_in_expressions_exists(said: Exposition) -> None:
     known = said.labels() | {"up": {}}
     for expression in [*shown(), *(alert["expr"] for alert in alerts())]:
         selected = SELECTOR.findall(expression)
@@ -91,13 +91,13 @@ def test_everything_that_is_measured_is_on_the_dashboard(said: Exposition) -> No
 
 
 class Case(NamedTuple):
-    """Series with a value for each minute: with which an alert fires, and with which not."""
+    """Series with a value for each minute: some that fire an alert, and some that do not."""
 
     alert: str
     fires: Mapping[str, str]
     silent: Mapping[str, str]
     after: int = 60
-    """Minutes from the beginning to the look."""
+    """Minutes from the beginning to the evaluation."""
 
 
 UP: Final = 'up{job="signal-tee-bot",instance="a"}'
@@ -128,8 +128,8 @@ CASES: Final = (
     # Started four times within minutes; once, as an update does.
     Case("Restarts", {STARTED: "1x50 2 3 4 5x20"}, {STARTED: "1x50 2x20"}),
     Case("DiskNearlyFull", {FREE: "200000000x70"}, {FREE: "900000000x70"}),
-    # 3 GB an hour of 60 GB are used up in a day; 600 MB an hour are not. Six hours are looked at:
-    # what fell fast within the first one says nothing.
+    # 60 GB are used up within a day at 3 GB an hour, not at 600 MB an hour. The rule looks at six
+    # hours, so a fast fall in the first one alone is no reason.
     Case(
         "DiskNearlyFull",
         {FREE: "60000000000-50000000x430"},
@@ -137,13 +137,13 @@ CASES: Final = (
         after=420,
     ),
     Case("MessagesWait", {OLDEST: "0x30 0+60x40"}, {OLDEST: "0x30 0+60x10 0x40"}),
-    # Three of six failed; one of three, which is too few to tell; stopped ones are no failures.
+    # Alerts at three failures of six, not at one of three (too few). Stopped turns do not fail.
     Case(
         "AnswersFail",
         {turns("failed"): "0x50 1 2 3x20", turns("answered"): "0x50 1 2 3x20"},
         {turns("failed"): "0x50 1x20", turns("answered"): "0x50 1 2x20"},
     ),
-    # Also over a restart, at which the counters begin anew.
+    # Also across a restart, which resets the counters.
     Case(
         "AnswersFail",
         {turns("failed"): "9x48 10 11 0 1 2 2x20", turns("answered"): "90x49 91 0 1x20"},
@@ -164,7 +164,7 @@ CASES: Final = (
     Case(
         "MemoryGrows",
         {MEMORY: "300000000+1000000x600"},
-        # It grew in its first hour and has stayed so; and a large one that had a peak.
+        # No alert: growth in the first hour only; a large process with a single peak.
         {MEMORY: "100000000+5000000x60 400000001x540"},
         after=600,
     ),

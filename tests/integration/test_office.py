@@ -112,8 +112,8 @@ HOSTILE = [
     archive({"xl/workbook.xml": "<workbook/>"}),
     b"\xd0\xcf\x11\xe0" + "Workbook".encode("utf-16-le") + bytes(5_000),
 ]
-"""Begun, cut, open, empty, a bomb, deep, laughing, with files, with tables, with wrong cells,
-without sheets, old."""
+"""Begun, cut, open, empty, a bomb, deep, a billion laughs, files, tables, wrong cells,
+no sheets, old."""
 
 
 async def test_broken_and_hostile_documents_are_refused_in_a_sentence() -> None:

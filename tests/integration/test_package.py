@@ -38,7 +38,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*install, str(wheel)], check=True, capture_output=True, timeout=BUILD_SECONDS)
     [own] = folder.glob("lib/python*/site-packages")
     [dependencies] = (path for path in map(Path, sys.path) if path.name == "site-packages")
-    # Only a path: what .pth files there add, the checkout among it, is left out.
+    # A plain path, so that .pth files there are ignored; one of them would add the checkout.
     (own / "dependencies.pth").write_text(f"{dependencies}\n")
     return folder / "bin"
 

@@ -27,7 +27,7 @@ COMPOSE: Final = (ROOT / COMPOSE_FILE).read_text()
 BOT_IMAGE: Final = f"somebody/signal-tee-bot@sha256:{'ab' * 32}"
 SIGNAL_CLI_IMAGE: Final = f"registry.example:5000/signal-cli:1@sha256:{'cd' * 32}"
 KMS_ID: Final = "aa" * 32
-"""Of the key service of a soft machine."""
+"""Id of the key service of a soft machine."""
 
 COMMIT: Final = "0123abcd"
 FILES: Final = {"dstack-compose.yaml", "app-compose.json", "release.json"}
@@ -46,7 +46,7 @@ OUTSIDE: Final = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A publisher's folder: the compose file, and what the system of a soft machine measures."""
+    """Publisher's folder: the compose file, and the measurements of a soft machine's system."""
     (tmp_path / "compose.yaml").write_text(COMPOSE)
     agent = SoftAgent(SoftTdx(now=0))
     registers = dict(zip(("rtmr0", "rtmr1", "rtmr2"), agent.rtmrs()[:3], strict=True))
@@ -134,7 +134,7 @@ def test_the_same_input_makes_the_same_bytes_and_a_release_is_never_overwritten(
     assert {file.name: file.read_text() for file in (folder / "release").iterdir()} == before
 
 
-# What is proven with it
+# Proof with a release
 
 
 async def verdicts(
@@ -199,7 +199,7 @@ async def test_only_a_choice_in_a_slot_is_the_published_code(
     assert failures(found) == (set() if is_published else {"release"})
 
 
-# What another tool has made
+# Files of other tools
 
 
 def made_elsewhere(folder: Path, **changes: Any) -> Path:

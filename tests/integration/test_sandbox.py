@@ -1,4 +1,4 @@
-"""Processes that hang, swell, misbehave or die, and a bot that does not notice."""
+"""Sandboxes that hang, swell, misbehave or die, without harm to the bot."""
 
 import asyncio
 import json
@@ -179,7 +179,7 @@ async def test_hanging_call_is_stopped_and_delays_no_other_call() -> None:
 
 
 async def stopped(sandbox: Sandbox) -> float:
-    """Return after how many seconds a call that hangs was stopped."""
+    """Return the seconds after which a hanging call was stopped."""
     started = monotonic()
     with pytest.raises(WorkTimeout, match="took over 2 seconds"):
         await sandbox.call("hang")

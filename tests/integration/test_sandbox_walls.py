@@ -1,4 +1,4 @@
-"""Workers that try to break out: each deed ends in an error or with the worker, and is noted."""
+"""Workers that try to break out: each deed fails or ends the worker, and is logged."""
 
 import asyncio
 import json
@@ -111,7 +111,7 @@ async def test_without_walls_the_same_deeds_work() -> None:
         ),
     ],
 )
-async def test_deeds_of_no_honest_code_end_the_worker_at_once_and_are_noted(
+async def test_hostile_system_calls_end_the_worker_at_once_and_are_logged(
     user: str, deeds: list[str]
 ) -> None:
     if user == AS_NOBODY and os.geteuid() != 0:

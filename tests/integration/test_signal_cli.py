@@ -78,7 +78,7 @@ async def answering(messenger: SignalDaemon) -> None:
         while True:
             try:
                 await messenger.account_status()
-            except (SignalUnavailable, SignalTimeout):  # the latter of one that is being killed
+            except (SignalUnavailable, SignalTimeout):  # the time-out comes from a dying signal-cli
                 await asyncio.sleep(0.05)
             else:
                 return

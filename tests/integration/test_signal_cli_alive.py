@@ -66,7 +66,7 @@ async def signal_cli(folder: Path, *options: str) -> AsyncIterator[Process]:
 
 
 async def look(folder: Path) -> tuple[int, str]:
-    """Run it once; return its exit code and what it says."""
+    """Run it once; return its exit code and output."""
     program = await asyncio.create_subprocess_exec(
         install_impatient(folder), folder / "socket", stderr=PIPE
     )
@@ -75,7 +75,7 @@ async def look(folder: Path) -> tuple[int, str]:
     return program.returncode, said.decode()
 
 
-async def test_a_signal_cli_that_answers_is_well_and_left_alone(folder: Path) -> None:
+async def test_a_signal_cli_that_answers_is_not_restarted(folder: Path) -> None:
     async with signal_cli(folder) as running:
         assert await look(folder) == (0, "")
         assert running.returncode is None

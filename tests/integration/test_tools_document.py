@@ -1,4 +1,4 @@
-"""docs/TOOLS.md does what it says: its lines are put where it says, and run."""
+"""docs/TOOLS.md is right: its code runs in the files that it names."""
 
 import json
 import re

@@ -89,15 +89,15 @@ def test_a_unit_s_processes_cannot_reach_into_others(name: str) -> None:
 
 
 @needs_systemd
-def test_the_bots_unit_allows_what_a_jail_is_made_of_and_what_programs_in_it_may_do() -> None:
+def test_the_units_system_calls_suffice_for_jails_and_their_programs() -> None:
     allowed = allowed_calls(Unit.read("signal-tee-bot", Path("/")).all("SystemCallFilter"))
     assert allowed >= MAKES_A_JAIL
-    # Of these, C libraries use others (prlimit64), or programs do without.
+    # C libraries call others instead (prlimit64), or programs do without.
     assert WITHOUT_NAMESPACES.keys() - allowed <= {"mincore", "setrlimit"}
 
 
 def allowed_calls(filters: tuple[str, ...]) -> frozenset[str]:
-    """Return what is left of system calls by systemd.exec(5), SystemCallFilter=."""
+    """Return the allowed system calls by the rules of systemd.exec(5), SystemCallFilter=."""
     allowed: frozenset[str] = frozenset()
     for one in filters:
         named = frozenset[str]().union(*(calls_of(word) for word in one.lstrip("~").split()))

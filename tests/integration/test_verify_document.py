@@ -40,20 +40,20 @@ def commands() -> list[list[str]]:
 
 
 def rows() -> dict[str, str]:
-    """What the document calls each line of the table, by the name of the check."""
+    """Return the document's words for each line of the table, by the name of the check."""
     found = re.findall(r"^\| (.*?) ?\(`([a-z_]+)`\) \|", DOCUMENT, re.MULTILINE)
     assert len({name for _, name in found}) == len(found)
     return {name: words for words, name in found}
 
 
 def challenge() -> str:
-    """What the document has its reader write to the bot."""
+    """Return the words that the document tells its reader to send."""
     [words] = re.findall(r"^> !verify (.+)$", DOCUMENT, re.MULTILINE)
     return str(words)
 
 
 def request(arguments: list[str], folder: Path, pccs_url: str) -> Namespace:
-    """What bot/cli makes of a command."""
+    """Return the parsed arguments of a command."""
     options = dict(pairwise(arguments))
     return Namespace(
         bundle=folder / arguments[1],
@@ -124,7 +124,7 @@ def publishing() -> list[str]:
 
 @pytest.fixture
 def source(laptop: Laptop) -> Path:
-    """A folder with the source's compose file and what a publisher has gathered."""
+    """Folder with the source's compose file and the publisher's other inputs."""
     folder = laptop.folder / "source"
     (folder / "deploy").mkdir(parents=True)
     shutil.copy(ROOT / COMPOSE_FILE, folder / COMPOSE_FILE)

@@ -1,4 +1,4 @@
-"""`get_weather` over HTTP: which place is taken, what is told of it, and what can go wrong."""
+"""`get_weather` over HTTP: choice of the place, texts for the model, and failures."""
 
 import json
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ FORECAST = "/v1/forecast"
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """The tool, beside the service that it asks."""
+    """The tool and the service that it asks."""
 
     tool: Tool
     service: OpenMeteoServer
@@ -99,7 +99,7 @@ async def test_imperial_units_are_asked_for_and_named() -> None:
             {"daily": {"time": ["2026-11-22"], "precipitation_probability_max": [30]}},
             "Sunday, 22 November: 30 % chance of precipitation\n",
         ),
-        # A sunrise of another day is none.
+        # A sunrise of another day is ignored.
         (
             {
                 "daily": {
@@ -184,7 +184,7 @@ def test_wind_comes_from_the_nearest_of_sixteen_points(degrees: float, point: st
         ("München, Deutschland", "Munich, Bavaria, Germany"),
         ("New York", "New York, United States (pop. 8,804,190)"),
         ("10115, Germany", "Berlin, Land Berlin, Germany"),
-        # Near each other, so the weather of the larger; the name is no area of its own.
+        # Two places near each other: the larger one counts. The name is no area of its own.
         ("Kansas City", "Kansas City, Missouri"),
         ("Kansas City, Kansas", "Kansas City, Kansas"),
         ("Antarctica", "Antarctica (pop. 1,100)"),
@@ -258,7 +258,7 @@ async def test_names_of_the_service_are_one_short_line_each() -> None:
     assert len(first) < 100
 
 
-# What can go wrong -------------------------------------------------------------------------------
+# Failures of the service -------------------------------------------------------------------------
 
 
 def nested(depth: int) -> bytes:
@@ -349,14 +349,14 @@ async def test_every_answer_that_is_no_forecast_becomes_a_sentence(
         (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), "127.0.0.1"),
     ],
 )
-async def test_a_failure_is_told_after_one_request(failure: Behaviour, problem: str) -> None:
+async def test_a_failure_is_reported_without_a_retry(failure: Behaviour, problem: str) -> None:
     async with weather() as world:
         world.service.script(failure)
         assert problem in await world.problem("Oslo")
         assert len(world.service.requests) == 1
 
 
-async def test_a_service_of_ones_own_cannot_send_the_bot_elsewhere_in_the_private_network() -> None:
+async def test_an_operators_service_cannot_redirect_the_bot_inside_the_network() -> None:
     async with weather() as world:
         inside = {"Location": "http://127.0.0.1:1/secret"}
         world.service.script(reply(302, headers=inside))
@@ -364,7 +364,7 @@ async def test_a_service_of_ones_own_cannot_send_the_bot_elsewhere_in_the_privat
         assert len(world.service.requests) == 1
 
 
-async def test_an_address_that_is_none_takes_the_tool_away() -> None:
+async def test_an_invalid_address_withdraws_the_tool() -> None:
     settings = WeatherSettings(forecast_url="http://ada:secret@weather.example/")
     with pytest.raises(ToolUnavailable, match="holds a user name or password"):
         async with open_weather(settings):
@@ -374,7 +374,7 @@ async def test_an_address_that_is_none_takes_the_tool_away() -> None:
 # Around it ---------------------------------------------------------------------------------------
 
 
-async def test_nothing_of_it_is_logged() -> None:
+async def test_place_and_failure_are_not_logged() -> None:
     with capture_logs() as logged:
         async with weather() as world:
             world.service.script(reply(500))

@@ -1,4 +1,4 @@
-"""What hostile sites try, each answered by a sentence, in time, through a real executor.
+"""Attacks of hostile sites: a real executor answers each with a sentence, in time.
 
 The internet is played by 127.0.0.1; other loopback addresses play private ones.
 """
@@ -30,14 +30,14 @@ from tools.web.client import FetchBounds
 SOON = 30.0
 HASTE = FetchBounds(connect=0.5, silence=0.5, total=1.0)
 PATIENCE = FetchBounds(connect=5.0, silence=5.0, total=5.0)
-"""For attacks that something else than the time has to end, on a busy machine too."""
+"""Time limit for attacks that another bound has to end first, also on a busy machine."""
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 PRIVATE = "is not on the public internet"
 MEGABYTE = 2**20
 
 
 class Attack(NamedTuple):
-    """What a site does at "/", and a pattern of the sentence that the model must read."""
+    """Behaviour of a site at "/", and a pattern of the sentence that the model must read."""
 
     name: str
     behaviour: Behaviour
@@ -144,7 +144,7 @@ CONTENTS = [
     Attack("spaces", labelled(b" \n" * 1_000, "text/plain"), "no text here"),
 ]
 
-# These do no harm where they are read: in a process of its own, as plain or bounded text.
+# These do no harm, because a separate process reads them as plain or bounded text.
 HARMLESS = [
     Attack("HTML as PDF", labelled(b"<html><p>words</p></html>", "application/pdf"), "words"),
     Attack("a PDF as text", labelled(pdf("words"), "text/plain"), "words"),
@@ -232,7 +232,7 @@ async def test_contents_that_attack_a_parser_are_read_without_harm() -> None:
 
 
 async def ends_of(attacks: Sequence[Attack], outcome: Outcome) -> dict[str, str]:
-    """Return what the model reads of those attacks that did not end as they must."""
+    """Return the results of attacks that did not end as they must."""
     wrong: dict[str, str] = {}
     warm = {"/warm": answer(b"words", "text/plain")}
     async with reading(warm, bounds=PATIENCE) as (server, fetch):
@@ -318,7 +318,7 @@ async def test_a_name_that_changes_between_redirects_is_checked_each_time() -> N
     assert answers == []
 
 
-async def test_the_daemon_goes_on_while_it_is_attacked() -> None:
+async def test_the_daemon_keeps_working_while_it_is_attacked() -> None:
     hostile = [attack.behaviour for attack in (*SIZES[:8], *CONTENTS)]
     behaviours = {f"/{number}": one for number, one in enumerate([*hostile, *DAWDLERS])}
     async with reading(behaviours, bounds=HASTE) as (server, fetch):

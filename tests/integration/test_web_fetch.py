@@ -26,7 +26,7 @@ UNTRUSTED = re.compile(
 
 
 async def text_of(fetch: Fetch, url: str, **arguments: int) -> str:
-    """Return what the model reads, out of its frame."""
+    """Return the text for the model, without its frame."""
     result = await fetch(url, **arguments)
     assert result.outcome == "ok", result.content
     found = UNTRUSTED.search(result.content)
@@ -48,7 +48,7 @@ async def test_an_article_is_read_as_markdown_under_its_title_and_address() -> N
     assert "offset" not in text
 
 
-async def test_a_page_without_a_main_text_is_given_with_its_words_links_and_last_address() -> None:
+async def test_a_page_without_main_text_yields_its_words_links_and_address() -> None:
     page = b"""<html><body><table><tr><td>1.</td><td><a href="/item/1">A story</a></td></tr>
     <tr><td>2.</td><td><a href="//127.0.0.1/2">Another</a> <a href="javascript:x()">vote</a></td>
     </tr></table><style>p { color: red }</style><noscript>no script</noscript></body></html>"""
@@ -152,7 +152,7 @@ async def test_character_sets_are_found_out() -> None:
         (304, {}, "The site answered 304 instead of a page."),
     ],
 )
-async def test_a_refusal_of_the_site_is_said_in_words(
+async def test_a_refusal_of_the_site_is_explained_in_words(
     status: int, headers: dict[str, str], sentence: str
 ) -> None:
     page = answer(b"" if status == 304 else b"<h1>Sorry</h1>", status=status, headers=headers)
@@ -205,7 +205,7 @@ async def test_a_long_line_is_cut_without_losing_a_character() -> None:
     assert "".join(parts) == whole
 
 
-async def test_an_offset_beyond_the_end_is_said() -> None:
+async def test_an_offset_beyond_the_end_is_reported() -> None:
     async with reading({"/": answer(b"short", "text/plain")}) as (server, fetch):
         result = await fetch(server.url("/"), offset=5)
         assert result.content == "The page ends at character 5; there is nothing at 5."
@@ -213,7 +213,7 @@ async def test_an_offset_beyond_the_end_is_said() -> None:
         assert result.outcome == "invalid"
 
 
-async def test_a_page_is_read_anew_from_its_start_and_kept_for_its_next_parts() -> None:
+async def test_a_page_is_fetched_again_at_its_start_and_cached_for_its_parts() -> None:
     async with reading({"/": answer(b"first version", "text/plain")}) as (server, fetch):
         assert "first version" in await text_of(fetch, server.url("/"))
         server.behaviours["/"] = answer(b"second version", "text/plain")

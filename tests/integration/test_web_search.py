@@ -1,4 +1,4 @@
-"""`web_search`, from a model's call to what it reads, over HTTP to engines on loopback."""
+"""`web_search`, from a model's call to its result, over HTTP to engines on loopback."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ MONTH_USED_UP = {
 
 
 class Clock:
-    """A clock that somebody turns on."""
+    """Clock that a test moves."""
 
     seconds = 0.0
 
@@ -69,7 +69,7 @@ async def read_a_map() -> str:
 
 
 class Bot:
-    """What a model calls: the search and one more tool."""
+    """Tools of a model: the search and one more."""
 
     def __init__(self, search: Tool) -> None:
         self.search = search
@@ -89,7 +89,7 @@ class Bot:
         return result
 
     async def read(self, query: str = "night trains") -> str:
-        """Return what a search found, without the frame around what strangers wrote."""
+        """Return the results of a search, without the frame around strangers' words."""
         result = await self.call(query=query)
         assert result.outcome == "ok", result.content
         begin, *lines, end = result.content.splitlines()
@@ -183,7 +183,7 @@ async def test_long_texts_are_cut_and_addresses_that_mislead_are_left_out() -> N
 
 
 @pytest.mark.parametrize("body", [brave.NOTHING, '{"type": "search", "web": {"results": []}}'])
-async def test_nothing_found_is_said(body: str) -> None:
+async def test_an_empty_result_is_reported(body: str) -> None:
     said = "No results. Other or fewer words may find more."
     async with brave_api() as api, a_bot_with_brave(api) as bot:
         api.answers.append(Answer(body=body))
@@ -224,7 +224,7 @@ async def test_impossible_search_is_refused_without_a_request(
         Answer(403, "<html>Forbidden</html>", content_type="text/html"),
     ],
 )
-async def test_a_refused_key_withdraws_the_search_and_it_alone(answer: Answer) -> None:
+async def test_a_refused_key_withdraws_only_the_search(answer: Answer) -> None:
     async with brave_api() as api, a_bot_with_brave(api) as bot:
         api.answers.append(answer)
         assert await bot.complaint() == REFUSED
@@ -489,7 +489,7 @@ async def test_a_page_made_to_take_forever_is_stopped_and_the_next_one_is_read()
         assert (await bot.read()).startswith("[1] Night trains")
 
 
-def test_package_of_duckduckgo_is_loaded_for_it_alone_and_may_be_missing() -> None:
+def test_package_of_duckduckgo_is_loaded_on_demand_and_may_be_missing() -> None:
     program = """
 import asyncio, sys
 import tools.web.search

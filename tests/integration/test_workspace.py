@@ -61,7 +61,7 @@ async def listed(workspace: Workspace, **arguments: object) -> str:
 
 
 async def refusal(workspace: Workspace, deed: str, **arguments: object) -> str:
-    """Return why something is not done; it must not be."""
+    """Return the refusal of a call that must fail."""
     with pytest.raises(WorkError) as error:
         await workspace.do(deed, **arguments)
     return str(error.value)
@@ -94,7 +94,7 @@ async def test_files_are_written_read_changed_found_and_deleted(tmp_path: Path) 
         assert await listed(here, directory="notes") == "[Nothing is there.]"
 
 
-async def test_a_text_that_is_not_there_once_is_not_replaced_and_counted(tmp_path: Path) -> None:
+async def test_an_edit_without_a_unique_match_is_refused(tmp_path: Path) -> None:
     async with workspace(tmp_path) as (here, _):
         await here.do("write_file", file_path="a", content="x x")
         edit = {"file_path": "a", "new_text": "y"}
@@ -191,7 +191,7 @@ def remove(path: Path) -> None:
 
 
 async def said_of(workspace: Workspace, deed: str, **arguments: object) -> str:
-    """Return the result or the refusal of a deed."""
+    """Return the result or the refusal of a call."""
     try:
         return await workspace.do(deed, **arguments)
     except WorkError as error:
@@ -214,7 +214,7 @@ def traps(files: Path) -> None:
         os.close(here)
 
 
-async def test_no_path_leads_out_and_none_makes_anybody_wait(tmp_path: Path) -> None:
+async def test_no_path_leads_out_or_blocks(tmp_path: Path) -> None:
     async with workspace(tmp_path) as (here, files):
         await listed(here)
         traps(files)
@@ -454,7 +454,7 @@ async def test_files_are_gone_when_they_are_cleared_or_unused_for_long(tmp_path:
 @pytest.mark.full
 @given(st.text(max_size=40), st.text(max_size=200))
 @settings(max_examples=50, deadline=None)
-def test_whatever_is_written_is_read_again(name: str, content: str) -> None:
+def test_written_files_are_read_back_unchanged(name: str, content: str) -> None:
     """Any name becomes a file or a refusal, and a written file keeps its content."""
     asyncio.run(_written_and_read(name, content))
 
@@ -665,7 +665,7 @@ async def test_leftovers_of_killed_processes_go_with_the_next_change(tmp_path: P
         assert names_in(files.parent) == ["files"]
 
 
-async def test_whatever_a_command_has_left_is_cleared(tmp_path: Path) -> None:
+async def test_leftovers_of_a_command_are_cleared(tmp_path: Path) -> None:
     async with workspaces(tmp_path) as found:
         await found.of(CHAT).do("write_file", file_path="a", content="b")
         files = tmp_path / "workspaces" / f"of-{CHAT}" / "files"

@@ -1,4 +1,4 @@
-"""A tool of which only the schema is known, declared to APIs that check what they get."""
+"""Declares a tool with a given schema to APIs, with a check of the declaration."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Stores that are used at random, and a look for what should be gone from them."""
+"""Random use of stores, and a search for rows and bytes that should be gone."""
 
 import asyncio
 import random
@@ -54,7 +54,7 @@ async def _live(life: Life, folder: Path) -> None:
 
 
 def live(life: Life) -> None:
-    """Use a store at random, open it again and go on, and look for what should be gone."""
+    """Use a store at random, reopen it and go on, and search for text that should be gone."""
     with TemporaryDirectory() as folder:
         asyncio.run(_live(life, Path(folder)))
 

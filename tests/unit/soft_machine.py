@@ -53,7 +53,7 @@ class Intel:
 
 
 class Account:
-    """What the Signal side says about the bot's account, or that it says nothing."""
+    """Signal side's information about the bot's account, or none."""
 
     def __init__(self) -> None:
         self.identity: OwnIdentity | None = IDENTITY
@@ -74,7 +74,7 @@ class Machine:
     evidence: OwnProof
 
     def prover(self, intel: Intel) -> OwnProof:
-        """Return what makes proofs with this source of collateral."""
+        """Return a maker of proofs with this source of collateral."""
         return replace(self.evidence, collateral=intel.get)
 
     def verify(self, bundle: Bundle) -> Report:

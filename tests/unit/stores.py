@@ -1,4 +1,4 @@
-"""What tests of the store write into it, and how they look at what is left."""
+"""Writes for tests of the store, and queries for the rest after a deletion."""
 
 import time
 from collections.abc import Sequence
@@ -142,14 +142,14 @@ async def mark(store: ConversationStore, parts: Sequence[OutgoingMessage], sent_
 
 
 async def call(store: ConversationStore, turn: StoredTurn, result: str, **more: Any) -> None:
-    """Let a turn call a tool that gives a result."""
+    """Record a turn's call of a tool and its result."""
     store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
     entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3)
     await store.turns.record_result(CALL.id, result, entry, **more)
 
 
 async def questions(store: ConversationStore, chat: ChatId = ADA) -> list[str | None]:
-    """Return what the history of a chat says that people have asked."""
+    """Return people's messages in the history of a chat."""
     return [
         turn[0].content for turn in (await store.turns.history(chat, max_bytes=1_000_000)).turns
     ]
@@ -160,9 +160,9 @@ async def waiting(store: ConversationStore) -> list[int]:
 
 
 def rows(folder: Path, sql: str) -> list[Any]:
-    """Return what a query finds, also while the store is open.
+    """Return the rows of a query, also while the store is open.
 
-    With the store's own SQLite: another copy of it in one process would break its locks.
+    Uses the store's own SQLite: a second copy of it in this process would break its locks.
     """
     database = apsw.Connection(str(folder / "store.db"))
     try:

@@ -1,4 +1,4 @@
-"""Who may talk: policies, message requests, the limit on bots that answer each other."""
+"""Access: policies, message requests, the limit on bots that answer each other."""
 
 import asyncio
 from pathlib import Path
@@ -136,7 +136,7 @@ async def test_requests_above_the_limit_wait_for_the_next_message() -> None:
 
 
 class Conversation:
-    """The bot answers every message that it may."""
+    """Conversation in which the bot answers every message that it may."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -201,7 +201,7 @@ def test_messages_before_an_answer_do_not_count() -> None:
         assert talk.guard.refusal(CHAT, ADA.aci) is None
 
 
-def test_guard_counts_each_member_of_a_group_alone() -> None:
+def test_guard_counts_each_member_of_a_group_separately() -> None:
     talk = Conversation()
     for number in range(5 * MAX_TURNS):
         assert talk.write(author=f"person-{number % 10}", chat=GROUP) is None

@@ -1,4 +1,4 @@
-"""What a file must be before it can go with a message."""
+"""Conditions for a file to be attached to a message."""
 
 import pytest
 

@@ -23,7 +23,7 @@ OFFERED: Final = frozenset({"calculate", "get_weather"})
 ROME: Final = ("get_weather", {"place": "Rome"})
 SUM: Final = ("calculate", {"expression": "1+1"})
 SECONDS: Final = 1.5
-"""For the longest answer that is read, on a slow machine."""
+"""Time limit for the longest accepted answer, on a slow machine."""
 
 LONGEST: Final = 256 * 1024
 
@@ -46,7 +46,7 @@ REASONING: Final = {
 
 
 @pytest.mark.parametrize("text", REASONING)
-def test_reasoning_and_marks_reach_nobody(text: str) -> None:
+def test_reasoning_and_marks_reach_no_person(text: str) -> None:
     found = cleaned(text, OFFERED)
     assert (found.words, list(found.calls), found.is_broken) == (REASONING[text], [], False)
 
@@ -203,7 +203,7 @@ def test_unreadable_call_is_broken_and_not_shown(text: str) -> None:
 
 
 def test_a_call_of_a_tool_that_is_not_there_is_a_call_all_the_same() -> None:
-    """The model learns that the tool does not exist; for a person the call would be a riddle."""
+    """The model learns that the tool does not exist; a person could not read the call."""
     assert calls_in('{"tool": "frobnicate", "input": {}}') == [("frobnicate", {})]
     marked = '<tool_call>{"name": "frobnicate", "arguments": {}}</tool_call>'
     assert calls_in(marked) == [("frobnicate", {})]
@@ -243,7 +243,7 @@ def test_without_tools_json_is_an_answer() -> None:
         ),
     ],
 )
-def test_whatever_repeats_is_read_in_time(before: str, piece: str) -> None:
+def test_repeated_pieces_are_cleaned_in_time(before: str, piece: str) -> None:
     text = before + piece * (LONGEST // len(piece))
     began = time.process_time()
     cleaned(text, OFFERED, prompted=True)

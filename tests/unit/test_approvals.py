@@ -52,7 +52,7 @@ def asked_by(
 
 
 class Phone(PartialMessenger):
-    """Takes questions, or fails to as told."""
+    """Takes questions, or fails as the test tells it."""
 
     def __init__(self, *failures: Exception | None) -> None:
         self.texts: list[str] = []
@@ -115,7 +115,7 @@ async def desk_of(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let silence and failing sends end soon."""
+    """Shorten the waits for silence and failing sends."""
     monkeypatch.setattr("bot.chat.ask.APPROVAL_SECONDS", 0.05)
     monkeypatch.setattr("bot.chat.ask.SENDING_SECONDS", 0.05)
 
@@ -409,7 +409,7 @@ async def test_yes_after_the_end_of_a_turn_gets_an_answer(
         assert await desk.settle(said, answer) == TOO_LATE
 
 
-async def test_the_end_of_a_turn_closes_its_own_questions_alone(tmp_path: Path) -> None:
+async def test_the_end_of_a_turn_closes_only_its_own_questions(tmp_path: Path) -> None:
     async with open_call(tmp_path) as (store, accepted):
         await asked_before_a_restart(store, accepted)
         (other,) = await store.messages.accept([replace(accepted.message, timestamp=2)])

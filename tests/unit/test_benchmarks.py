@@ -1,4 +1,4 @@
-"""Each benchmark in small, and what becomes of its numbers."""
+"""Each benchmark in small, and the report of its numbers."""
 
 import pytest
 

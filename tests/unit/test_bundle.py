@@ -1,4 +1,4 @@
-"""A bundle comes from a stranger: what is not exactly one is refused in a plain sentence."""
+"""A bundle comes from a stranger: malformed ones are refused in a plain sentence."""
 
 import json
 from dataclasses import replace

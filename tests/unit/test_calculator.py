@@ -1,4 +1,4 @@
-"""What a calculation means and what is refused, without the sandbox around it."""
+"""Meaning of calculations, and refusals, without the sandbox."""
 
 import math
 
@@ -126,7 +126,7 @@ def test_unreadable_and_ambiguous_terms_are_refused_with_a_hint(expression: str,
         ("1e400", "A number is too large."),
     ],
 )
-def test_what_has_no_result_is_said_in_a_sentence(expression: str, sentence: str) -> None:
+def test_input_without_a_result_is_refused_in_a_sentence(expression: str, sentence: str) -> None:
     with pytest.raises(WorkError) as refusal:
         calculate(expression)
     assert str(refusal.value) == sentence

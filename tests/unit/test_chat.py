@@ -1,4 +1,4 @@
-"""Queues of chats: order, bounds and idle chats, beside what the stories in tests/e2e tell."""
+"""Queues of chats: order, bounds and idle chats; cases beyond the stories in tests/e2e."""
 
 import asyncio
 from functools import partial
@@ -127,7 +127,7 @@ async def test_messages_dropped_by_a_stop_are_closed_for_good(tmp_path: Path) ->
         assert await waiting(store) == []
 
 
-async def test_notice_waits_behind_the_work_of_its_chat(tmp_path: Path) -> None:
+async def test_notice_waits_for_the_work_of_its_chat(tmp_path: Path) -> None:
     sent: list[str] = []
     gate = asyncio.Event()
 

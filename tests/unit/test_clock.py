@@ -1,4 +1,4 @@
-"""What the clocks of a zone show, and which zone is meant."""
+"""Local time in a zone, and names of zones."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What a report comes to in words: only what its verdicts say."""
+"""The conclusion of a report in words claims no more than its verdicts."""
 
 import json
 from typing import Any, Final
@@ -49,7 +49,7 @@ def test_only_the_release_lets_a_machine_be_called_closed() -> None:
     assert report.passed
     assert claims_closed(conclusion(report))
     assert claims_closed(said)
-    # Whoever operates it may have started a system of his own, which says whatever he likes.
+    # The operator may have started another system, which can claim anything.
     report, said = verified(with_release=False)
     assert report.passed
     assert not claims_closed(conclusion(report))
@@ -58,9 +58,7 @@ def test_only_the_release_lets_a_machine_be_called_closed() -> None:
 
 
 @pytest.mark.parametrize("with_release", [True, False])
-def test_a_machine_that_gets_secrets_from_outside_passes_and_is_not_called_closed(
-    with_release: bool,
-) -> None:
+def test_a_machine_with_outside_secrets_passes_but_is_not_called_closed(with_release: bool) -> None:
     report, said = verified(with_release=with_release, allowed_envs=["LLM__API_KEY"])
     assert report.passed
     assert not claims_closed("\n".join((table(report), conclusion(report), said)))
@@ -74,7 +72,7 @@ VERDICTS: Final = st.sampled_from(list(Verdict))
 
 
 @given(st.fixed_dictionaries(dict.fromkeys((*DECISIVE, "release"), VERDICTS)))
-def test_closed_is_said_only_where_everything_that_it_rests_on_is_proven(
+def test_closed_is_claimed_only_if_all_its_conditions_are_proven(
     verdicts: dict[str, Verdict],
 ) -> None:
     report = Report(Check(name, verdict, "", asked=False) for name, verdict in verdicts.items())
@@ -83,7 +81,7 @@ def test_closed_is_said_only_where_everything_that_it_rests_on_is_proven(
     assert not claims_closed(conclusion(report)) or proven
 
 
-def test_a_report_passes_when_nothing_failed_and_all_that_was_asked_for_was_checked() -> None:
+def test_a_report_passes_if_nothing_failed_and_all_requests_were_checked() -> None:
     good, bad = proven("quote", "it is genuine"), failed("tcb", "it is old")
     asked, not_asked = not_checked("os", "nobody answered", asked=True), not_checked("code", "")
     assert Report([good, claimed("code", "it says so"), not_asked]).passed

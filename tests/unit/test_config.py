@@ -108,7 +108,7 @@ NO_VALUE = "has no value of its own; set what is below it, such as"
         *((name, "false", f"no longer exists; {instead}") for name, instead in REMOVED.items()),
     ],
 )
-def test_wrong_setting_is_one_line_with_its_name_and_what_is_expected(
+def test_wrong_setting_is_one_line_with_its_name_and_expected_value(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
 ) -> None:
     problem = problems_of(monkeypatch, **{name: value})[0]

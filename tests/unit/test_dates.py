@@ -1,4 +1,4 @@
-"""What the calendar answers, and what it refuses."""
+"""Answers and refusals of the calendar."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -69,7 +69,7 @@ def test_the_time_between_two_dates_is_counted(start: str, end: str, counted: st
     assert told(start, until=end).partition(": ")[2] == counted
 
 
-def test_both_dates_are_said_with_their_weekdays() -> None:
+def test_both_dates_are_shown_with_their_weekdays() -> None:
     said = told("2026-01-01", until="2026-01-02")
     assert said == "From 2026-01-01 (Thursday) to 2026-01-02 (Friday): 1 day"
 

@@ -1,4 +1,4 @@
-"""Whatever a tool's schema is: its declarations are valid."""
+"""Every schema of a tool gives valid declarations."""
 
 import json
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What APIs are told of tools: of real ones, of odd ones, of those that were made to do harm."""
+"""Declarations to APIs: of real tools, odd tools and harmful ones."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What a person is shown of a text: whole, in the order in which it was written."""
+"""Texts shown to people: whole, in the order in which they were written."""
 
 import json
 import re
@@ -131,7 +131,7 @@ def test_every_right_to_left_character_is_known_as_one() -> None:
             assert visible(character).startswith("⟨"), f"U+{code:04X}"
 
 
-def test_marks_that_pile_up_take_a_time_that_grows_with_their_number_alone() -> None:
+def test_stacked_marks_take_linear_time() -> None:
     # Marks whose code points end alike make a search among them slow.
     pile = "\u0310\u0311" * 32_000 + "\u0610\u0611" * 32_000
     began = time.process_time()
@@ -150,6 +150,6 @@ def test_marks_that_pile_up_take_a_time_that_grows_with_their_number_alone() -> 
         ("\u0995\u09c7\u09be", "\u0995\u09cb"),
     ],
 )
-def test_two_spellings_of_one_letter_are_told_apart(one: str, other: str) -> None:
+def test_two_encodings_of_one_letter_are_shown_differently(one: str, other: str) -> None:
     shown = [unicodedata.normalize("NFC", visible(text)) for text in (one, other)]
     assert shown[0] != shown[1]

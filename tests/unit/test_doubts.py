@@ -1,4 +1,4 @@
-"""Answers that an earlier process has perhaps sent; on a real store."""
+"""Answers in doubt: an earlier process may have sent them. On a real store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -45,7 +45,7 @@ AT_ONCE: Final = Backoff(first_seconds=0.02, longest_seconds=0.02)
 
 @dataclass(slots=True)
 class Signal(PartialMessenger):
-    """A Signal side that takes everything and tells the timestamps it is told to."""
+    """Signal side that takes everything and returns chosen timestamps."""
 
     next_timestamp: int = START_MS + 10_000
     sent: list[tuple[int, str]] = field(default_factory=list)
@@ -88,13 +88,13 @@ class Bot:
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[ConversationStore]:
-        """Open the store for a process that is killed when it is left."""
+        """Open the store for a process; leaving the block kills the process."""
         async with open_store(self.path, clock=lambda: self.now_ms / 1_000) as store:
             yield store
 
     @asynccontextmanager
     async def life(self, *, reacts: bool = False) -> AsyncIterator["Life"]:
-        """Begin another process, which sends what is left."""
+        """Start another process, which sends the remaining messages."""
         async with self.store() as store, asyncio.TaskGroup() as tasks:
             life = Life(self, store, reacts=reacts)
             await life.begin(tasks)
@@ -323,7 +323,7 @@ async def copy_of_a_forgotten_message(bot: Bot, store: ConversationStore) -> Non
     await answered(store, "to all", number=1, chat=GROUP)
     await answered(store, "one", number=2)
     bot.now_ms += 1_000
-    await store.doubts.load()  # and then there is no connection until it is deleted
+    await store.doubts.load()  # the message is deleted before the next connection
     await forget(store, ADA, 1)
 
 

@@ -1,4 +1,4 @@
-"""Only the attested model reads a conversation, and only its answers are accepted."""
+"""End-to-end encryption: only the attested model reads requests, only its answers are accepted."""
 
 import json
 from pathlib import Path
@@ -123,7 +123,7 @@ def test_an_answer_to_another_request_and_an_echo_are_refused() -> None:
         *SMALL_ORDERS,
     ],
 )
-def test_a_key_that_is_none_or_that_everybody_knows_the_secret_of_is_refused(key: bytes) -> None:
+def test_an_invalid_or_weak_public_key_is_refused(key: bytes) -> None:
     with pytest.raises(ValueError, match=r"key|invertible"):
         RequestKeys(key)
 

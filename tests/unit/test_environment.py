@@ -83,7 +83,7 @@ def test_variables_from_outside_are_named() -> None:
             assert name in check.message
 
 
-def test_what_was_not_published_is_not_checked() -> None:
+def test_unpublished_configuration_is_not_checked() -> None:
     check = checked(allowed_envs=["LLM__API_KEY"])
     assert check.verdict is Verdict.NOT_CHECKED
     assert "was not published: it lets in LLM__API_KEY" in check.message
@@ -166,7 +166,7 @@ def test_unreadable_application_fails(text: str) -> None:
         "",
     ],
 )
-def test_operator_may_not_set_what_a_proof_rests_on_or_what_is_unknown(name: str) -> None:
+def test_operator_may_not_set_unknown_names_or_those_a_proof_needs(name: str) -> None:
     check = checked(allowed_envs=["LLM__API_KEY", name])
     assert check.verdict is Verdict.FAILED
     assert f"allowed_envs has {shown(name)}," in check.message

@@ -1,4 +1,4 @@
-"""The event log: what it says is what was measured, and the boot comes first and once."""
+"""The event log: it matches the measurements, and the boot comes first and once."""
 
 import hashlib
 import json
@@ -288,7 +288,7 @@ def outcome(text: str, quote: TdQuote) -> tuple[str, str, BootClaims | None] | N
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from([TEXT, VERSION_2]), st.data())
 def test_no_character_of_a_log_can_be_changed(text: str, data: st.DataObject) -> None:
-    """Except for what the firmware writes beside its digests, which nobody can check or reads."""
+    """Exempt the firmware's descriptions next to its digests: nothing checks or reads them."""
     quote = replace(QUOTE, rtmrs=replay(parse_event_log(text)))
     at = data.draw(st.integers(0, len(text) - 1))
     character = data.draw(st.characters(codec="utf-8").filter(lambda c: c != text[at]))

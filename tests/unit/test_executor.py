@@ -89,7 +89,7 @@ async def crash() -> str:
 
 
 async def time_out_inside() -> str:
-    """Let a time-out of its own escape."""
+    """Raise a TimeoutError of its own."""
     raise TimeoutError(SECRET)
 
 
@@ -130,7 +130,7 @@ async def execute(
         ),
     ],
 )
-async def test_each_end_of_a_call_is_told_and_audited(
+async def test_each_outcome_of_a_call_is_reported_and_audited(
     tool: str, arguments: str, outcome: Outcome, content: str
 ) -> None:
     result = await execute(tool, arguments)
@@ -371,7 +371,7 @@ def refuse_to_parse(_: str) -> object:
         replace(tool_from(crash, side_effects=True), parse=refuse_to_parse),
     ],
 )
-async def test_a_bug_before_the_run_is_told_and_nothing_runs(tool: Tool) -> None:
+async def test_a_bug_before_the_run_is_reported_and_nothing_runs(tool: Tool) -> None:
     person = Person(Decision.YES)
     with capture_logs() as logs:
         result = await execute("crash", executor=an_executor([tool]), person=person)
@@ -433,7 +433,7 @@ async def test_without_a_yes_nothing_starts(decision: Decision, outcome: Outcome
     assert results.started == []
 
 
-async def test_a_tool_that_was_offered_anew_meanwhile_runs_as_it_is_now() -> None:
+async def test_a_tool_offered_again_in_the_meantime_runs_in_its_new_form() -> None:
     async def run_of_the_dead(_: Any, __: Caller) -> str:
         raise KeyError
 
@@ -471,7 +471,7 @@ async def test_the_time_that_a_person_takes_is_not_the_tools() -> None:
     assert 0 < result.duration_seconds < monotonic() - started - person.seconds
 
 
-async def test_a_tool_that_finds_itself_unusable_is_withdrawn_alone() -> None:
+async def test_a_tool_that_reports_itself_unusable_is_withdrawn() -> None:
     together = asyncio.Barrier(3)
 
     async def search() -> str:

@@ -1,4 +1,4 @@
-"""How figures read."""
+"""Figures in words."""
 
 import pytest
 

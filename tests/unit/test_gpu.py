@@ -1,4 +1,4 @@
-"""GPU evidence and NVIDIA's tokens on it: what is believed, and what is refused by which check."""
+"""GPU evidence and NVIDIA's tokens: which are accepted, and which check refuses the others."""
 
 import base64
 import hashlib
@@ -91,7 +91,7 @@ def signed_as(**parts: bytes) -> Callable[[list[Json], Json], None]:
 
 
 def one_of(gpus: SoftGpus, nonce: bytes, number: int) -> Json:
-    """Return what one GPU shows."""
+    """Return the evidence of a GPU."""
     one: Json = json.loads(gpus.payload(nonce))["evidence_list"][number]
     return one
 
@@ -160,7 +160,7 @@ def test_an_attack_on_the_gpus_fails_its_check(attack: str) -> None:
 @pytest.mark.parametrize(
     "payload", ["{", "[]", GPUS.payload(NONCE).replace('"nonce"', '"nonce": "00", "nonce"', 1)]
 )
-def test_what_is_no_evidence_of_gpus_is_refused(payload: str) -> None:
+def test_malformed_gpu_evidence_is_refused(payload: str) -> None:
     assert failures(verified(payload).checks) == {"gpus"}
 
 
@@ -335,7 +335,7 @@ def segments(answer: bytes) -> tuple[str, dict[str, str]]:
 
 
 def signed_by(header: Json, sign: Callable[[bytes], bytes]) -> Callable[[str], str]:
-    """Return what puts another header and signature around a token's claims."""
+    """Return a function that puts another header and signature around a token's claims."""
 
     def forge(token: str) -> str:
         claims = token.split(".")[1]

@@ -123,7 +123,7 @@ def test_only_hosts_of_the_internet_may_be_asked(address: str, public: bool) -> 
         *((one, False) for one in ("1.1.1.1", "192.0.2.1", "2606:4700::1111", "2a00::1%eth0")),
     ],
 )
-def test_addresses_of_this_machine_are_told_apart(address: str, own: bool) -> None:
+def test_addresses_of_this_machine_are_recognized(address: str, own: bool) -> None:
     assert is_own(ip_address(address)) is own
     assert not (own and may_be_asked(ip_address(address)))
 
@@ -251,7 +251,7 @@ def deaf(host: str, port: int) -> Iterator[None]:
         ["127.0.0.1"] * (MAX_ADDRESSES_TRIED + 1) + ["127.0.0.2"],
     ],
 )
-async def test_one_refused_address_refuses_the_name(answers: list[str]) -> None:
+async def test_a_name_with_one_refused_address_is_refused(answers: list[str]) -> None:
     async with web_server({}) as server:
         with pytest.raises(AddressRefused, match=r"web\.test is not on the public internet"):
             await client(Names(answers)).request(server.url("/", host="web.test"))

@@ -61,7 +61,7 @@ async def asked(port: int, path: str, host: str | None = "localhost", method: st
 
 
 class Busy:
-    """A check that waits for its test."""
+    """Check that waits until its test lets it finish."""
 
     def __init__(self) -> None:
         self.started, self.go_on = asyncio.Event(), asyncio.Event()

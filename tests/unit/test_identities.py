@@ -92,7 +92,7 @@ class Aside(Outbox):
 
 @dataclass
 class House:
-    """Identities with a key ring and an outbox."""
+    """Identities of people, with a key ring and an outbox."""
 
     identities: Identities
     keys: KeyRing
@@ -102,7 +102,7 @@ class House:
     notes: list[OutgoingMessage] = field(default_factory=list)
 
     async def new_key(self, number: str = FIRST) -> None:
-        """Let Signal tell that Ada has a new key."""
+        """Report a new key of Ada from Signal."""
         self.keys.set(ADA, TrustLevel.UNTRUSTED, number)
         await self.identities.changed(ADA)
 
@@ -179,7 +179,7 @@ async def test_the_digits_of_a_note_verify_the_key_also_after_a_restart(tmp_path
     assert here.released == [ADA.aci]
 
 
-async def test_a_code_is_good_for_the_key_that_it_was_made_for_alone(tmp_path: Path) -> None:
+async def test_a_code_is_valid_only_for_its_own_key(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         await here.new_key()
         old_code = await here.code()
@@ -237,7 +237,7 @@ async def test_failing_sends_to_a_trusted_key_end(tmp_path: Path) -> None:
         assert len(here.released) == MAX_SENT_ANYWAY + 2
 
 
-async def test_without_admins_the_log_says_how_to_go_on_and_names_nobody(tmp_path: Path) -> None:
+async def test_without_admins_the_log_names_the_next_step_and_no_person(tmp_path: Path) -> None:
     with capture_logs() as logs:
         async with house(tmp_path, "tofu", admins=frozenset()) as here:
             await here.new_key()

@@ -167,7 +167,7 @@ HEIC: Final = b"\0\0\0\x1cftypheic\0\0\0\0mif1heic" + bytes(100)
         (b"x" * (MAX_IMAGE_BYTES + 2**22), "too long"),
     ],
 )
-async def test_what_cannot_be_read_is_an_error_in_words(data: bytes, words: str) -> None:
+async def test_an_unreadable_image_is_an_error_in_words(data: bytes, words: str) -> None:
     with pytest.raises(WorkError, match=words):
         await read_once(data)
 
@@ -186,7 +186,7 @@ async def small_reader() -> AsyncIterator[ImageReader]:
         yield read
 
 
-async def test_an_image_that_needs_too_much_memory_costs_itself_alone() -> None:
+async def test_an_image_that_needs_too_much_memory_harms_no_other() -> None:
     async with small_reader() as read:
         with pytest.raises(WorkError, match=r"memory|broken|process ended"):
             await read(saved(Image.new("RGB", (7_500, 8_000)), "PNG", compress_level=1))

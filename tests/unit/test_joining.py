@@ -1,4 +1,4 @@
-"""Messages that join a turn, beside what the stories in tests/e2e/test_joining.py tell."""
+"""Messages that join a turn: cases beyond the stories in tests/e2e/test_joining.py."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -68,7 +68,7 @@ async def test_request_is_interrupted_also_while_a_message_joins(steps: int) -> 
 
 
 def told_while_it_ends(tell: Callable[[], object]) -> Callable[[], Coroutine[Any, Any, str]]:
-    """Work that is done in the same step in which somebody tells its turn something."""
+    """Return work that ends in the same step of the loop in which its turn is told something."""
 
     async def work() -> str:
         tell()
@@ -77,7 +77,7 @@ def told_while_it_ends(tell: Callable[[], object]) -> Callable[[], Coroutine[Any
     return work
 
 
-async def test_turn_begins_afresh_if_it_is_changed_at_the_moment_when_it_is_done() -> None:
+async def test_turn_restarts_if_it_is_changed_in_its_last_moment() -> None:
     messages = [piece(1)]
     turn = joining(Queue(Room("ordinary")), messages)
     revised = replace(messages[0], message=replace(messages[0].message, text="other words"))
@@ -99,7 +99,7 @@ async def test_turn_is_not_stopped_at_the_moment_when_it_is_done() -> None:
     assert not await stops[0]
 
 
-async def test_turn_that_is_slow_to_let_go_may_be_changed_again_and_stopped() -> None:
+async def test_turn_that_is_slow_to_cancel_may_be_changed_again_and_stopped() -> None:
     messages = [piece(1), piece(2)]
     turn = joining(Queue(Room("ordinary")), messages)
     begun, letting_go, may_go = asyncio.Event(), asyncio.Event(), asyncio.Event()

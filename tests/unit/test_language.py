@@ -107,7 +107,7 @@ def test_translation_keeps_the_values_in_a_sentence() -> None:
 
 
 @given(st.text(), st.sampled_from([*NAMES, "xx"]))
-def test_whatever_has_no_translation_stays_as_it_is(text: str, language: str) -> None:
+def test_untranslated_text_stays_unchanged(text: str, language: str) -> None:
     marked = "\n".join(f"~{line}" for line in text.split("\n"))
     assert translated(marked, language) == marked
     assert detect(text) in {None, *NAMES}

@@ -141,7 +141,7 @@ def test_unusable_state_of_an_answer_is_not_sent(state: ModelState) -> None:
         ("something_new", "something_new"),
     ],
 )
-async def test_the_reason_for_the_end_is_said_in_openais_words(
+async def test_the_finish_reason_is_mapped_to_openais_words(
     stop_reason: str, expected: str
 ) -> None:
     completion = await completed(fake.answer(text("Hi."), stop_reason=stop_reason))
@@ -171,7 +171,7 @@ async def test_unknown_events_of_a_stream_are_ignored() -> None:
         [*began(), *(e for i in range(129) for e in streamed(i, SEALED)), *ended("end_turn")],
     ],
 )
-async def test_a_stream_that_is_none_or_too_long_is_no_answer(events: list[fake.Event]) -> None:
+async def test_a_malformed_or_too_long_stream_is_no_answer(events: list[fake.Event]) -> None:
     with pytest.raises(LlmBroken):
         await completed(sse(*events))
 
@@ -186,7 +186,7 @@ async def test_a_model_that_the_endpoint_does_not_know_is_nothing_to_tell_of() -
 
 
 @pytest.mark.parametrize("capabilities", [None, {}, {"image_input": None}, {"image_input": 7}, 7])
-def test_a_model_of_which_little_is_said_is_listed(capabilities: object) -> None:
+def test_a_model_with_few_details_is_listed(capabilities: object) -> None:
     body = {"data": [{"id": "m", "capabilities": capabilities}]}
 
     assert Anthropic(ENDPOINT).listing()[1](body) == [ListedModel("m")]

@@ -142,7 +142,7 @@ async def _refusal(client: LlmClient) -> LlmError:
 
 
 @pytest.mark.parametrize("gate", [Gate(), Gate(proven=False), None])
-async def test_attested_endpoint_alone_is_asked_for_the_models_own_bytes(
+async def test_only_an_attested_endpoint_is_asked_for_the_models_own_bytes(
     gate: Gate | None,
 ) -> None:
     async with openai_server() as server, client_of(server, admission=gate) as client:
@@ -357,7 +357,7 @@ async def test_answer_with_an_unencrypted_piece_is_refused() -> None:
         (whole([]), LlmBroken),
     ],
 )
-async def test_errors_of_the_endpoint_are_told_apart_from_missing_encryption(
+async def test_errors_of_the_endpoint_differ_from_missing_encryption(
     step: Step, kind: type[LlmError]
 ) -> None:
     with pytest.raises(LlmError) as caught:

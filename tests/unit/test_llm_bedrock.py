@@ -121,7 +121,7 @@ async def test_signatures_and_keys_are_accepted(credentials: dict[str, object]) 
         ("session_token", None),
     ],
 )
-async def test_wrong_credentials_are_told_from_an_outage(
+async def test_wrong_credentials_and_an_outage_have_different_errors(
     credential: str, wrong: str | None
 ) -> None:
     with pytest.raises(LlmUnauthorized) as caught:
@@ -206,7 +206,7 @@ async def test_unknown_events_and_impossible_counts_are_ignored() -> None:
     ],
     ids=["no beginning", "no text"],
 )
-async def test_a_stream_that_is_none_is_no_answer(events: list[fake.Event]) -> None:
+async def test_a_malformed_stream_is_no_answer(events: list[fake.Event]) -> None:
     with pytest.raises(LlmBroken):
         await completed(fake.stream(*(event(*one) for one in events)))
 

@@ -1,4 +1,4 @@
-"""Amazon's event stream: whole messages leave, damaged ones end the answer."""
+"""Amazon's event stream: whole messages are parsed, damaged ones end the answer."""
 
 import json
 import zlib
@@ -28,7 +28,7 @@ def fed(data: bytes, size: int = 1) -> list[Any]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_events_are_told_apart_wherever_their_bytes_are_cut(size: int) -> None:
+def test_events_are_separated_wherever_their_bytes_are_cut(size: int) -> None:
     assert fed(END * 3, size) == [{"messageStop": {"stopReason": "end_turn"}}] * 3
 
 

@@ -37,7 +37,7 @@ async def test_a_model_that_does_not_think_is_not_asked_to_again() -> None:
 
 
 @pytest.mark.parametrize("content_type", ["application/x-ndjson", "application/json"])
-async def test_a_prompt_from_the_cache_has_no_count_and_counts(content_type: str) -> None:
+async def test_a_cached_prompt_without_a_count_still_has_usage(content_type: str) -> None:
     async with server() as running, client_of(HARNESS, running) as client:
         cached = line({"content": "Hi."}, done=True, done_reason="stop", eval_count=3)
         running.handler = raw_body(cached, content_type=content_type)

@@ -16,7 +16,7 @@ def test_pauses_grow_to_their_limit_and_are_never_the_same_for_a_crowd() -> None
         assert longest / 2 <= min(pauses) < max(pauses) <= longest
 
 
-def test_a_pause_that_was_asked_for_is_kept_and_a_crowd_spread_behind_it() -> None:
+def test_a_requested_pause_is_kept_and_retries_are_spread_after_it() -> None:
     pauses = {RetryPolicy().pause(1, 60.0) for _ in range(50)}
 
     assert 60.0 <= min(pauses) < max(pauses) <= 60.5

@@ -91,7 +91,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), json_values), st.integers(), json_values)
-def test_whatever_is_in_an_answer_it_is_understood_or_broken(
+def test_every_answer_is_parsed_or_refused(
     message: dict[str, Any], count: int, reason: object
 ) -> None:
     body = whole_document()

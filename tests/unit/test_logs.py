@@ -66,7 +66,7 @@ def test_exception_in_a_group_is_logged_by_kind_and_places_without_its_words() -
         object(),
     ],
 )
-def test_a_value_that_may_be_somebodys_is_withheld_whatever_its_key(value: object) -> None:
+def test_a_value_that_may_identify_a_person_is_withheld_under_any_key(value: object) -> None:
     with logged() as lines:
         structlog.get_logger().info("turn.failed", reason=value, where=[value, "think:12"])
     [said] = lines
@@ -181,7 +181,7 @@ asyncio.run(block())
 atexit.register(int, WORD)
 raise """
 FAILURES: Final = 11
-"""Of that program, its last one and that at exit among them."""
+"""Failures of that program, including its final exception and the one at exit."""
 
 
 @pytest.mark.parametrize(

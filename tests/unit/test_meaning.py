@@ -1,4 +1,4 @@
-"""What people mean by their answer to a question of yes or no."""
+"""Meaning of people's answers to a question of yes or no."""
 
 import tomllib
 from collections import defaultdict
@@ -76,7 +76,7 @@ def test_no_phrase_says_one_thing_in_one_language_and_another_in_another() -> No
 
 
 @given(st.sampled_from(["yes", "ok", "sí", "нет", "no thanks"]), st.text(max_size=60))
-def test_an_answer_with_something_unknown_behind_it_is_neither_yes_nor_no(
+def test_an_answer_with_unknown_words_after_it_is_neither_yes_nor_no(
     answer: str, rest: str
 ) -> None:
     alone, followed = meaning_of(answer), meaning_of(f"{answer} xyzzy {rest}")
@@ -85,5 +85,5 @@ def test_an_answer_with_something_unknown_behind_it_is_neither_yes_nor_no(
 
 
 @given(st.text())
-def test_whatever_is_written_has_some_meaning(text: str) -> None:
+def test_every_text_has_a_meaning(text: str) -> None:
     assert meaning_of(text) in Meaning

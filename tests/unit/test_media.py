@@ -1,4 +1,4 @@
-"""What people send beside words: what the model is told of it, and what the person."""
+"""Attachments: texts about them for the model and for the person."""
 
 import asyncio
 import contextlib
@@ -214,7 +214,7 @@ async def test_a_recording_that_was_made_elsewhere_may_hold_strangers_words() ->
     ("hears", "notice"),
     [(status(401), media.NOT_HEARD), (transcript("  "), media.HEARD_NOTHING)],
 )
-async def test_a_voice_note_that_is_not_understood_is_said(hears: Step, notice: str) -> None:
+async def test_a_failed_transcription_is_reported(hears: Step, notice: str) -> None:
     what = await prepared(Folder({"b.m4a": SPEECH}), message(VOICE), hears=hears)
 
     assert what.notices == (notice,)

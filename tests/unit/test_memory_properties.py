@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, facts stay with their owner and go with their source."""
+"""In any order of events, facts stay with their owner and are deleted with their source."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,18 +30,18 @@ STEPS = 40
 
 @dataclass
 class Fact:
-    """What a test knows of a fact.
+    """Record of a fact, kept by the test.
 
     Attributes:
-        word: what it alone contains.
-        chat: whose it is.
+        word: a word that no other fact contains.
+        chat: its owner.
         messages: timestamps of its sources: the message that says its word first, then those of
             the facts that its turn was told.
         said_at: when the first message came.
         expires_at: when the first of them disappears.
-        word_expires_at: when that disappears which says the word.
-        struck: somebody had it forgotten by its number.
-        gone: with one of its messages.
+        word_expires_at: when the message with its word disappears.
+        struck: a person deleted it by its number.
+        gone: deleted with one of its messages.
     """
 
     word: str
@@ -59,7 +59,7 @@ def earliest(*times: int | None) -> int | None:
 
 
 class MemoryLife(Life):
-    """Some chats whose store is used at random, and what has to be true of it."""
+    """Random use of a store by some chats, with invariants."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -88,7 +88,7 @@ class MemoryLife(Life):
         return await accept(self.store, message)
 
     async def call(self, accepted: AcceptedMessage, name: str, arguments: str) -> str:
-        """Let a turn that runs call a tool, as the bot does: stored, run, stored."""
+        """Call a tool in a turn as the bot does: store the call, run it, store its result."""
         chat, call = accepted.message.chat, ToolCall(f"call_{self.number()}", name, arguments)
         self.store.turns.record_calls(accepted.id, Message(Role.ASSISTANT, None, (call,)))
         tools = memory_tools(partial(memory_of, self.store.memory))
@@ -215,7 +215,7 @@ class MemoryLife(Life):
             await self.tidy_up()
 
     async def tidy_up(self) -> None:
-        """Let everything go whose time has come."""
+        """Delete everything that has expired."""
         await self.store.upkeep.expire()
         await self.store.upkeep.purge()
         for fact in self.facts:

@@ -35,7 +35,7 @@ def failures(findings: ModelFindings) -> set[str]:
 
 
 def failed(findings: ModelFindings) -> set[str]:
-    """Without what could then not be checked any more."""
+    """Return failed checks, without those that became impossible."""
     return set(verdicts(findings, Verdict.FAILED))
 
 
@@ -94,7 +94,7 @@ def test_a_report_is_valid_until_its_first_evidence_ends() -> None:
     assert ended.expires_at is None
 
 
-# Attacks on recorded evidence: what is changed, and exactly the checks that have to fail
+# Attacks on recorded evidence: the change, and exactly the checks that have to fail
 
 
 def gateway(report: Json) -> Json:
@@ -303,12 +303,12 @@ def test_a_gateways_report_does_not_pass_as_a_direct_one() -> None:
     assert failed(capture.verify(report=flat)) == {"tls_key"}
 
 
-# Soft evidence: what was not recorded
+# Soft evidence: cases without a recording
 
 
 @dataclass(frozen=True, slots=True)
 class Soft:
-    """A soft cloud's word to one nonce."""
+    """Report of a soft cloud for one nonce."""
 
     cloud: NearAi
     nras: SoftNras
@@ -336,7 +336,7 @@ class Soft:
 
     @property
     def trust(self) -> Trust:
-        """Whom to trust about this cloud."""
+        """Roots and services to trust for this cloud."""
         root = self.cloud.gpus.root_sha256
         return Trust(self.cloud.platform.root_der, root, self.nras.issuer)
 
@@ -398,7 +398,7 @@ def test_a_direct_report_without_a_models_name_claims_none() -> None:
 
 
 def another_machine(cloud: Soft) -> Json:
-    """What a second machine of the model shows, with a signing key and GPUs of its own."""
+    """Return evidence of a second machine of the model, with its own signing key and GPUs."""
     cloud.cloud.model_signing = Signing()
     cloud.cloud.gpus = SoftGpus(like=cloud.cloud.gpus)
     return model(cloud.report())
@@ -467,7 +467,7 @@ def test_keys_of_a_further_machine_with_incomplete_evidence_do_not_count(missing
 
 
 def invented_machine(cloud: Soft, **changes: Any) -> NearAi:
-    """A cloud of somebody who starts what he likes on genuine hardware, with genuine GPUs."""
+    """Cloud of an attacker who runs any program on genuine hardware, with genuine GPUs."""
     other = NearAi(
         handler=echo, platform=cloud.cloud.platform, authority=cloud.cloud.authority, **changes
     )
@@ -488,7 +488,7 @@ def test_pins_by_hash_or_by_id_prove_the_answering_machines() -> None:
         assert verdicts(findings, Verdict.CLAIMED) == ["model.name", "compose_manager.started"]
 
 
-def test_an_invented_machine_on_genuine_hardware_passes_for_the_model_only_without_pins() -> None:
+def test_an_unknown_machine_on_genuine_hardware_passes_only_without_pins() -> None:
     cloud = soft()
     invented = replace(cloud, cloud=invented_machine(cloud))
     report = invented.report()
@@ -542,7 +542,7 @@ def test_every_further_machine_has_to_be_a_pinned_one() -> None:
 # NVIDIA's word on the firmware
 
 
-def test_nvidias_last_word_counts_for_the_same_gpus_alone_and_for_its_time_alone() -> None:
+def test_nvidias_last_verdict_counts_only_for_the_same_gpus_and_its_time() -> None:
     capture = recorded_capture(CLOUD)
     [devices] = capture.verify().vouched
     until = capture.now + 60
@@ -603,7 +603,7 @@ def test_tcb_info_may_be_json_in_a_text() -> None:
     assert failed(cloud.verify(report)) == {"report"}
 
 
-# Bytes that are no report
+# Malformed reports
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tools.workspace.inside.reading import numbered
 
 
 class LongDocument(list[str]):
-    """Lines of which a part can be taken, and that nobody may go through."""
+    """Lines that may be sliced, but not iterated over."""
 
     def __iter__(self) -> Iterator[str]:
         raise AssertionError("all lines were read")

@@ -1,4 +1,4 @@
-"""How an answer is tried, held back and given up; on a real store."""
+"""Answers that are retried, held back and given up; on a real store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""Codes for strangers, and how people are let in by them: on a real store, with a clock."""
+"""Codes for strangers, and access by code: on a real store, with a clock."""
 
 import asyncio
 import re
@@ -36,7 +36,7 @@ PAIRING = AccessSettings(policy="pairing")
 
 
 class World:
-    """A bot's door on a store; `now_ms` is its clock."""
+    """Pairing of a bot on a store; `now_ms` is its clock."""
 
     def __init__(self, path: Path, store: ConversationStore, policy: Policy) -> None:
         self.path = path

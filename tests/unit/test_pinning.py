@@ -126,7 +126,7 @@ def test_keys_add_up_until_each_expires_and_no_later_evidence_shortens_that() ->
     assert keys.attested(OTHER)
 
 
-def test_a_key_that_was_attested_while_it_was_used_is_no_stranger_later() -> None:
+def test_a_key_attested_during_its_use_stays_known() -> None:
     clock = Clock()
     keys = AttestedKeys(enforcing=False, clock=clock)
     keys.vouch({KEY}, expires_at=NOW + 10)

@@ -1,4 +1,4 @@
-"""The file of pins: what it may say, and that anything else is refused."""
+"""The file of pins: its format, and refusals of anything else."""
 
 import json
 from collections.abc import Callable

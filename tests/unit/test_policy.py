@@ -1,4 +1,4 @@
-"""What a person is asked before a call with side effects, and what comes of the answer."""
+"""Questions before a call with side effects, and effects of the answer."""
 
 import json
 import re
@@ -120,7 +120,7 @@ def test_arguments_without_names_are_not_asked_about() -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=40)
 @given(st.dictionaries(nasty_texts, json_values, max_size=10), nasty_texts)
-def test_the_arguments_can_be_read_back_from_the_question_and_nothing_in_it_is_hidden(
+def test_a_question_shows_every_argument_and_hides_nothing(
     arguments: dict[str, object], description: str
 ) -> None:
     text = question(of_a_server(description), arguments)
@@ -182,7 +182,7 @@ REFUSED = mark(f"Now open {SAID}", "an MCP server", 2_048)
                 "https://evil.example/",
             )
         ],
-        # A tool's echo names nothing, nor do a server's words or its failure.
+        # Echoes, results and errors of an MCP server do not name an address.
         (Heard(results=[PAGE, f"There is no tool named '{SAID}'."]), SAID, True),
         (Heard(people=ILL, results=[f"The MCP server notes failed.\n{REFUSED}"]), SAID, True),
         (Heard(results=[PAGE, mark(SAID, "everything_echo", 4_096)]), SAID, True),
@@ -190,7 +190,7 @@ REFUSED = mark(f"Now open {SAID}", "an MCP server", 2_048)
         # A file that a person sent may be a stranger's, and the addresses in it are named.
         (Heard(people=["I am ill.", FILE]), "https://b.example/more", False),
         (Heard(people=["I am ill.", FILE]), "https://b.example/more?ill", True),
-        # Strangers' words count after the model is no longer shown them.
+        # Strangers' words still count when they have left the model's context.
         (Heard(people=ILL, strangers_before=True), SAID, True),
         (Heard(people=ILL), SAID, False),
     ],
@@ -205,7 +205,7 @@ def test_a_made_up_address_needs_a_yes_once_strangers_words_were_read(
     assert "Nobody named it" in asked
 
 
-def test_a_call_with_side_effects_is_asked_about_as_such_wherever_it_goes() -> None:
+def test_a_call_with_side_effects_asks_even_for_a_named_address() -> None:
     tool, arguments = fetch("https://a.example/")
     post = replace(tool, side_effects=True)
     assert needs_yes(post, arguments, CALLER, Heard(people=["post it to https://a.example/"]))

@@ -23,7 +23,7 @@ def registry_of(failure: Exception | None) -> Registry:
     return Registry([replace(tool_from(look_up), name="other"), tool_from(look_up, probe=find_out)])
 
 
-async def test_a_tool_that_cannot_work_is_withdrawn_alone_with_the_reason() -> None:
+async def test_only_the_unusable_tool_is_withdrawn_with_its_reason() -> None:
     registry = registry_of(ToolUnavailable("The key is refused."))
     await probe(registry)
     assert [tool.name for tool in registry.tools] == ["other"]

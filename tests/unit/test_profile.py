@@ -42,7 +42,7 @@ class Phone(PartialMessenger):
 
 
 async def start(store: Path, phone: Phone, profile: Profile) -> None:
-    """What happens at a start of the bot."""
+    """Apply the profile as a start of the bot does."""
     async with open_store(store) as facts:
         await keep_profile(phone, facts, profile, SOON)
 
@@ -58,7 +58,7 @@ async def test_a_profile_is_set_once_and_again_when_the_settings_change(tmp_path
     assert len(phone.shown) == 4
 
 
-async def test_it_is_tried_until_signal_can_be_reached(tmp_path: Path) -> None:
+async def test_profile_is_retried_until_signal_can_be_reached(tmp_path: Path) -> None:
     phone = Phone(
         [
             SignalUnavailable(""),
@@ -79,9 +79,7 @@ async def test_a_rate_limit_is_waited_for_as_long_as_signal_asks(tmp_path: Path)
     assert phone.shown == []
 
 
-async def test_a_refusal_is_told_to_the_operator_and_tried_at_the_next_start(
-    tmp_path: Path,
-) -> None:
+async def test_a_refusal_is_logged_and_retried_at_the_next_start(tmp_path: Path) -> None:
     phone, name_only = Phone([SignalRejected("")]), Profile("Tee")
     with structlog.testing.capture_logs() as logs:
         await start(tmp_path / "store.db", phone, name_only)
@@ -97,7 +95,7 @@ async def test_a_refusal_is_told_to_the_operator_and_tried_at_the_next_start(
     [None, b"", b"LLM__API_KEY=secret", PNG + bytes(MAX_ATTACHMENT_BYTES)],
     ids=["missing", "empty", "no picture", "too big"],
 )
-def test_a_picture_that_is_none_is_a_wrong_setting(content: bytes | None, tmp_path: Path) -> None:
+def test_an_unusable_picture_is_a_wrong_setting(content: bytes | None, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     if content is not None:
         picture.write_bytes(content)

@@ -92,7 +92,7 @@ NOTICE: Final = "The model does not answer yet. Still trying…"
     ids=["notice", "long call", "a call failed", "Signal is away for a while"],
 )
 @without_waiting
-async def test_message_shows_what_tools_do(changes: list[Change], shown: list[str]) -> None:
+async def test_message_names_running_tools(changes: list[Change], shown: list[str]) -> None:
     channel = Channel()
     async with turn(channel) as progress:
         for change in changes:

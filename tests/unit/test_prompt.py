@@ -1,4 +1,4 @@
-"""What the model is shown."""
+"""The prompt for the model."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

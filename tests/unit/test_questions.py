@@ -1,4 +1,4 @@
-"""A question as messages: whole, numbered, and never divided inside a mark."""
+"""A question as messages: whole, numbered, and never split inside a mark."""
 
 import re
 
@@ -35,7 +35,7 @@ def test_a_short_question_is_one_message() -> None:
     assert message.text == f"❓ Run pay?\namount: 1\n\n{HOW}"
 
 
-def test_a_longer_one_is_numbered_and_its_last_message_is_to_be_answered() -> None:
+def test_a_long_question_is_numbered_and_its_last_message_asks() -> None:
     question = "\n".join(
         ["Run pay?", *(f'recipient_{number}: "{"x" * 60}"' for number in range(60))]
     )

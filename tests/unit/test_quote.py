@@ -1,4 +1,4 @@
-"""TDX quotes: what Intel signed is believed while it is valid, and nothing else."""
+"""TDX quotes: only evidence with a valid signature of Intel is accepted, while it is valid."""
 
 import json
 import ssl
@@ -221,7 +221,7 @@ def test_invalid_quote_is_malformed(what: str) -> None:
         parse_quote(INVALID[what])
 
 
-def test_no_beginning_of_a_quote_is_one() -> None:
+def test_every_truncated_quote_is_refused() -> None:
     for size in range(len(SOFT_QUOTE)):
         with pytest.raises(MalformedEvidence):
             parse_quote(SOFT_QUOTE[:size])
@@ -321,10 +321,10 @@ def pem(der: bytes) -> bytes:
 
 
 class PanicException(BaseException):
-    """What a panic of a Rust library looks like in Python."""
+    """Exception that Python sees when a Rust library panics."""
 
 
-def test_a_panic_of_the_verifier_is_a_refusal_and_an_interrupt_is_none() -> None:
+def test_a_panic_of_the_verifier_is_a_refusal_but_an_interrupt_is_raised() -> None:
     with pytest.raises(ValueError, match="gave up"), _one_kind_of_failure():
         raise PanicException
     with pytest.raises(KeyboardInterrupt), _one_kind_of_failure():
@@ -374,7 +374,7 @@ FIELDS: Final[dict[str, str]] = json.loads(SOFT.collateral)
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_changed_collateral_never_makes_more_than_the_same_verdict(data: st.DataObject) -> None:
-    """A changed byte is refused, or lies where no signature does (armour, a root)."""
+    """Exempt changes in unsigned places (PEM armour, a root)."""
     name = data.draw(st.sampled_from(sorted(FIELDS)))
     text = FIELDS[name]
     at = data.draw(st.integers(0, len(text) - 1))

@@ -1,4 +1,4 @@
-"""`signal-tee-bot ready` against whatever answers at the health address."""
+"""`signal-tee-bot ready` with different servers at the health address."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What depends on the clock; the rest is in tests/contract/test_messenger.py."""
+"""Receipts and the clock; other tests of receipts are in tests/contract/test_messenger.py."""
 
 import asyncio
 from contextlib import suppress
@@ -116,7 +116,7 @@ async def test_the_receipt_of_a_reaction_does_not_prove_the_answer_after_it() ->
 
 
 @pytest.mark.parametrize("confirms_reactions", [True, False])
-async def test_the_receipt_of_an_answer_proves_it_whether_phones_confirm_reactions_or_not(
+async def test_a_receipt_proves_its_answer_with_and_without_reaction_receipts(
     *, confirms_reactions: bool
 ) -> None:
     phone = Phone()
@@ -183,7 +183,7 @@ async def test_reactions_that_have_ended_take_no_more_room() -> None:
     assert len(phone.receipts._attempts) <= TIDY_ATTEMPTS + 1
 
 
-async def test_receipt_named_by_the_error_settles_its_send_beside_others() -> None:
+async def test_receipt_named_by_the_error_settles_only_its_send() -> None:
     phone = Phone()
 
     async def refuse() -> int:

@@ -1,4 +1,4 @@
-"""Repetition in local time: daylight saving, the calendar's corners, and rules that mean harm."""
+"""Repetition in local time: daylight saving, odd dates, and hostile rules."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -27,9 +27,9 @@ ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australi
 
 
 def series(local: str, rule: str, zone: ZoneInfo = BERLIN, *, at_most: int = 10) -> list[str]:
-    """Return the local times that the clocks show at the dates of a series, each found on its own.
+    """Return the dates of a series in local time, each computed from the one before.
 
-    As the alarm does: a date that has passed makes room for the next.
+    The alarm does the same: when a date has passed, it computes the next.
     """
     start = datetime.fromisoformat(local)
     date = next_date(start, parse_rule(rule, zone), zone, instant(start, zone) - timedelta(1))
@@ -97,7 +97,7 @@ def test_common_rules_give_the_expected_days(rule: str, dates: list[str]) -> Non
         "FREQ=YEARLY;BYDAY=53MO;BYMONTH=3", "FREQ=DAILY;X=Y", "FREQ=DAILY=DAILY", "FREQ",
     ],
 )  # fmt: skip
-def test_a_rule_that_is_none_or_never_comes_is_refused_in_words_and_soon(rule: str) -> None:
+def test_invalid_rules_and_rules_without_dates_are_refused_quickly(rule: str) -> None:
     began = time.process_time()
     local = datetime(2028, 1, 3, 9, 30)  # noqa: DTZ001
     with pytest.raises(InvalidArguments) as refused:
@@ -163,7 +163,7 @@ def test_step_by_step_a_series_has_the_dates_that_dateutil_gives_at_once(
 
 @given(starts, rules, st.sampled_from(ZONES), st.integers(0, 200))
 @settings(max_examples=40, deadline=None)
-def test_after_any_pause_a_series_goes_on_at_its_first_date_that_is_still_to_come(
+def test_after_any_pause_a_series_continues_at_its_next_future_date(
     start: datetime, rule: str, zone_name: str, days: int
 ) -> None:
     zone = ZoneInfo(zone_name)
@@ -183,7 +183,7 @@ def test_after_any_pause_a_series_goes_on_at_its_first_date_that_is_still_to_com
 
 @given(st.text(max_size=60) | st.from_regex(r"FREQ=[A-Z]{5,7}(;[A-Z]{3,10}=[0-9A-Z,+-]{0,9}){0,4}"))
 @settings(deadline=None)
-def test_whatever_a_model_sends_as_a_rule_is_a_rule_or_refused(text: str) -> None:
+def test_every_rule_of_a_model_is_accepted_or_refused(text: str) -> None:
     local = datetime(2028, 1, 3, 9, 30)  # noqa: DTZ001
     try:
         date = next_date(local, parse_rule(text, BERLIN), BERLIN, instant(local, BERLIN))

@@ -1,4 +1,4 @@
-"""deploy/dstack-compose.yaml: what runs in the enclave is closed, and its settings are written."""
+"""deploy/dstack-compose.yaml: the enclave is closed, and all its settings are in the file."""
 
 import re
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_the_settings_that_people_rely_on_are_strict(chosen: Settings) -> None:
     assert {"SIGNAL__TRUST", "STORE__RETENTION_DAYS"} <= BOT["environment"].keys()
 
 
-def test_only_secrets_the_number_and_who_may_talk_come_from_outside() -> None:
+def test_only_secrets_number_and_allowed_people_come_from_outside() -> None:
     outside = {name: value for name, value in BOT["environment"].items() if "$" in value}
     assert outside == {name: f"${{{name}}}" for name in OUTSIDE}
     variables = re.findall(r"\$\{(\w+)\}", TEXT)

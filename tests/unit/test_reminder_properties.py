@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, no word of a reminder survives the message it came from."""
+"""In any order of events, no word of a reminder survives its source message."""
 
 from collections.abc import Sequence
 
@@ -94,7 +94,7 @@ class ReminderLife(Life):
     async def take_back(self) -> None:
         known = [at for at in self.sources if self.set_at[at] > self.now - RETENTION_MS]
         if not known:
-            return  # nobody can take back a message that is older than what the store knows
+            return  # messages older than the store's records cannot be deleted
         source = self.dice.choice(known)
         if self.dice.random() < 0.5:
             await self.store.changes.forget(

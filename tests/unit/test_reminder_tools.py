@@ -1,4 +1,4 @@
-"""What a model may send to the tools of reminders: it is done, or refused in words, never a bug."""
+"""Arguments for the tools of reminders: accepted, or refused in words, never a bug."""
 
 import asyncio
 from contextlib import suppress
@@ -28,7 +28,7 @@ NOW = datetime(2026, 11, 25, 22, 30, tzinfo=UTC)
 
 
 async def my_reminders(store: ConversationStore, zone: str | None = "Europe/Berlin") -> Reminders:
-    """Return the reminders of Ada, who has asked for something just now."""
+    """Return the reminders of Ada, whose message is being answered."""
     asked = await accept(store, received(1))
     assert store.turns.begin([asked], "remind me").id == TURN
     if zone is not None:
@@ -55,9 +55,7 @@ async def test_the_model_is_told_when_it_comes_in_words_that_show_its_mistakes(
     )
 
 
-async def test_a_series_whose_first_day_does_not_fit_begins_with_the_first_that_does(
-    tmp_path: Path,
-) -> None:
+async def test_a_series_starts_on_the_first_day_that_fits_its_rule(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         mine = await my_reminders(store)
         said = await schedule(mine, "News?", "2026-11-26T07:00", "FREQ=WEEKLY;BYDAY=TU")
@@ -136,7 +134,7 @@ zones = st.sampled_from(["UTC", "Asia/Kathmandu", "Pacific/Apia", "Africa/Monrov
 
 @given(st.lists(st.tuples(times, rules, zones), min_size=15, max_size=15))
 @settings(max_examples=5, deadline=None)
-def test_whatever_a_model_sends_is_set_or_refused(sent: list[tuple[str, str, str]]) -> None:
+def test_every_argument_of_a_model_is_accepted_or_refused(sent: list[tuple[str, str, str]]) -> None:
     async def send() -> None:
         with TemporaryDirectory(prefix="stb-") as folder:
             async with store_at(Path(folder)) as store:

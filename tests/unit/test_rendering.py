@@ -25,7 +25,7 @@ LONG: Final = "A **bold** word, `code` and 👍🏽\n\n" * 200
 DENSE: Final = "*a* " * 200
 SOON_SECONDS: Final = 0.05
 SHORT_MS: Final = 15.0
-"""What is rendered on the loop takes 10 ms at the most, and a thread gives way now and then."""
+"""Bound of a stall: rendering on the loop takes up to 10 ms, and threads may add a little."""
 
 RED_TEAM: Final = "a|b\n> 1)\n" * 2_000
 RELATIVES: Final = (
@@ -90,7 +90,7 @@ async def test_only_little_deep_markdown_is_rendered_at_once(
 
 
 NOTICES: Final = [f"About “{number} {'a ' * 120}”: I cannot read it." for number in range(160)]
-"""What eight files in each of twenty messages may lead to."""
+"""Notices about eight files in each of twenty messages."""
 
 
 async def test_a_short_answer_below_many_notices_keeps_the_loop_for_no_time() -> None:
@@ -100,9 +100,7 @@ async def test_a_short_answer_below_many_notices_keeps_the_loop_for_no_time() ->
     assert longest.seconds * 1_000 < SHORT_MS
 
 
-async def test_a_failure_below_many_notices_is_shown_as_typed_and_keeps_the_loop_for_no_time() -> (
-    None
-):
+async def test_an_unrendered_answer_below_many_notices_does_not_block_the_loop() -> None:
     async with stalls() as longest:
         messages = await Renderer(nobody).as_typed("It failed: **a**", NOTICES)
     assert messages == plain("It failed: **a**", NOTICES)

@@ -1,4 +1,4 @@
-"""How long a request to signal-cli-rest-api keeps its place."""
+"""Time for which a request to signal-cli-rest-api keeps its slot."""
 
 import asyncio
 from typing import Final
@@ -64,7 +64,7 @@ async def test_late_requests_double_patience() -> None:
     assert seen == pytest.approx([20.0, 40.0, 60.0, 60.0], rel=0.01)
 
 
-async def test_places_are_taken_in_turn_but_for_the_one_that_goes_first() -> None:
+async def test_slots_are_taken_in_turn_except_for_priority() -> None:
     line, order = Line(1), list[str]()
 
     async def enter(name: str, *, first: bool = False) -> None:

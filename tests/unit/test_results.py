@@ -1,4 +1,4 @@
-"""What a model reads of a result."""
+"""Results of tools as the model reads them."""
 
 import re
 

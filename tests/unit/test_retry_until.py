@@ -1,4 +1,4 @@
-"""How long a question to the Signal side is asked again."""
+"""Retries of a question to the Signal side."""
 
 import asyncio
 
@@ -33,9 +33,7 @@ class Asked:
 
 
 @without_waiting
-async def test_a_question_is_asked_until_it_is_answered_with_the_waits_that_were_asked_for() -> (
-    None
-):
+async def test_a_question_is_repeated_after_each_wait_until_it_is_answered() -> None:
     asked = Asked(SignalTimeout("x"), SignalRateLimited("x", retry_after_seconds=30.0))
     assert await RETRY_UNTIL.call(asked) == "answer"
     first, second, third = asked.times

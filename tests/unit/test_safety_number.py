@@ -11,7 +11,7 @@ KEY_A = bytes.fromhex("0506863bc66d02b40d27b8d49ca7c09e9239236f9d7d25d6fcca5ce13
 ACI_B = "796abedb-ca4e-4f18-8803-1fde5b921f9f"
 KEY_B = bytes.fromhex("05f781b6fb32fed9ba1cf2de978d4d5da28dc34046ae814402b5c0dbd96fda907b")
 NUMBER = "446657246696264293037458627907774872764702919995219132117432"
-"""Of a chat between A and B, made with libsignal-client 0.80.2."""
+"""Safety number of a chat between A and B, made with libsignal-client 0.80.2."""
 
 
 def test_both_halves_are_those_of_libsignal() -> None:

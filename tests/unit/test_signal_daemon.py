@@ -1,4 +1,4 @@
-"""What only the daemon transport promises; the rest is in tests/contract/test_messenger.py."""
+"""Promises of the daemon transport alone; the others are in tests/contract/test_messenger.py."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ async def running(
 
 
 class SlowReceiver(Receiver):
-    """Takes what comes first, then nothing until `open` is set."""
+    """Takes the first item, then none until `open` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -347,9 +347,7 @@ async def test_a_discarded_file_is_gone_from_the_folder_and_no_other(tmp_path: P
     assert [path.name for path in sorted(folder.iterdir())] == ["folder", "other"]
 
 
-async def test_a_folder_that_signal_cli_put_a_link_in_the_place_of_is_not_followed(
-    tmp_path: Path,
-) -> None:
+async def test_a_folder_that_signal_cli_replaced_by_a_link_is_not_followed(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "conversations.db").write_bytes(b"?")

@@ -1,4 +1,4 @@
-"""What a soak would find if there were something to find."""
+"""Findings of a soak for logs and samples with faults."""
 
 from collections import Counter
 

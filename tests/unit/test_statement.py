@@ -1,4 +1,4 @@
-"""A statement has one way to be written, and the quote holds its hash under a name of its own."""
+"""A statement has exactly one encoding, and the quote holds its hash under its own prefix."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The conversation store through its front door: messages, turns, history and what is sent."""
+"""The public interface of the conversation store: messages, turns, history and the outbox."""
 
 import asyncio
 from dataclasses import replace
@@ -214,7 +214,7 @@ async def test_pieces_are_one_turn_and_end_with_it(tmp_path: Path) -> None:
     assert outcomes[:3] == [("answered", None), ("joined", None), ("joined", None)]
 
 
-async def test_a_turn_that_is_begun_afresh_may_have_other_pieces(tmp_path: Path) -> None:
+async def test_a_restarted_turn_may_have_other_pieces(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         pieces = [await accept(store, received(number)) for number in (1, 2, 3)]
         turn = store.turns.begin(pieces[:2], "the first try", images=[IMAGE])
@@ -257,7 +257,7 @@ async def test_a_turn_without_an_answer_leaves_nothing_and_closes_its_pieces(
     assert not is_left(tmp_path, "a cat")
 
 
-async def test_clearing_forgets_one_chat_alone_and_no_turn_that_runs(tmp_path: Path) -> None:
+async def test_clearing_forgets_only_one_chat_and_no_running_turn(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "secret talk", GROUP)])
         for number, chat in enumerate((GROUP, BOB), 2):
@@ -280,7 +280,7 @@ async def test_clearing_forgets_one_chat_alone_and_no_turn_that_runs(tmp_path: P
     assert not is_left(tmp_path, "a cat")
 
 
-async def test_retention_takes_old_turns_and_leaves_what_waits(tmp_path: Path) -> None:
+async def test_retention_deletes_old_turns_and_keeps_waiting_ones(tmp_path: Path) -> None:
     async with store_at(tmp_path, retention_days=1) as store:
         await store.messages.overhear([received(1, "bygone talk", GROUP)])
         waits = await accept(store, received(2))
@@ -335,9 +335,7 @@ async def test_newest_images_of_results_are_kept_until_their_turn_expires(tmp_pa
         assert rows(tmp_path, "SELECT * FROM images") == []
 
 
-async def test_an_answer_is_a_reply_only_where_something_else_was_said_meanwhile(
-    tmp_path: Path,
-) -> None:
+async def test_an_answer_is_a_reply_only_if_other_messages_came_in_between(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         first, second = [await accept(store, received(number)) for number in (1, 2)]
         (to_first,) = await finish(store, store.turns.begin([first], "q"), quote=QUOTE)
@@ -451,9 +449,7 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
         assert await store.exchanges.of_last_answer(BOB) == ()
 
 
-async def test_a_wrong_signature_is_warned_about_once_a_turn_behind_its_answer(
-    tmp_path: Path,
-) -> None:
+async def test_a_wrong_signature_is_announced_once_after_the_turns_answer(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answered_with(store, 1, *EXCHANGES)
         warnings = [

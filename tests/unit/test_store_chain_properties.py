@@ -1,4 +1,4 @@
-"""No byte of a deleted message is left, however long the chain of what was derived from it."""
+"""No byte of a deleted message is left, even after a long chain of derived data."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""Copies of a store: while it is written to, put back, and what an upgrade leaves."""
+"""Copies of a store: made during writes, restored, and left by an upgrade."""
 
 import asyncio
 import shutil
@@ -82,7 +82,7 @@ async def test_a_copy_that_cannot_be_written_leaves_nothing_behind(tmp_path: Pat
     assert names(tmp_path) == ["store.db"]
 
 
-async def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+async def test_only_the_owner_may_read_the_files(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     async with open_store(folder / "store.db") as store:
         await accept(store, received(1))

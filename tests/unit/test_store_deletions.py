@@ -1,6 +1,6 @@
-"""What is deleted or disappears is gone from the store, and from the bytes of its files.
+"""Deleted and disappeared messages leave the store and the bytes of its files.
 
-A deletion follows the ids of what was derived from a message, however far that is.
+A deletion follows the ids of everything derived from a message, at any distance.
 """
 
 from dataclasses import replace
@@ -123,7 +123,7 @@ async def test_message_deleted_before_its_arrival_is_refused(tmp_path: Path) -> 
         assert all(await store.messages.accept([received(3), received(1, author="bob")]))
 
 
-async def test_the_word_of_another_counts_once_it_is_carried_out(tmp_path: Path) -> None:
+async def test_another_persons_deletion_applies_only_if_accepted(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         refused = await accept(store, deletion_of(1, 2, GROUP, author="eve", of="ada"))
         await store.turns.answer(refused, (), outcome="refused")
@@ -159,7 +159,7 @@ async def test_disappearing_message_takes_everything_derived_from_it(tmp_path: P
         message = received(2, SECRET, expires_at=FAR)
         turn = await begin(store, message, images=[IMAGE], notices=[SECRET])
         await call(store, turn, SECRET)
-        # Somebody looks while the turn still runs, and comes again when this says so.
+        # The first check comes while the turn still runs, and names the time of the next.
         assert (await store.upkeep.expire(FAR - 2)).next_at == FAR
         lost, sent = await finish(store, turn, [f"{SECRET} one", "two"])
         await store.outbox.mark_failed(lost, give_up=True)
@@ -243,7 +243,7 @@ async def test_deleted_text_of_any_size_is_gone_from_the_files_at_once(tmp_path:
 
 
 @pytest.mark.parametrize("chat", [ADA, GROUP])
-async def test_a_deletion_reaches_its_own_chat_alone(tmp_path: Path, chat: ChatId) -> None:
+async def test_a_deletion_affects_only_its_own_chat(tmp_path: Path, chat: ChatId) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "kept", chat))
         assert await forget(store, 1, 2, GROUP if chat == ADA else ADA) == ()
@@ -391,7 +391,7 @@ async def test_files_of_a_message_are_to_be_deleted_with_it(tmp_path: Path, how:
 
 
 @pytest.mark.parametrize("how", ["deletion", "deletion while it runs", "timer", "retention"])
-async def test_a_turn_that_was_told_a_reminder_goes_with_its_source(
+async def test_a_turn_that_read_a_reminder_is_forgotten_with_its_source(
     tmp_path: Path, how: str
 ) -> None:
     expires_at = now_ms() + HOUR_MS if how == "timer" else None

@@ -1,4 +1,4 @@
-"""Edits in the store: of what waits, of what was answered, and of what was said to others."""
+"""Edits in the store: of waiting, answered and overheard messages."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ FILE = Attachment("chart.png", "image/png", b"chart")
 async def answer_edit(
     store: ConversationStore, target: int, timestamp: int, *parts: str | StyledText
 ) -> tuple[OutgoingMessage, ...]:
-    """Let an edit be answered in place of the answer before it."""
+    """Answer an edit in place of the previous answer."""
     outcome, edit = await settle(store, edit_of(target, timestamp, f"edit {timestamp}"))
     assert outcome == "answered"
     turn = store.turns.begin([edit], edit.message.text)
@@ -154,7 +154,7 @@ async def test_parts_of_the_earlier_answer_that_are_not_sent_are_dropped(tmp_pat
             assert await store.outbox.unfinished() == replacing
 
 
-async def test_an_answer_that_was_edited_too_often_is_sent_anew(tmp_path: Path) -> None:
+async def test_an_answer_that_was_edited_too_often_is_sent_as_a_new_message(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1), sent_at=100)
         for number in range(MAX_ANSWER_EDITS):
@@ -167,7 +167,7 @@ async def test_an_answer_that_was_edited_too_often_is_sent_anew(tmp_path: Path) 
         assert shapes(await answer_edit(store, 1, 51, "y")) == [("y", 500, 0)]
 
 
-async def test_files_go_behind_a_part_that_is_an_edit(tmp_path: Path) -> None:
+async def test_files_follow_a_part_that_is_an_edit(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1), sent_at=100)
         for timestamp, shape in (

@@ -1,4 +1,4 @@
-"""A plain store is encrypted, and an encrypted one gets another key, whatever happens meanwhile."""
+"""A plain store is encrypted, and an encrypted one gets another key, despite kills and failures."""
 
 import asyncio
 import sys

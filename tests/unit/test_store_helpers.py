@@ -1,4 +1,4 @@
-"""Helpers in the store: each has a conversation of its own, which is its turn's in all else."""
+"""Helpers in the store: each has its own conversation, which otherwise belongs to its turn."""
 
 import asyncio
 import tempfile
@@ -121,7 +121,7 @@ async def test_a_yes_is_for_the_call_of_one_helper_though_all_calls_have_one_id(
 
 
 class Conversation:
-    """A conversation of a turn or of a helper, kept beside the store."""
+    """The test's own copy of the conversation of a turn or a helper."""
 
     def __init__(self, messages: tuple[Message, ...], helper: int | None) -> None:
         self.messages = list(messages)

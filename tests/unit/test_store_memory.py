@@ -1,4 +1,4 @@
-"""Facts in the store: whose they are, what they come from, and how they go."""
+"""Facts in the store: owners, sources and deletion."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,7 +70,7 @@ async def known(store: ConversationStore, chat: ChatId = ADA) -> list[str]:
     return texts(await store.memory.of_chat(chat))
 
 
-async def test_each_chat_knows_its_own_facts_alone_and_numbers_them(tmp_path: Path) -> None:
+async def test_each_chat_knows_only_its_own_facts_and_numbers_them(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         for at, (chat, text) in enumerate(
             [(ADA, "Ada sings"), (BEN, "Ben sings"), (GROUP, "All sing"), (ADA, "Ada runs")], 1

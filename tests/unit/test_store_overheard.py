@@ -1,4 +1,4 @@
-"""What people say to each other in a group: kept within bounds, for one turn."""
+"""Messages between people in a group: kept within bounds, for one turn."""
 
 from pathlib import Path
 

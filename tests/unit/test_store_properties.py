@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, what was forgotten is gone and what waits is not lost."""
+"""In any order of events, forgotten messages are gone and waiting ones are not lost."""
 
 import asyncio
 import random
@@ -27,9 +27,9 @@ FAR = 4_000_000_000_000
 
 
 class Chat:
-    """A group whose store is written at random, and a note of what may still be in it.
+    """Random use of a group's store, with a record of the words that it may still contain.
 
-    Every text contains the word of its message, so what is derived from a message is known by it.
+    Every text contains the word of its message, so the word marks everything derived from it.
     """
 
     def __init__(self, store: ConversationStore, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""A disk that takes nothing: what is to be stored waits until it does."""
+"""A full disk: writes wait until there is room."""
 
 import asyncio
 import resource
@@ -18,7 +18,7 @@ LIMIT_BYTES = 4096
 
 @contextmanager
 def refusing_disk() -> Iterator[None]:
-    """Let no file of this process grow beyond a page, as a disk without room does."""
+    """Keep files of this process from growing beyond a page, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_BYTES, hard))
     try:
@@ -128,7 +128,7 @@ async def test_bug_among_refused_writes_affects_no_other_write(tmp_path: Path) -
 async def test_write_refused_to_the_end_raises_for_its_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nobody waits for the next attempt.
+    # The next attempt never comes within this test.
     monkeypatch.setattr("conversation_store.database.FIRST_RETRY_SECONDS", 3_600.0)
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
         await database.write(lambda db: put(db, 0))
@@ -147,7 +147,7 @@ async def test_unreadable_page_is_no_reason_to_restore_at_once(tmp_path: Path) -
     async with open_database(path, None, prepare=prepare) as database:
         await database.write(lambda db: put(db, 1))
     with path.open("r+b") as file:
-        file.seek(LIMIT_BYTES)  # behind the page that says what there is
+        file.seek(LIMIT_BYTES)  # after the first page, which has the schema
         file.write(b"\xff" * (path.stat().st_size - LIMIT_BYTES))
     async with open_database(path, None, prepare=lambda _: None) as database:
         with pytest.raises(StoreFailed, match="if it stays so, restore a backup"):

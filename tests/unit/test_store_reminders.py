@@ -1,4 +1,4 @@
-"""Reminders in the store: added once, moved with a clock that was wrong, and gone with a copy."""
+"""Reminders in the store: added once, corrected after a wrong clock, and dropped by a restore."""
 
 from datetime import UTC, datetime
 from pathlib import Path

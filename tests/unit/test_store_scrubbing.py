@@ -1,6 +1,6 @@
 """Words that are dropped leave the store's files within a second, its write-ahead log included.
 
-Nothing else empties the log here: no timer runs and nobody asks what has expired.
+Nothing else empties the log here: no timer runs, and `expire` is not called.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How a store is kept small, and what it says about its size."""
+"""Upkeep of a store: it stays small, and reports its size."""
 
 import asyncio
 from pathlib import Path

@@ -25,7 +25,7 @@ async def test_a_day_begins_at_nothing_and_a_month_later_it_is_gone(tmp_path: Pa
         store.usage.add([TokenSpend(ADA, CHAT, "default", 10, 5)])
         store.usage.add([TokenSpend(ADA, CHAT, "default", 1, 1, is_estimated=True)] * 2)
         store.usage.add([TokenSpend(BEN, CHAT, "second", 100, 0)])
-        await store.upkeep.ping()  # behind it, what waits for nothing is stored
+        await store.upkeep.ping()  # returns after the queued writes
         assert await store.usage.spent_today(ADA) == 19
         assert await store.usage.of_person(ADA, 1) == {
             "default": TokenSum(12, 7, is_estimated=True)
@@ -44,9 +44,7 @@ async def test_a_day_begins_at_nothing_and_a_month_later_it_is_gone(tmp_path: Pa
         assert await store.usage.of_all(40) == (TokenSum(0, 0), 0)
 
 
-async def test_it_is_counted_with_the_turn_and_stays_when_that_is_cleared_or_deleted(
-    tmp_path: Path,
-) -> None:
+async def test_usage_is_stored_with_its_turn_and_outlives_it(tmp_path: Path) -> None:
     asked = Message(Role.ASSISTANT, None, (CALL,))
     async with store_at(tmp_path) as store:
         turn = await begin(store, received(1))

@@ -1,4 +1,4 @@
-"""JSON of strangers: what two readers could read in two ways is not read."""
+"""JSON of strangers: ambiguous documents are refused."""
 
 import pytest
 

@@ -130,7 +130,7 @@ async def test_without_a_watchdog_of_ours_there_is_nothing_to_do(
         assert systemd.said == []
 
 
-def test_its_variables_are_taken_once_so_that_no_child_speaks_for_the_bot() -> None:
+def test_service_variables_are_removed_so_that_no_child_inherits_them() -> None:
     environment = {
         "NOTIFY_SOCKET": "/run/systemd/notify",
         "WATCHDOG_USEC": SHORT_MICROSECONDS,

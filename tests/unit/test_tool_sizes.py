@@ -1,4 +1,4 @@
-"""What the tools take of every request."""
+"""Size of the tools in every request."""
 
 import json
 from collections.abc import Collection

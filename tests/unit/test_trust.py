@@ -1,4 +1,4 @@
-"""Nothing but an argument, which only tests give, makes the program trust another root."""
+"""Only an argument that tests pass can make the program trust another root."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What is converted, how people's units are read, and what is refused; without the sandbox."""
+"""Conversions, spellings of units, and refusals; without the sandbox."""
 
 import json
 import time
@@ -74,7 +74,7 @@ def test_units_are_read_and_answered_as_people_write_them(
         ("1e9999", "m", "km", "The value is no plain number, such as 5 or -2.5."),
     ],
 )
-def test_what_has_no_result_is_said_in_a_sentence(
+def test_input_without_a_result_is_refused_in_a_sentence(
     value: str, source: str, target: str, sentence: str
 ) -> None:
     with pytest.raises(WorkError) as refusal:

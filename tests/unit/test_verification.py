@@ -42,7 +42,7 @@ RELEASE: Final = Release.parse(json.dumps(soft_release(AGENT)).encode())
 
 @dataclass(frozen=True)
 class Verification:
-    """What somebody has in hand who verifies; an attack changes one thing of it."""
+    """Inputs of a verification; an attack changes one of them."""
 
     bundle: Bundle = BUNDLE
     challenge: str = CHALLENGE
@@ -75,23 +75,23 @@ def shown(**changes: Any) -> Verification:
 
 
 def ran(agent: SoftAgent, **changes: Any) -> Verification:
-    """Another machine, whose quote is genuine."""
+    """Present another machine's genuine quote."""
     return Verification(soft_bundle(PLATFORM, agent), **changes)
 
 
 def saying(**changes: Any) -> Verification:
-    """Code that says something else, and a quote that vouches for that."""
+    """Present other code's statement and a quote for it."""
     return Verification(soft_bundle(PLATFORM, AGENT, statement=replace(STATEMENT, **changes)))
 
 
 def releasing(**changes: Any) -> Verification:
-    """Another release than the one that runs."""
+    """Compare with another release than the running one."""
     changed = soft_release(AGENT) | changes
     return Verification(release=Release.parse(json.dumps(changed).encode()))
 
 
 def without_kms(provider: str) -> SoftAgent:
-    """A machine without what only a key service could have said."""
+    """Return a machine whose log lacks the entry that only a key service can vouch for."""
     agent = SoftAgent(PLATFORM, key_provider=provider)
     agent.event_log[:] = [e for e in agent.event_log if e["event"] != "os-image-hash"]
     return agent
@@ -160,7 +160,7 @@ def test_a_genuine_bundle_passes_and_every_check_is_made_in_order() -> None:
 SIDE_EFFECTS: Final = {
     # The operator's claims are checked here without a release.
     "environment": {"release", "os", "key_provider"},
-    # What cannot be told any more once the named check has failed; everything else stays as it is.
+    # Checks that become impossible after the named check has failed; all others keep their verdict.
     "statement": {"safety_number", "linked_devices", "key_origin", "policy", "code", "issued_at"},
     "rtmrs": {"boot_events", "compose", "images", "environment", "release", "key_provider"},
     "boot_events": {"compose", "images", "environment", "release", "key_provider"},
@@ -244,7 +244,7 @@ OTHER_PINS: Final = SOME_PINS_TEXT.replace("ab" * 32, "ba" * 32)
 
 
 def sealed(model: ModelEvidence | None, age: int | None = 60, **changes: Any) -> Bundle:
-    """A bot that requires proof of its model, and whose statement says something of it."""
+    """Present a bot that requires proof of its model, with such a statement."""
     seal = ModelSeal(
         policy="require",
         evidence_sha256=model.sha256() if model else None,
@@ -256,7 +256,7 @@ def sealed(model: ModelEvidence | None, age: int | None = 60, **changes: Any) ->
     return replace(bundle, model=model, model_pins=SOME_PINS_TEXT)
 
 
-def test_evidence_of_the_model_that_is_sealed_in_is_said_to_be() -> None:
+def test_sealed_evidence_of_the_model_is_proven() -> None:
     for bundle in (SEALED, Bundle.parse(SEALED.to_json())):
         report = Verification(bundle).report()
         assert report["model_evidence"].verdict is Verdict.PROVEN
@@ -314,14 +314,14 @@ def test_model_is_unknown_if_the_policy_does_not_hold() -> None:
 
 
 def test_no_check_rests_on_how_the_machine_was_made() -> None:
-    """`vm_config` is nothing that a quote vouches for."""
+    """A quote does not vouch for `vm_config`."""
     changed = Verification(replace(BUNDLE, vm_config="something else")).report()
     assert verdicts(changed) == verdicts(Verification().report())
 
 
 CHARACTERS: Final = st.characters(codec="utf-8")
 PADDING: Final[dict[type, Any]] = {str: "", bytes: b"\0"}
-"""Zeros may follow a quote: the agent's buffer is longer than it."""
+"""Zeros may follow a quote, because the agent's buffer is longer."""
 BOUND_FIELDS: Final = ("statement", "policy", "quote", "app_compose")
 
 
@@ -337,7 +337,7 @@ def test_no_field_of_a_bundle_can_be_changed(name: str, data: st.DataObject) -> 
 @settings(deadline=None)
 @given(st.data())
 def test_event_log_that_passes_has_unchanged_events(data: st.DataObject) -> None:
-    """White space and what the firmware calls its events are free; nothing reads them."""
+    """Exempt white space and the firmware's names of events: nothing reads them."""
     changed = str(edited(BUNDLE.event_log, data))
     report = Verification(replace(BUNDLE, event_log=changed)).report()
     if report.passed:

@@ -1,4 +1,4 @@
-"""`!verify last`: who signed the last answer."""
+"""`!verify last`: the signer of the last answer."""
 
 from typing import Final
 

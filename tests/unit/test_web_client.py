@@ -1,4 +1,4 @@
-"""What the client sends, what it follows, what it takes, and what it says where it gives up."""
+"""The web client: requests, redirects, limits of answers, and errors."""
 
 import asyncio
 import gc
@@ -194,7 +194,7 @@ async def test_nothing_is_redirected_to_or_by_the_operators_own_server() -> None
 
 
 def zipped(body: bytes) -> bytes:
-    """Without the time of packing: every process has to collect these tests under one name."""
+    """Omit the time of packing, so that every process collects these tests under the same names."""
     return gzip.compress(body, mtime=0)
 
 
@@ -225,7 +225,7 @@ async def test_content_codings_are_undone(coding: str, packed: bytes) -> None:
         ("gzip", zipped(b"Hello" * 100)[:-9], "ends too early"),
     ],
 )
-async def test_codings_that_were_not_asked_for_or_are_broken_are_said(
+async def test_unrequested_and_broken_codings_are_reported(
     coding: str, body: bytes, sentence: str
 ) -> None:
     page = answer(body, headers={"Content-Encoding": coding})
@@ -369,14 +369,14 @@ async def test_a_certificate_is_checked_against_the_name_not_the_address() -> No
                 await client.request(server.url("/", host=host))
 
 
-async def test_a_request_that_is_cancelled_during_its_handshake_leaves_no_connection_behind(
+async def test_a_request_cancelled_during_its_handshake_leaves_no_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     authority = Authority()
     left_behind: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", left_behind.append)
     async with secure_server(authority) as server:
-        gc.freeze()  # what was there before needs not be looked at each time
+        gc.freeze()  # exempt earlier objects from each collection
         for rounds_of_the_loop in range(1, 40):
             async with web_client(trusts=authority) as client, asyncio.TaskGroup() as requests:
                 url = server.url("/", host="localhost")
@@ -411,7 +411,7 @@ async def test_no_redirect_leads_from_https_to_http() -> None:
         assert (await client.request(plain.url("/up"))).body == b"up"
 
 
-async def test_a_server_without_tls_is_said() -> None:
+async def test_a_server_without_tls_is_reported() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")

@@ -48,7 +48,7 @@ SIGNATURE: Final = "EqQBCgIYAhIM1gbcDa9GJwZA2b3h"
 
 
 def check(body: Mapping[str, Any]) -> None:
-    """Raise what Anthropic's server has against a request."""
+    """Raise the objection of Anthropic's server to a request, if any."""
     for unknown in set(body) - MEMBERS:
         raise Refused(f"{unknown}: Extra inputs are not permitted")
     for needed in ("model", "max_tokens", "messages"):
@@ -152,7 +152,7 @@ def check_mark(path: str, holder: Mapping[str, Any]) -> None:
 
 @dataclass
 class StrictAnthropic(StrictServer):
-    """Refuses requests that are no valid conversation."""
+    """Refuses invalid conversations."""
 
     def is_question(self, request: Request) -> bool:
         return request.path == "/v1/messages"

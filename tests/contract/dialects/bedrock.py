@@ -38,7 +38,7 @@ CREDENTIALS: Final = {
     "session_token": "IQoJb3JpZ2luX2VjEXAMPLE",
 }
 ACCOUNT: Final = LlmSettings.model_validate({"dialect": "bedrock", "model": MODEL, **CREDENTIALS})
-"""Unit tests hold the signing against values of AWS's own library."""
+"""Unit tests compare the signing with values of AWS's own library."""
 TOLERANCE: Final = timedelta(minutes=5)
 API_KEY: Final = "bedrock-api-key-EXAMPLE"
 MEMBERS: Final = {
@@ -60,7 +60,7 @@ PATH: Final = re.compile(r"/model/(?P<model>[A-Za-z0-9_.~%-]+)/converse(-stream)
 
 
 def check(body: Mapping[str, Any]) -> None:
-    """Raise what Bedrock has against a request."""
+    """Raise Bedrock's objection to a request, if any."""
     for unknown in set(body) - MEMBERS:
         raise Refused(f"The model returned the following errors: extraneous key [{unknown}]")
     points = json.dumps(body).count('"cachePoint"')
@@ -171,7 +171,7 @@ def check_block(path: str, block: Mapping[str, Any]) -> None:
 
 @dataclass
 class StrictBedrock(StrictServer):
-    """Refuses requests that are no valid conversation or not signed; `check` asks for one token.
+    """Refuses invalid conversations and unsigned requests; `check` asks for one token.
 
     Attributes:
         model: its only model.

@@ -34,7 +34,7 @@ PATH: Final = f"/v1beta/models/{MODEL}"
 
 
 def check(body: Mapping[str, Any]) -> None:
-    """Raise what Gemini's server has against a request."""
+    """Raise the objection of Gemini's server to a request, if any."""
     for unknown in set(body) - MEMBERS:
         raise Refused(
             f'Invalid JSON payload received. Unknown name "{unknown}": Cannot find field.'
@@ -110,7 +110,7 @@ def check_part(role: str, part: Mapping[str, Any]) -> None:
 
 @dataclass
 class StrictGemini(StrictServer):
-    """Refuses requests that are no valid conversation."""
+    """Refuses invalid conversations."""
 
     def is_question(self, request: Request) -> bool:
         return request.path.startswith(f"{PATH}:")
@@ -156,7 +156,7 @@ def ended(reason: str) -> dict[str, Any]:
 
 
 def answer(*parts: Mapping[str, object], reason: str = "STOP") -> Step:
-    """Answer in events, or with one document where the request asks for that."""
+    """Answer in events, or with one document if the request asks for it."""
 
     async def step(request: Request, writer: asyncio.StreamWriter) -> None:
         if "alt=sse" in request.path:

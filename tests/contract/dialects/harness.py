@@ -69,7 +69,7 @@ class Harness:
     Attributes:
         name: as in `LLM__DIALECT`.
         server: runs the server; its model is `MODEL`.
-        text: answers in words, streamed in several pieces where the request asks for a stream, with
+        text: answers in words, streamed in several pieces if the request asks for a stream, with
             11 prompt tokens and 7 completion tokens.
         tool_calls: asks for calls at the same time, streamed in pieces, with words before.
         cut_off: answers in words that end at the limit of tokens.
@@ -78,7 +78,7 @@ class Harness:
         half_stream: begins an answer and ends it properly, but before the end of the answer.
         refusals: answers with errors as the real server words them, by the kinds `overloaded`,
             `rate_limit`, `key`, `credit`, `model`, `too_long`, `no_tools`, `no_system_role`,
-            `no_images`; without those that the real server does not have.
+            `no_images`; except errors that the real server does not have.
         error_midway: begins a stream, then sends an error event.
         cut_call: calls `clock` and ends at the limit of tokens in the middle of the arguments; None
             if the API sends calls only as a whole.
@@ -108,7 +108,7 @@ def client_of(
     model: str = MODEL,
     settings: Mapping[str, object] = MappingProxyType({}),
 ) -> AbstractAsyncContextManager[LlmClient]:
-    """Give a client of a server; further settings replace those of the harness."""
+    """Provide a client of a server; further settings replace those of the harness."""
     key = {} if harness.settings.get("access_key_id") else {"api_key": "secret-key"}
     of_the_model = {"dialect": harness.name, "model": model, "timeout_seconds": 5.0}
     return client_at(
@@ -126,7 +126,7 @@ async def client_at(
     tls: ssl.SSLContext | None = None,
     settings: Mapping[str, object] = MappingProxyType({}),
 ) -> AsyncIterator[LlmClient]:
-    """Give a client of an address; it speaks OpenAI's API unless the settings say otherwise."""
+    """Provide a client of an address; it speaks OpenAI's API unless the settings say otherwise."""
     llm = LlmSettings.model_validate({"base_url": base_url, "model": MODEL, **settings})
     async with open_transport(llm, tls=tls) as transport:
         yield LlmClient(transport, llm, retry=retry)

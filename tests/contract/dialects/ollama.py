@@ -62,7 +62,7 @@ def check_message(message: Mapping[str, Any]) -> None:
 
 @dataclass
 class StrictOllama(StrictServer):
-    """Refuses requests that are no valid conversation.
+    """Refuses invalid conversations.
 
     Attributes:
         capabilities: of its model.
@@ -117,7 +117,7 @@ def line(message: Mapping[str, object], **more: object) -> bytes:
 
 
 def answer(*messages: Mapping[str, Any], done_reason: str = "stop") -> Step:
-    """Answer in lines, or with one document where the request asks for that."""
+    """Answer in lines, or with one document if the request asks for it."""
 
     async def step(request: Request, writer: Any) -> None:
         end = {"done": True, "done_reason": done_reason, "prompt_eval_count": 11, "eval_count": 7}

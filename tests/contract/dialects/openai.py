@@ -52,7 +52,7 @@ def problem_of(body: dict[str, Any]) -> str | None:
 
 @dataclass
 class StrictOpenAi(StrictServer):
-    """Refuses requests that are no valid conversation."""
+    """Refuses invalid conversations."""
 
     @property
     def base_url(self) -> str:
