@@ -1,7 +1,7 @@
 """A chat command: a function with a decorator that gives its name, help and permission.
 
-Add a command in three steps: write the function in a file of this package, decorate it with
-`command`, and list it in `bot.commands.catalog`.
+Add a command in four steps: write the function in a file of this package, decorate it with
+`command`, list it in `bot.commands.catalog`, and translate its line of `!help` in `bot/language`.
 """
 
 import math
