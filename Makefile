@@ -68,7 +68,7 @@ run: $(VENV)/.installed ## run the bot, with the settings of .env
 
 analysis: $(VENV)/.installed-analysis ## give run_python numpy, pandas and matplotlib
 
-test: $(VENV)/.installed-dev ## run the tests, 7 minutes on 2 cores
+test: $(VENV)/.installed-dev ## run the tests, 5 minutes on 2 cores
 	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal
 
 # Takes 1.5 times as long as the tests alone.
