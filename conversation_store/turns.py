@@ -215,7 +215,7 @@ class TurnStore(Aggregate):
         )
         return bool(rows)
 
-    @writes_later
+    @writes
     def record_calls(
         self,
         db: Session,
@@ -226,10 +226,7 @@ class TurnStore(Aggregate):
         *,
         helper: int | None = None,
     ) -> None:
-        """Store that the model asks for calls, each as started; waits for nothing.
-
-        Calls that must not run twice are asked about first, and that waits for the disk. Writes
-        keep their order, so the calls are on the disk before such a call runs.
+        """Store that the model asks for calls, each as started, before any of them runs.
 
         Args:
             exchanged: the exchanges with the model, if their signatures are to be checked.
@@ -511,7 +508,7 @@ def _add_answer(
     It quotes the message only if that is needed to show what it answers.
     """
     row, chat = answer.row, answer.chat
-    if not (
+    if answer.quote is not None and not (
         chat.is_group or messages.came_between(db, row, chat) or outbox.said_since(db, row, chat)
     ):
         answer = replace(answer, quote=None)

@@ -61,7 +61,7 @@ class ToolLoop:
             if not (may_call and completion.message.tool_calls):
                 return await self._words(turn, completion)
             await turn.check_allowance()  # without tokens left, no answer could tell of the calls
-            turn.add_calls(completion.message)
+            await turn.add_calls(completion.message)
             await self._run_open_calls(turn)
         return None
 

@@ -283,7 +283,7 @@ class Turn:
         calls = () if asked is None else asked.tool_calls
         return tuple(call for call in calls if call.id in open_ids)
 
-    def add_calls(self, assistant: Message) -> None:
+    async def add_calls(self, assistant: Message) -> None:
         """Store the calls that the model asks for, and add them; make their ids unique."""
         used = {call.id for message in self.messages for call in message.tool_calls}
         calls = []
@@ -298,7 +298,9 @@ class Turn:
         self.messages.append(asked)
         self.messages += [Message(Role.TOOL, None, tool_call_id=call.id) for call in calls]
         self._note_reader(call.name for call in calls)
-        self.parts.store.turns.record_calls(self.id, asked, *self.costs.take(), helper=self.helper)
+        await self.parts.store.turns.record_calls(
+            self.id, asked, *self.costs.take(), helper=self.helper
+        )
 
     def _note_reader(self, tools: Iterable[str]) -> None:
         if not FILE_TOOLS.isdisjoint(tools):

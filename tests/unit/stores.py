@@ -143,7 +143,7 @@ async def mark(store: ConversationStore, parts: Sequence[OutgoingMessage], sent_
 
 async def call(store: ConversationStore, turn: StoredTurn, result: str, **more: Any) -> None:
     """Record a turn's call of a tool and its result."""
-    store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
     entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00" * 32, "ok", 3)
     await store.turns.record_result(CALL.id, result, entry, **more)
 

@@ -134,7 +134,7 @@ async def open_call(
             ToolCall(request.call_id, request.tool, request.arguments)
             for request in requests or (REQUEST,)
         ]
-        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, tuple(calls)))
+        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, tuple(calls)))
         yield store, accepted
 
 

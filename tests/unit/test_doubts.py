@@ -216,7 +216,7 @@ async def begun(store: ConversationStore) -> StoredTurn:
     accepted = await accept(store, message)
     turn = store.turns.begin([accepted], "q")
     call = ToolCall("call_1", "calculate", "{}")
-    store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, tool_calls=(call,)))
+    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, tool_calls=(call,)))
     return turn
 
 

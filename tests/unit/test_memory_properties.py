@@ -90,7 +90,7 @@ class MemoryLife(Life):
     async def call(self, accepted: AcceptedMessage, name: str, arguments: str) -> str:
         """Call a tool in a turn as the bot does: store the call, run it, store its result."""
         chat, call = accepted.message.chat, ToolCall(f"call_{self.number()}", name, arguments)
-        self.store.turns.record_calls(accepted.id, Message(Role.ASSISTANT, None, (call,)))
+        await self.store.turns.record_calls(accepted.id, Message(Role.ASSISTANT, None, (call,)))
         tools = memory_tools(partial(memory_of, self.store.memory))
         tool = next(tool for tool in tools if tool.name == name)
         caller = Caller(accepted.message.author, chat, turn=accepted.id, call=call.id)

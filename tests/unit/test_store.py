@@ -157,7 +157,7 @@ async def test_turn_continues_after_a_crash_with_the_results_of_its_calls(tmp_pa
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "What is 127*43?", images=[IMAGE])
-        store.turns.record_calls(turn.id, asked)
+        await store.turns.record_calls(turn.id, asked)
         await store.turns.record_result(CALL.id, "Too long.", entry, images=[image])
         for timestamp in (75, 76, 77):
             store.turns.record_progress(turn.id, timestamp)
@@ -389,10 +389,10 @@ async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_p
     async with store_at(tmp_path) as store:
         accepted = await accept(store, received(1))
         turn = store.turns.begin([accepted], "secret")
-        store.turns.record_calls(turn.id, CALLING)
+        await store.turns.record_calls(turn.id, CALLING)
         assert await forget(store, 1, 2) == (accepted.id,)
         entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00", "ok", 3)
-        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "secret", (CALL,)))
+        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "secret", (CALL,)))
         await store.turns.record_result(CALL.id, "secret", entry, files=[file])
         assert await finish(store, turn, ["secret"]) == ()
         assert await store.turns.answer(accepted, ["secret"], outcome="bug") == ()
@@ -423,7 +423,7 @@ async def test_dropped_answer_is_not_mistaken_for_a_later_one(tmp_path: Path) ->
 
 async def answered_with(store: ConversationStore, timestamp: int, *exchanged: NewExchange) -> None:
     turn = await begin(store, received(timestamp))
-    store.turns.record_calls(turn.id, CALLING, exchanged[:1])
+    await store.turns.record_calls(turn.id, CALLING, exchanged[:1])
     await mark(store, await finish(store, turn, exchanged=exchanged[1:]), timestamp)
 
 
@@ -432,7 +432,7 @@ async def test_exchanges_of_a_turn_wait_until_it_is_over_and_are_settled_once(
 ) -> None:
     async with store_at(tmp_path) as store:
         turn = await begin(store, received(1))
-        store.turns.record_calls(turn.id, CALLING, EXCHANGES[:1])
+        await store.turns.record_calls(turn.id, CALLING, EXCHANGES[:1])
         assert await store.exchanges.unchecked(10) == ()
         await answered_with(store, 2, *EXCHANGES)
         unchecked = await store.exchanges.unchecked(10)
@@ -468,7 +468,7 @@ async def test_forgotten_turns_lose_their_exchanges_to_no_later_one(tmp_path: Pa
         [forgotten] = await store.exchanges.unchecked(10)
         await store.turns.clear(ADA)
         turn = await begin(store, received(2))
-        store.turns.record_calls(turn.id, CALLING, EXCHANGES[:1])
+        await store.turns.record_calls(turn.id, CALLING, EXCHANGES[:1])
         await store.changes.stop((turn.id,))
         assert await store.exchanges.unchecked(10) == ()
         await answered_with(store, 3, *EXCHANGES[1:2])

@@ -118,7 +118,7 @@ class GroupLife(Life):
 
     async def question(self, asked: AcceptedMessage, turn: StoredTurn) -> Iterable[str]:
         call = ToolCall(f"call_{self.number()}", "ask_user", "{}")
-        self.store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (call,)))
+        await self.store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (call,)))
         question = await self.store.questions.find_or_open(
             turn.id, call.id, QuestionTerms("choice", asked.message.author)
         )

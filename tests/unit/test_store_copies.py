@@ -177,7 +177,7 @@ async def test_messages_owed_at_the_time_of_a_copy_are_closed(tmp_path: Path) ->
         running = await accept(store, received(2, "runs"))
         turn = store.turns.begin([running], "runs")
         exchanged = [NewExchange("c", "00", "00")]
-        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged)
+        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged)
         question = await store.questions.find_or_open(turn.id, CALL.id, MAY_RUN)
         assert question is not None
         await store.questions.mark_asked(
@@ -185,7 +185,9 @@ async def test_messages_owed_at_the_time_of_a_copy_are_closed(tmp_path: Path) ->
         )
         await accept(store, received(3, "waits", GROUP))
         answered = store.turns.begin([await accept(store, received(4, "done"))], "done")
-        store.turns.record_calls(answered.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged)
+        await store.turns.record_calls(
+            answered.id, Message(Role.ASSISTANT, None, (CALL,)), exchanged
+        )
         await mark(store, await finish(store, answered, ("a",)), 9_000)
         assert len(await store.exchanges.unchecked(10)) == 1
         request = PairingRequest("ben", "CODE", now_ms() + 1_000_000)

@@ -255,7 +255,7 @@ async def test_an_answer_to_a_question_is_taken_back(tmp_path: Path, how: str) -
     soon = now_ms() + HOUR_MS
     async with store_at(tmp_path) as store:
         turn = await begin(store, received(1, "order lunch"))
-        store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
         terms = QuestionTerms("choice", "ada")
         question = await store.questions.find_or_open(turn.id, CALL.id, terms)
         assert question is not None

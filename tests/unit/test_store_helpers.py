@@ -42,7 +42,7 @@ async def begun(store: ConversationStore) -> StoredTurn:
     """Return a turn that has asked for three helpers."""
     turn = await begin(store, received(1), images=[SHOWN])
     asked = Message(Role.ASSISTANT, None, DELEGATES)
-    store.turns.record_calls(turn.id, asked)
+    await store.turns.record_calls(turn.id, asked)
     opened = [Message(Role.TOOL, None, tool_call_id=id_) for id_ in IDS]
     return replace(turn, messages=(*turn.messages, asked, *opened))
 
@@ -74,7 +74,7 @@ async def test_helper_begins_with_its_task_and_continues_from_the_store(tmp_path
         first, messages = await helper_of(store, turn, "call_0", "add")
         other = await helper_of(store, turn, "call_1", "look")
         assert messages == (Message(Role.USER, "add"),)
-        store.turns.record_calls(turn.id, WRITE, helper=first)
+        await store.turns.record_calls(turn.id, WRITE, helper=first)
         await record(store, turn, "call_0", "5461", helper=first, images=(CHART,) * 4)
     async with store_at(tmp_path) as store:
         result = Message(Role.TOOL, "5461", tool_call_id="call_0", images=(CHART,) * 4)
@@ -103,7 +103,7 @@ async def test_a_yes_is_for_the_call_of_one_helper_though_all_calls_have_one_id(
         asked: dict[int, int] = {}
         for call_id in IDS[:2]:
             helper, _ = await helper_of(store, turn, call_id)
-            store.turns.record_calls(turn.id, WRITE, helper=helper)
+            await store.turns.record_calls(turn.id, WRITE, helper=helper)
             found = await store.questions.find_or_open(turn.id, "call_0", MAY_RUN, helper=helper)
             assert found is not None
             asked[helper] = found.id
@@ -149,7 +149,7 @@ class Conversation:
             for number in range(random.randint(1, 3))
         )
         asked = Message(Role.ASSISTANT, None, calls)
-        store.turns.record_calls(turn.id, asked, helper=self.helper)
+        await store.turns.record_calls(turn.id, asked, helper=self.helper)
         self.messages += [asked, *(Message(Role.TOOL, None, tool_call_id=c.id) for c in calls)]
 
 

@@ -35,7 +35,7 @@ ALWAYS = QuestionTerms("call", "ada", covers=("write",), version="1")
 async def turn_with_open_call(store: ConversationStore) -> tuple[AcceptedMessage, StoredTurn]:
     accepted = await accept(store, received(1))
     turn = store.turns.begin([accepted], "q")
-    store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
+    await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, None, (CALL,)))
     return accepted, turn
 
 

@@ -49,7 +49,7 @@ async def test_usage_is_stored_with_its_turn_and_outlives_it(tmp_path: Path) -> 
     async with store_at(tmp_path) as store:
         turn = await begin(store, received(1))
         first = TokenSpend(ADA, CHAT, "default", 10, 5)
-        store.turns.record_calls(turn.id, asked, spent=[first])
+        await store.turns.record_calls(turn.id, asked, spent=[first])
         await finish(store, turn, spent=[TokenSpend(ADA, CHAT, "second", 1, 1)])
         assert await store.usage.spent_today(ADA) == 17
         assert await store.turns.clear(received(1).chat) == 1
@@ -57,6 +57,8 @@ async def test_usage_is_stored_with_its_turn_and_outlives_it(tmp_path: Path) -> 
         assert await store.usage.spent_today(ADA) == 17
         turn = await begin(store, received(2))
         await forget(store, 2, 3)
-        store.turns.record_calls(turn.id, asked, spent=[TokenSpend(ADA, CHAT, "default", 1, 1)])
+        await store.turns.record_calls(
+            turn.id, asked, spent=[TokenSpend(ADA, CHAT, "default", 1, 1)]
+        )
         assert await finish(store, turn, spent=[TokenSpend(ADA, CHAT, "default", 2, 2)]) == ()
         assert await store.usage.spent_today(ADA) == 23
