@@ -12,8 +12,8 @@ from hypothesis import settings
 
 from tests.fixtures_attestation import RECORDED
 
-TEST_BOUND_SECONDS: Final = 20.0
-LONG_TEST_BOUND_SECONDS: Final = 90.0
+TEST_BOUND_SECONDS: Final = 60.0
+LONG_TEST_BOUND_SECONDS: Final = 180.0
 """For tests with the marker `long`: many steps, also on a busy machine."""
 
 FULL_TEST_BOUND_SECONDS: Final = 900.0

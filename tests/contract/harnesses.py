@@ -23,7 +23,7 @@ from tests.fakes.signal_rest_api import Answer as RestAnswer
 from tests.fakes.signal_rest_api import Fault as RestFault
 from tests.fakes.signal_side import Sent
 
-WAIT_SECONDS: Final = 10.0
+WAIT_SECONDS: Final = 30.0
 RECEIPT_SECONDS: Final = 60.0
 
 

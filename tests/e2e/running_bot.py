@@ -18,7 +18,7 @@ from bot.observability.systemd import ServiceManager
 from tests.fakes.openai_server import OpenAiServer, Step, echo, openai_server
 from tests.fakes.signal_side import BOT, Sent, SignalSide
 
-WAIT_SECONDS: Final = 10.0
+WAIT_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)

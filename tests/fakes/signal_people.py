@@ -30,7 +30,7 @@ from tests.fakes.signal_frames import (
     target_of,
 )
 
-WAIT_SECONDS: Final = 15.0
+WAIT_SECONDS: Final = 30.0
 SAFETY_NUMBER_DIGITS: Final = 60
 
 ADA: Final = Person(aci="7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11", number="+15550100001", name="Ada")

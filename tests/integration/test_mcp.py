@@ -138,7 +138,7 @@ def serving(server: socket.socket, *arguments: str) -> Iterator[subprocess.Popen
         yield process
     finally:
         process.kill()
-        process.wait(timeout=5)
+        process.wait(timeout=30)
 
 
 @pytest.fixture(scope="module")
@@ -642,7 +642,7 @@ async def test_a_lost_session_is_replaced() -> None:
         async with offered(named("odd", url=url)) as registry:
             assert await call(registry, "odd_echo", text="one") == "one"
             first.kill()
-            first.wait(timeout=5)
+            first.wait(timeout=30)
             stack.enter_context(serving(server))
             await failure(registry, "odd_echo", text="two")
             await registry.until(lambda: "odd" in registry.absent)

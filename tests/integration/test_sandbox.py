@@ -210,7 +210,7 @@ async def test_the_inside_has_two_pipes_and_no_other_descriptor() -> None:
     async with Sandbox(PROGRAM) as sandbox:
         pid = await sandbox.call("pid")
         assert descriptors_of(inside(pid)) == {"0", "1"}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while descriptors_of(pid):  # noqa: ASYNC110 - it closes its own a moment later
                 await asyncio.sleep(0.01)
 
@@ -330,7 +330,7 @@ async def test_a_busy_process_does_not_outlive_a_bot_that_was_killed() -> None:
         asyncio.get_running_loop().add_reader(worker, gone.set)
         assert not gone.is_set()
         owner.kill()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await gone.wait()
         await owner.wait()
     finally:

@@ -37,7 +37,7 @@ TEAM: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 PRIVATE: Final = ChatId.parse(f"direct:{ADA}")
 GROUP: Final = ChatId.parse(f"group:{TEAM}")
 START_MS: Final = 1_795_291_728_000
-WAIT_SECONDS: Final = 5.0
+WAIT_SECONDS: Final = 30.0
 SOON_SECONDS: Final = 0.3
 A_DAY_MS: Final = 86_400_000
 AT_ONCE: Final = Backoff(first_seconds=0.02, longest_seconds=0.02)
