@@ -7,10 +7,7 @@ in the order of each chat.
 import asyncio
 import signal
 from collections import defaultdict
-from contextlib import (
-    AsyncExitStack,
-    suppress,
-)
+from contextlib import AsyncExitStack, suppress
 from random import Random
 from typing import Final
 

@@ -21,12 +21,7 @@ from bot.signal.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from conversation_store.models import (
-    Attachment,
-    ChatId,
-    OutgoingMessage,
-    ReceivedMessage,
-)
+from conversation_store.models import Attachment, ChatId, OutgoingMessage, ReceivedMessage
 from conversation_store.store import ConversationStore, open_store
 from tests import exposition
 from tests.fakes.partial_messenger import PartialMessenger
@@ -192,9 +187,7 @@ async def test_file_is_sent_with_the_first_part_even_after_a_restart(tmp_path: P
         assert messenger.attachments == [Attachment("proof.json", "application/json", b"{}")]
 
 
-async def test_untrusted_key_in_a_group_is_retried_and_delays_nobody(
-    tmp_path: Path,
-) -> None:
+async def test_untrusted_key_in_a_group_is_retried_and_delays_nobody(tmp_path: Path) -> None:
     async with stored(tmp_path, "one", "two") as (store, parts):
         messenger = ScriptedMessenger(SignalUntrusted("x"))
         outbox = Outbox(messenger, store)
@@ -203,9 +196,7 @@ async def test_untrusted_key_in_a_group_is_retried_and_delays_nobody(
         assert outbox.untrusted.empty()
 
 
-async def test_messages_to_an_untrusted_key_wait_in_order(
-    tmp_path: Path,
-) -> None:
+async def test_messages_to_an_untrusted_key_wait_in_order(tmp_path: Path) -> None:
     async with stored(tmp_path, "one", "two") as (store, parts):
         messenger = ScriptedMessenger(SignalUntrusted("x"))
         outbox = Outbox(messenger, store)

@@ -171,11 +171,7 @@ async def test_turn_continues_after_a_crash_with_the_results_of_its_calls(tmp_pa
         assert await store.messages.unfinished() == (replace(accepted, begun=True),)
         turn = await resumed(store)
         assert turn == StoredTurn(
-            id=accepted.id,
-            attempts=2,
-            messages=messages,
-            progress_timestamp=77,
-            progress_edits=2,
+            id=accepted.id, attempts=2, messages=messages, progress_timestamp=77, progress_edits=2
         )
         assert await past(store) == ()
         await finish(store, turn, ["It is 5461."])
