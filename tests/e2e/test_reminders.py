@@ -52,7 +52,9 @@ def remind(words: str, when: str, **more: str) -> Step:
     return tool_calls(("remind", {"text": words, "at": when, **more}))
 
 
-async def test_a_reminder_interrupted_by_a_crash_is_said_once_however_often_the_bot_starts() -> None:
+async def test_a_reminder_interrupted_by_a_crash_is_said_once_however_often_the_bot_starts() -> (
+    None
+):
     async with world(script(remind("Call mum", at()), text("I will."))) as here:
         began, never = asyncio.Event(), asyncio.Event()
 

@@ -393,18 +393,6 @@ async def test_receipt_taken_before_a_kill_counts(bot: Bot) -> None:
     assert bot.signal.sent == []
 
 
-async def test_unknown_copy_is_deleted_if_a_phone_confirms_both(bot: Bot) -> None:
-    await leave(bot, "hello")
-    async with bot.life() as life:
-        await life.settled()
-        ((kept, _),) = bot.signal.sent
-        bot.signal.happened.clear()
-        life.confirm(START_MS + 5, kept)
-        await life.happened()
-    assert bot.signal.deleted == [(PRIVATE, START_MS + 5)]
-    assert bot.timestamps() == [kept]
-
-
 async def test_later_process_deletes_a_copy_once(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:
@@ -508,7 +496,9 @@ async def sending_for_ever(bot: Bot) -> AsyncIterator[DeliveryReceipts]:
         sending.cancel()
 
 
-async def test_early_receipt_is_kept_for_the_next_process_but_none_from_the_future(bot: Bot) -> None:
+async def test_early_receipt_is_kept_for_the_next_process_but_none_from_the_future(
+    bot: Bot,
+) -> None:
     async with sending_for_ever(bot) as receipts:
         now_ms = int(time() * 1_000)
         receipts.take(Receipt(ADA, (now_ms, now_ms + 60_000)))
