@@ -349,15 +349,6 @@ async def test_an_answer_is_a_reply_only_if_other_messages_came_in_between(tmp_p
         assert to_later.quote is None
 
 
-async def test_metadata_has_the_last_value(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        assert await store.get_metadata("profile") is None
-        await store.set_metadata("profile", "one")
-        await store.set_metadata("profile", "two")
-    async with store_at(tmp_path) as store:
-        assert await store.get_metadata("profile") == "two"
-
-
 async def test_files_of_tools_go_out_with_the_first_part_and_are_kept_no_longer(
     tmp_path: Path,
 ) -> None:
