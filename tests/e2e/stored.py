@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -31,9 +32,10 @@ class Stored:
 def read_store(path: Path) -> Stored:
     """Read a closed store."""
     with copied(path) as database:
-        outcomes = dict(database.execute("SELECT timestamp, outcome FROM inbox").fetchall())
-        states = database.execute("SELECT state FROM outbox WHERE inbox_id IS NOT NULL").fetchall()
-    return Stored(outcomes, frozenset(state for (state,) in states))
+        messages: list[Any] = database.execute("SELECT timestamp, outcome FROM inbox").fetchall()
+        sql = "SELECT DISTINCT state FROM outbox WHERE inbox_id IS NOT NULL"
+        parts: list[Any] = database.execute(sql).fetchall()
+    return Stored(dict(messages), frozenset(state for (state,) in parts))
 
 
 @contextmanager
