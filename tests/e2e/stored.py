@@ -12,48 +12,30 @@ import apsw
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Part of an answer in the outbox; `question` is the timestamp of the person's message."""
-
-    question: int
-    number: int
-    chat: str
-    text: str | None
-    state: str
-    signal_timestamp: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Stored:
-    """Tables of a store. Timestamps identify messages.
+    """Tables of a store.
 
     Attributes:
-        outcomes: of every accepted message, None while it waits for its answer.
-        parts: of all answers, in the order in which they are to be sent.
+        outcomes: of every accepted message by its timestamp, None while it waits for its answer.
+        states: of the parts of answers.
     """
 
     outcomes: dict[int, str | None]
-    parts: tuple[Part, ...]
+    states: frozenset[str]
 
     @property
     def answered(self) -> frozenset[int]:
         """Messages whose answer is stored."""
         return frozenset(one for one, outcome in self.outcomes.items() if outcome is not None)
 
-    @property
-    def marked(self) -> dict[int, Part]:
-        """The parts that are sent, by the timestamps that Signal gave them."""
-        sent = (part for part in self.parts if part.state == "sent")
-        return {part.signal_timestamp: part for part in sent if part.signal_timestamp is not None}
-
-
-EMPTY = Stored({}, ())
-
 
 def read_store(path: Path) -> Stored:
     """Read a closed store."""
     with copied(path) as database:
-        return _tables(database)
+        messages: list[Any] = database.execute("SELECT timestamp, outcome FROM inbox").fetchall()
+        sql = "SELECT DISTINCT state FROM outbox WHERE inbox_id IS NOT NULL"
+        parts: list[Any] = database.execute(sql).fetchall()
+    return Stored(dict(messages), frozenset(state for (state,) in parts))
 
 
 @contextmanager
@@ -68,19 +50,3 @@ def copied(path: Path) -> Iterator[apsw.Connection]:
             yield database
         finally:
             database.close()
-
-
-def _tables(database: apsw.Connection) -> Stored:
-    def select(sql: str) -> list[tuple[Any, ...]]:
-        return database.execute(sql).fetchall()
-
-    if not select("SELECT 1 FROM sqlite_schema WHERE name = 'outbox'"):
-        return EMPTY  # killed before its first commit
-    parts = select(
-        "SELECT inbox.timestamp, part, outbox.chat, text, outbox.state, signal_timestamp"
-        " FROM outbox JOIN inbox ON inbox.id = inbox_id ORDER BY inbox.id, part"
-    )
-    return Stored(
-        outcomes=dict(select("SELECT timestamp, outcome FROM inbox")),
-        parts=tuple(Part(*row) for row in parts),
-    )

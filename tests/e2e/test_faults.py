@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from bot.commands.questions import HOW_TO_PLAN
 from bot.llm.client import MAX_BROKEN_ANSWERS
 from tests.e2e.running_bot import running_bot, world
@@ -73,20 +75,21 @@ async def test_an_answer_waits_for_a_signal_side_that_is_away() -> None:
     assert len(here.answers()) == 1
 
 
-async def test_a_refused_send_is_tried_again() -> None:
-    refused = 0
+@pytest.mark.parametrize("fault", [Refusal(-32603, "prekeys"), HangUp()])
+async def test_a_send_that_is_refused_or_loses_its_reply_is_tried_again(fault: Exception) -> None:
+    attempts = 0
 
-    async def refuse_once(sent: Sent) -> None:
-        nonlocal refused
-        refused += 1
-        if refused == 1:
-            raise Refusal(-32603, "prekeys")
+    async def fail_once(sent: Sent) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise fault
 
     async with world() as here, running_bot(here.settings()):
-        here.signal.on_send = refuse_once
+        here.signal.on_send = fail_once
         await here.signal.say("hello")
-        assert (await here.answer()).text.endswith("hello")
-    assert refused == 2
+        await here.signal.wait_for(lambda sent: sent.text.endswith("hello"))
+    assert attempts == 2
 
 
 async def test_a_send_that_can_never_work_is_given_up_and_the_chat_goes_on() -> None:
@@ -135,22 +138,6 @@ async def test_stop_ends_the_running_turn_and_drops_waiting_messages() -> None:
     assert len(here.model.requests) == 2
     roles = [message["role"] for message in here.model.requests[1]["messages"]]
     assert roles == ["system", "user"]
-
-
-async def test_a_lost_reply_to_a_send_does_not_lose_the_answer() -> None:
-    lost = 0
-
-    async def lose_once(sent: Sent) -> None:
-        nonlocal lost
-        lost += 1
-        if lost == 1:
-            raise HangUp
-
-    async with world() as here, running_bot(here.settings()):
-        here.signal.on_send = lose_once
-        await here.signal.say("hello")
-        await here.signal.wait_for(lambda sent: sent.text.endswith("hello"))
-    assert lost == 2
 
 
 async def test_an_answer_that_the_phone_confirms_after_a_lost_reply_comes_once() -> None:

@@ -30,9 +30,7 @@ def received(text: str, timestamp: int) -> ReceivedMessage:
     )
 
 
-async def test_doubt_delays_only_its_own_chat(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_doubt_delays_only_its_own_chat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bot.chat.outbox.PROOF_SECONDS", 60.0)
     bob = Person(aci="0d1e2f30-0000-4000-8000-000000000001", name="Bob")
     async with world() as here:

@@ -70,13 +70,13 @@ class Traffic:
             for _ in range(WAITING_IN_CHAT - open_questions.count(chat)):
                 await self.write(chat)
 
-    async def last_words(self) -> frozenset[str]:
-        """Write once more in each chat for the last time, and return the answers."""
+    async def last_words(self) -> None:
+        """Write once more in each chat for the last time."""
         self.goes_on = False
-        last = [await self.write(chat, "good night") for chat in self._writers]
-        return frozenset(question.answer[-1] for question in last)
+        for chat in self._writers:
+            await self.write(chat, "good night")
 
-    async def write(self, chat: ChatId, words: str | None = None) -> Question:
+    async def write(self, chat: ChatId, words: str | None = None) -> None:
         """Write one message in a chat."""
         if words is not None and chat in self._may_join:
             await self.write(chat)
@@ -93,7 +93,6 @@ class Traffic:
         await self._signal.say(
             said, author=self._random.choice(people), group=group, timestamp=question.timestamp
         )
-        return question
 
     async def model(self, request: Request, writer: asyncio.StreamWriter) -> None:
         """Answer as a perfect model would; a step for the fake endpoint."""
@@ -109,7 +108,7 @@ class Traffic:
             return
         *others, (name, words) = questions.items()
         if others:
-            answer = joint_answer(questions)
+            answer = f"{' '.join(questions)} heard"  # happens if a command was lost
             self._last_parts.add(answer)
         elif results:
             answer = f"{name} comes to {results[-1]}"
@@ -149,16 +148,6 @@ def _plain(name: str, words: str) -> tuple[str, tuple[str, ...]]:
 
 def _a_lot(name: str) -> str:
     return "\n\n".join(f"{name} paragraph {number}: {'word ' * 200}." for number in range(3))
-
-
-def are_said(last_words: Iterable[str], sent: Sequence[Sent]) -> bool:
-    """Return whether the bot has said these words, at the end of other answers or alone."""
-    return all(any(one.text.endswith(words) for one in sent) for words in last_words)
-
-
-def joint_answer(names: Iterable[str]) -> str:
-    """Return the joint answer to questions in one turn, which happens if a command was lost."""
-    return f"{' '.join(names)} heard"
 
 
 def turn_of(messages: Sequence[Body]) -> Sequence[Body]:

@@ -1,7 +1,7 @@
 """Answers that are retried, held back and given up; on a real store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +21,7 @@ from bot.signal.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from conversation_store.models import (
-    Attachment,
-    ChatId,
-    OutgoingMessage,
-    ReceivedMessage,
-)
+from conversation_store.models import ChatId, OutgoingMessage, ReceivedMessage
 from conversation_store.store import ConversationStore, open_store
 from tests import exposition
 from tests.fakes.partial_messenger import PartialMessenger
@@ -50,7 +45,6 @@ class ScriptedMessenger(PartialMessenger):
     def __init__(self, *troubles: SignalError) -> None:
         self.troubles = list(troubles)
         self.attempts: list[str] = []
-        self.attachments: list[Attachment] = []
         self.attempted = asyncio.Event()
 
     async def send(
@@ -59,11 +53,9 @@ class ScriptedMessenger(PartialMessenger):
         text: str,
         *,
         replaces: int | None = None,
-        attachments: Sequence[Attachment] = (),
         **_: object,
     ) -> int:
         self.attempts.append(text if replaces is None else f"{text} for {replaces}")
-        self.attachments += attachments
         self.attempted.set()
         if self.troubles:
             raise self.troubles.pop(0)
@@ -176,25 +168,7 @@ async def test_rate_limit_of_a_chat_delays_no_other_chat(tmp_path: Path) -> None
         first.cancel()
 
 
-async def test_file_is_sent_with_the_first_part_even_after_a_restart(tmp_path: Path) -> None:
-    file = Attachment("proof.json", "application/json", b"{}")
-    async with open_store(tmp_path / "store.db") as store:
-        (accepted,) = await store.messages.accept(
-            [ReceivedMessage("+49", "a", 1, ChatId.parse("direct:a"), "q", 1)]
-        )
-        assert accepted is not None
-        await store.turns.answer(accepted, ("one", "two"), outcome="command", attachments=[file])
-    async with open_store(tmp_path / "store.db") as store:
-        first, second = await store.outbox.unfinished()
-        assert (first.attachments, second.attachments) == ((file,), ())
-        messenger = ScriptedMessenger()
-        await Outbox(messenger, store).deliver((first, second))
-        assert messenger.attachments == [Attachment("proof.json", "application/json", b"{}")]
-
-
-async def test_untrusted_key_in_a_group_is_retried_and_delays_nobody(
-    tmp_path: Path,
-) -> None:
+async def test_untrusted_key_in_a_group_is_retried_and_delays_nobody(tmp_path: Path) -> None:
     async with stored(tmp_path, "one", "two") as (store, parts):
         messenger = ScriptedMessenger(SignalUntrusted("x"))
         outbox = Outbox(messenger, store)
@@ -203,9 +177,7 @@ async def test_untrusted_key_in_a_group_is_retried_and_delays_nobody(
         assert outbox.untrusted.empty()
 
 
-async def test_messages_to_an_untrusted_key_wait_in_order(
-    tmp_path: Path,
-) -> None:
+async def test_messages_to_an_untrusted_key_wait_in_order(tmp_path: Path) -> None:
     async with stored(tmp_path, "one", "two") as (store, parts):
         messenger = ScriptedMessenger(SignalUntrusted("x"))
         outbox = Outbox(messenger, store)

@@ -171,11 +171,7 @@ async def test_turn_continues_after_a_crash_with_the_results_of_its_calls(tmp_pa
         assert await store.messages.unfinished() == (replace(accepted, begun=True),)
         turn = await resumed(store)
         assert turn == StoredTurn(
-            id=accepted.id,
-            attempts=2,
-            messages=messages,
-            progress_timestamp=77,
-            progress_edits=2,
+            id=accepted.id, attempts=2, messages=messages, progress_timestamp=77, progress_edits=2
         )
         assert await past(store) == ()
         await finish(store, turn, ["It is 5461."])
@@ -351,15 +347,6 @@ async def test_an_answer_is_a_reply_only_if_other_messages_came_in_between(tmp_p
         await store.turns.answer(other, ["elsewhere"], outcome="command")
         (to_later,) = await store.turns.answer(later, ["x"], outcome="command", quote=QUOTE)
         assert to_later.quote is None
-
-
-async def test_metadata_has_the_last_value(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        assert await store.get_metadata("profile") is None
-        await store.set_metadata("profile", "one")
-        await store.set_metadata("profile", "two")
-    async with store_at(tmp_path) as store:
-        assert await store.get_metadata("profile") == "two"
 
 
 async def test_files_of_tools_go_out_with_the_first_part_and_are_kept_no_longer(

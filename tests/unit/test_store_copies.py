@@ -90,9 +90,7 @@ async def test_only_the_owner_may_read_the_files(tmp_path: Path) -> None:
     assert mode(folder) == 0o700
 
 
-async def test_restored_copy_keeps_the_replaced_store_next_to_it(
-    tmp_path: Path,
-) -> None:
+async def test_restored_copy_keeps_the_replaced_store_next_to_it(tmp_path: Path) -> None:
     path, copy = tmp_path / "store.db", tmp_path / "copy.db"
     async with open_store(path, key="k") as store:
         await answer(store, received(1, "before the copy"))
@@ -192,11 +190,7 @@ async def test_messages_owed_at_the_time_of_a_copy_are_closed(tmp_path: Path) ->
         assert len(await store.exchanges.unchecked(10)) == 1
         request = PairingRequest("ben", "CODE", now_ms() + 1_000_000)
         await store.pairings.ask(
-            request,
-            chat=ChatId.parse("direct:ben"),
-            text="t",
-            at_most=9,
-            now_ms=now_ms(),
+            request, chat=ChatId.parse("direct:ben"), text="t", at_most=9, now_ms=now_ms()
         )
         await store.pairings.approve("CODE", now_ms())
         backup(path, None, copy)

@@ -206,9 +206,7 @@ async def test_waiting_answer_loses_its_quote_at_once_and_is_dropped_an_hour_lat
         assert not is_left(tmp_path, "sorry")
 
 
-async def test_message_that_disappears_before_its_turn_still_owes_an_answer(
-    tmp_path: Path,
-) -> None:
+async def test_message_that_disappears_before_its_turn_still_owes_an_answer(tmp_path: Path) -> None:
     file = ReceivedFile("file-1.jpg", "image/jpeg", name=f"{SECRET}.jpg")
     quote = ReceivedQuote(9, "bob", by_bot=False, text=SECRET)
     async with store_at(tmp_path) as store:

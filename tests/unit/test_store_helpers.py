@@ -8,26 +8,9 @@ from random import Random
 
 import pytest
 
-from conversation_store.models import (
-    AuditEntry,
-    Image,
-    Message,
-    Role,
-    StoredTurn,
-    ToolCall,
-)
+from conversation_store.models import AuditEntry, Image, Message, Role, StoredTurn, ToolCall
 from conversation_store.store import ConversationStore
-from tests.unit.stores import (
-    ADA,
-    MAY_RUN,
-    begin,
-    finish,
-    forget,
-    is_left,
-    received,
-    rows,
-    store_at,
-)
+from tests.unit.stores import ADA, MAY_RUN, begin, finish, forget, is_left, received, rows, store_at
 
 IDS = ("call_0", "call_1", "call_2")
 """Endpoints number the calls of every conversation alike."""

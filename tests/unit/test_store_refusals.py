@@ -39,9 +39,7 @@ def numbers(db: Session) -> list[int]:
     return [number for (number,) in db.run("SELECT number FROM numbers ORDER BY rowid")]
 
 
-async def test_refused_writes_happen_in_order_once_the_disk_accepts_them(
-    tmp_path: Path,
-) -> None:
+async def test_refused_writes_happen_in_order_once_the_disk_accepts_them(tmp_path: Path) -> None:
     async with open_database(tmp_path / "store.db", None, prepare=prepare) as database:
         await database.write(lambda db: put(db, 0))
         async with asyncio.TaskGroup() as tasks:

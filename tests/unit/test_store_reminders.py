@@ -63,9 +63,7 @@ async def test_questions_of_one_person_at_one_time_are_all_asked(tmp_path: Path)
         assert found == [(5_000,), (5_001,), (5_002,)]
 
 
-async def test_restored_copy_repeats_no_reminder(
-    tmp_path: Path,
-) -> None:
+async def test_restored_copy_repeats_no_reminder(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         turn = await begin(store, received(1))
         await add(store, turn, "past", now_ms() - HOUR_MS)

@@ -8,12 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from conversation_store.backup import (
-    backup,
-    encrypt,
-    restore,
-    upgrade_is_due,
-)
+from conversation_store.backup import backup, encrypt, restore, upgrade_is_due
 from conversation_store.connections import Session, StoreUnreadable
 from conversation_store.pairings import open_pairing_book
 from conversation_store.schema import APPLICATION_ID, MIGRATIONS

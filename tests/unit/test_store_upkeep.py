@@ -9,11 +9,7 @@ from bot.chat import upkeep
 from conversation_store import deletion, outbox, schema
 from conversation_store.connections import Row, Session, Value
 from conversation_store.models import DAY_MS, NewExchange
-from conversation_store.upkeep import (
-    DUPLICATES_KNOWN_DAYS,
-    MIN_FREE_PAGES,
-    NEXT_EXPIRY_SQL,
-)
+from conversation_store.upkeep import DUPLICATES_KNOWN_DAYS, MIN_FREE_PAGES, NEXT_EXPIRY_SQL
 from tests.unit.stores import (
     ADA,
     GROUP,
@@ -115,9 +111,7 @@ async def test_fifth_of_a_large_file_stays_for_new_rows(tmp_path: Path) -> None:
         assert await store.upkeep.give_back() == 0
 
 
-async def test_hourly_upkeep_deletes_old_rows_and_shrinks_the_file(
-    tmp_path: Path,
-) -> None:
+async def test_hourly_upkeep_deletes_old_rows_and_shrinks_the_file(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "x" * 20_000_000))
         async with asyncio.TaskGroup() as tasks:
