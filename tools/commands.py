@@ -170,7 +170,10 @@ async def open_commands(
         )
         shared = {name: folder.path for name, folder in workspace.shared.items()}
         program = Program(command, workspace.files, script, shared)
-        ended = await jail.run(program, bounds, partial(_outgrown, of_chat))
+        try:
+            ended = await jail.run(program, bounds, partial(_outgrown, of_chat), caller.person)
+        finally:
+            await workspace.give_back()
         if ended.stopped not in {None, "time"}:
             await asyncio.sleep(PAUSE_SECONDS)
         return _said(ended, bounds, quota_bytes)

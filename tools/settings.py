@@ -53,6 +53,11 @@ NEED_OF_OTHERS: Final = BY_NEED.index("cancel_reminder")
 
 TOOL_NAMES: Final = frozenset(BY_NEED)
 
+WORKSPACE: Final = "workspace"
+"""The source of all tools that work with files."""
+RESERVED_NAMES: Final = TOOL_NAMES | {WORKSPACE, COMMANDS}
+"""Names of sources of built-in tools."""
+
 
 # Kinds of values, also for the other sections of the settings ------------------------------------
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
+from bot.chat.namesakes import NAMELESS
 from bot.chat.quotes import one_line, reply
 from bot.llm.messages import BYTES_PER_TOKEN, IMAGE_TOKENS
 from bot.llm.models import ModelTraits
@@ -383,7 +384,7 @@ def _time(at_ms: int) -> str:
 def _author(author_name: str | None) -> str:
     """Return a name on one line, without characters that could end the frame around it."""
     name = re.sub(r"[\s\[\]:]+", " ", author_name or "").strip()
-    return name[:MAX_AUTHOR_LENGTH].strip() or "Somebody"
+    return name[:MAX_AUTHOR_LENGTH].strip() or NAMELESS
 
 
 def _cut_to(lines: Sequence[str], budget: int) -> list[str]:

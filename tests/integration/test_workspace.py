@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import stat
 import sys
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from tests.e2e.disks import memory_disk, mounted
 from tests.fakes.hostile_in_folder import ROOT_OF_PROCESS
 from tools.sandbox.errors import WorkError
+from tools.sandbox.jail.watch import processes_of
 from tools.sandbox.pool import SandboxPolicy
 from tools.settings import WorkspaceSettings
 from tools.workspace.inside.reading import MAX_FOUND_LINES, MAX_LISTED
@@ -436,6 +438,24 @@ async def test_every_chat_has_a_folder_of_its_own_that_others_cannot_enter(tmp_p
             assert await chat.do("read_file", file_path="a") == f"1\t{number}"
         for folder in (tmp_path / "workspaces", *(tmp_path / "workspaces").iterdir()):
             assert folder.stat().st_mode & 0o077 == 0
+
+
+async def test_no_call_is_cut_off_while_more_chats_use_files(tmp_path: Path) -> None:
+    async with workspaces(tmp_path) as found:
+        first = found.of("first")
+        await first.do("write_file", file_path="a", content="here")
+        processes = [one for one in processes_of(os.getpid()) if one != os.getpid()]
+        for one in processes:
+            os.kill(one, signal.SIGSTOP)
+        running = asyncio.create_task(first.do("read_file", file_path="a"))
+        for number in range(MAX_OPEN + 2):
+            await found.of(f"chat-{number}").do("list_files")
+        for one in processes:
+            os.kill(one, signal.SIGCONT)
+        assert await running == "1\there"
+        for number in range(MAX_OPEN + 2):
+            await found.of(f"chat-{number}").do("list_files")
+        assert await first.do("read_file", file_path="a") == "1\there"
 
 
 async def test_files_are_gone_when_they_are_cleared_or_unused_for_long(tmp_path: Path) -> None:

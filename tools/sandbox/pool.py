@@ -261,6 +261,16 @@ class Sandbox:
             for worker in self._idle:
                 await worker.stop()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has a process that no call uses."""
+        return bool(self._idle)
+
+    async def end_idle(self) -> None:
+        """End the processes that no call uses; a later call starts a new one."""
+        while self._idle:
+            await self._discard(self._idle.pop())
+
     async def call(self, text: str) -> str:
         """Return the answer to a request.
 
