@@ -30,6 +30,9 @@ MODEL_PROOF_SECONDS: Final = 60.0
 ONE_WORD_SECONDS: Final = 120.0
 """A model on a small machine may have to be loaded first, and to read all tools."""
 
+MAX_LISTED: Final = 9
+"""Models that are named when the wanted one is missing."""
+
 ONE_WORD: Final = "Say one word."
 
 IMPATIENT: Final = RetryPolicy(bound_seconds=4.0, unreached_seconds=3.0)
@@ -50,7 +53,7 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
         if settings.llm.model in names:
             yield ok("model", f"{settings.llm.model} is known there.")
         else:
-            yield await _unlisted("model", settings.llm.model, client)
+            yield await _unlisted("model", settings.llm.model, client, names)
     yield _images(settings, listed=about.sees_images if about else None)
     yield _voice_notes(settings, names)
     for finding in clock(client.time):
@@ -136,7 +139,7 @@ async def _further(settings: Settings, name: str) -> Finding:
             return failed(part, _of(name, str(error)))
         if own.model in names:
             return ok(part, f"{own.model} is known at {client.reach.host}.")
-        found = await _unlisted(part, own.model, client)
+        found = await _unlisted(part, own.model, client, names)
         return replace(found, words=_of(name, found.words))
 
 
@@ -158,7 +161,14 @@ def _fallbacks(settings: Settings) -> Iterator[Finding]:
             )
 
 
-async def _unlisted(part: str, model: str, client: LlmClient) -> Finding:
+def _offered(names: Collection[str]) -> str:
+    """Return a clause about the models that there are; empty if none is listed."""
+    listed = ", ".join(sorted(names)[:MAX_LISTED])
+    more = " and more" if len(names) > MAX_LISTED else ""
+    return f"; there are {listed}{more}" if names else ""
+
+
+async def _unlisted(part: str, model: str, client: LlmClient, names: Collection[str]) -> Finding:
     """Ask a model for one word: endpoints answer with some models that they do not list."""
     try:
         async with asyncio.timeout(PART_SECONDS):
@@ -166,7 +176,7 @@ async def _unlisted(part: str, model: str, client: LlmClient) -> Finding:
     except (LlmRejected, LlmUnauthorized):
         return failed(
             part,
-            f"{model} is not listed there, and refused. See LLM__MODEL; !models lists them.",
+            f"{model} is not listed there, and refused. See LLM__MODEL{_offered(names)}.",
         )
     except (LlmError, TimeoutError):
         return warning(part, f"{model} is not listed there, and did not answer. See LLM__MODEL.")
@@ -200,14 +210,16 @@ def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
     if not names:
         return warning(part, "The endpoint lists no models.")
     return warning(
-        part, f"{model} is not listed there. See LLM__TRANSCRIPTION_MODEL; !models lists them."
+        part, f"{model} is not listed there. See LLM__TRANSCRIPTION_MODEL{_offered(names)}."
     )
 
 
 async def attestation(settings: Settings, trust: Trust) -> Finding:
     """Report whether the machine makes quotes, and what is missing for a proof."""
     if not settings.attestation.has_agent:
-        return warning("attestation", "Not in a trusted execution environment; !verify says so.")
+        return warning(
+            "attestation", "Not in a trusted execution environment, so nothing is proven."
+        )
     from bot.attestation.proof import can_quote, left_to_the_operator  # noqa: PLC0415 - as in bot.store
 
     if not await can_quote(settings, trust=trust):
@@ -219,15 +231,15 @@ async def attestation(settings: Settings, trust: Trust) -> Finding:
     if problem := await left_to_the_operator(settings):
         return failed(
             "attestation",
-            f"!verify fails: {problem}. See docs/VERIFY.md, What a configuration may hold.",
+            f"The bot's proof fails: {problem}. See docs/VERIFY.md, What a configuration may hold.",
         )
     if settings.attestation.key_origin == "imported":
         return warning(
             "attestation",
-            "Quotes are made, but the Signal account's key counts as made elsewhere, which !verify"
-            " says. See ATTESTATION__KEY_ORIGIN.",
+            "Quotes are made, but the Signal account's key counts as made elsewhere, which the"
+            " proof says. See ATTESTATION__KEY_ORIGIN.",
         )
-    return ok("attestation", "Quotes are made; ask !verify in Signal.")
+    return ok("attestation", "Quotes are made: people in Signal can ask for the proof.")
 
 
 async def model_proof(settings: Settings, trust: Trust) -> Finding:

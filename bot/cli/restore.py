@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> bool:
                 "This file is no copy, or STORE__KEY is not its key. Set STORE__KEY to the key"
                 " which the store had when the copy was made."
             )
-        print(f"restore: {why}", file=sys.stderr)
+        complain(f"restore: {why}")
         return False
     print(f"Restored from {arguments.file}")
     if restored.aside is not None:
