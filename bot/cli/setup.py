@@ -68,7 +68,10 @@ CHANGE_IT: Final = (
     "There is a .env already. Change it? Settings not asked about here stay as they are."
 )
 KEEP: Final = "Does {what} stay?"
-WRITTEN: Final = "\nAll of it is in .env, which only you may read. Keep a copy of its STORE__KEY."
+WRITTEN: Final = """
+All of it is in .env, which only you may read. Keep a copy of its STORE__KEY.
+The model may search the web with DuckDuckGo, without a key. For Brave or a SearXNG of your own, see \
+docs/TOOLS.md."""
 KEEP_RUNNING: Final = """
 To keep the bot running:
   - on a server with systemd, or in containers: docs/DEPLOY.md has the commands for both;
