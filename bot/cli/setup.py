@@ -70,8 +70,8 @@ CHANGE_IT: Final = (
 KEEP: Final = "Does {what} stay?"
 WRITTEN: Final = """
 All of it is in .env, which only you may read. Keep a copy of its STORE__KEY.
-The model may search the web with DuckDuckGo, without a key. For Brave or a SearXNG of your own, see \
-docs/TOOLS.md."""
+The model may search the web with DuckDuckGo, without a key. For Brave or a SearXNG of your \
+own, see docs/TOOLS.md."""
 KEEP_RUNNING: Final = """
 To keep the bot running:
   - on a server with systemd, or in containers: docs/DEPLOY.md has the commands for both;

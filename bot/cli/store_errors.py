@@ -20,7 +20,7 @@ IS_FOLDER: Final = (
     "{path} is a folder, and no store of this bot: move it away, or name another file, such as"
     " data/conversations.db"
 )
-MEND_PATH: Final = "a file in a folder that the bot may read and write is needed: {error} ({path})"
+MEND_PATH: Final = "a file in a folder that the bot may read and write is needed: {path}: {error}"
 OTHER_KEY: Final = (
     "the key does not fit, or the file is no database. Set the key that the store was made with; to"
     " change it on purpose: signal-tee-bot encrypt. If it is lost, so are the conversations: move"
