@@ -97,6 +97,12 @@ class Anthropic(BlockApi):
                 self._end(answer, event.get("delta") or {}, event.get("usage"))
             case "message_stop":
                 answer.done = True
+            case "message":  # whole, from a server that does not stream
+                answer.answered = answer.done = True
+                answer.model = api.label(event.get("model"))
+                for place, block in enumerate(api.few(event.get("content"))):
+                    self._take(answer, place, block)
+                self._end(answer, event, event.get("usage"))
 
     def _take(self, answer: api.Answer, place: object, said: api.Block) -> None:
         match said["type"]:

@@ -10,6 +10,7 @@ Some APIs want their signed reasoning back in later requests. So an answer with 
 kept as the state of its message.
 """
 
+import codecs
 import json
 import re
 import secrets
@@ -38,45 +39,76 @@ TOO_LONG: Final = "The endpoint's answer is longer than this program reads."
 Event = bytes | bytearray
 
 
-class Framing:
-    """Cuts bytes into events; this base class takes all bytes as one document."""
+class Framing(ABC):
+    """Cuts bytes into events.
 
-    max_bytes = MAX_DOCUMENT_BYTES
+    Servers name the wrong content type, so a body's first byte decides: a body that begins like
+    JSON and not like a stream is one document.
+    """
+
+    max_bytes = MAX_STREAM_BYTES
 
     def __init__(self) -> None:
         self.rest = bytearray()
         self.size = 0
+        self._is_document: bool | None = None
 
     def feed(self, data: bytes) -> Sequence[Event]:
         """Return the events that these bytes complete; LlmBroken beyond the bounds."""
         self.size += len(data)
-        if self.size > self.max_bytes:
-            raise LlmBroken(TOO_LONG)
         self.rest += data
-        return self.events(data)
+        if self._is_document is None:
+            self.rest = self.rest.removeprefix(codecs.BOM_UTF8)
+            self._is_document, data = self.begins_document(), bytes(self.rest)
+        if self.size > (MAX_DOCUMENT_BYTES if self._is_document else self.max_bytes):
+            raise LlmBroken(TOO_LONG)
+        return () if self._is_document else self.events(data)
 
+    @abstractmethod
+    def begins_document(self) -> bool | None:
+        """Return whether `rest` begins one JSON document; None if that is not known yet."""
+
+    @abstractmethod
     def events(self, data: bytes) -> Sequence[Event]:
         """Remove whole events from `rest`, which ends with the new data, and return them."""
-        del data
-        return ()
 
     def end(self) -> Sequence[Event]:
         """Return the last event, if the end of the body completes it."""
-        return [self.rest]
+        return [self.rest] if self._is_document else self.last()
+
+    def last(self) -> Sequence[Event]:
+        """Return the last event of a stream; none if it needs its end mark."""
+        return ()
 
 
 class Lines(Framing):
     """Cuts out the data of server-sent events, and lines of newline-delimited JSON."""
-
-    max_bytes = MAX_STREAM_BYTES
 
     def __init__(self) -> None:
         super().__init__()
         self._data: list[Event] = []
         self._data_bytes = 0
 
+    def begins_document(self) -> bool | None:
+        """Return whether the first line begins an object that continues on further lines."""
+        begun = self.rest.lstrip()
+        if not begun or codecs.BOM_UTF8.startswith(begun):
+            return None
+        if not begun.startswith((b"{", b"[")):
+            return False
+        line, ended, _ = begun.partition(b"\n")
+        if not ended:
+            return True if len(begun) > MAX_LINE_BYTES else None
+        try:
+            from_json(line)
+        except ValueError:
+            return True
+        return line.startswith(b"[")
+
     def events(self, data: bytes) -> Sequence[Event]:
         """Return the events that are complete now; LlmBroken for a huge one."""
+        if self._is_document is None:
+            return ()
         lines: list[bytearray] = []
         if b"\n" in data:
             *lines, self.rest = self.rest.split(b"\n")
@@ -95,8 +127,10 @@ class Lines(Framing):
             raise LlmBroken(TOO_LONG)
         return events
 
-    def end(self) -> Sequence[Event]:
+    def last(self) -> Sequence[Event]:
         """Return the last event, even without its end mark."""
+        if self._is_document is None:  # a line of JSON without an end
+            return [self.rest]
         return self.feed(b"\n\n")
 
 
@@ -123,7 +157,7 @@ FINISH_REASONS: Final[Mapping[str, str]] = {
     theirs: ours
     for ours, names in {
         "stop": "end_turn stop_sequence",
-        "tool_calls": "tool_use",
+        "tool_calls": "tool_use function_call",
         # After `pause_turn`, the model expects a request to continue.
         CUT_OFF: "max_tokens model_context_window_exceeded pause_turn",
         "content_filter": "refusal guardrail_intervened content_filtered safety recitation language"
@@ -140,6 +174,20 @@ BROKEN_CALLS: Final = frozenset(
     }
 )
 """Finish reasons if the API could not read the model's call; a retry may succeed."""
+
+FAILED_ENDS: Final = frozenset(
+    {
+        *("error", "failed", "failure", "abort", "aborted", "cancelled", "canceled", "timeout"),
+        *(
+            "network_error",
+            "server_error",
+            "internal_error",
+            "engine_error",
+            "insufficient_system_resource",
+        ),
+    }
+)
+"""Finish reasons of answers that broke off at the endpoint."""
 
 Block = dict[str, Any]
 T = TypeVar("T")
@@ -286,10 +334,9 @@ class Api(ABC):
         """Return a new framing that cuts streamed answers into events."""
         return Lines()
 
-    def reader(self, content_type: str, sealing: Sealing | None = None) -> "Answer":
-        """Return a reader for an answer of this content type, streamed or whole."""
-        is_whole = content_type.startswith("application/json")
-        return Answer(self, Framing() if is_whole else self.framing(), sealing)
+    def reader(self, sealing: Sealing | None = None) -> "Answer":
+        """Return a reader for an answer, streamed or whole."""
+        return Answer(self, self.framing(), sealing)
 
     def post(self, path: str, body: Mapping[str, object]) -> Request:
         """Return a request with a body of JSON."""
@@ -345,7 +392,9 @@ class Answer:
             self.done = True
             return
         try:
-            self._api.read(self, _parsed_event(event))
+            parsed = _parsed_event(event)
+            for one in parsed if isinstance(parsed, list) else [parsed]:
+                self._api.read(self, one)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise LlmBroken(UNREADABLE) from None  # the cause quotes the model's words
 
@@ -365,6 +414,14 @@ class Answer:
             self._words = words
         self._words.append(self._measured(text))
 
+    def say_all(self, text: str) -> None:
+        """Take the words so far, whole, of a server that repeats them with each event."""
+        said = "".join(self._words or ())
+        if self._words is None or not text.startswith(said):
+            self.say(text)
+        elif more := text[len(said) :]:
+            self.say(more)
+
     def end(self, reason: object) -> None:
         """Take the API's finish reason, if there is one."""
         if reason is None:
@@ -372,6 +429,8 @@ class Answer:
         theirs = label(reason).lower()
         if theirs in BROKEN_CALLS:
             raise LlmBroken("The model wrote a tool call that its API could not read.")
+        if theirs in FAILED_ENDS:
+            raise LlmBroken("The endpoint says that the answer broke off.")
         if theirs:
             self.finish = FINISH_REASONS.get(theirs, theirs)
 

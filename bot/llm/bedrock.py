@@ -21,7 +21,7 @@ from urllib.parse import quote, urlsplit
 
 from bot.config.llm import LlmSettings
 from bot.llm import api
-from bot.llm.api import MAX_LINE_BYTES, MAX_STREAM_BYTES, TOO_LONG, Event, Framing
+from bot.llm.api import MAX_LINE_BYTES, TOO_LONG, Event, Framing
 from bot.llm.blocks import BlockApi, Turns, declared
 from bot.llm.errors import LlmBroken
 from bot.llm.rearranged import base64_of, system_text
@@ -251,7 +251,9 @@ class EventStream(Framing):
     exception becomes `{"exception": {"type": ..., "said": {...}}}`.
     """
 
-    max_bytes = MAX_STREAM_BYTES
+    def begins_document(self) -> bool | None:
+        """Return whether the body is JSON; the length that begins a message has no such byte."""
+        return self.rest.startswith(b"{") if self.rest else None
 
     def events(self, data: bytes) -> Sequence[Event]:
         del data
@@ -273,10 +275,6 @@ class EventStream(Framing):
             begin = _PRELUDE.size + headers
             events.append(_event(_headers(message[_PRELUDE.size : begin]), message[begin:end]))
         return events
-
-    def end(self) -> Sequence[Event]:
-        """Return nothing: a message without its end is damaged."""
-        return ()
 
 
 def _event(headers: Mapping[str, str], payload: bytes) -> Event:

@@ -9,13 +9,15 @@ calls, which only its server can read. Other calls are written in one of five wa
 - a bare JSON object
 - `{"tool": NAME, "input": {...}}`, the form that the bot's own prompt asks for
 
-All other markup is text, and so are marks inside Markdown code
+Marks of other models are removed: with tools on offer, their calls are asked for again. All other
+markup is text, and so are marks inside Markdown code
 (https://spec.commonmark.org/0.31.2/#fenced-code-blocks).
 """
 
 import ast
 import json
 import re
+import string
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +25,7 @@ from html import unescape
 from itertools import islice
 from typing import Final
 
-from bot.llm.api import as_json
+from bot.llm.api import as_json, json_in
 from conversation_store.models import ToolCall
 
 MAX_PLACES: Final = 64
@@ -31,11 +33,13 @@ MAX_PLACES: Final = 64
 MAX_CALLS: Final = 32
 MAX_NAME_CHARACTERS: Final = 128
 MAX_DEPTH: Final = 32
+MAX_QUOTED: Final = 4
+"""How often arguments may be quoted."""
 MAX_PYTHON_CHARACTERS: Final = 8_000
 MAX_PYTHON_BRACKETS: Final = 200
 CODE_BLANK: Final = " "
 
-ODD: Final = re.compile(r"[<{\[]")
+ODD: Final = re.compile(r"[<{\[\u2039]")
 """Occurs in every text with reasoning, marks or calls, which people should not see."""
 
 _FENCE: Final = re.compile(
@@ -61,6 +65,15 @@ _TEMPLATE_MARK: Final = re.compile(
     r"|<\|start\|>\s*+assistant(?:\s++to=[\w.-]{1,128})?+|<\|(?:start|end|message|constrain|return|call)\|>"
     r"|</tool_call>|\[/?TOOL_CALLS\]"
 )
+
+_FOREIGN: Final = re.compile(
+    r"[<\u2039]\s?(?P<close>/?)\s?[|\uff5c](?P<kind>[^|\uff5c<>\u2039\u203a\n]{1,64})[|\uff5c]"
+    r"[^<>\u2039\u203a\n]{0,200}[>\u203a]"
+    r"|<(?P<end>/?)(?:\w{1,20}:)?(?P<tag>function_calls|invoke|tool_use|tool_calls|tool_code)"
+    r"(?:\s[^<>\n]{0,200})?>"
+)
+"""Marks of other models: `<|python_tag|>`, DeepSeek's `<｜DSML｜invoke name="…">`, `<invoke …>`."""
+_OF_A_CALL: Final = re.compile(r"call|tool|function|invoke|dsml|plugin|action", re.IGNORECASE)
 
 _NAME: Final = rf"[\w.-]{{1,{MAX_NAME_CHARACTERS}}}"
 _OPENING: Final = re.compile(
@@ -111,10 +124,12 @@ def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False)
     found = _marked(without_reasoning(text), offered)
     if offered and not found.calls and not found.is_broken:
         found = _bare(found.words, offered, prompted=prompted)
-    words = _without_template_marks(found.words).strip()
+    words, has_marks = _without_foreign(_without_template_marks(found.words))
+    is_foreign_call = has_marks and bool(offered) and not found.calls
     # gpt-oss has to repeat its own kind of call, so that its server can read it.
     is_own_call = bool(offered) and not (words or found.calls) and " to=" in text and "<|" in text
-    return replace(found, words=words, is_broken=found.is_broken or is_own_call)
+    is_broken = found.is_broken or is_own_call or is_foreign_call
+    return replace(found, words=words, is_broken=is_broken)
 
 
 # Code -------------------------------------------------------------------------------------------
@@ -192,6 +207,26 @@ def _without_template_marks(text: str) -> str:
         return mark[0] if outside[mark.start()] == CODE_BLANK else ""
 
     return _TEMPLATE_MARK.sub(kept, text)
+
+
+def _without_foreign(text: str) -> tuple[str, bool]:
+    """Return a text without marks of other models, and whether these were of a call.
+
+    Everything between the marks of a call goes with them.
+    """
+    marks = list(islice(_FOREIGN.finditer(text), MAX_PLACES))
+    if marks:
+        outside = without_code(text)
+        marks = [mark for mark in marks if outside[mark.start()] != CODE_BLANK]
+    of_call = [mark for mark in marks if mark["tag"] or _OF_A_CALL.search(mark[0])]
+    if not of_call:
+        for mark in reversed(marks):
+            text = text[: mark.start()] + text[mark.end() :]
+        return text.strip(), False
+    last = of_call[-1]
+    has_end = last["close"] or last["end"] or "end" in (last["kind"] or "").lower()
+    rest = text[last.end() :] if has_end else ""
+    return f"{text[: of_call[0].start()].rstrip()}{rest}".strip(), True
 
 
 # Marked calls -----------------------------------------------------------------------------------
@@ -387,10 +422,45 @@ def _arguments(value: object) -> str:
     """Return arguments as JSON, even if they come as JSON inside a string."""
     if not isinstance(value, str):
         return as_json({} if value is None else value)
-    read = read_json(value, len(value) - len(value.lstrip()))
-    if read is None or not isinstance(read[0], dict) or value[read[1] :].strip():
-        return value
-    return as_json(read[0])
+    return whole_arguments(value)
+
+
+def whole_arguments(text: str) -> str:
+    """Return a call's arguments as one JSON object, if they can be read as one; or unchanged.
+
+    Models and their servers quote the object, once or more, put it into a block of code or a list,
+    write it like Python, or write an empty object before it.
+    """
+    value, inner = json_in(text), text
+    if isinstance(value, dict):
+        return text
+    for _ in range(MAX_QUOTED):
+        if isinstance(value, list) and len(value) == 1:
+            [value] = value
+        if isinstance(value, str):
+            value, inner = json_in(value), value
+    if not isinstance(value, dict):
+        value = {} if inner.strip() == "null" else _only_object(inner)
+    return text if value is None else as_json(value)
+
+
+def _only_object(text: str) -> object:
+    """Return the object that a text has, apart from empty ones; None if that is not all."""
+    inside = text.strip()
+    if inside.startswith("```") and inside.endswith("```"):
+        inside = inside[3:-3].lstrip(string.ascii_letters).strip()
+    found: list[object] = []
+    at = 0
+    for _ in range(MAX_PLACES):
+        read = read_json(inside, at)
+        if read is None or not isinstance(read[0], dict):
+            return None
+        if read[0] and read[0] not in found:
+            found.append(read[0])
+        at = len(inside) - len(inside[read[1] :].lstrip(" \t\r\n,;"))
+        if at == len(inside):
+            return (found or [{}])[0] if len(found) < 2 else None
+    return None
 
 
 def read_json(text: str, start: int = 0, *, leniently: bool = True) -> tuple[object, int] | None:

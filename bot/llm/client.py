@@ -21,7 +21,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -85,7 +85,7 @@ class RetryPolicy(Backoff):
         bound_seconds: from the first attempt to the start of the last one.
         unreached_seconds: the same from the first failure, at an endpoint that has never answered:
             its address may be wrong, or its server is just starting.
-        silent_seconds: time of failures until the waiting person is told.
+        silent_seconds: time without a byte until the waiting person is told.
         answer_seconds: time limit of one attempt, from the request to the last byte of its answer.
     """
 
@@ -101,6 +101,36 @@ class RetryPolicy(Backoff):
         if retry_after_seconds is None:
             return self.seconds(failures)
         return retry_after_seconds + random.uniform(0, self.first_seconds)  # noqa: S311  # no secret
+
+
+class Silence:
+    """Tells the waiting person, once, that the endpoint sends nothing.
+
+    The time runs from the first request, and again from a failure after the first byte.
+    """
+
+    def __init__(self, seconds: float, tell: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._tell = tell
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def begin(self) -> None:
+        """Let the time run, if it does not run yet."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._tell)
+
+    def end(self) -> None:
+        """Stop the time: the endpoint sends something, or the request is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class Reach:
@@ -375,7 +405,7 @@ class LlmClient:
 
         Args:
             messages: see `ModelRequest`, as for `tools` and `may_call`.
-            still_trying: called once if the retries take long.
+            still_trying: called if the endpoint is silent for long.
             cancelled: called if the request is cancelled after it has got its place.
             patience: when to try this request again; None: as usual.
         """
@@ -443,6 +473,7 @@ class LlmClient:
             raise LlmTimeout("The endpoint did not answer in time.") from None
         except httpx2.TransportError as error:
             raise self.reach.lost(error) from error
+        _refuse_page(body)
         try:
             return read(from_json(body))
         except (ValueError, TypeError, LookupError, AttributeError):
@@ -460,13 +491,13 @@ class LlmClient:
         """Retry until an answer comes, a failure is final or the time for retries is over."""
         give_up_at = unreached_until = math.inf
         failures = broken = 0
-        with contextlib.ExitStack() as at_the_end:
+        with Silence(retry.silent_seconds, still_trying) as silence:
             while True:
                 try:
                     async with self._place():
                         give_up_at = min(give_up_at, time.monotonic() + retry.bound_seconds)
                         try:
-                            return await self._attempt(request)
+                            return await self._attempt(request, silence.end)
                         except asyncio.CancelledError:
                             cancelled()
                             raise
@@ -481,9 +512,7 @@ class LlmClient:
                     left = min(left, unreached_until - time.monotonic())
                 if error.is_final or left <= 0 or broken == MAX_BROKEN_ANSWERS:
                     raise error
-                if failures == 1:
-                    loop = asyncio.get_running_loop()
-                    at_the_end.callback(loop.call_later(retry.silent_seconds, still_trying).cancel)
+                silence.begin()
                 pause = retry.pause(failures, error.after_seconds)
                 await self._pause(failures, error, min(left, pause))
 
@@ -511,12 +540,12 @@ class LlmClient:
         )
         await asyncio.sleep(seconds)
 
-    async def _attempt(self, request: ModelRequest) -> Completion:
+    async def _attempt(self, request: ModelRequest, heard: Callable[[], None]) -> Completion:
         """Ask; if the endpoint refuses parts of the request, leave them out and remember them."""
         omitted = self._learnt.facts.omitted
         while True:
             try:
-                completion = await self._ask(request, omitted)
+                completion = await self._ask(request, omitted, heard)
             except LlmError as error:
                 refused = error.refused_parts if error.came_first else ()
                 part = next(
@@ -529,7 +558,9 @@ class LlmClient:
                 await self._learnt.note(omitted=omitted)
                 return completion
 
-    async def _ask(self, request: ModelRequest, omitted: frozenset[Parameter]) -> Completion:
+    async def _ask(
+        self, request: ModelRequest, omitted: frozenset[Parameter], heard: Callable[[], None]
+    ) -> Completion:
         attested = self._admit is not None and await self._admit()
         sealing = await self._seal() if self._seal is not None else None
         asked = Asked(request, omitted, attested, sealing)
@@ -542,14 +573,19 @@ class LlmClient:
         answer: Answer | None = None
         response_sha256 = None
         asked_at = time.monotonic()
+
+        def heard_now() -> None:
+            LLM_FIRST_BYTE_SECONDS.observe(time.monotonic() - asked_at)
+            heard()
+
         try:
             async with (
                 asyncio.timeout(self._retry.answer_seconds) as bound,
                 sending as response,
             ):
                 await self._check(response)
-                answer = self.api.reader(response.headers.get("content-type", ""), sealing)
-                response_sha256 = await _received(response, answer, bound, asked_at)
+                answer = self.api.reader(sealing)
+                response_sha256 = await _received(response, answer, bound, heard_now)
         except (TimeoutError, httpx2.ReadTimeout):
             if answer is None or not answer.done:
                 raise LlmTimeout("The endpoint did not finish its answer in time.") from None
@@ -571,12 +607,16 @@ class LlmClient:
             body = await bounded_body(response, MAX_ERROR_BYTES)
             wait = retry_after_seconds(response.headers.get("retry-after", ""))
             raise refusal_from_http(response.status, body, wait)
-        if response.headers.get("content-type", "").startswith("text/html"):
-            raise LlmUnreachable(WEB_PAGE, is_final=False)  # perhaps the address lacks `/v1`
+
+
+def _refuse_page(body: bytes) -> None:
+    """Refuse what begins like a web page: perhaps the address lacks `/v1`."""
+    if body.lstrip().startswith(b"<"):
+        raise LlmUnreachable(WEB_PAGE, is_final=False)
 
 
 async def _received(
-    response: Response, answer: Answer, bound: asyncio.Timeout, asked_at: float
+    response: Response, answer: Answer, bound: asyncio.Timeout, heard: Callable[[], None]
 ) -> str:
     """Feed the body to the answer; return the SHA-256 of all of it, even of unneeded bytes."""
     digest = hashlib.sha256()
@@ -584,7 +624,8 @@ async def _received(
     is_first = True
     async for piece in pieces:
         if is_first:
-            LLM_FIRST_BYTE_SECONDS.observe(time.monotonic() - asked_at)
+            _refuse_page(piece)
+            heard()
             is_first = False
         digest.update(piece)
         for start in range(0, len(piece), FED_AT_ONCE_BYTES):

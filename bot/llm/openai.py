@@ -21,6 +21,9 @@ from tools.http import Request
 from tools.schema import to_openai
 
 HEARD: Final = "There is a further message."
+_DELTAS: Final = "deltas"
+"""Notes that an answer comes in pieces."""
+_LEGACY: Final = "function_call"
 NOT_ENCRYPTED: Final = (
     "I have not used the model's answer, because it was not encrypted to me as it must be."
 )
@@ -78,16 +81,24 @@ class OpenAi(api.Api):
         for choice in api.few(event.get("choices"))[:1]:
             answer.answered = True
             answer.end(choice.get("finish_reason"))
-            if (message := choice.get("message")) is not None:
-                answer.done = True
+            message, delta = choice.get("message"), choice.get("delta")
+            if delta or (message is not None and _DELTAS in answer.memo):
+                # Some servers add the message so far, or repeat it at the end.
+                answer.memo[_DELTAS] = True
+                self._take(answer, delta or {}, is_whole=False)
+            elif message is not None:
+                answer.finish = answer.finish or "stop"
                 self._take(answer, message, is_whole=True)
-            elif (delta := choice.get("delta")) is not None:
-                self._take(answer, delta, is_whole=False)
 
     def _take(self, answer: api.Answer, message: api.Block, *, is_whole: bool) -> None:
         if words := _text_of(message.get("content")):
-            answer.say(words)
-        for piece in api.few(message.get("tool_calls")):
+            (answer.say_all if is_whole else answer.say)(words)
+        pieces = api.few(message.get("tool_calls"))
+        if not pieces and message.get("function_call"):  # the form before tools
+            pieces = [{"index": _LEGACY, "function": message["function_call"]}]
+        if is_whole and pieces:
+            answer.blocks = {key: one for key, one in answer.blocks.items() if "name" not in one}
+        for piece in pieces:
             function = piece.get("function") or {}
             name, id_, place = (
                 api.label(function.get("name")),
@@ -197,6 +208,8 @@ def _continued(answer: api.Answer, place: object, name: str, id_: str) -> api.Bl
     another id begins a call.
     """
     call: api.Block | None = answer.memo.get(place)
+    if place == _LEGACY:  # there is one at most
+        return call
     if call is None or not (call["name"] and name):
         return call
     return call if id_ and id_ == call["id"] else None
@@ -237,7 +250,9 @@ def _sees_images(entry: api.Block) -> bool | None:
 _ENCRYPTED: Final = frozenset(
     {"content", "text", "reasoning_content", "reasoning", "refusal", "name", "arguments"}
 )
-_HOLDERS: Final = frozenset({"message", "delta", "content", "tool_calls", "function"})
+_HOLDERS: Final = frozenset(
+    {"message", "delta", "content", "tool_calls", "function", "function_call"}
+)
 Transform = Callable[[str], str]
 
 
