@@ -30,6 +30,7 @@ from tools.workspace.workspaces import MAX_OPEN, MAX_SENT_BYTES, Workspace, Work
 
 SECRET = "the key of the store"
 CHAT = "direct:ada"
+NOTHING_FOUND = "[Nothing was found.]"
 
 
 def names_in(folder: Path) -> list[str]:
@@ -89,6 +90,11 @@ async def test_files_are_written_read_changed_found_and_deleted(tmp_path: Path) 
         assert await listed(here, pattern="*.txt") == "[Nothing is there.]"
         assert await listed(here, pattern="*.txt", recursive=True) == "notes/a.txt"
         assert await listed(here, pattern="**/*.md", recursive=True) == "[Nothing is there.]"
+        for pattern in ("*.{md,txt}", "{a,b}.txt", "**/a.{t{x,y}t,md}", "notes/{a,b}.{md,txt}"):
+            assert await listed(here, pattern=pattern, recursive=True) == "notes/a.txt"
+            assert await here.do("search_files", query="three", pattern=pattern) != NOTHING_FOUND
+        many = "{a,b}" * 40
+        assert "64 choices" in await refusal(here, "list_files", pattern=many)
         info = await here.do("list_files", directory="notes")
         assert re.fullmatch(r"notes/a\.txt \(23 bytes, \d{4}-\d\d-\d\d \d\d:\d\d UTC\)", info)
         deleted = await here.do("delete_file", file_path="notes/a.txt")

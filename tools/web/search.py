@@ -32,7 +32,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from cachetools import TTLCache
-from pydantic import BaseModel, FailFast, Field, TypeAdapter, ValidationError
+from pydantic import AliasChoices, BaseModel, FailFast, Field, TypeAdapter, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import from_json
 
 from tools.base import InvalidArguments, Tool, ToolError
@@ -49,6 +50,11 @@ MAX_QUERY_CHARACTERS: Final = 400
 MAX_QUERY_WORDS: Final = 50
 MAX_QUERY_URL_CHARACTERS: Final = 1_500
 """Counted in the URL, where most letters beyond ASCII take six characters or nine."""
+
+_COUNTS: Final = AliasChoices("count", "num_results", "max_results", "limit", "n")
+Count = Annotated[SkipJsonSchema[int], Field(ge=0, validation_alias=_COUNTS)]
+"""Wanted results, under the names that models use unasked; 0: as many as the settings allow."""
+_AT_MOST: Final = "\n[There are at most {most} results.]"
 
 REMEMBERED_SECONDS: Final = 600.0
 MAX_REMEMBERED: Final = 64
@@ -81,19 +87,21 @@ async def open_web_search(
         ToolUnavailable: the engine has no key, its package is not installed, its address in the
             settings can never be asked, or its sandboxes may not run here.
     """
-    recent: TTLCache[str, str] = TTLCache(MAX_REMEMBERED, REMEMBERED_SECONDS, now)
+    recent: TTLCache[tuple[str, int], str] = TTLCache(MAX_REMEMBERED, REMEMBERED_SECONDS, now)
     async with _open_engine(settings, sandboxes or SandboxPolicy()) as search:
 
         async def web_search(
             query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)],
+            count: Count = 0,
         ) -> str:
             """Search the web for current or uncertain facts. Cite results by number and link."""
-            query = " ".join(query.split())
+            query, most = " ".join(query.split()), settings.max_results
             _check(query)
-            if (answer := recent.get(query)) is None:
-                found = await search(query, settings.max_results)
-                answer = recent[query] = numbered(found, settings.max_results)
-            return answer
+            wanted = min(count or most, most)
+            if (answer := recent.get((query, wanted))) is None:
+                found = await search(query, wanted)
+                answer = recent[query, wanted] = numbered(found, wanted)
+            return answer + _AT_MOST.format(most=most) * (count > most)
 
         async def probe() -> None:
             """Check key and address with one search."""
