@@ -38,7 +38,7 @@ WorkspaceOpener = Callable[[Workspaces, ToolsSettings, SandboxPolicy, int], Open
 
 CATALOG: Final[Mapping[str, Tool | Opener]] = {
     "calculate": lambda _, sandboxes, __: open_calculator(sandboxes),
-    "date_time": tool_from(date_time),
+    "date_time": tool_from(date_time, given={"home": lambda caller: caller.zone}),
     "web_fetch": lambda _, sandboxes, limit: open_web_fetch(sandboxes, result_limit_bytes=limit),
     "get_weather": lambda settings, *_: open_weather(settings.weather),
     "web_search": lambda settings, sandboxes, _: open_web_search(settings.web_search, sandboxes),
