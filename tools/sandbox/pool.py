@@ -15,7 +15,7 @@ from typing import Annotated, Final, Self
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
-from tools.sandbox.errors import SandboxBug, ToolUnavailable, WorkError, WorkTimeout
+from tools.sandbox.errors import SandboxBug, ToolUnavailable, WorkError, WorkLost, WorkTimeout
 from tools.sandbox.limits import (
     CALL_SECONDS,
     ENVELOPE_BYTES,
@@ -298,7 +298,7 @@ class Sandbox:
                 raise WorkError("This tried to break out of its sandbox and was stopped.") from None
             except WorkerDied:
                 log.warning("sandbox.worker_lost")
-        raise WorkError("This could not be worked out: its process ended before it was done.")
+        raise WorkLost("This could not be worked out: its process ended before it was done.")
 
     @asynccontextmanager
     async def _worker(self) -> AsyncIterator[Worker]:

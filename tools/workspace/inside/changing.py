@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from tools.sandbox.errors import WorkError
+from tools.texts import decoded
 from tools.workspace.inside.folder import CLOSED, INSIDE, Entry, Files, Folder, counted, said, shown
-from tools.workspace.inside.texts import BINARY_BYTES, decoded, edited_notebook, encoded, is_text
+from tools.workspace.inside.texts import BINARY_BYTES, edited_notebook, encoded, is_text
 from tools.workspace.removal import remove
 
 MAX_LINES_SHOWN: Final = 20

@@ -11,11 +11,11 @@ from fnmatch import translate
 from typing import Final
 
 from tools.sandbox.errors import WorkError
+from tools.texts import decoded
 from tools.workspace.inside.folder import Entry, Files, counted, shown, steps_of
 from tools.workspace.inside.texts import (
     BINARY_BYTES,
     NOTEBOOK,
-    decoded,
     is_text,
     notebook_as_text,
 )
