@@ -350,17 +350,17 @@ def _streamed(text: str) -> Reads:
         pieces = (json.dumps(piece) for piece in _pieces(text, PIECE_CHARACTERS))
         before = "" if api is APIS[4] else "data: "
         events = "".join(f"{before}{event % piece}\n\n" for piece in pieces).encode()
-        yield partial(_read, api.reader("text/event-stream"), events[:FED_AT_ONCE_BYTES])
+        yield partial(_read, api.reader(), events[:FED_AT_ONCE_BYTES])
     encoded = text.encode(errors="replace")
     for api in APIS:
-        yield partial(_read, api.reader("text/event-stream"), encoded)
-        yield partial(_read, api.reader("text/event-stream"), b"data:" + encoded + b"\n\n")
+        yield partial(_read, api.reader(), encoded)
+        yield partial(_read, api.reader(), b"data:" + encoded + b"\n\n")
 
 
 def _whole(text: str) -> Reads:
     message = {"content": text, "tool_calls": [{"function": {"name": text, "arguments": text}}]}
     for body in (json.dumps({"choices": [{"message": message}]}), text):
-        yield partial(_read, OPENAI.reader("application/json"), body.encode(errors="replace"))
+        yield partial(_read, OPENAI.reader(), body.encode(errors="replace"))
 
 
 def _read(reader: Answer, data: bytes) -> None:

@@ -89,6 +89,13 @@ class Anthropic(BlockApi):
                 answer.completion_id = answer.completion_id or api.label(message.get("id"))
                 answer.model = api.label(message.get("model"))
                 self._end(answer, message, message.get("usage"))
+            case "message":  # whole, from a server that does not stream
+                answer.answered = answer.done = True
+                answer.completion_id = api.label(event.get("id"))
+                answer.model = api.label(event.get("model"))
+                for place, block in enumerate(api.few(event.get("content"))):
+                    self._take(answer, place, block)
+                self._end(answer, event, event.get("usage"))
             case "content_block_start":
                 self._take(answer, event["index"], event["content_block"])
             case "content_block_delta":

@@ -13,26 +13,21 @@ All other markup is text, and so are marks inside Markdown code
 (https://spec.commonmark.org/0.31.2/#fenced-code-blocks).
 """
 
-import ast
 import json
 import re
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import unescape
 from itertools import islice
 from typing import Final
 
-from bot.llm.api import as_json
+from bot.llm.arguments import as_json, read_arguments, read_json
 from conversation_store.models import ToolCall
 
 MAX_PLACES: Final = 64
 """Marks and objects read in one answer; reading each may take time in proportion to the answer."""
 MAX_CALLS: Final = 32
 MAX_NAME_CHARACTERS: Final = 128
-MAX_DEPTH: Final = 32
-MAX_PYTHON_CHARACTERS: Final = 8_000
-MAX_PYTHON_BRACKETS: Final = 200
 CODE_BLANK: Final = " "
 
 ODD: Final = re.compile(r"[<{\[]")
@@ -83,8 +78,6 @@ _BEGINS_A_CALL: Final = re.compile(rf"[\[\s]*{_CALLING}\s*[\"'\[{{]\s*(?P<name>[
 _NAMES: Final = ("tool", "name", "function")
 _ARGUMENTS: Final = ("input", "arguments", "parameters")
 _WRAPPERS: Final = ("tool_calls", "tool_call", "function")
-_DECODER: Final = json.JSONDecoder(strict=False)
-_WORDS: Final = {"true": True, "false": False, "null": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +363,7 @@ def _named_call(value: Mapping[str, object], offered: Collection[str]) -> ToolCa
         return None
     for member in _ARGUMENTS:
         if member in value and (key != "name" or name in offered or member != "input"):
-            return ToolCall("", name, _arguments(value[member]))
+            return ToolCall("", name, read_arguments(as_json(value[member] or {})))
     if name not in offered:
         return None
     others = {member: one for member, one in value.items() if member not in {key, "id", "type"}}
@@ -381,75 +374,3 @@ def known_name(written: str, offered: Collection[str]) -> str:
     """Return a tool's name without the prefix `functions.`."""
     name = written.strip().encode(errors="replace").decode()
     return name if name in offered else name.removeprefix("functions.")
-
-
-def _arguments(value: object) -> str:
-    """Return arguments as JSON, even if they come as JSON inside a string."""
-    if not isinstance(value, str):
-        return as_json({} if value is None else value)
-    read = read_json(value, len(value) - len(value.lstrip()))
-    if read is None or not isinstance(read[0], dict) or value[read[1] :].strip():
-        return value
-    return as_json(read[0])
-
-
-def read_json(text: str, start: int = 0, *, leniently: bool = True) -> tuple[object, int] | None:
-    """Return the object or list that begins at a place, and its end; None if it is not whole.
-
-    Half a call must never run with half its arguments, so nothing is completed.
-
-    Args:
-        start: the place of its first bracket.
-        leniently: also read it as Python, up to the last bracket of the text.
-    """
-    try:
-        value, end = _DECODER.raw_decode(text, start)
-    except (ValueError, RecursionError):
-        return _read_python(text, start) if leniently else None
-    return (value, end) if isinstance(value, dict | list) and _is_shallow(value) else None
-
-
-def _is_shallow(value: object, levels: int = MAX_DEPTH) -> bool:
-    if not isinstance(value, dict | list):
-        return True
-    inner = value.values() if isinstance(value, dict) else value
-    return levels > 0 and all(_is_shallow(one, levels - 1) for one in inner)
-
-
-def _read_python(text: str, start: int) -> tuple[object, int] | None:
-    """Read single quotes, trailing commas, bare keys and Python's words by Python's own parser."""
-    end = 1 + max(text.rfind("}"), text.rfind("]"))
-    source = text[start : min(end, start + MAX_PYTHON_CHARACTERS + 1)]
-    brackets = source.count("[") + source.count("{")
-    if len(source) > MAX_PYTHON_CHARACTERS or brackets > MAX_PYTHON_BRACKETS:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # silences warnings about escapes that only JSON has
-            value = _literal(ast.parse(source, mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    return (value, end) if isinstance(value, dict | list) and _is_shallow(value) else None
-
-
-def _literal(node: ast.expr) -> object:
-    match node:
-        case ast.Dict(keys, values):
-            pairs = zip(keys, values, strict=True)
-            return {_key(key): _literal(value) for key, value in pairs}
-        case ast.List(items):
-            return [_literal(item) for item in items]
-        case ast.Constant(str() | int() | float() | None as value):
-            return value
-        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as value)):
-            return -value
-        case ast.Name(name) if name in _WORDS:
-            return _WORDS[name]
-    raise ValueError("no literal")
-
-
-def _key(node: ast.expr | None) -> str:
-    match node:
-        case ast.Constant(str() as name) | ast.Name(name):
-            return name
-    raise ValueError("no key")

@@ -28,6 +28,7 @@ class Ollama(api.Api):
     """Speaks Ollama's API; the endpoint's address may end with `/api` or `/v1`."""
 
     name = "ollama"
+    marks_end = True
 
     def __init__(self, llm: LlmSettings) -> None:
         base_url = llm.base_url.removesuffix("/v1").removesuffix("/api")

@@ -21,6 +21,10 @@ from tools.http import Request
 from tools.schema import to_openai
 
 HEARD: Final = "There is a further message."
+LEGACY: Final = "function_call"
+"""The place of a call in the form before `tool_calls`, which allows only one."""
+_CALL_PARTS: Final = frozenset({"tool_use", "tool_call", "function_call"})
+"""Types of parts of a content that gateways to other APIs pass on."""
 NOT_ENCRYPTED: Final = (
     "I have not used the model's answer, because it was not encrypted to me as it must be."
 )
@@ -78,17 +82,26 @@ class OpenAi(api.Api):
         for choice in api.few(event.get("choices"))[:1]:
             answer.answered = True
             answer.end(choice.get("finish_reason"))
-            if (message := choice.get("message")) is not None:
-                answer.done = True
-                self._take(answer, message, is_whole=True)
-            elif (delta := choice.get("delta")) is not None:
+            delta, message = choice.get("delta") or {}, choice.get("message") or {}
+            if _text_of(delta.get("content")) or _calls_in(delta):
                 self._take(answer, delta, is_whole=False)
+            elif message:
+                self._take_message(answer, message)
+                answer.done = event.get("object") == "chat.completion"
+
+    def _take_message(self, answer: api.Answer, message: api.Block) -> None:
+        """Take a message; some servers repeat it in each event of a stream, as it grows."""
+        words, calls = _text_of(message.get("content")), _calls_in(message)
+        if calls or (words and not answer.memo):
+            if answer.is_repeated_by(words):
+                answer.restart()
+            self._take(answer, message, is_whole=True)
 
     def _take(self, answer: api.Answer, message: api.Block, *, is_whole: bool) -> None:
         if words := _text_of(message.get("content")):
             answer.say(words)
-        for piece in api.few(message.get("tool_calls")):
-            function = piece.get("function") or {}
+        for piece in _calls_in(message):
+            function = piece.get("function") or piece
             name, id_, place = (
                 api.label(function.get("name")),
                 api.label(piece.get("id")),
@@ -99,7 +112,8 @@ class OpenAi(api.Api):
                 call = answer.begin({"id": "", "name": ""}, ("call", len(answer.blocks)))
                 answer.memo[place] = answer.memo[None] = call
             call["id"], call["name"] = call["id"] or id_, call["name"] or name
-            if (arguments := function.get("arguments")) is not None:
+            arguments = function.get("arguments", function.get("input"))
+            if arguments is not None:
                 answer.add(call, "arguments", api.as_json(arguments))
 
     def listing(self) -> api.Question[Sequence[api.ListedModel]]:
@@ -189,6 +203,18 @@ def _text_of(content: object) -> str:
     return "".join(text for text in parts if isinstance(text, str))
 
 
+def _calls_in(message: api.Block) -> list[Any]:
+    """Return the calls of a message, or pieces of them, in any of the forms that servers use."""
+    calls = message.get("tool_calls")
+    if found := api.few([calls] if isinstance(calls, dict) else calls):
+        return found
+    if legacy := message.get("function_call"):
+        return [{"index": LEGACY, "function": legacy}]
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    return [part for part in parts if isinstance(part, dict) and part.get("type") in _CALL_PARTS]
+
+
 def _continued(answer: api.Answer, place: object, name: str, id_: str) -> api.Block | None:
     """Return the call that a piece continues, or None if it begins one.
 
@@ -197,7 +223,7 @@ def _continued(answer: api.Answer, place: object, name: str, id_: str) -> api.Bl
     another id begins a call.
     """
     call: api.Block | None = answer.memo.get(place)
-    if call is None or not (call["name"] and name):
+    if call is None or place == LEGACY or not (call["name"] and name):
         return call
     return call if id_ and id_ == call["id"] else None
 
@@ -237,7 +263,9 @@ def _sees_images(entry: api.Block) -> bool | None:
 _ENCRYPTED: Final = frozenset(
     {"content", "text", "reasoning_content", "reasoning", "refusal", "name", "arguments"}
 )
-_HOLDERS: Final = frozenset({"message", "delta", "content", "tool_calls", "function"})
+_HOLDERS: Final = frozenset(
+    {"message", "delta", "content", "tool_calls", "function", "function_call"}
+)
 Transform = Callable[[str], str]
 
 

@@ -255,6 +255,10 @@ class Places:
         request.give_place()
 
 
+MAY_FOLLOW_DELIVERY: Final = frozenset({500, 502, 504, *range(520, 528)})
+"""Statuses of a server, or of a proxy before it, that lost track of a request."""
+
+
 class Refused(SignalTimeout):
     """The server answered a send with status 400, which it uses for everything that went wrong.
 
@@ -268,8 +272,8 @@ def error_from_status(status: int, path: str = "") -> SignalError:
     """Return the error of an answer with a status of 300 or more, except 400."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return SignalRateLimited()
-    if status == HTTPStatus.GATEWAY_TIMEOUT:
-        return SignalTimeout("A proxy in front of signal-cli-rest-api got no answer.")
+    if status in MAY_FOLLOW_DELIVERY:
+        return SignalTimeout(f"signal-cli-rest-api answered with status {status}.")
     if status == HTTPStatus.NOT_FOUND and "/v1/polls/" in path:
         return SignalLacks("This signal-cli-rest-api does not know polls.")
     return SignalUnavailable(f"signal-cli-rest-api answered with status {status}.")
