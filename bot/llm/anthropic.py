@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from bot.config.llm import LlmSettings
 from bot.llm import api
+from bot.llm.arguments import as_json
 from bot.llm.blocks import BlockApi, Turns, declared
 from bot.llm.rearranged import base64_of, system_text
 from bot.llm.refusals import error_inside_answer
@@ -110,7 +111,7 @@ class Anthropic(BlockApi):
             case "text":
                 answer.begin({}, place)
             case "tool_use":
-                whole = api.as_json(said["input"]) if said.get("input") else ""
+                whole = as_json(said["input"]) if said.get("input") else ""
                 begun = {"id": said.get("id"), "name": said.get("name"), "arguments": whole}
                 answer.begin(begun, place)
             case "thinking" | "redacted_thinking" as kind:

@@ -17,6 +17,7 @@ MAX_QUOTING: Final = 8
 MAX_OBJECTS: Final = 16
 """Objects in a row as the arguments of one call."""
 
+_NO_JSON: Final = object()
 _DECODER: Final = json.JSONDecoder(strict=False)
 _WORDS: Final = {"true": True, "false": False, "null": None}
 _AROUND: Final = re.compile(
@@ -34,22 +35,27 @@ def as_json(value: object) -> str:
 
 def read_arguments(written: str) -> str:
     """Return a call's arguments as one JSON object; unchanged if they cannot be read as one."""
-    value: object = written
-    for quoting in range(MAX_QUOTING):
+    value = _json_in(written)
+    if isinstance(value, dict):
+        return written
+    value = _only_object(written) if value is _NO_JSON else value
+    for _ in range(MAX_QUOTING):
         if not isinstance(value, str):
             break
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            value = _only_object(value)
-        else:
-            if isinstance(value, dict) and not quoting:
-                return written
+        inner = _json_in(value)
+        value = _only_object(value) if inner is _NO_JSON else inner
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if value is None:
         return "{}"
     return as_json(value) if isinstance(value, dict) and _is_shallow(value) else written
+
+
+def _json_in(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _NO_JSON
 
 
 def _only_object(text: str) -> object:

@@ -9,8 +9,10 @@ calls, which only its server can read. Other calls are written in one of five wa
 - a bare JSON object
 - `{"tool": NAME, "input": {...}}`, the form that the bot's own prompt asks for
 
-All other markup is text, and so are marks inside Markdown code
-(https://spec.commonmark.org/0.31.2/#fenced-code-blocks).
+Marks of other models, such as `<|python_tag|>` or DeepSeek's DSML, are never shown. What is between
+them is a call if it has one of these forms; otherwise it counts as a call that cannot be read.
+
+Marks inside Markdown code are text (https://spec.commonmark.org/0.31.2/#fenced-code-blocks).
 """
 
 import json
@@ -30,7 +32,7 @@ MAX_CALLS: Final = 32
 MAX_NAME_CHARACTERS: Final = 128
 CODE_BLANK: Final = " "
 
-ODD: Final = re.compile(r"[<{\[]")
+ODD: Final = re.compile(r"[<{\[\u2039]")
 """Occurs in every text with reasoning, marks or calls, which people should not see."""
 
 _FENCE: Final = re.compile(
@@ -55,7 +57,19 @@ _TEMPLATE_MARK: Final = re.compile(
     r"(?:\s*+<\|constrain\|>\s*+\w{0,20})?\s*+(?:<\|message\|>)?"
     r"|<\|start\|>\s*+assistant(?:\s++to=[\w.-]{1,128})?+|<\|(?:start|end|message|constrain|return|call)\|>"
     r"|</tool_call>|\[/?TOOL_CALLS\]"
+    r"|<[|\uff5c][^<>|\uff5c\s]{1,40}[|\uff5c]>"
 )
+_FOREIGN_MARK: Final = re.compile(
+    r"(?P<token>[<\u2039]/?[|\uff5c](?!call\|>)[^<>\n]{0,60}?"
+    r"(?:tool|function|invoke|action|plugin|DSML|python_tag|parameter)[^<>\n\u203a]{0,200}[>\u203a])"
+    r"|</?(?!tool_call>)(?:[\w-]{1,20}:)?(?:\w{1,20}_)?(?:tool_?calls?|function_?calls?|tool_use|invoke"
+    r"|parameter|arg_key|arg_value)(?:\s[^<>]{0,200})?>"
+    r"|\[(?:END_)?TOOL_REQUEST\]",
+    re.IGNORECASE,
+)
+"""Marks around calls in forms that are not read here; only tokens never occur in prose."""
+_ENDS: Final = re.compile(r"[<\u2039]/|\[END_|[^<]*(?:\b|_|\u2581)end\b|<\|/", re.IGNORECASE)
+_OF_A_CALL: Final = re.compile(r"[{\[]|name=|arg_key", re.IGNORECASE)
 
 _NAME: Final = rf"[\w.-]{{1,{MAX_NAME_CHARACTERS}}}"
 _OPENING: Final = re.compile(
@@ -102,9 +116,10 @@ def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False)
         prompted: the prompt asked for bare objects, so a block that ends the answer counts too.
     """
     found = _marked(without_reasoning(text), offered)
+    found = _foreign(found, offered)
     if offered and not found.calls and not found.is_broken:
         found = _bare(found.words, offered, prompted=prompted)
-    words = _without_template_marks(found.words).strip()
+    words = _without_marks(found.words, _TEMPLATE_MARK).strip()
     # gpt-oss has to repeat its own kind of call, so that its server can read it.
     is_own_call = bool(offered) and not (words or found.calls) and " to=" in text and "<|" in text
     return replace(found, words=words, is_broken=found.is_broken or is_own_call)
@@ -176,15 +191,16 @@ def without_reasoning(text: str) -> str:
     return "".join(parts).strip()
 
 
-def _without_template_marks(text: str) -> str:
-    if _TEMPLATE_MARK.search(text) is None:
+def _without_marks(text: str, marks: re.Pattern[str]) -> str:
+    """Return a text without marks outside of code."""
+    if marks.search(text) is None:
         return text
     outside = without_code(text)
 
     def kept(mark: re.Match[str]) -> str:
         return mark[0] if outside[mark.start()] == CODE_BLANK else ""
 
-    return _TEMPLATE_MARK.sub(kept, text)
+    return marks.sub(kept, text)
 
 
 # Marked calls -----------------------------------------------------------------------------------
@@ -280,6 +296,33 @@ def _xml_value(words: str) -> object:
     except (ValueError, RecursionError):
         return words
     return words if isinstance(value, str) else value
+
+
+def _foreign(found: Cleaned, offered: Collection[str]) -> Cleaned:
+    """Take out the marks of other models, with everything between the first and the last one."""
+    text = found.words
+    if _FOREIGN_MARK.search(text) is None:
+        return found
+    if found.calls:
+        return replace(found, words=_without_marks(text, _FOREIGN_MARK))
+    outside = without_code(text)
+    marks = [one for one in _FOREIGN_MARK.finditer(text) if outside[one.start()] != CODE_BLANK]
+    if not marks:
+        return found
+    begin, end = marks[0].start(), marks[-1].end()
+    if not _ENDS.match(marks[-1][0]):
+        end = len(text)
+    between = _FOREIGN_MARK.sub("\n", text[begin:end])
+    is_call = any(one["token"] for one in marks) or _OF_A_CALL.search(text[begin:end])
+    if not is_call and not _ENDS.match(marks[0][0]):
+        return found  # prose about the marks
+    words = text[:begin] + text[end:]
+    if not between.strip():
+        return replace(found, words=words)
+    inside = _marked(between, offered)
+    if not inside.calls:
+        inside = _bare(between.strip(), offered, prompted=True)
+    return Cleaned(words, inside.calls, is_broken=not inside.calls)
 
 
 # Bare objects -----------------------------------------------------------------------------------

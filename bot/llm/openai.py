@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from bot.config.llm import LlmSettings
 from bot.llm import api
+from bot.llm.arguments import as_json
 from bot.llm.errors import LlmNotAttested
 from bot.llm.rearranged import arguments_object, base64_of, images_after_results, in_turn
 from bot.llm.refusals import error_inside_answer
@@ -114,7 +115,7 @@ class OpenAi(api.Api):
             call["id"], call["name"] = call["id"] or id_, call["name"] or name
             arguments = function.get("arguments", function.get("input"))
             if arguments is not None:
-                answer.add(call, "arguments", api.as_json(arguments))
+                answer.add(call, "arguments", as_json(arguments))
 
     def listing(self) -> api.Question[Sequence[api.ListedModel]]:
         return self.get("/models"), _listed
@@ -277,15 +278,15 @@ def seal_request(request: api.Block, seal: Transform) -> None:
             message["content"] = seal(_as_text(content))
     for holder in (*calls, *request.get("tools", ())):
         members = holder["function"].items()
-        holder["function"] = {key: seal(api.as_json(one)) for key, one in members}
+        holder["function"] = {key: seal(as_json(one)) for key, one in members}
 
 
 def _as_text(content: str | list[api.Block]) -> str:
     """Return a content as text; the model's side reads a JSON array as a list of parts."""
     if isinstance(content, list):
-        return api.as_json(content)
+        return as_json(content)
     is_array = isinstance(api.json_in(content), list)
-    return api.as_json([{"type": "text", "text": content}]) if is_array else content
+    return as_json([{"type": "text", "text": content}]) if is_array else content
 
 
 def open_answer(choices: object, open_: Transform) -> None:

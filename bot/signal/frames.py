@@ -335,8 +335,8 @@ def _told_without_words(data: _Part) -> str:
     cards = _objects(data, "contacts")[:MAX_CARDS]
     told += (f"[contact card] {', '.join(_of_card(card))}" for card in cards)
     if (poll := _object(data, "pollCreate")) is not None:
-        options = [_one_line(option) for option in _texts(poll, "options")]
-        told += [f"[poll] {_line(poll, 'question')}", *(f"- {option}" for option in options)]
+        options = " / ".join(map(_one_line, _texts(poll, "options")))
+        told.append(f"[poll] {_line(poll, 'question')} {options and f'({options})'}")
     if (payment := _object(data, "payment")) is not None:
         told.append(f"[payment] {_line(payment, 'note')}")
     return "\n".join(line.rstrip() for line in told)

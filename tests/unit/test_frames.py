@@ -105,7 +105,7 @@ TOLD: Final[dict[str, Incoming | Receipt | FrameKind]] = {
     "call_hangup": FrameKind.CALL,
     "story": FrameKind.STORY,
     "story_reply": FrameKind.STORY,
-    "poll_create": message("[poll] Lunch?\n- yes\n- no", chat=GROUP, number=None),
+    "poll_create": message("[poll] Lunch? (yes / no)", chat=GROUP, number=None),
     "poll_vote": PollVote(
         BOT.number, GROUP, Person(ADA, None, "Ada"), 1795291728387, 1795291721387, (0,)
     ),
