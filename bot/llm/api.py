@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, Final, Protocol, TypeVar
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -180,6 +181,9 @@ MAX_ENTRIES: Final = 128
 """Bound of each list in an answer; real endpoints send a tenth."""
 MAX_LABEL_CHARACTERS: Final = 128
 """Bound of names, ids and finish reasons."""
+MIN_REPEATED_PIECES: Final = 2
+MIN_REPEATED_CHARACTERS: Final = 16
+"""Shorter repetitions may be meant."""
 MAX_TOKEN_COUNT: Final = 1_000_000_000
 MAX_NAME_CHARACTERS: Final = 64
 
@@ -574,8 +578,18 @@ def _is_whole(line: bytes | bytearray) -> bool:
 def joined(value: Any) -> Any:
     """Return a block whose texts are whole, with surrogate pairs that were split between pieces."""
     if isinstance(value, Pieces):
-        return "".join(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        text = "".join(_told_once(value))
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return {key: joined(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def _told_once(pieces: Sequence[str]) -> Sequence[str]:
+    """Return pieces without repetition: at some servers each holds all so far, or the last does."""
+    *before, last = [piece for piece in pieces if piece] or [""]
+    if len(before) < MIN_REPEATED_PIECES or len(last) < MIN_REPEATED_CHARACTERS:
+        return pieces
+    grows = all(b != a and b.startswith(a) for a, b in pairwise([*before, last]))
+    return [last] if grows or last == "".join(before) else pieces
 
 
 def _with_own_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:

@@ -235,6 +235,8 @@ def _failure(event: api.Block) -> Any:
         return event["error"]
     if event.get("object") == "error":  # the form of older vLLM
         return {"message": event.get("message"), "code": event.get("code")}
+    if "choices" not in event and (event.get("detail") or event.get("message")):
+        return {"message": event.get("detail") or event["message"], "code": event.get("code")}
     return None
 
 

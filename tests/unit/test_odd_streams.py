@@ -7,7 +7,7 @@ import pytest
 
 from bot.config.llm import LlmSettings
 from bot.llm.client import api_of
-from bot.llm.errors import LlmBroken
+from bot.llm.errors import LlmBroken, LlmError
 from bot.llm.messages import Completion
 from tests.fakes.openai_server import chunk
 
@@ -143,6 +143,35 @@ def test_an_answer_that_ends_in_a_failure_is_broken(reason: object) -> None:
 def test_failures_count_in_every_api(dialect: str, document: object) -> None:
     with pytest.raises(LlmBroken):
         read(json.dumps(document).encode(), dialect=dialect)
+
+
+LONG: Final = ("Hello Ada, ", "how are ", "you today?")
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        LONG,
+        (LONG[0], LONG[0] + LONG[1], "".join(LONG)),
+        (*LONG, "".join(LONG)),
+        (*LONG, "", "".join(LONG)),
+    ],
+)
+def test_pieces_that_repeat_all_so_far_are_told_once(pieces: tuple[str, ...]) -> None:
+    assert read(sse(*map(piece, pieces))).message.content == "".join(LONG)
+
+
+@pytest.mark.parametrize("pieces", [("ha", "haha"), ("no ",) * 8, ("-", "--", "---"), LONG[:1] * 2])
+def test_words_that_are_meant_twice_stay(pieces: tuple[str, ...]) -> None:
+    assert read(sse(*map(piece, pieces))).message.content == "".join(pieces)
+
+
+@pytest.mark.parametrize(
+    "error", [{"detail": "Internal error"}, {"message": "boom", "code": 500}, {"error": "boom"}]
+)
+def test_an_error_among_the_pieces_breaks_the_answer(error: object) -> None:
+    with pytest.raises(LlmError):
+        read(sse(piece("Half an"), error))
 
 
 CALL: Final = {"name": "calculate", "arguments": '{"expression": "6*7"}'}
