@@ -11,7 +11,7 @@ from typing import Final
 import httpx2
 
 from bot.llm.client import LlmClient, counted
-from bot.llm.errors import LlmTimeout, LlmUnavailable
+from bot.llm.errors import LlmRejected, LlmTimeout, LlmUnavailable
 from tools.http import Request
 
 MAX_AUDIO_BYTES: Final = 23 * 2**20
@@ -32,6 +32,7 @@ _SIGNATURES: Final = (
     (b"", "m4a"),  # anything else, also raw AAC: OpenAI reads it, but only under this name
 )
 """First bytes of recordings, with the suffix that servers expect; OpenAI refuses others."""
+_RAW_AAC: Final = re.compile(rb"\xff[\xf0\xf1\xf8\xf9]")
 _ANNOTATION: Final = re.compile(
     r"\[[^\[\]]{0,100}\]|\([^()]{0,100}\)|\uff08[^\uff08\uff09]{0,100}\uff09|【[^【】]{0,100}】|<[^<>]{0,100}>"
     r"|\*[^*]{0,100}\*|♪[^♪]{0,300}♪"
@@ -75,9 +76,17 @@ class Transcriber:
                 raise LlmTimeout("The transcription did not come in time.") from None
 
     async def _attempt(self, audio: bytes) -> str:
+        suffix = next(suffix for signature, suffix in _SIGNATURES if audio.startswith(signature))
+        try:
+            return await self._sent(audio, suffix)
+        except LlmRejected:
+            if not _RAW_AAC.match(audio):
+                raise
+        return await self._sent(audio, "aac")  # servers that trust the name refuse it as m4a
+
+    async def _sent(self, audio: bytes, suffix: str) -> str:
         api = self.client.api
         url = f"{api.base_url}/audio/transcriptions"
-        suffix = next(suffix for signature, suffix in _SIGNATURES if audio.startswith(signature))
         headers = {**api.headers, "accept": "application/json"}
         del headers["content-type"]  # the form's own names its boundary
         form = httpx2.Request(
