@@ -152,17 +152,16 @@ class ByContent(Framing):
 
     def _choose(self, data: bytes) -> Framing | None:
         """Return the framing that fits; None until the first line tells it."""
-        if BYTE_ORDER_MARK.startswith(self.rest):
-            return None
-        self.rest = self.rest.removeprefix(BYTE_ORDER_MARK).lstrip()
-        if not self.rest:
-            return None
-        self._is_json = self.rest.startswith((b"{", b"["))
         if not self._is_json:
-            return self._streamed
+            if BYTE_ORDER_MARK.startswith(self.rest):
+                return None
+            self.rest = self.rest.removeprefix(BYTE_ORDER_MARK).lstrip()
+            self._is_json = self.rest.startswith((b"{", b"["))
+            if not self._is_json:
+                return self._streamed if self.rest else None
         if len(self.rest) > MAX_DOCUMENT_BYTES:
             raise LlmBroken(TOO_LONG)
-        if b"\n" not in data:
+        if b"\n" not in self.rest[-len(data) :]:
             return None
         first_line = self.rest.partition(b"\n")[0]
         return Lines() if first_line.startswith(b"{") and _is_whole(first_line) else Framing()

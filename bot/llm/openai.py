@@ -89,6 +89,8 @@ class OpenAi(api.Api):
             elif message:
                 self._take_message(answer, message)
                 answer.done = event.get("object") == "chat.completion"
+            elif words := _text_of(choice.get("text")):  # in the form before chats
+                answer.say(words)
 
     def _take_message(self, answer: api.Answer, message: api.Block) -> None:
         """Take a message; some servers repeat it in each event of a stream, as it grows."""
@@ -196,6 +198,8 @@ def _sent_arguments(arguments: str) -> str:
 
 def _text_of(content: object) -> str:
     """Return the text of a content, which may be a list of parts."""
+    if isinstance(content, dict):
+        content = [content]
     if not isinstance(content, list):
         if content is not None and not isinstance(content, str):
             raise TypeError("no text")

@@ -71,6 +71,8 @@ WHOLE: Final = json.dumps(said("Hello Ada", finish_reason="stop"))
         WHOLE.encode() + b"\n",
         json.dumps([json.loads(WHOLE)], indent=1).encode(),
         json.dumps(said("Hello Ada")).encode(),
+        json.dumps({"choices": [{"text": "Hello Ada", "finish_reason": "stop"}]}).encode(),
+        json.dumps({"choices": [{"message": {"content": {"text": "Hello Ada"}}}]}).encode(),
         sse(said("Hello Ada", finish_reason="stop"), done=False),
         "\n".join(map(json.dumps, (*HELLO, piece(None, finish_reason="stop")))).encode(),
     ],

@@ -194,8 +194,10 @@ def _repaired_block(block: Any, version: str) -> dict[str, Any]:
     match block:
         case str() | {"type": "text", "text": str()}:
             text = block if isinstance(block, str) else block["text"]
-        case dict() if _is_known(block, version):
-            return block
+        case {"type": "image" | "audio" | "resource" | "resource_link"} if _is_known(
+            block, version
+        ):
+            return cast("dict[str, Any]", block)
         case {"text": str() as text}:
             pass
         case _:
