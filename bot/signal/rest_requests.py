@@ -272,8 +272,8 @@ def error_from_status(status: int, path: str = "") -> SignalError:
     """Return the error of an answer with a status of 300 or more, except 400."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return SignalRateLimited()
-    if status in MAY_FOLLOW_DELIVERY:
-        return SignalTimeout(f"signal-cli-rest-api answered with status {status}.")
+    if status == HTTPStatus.GATEWAY_TIMEOUT:
+        return SignalTimeout("A proxy in front of signal-cli-rest-api got no answer.")
     if status == HTTPStatus.NOT_FOUND and "/v1/polls/" in path:
         return SignalLacks("This signal-cli-rest-api does not know polls.")
     return SignalUnavailable(f"signal-cli-rest-api answered with status {status}.")
@@ -314,6 +314,8 @@ def _connection_error(error: BaseException | None) -> SignalError:
             return SignalUnavailable("signal-cli-rest-api cannot be reached.")
         case aiohttp.ClientResponseError(status=HTTPStatus.BAD_REQUEST):
             return Refused("signal-cli-rest-api refused, and signalbot does not say why.")
+        case aiohttp.ClientResponseError(status=status) if status in MAY_FOLLOW_DELIVERY:
+            return SignalTimeout(f"signal-cli-rest-api answered with status {status}.")
         case aiohttp.ClientResponseError(status=status, request_info=request) if status >= 300:
             return error_from_status(status, request.url.path)
         case TimeoutError():
