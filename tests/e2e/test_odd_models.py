@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from typing import Any, Final
 
 import pytest
@@ -12,6 +13,7 @@ from bot.config.loading import setting_names
 from bot.llm.errors import LlmBroken
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_check_and_demo import report
+from tests.e2e.test_model_trouble import STILL_TRYING
 from tests.fakes.openai_server import (
     EVENT_STREAM,
     JSON,
@@ -156,3 +158,18 @@ async def test_check_beside_a_hanging_endpoint_names_the_setting_soon(
     assert "LLM__BASE_URL" in found.words
     assert "Restart the server" in found.words
     assert "LLM__BASE_URL" in setting_names()
+
+
+@pytest.mark.long
+@pytest.mark.full
+async def test_a_silent_model_is_said_to_be_tried_still_after_20_seconds() -> None:
+    release = asyncio.Event()
+    async with world() as here, running_bot(here.settings()):
+        here.model.handler = held(release, text(ANSWER))
+        await here.signal.say("hello")
+        began = time.monotonic()
+        waiting = await here.signal.wait_for(lambda sent: sent.text.startswith("🔧"), seconds=60.0)
+        assert 19.0 < time.monotonic() - began < 30.0
+        assert waiting.text == STILL_TRYING["en"]
+        release.set()
+        assert (await here.answer()).text == ANSWER
