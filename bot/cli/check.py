@@ -136,7 +136,7 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
         yield finding
     for finding in (*basic_findings.attachments(settings), *basic_findings.profile(settings)):
         yield finding
-    _announce("the model's endpoint, LLM__BASE_URL", 2 * PART_SECONDS)
+    _announce("the model's endpoint, LLM__BASE_URL", model_findings.ENDPOINT_SECONDS)
     answers = True
     async for finding in model_findings.model(settings):
         answers = answers and (finding.part not in ASKED or finding.verdict == "ok")

@@ -17,6 +17,7 @@ from bot.llm.errors import (
     LlmContextTooLong,
     LlmError,
     LlmRejected,
+    LlmTimeout,
     LlmToolsRefused,
     LlmUnauthorized,
 )
@@ -27,12 +28,18 @@ from conversation_store.models import Message, Role
 from tools.base import Tool
 
 MODEL_PROOF_SECONDS: Final = 60.0
+ENDPOINT_SECONDS: Final = 8.0
+"""For the list of models. A person at the terminal waits no longer for a server that hangs."""
 ONE_WORD_SECONDS: Final = 120.0
 """A model on a small machine may have to be loaded first, and to read all tools."""
 
 MAX_LISTED: Final = 9
 """Models that are named when the wanted one is missing."""
 
+HANGS: Final = (
+    "{host}: It takes the question and gives no answer within {seconds:g} s. Restart the server, or"
+    " wait until it has loaded its model. Does LLM__BASE_URL name this server?"
+)
 ONE_WORD: Final = "Say one word."
 
 IMPATIENT: Final = RetryPolicy(bound_seconds=4.0, unreached_seconds=3.0)
@@ -43,7 +50,7 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
     """Ask the endpoint what it offers."""
     async with open_client(settings.llm) as client:
         try:
-            async with _explained(client, PART_SECONDS):
+            async with _explained(client, ENDPOINT_SECONDS):
                 names = await client.models()
                 about = await client.about()
         except BotError as error:
@@ -115,11 +122,10 @@ async def _explained(client: LlmClient, seconds: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
             yield
+    except (TimeoutError, LlmTimeout):
+        raise BotError(HANGS.format(host=client.reach.host, seconds=seconds)) from None
     except LlmError as error:
         raise BotError(client.reach.explained(error)) from None
-    except TimeoutError:
-        words = f"{client.reach.host}: It does not answer in time. See LLM__BASE_URL."
-        raise BotError(words) from None
 
 
 async def further_models(settings: Settings) -> list[Finding]:
@@ -133,7 +139,7 @@ async def _further(settings: Settings, name: str) -> Finding:
     own, part = settings.llm.of(name), f"model {name}"
     async with open_client(own) as client:
         try:
-            async with _explained(client, PART_SECONDS):
+            async with _explained(client, ENDPOINT_SECONDS):
                 names = await client.models()
         except BotError as error:
             return failed(part, _of(name, str(error)))

@@ -13,13 +13,7 @@ from typing import Final, Literal
 import structlog
 
 from bot.llm.api import json_in
-from bot.llm.cleanup import (
-    ODD,
-    cleaned,
-    fence_after,
-    whole_arguments,
-    without_reasoning,
-)
+from bot.llm.cleanup import ODD, cleaned, fence_after, without_reasoning
 from bot.llm.client import Learnt
 from bot.llm.errors import LlmError, LlmToolsRefused
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
@@ -147,12 +141,7 @@ def _read(
     answer: Completion, offered: Collection[str], *, prompted: bool
 ) -> tuple[Completion, bool]:
     """Return an answer with its clean words and whole calls, and whether a call was broken."""
-    calls = tuple(
-        replace(call, arguments=whole_arguments(call.arguments))
-        for call in answer.message.tool_calls
-    )
-    answer = replace(answer, message=replace(answer.message, tool_calls=calls))
-    words = answer.message.content or ""
+    words, calls = answer.message.content or "", answer.message.tool_calls
     is_cut = answer.finish_reason == CUT_OFF
     if not is_cut and not ODD.search(words):
         return answer, False

@@ -21,7 +21,8 @@ from urllib.parse import quote, urlsplit
 
 from bot.config.llm import LlmSettings
 from bot.llm import api
-from bot.llm.api import MAX_LINE_BYTES, TOO_LONG, Event, Framing
+from bot.llm.api import MAX_LINE_BYTES, MAX_STREAM_BYTES, TOO_LONG, Event, Framing
+from bot.llm.arguments import as_json
 from bot.llm.blocks import BlockApi, Turns, declared
 from bot.llm.errors import LlmBroken
 from bot.llm.rearranged import base64_of, system_text
@@ -147,7 +148,7 @@ class Bedrock(BlockApi):
             for theirs, ours in (("toolUseId", "id"), ("name", "name")):
                 block[ours] = block.get(ours) or api.label(call.get(theirs))
             if arguments := call.get("input"):
-                answer.add(block, "arguments", api.as_json(arguments))
+                answer.add(block, "arguments", as_json(arguments))
         if thought := piece.get("reasoningContent"):
             self._take_thought(answer, block, thought)
 
@@ -251,9 +252,7 @@ class EventStream(Framing):
     exception becomes `{"exception": {"type": ..., "said": {...}}}`.
     """
 
-    def begins_document(self) -> bool | None:
-        """Return whether the body is JSON; the length that begins a message has no such byte."""
-        return self.rest.startswith(b"{") if self.rest else None
+    max_bytes = MAX_STREAM_BYTES
 
     def events(self, data: bytes) -> Sequence[Event]:
         del data
@@ -275,6 +274,10 @@ class EventStream(Framing):
             begin = _PRELUDE.size + headers
             events.append(_event(_headers(message[_PRELUDE.size : begin]), message[begin:end]))
         return events
+
+    def end(self) -> Sequence[Event]:
+        """Return nothing: a message without its end is damaged."""
+        return ()
 
 
 def _event(headers: Mapping[str, str], payload: bytes) -> Event:

@@ -9,34 +9,27 @@ calls, which only its server can read. Other calls are written in one of five wa
 - a bare JSON object
 - `{"tool": NAME, "input": {...}}`, the form that the bot's own prompt asks for
 
-Marks of other models are removed: with tools on offer, their calls are asked for again. All other
-markup is text, and so are marks inside Markdown code
-(https://spec.commonmark.org/0.31.2/#fenced-code-blocks).
+Marks of other models, such as `<|python_tag|>` or DeepSeek's DSML, are never shown. What is between
+them is a call if it has one of these forms; otherwise it counts as a call that cannot be read.
+
+Marks inside Markdown code are text (https://spec.commonmark.org/0.31.2/#fenced-code-blocks).
 """
 
-import ast
 import json
 import re
-import string
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import unescape
 from itertools import islice
 from typing import Final
 
-from bot.llm.api import as_json, json_in
+from bot.llm.arguments import as_json, read_arguments, read_json
 from conversation_store.models import ToolCall
 
 MAX_PLACES: Final = 64
 """Marks and objects read in one answer; reading each may take time in proportion to the answer."""
 MAX_CALLS: Final = 32
 MAX_NAME_CHARACTERS: Final = 128
-MAX_DEPTH: Final = 32
-MAX_QUOTED: Final = 4
-"""How often arguments may be quoted."""
-MAX_PYTHON_CHARACTERS: Final = 8_000
-MAX_PYTHON_BRACKETS: Final = 200
 CODE_BLANK: Final = " "
 
 ODD: Final = re.compile(r"[<{\[\u2039]")
@@ -64,16 +57,19 @@ _TEMPLATE_MARK: Final = re.compile(
     r"(?:\s*+<\|constrain\|>\s*+\w{0,20})?\s*+(?:<\|message\|>)?"
     r"|<\|start\|>\s*+assistant(?:\s++to=[\w.-]{1,128})?+|<\|(?:start|end|message|constrain|return|call)\|>"
     r"|</tool_call>|\[/?TOOL_CALLS\]"
+    r"|<[|\uff5c][^<>|\uff5c\s]{1,40}[|\uff5c]>"
 )
-
-_FOREIGN: Final = re.compile(
-    r"[<\u2039]\s?(?P<close>/?)\s?[|\uff5c](?P<kind>[^|\uff5c<>\u2039\u203a\n]{1,64})[|\uff5c]"
-    r"[^<>\u2039\u203a\n]{0,200}[>\u203a]"
-    r"|<(?P<end>/?)(?:\w{1,20}:)?(?P<tag>function_calls|invoke|tool_use|tool_calls|tool_code)"
-    r"(?:\s[^<>\n]{0,200})?>"
+_FOREIGN_MARK: Final = re.compile(
+    r"(?P<token>[<\u2039]/?[|\uff5c](?!call\|>)[^<>\n]{0,60}?"
+    r"(?:tool|function|invoke|action|plugin|DSML|python_tag|parameter)[^<>\n\u203a]{0,200}[>\u203a])"
+    r"|</?(?!tool_call>)(?:[\w-]{1,20}:)?(?:\w{1,20}_)?(?:tool_?calls?|function_?calls?|tool_use|invoke"
+    r"|parameter|arg_key|arg_value)(?:\s[^<>]{0,200})?>"
+    r"|\[(?:END_)?TOOL_REQUEST\]",
+    re.IGNORECASE,
 )
-"""Marks of other models: `<|python_tag|>`, DeepSeek's `<｜DSML｜invoke name="…">`, `<invoke …>`."""
-_OF_A_CALL: Final = re.compile(r"call|tool|function|invoke|dsml|plugin|action", re.IGNORECASE)
+"""Marks around calls in forms that are not read here; only tokens never occur in prose."""
+_ENDS: Final = re.compile(r"[<\u2039]/|\[END_|[^<]*(?:\b|_|\u2581)end\b|<\|/", re.IGNORECASE)
+_OF_A_CALL: Final = re.compile(r"[{\[]|name=|arg_key", re.IGNORECASE)
 
 _NAME: Final = rf"[\w.-]{{1,{MAX_NAME_CHARACTERS}}}"
 _OPENING: Final = re.compile(
@@ -96,8 +92,6 @@ _BEGINS_A_CALL: Final = re.compile(rf"[\[\s]*{_CALLING}\s*[\"'\[{{]\s*(?P<name>[
 _NAMES: Final = ("tool", "name", "function")
 _ARGUMENTS: Final = ("input", "arguments", "parameters")
 _WRAPPERS: Final = ("tool_calls", "tool_call", "function")
-_DECODER: Final = json.JSONDecoder(strict=False)
-_WORDS: Final = {"true": True, "false": False, "null": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +116,13 @@ def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False)
         prompted: the prompt asked for bare objects, so a block that ends the answer counts too.
     """
     found = _marked(without_reasoning(text), offered)
+    found = _foreign(found, offered)
     if offered and not found.calls and not found.is_broken:
         found = _bare(found.words, offered, prompted=prompted)
-    words, has_marks = _without_foreign(_without_template_marks(found.words))
-    is_foreign_call = has_marks and bool(offered) and not found.calls
+    words = _without_marks(found.words, _TEMPLATE_MARK).strip()
     # gpt-oss has to repeat its own kind of call, so that its server can read it.
     is_own_call = bool(offered) and not (words or found.calls) and " to=" in text and "<|" in text
-    is_broken = found.is_broken or is_own_call or is_foreign_call
-    return replace(found, words=words, is_broken=is_broken)
+    return replace(found, words=words, is_broken=found.is_broken or is_own_call)
 
 
 # Code -------------------------------------------------------------------------------------------
@@ -198,35 +191,16 @@ def without_reasoning(text: str) -> str:
     return "".join(parts).strip()
 
 
-def _without_template_marks(text: str) -> str:
-    if _TEMPLATE_MARK.search(text) is None:
+def _without_marks(text: str, marks: re.Pattern[str]) -> str:
+    """Return a text without marks outside of code."""
+    if marks.search(text) is None:
         return text
     outside = without_code(text)
 
     def kept(mark: re.Match[str]) -> str:
         return mark[0] if outside[mark.start()] == CODE_BLANK else ""
 
-    return _TEMPLATE_MARK.sub(kept, text)
-
-
-def _without_foreign(text: str) -> tuple[str, bool]:
-    """Return a text without marks of other models, and whether these were of a call.
-
-    Everything between the marks of a call goes with them.
-    """
-    marks = list(islice(_FOREIGN.finditer(text), MAX_PLACES))
-    if marks:
-        outside = without_code(text)
-        marks = [mark for mark in marks if outside[mark.start()] != CODE_BLANK]
-    of_call = [mark for mark in marks if mark["tag"] or _OF_A_CALL.search(mark[0])]
-    if not of_call:
-        for mark in reversed(marks):
-            text = text[: mark.start()] + text[mark.end() :]
-        return text.strip(), False
-    last = of_call[-1]
-    has_end = last["close"] or last["end"] or "end" in (last["kind"] or "").lower()
-    rest = text[last.end() :] if has_end else ""
-    return f"{text[: of_call[0].start()].rstrip()}{rest}".strip(), True
+    return marks.sub(kept, text)
 
 
 # Marked calls -----------------------------------------------------------------------------------
@@ -324,6 +298,33 @@ def _xml_value(words: str) -> object:
     return words if isinstance(value, str) else value
 
 
+def _foreign(found: Cleaned, offered: Collection[str]) -> Cleaned:
+    """Take out the marks of other models, with everything between the first and the last one."""
+    text = found.words
+    if _FOREIGN_MARK.search(text) is None:
+        return found
+    if found.calls:
+        return replace(found, words=_without_marks(text, _FOREIGN_MARK))
+    outside = without_code(text)
+    marks = [one for one in _FOREIGN_MARK.finditer(text) if outside[one.start()] != CODE_BLANK]
+    if not marks:
+        return found
+    begin, end = marks[0].start(), marks[-1].end()
+    if not _ENDS.match(marks[-1][0]):
+        end = len(text)
+    between = _FOREIGN_MARK.sub("\n", text[begin:end])
+    is_call = any(one["token"] for one in marks) or _OF_A_CALL.search(text[begin:end])
+    if not is_call and not _ENDS.match(marks[0][0]):
+        return found  # prose about the marks
+    words = text[:begin] + text[end:]
+    if not between.strip():
+        return replace(found, words=words)
+    inside = _marked(between, offered)
+    if not inside.calls:
+        inside = _bare(between.strip(), offered, prompted=True)
+    return Cleaned(words, inside.calls, is_broken=not inside.calls)
+
+
 # Bare objects -----------------------------------------------------------------------------------
 
 
@@ -405,7 +406,7 @@ def _named_call(value: Mapping[str, object], offered: Collection[str]) -> ToolCa
         return None
     for member in _ARGUMENTS:
         if member in value and (key != "name" or name in offered or member != "input"):
-            return ToolCall("", name, _arguments(value[member]))
+            return ToolCall("", name, read_arguments(as_json(value[member] or {})))
     if name not in offered:
         return None
     others = {member: one for member, one in value.items() if member not in {key, "id", "type"}}
@@ -416,110 +417,3 @@ def known_name(written: str, offered: Collection[str]) -> str:
     """Return a tool's name without the prefix `functions.`."""
     name = written.strip().encode(errors="replace").decode()
     return name if name in offered else name.removeprefix("functions.")
-
-
-def _arguments(value: object) -> str:
-    """Return arguments as JSON, even if they come as JSON inside a string."""
-    if not isinstance(value, str):
-        return as_json({} if value is None else value)
-    return whole_arguments(value)
-
-
-def whole_arguments(text: str) -> str:
-    """Return a call's arguments as one JSON object, if they can be read as one; or unchanged.
-
-    Models and their servers quote the object, once or more, put it into a block of code or a list,
-    write it like Python, or write an empty object before it.
-    """
-    value, inner = json_in(text), text
-    if isinstance(value, dict):
-        return text
-    for _ in range(MAX_QUOTED):
-        if isinstance(value, list) and len(value) == 1:
-            [value] = value
-        if isinstance(value, str):
-            value, inner = json_in(value), value
-    if not isinstance(value, dict):
-        value = {} if inner.strip() == "null" else _only_object(inner)
-    return text if value is None else as_json(value)
-
-
-def _only_object(text: str) -> object:
-    """Return the object that a text has, apart from empty ones; None if that is not all."""
-    inside = text.strip()
-    if inside.startswith("```") and inside.endswith("```"):
-        inside = inside[3:-3].lstrip(string.ascii_letters).strip()
-    found: list[object] = []
-    at = 0
-    for _ in range(MAX_PLACES):
-        read = read_json(inside, at)
-        if read is None or not isinstance(read[0], dict):
-            return None
-        if read[0] and read[0] not in found:
-            found.append(read[0])
-        at = len(inside) - len(inside[read[1] :].lstrip(" \t\r\n,;"))
-        if at == len(inside):
-            return (found or [{}])[0] if len(found) < 2 else None
-    return None
-
-
-def read_json(text: str, start: int = 0, *, leniently: bool = True) -> tuple[object, int] | None:
-    """Return the object or list that begins at a place, and its end; None if it is not whole.
-
-    Half a call must never run with half its arguments, so nothing is completed.
-
-    Args:
-        start: the place of its first bracket.
-        leniently: also read it as Python, up to the last bracket of the text.
-    """
-    try:
-        value, end = _DECODER.raw_decode(text, start)
-    except (ValueError, RecursionError):
-        return _read_python(text, start) if leniently else None
-    return (value, end) if isinstance(value, dict | list) and _is_shallow(value) else None
-
-
-def _is_shallow(value: object, levels: int = MAX_DEPTH) -> bool:
-    if not isinstance(value, dict | list):
-        return True
-    inner = value.values() if isinstance(value, dict) else value
-    return levels > 0 and all(_is_shallow(one, levels - 1) for one in inner)
-
-
-def _read_python(text: str, start: int) -> tuple[object, int] | None:
-    """Read single quotes, trailing commas, bare keys and Python's words by Python's own parser."""
-    end = 1 + max(text.rfind("}"), text.rfind("]"))
-    source = text[start : min(end, start + MAX_PYTHON_CHARACTERS + 1)]
-    brackets = source.count("[") + source.count("{")
-    if len(source) > MAX_PYTHON_CHARACTERS or brackets > MAX_PYTHON_BRACKETS:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # silences warnings about escapes that only JSON has
-            value = _literal(ast.parse(source, mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    return (value, end) if isinstance(value, dict | list) and _is_shallow(value) else None
-
-
-def _literal(node: ast.expr) -> object:
-    match node:
-        case ast.Dict(keys, values):
-            pairs = zip(keys, values, strict=True)
-            return {_key(key): _literal(value) for key, value in pairs}
-        case ast.List(items):
-            return [_literal(item) for item in items]
-        case ast.Constant(str() | int() | float() | None as value):
-            return value
-        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as value)):
-            return -value
-        case ast.Name(name) if name in _WORDS:
-            return _WORDS[name]
-    raise ValueError("no literal")
-
-
-def _key(node: ast.expr | None) -> str:
-    match node:
-        case ast.Constant(str() as name) | ast.Name(name):
-            return name
-    raise ValueError("no key")

@@ -27,11 +27,21 @@ from urllib.parse import urlsplit
 import httpx2
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
 
 from bot.backoff import Backoff
 from bot.config.llm import LlmSettings
-from bot.llm.api import UNREADABLE, Answer, Api, Asked, Block, ListedModel, Parameter, Sealing
+from bot.llm.api import (
+    BYTE_ORDER_MARK,
+    UNREADABLE,
+    Answer,
+    Api,
+    Asked,
+    Block,
+    ListedModel,
+    Parameter,
+    Sealing,
+    parsed_json,
+)
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -85,7 +95,7 @@ class RetryPolicy(Backoff):
         bound_seconds: from the first attempt to the start of the last one.
         unreached_seconds: the same from the first failure, at an endpoint that has never answered:
             its address may be wrong, or its server is just starting.
-        silent_seconds: time without a byte until the waiting person is told.
+        silent_seconds: how long the model may say nothing until the waiting person is told.
         answer_seconds: time limit of one attempt, from the request to the last byte of its answer.
     """
 
@@ -101,36 +111,6 @@ class RetryPolicy(Backoff):
         if retry_after_seconds is None:
             return self.seconds(failures)
         return retry_after_seconds + random.uniform(0, self.first_seconds)  # noqa: S311  # no secret
-
-
-class Silence:
-    """Tells the waiting person, once, that the endpoint sends nothing.
-
-    The time runs from the first request, and again from a failure after the first byte.
-    """
-
-    def __init__(self, seconds: float, tell: Callable[[], None]) -> None:
-        self._seconds = seconds
-        self._tell = tell
-        self._timer: asyncio.TimerHandle | None = None
-
-    def __enter__(self) -> Self:
-        self.begin()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def begin(self) -> None:
-        """Let the time run, if it does not run yet."""
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._tell)
-
-    def end(self) -> None:
-        """Stop the time: the endpoint sends something, or the request is over."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 class Reach:
@@ -405,7 +385,7 @@ class LlmClient:
 
         Args:
             messages: see `ModelRequest`, as for `tools` and `may_call`.
-            still_trying: called if the endpoint is silent for long.
+            still_trying: called once if the retries take long.
             cancelled: called if the request is cancelled after it has got its place.
             patience: when to try this request again; None: as usual.
         """
@@ -473,10 +453,10 @@ class LlmClient:
             raise LlmTimeout("The endpoint did not answer in time.") from None
         except httpx2.TransportError as error:
             raise self.reach.lost(error) from error
-        _refuse_page(body)
+        _refuse_web_page(body)
         try:
-            return read(from_json(body))
-        except (ValueError, TypeError, LookupError, AttributeError):
+            return read(parsed_json(body))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise LlmBroken(UNREADABLE) from None  # the cause may quote people
 
     # Questions to the model -------------------------------------------------------------------
@@ -497,7 +477,7 @@ class LlmClient:
                     async with self._place():
                         give_up_at = min(give_up_at, time.monotonic() + retry.bound_seconds)
                         try:
-                            return await self._attempt(request, silence.end)
+                            return await self._attempt(request, silence)
                         except asyncio.CancelledError:
                             cancelled()
                             raise
@@ -512,7 +492,6 @@ class LlmClient:
                     left = min(left, unreached_until - time.monotonic())
                 if error.is_final or left <= 0 or broken == MAX_BROKEN_ANSWERS:
                     raise error
-                silence.begin()
                 pause = retry.pause(failures, error.after_seconds)
                 await self._pause(failures, error, min(left, pause))
 
@@ -540,12 +519,12 @@ class LlmClient:
         )
         await asyncio.sleep(seconds)
 
-    async def _attempt(self, request: ModelRequest, heard: Callable[[], None]) -> Completion:
+    async def _attempt(self, request: ModelRequest, silence: "Silence") -> Completion:
         """Ask; if the endpoint refuses parts of the request, leave them out and remember them."""
         omitted = self._learnt.facts.omitted
         while True:
             try:
-                completion = await self._ask(request, omitted, heard)
+                completion = await self._ask(request, omitted, silence)
             except LlmError as error:
                 refused = error.refused_parts if error.came_first else ()
                 part = next(
@@ -559,7 +538,7 @@ class LlmClient:
                 return completion
 
     async def _ask(
-        self, request: ModelRequest, omitted: frozenset[Parameter], heard: Callable[[], None]
+        self, request: ModelRequest, omitted: frozenset[Parameter], silence: "Silence"
     ) -> Completion:
         attested = self._admit is not None and await self._admit()
         sealing = await self._seal() if self._seal is not None else None
@@ -573,11 +552,6 @@ class LlmClient:
         answer: Answer | None = None
         response_sha256 = None
         asked_at = time.monotonic()
-
-        def heard_now() -> None:
-            LLM_FIRST_BYTE_SECONDS.observe(time.monotonic() - asked_at)
-            heard()
-
         try:
             async with (
                 asyncio.timeout(self._retry.answer_seconds) as bound,
@@ -585,7 +559,7 @@ class LlmClient:
             ):
                 await self._check(response)
                 answer = self.api.reader(sealing)
-                response_sha256 = await _received(response, answer, bound, heard_now)
+                response_sha256 = await _received(response, answer, bound, asked_at, silence)
         except (TimeoutError, httpx2.ReadTimeout):
             if answer is None or not answer.done:
                 raise LlmTimeout("The endpoint did not finish its answer in time.") from None
@@ -601,7 +575,7 @@ class LlmClient:
         return replace(completion, exchange=exchange)
 
     async def _check(self, response: Response) -> None:
-        """Raise the refusal in a response, or LlmUnreachable for a web page."""
+        """Raise the refusal in a response."""
         self.reach.speaks_http = True
         if not response.is_success:
             body = await bounded_body(response, MAX_ERROR_BYTES)
@@ -609,14 +583,53 @@ class LlmClient:
             raise refusal_from_http(response.status, body, wait)
 
 
-def _refuse_page(body: bytes) -> None:
-    """Refuse what begins like a web page: perhaps the address lacks `/v1`."""
-    if body.lstrip().startswith(b"<"):
+class Silence:
+    """Tells a waiting person, once, that the model has said nothing for long.
+
+    Bytes that only keep the connection open say nothing.
+    """
+
+    def __init__(self, seconds: float, tell: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._heard_at = self._loop.time()
+        self._events = 0
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def __enter__(self) -> Self:
+        """Return itself; the time is running already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self._timer.cancel()
+
+    def heard(self, events: int) -> None:
+        """Note how many events of an answer have come."""
+        if events != self._events:
+            self._events, self._heard_at = events, self._loop.time()
+
+    def _look(self) -> None:
+        left = self._heard_at + self._seconds - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._look)
+        else:
+            self._tell()
+
+
+def _refuse_web_page(begun: bytes) -> None:
+    """Raise LlmUnreachable if an answer begins like a web page: perhaps the address lacks `/v1`."""
+    if begun.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"<"):
         raise LlmUnreachable(WEB_PAGE, is_final=False)
 
 
 async def _received(
-    response: Response, answer: Answer, bound: asyncio.Timeout, heard: Callable[[], None]
+    response: Response,
+    answer: Answer,
+    bound: asyncio.Timeout,
+    asked_at: float,
+    silence: Silence,
 ) -> str:
     """Feed the body to the answer; return the SHA-256 of all of it, even of unneeded bytes."""
     digest = hashlib.sha256()
@@ -624,14 +637,15 @@ async def _received(
     is_first = True
     async for piece in pieces:
         if is_first:
-            _refuse_page(piece)
-            heard()
+            LLM_FIRST_BYTE_SECONDS.observe(time.monotonic() - asked_at)
             is_first = False
+            _refuse_web_page(piece)
         digest.update(piece)
         for start in range(0, len(piece), FED_AT_ONCE_BYTES):
             if start:
                 await asyncio.sleep(0)  # many events at once must not block the event loop
             answer.feed(piece[start : start + FED_AT_ONCE_BYTES])
+        silence.heard(answer.events)
         if answer.done:
             bound.reschedule(asyncio.get_running_loop().time() + AFTER_THE_END_SECONDS)
             break
