@@ -63,12 +63,12 @@ _FOREIGN_MARK: Final = re.compile(
     r"(?P<token>[<\u2039]/?[|\uff5c](?!call\|>)[^<>\n]{0,60}?"
     r"(?:tool|function|invoke|action|plugin|DSML|python_tag|parameter)[^<>\n\u203a]{0,200}[>\u203a])"
     r"|</?(?!tool_call>)(?:[\w-]{1,20}:)?(?:\w{1,20}_)?(?:tool_?calls?|function_?calls?|tool_use|invoke"
-    r"|parameter|arg_key|arg_value)(?:\s[^<>]{0,200})?>"
+    r"|arg_key|arg_value)(?:\s[^<>]{0,200})?>"
     r"|\[(?:END_)?TOOL_REQUEST\]",
     re.IGNORECASE,
 )
 """Marks around calls in forms that are not read here; only tokens never occur in prose."""
-_ENDS: Final = re.compile(r"[<\u2039]/|\[END_|[^<]*(?:\b|_|\u2581)end\b|<\|/", re.IGNORECASE)
+_ENDS: Final = re.compile(r"[<\u2039][|\uff5c]?/|\[END_|<[^<]*(?:\b|_)end(?:\b|_)", re.IGNORECASE)
 _OF_A_CALL: Final = re.compile(r"[{\[]|name=|arg_key", re.IGNORECASE)
 
 _NAME: Final = rf"[\w.-]{{1,{MAX_NAME_CHARACTERS}}}"

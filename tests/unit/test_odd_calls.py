@@ -52,6 +52,21 @@ def test_markup_that_is_no_known_call_is_asked_for_again_and_never_shown(markup:
 @pytest.mark.parametrize(
     "markup",
     [
+        DSML,
+        f"<function_calls>\n{INVOKED}\n</function_calls>",
+        "<|tool_call_begin|>calculate:0<|tool_call_end|>",
+        '<|START_ACTION|>[{"tool_name": "calculate"}]<|END_ACTION|>',
+        f"<|tool_call|>[{OBJECT}]<|/tool_call|>",
+        f"[TOOL_REQUEST]{OBJECT}[END_TOOL_REQUEST]",
+    ],
+)
+def test_words_after_the_markup_stay(markup: str) -> None:
+    assert cleaned(f"One moment. {markup}Done soon.", OFFERED).words == "One moment. Done soon."
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
         f"<|python_tag|>{OBJECT}<|eom_id|>",
         f"<|tool_call|>[{OBJECT}]<|/tool_call|>",
         f"<TOOLCALL>[{OBJECT}]</TOOLCALL>",
@@ -78,6 +93,7 @@ def test_a_known_call_between_marks_of_other_models_is_run(markup: str) -> None:
     [
         ("Write `<invoke name='x'>` here.", "Write `<invoke name='x'>` here."),
         ("The tags <function_calls> and <invoke> differ.",) * 2,
+        ('Add <parameter name="wait">5</parameter> to it.',) * 2,
         ("It is 42.</function_calls>", "It is 42."),
         ("It is 42.<|im_end|>", "It is 42."),
         (f"It is 42.<{BAR}end\u2581of\u2581sentence{BAR}>", "It is 42."),
