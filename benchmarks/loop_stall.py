@@ -29,7 +29,7 @@ from bot.chat.media import name_of, title_of_file, type_of_file
 from bot.chat.plan import without_command
 from bot.chat.prompt import Prompt
 from bot.chat.question_messages import question_messages
-from bot.chat.quotes import reply, without_bots_words
+from bot.chat.quotes import own_words, reply
 from bot.chat.rendering import SHORT_CHARACTERS, SHORT_STOPS, Renderer, open_renderer
 from bot.chat.replies import parse_command
 from bot.commands.questions import plan
@@ -297,7 +297,7 @@ def _quoted(text: str) -> Reads:
     for author in (ADA.aci, "", BOT.aci):
         quote = ReceivedQuote(timestamp=1, author=author, by_bot=not author, text=text)
         yield partial(reply, _received(text), quote)
-    yield partial(without_bots_words, text)
+    yield partial(own_words, text)
     call = ToolCall("1", "send", text)
     yield partial(asked_again, [Message(Role.USER, text), Message(Role.ASSISTANT, "", (call,))])
 
@@ -350,17 +350,17 @@ def _streamed(text: str) -> Reads:
         pieces = (json.dumps(piece) for piece in _pieces(text, PIECE_CHARACTERS))
         before = "" if api is APIS[4] else "data: "
         events = "".join(f"{before}{event % piece}\n\n" for piece in pieces).encode()
-        yield partial(_read, api.reader("text/event-stream"), events[:FED_AT_ONCE_BYTES])
+        yield partial(_read, api.reader(), events[:FED_AT_ONCE_BYTES])
     encoded = text.encode(errors="replace")
     for api in APIS:
-        yield partial(_read, api.reader("text/event-stream"), encoded)
-        yield partial(_read, api.reader("text/event-stream"), b"data:" + encoded + b"\n\n")
+        yield partial(_read, api.reader(), encoded)
+        yield partial(_read, api.reader(), b"data:" + encoded + b"\n\n")
 
 
 def _whole(text: str) -> Reads:
     message = {"content": text, "tool_calls": [{"function": {"name": text, "arguments": text}}]}
     for body in (json.dumps({"choices": [{"message": message}]}), text):
-        yield partial(_read, OPENAI.reader("application/json"), body.encode(errors="replace"))
+        yield partial(_read, OPENAI.reader(), body.encode(errors="replace"))
 
 
 def _read(reader: Answer, data: bytes) -> None:

@@ -14,6 +14,9 @@ from typing import Any, Final, Literal
 
 from tools.sandbox.errors import WorkError
 
+UNKNOWN_ZONE: Final = "UTC"
+"""Stands for the time zone of a person who has not said it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolFile:
@@ -59,6 +62,7 @@ class Caller:
         call: id within the turn. After a restart both are the same, so a tool that stores
             something recognises a call that it has carried out.
         tools: names of the only tools that exist for the call; None: all that are offered.
+        zone: the person's time zone, a name of the IANA database.
     """
 
     person: str
@@ -67,6 +71,7 @@ class Caller:
     turn: int | None = None
     call: str = ""
     tools: frozenset[str] | None = None
+    zone: str = UNKNOWN_ZONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tools.registry import Registry
 from tools.sandbox.errors import ToolUnavailable
 from tools.sandbox.pool import SandboxPolicy
 from tools.schema import tool_from
-from tools.settings import COMMANDS, MAX_RESULT_BYTES, McpServer, ToolsSettings
+from tools.settings import COMMANDS, MAX_RESULT_BYTES, WORKSPACE, McpServer, ToolsSettings
 from tools.weather import open_weather
 from tools.web.fetch import open_web_fetch
 from tools.web.search import open_web_search
@@ -26,8 +26,6 @@ from tools.workspace.workspaces import Workspaces
 
 _NO_MCP: Final = "The package mcp is missing: pip install 'signal-tee-bot[mcp]'."
 
-WORKSPACE: Final = "workspace"
-"""The source of all tools that work with files."""
 NO_SERVERS: Final[Mapping[str, McpServer]] = {}
 
 Opened = AbstractAsyncContextManager[Tool | Sequence[Tool]]
@@ -40,7 +38,7 @@ WorkspaceOpener = Callable[[Workspaces, ToolsSettings, SandboxPolicy, int], Open
 
 CATALOG: Final[Mapping[str, Tool | Opener]] = {
     "calculate": lambda _, sandboxes, __: open_calculator(sandboxes),
-    "date_time": tool_from(date_time),
+    "date_time": tool_from(date_time, given={"home": lambda caller: caller.zone}),
     "web_fetch": lambda _, sandboxes, limit: open_web_fetch(sandboxes, result_limit_bytes=limit),
     "get_weather": lambda settings, *_: open_weather(settings.weather),
     "web_search": lambda settings, sandboxes, _: open_web_search(settings.web_search, sandboxes),

@@ -50,6 +50,11 @@ _HINTS: Final = {
 }
 """Words of a command that its question warns of. A hint for the reader: the jail is the wall."""
 _WORD: Final = re.compile(r"\w+")
+_AS_UTF_8: Final = (
+    "import sys; del sys.argv[0]; exec(compile(open(sys.argv[0], encoding='utf-8').read(),"
+    " sys.argv[0], 'exec'), {'__name__': '__main__'})"
+)
+"""Runs a Python program as people have read it, whatever encoding a comment in it declares."""
 
 _UNCOUNTED: Final = (
     "Not run: the workspace has too many files, or some that nobody may look at. The person can"
@@ -122,10 +127,7 @@ async def run_command(
 
 async def run_python(run: Run, code: Line, timeout_seconds: Seconds = 0) -> str:
     """Run a Python program in the workspace, without a network."""
-    # After this mark, Python refuses a comment that sets another encoding than UTF-8: the program
-    # would not do what a person has read.
-    marked = f"\N{ZERO WIDTH NO-BREAK SPACE}{code}"
-    return await run(("python3", "-I", THE_SCRIPT), marked, timeout_seconds)
+    return await run(("python3", "-I", "-c", _AS_UTF_8, THE_SCRIPT), code, timeout_seconds)
 
 
 def consent_to(arguments: Any, approval: Approval) -> Consent:
@@ -170,7 +172,10 @@ async def open_commands(
         )
         shared = {name: folder.path for name, folder in workspace.shared.items()}
         program = Program(command, workspace.files, script, shared)
-        ended = await jail.run(program, bounds, partial(_outgrown, of_chat))
+        try:
+            ended = await jail.run(program, bounds, partial(_outgrown, of_chat), caller.person)
+        finally:
+            await workspace.give_back()
         if ended.stopped not in {None, "time"}:
             await asyncio.sleep(PAUSE_SECONDS)
         return _said(ended, bounds, quota_bytes)

@@ -6,9 +6,11 @@ import unicodedata
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from difflib import get_close_matches
 from functools import cache
+from itertools import chain
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo, available_timezones
 
+import airportsdata
 from dateutil.relativedelta import relativedelta
 from pydantic import Field
 
@@ -18,6 +20,17 @@ MAX_ZONE_CHARACTERS: Final = 64
 
 _OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?([0-5]\d))?", re.IGNORECASE)
 _NEAREST: Final = 5
+_FURTHER_CITIES: Final = {
+    "Africa/Johannesburg": "pretoria", "America/New_York": "brooklyn",
+    "America/Toronto": "montreal", "Asia/Jakarta": "bandung", "Asia/Karachi": "rawalpindi",
+    "Asia/Kolkata": "bengaluru bombay delhi surat", "Asia/Riyadh": "mecca",
+    "Asia/Seoul": "incheon", "Asia/Shanghai": "canton peking",
+    "Asia/Tokyo": "kawasaki kyoto yokohama", "Europe/Amsterdam": "the_hague",
+    "Europe/Berlin": "bonn koln munchen", "Europe/Madrid": "seville",
+    "Europe/Moscow": "saint_petersburg", "Europe/Rome": "turin",
+    "Europe/Zurich": "basel lausanne",
+}  # fmt: skip
+"""Large cities without an airport of their name."""
 _NO_PLACES: Final = {"Factory", "localtime"}
 
 
@@ -45,7 +58,7 @@ def find_zone(text: str, now: datetime) -> tuple[str, tzinfo]:
         return name, ZoneInfo(name)
     if offset := _OFFSET.fullmatch(folded.replace("_", "")):
         return _fixed(offset)
-    names = by_city.get(folded, ())
+    names = by_city.get(folded) or _zones_of_large_city(folded)
     if len({_offset(now.astimezone(ZoneInfo(name))) for name in names}) == 1:
         return names[0], ZoneInfo(names[0])
     if names:
@@ -80,6 +93,29 @@ def _zones() -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
         if slash and area != "Etc":
             by_city[_folded(city)] = (*by_city.get(_folded(city), ()), name)
     return by_name, by_city
+
+
+def _zones_of_large_city(folded: str) -> tuple[str, ...]:
+    """Return the zones of the cities of a name, or else of those with all of its words."""
+    cities = _large_cities()
+    if folded in cities:
+        return tuple(sorted(cities[folded]))
+    words = set(folded.split("_"))
+    found = (zones for name, zones in cities.items() if words <= set(name.split("_")))
+    return tuple(sorted(set(chain.from_iterable(found))))
+
+
+@cache
+def _large_cities() -> dict[str, set[str]]:
+    """Return the zones of large cities by their folded names; nearly all have an airport."""
+    cities: dict[str, set[str]] = {}
+    for airport in airportsdata.load("IATA").values():
+        for name in re.split(r"[/(),]", airport["city"]):
+            if (folded := _folded(name.replace("-", " "))) and airport["tz"]:
+                cities.setdefault(folded, set()).add(airport["tz"])
+    for zone, names in _FURTHER_CITIES.items():
+        cities |= {name: {zone} for name in names.split()}
+    return cities
 
 
 def _folded(text: str) -> str:
@@ -122,7 +158,9 @@ async def date_time(
     start: Moment = "now",
     add: Annotated[str, Field(max_length=MAX_CHANGE_CHARACTERS)] = "",
     until: Moment = "",
-    zone: Annotated[str, Field(max_length=MAX_ZONE_CHARACTERS)] = "UTC",
+    zone: Annotated[str, Field(max_length=MAX_ZONE_CHARACTERS)] = "",
+    *,
+    home: str = "UTC",
 ) -> str:
     """Tell the time in a zone, work out a date, or count the time between two. Use it for all
     dates.
@@ -130,10 +168,10 @@ async def date_time(
     Args:
         start: now, today, or ISO 8601.
         add: Such as 1 month -2 days.
-        zone: IANA name, city, or UTC+2.
+        zone: Other IANA name, city, UTC+2.
     """  # noqa: D205 - the model reads all of it
     # The first call reads the directory of zones from the disk.
-    return await asyncio.to_thread(answer, start, add, until, zone, datetime.now(UTC))
+    return await asyncio.to_thread(answer, start, add, until, zone or home, datetime.now(UTC))
 
 
 def answer(start: str, add: str, until: str, zone: str, now: datetime) -> str:

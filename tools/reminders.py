@@ -4,17 +4,17 @@ Daylight saving follows RFC 5545 (3.3.5). If the clocks skip a local time, it co
 before the gap: 02:30 comes when the clocks show 03:30. If they show it twice, the first counts.
 
 A series is the local time of its next date and a rule for the further ones (RRULE, RFC 5545); when
-a date has passed, the next one takes its place. dateutil finds the dates, and searches up to the
-year 9999. To bound that search, dates are first moved towards that year: the calendar repeats
-itself every 400 years (146,097 days, whole weeks). A rule without dates then costs a quarter of a
-second. Run the functions that read a model's text on a thread (`asyncio.to_thread`).
+a date has passed, the next one takes its place. dateutil finds the dates. Run the functions that
+read a model's text on a thread (`asyncio.to_thread`).
 """
 
 import asyncio
 import re
+from calendar import isleap
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import MAXYEAR, UTC, datetime, timedelta
+from functools import cache
 from itertools import islice, pairwise
 from typing import Annotated, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -107,7 +107,6 @@ HORIZON: Final = timedelta(days=10 * 366)
 GAPS_COMPARED: Final = 200
 """Dates whose distance is compared: all of a day, however dense, and of the next."""
 
-CALENDAR_YEARS: Final = 400
 HOW: Final = (
     "repeat is an RRULE of RFC 5545, such as FREQ=DAILY, FREQ=WEEKLY;INTERVAL=2;BYDAY=TU,"
     " FREQ=MONTHLY;BYMONTHDAY=-1 (the last day of the month) or FREQ=HOURLY;BYMINUTE=0,30. Leave it"
@@ -213,9 +212,7 @@ def next_date(local: datetime, rule: Rule, zone: ZoneInfo, after: datetime) -> N
     """
     last = local_in(after, zone) + HORIZON
     before: datetime | None = None
-    for passed, date in enumerate(islice(_dates(local, rule), MAX_PASSED)):
-        if date > last:
-            return None
+    for passed, date in enumerate(islice(_dates(local, rule, last), MAX_PASSED)):
         moment = instant(date, zone)
         # When the clocks go ahead, two local times of an hourly series are one moment.
         if moment > after and moment != before:
@@ -231,25 +228,41 @@ def require_gaps(local: datetime, rule: Rule, at_least: timedelta) -> None:
     Raises:
         InvalidArguments: they do; the text names the least distance.
     """
-    dates = islice(_dates(local, rule), GAPS_COMPARED)
+    dates = islice(_dates(local, rule, local + HORIZON), GAPS_COMPARED)
     if any(later - earlier < at_least for earlier, later in pairwise(dates)):
         minutes = int(at_least.total_seconds()) // 60
         raise InvalidArguments(f"It may repeat every {minutes} minutes at most.")
 
 
-def _dates(local: datetime, rule: Rule) -> Iterator[datetime]:
-    """Yield the local times of a series."""
-    moved = (MAXYEAR - local.year) // CALENDAR_YEARS * CALENDAR_YEARS
+def _dates(local: datetime, rule: Rule, last: datetime) -> Iterator[datetime]:
+    """Yield the local times of a series, at most up to the last one.
+
+    dateutil looks for a date up to the year 9999, which takes a second if there is none. So it
+    looks in the latest years that have the same days: the calendar repeats itself.
+    """
+    moved = _last_years_like(local.year, last.year) - local.year
     try:
         found = rrulestr(rule.pattern, dtstart=local.replace(year=local.year + moved))
         for number, date in enumerate(found):
             known = date.replace(year=date.year - moved)
-            over = rule.until is not None and known > rule.until
+            over = known > last or (rule.until is not None and known > rule.until)
             if over or (rule.count is not None and number >= rule.count):
                 return
             yield known
     except (ValueError, IndexError, OverflowError) as error:
         raise InvalidArguments(f"No date can follow this rule. {HOW}") from error
+
+
+@cache
+def _last_years_like(first: int, last: int) -> int:
+    """Return the first of the latest years with the same weekdays and leap days as some years."""
+    wanted = [_calendar(year) for year in range(first, last + 1)]
+    years = range(MAXYEAR + 1 - len(wanted), first, -1)
+    return next(y for y in years if [_calendar(y + n) for n in range(len(wanted))] == wanted)
+
+
+def _calendar(year: int) -> tuple[int, bool]:
+    return datetime(year, 1, 1).weekday(), isleap(year)  # noqa: DTZ001
 
 
 def _until(text: str | None, zone: ZoneInfo) -> datetime | None:

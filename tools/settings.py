@@ -53,6 +53,11 @@ NEED_OF_OTHERS: Final = BY_NEED.index("cancel_reminder")
 
 TOOL_NAMES: Final = frozenset(BY_NEED)
 
+WORKSPACE: Final = "workspace"
+"""The source of all tools that work with files."""
+RESERVED_NAMES: Final = TOOL_NAMES | {WORKSPACE, COMMANDS}
+"""Names of sources of built-in tools."""
+
 
 # Kinds of values, also for the other sections of the settings ------------------------------------
 
@@ -130,14 +135,22 @@ class WeatherSettings(Section):
     forecast_url: HttpUrl = FORECAST_URL
 
 
+SearchEngine = Literal["brave", "duckduckgo", "searxng"]
+
+
 class WebSearchSettings(Section):
-    """`web_search`; `url` replaces the provider's own address."""
+    """`web_search`; `url` replaces the provider's own address, and SearXNG has none."""
 
     enabled: bool = True
-    provider: Literal["brave", "duckduckgo"] = "brave"
+    provider: SearchEngine | None = None
     api_key: BearerToken | None = None
     url: HttpUrl | None = None
     max_results: int = Field(5, ge=1, le=10)
+
+    @property
+    def engine(self) -> SearchEngine:
+        """The provider; by default Brave with a key, and DuckDuckGo without."""
+        return self.provider or ("brave" if self.api_key else "duckduckgo")
 
 
 def _mcp_url(value: str) -> str:

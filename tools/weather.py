@@ -51,7 +51,7 @@ _IMPERIAL: Final = {
 
 _Line = Annotated[str, AfterValidator(partial(short_line, max_characters=MAX_LINE_CHARACTERS))]
 _Code = Annotated[int, Field(ge=0, le=999)] | None
-_Number = FiniteFloat | None
+_Number = Annotated[FiniteFloat, AfterValidator(lambda value: value + 0.0)] | None  # no -0.0
 
 
 class Place(BaseModel):

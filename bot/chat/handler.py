@@ -34,7 +34,7 @@ from conversation_store.models import (
 )
 from conversation_store.reminders import ReminderStore
 from conversation_store.store import ConversationStore
-from tools.base import Caller
+from tools.base import UNKNOWN_ZONE, Caller
 from tools.reminders import from_ms, zone_named
 
 log = structlog.get_logger()
@@ -180,11 +180,13 @@ class ChatHandler:
         turn.answer, said = sentence, self.languages.say(turn.chat, sentence)
         turn.shown = await self.renderer.as_typed(said, turn.notices)
 
-    def _caller(self, message: ReceivedMessage, retry: Retry | None = None) -> Caller:
+    async def _caller(self, message: ReceivedMessage, retry: Retry | None = None) -> Caller:
         """Return the caller of tools; repeating another person's question gives no admin rights."""
         person = Person(message.author, message.author_number)
         is_own = retry is None or retry.question.asker == message.author
-        return Caller(message.author, message.chat, is_admin=is_own and self.is_admin(person))
+        is_admin = is_own and self.is_admin(person)
+        zone = await self.store.reminders.zone_of(message.author) or UNKNOWN_ZONE
+        return Caller(message.author, message.chat, is_admin=is_admin, zone=zone)
 
     async def _begin(
         self, pieces: Sequence[AcceptedMessage], running: RunningTurn | None, retry: Retry | None
@@ -203,8 +205,8 @@ class ChatHandler:
             stored, fleeting, can_be_asked = await self._begin_new(pieces)
         accepted = pieces[-1]
         chat = accepted.message.chat
-        caller = self._caller(accepted.message, retry)
-        notes = await notes_of(self.store, chat, uses_memory=self.uses_memory)
+        caller = await self._caller(accepted.message, retry)
+        notes = await notes_of(self.store, chat, uses_memory=self.uses_memory, zone=caller.zone)
         turn = Turn(
             self.parts,
             stored,
@@ -241,7 +243,7 @@ class ChatHandler:
         # The words of each message: its text, then the text of its files.
         both = zip(messages, prepared.words, strict=True)
         said = ["\n".join(filter(None, (message.text, words))) for message, words in both]
-        prompt = replace(self.prompt, caller=self._caller(messages[-1]))
+        prompt = replace(self.prompt, caller=await self._caller(messages[-1]))
         content = prompt.user_content(messages, model.traits, words=said, overheard=overheard)
         turn = self.store.turns.begin(
             pieces,
@@ -265,7 +267,7 @@ class ChatHandler:
         model = self.models.route(request.chat, retry.model).model
         content = asked_again(earlier.messages)
         if more:
-            prompt = replace(self.prompt, caller=self._caller(request, retry))
+            prompt = replace(self.prompt, caller=await self._caller(request, retry))
             content = "\n".join((content, prompt.user_content(more, model.traits)))
         return self.store.turns.begin(
             pieces,

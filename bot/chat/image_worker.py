@@ -27,6 +27,8 @@ FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF")
 _SMALLER: Final = ((MAX_SIDE, 85), (MAX_SIDE, 65), (1_024, 65), (768, 50))
 """Longest side and quality, the best first; the last fits for any image."""
 _WHITE: Final = (255, 255, 255)
+_DEEP_MODES: Final = frozenset({"I", "I;16", "I;16B", "I;16L", "I;16N"})
+"""Grey with 16 bits; Pillow gives colours 8 bits when it opens a file."""
 
 Encoded = tuple[str, bytes]
 """A MIME type and the bytes."""
@@ -57,6 +59,8 @@ def _picture(image: Image.Image) -> Image.Image:
     """Decode an image, scale it, turn it upright, and copy only its pixels."""
     if image.width * image.height > MAX_PIXELS:
         raise WorkError("This image has too many pixels for me.")
+    if image.mode in _DEEP_MODES:  # Pillow would cut the values off at 255
+        image = image.convert("I").point(lambda value: value / 256).convert("L")
     mode = "RGBA" if image.has_transparency_data else "RGB"
     picture = image if image.mode == mode else image.convert(mode)
     picture.thumbnail((MAX_SIDE, MAX_SIDE))

@@ -6,7 +6,7 @@ for a while as well, so that the bot knows the topic when it is asked.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -16,6 +16,7 @@ from bot.chat.alarm import Alarm
 from bot.chat.chat import Chat, Chats
 from bot.chat.door import MessageRequests, Pairing, Refusal, names_of
 from bot.chat.joining import MAX_WAITING_IN_CHAT, Queue, Work
+from bot.chat.namesakes import Namesakes
 from bot.chat.upkeep import Expiry
 from bot.commands.questions import stop
 from bot.observability import logs, metrics
@@ -94,6 +95,7 @@ class Intake:
     expiry: Expiry
     alarm: Alarm
     clock: Callable[[], float]
+    _namesakes: Namesakes = field(default_factory=Namesakes, init=False)
 
     async def deliver(self, delivery: Sequence[Incoming]) -> None:
         """Take events, oldest first; return when they are stored and queued."""
@@ -177,7 +179,7 @@ class Intake:
         if not message.chat.is_group:
             self.message_requests.accept(message.author.aci)
         self.chats.door.identities.seen(message.author.aci)
-        message = self._without_strangers_words(message)
+        message = self._with_own_name(self._without_strangers_words(message))
         if self.chats.door.access.addressed(message):
             admitted.append(received(message, self._now_ms()))
             return
@@ -198,6 +200,14 @@ class Intake:
             return message
         return replace(message, quote=replace(quote, text=""))
 
+    def _with_own_name(self, message: IncomingMessage) -> IncomingMessage:
+        """Return a message of a group under a name that no other member has."""
+        if not message.chat.is_group:
+            return message
+        author = message.author
+        name = self._namesakes.name_for(message.chat, author.aci, author.name)
+        return replace(message, author=replace(author, name=name))
+
     async def _change(self, change: Edit | Deletion) -> list[ReceivedMessage]:
         """Return the row of an edit or a deletion, if it concerns the bot."""
         if isinstance(change, Deletion):
@@ -213,7 +223,7 @@ class Intake:
             metrics.INTAKE.labels("not_admitted").inc()
             self.chats.file_cleanup.files_of(change.message)
             return []
-        message = self._without_strangers_words(change.message)
+        message = self._with_own_name(self._without_strangers_words(change.message))
         edit = received(message, self._now_ms(), change)
         # An edit of an unknown message is answered like a message.
         is_addressed = self.chats.door.access.addressed(change.message)

@@ -18,7 +18,7 @@ from typing import Final, Literal
 import structlog
 
 from bot.backoff import Backoff
-from bot.chat.quotes import shortened
+from bot.chat.quotes import FILE, FILE_NAME, RECORDING, shortened
 from bot.llm.errors import LlmError
 from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.models import Models
@@ -254,6 +254,8 @@ RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=5.0)
 """Pauses between attempts to get a file without a connection, up to `TURN_SECONDS`."""
 DISCARD_SECONDS: Final = 20.0
 """Time to delete all files of a turn."""
+_TITLE_BYTES: Final = 1_000
+"""UTF-8 bytes of the name of a file and the frame around it."""
 SHOWN_CHARACTERS: Final = 200
 """Length of the transcript that the author of a voice note sees."""
 
@@ -414,7 +416,7 @@ class Media:
             return replace(found, notice=notice)
         kept = f"[This file is {path} in the workspace.]"
         if kind_of_file(file) == "other":  # tools can work with unreadable files there
-            return _Found(f"[{title_of_file(file)}]\n{kept}")
+            return _Found(f"{_marked_title(file)}\n{kept}")
         return replace(found, words=f"{found.words}\n{kept}", understood=True)
 
     async def _image(self, message: ReceivedMessage, file: ReceivedFile, budget: _Budget) -> _Found:
@@ -436,7 +438,7 @@ class Media:
         if file.voice_note:
             words = trim(f"[voice note] {said}", _room(budget))
         else:
-            words = mark(f"{title_of_file(file)}\n{said}", "a recording", _room(budget))
+            words = mark(f"{title_of_file(file)}\n{said}", RECORDING, _room(budget))
         budget.words_bytes -= len(words.encode())
         return _Found(words, f"🎤 “{shortened(said, SHOWN_CHARACTERS)}”")
 
@@ -502,7 +504,15 @@ async def open_media(
 def _unread(file: ReceivedFile, why: str) -> _Found:
     title = title_of_file(file)
     words = f"[{title}, which you cannot read; the person was told so]"
+    if file.name:
+        words = f"{_marked_title(file)}\n[You cannot read this file; the person was told so.]"
     return _Found(words, f"About {title}: {why}", understood=False)
+
+
+def _marked_title(file: ReceivedFile) -> str:
+    """Return the name of a file as a stranger's words, since its sender need not have chosen it."""
+    title = title_of_file(file)
+    return mark(title, FILE_NAME, _TITLE_BYTES) if file.name else f"[{title}]"
 
 
 def _what_went_wrong(error: Exception) -> str:
@@ -532,4 +542,4 @@ def _words_of(file: ReceivedFile, document: Document, room_bytes: int) -> str:
         notes.append(f"Only its first {len(text):,} of {len(document.text):,} characters are here.")
     note = "".join(f"\n[{note}]" for note in notes if note)
     heading = "\n".join(filter(None, (title_of_file(file), document.title)))
-    return mark(f"{heading}\n\n{text}", "a file", room_bytes - len(note.encode())) + note
+    return mark(f"{heading}\n\n{text}", FILE, room_bytes - len(note.encode())) + note

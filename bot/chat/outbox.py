@@ -192,7 +192,7 @@ class Doubts:
         try:
             timestamp = await sending
         except SignalTimeout as error:
-            proven = await self.settle(chat, error, RECEIPT_SECONDS)
+            proven = await self.settle(chat, error, _delay(1, error))
             if proven is None:
                 raise
             timestamp = proven

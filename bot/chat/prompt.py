@@ -1,7 +1,7 @@
 """Prompts: a stable prefix, then whole turns, all within the model's context.
 
 The system text comes first (with the date, not the minute, and with notes about the chat), then
-history, then the running turn. Every user message carries its own UTC time and, in groups, its
+history, then the running turn. Every user message carries its own time and, in groups, its
 author. Earlier text is never rewritten, so endpoints can cache prefixes.
 
 A quarter of the context is left for the answer. Tools take a third at most; the least needed ones
@@ -18,6 +18,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
+from bot.chat.namesakes import NAMELESS
 from bot.chat.quotes import one_line, reply
 from bot.llm.messages import BYTES_PER_TOKEN, IMAGE_TOKENS
 from bot.llm.models import ModelTraits
@@ -25,8 +26,9 @@ from bot.llm.rearranged import MAX_IMAGES, latest_images
 from conversation_store.history import MAX_HISTORY_ROWS
 from conversation_store.models import ChatId, Fact, Message, OverheardMessage, ReceivedMessage, Role
 from conversation_store.store import ConversationStore
-from tools.base import Caller, Tool, ToolSpec
+from tools.base import UNKNOWN_ZONE, Caller, Tool, ToolSpec
 from tools.registry import Registry
+from tools.reminders import zone_named
 from tools.settings import BY_NEED, NEED_OF_OTHERS
 
 INSTRUCTIONS: Final = (
@@ -53,7 +55,9 @@ class Notes:
     useless: frozenset[str] = frozenset()
 
 
-async def notes_of(store: ConversationStore, chat: ChatId, *, uses_memory: bool) -> Notes:
+async def notes_of(
+    store: ConversationStore, chat: ChatId, *, uses_memory: bool, zone: str = UNKNOWN_ZONE
+) -> Notes:
     """Return a chat's additions to the prompt: wishes, facts, and tools that are useless there.
 
     Wishes and facts come from people, so they stand below the operator's text and above the rules,
@@ -64,7 +68,7 @@ async def notes_of(store: ConversationStore, chat: ChatId, *, uses_memory: bool)
     if noted.instructions is not None:
         lines = (f"> {one_line(line)}" for line in noted.instructions.splitlines())
         parts.append("\n".join((INSTRUCTIONS, *lines)))
-    if uses_memory and (facts := _listed(noted.facts, noted.more_facts)):
+    if uses_memory and (facts := _listed(noted.facts, noted.more_facts, zone)):
         parts.append(facts)
         useless.clear()
     if not noted.has_catch_up:
@@ -72,10 +76,10 @@ async def notes_of(store: ConversationStore, chat: ChatId, *, uses_memory: bool)
     return Notes("\n\n".join(parts), frozenset(useless))
 
 
-def _listed(facts: Sequence[Fact], more: int) -> str:
+def _listed(facts: Sequence[Fact], more: int, zone: str) -> str:
     lines = []
     for fact in facts:
-        day = datetime.fromtimestamp(fact.said_at / 1_000, UTC)
+        day = datetime.fromtimestamp(fact.said_at / 1_000, zone_named(zone))
         lines.append(f"- {fact.number} ({day:%Y-%m-%d}): {one_line(fact.text)}")
     if more:
         lines.append(MORE.format(count=more))
@@ -229,7 +233,8 @@ class Prompt:
         begin = self.system_prompt or opening(in_tee=self.in_tee, proven=traits.is_proven)
         end = offer.guidelines if self.system_prompt is None else offer.warning
         notes = _cut_out(self.notes.text, int(_input_bytes(traits) * NOTES_SHARE))
-        parts = (begin, _today(now.astimezone(UTC).date()), notes, end)
+        zone = self.caller.zone
+        parts = (begin, _today(now.astimezone(zone_named(zone)).date(), zone), notes, end)
         return Message(Role.SYSTEM, "\n\n".join(filter(None, parts)))
 
     def user_content(
@@ -251,7 +256,10 @@ class Prompt:
             overheard: earlier messages to others, in a group.
         """
         said = [message.text for message in messages] if words is None else words
-        lines = [_line(message, text) for message, text in zip(messages, said, strict=True)]
+        lines = [
+            _line(message, text, self.caller.zone)
+            for message, text in zip(messages, said, strict=True)
+        ]
         if not overheard and sum(map(_size_of, lines)) <= KEPT_BYTES:
             return "\n".join(lines)  # fits in any case
         now = datetime.fromtimestamp(messages[-1].received_at / 1_000, UTC)
@@ -260,7 +268,7 @@ class Prompt:
         )
         lines = _cut_to(lines, most)
         room = most - sum(map(_size_of, lines))
-        heard = latest([overheard_line(message) for message in overheard], room)
+        heard = latest([overheard_line(one, self.caller.zone) for one in overheard], room)
         if heard:
             lines = [OVERHEARD_OPENING, *heard, OVERHEARD_END, *lines]
         return "\n".join(lines)
@@ -319,9 +327,10 @@ def _offered(tools: tuple[Tool, ...], useless: frozenset[str], traits: ModelTrai
     return _Offer(guidelines, warning, specs, sum(spec.size for spec in specs))
 
 
-@lru_cache(maxsize=2)
-def _today(day: date) -> str:
-    return f"Today is {day:%A, %d %B %Y} (UTC)."
+@lru_cache(maxsize=64)
+def _today(day: date, zone: str) -> str:
+    theirs = "" if zone == UNKNOWN_ZONE else ", the person's time zone"
+    return f"Today is {day:%A, %d %B %Y} ({zone}{theirs})."
 
 
 @lru_cache(maxsize=4)
@@ -356,9 +365,9 @@ def _input_bytes(traits: ModelTraits) -> int:
     return int(traits.context_tokens * (1 - ANSWER_SHARE)) * BYTES_PER_TOKEN
 
 
-def _line(message: ReceivedMessage, text: str) -> str:
+def _line(message: ReceivedMessage, text: str, zone: str) -> str:
     """Return a message with its time, in groups its author, and the quoted message."""
-    at = _time(message.sent_at or message.received_at)
+    at = _time(message.sent_at or message.received_at, zone)
     quote = reply(message, message.quote) if message.quote is not None else ""
     if message.kind == "scheduled":
         quote = SCHEDULED
@@ -369,21 +378,25 @@ def _line(message: ReceivedMessage, text: str) -> str:
     return f"{at} {_author(message.author_name)}: {words}"
 
 
-def overheard_line(message: OverheardMessage) -> str:
+def overheard_line(message: OverheardMessage, zone: str = UNKNOWN_ZONE) -> str:
     """Return a message of a group with its time and author."""
     # Keep each message on one line, so that it cannot look like two.
-    return f"{_time(message.sent_at)} {_author(message.author_name)}: {one_line(message.text)}"
+    return (
+        f"{_time(message.sent_at, zone)} {_author(message.author_name)}: {one_line(message.text)}"
+    )
 
 
-def _time(at_ms: int) -> str:
-    minute = datetime.fromtimestamp(at_ms // 60_000 * 60, UTC)
-    return f"[{minute.replace(tzinfo=None).isoformat(' ', 'minutes')} UTC]"
+def _time(at_ms: int, zone: str) -> str:
+    """Return a minute by a zone's clocks, with their offset."""
+    minute = datetime.fromtimestamp(at_ms // 60_000 * 60, zone_named(zone))
+    local, offset = minute.replace(tzinfo=None), minute.isoformat()[19:]
+    return f"[{local.isoformat(' ', 'minutes')} UTC{offset.removeprefix('+00:00')}]"
 
 
 def _author(author_name: str | None) -> str:
     """Return a name on one line, without characters that could end the frame around it."""
     name = re.sub(r"[\s\[\]:]+", " ", author_name or "").strip()
-    return name[:MAX_AUTHOR_LENGTH].strip() or "Somebody"
+    return name[:MAX_AUTHOR_LENGTH].strip() or NAMELESS
 
 
 def _cut_to(lines: Sequence[str], budget: int) -> list[str]:

@@ -25,12 +25,22 @@ _OTHERS: Final = "a quote"
 _CLAIMED: Final = "a quote of you"
 _YOURS: Final = "[in reply to your message: “"
 
+FILE, FILE_NAME, RECORDING = "a file", "a file name", "a recording"
+"""Frames around what people attach; the first line inside is the name of the file."""
+
 _BOTS_WORDS: Final = re.compile(
     rf"{re.escape(_YOURS)}[^\]]{{0,{MAX_CHARACTERS + 2}}}\]"
     rf"|(?<={re.escape(f'{UNTRUSTED}{_CLAIMED}, begins here: ')})"
     rf"[^\n]{{0,200}}\n[^\n]{{0,{MAX_CHARACTERS + 10}}}"
 )
 """Real or claimed words of the bot in a quote; the beginning of a frame stays."""
+
+_FILE_NAMES: Final = re.compile(
+    "|".join(
+        rf"(?<={re.escape(f'{UNTRUSTED}{frame}, begins here: ')})[^\n]{{0,200}}\n[^\n]{{0,300}}"
+        for frame in (FILE, FILE_NAME, RECORDING)
+    )
+)
 
 
 _BOXES: Final = "☐☑"
@@ -79,9 +89,12 @@ def reply(message: ReceivedMessage, quote: ReceivedQuote) -> str:
     return f"[in reply to {whose}:]\n{mark(quoted, frame, MAX_MARKED_BYTES)}\n"
 
 
-def without_bots_words(content: str) -> str:
-    """Remove quotes of the bot from a person's text: the model wrote them."""
-    return _BOTS_WORDS.sub("", content)
+def own_words(content: str) -> str:
+    """Return a person's text without quotes of the bot and names of files.
+
+    The model wrote the former, and perhaps strangers the latter.
+    """
+    return _FILE_NAMES.sub("", _BOTS_WORDS.sub("", content))
 
 
 def one_line(text: str) -> str:

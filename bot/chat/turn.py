@@ -19,7 +19,7 @@ from bot.chat.media import CANNOT_SEE
 from bot.chat.plan import is_accepted
 from bot.chat.progress import Ended, Progress, ToolSigns
 from bot.chat.prompt import Prompt
-from bot.chat.quotes import checked, without_bots_words
+from bot.chat.quotes import checked, own_words
 from bot.language.languages import Languages
 from bot.llm.messages import Completion
 from bot.llm.models import Model, Route
@@ -400,7 +400,7 @@ async def checked_messages(
 def heard_in(told: Sequence[Message]) -> Heard:
     """Return the words that a model has heard, separated by speakers."""
     return Heard(
-        people=[without_bots_words(one.content or "") for one in told if one.role is Role.USER],
+        people=[own_words(one.content or "") for one in told if one.role is Role.USER],
         results=[one.content or "" for one in told if one.role is Role.TOOL],
     )
 

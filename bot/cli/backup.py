@@ -1,9 +1,9 @@
 """`signal-tee-bot backup`: a copy of the store, also while the bot runs."""
 
 import asyncio
-import sys
 from argparse import Namespace
 
+from bot.cli.console import complain
 from bot.cli.store_errors import said
 from bot.config.loading import load_settings
 from bot.store import store_key
@@ -18,7 +18,7 @@ def run(arguments: Namespace) -> bool:
         backup(settings.store.path, asyncio.run(store_key(settings)), arguments.file)
     except StoreError as error:
         why = said(error, settings) if isinstance(error, WrongKey) else error
-        print(f"backup: {why}", file=sys.stderr)
+        complain(f"backup: {why} (from {settings.store.path} to {arguments.file})")
         return False
     print(f"Copied to {arguments.file}")
     return True

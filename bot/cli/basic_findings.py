@@ -72,7 +72,7 @@ def access(settings: Settings) -> Finding:
     if people:
         said.append(f"{len(people)} listed in ACCESS__ALLOWED and ACCESS__ADMINS may talk.")
     if wanted.policy == "pairing":
-        by_chat = " or an admin's !pair CODE" if wanted.admins else ""
+        by_chat = ", or an admin in Signal," if wanted.admins else ""
         said.append(
             f"Strangers get a code; signal-tee-bot pair approve CODE{by_chat} lets them in."
         )
@@ -103,7 +103,7 @@ def safety_numbers(settings: Settings, admins: Collection[str]) -> Iterator[Find
     if policy == "always":
         yield warning(part, "Every new key is trusted at once (SIGNAL__TRUST=always).")
     elif admins:
-        yield ok(part, "Admins are told about new ones and decide with !trust.")
+        yield ok(part, "Admins are told about new ones and decide in the chat.")
     else:
         who = "Everybody" if policy == "verified" else "Who installs Signal anew"
         yield warning(

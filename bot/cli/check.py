@@ -136,7 +136,7 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
         yield finding
     for finding in (*basic_findings.attachments(settings), *basic_findings.profile(settings)):
         yield finding
-    _announce("the model's endpoint, LLM__BASE_URL", 2 * PART_SECONDS)
+    _announce("the model's endpoint, LLM__BASE_URL", model_findings.ENDPOINT_SECONDS)
     answers = True
     async for finding in model_findings.model(settings):
         answers = answers and (finding.part not in ASKED or finding.verdict == "ok")
@@ -238,13 +238,15 @@ async def _linked_devices(settings: Settings, messenger: Messenger) -> Finding:
     part = "linked devices"
     count = await _count_linked_devices(messenger)
     if count is None:
-        return warning(part, "Signal does not list the account's devices now; !verify needs them.")
+        return warning(
+            part, "Signal does not list the account's devices now; the bot's proof needs them."
+        )
     if count == 0:
         return ok(part, "None: nothing but the bot has the account's key.")
     words = f"{count}, with the account's key: what is written to the bot is read there as well"
     if not settings.attestation.has_agent:
         return ok(part, f"{words}.")
-    words += ", so !verify fails. See signal-cli listDevices and removeDevice."
+    words += ", so the bot's proof fails. See signal-cli listDevices and removeDevice."
     return warning(part, words)
 
 

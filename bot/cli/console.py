@@ -2,12 +2,14 @@
 
 import os
 import re
+import shlex
 import shutil
 import sys
 import termios
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Final, TextIO
 
 from bot.chat.meaning import Meaning, meaning_of
@@ -19,6 +21,10 @@ TERMINAL_LINE_BYTES: Final = 4_095
 """Linux cuts a typed or pasted line after this many bytes (N_TTY_BUF_SIZE in termios(3))."""
 WITHOUT_LINKS: Final = frozenset({"", "dumb", "linux"})
 """Values of TERM whose screens show the characters of an OSC 8 link."""
+NAME: Final = "signal-tee-bot"
+_COMMAND: Final = re.compile(
+    rf"\b{NAME}( (?:attest|backup|check|demo|encrypt|link|pair|ready|register|restore|run|setup)\b)"
+)
 LOCAL_MODES: Final = 3  # their place in what `termios.tcgetattr` returns
 
 
@@ -77,8 +83,21 @@ class Console:
         return line.decode(errors="replace")
 
 
+def as_typed(text: str) -> str:
+    """Name the program in commands so that they work here as printed, also without a PATH."""
+    called = Path(sys.argv[0])
+    found = shutil.which(NAME)
+    if called.name != NAME or (found is not None and called.samefile(found)):
+        return text
+    path = os.path.relpath(called)
+    if path.startswith(os.pardir):
+        path = str(called.absolute())
+    return _COMMAND.sub(lambda command: shlex.quote(path) + command[1], text)
+
+
 def wrapped_on(stream: TextIO | None, text: str) -> str:
-    """Wrap a text for people, if the stream is a terminal."""
+    """Wrap a text for people, if the stream is a terminal, with commands as typed here."""
+    text = as_typed(text)
     is_terminal = stream is not None and stream.isatty()
     return wrapped(text, shutil.get_terminal_size().columns) if is_terminal else text
 

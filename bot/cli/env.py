@@ -97,6 +97,7 @@ class Draft:
     @classmethod
     def begun(cls) -> "Draft | None":
         """Return the answers of an interrupted run, or None."""
+        _refuse_link()
         if not DRAFT_FILE.exists():
             return None
         draft = cls.read(DRAFT_FILE)
@@ -122,6 +123,7 @@ class Draft:
         self.values |= answers
         if not self.values:
             return
+        _refuse_link()
         write_private(DRAFT_FILE, "".join(_line(name, self[name]) for name in sorted(self.values)))
 
     def forget_key_of_another(self, base_url: str) -> None:
@@ -158,6 +160,14 @@ class Draft:
     def end(self) -> None:
         """Delete the stored answers, which are in `.env` now."""
         DRAFT_FILE.unlink(missing_ok=True)
+
+
+def _refuse_link() -> None:
+    """Refuse a draft that is a link: the keys in it would stay where the link leads."""
+    if DRAFT_FILE.is_symlink():
+        raise BotError(
+            f"{DRAFT_FILE} is a link, but setup keeps keys in it for a while: remove the link"
+        )
 
 
 def _line(name: str, value: str) -> str:

@@ -17,6 +17,7 @@ from bot.llm.errors import (
     LlmContextTooLong,
     LlmError,
     LlmRejected,
+    LlmTimeout,
     LlmToolsRefused,
     LlmUnauthorized,
 )
@@ -27,9 +28,18 @@ from conversation_store.models import Message, Role
 from tools.base import Tool
 
 MODEL_PROOF_SECONDS: Final = 60.0
+ENDPOINT_SECONDS: Final = 8.0
+"""For the list of models. A person at the terminal waits no longer for a server that hangs."""
 ONE_WORD_SECONDS: Final = 120.0
 """A model on a small machine may have to be loaded first, and to read all tools."""
 
+MAX_LISTED: Final = 9
+"""Models that are named when the wanted one is missing."""
+
+HANGS: Final = (
+    "{host}: It takes the question and gives no answer within {seconds:g} s. Restart the server, or"
+    " wait until it has loaded its model. Does LLM__BASE_URL name this server?"
+)
 ONE_WORD: Final = "Say one word."
 
 IMPATIENT: Final = RetryPolicy(bound_seconds=4.0, unreached_seconds=3.0)
@@ -40,7 +50,7 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
     """Ask the endpoint what it offers."""
     async with open_client(settings.llm) as client:
         try:
-            async with _explained(client, PART_SECONDS):
+            async with _explained(client, ENDPOINT_SECONDS):
                 names = await client.models()
                 about = await client.about()
         except BotError as error:
@@ -50,7 +60,7 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
         if settings.llm.model in names:
             yield ok("model", f"{settings.llm.model} is known there.")
         else:
-            yield await _unlisted("model", settings.llm.model, client)
+            yield await _unlisted("model", settings.llm.model, client, names)
     yield _images(settings, listed=about.sees_images if about else None)
     yield _voice_notes(settings, names)
     for finding in clock(client.time):
@@ -112,11 +122,10 @@ async def _explained(client: LlmClient, seconds: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
             yield
+    except (TimeoutError, LlmTimeout):
+        raise BotError(HANGS.format(host=client.reach.host, seconds=seconds)) from None
     except LlmError as error:
         raise BotError(client.reach.explained(error)) from None
-    except TimeoutError:
-        words = f"{client.reach.host}: It does not answer in time. See LLM__BASE_URL."
-        raise BotError(words) from None
 
 
 async def further_models(settings: Settings) -> list[Finding]:
@@ -130,13 +139,13 @@ async def _further(settings: Settings, name: str) -> Finding:
     own, part = settings.llm.of(name), f"model {name}"
     async with open_client(own) as client:
         try:
-            async with _explained(client, PART_SECONDS):
+            async with _explained(client, ENDPOINT_SECONDS):
                 names = await client.models()
         except BotError as error:
             return failed(part, _of(name, str(error)))
         if own.model in names:
             return ok(part, f"{own.model} is known at {client.reach.host}.")
-        found = await _unlisted(part, own.model, client)
+        found = await _unlisted(part, own.model, client, names)
         return replace(found, words=_of(name, found.words))
 
 
@@ -158,7 +167,14 @@ def _fallbacks(settings: Settings) -> Iterator[Finding]:
             )
 
 
-async def _unlisted(part: str, model: str, client: LlmClient) -> Finding:
+def _offered(names: Collection[str]) -> str:
+    """Return a clause about the models that there are; empty if none is listed."""
+    listed = ", ".join(sorted(names)[:MAX_LISTED])
+    more = " and more" if len(names) > MAX_LISTED else ""
+    return f"; there are {listed}{more}" if names else ""
+
+
+async def _unlisted(part: str, model: str, client: LlmClient, names: Collection[str]) -> Finding:
     """Ask a model for one word: endpoints answer with some models that they do not list."""
     try:
         async with asyncio.timeout(PART_SECONDS):
@@ -166,7 +182,7 @@ async def _unlisted(part: str, model: str, client: LlmClient) -> Finding:
     except (LlmRejected, LlmUnauthorized):
         return failed(
             part,
-            f"{model} is not listed there, and refused. See LLM__MODEL; !models lists them.",
+            f"{model} is not listed there, and refused. See LLM__MODEL{_offered(names)}.",
         )
     except (LlmError, TimeoutError):
         return warning(part, f"{model} is not listed there, and did not answer. See LLM__MODEL.")
@@ -200,14 +216,16 @@ def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
     if not names:
         return warning(part, "The endpoint lists no models.")
     return warning(
-        part, f"{model} is not listed there. See LLM__TRANSCRIPTION_MODEL; !models lists them."
+        part, f"{model} is not listed there. See LLM__TRANSCRIPTION_MODEL{_offered(names)}."
     )
 
 
 async def attestation(settings: Settings, trust: Trust) -> Finding:
     """Report whether the machine makes quotes, and what is missing for a proof."""
     if not settings.attestation.has_agent:
-        return warning("attestation", "Not in a trusted execution environment; !verify says so.")
+        return warning(
+            "attestation", "Not in a trusted execution environment, so nothing is proven."
+        )
     from bot.attestation.proof import can_quote, left_to_the_operator  # noqa: PLC0415 - as in bot.store
 
     if not await can_quote(settings, trust=trust):
@@ -219,15 +237,15 @@ async def attestation(settings: Settings, trust: Trust) -> Finding:
     if problem := await left_to_the_operator(settings):
         return failed(
             "attestation",
-            f"!verify fails: {problem}. See docs/VERIFY.md, What a configuration may hold.",
+            f"The bot's proof fails: {problem}. See docs/VERIFY.md, What a configuration may hold.",
         )
     if settings.attestation.key_origin == "imported":
         return warning(
             "attestation",
-            "Quotes are made, but the Signal account's key counts as made elsewhere, which !verify"
-            " says. See ATTESTATION__KEY_ORIGIN.",
+            "Quotes are made, but the Signal account's key counts as made elsewhere, which the"
+            " proof says. See ATTESTATION__KEY_ORIGIN.",
         )
-    return ok("attestation", "Quotes are made; ask !verify in Signal.")
+    return ok("attestation", "Quotes are made: people in Signal can ask for the proof.")
 
 
 async def model_proof(settings: Settings, trust: Trust) -> Finding:

@@ -1,13 +1,23 @@
 """`signal-tee-bot restore`: go back to a copy of the store."""
 
 import asyncio
-import sys
 from argparse import Namespace
+from typing import Final
 
+from bot.cli.console import complain
 from bot.config.loading import load_settings
 from bot.store import store_key
-from conversation_store.backup import restore
+from conversation_store.backup import is_plain, restore
 from conversation_store.connections import StoreError, StoreLocked, WrongKey
+
+NOT_ITS_KEY: Final = (
+    "This file is no copy, or STORE__KEY is not its key. Set STORE__KEY to the key which the store"
+    " had when the copy was made."
+)
+PLAIN_COPY: Final = (
+    "This copy is not encrypted, and STORE__KEY is set. Take STORE__KEY out of the settings for a"
+    " moment and run this again; then put it back, and signal-tee-bot encrypt encrypts the store."
+)
 
 
 def run(arguments: Namespace) -> bool:
@@ -20,11 +30,8 @@ def run(arguments: Namespace) -> bool:
         if isinstance(error, StoreLocked):
             why += ": stop the bot first"
         elif isinstance(error, WrongKey):
-            why = (
-                "This file is no copy, or STORE__KEY is not its key. Set STORE__KEY to the key"
-                " which the store had when the copy was made."
-            )
-        print(f"restore: {why}", file=sys.stderr)
+            why = PLAIN_COPY if is_plain(arguments.file) else NOT_ITS_KEY
+        complain(f"restore: {why} (from {arguments.file} to {settings.store.path})")
         return False
     print(f"Restored from {arguments.file}")
     if restored.aside is not None:

@@ -9,8 +9,9 @@ import re
 import secrets
 import shutil
 from argparse import Namespace
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -31,7 +32,13 @@ from bot.config.settings import Settings, phone_number
 from bot.errors import BotError, SettingsError, first_of
 from bot.foundation import Start
 from bot.llm.client import open_client
-from bot.llm.errors import LlmError, LlmTimeout, LlmUnavailable, LlmUnreachable
+from bot.llm.errors import (
+    LlmError,
+    LlmTimeout,
+    LlmUnauthorized,
+    LlmUnavailable,
+    LlmUnreachable,
+)
 from bot.llm.refusals import WEB_PAGE
 from bot.observability import logs
 from bot.signal.errors import SignalError
@@ -61,7 +68,10 @@ CHANGE_IT: Final = (
     "There is a .env already. Change it? Settings not asked about here stay as they are."
 )
 KEEP: Final = "Does {what} stay?"
-WRITTEN: Final = "\nAll of it is in .env, which only you may read. Keep a copy of its STORE__KEY."
+WRITTEN: Final = """
+All of it is in .env, which only you may read. Keep a copy of its STORE__KEY.
+The model may search the web with DuckDuckGo, without a key. For Brave or a SearXNG of your \
+own, see docs/TOOLS.md."""
 KEEP_RUNNING: Final = """
 To keep the bot running:
   - on a server with systemd, or in containers: docs/DEPLOY.md has the commands for both;
@@ -112,9 +122,7 @@ async def set_up(arguments: Namespace, console: Console) -> None:
     if not (draft["LLM__MODEL"] and await _still_answers(console, draft)):
         await ask_for_model(console, draft)
     await ask_for_signal_cli(console, draft)
-    if draft["SIGNAL__PHONE_NUMBER"]:
-        await try_account(console, draft)
-    else:
+    if not (draft["SIGNAL__PHONE_NUMBER"] and await _still_has_account(console, draft)):
         await ask_for_account(console, draft)
     _finish(draft)
     console.say(WRITTEN)
@@ -134,7 +142,9 @@ async def set_up_unattended(arguments: Namespace, console: Console) -> None:
     draft = Draft.read(ENV_FILE) if ENV_FILE.exists() else Draft({})
     _take(draft, arguments)
     await try_model(console, draft.settings())
-    await try_account(console, draft)
+    with named_address(draft):
+        await try_signal_cli(console, draft.settings())
+        await try_account(console, draft.settings())
     _finish(draft)
     draft.end()
     console.say(WRITTEN)
@@ -190,9 +200,14 @@ STATUS_SECONDS: Final = 20.0
 NO_SIGNAL_CLI: Final = f"""
 The bot needs {PROGRAM}, which speaks to Signal, and there is none on the PATH. Download the \
 newest release from https://github.com/AsamK/signal-cli/releases (the native build is one file) \
-and put it on the PATH, such as into /usr/local/bin. Or name one that runs elsewhere, as \
-SIGNAL__URL has it: unix:/path/to/socket, tcp://host:port or http://host:port.
+and put it on the PATH, such as into /usr/local/bin. Or name one that runs elsewhere: \
+unix:/path/to/socket, tcp://host:port or http://host:port.
 """
+ONCE_INSTALLED: Final = "Its address, or Enter once it is on the PATH:"
+OTHER_ADDRESS: Final = (
+    f"The address of {PROGRAM} (unix:/path/to/socket, tcp://host:port or http://host:port), or"
+    " Enter to try again:"
+)
 MIN_VERSIONS: Final = {"signal-cli": (0, 13), "signal-cli-rest-api": (0, 101)}
 """The oldest tested versions; Signal itself refuses versions that are some months old."""
 
@@ -203,47 +218,49 @@ MINE: Final = "My own: it answers in my Note to Self, and nowhere else (scan a c
 
 
 async def ask_for_signal_cli(console: Console, draft: Draft) -> None:
-    """Find signal-cli, on this machine or at an address."""
-    if draft["SIGNAL__URL"] not in {"", "spawn:"}:
-        return
-    while shutil.which(PROGRAM) is None:
-        console.say(NO_SIGNAL_CLI)
-        url = await console.ask("Its address, or Enter once it is on the PATH:")
-        if not url:
+    """Find a signal-cli that answers, on this machine or at an address; keep only that."""
+    url = draft["SIGNAL__URL"] or "spawn:"
+    while True:
+        if url == "spawn:" and shutil.which(PROGRAM) is None:
+            console.say(NO_SIGNAL_CLI)
+            url = await console.ask(ONCE_INSTALLED) or url
             continue
         try:
-            draft.settings(SIGNAL__URL=url)
+            await try_signal_cli(console, draft.settings(SIGNAL__URL=url))
         except SettingsError as error:
             console.say(str(error))
+        except (BotError, OSError) as error:
+            console.say(f"{_named(url)}: {error}")
         else:
             draft.keep(SIGNAL__URL=url)
             return
-    draft.keep(SIGNAL__URL="spawn:")
+        url = await console.ask(OTHER_ADDRESS) or url
 
 
-async def ask_for_account(console: Console, draft: Draft) -> None:
-    """Take an account that signal-cli has, or make one, until there is one."""
-    settings = draft.settings()
-    async with open_setup(settings, console) as setup:
-        await _greet(console, setup, settings)
-        for number in sorted(await setup.accounts()):
-            if await agrees(console, f"signal-cli has the account {number}. Is it the bot's?"):
-                draft.keep(SIGNAL__PHONE_NUMBER=number)
-                return
-        while True:
-            try:
-                draft.keep(**await _new_account(console, setup))
-            except (SignalError, ValueError) as error:
-                console.say(f"That did not work: {error}")
-            else:
-                return
+def _named(url: str) -> str:
+    return f"{PROGRAM} on this machine" if url == "spawn:" else url
 
 
-async def _greet(console: Console, setup: AccountSetup, settings: Settings) -> None:
-    """Say which version answers."""
+@contextmanager
+def named_address(draft: Draft) -> Iterator[None]:
+    """Name the address of signal-cli in errors about it."""
+    try:
+        yield
+    except SettingsError:
+        raise
+    except SignalError as error:
+        raise BotError(f"{_named(draft['SIGNAL__URL'] or 'spawn:')}: {error}") from None
+
+
+async def try_signal_cli(console: Console, settings: Settings) -> None:
+    """Ask signal-cli for its version, and say it; BotError if it is too old."""
     over_http = settings.signal.url.startswith("http")
     program = "signal-cli-rest-api" if over_http else PROGRAM
-    version = await setup.version()
+    try:
+        async with open_setup(settings, console) as setup, asyncio.timeout(STATUS_SECONDS):
+            version = await setup.version()
+    except TimeoutError:
+        raise BotError(f"{program} gave no answer within {STATUS_SECONDS:g} seconds.") from None
     found = tuple(map(int, re.findall(r"\d+", version)[:2]))
     if found < MIN_VERSIONS[program]:
         raise BotError(
@@ -253,10 +270,26 @@ async def _greet(console: Console, setup: AccountSetup, settings: Settings) -> N
     console.say(f"{program} {version} answers.")
 
 
+async def ask_for_account(console: Console, draft: Draft) -> None:
+    """Take an account that signal-cli has, or make one, until there is one."""
+    async with open_setup(draft.settings(), console) as setup:
+        for number in sorted(await setup.accounts()):
+            if await agrees(console, f"signal-cli has the account {number}. Is it the bot's?"):
+                draft.keep(SIGNAL__PHONE_NUMBER=number)
+                return
+        while True:
+            try:
+                draft.keep(**await _new_account(console, setup))
+            except SignalError as error:
+                console.say(f"That did not work: {error}")
+            else:
+                return
+
+
 async def _new_account(console: Console, setup: AccountSetup) -> dict[str, str]:
     match await choose(console, WHICH, [ITS_OWN, OF_A_PHONE, MINE]):
         case 0:
-            number = phone_number(await console.ask("The number, such as +49 1511 2345678:"))
+            number = await _number(console)
             await register(setup, console, number)
             return {"SIGNAL__PHONE_NUMBER": number}
         case 1:
@@ -266,19 +299,33 @@ async def _new_account(console: Console, setup: AccountSetup) -> dict[str, str]:
             return {"SIGNAL__PHONE_NUMBER": number, "ACCESS__NOTE_TO_SELF": "true"}
 
 
-async def try_account(console: Console, draft: Draft) -> None:
-    """Ask signal-cli for its version and for the account."""
-    settings = draft.settings()
-    async with open_setup(settings, console) as setup:
-        await _greet(console, setup, settings)
+async def _number(console: Console) -> str:
+    while True:
         try:
-            async with asyncio.timeout(STATUS_SECONDS):
-                registered = settings.signal.phone_number in await setup.accounts()
-        except TimeoutError:
-            raise BotError("SIGNAL__URL: signal-cli does not answer in time.") from None
-    if not registered:
-        raise BotError(NOT_REGISTERED)
-    console.say(f"Signal: {settings.signal.phone_number} is registered.")
+            return phone_number(await console.ask("The number, such as +49 1511 2345678:"))
+        except ValueError as error:
+            console.say(f"The number {error}.")
+
+
+async def try_account(console: Console, settings: Settings) -> None:
+    """Ask signal-cli for the account."""
+    number = settings.signal.phone_number
+    try:
+        async with open_setup(settings, console) as setup, asyncio.timeout(STATUS_SECONDS):
+            if number not in await setup.accounts():
+                raise BotError(NOT_REGISTERED)
+    except TimeoutError:
+        raise BotError("SIGNAL__URL: signal-cli does not answer in time.") from None
+    console.say(f"Signal: {number} is registered.")
+
+
+async def _still_has_account(console: Console, draft: Draft) -> bool:
+    try:
+        await try_account(console, draft.settings())
+    except BotError as error:
+        console.say(str(error))
+        return False
+    return True
 
 
 LOOK_SECONDS: Final = 0.5
@@ -375,49 +422,75 @@ SERVICES: Final = {
     "Gemini, at Google (a key from aistudio.google.com)": "gemini",
 }
 """API of each service; each has one address."""
+OPENAI: Final = "https://api.openai.com/v1"
 
+ADDRESS: Final = "Address, such as {url} (Enter: back to the list):"
 KEY: Final = "API key (it is not shown; Enter for none):"
 
 
-Offer = tuple[str, str, str]
-"""The words for a list, the API, and the address; no address if people type it."""
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A kind of model to choose.
+
+    Attributes:
+        words: for the list.
+        dialect: its API.
+        url: its address; None if people type it.
+        example: of an address.
+        has_key: whether it may want a key.
+    """
+
+    words: str
+    dialect: str
+    url: str | None = None
+    example: str = OPENAI
+    has_key: bool = True
 
 
 async def ask_for_model(console: Console, draft: Draft) -> None:
-    """Ask which model, and try it, until one answers; offer an address that was typed again."""
-    typed = ""
+    """Ask which model, and try it, until one answers."""
     while True:
-        here = await _servers_here()
-        offers: list[Offer] = [
-            *here,
-            (PRIVATE, "openai", NEAR_AI),
-            (COMPATIBLE, "openai", ""),
-            *((words, dialect, BASE_URLS[dialect]) for words, dialect in SERVICES.items()),
+        offers = [
+            *await _servers_here(),
+            Offer(PRIVATE, "openai", NEAR_AI),
+            Offer(COMPATIBLE, "openai"),
+            *(Offer(words, dialect, BASE_URLS[dialect]) for words, dialect in SERVICES.items()),
+            *(
+                Offer(f"{name}, at an address of yours", dialect, None, url)
+                for name, (dialect, url) in ON_THIS_MACHINE.items()
+            ),
         ]
-        listed = [words for words, _, _ in offers]
-        usual = listed.index(COMPATIBLE) if typed else 0
-        offer = offers[await choose(console, WHICH_MODEL, listed, usual=usual)]
-        _, dialect, url = offer
+        offer = offers[await choose(console, WHICH_MODEL, [one.words for one in offers])]
+        answers = {"LLM__DIALECT": offer.dialect, "LLM__API_KEY": "", "LLM__MODEL": NOT_CHOSEN_YET}
+        trying = Draft(draft.values | answers)
+        url = offer.url or await _address(console, trying, offer.example)
         if not url:
-            hint = f" [{typed}]" if typed else ", such as https://api.openai.com/v1"
-            url = typed = await console.ask(f"Address{hint}:") or typed or "none"
-        answers = {"LLM__DIALECT": dialect, "LLM__BASE_URL": url, "LLM__API_KEY": ""}
+            continue
+        answers["LLM__BASE_URL"] = url
         try:
-            draft.settings(**answers, LLM__MODEL=NOT_CHOSEN_YET)
-            if offer not in here:
-                if dialect == "openai":
-                    answers["LLM__BASE_URL"] = url = await _with_version(console, draft, url)
+            if offer.has_key:
                 answers["LLM__API_KEY"] = await console.ask(KEY, secret=True)
-            without_model = draft.settings(**answers, LLM__MODEL=NOT_CHOSEN_YET)
-            answers["LLM__MODEL"] = await _model(console, without_model)
+            answers["LLM__MODEL"] = await _model(console, draft.settings(**answers))
             await try_model(console, draft.settings(**answers))
         except LlmError as error:
-            console.say(f"{urlsplit(url).netloc}: {error.reason}")
+            console.say(f"{url}: {error.reason}")
         except BotError as error:
             console.say(str(error))
         else:
             draft.keep(**answers)
             return
+
+
+async def _address(console: Console, draft: Draft, example: str) -> str:
+    """Return the address of a server that answers; empty if people would rather choose again."""
+    while url := await console.ask(ADDRESS.format(url=example)):
+        try:
+            return await _with_version(console, draft, url)
+        except LlmError as error:
+            console.say(f"{url}: {error.reason}")
+        except BotError as error:
+            console.say(str(error))
+    return ""
 
 
 async def _with_version(console: Console, draft: Draft, url: str) -> str:
@@ -432,13 +505,17 @@ async def _with_version(console: Console, draft: Draft, url: str) -> str:
         pass  # perhaps it wants a key first
     else:
         return url
+    if draft["LLM__DIALECT"] != "openai" or urlsplit(url).path.strip("/"):
+        return url
     versioned = f"{url.rstrip('/')}/v1"
-    if not urlsplit(url).path.strip("/"):
-        with suppress(LlmError):
-            await _listed_at(draft.settings(LLM__BASE_URL=versioned))
-            console.say(f"Its models are at {versioned}.")
-            return versioned
-    return url
+    try:
+        await _listed_at(draft.settings(LLM__BASE_URL=versioned))
+    except LlmUnauthorized:
+        return versioned
+    except LlmError:
+        return url
+    console.say(f"Its models are at {versioned}.")
+    return versioned
 
 
 async def try_model(console: Console, settings: Settings) -> None:
@@ -470,11 +547,14 @@ async def _model(console: Console, settings: Settings) -> str:
 
 
 async def _servers_here() -> list[Offer]:
+    """Return the servers that have a model on this machine."""
+
     async def look(name: str, dialect: str, url: str) -> list[Offer]:
         answers = {"LLM__DIALECT": dialect, "LLM__BASE_URL": url, "LLM__MODEL": NOT_CHOSEN_YET}
         with suppress(LlmError):
             if models := await _listed_at(Draft(answers).settings()):
-                return [(f"{name} on this machine: {', '.join(models[:3])}", dialect, url)]
+                words = f"{name} on this machine: {', '.join(models[:3])}"
+                return [Offer(words, dialect, url, has_key=False)]
         return []
 
     async with asyncio.TaskGroup() as tasks:

@@ -20,7 +20,7 @@ IS_FOLDER: Final = (
     "{path} is a folder, and no store of this bot: move it away, or name another file, such as"
     " data/conversations.db"
 )
-MEND_PATH: Final = "a file in a folder that the bot may read and write is needed: {error}"
+MEND_PATH: Final = "a file in a folder that the bot may read and write is needed: {path}: {error}"
 OTHER_KEY: Final = (
     "the key does not fit, or the file is no database. Set the key that the store was made with; to"
     " change it on purpose: signal-tee-bot encrypt. If it is lost, so are the conversations: move"
@@ -41,15 +41,16 @@ def said(error: StoreError, settings: Settings) -> str:
     """Return the setting, the problem and the remedy."""
     if isinstance(error, WrongKey):
         return f"STORE__KEY: {_about_key(settings)}"
-    if isinstance(error, StoreLocked):
-        return f"STORE__PATH: {error}; stop that one first, perhaps a bot that runs already"
-    if "cannot be opened" not in str(error):
-        return f"STORE__PATH: {error}"
     path = settings.store.path
+    if isinstance(error, StoreLocked):
+        stop = "stop that one first, perhaps a bot that runs already"
+        return f"STORE__PATH: {error}; {stop} ({path})"
+    if "cannot be opened" not in str(error):
+        return f"STORE__PATH: {error} ({path})"
     with suppress(OSError):  # a folder above it is closed to the bot
         if path.is_dir():
             return f"STORE__PATH: {IS_FOLDER.format(path=path)}"
-    return f"STORE__PATH: {MEND_PATH.format(error=error)}"
+    return f"STORE__PATH: {MEND_PATH.format(error=error, path=path)}"
 
 
 def _about_key(settings: Settings) -> str:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_va
 
 from bot.config.llm import LlmSettings
 from tools.settings import (
+    RESERVED_NAMES,
     TOOL_NAMES,
     HttpUrl,
     McpServer,
@@ -142,8 +143,11 @@ class StoreSettings(Section):
 def _server_name(value: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9_]{0,31}", value):
         raise ValueError("needs a name of letters, digits and underscores, up to 32")
-    if value in TOOL_NAMES:
+    if value in RESERVED_NAMES:
         raise ValueError("has the name of a built-in tool; choose another")
+    if any(name.startswith(f"{value}_") for name in TOOL_NAMES):
+        # Its tool `search` would be `web_search` otherwise, and trusted like the built-in one.
+        raise ValueError("has a name that built-in tools begin with; choose another")
     return value
 
 

@@ -4,9 +4,11 @@ There is one person with one private chat. Reactions and receipts are not shown.
 """
 
 import asyncio
+import mimetypes
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from bot.signal.account import Group, OwnIdentity, PeerIdentity, Profile
@@ -19,6 +21,7 @@ from bot.signal.messenger import (
     DeliveryQueue,
     Poll,
     check_message,
+    check_size,
 )
 from bot.signal.receipts import DeliveryReceipts
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
@@ -60,19 +63,26 @@ class DemoMessenger:
         self._receiving = asyncio.Event()
         self._receiving.set()
         self._began: float | None = None
+        self._files: dict[str, Path] = {}
         self._last_timestamp = 0
 
     # Side of the phone
 
-    async def say(self, text: str) -> int:
-        """Write to the bot and return the message's timestamp, in ms."""
+    async def say(self, text: str, file: Path | None = None) -> int:
+        """Write to the bot, perhaps with a file, and return the message's timestamp, in ms."""
         timestamp = self._new_timestamp()
+        files = []
+        if file is not None:
+            self._files[str(timestamp)] = file
+            kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+            files = [ReceivedFile(str(timestamp), kind, file.name)]
         message = IncomingMessage(
             account=BOT_NUMBER,
             chat=CHAT,
             author=PERSON,
             timestamp=timestamp,
             text=text,
+            files=tuple(files),
             addresses_bot=False,
         )
         self._to_bot.put(message)
@@ -166,11 +176,15 @@ class DemoMessenger:
         """Show nothing."""
 
     async def fetch_file(self, chat: ChatId, file: ReceivedFile, *, max_bytes: int) -> bytes:
-        """Refuse: the terminal sends no files."""
-        raise SignalRejected("There are no files in the demo.")
+        """Read a file that was attached."""
+        path = self._files.get(file.id)
+        if path is None:
+            raise SignalRejected("There is no such file in the demo.")
+        return await asyncio.to_thread(_read, path, max_bytes)
 
     async def discard_file(self, file: ReceivedFile) -> None:
-        """Ignore the request: the terminal sends no files."""
+        """Forget where a file is; the person keeps it."""
+        self._files.pop(file.id, None)
 
     async def group(self, chat: ChatId) -> Group | None:
         """Return None: the demo has no groups."""
@@ -210,3 +224,8 @@ class DemoMessenger:
         """Return the time in ms, never the same one twice: it identifies a message."""
         self._last_timestamp = max(time.time_ns() // 1_000_000, self._last_timestamp + 1)
         return self._last_timestamp
+
+
+def _read(path: Path, max_bytes: int) -> bytes:
+    check_size(path.stat().st_size, max_bytes)
+    return path.read_bytes()

@@ -2,10 +2,13 @@
 
 import asyncio
 import os
+import re
+import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final, TextIO
 
 from bot.demo.messenger import DemoMessenger, FromBot
@@ -18,10 +21,16 @@ FURTHER_PARTS_SECONDS: Final = 0.3
 WATCH_SECONDS: Final = 60.0
 QUIT: Final = "/quit"
 HELP: Final = "/help"
+ATTACH: Final = "/attach"
 HELP_TEXT: Final = """\
 Enter sends, Alt-Enter begins a new line; lines that are pasted are one message.
-Up and down bring back what was sent; /quit or Ctrl-D ends.
+Up and down bring back what was sent; Ctrl-C clears the line; /quit or Ctrl-D ends.
+/attach FILE sends a file; words may follow it.
 !help asks the bot what it can do."""
+UNKNOWN: Final = "There is no {word} here; /help lists what there is."
+WHICH_FILE: Final = "Name a file: /attach FILE, in quotation marks if its name has spaces."
+NO_FILE: Final = "There is no file {file} that can be read."
+_COMMAND: Final = re.compile(r"/[a-z]+")
 
 
 async def run_phone(
@@ -45,10 +54,9 @@ async def run_phone(
         await _talk(phone, screen)
         return 0
     try:
-        async for text in _each(say) if say else _typed(screen):
-            if text.strip() == HELP:
-                phone.help()
-            elif not await phone.ask(text, answer_seconds):
+        async for typed in _each(say) if say else _typed(screen):
+            written = phone.read(typed)
+            if written is not None and not await phone.ask(written, answer_seconds):
                 errors.write(f"No answer came within {answer_seconds:g} seconds.\n")
                 return 1
     except BrokenPipeError:
@@ -68,11 +76,9 @@ async def _talk(phone: "Phone", screen: TerminalScreen) -> None:
     with screen.opened():
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(phone.watch())
-            async for text in _typed(screen):
-                if text.strip() == HELP:
-                    phone.help()
-                else:
-                    await phone.say(text)
+            async for typed in _typed(screen):
+                if (written := phone.read(typed)) is not None:
+                    await phone.say(written)
             watching.cancel()
 
 
@@ -89,6 +95,14 @@ async def _each(texts: Sequence[str]) -> AsyncIterator[str]:
         yield text
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A message of the person, perhaps with a file."""
+
+    text: str
+    file: Path | None = None
+
+
 @dataclass
 class Phone:
     """Phone with a single chat, with the bot."""
@@ -96,23 +110,49 @@ class Phone:
     chat: DemoMessenger
     screen: Screen
 
-    async def say(self, text: str) -> None:
+    def read(self, typed: str) -> Written | None:
+        """Return the message that was typed; None after a command of the phone's own."""
+        word, _, rest = typed.strip().partition(" ")
+        if word == HELP:
+            self._note(HELP_TEXT)
+        elif word == ATTACH:
+            return self._with_file(rest)
+        elif _COMMAND.fullmatch(word):
+            self._note(UNKNOWN.format(word=word))
+        else:
+            return Written(typed)
+        return None
+
+    def _with_file(self, named: str) -> Written | None:
+        try:
+            name, *words = shlex.split(named)
+        except ValueError:  # no name, or a quotation mark is missing
+            self._note(WHICH_FILE)
+            return None
+        file = Path(name).expanduser()
+        if not file.is_file() or not os.access(file, os.R_OK):
+            self._note(NO_FILE.format(file=file))
+            return None
+        return Written(" ".join(words), file)
+
+    def _note(self, text: str) -> None:
+        self.screen.show(Bubble(text, note=True))
+
+    async def say(self, written: Written) -> None:
         """Send a message and show it."""
-        text = text.encode(errors="replace").decode()
-        timestamp = await self.chat.say(text)
-        self.screen.show(Bubble(text, mine=True, time=_local_time(timestamp)))
+        text = written.text.encode(errors="replace").decode()
+        timestamp = await self.chat.say(text, written.file)
+        label = f"\N{PAPERCLIP} {written.file.name}" if written.file is not None else ""
+        shown = "\n".join(filter(None, (text, label)))
+        self.screen.show(Bubble(shown, mine=True, time=_local_time(timestamp)))
 
-    def help(self) -> None:
-        """Show how to use the phone."""
-        self.screen.show(Bubble(HELP_TEXT, note=True))
-
-    async def ask(self, text: str, seconds: float) -> bool:
+    async def ask(self, written: Written, seconds: float) -> bool:
         """Send a message, show the reply, and return whether an answer came in time.
 
         The answer is the first message that shows no progress, a new one or an edit of an earlier
         answer. A long answer comes in parts, one right after the other.
         """
-        await self.say(text)
+        await self.say(written)
         deadline = asyncio.get_running_loop().time() + seconds
         try:
             while (await self._receive(_seconds_until(deadline))).text.startswith(PROGRESS_MARK):

@@ -177,11 +177,15 @@ class TerminalScreen:
             yield
 
     async def messages(self) -> AsyncIterator[str]:
-        """Yield what is typed until Ctrl-C, or Ctrl-D on an empty line."""
+        """Yield what is typed until Ctrl-C or Ctrl-D on an empty line; Ctrl-C clears others."""
         while True:
             try:
                 text = await self._session.prompt_async()
-            except (EOFError, KeyboardInterrupt):
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                if self._session.default_buffer.text:
+                    continue
                 return
             yield _message(text)
 

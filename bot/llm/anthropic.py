@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from bot.config.llm import LlmSettings
 from bot.llm import api
+from bot.llm.arguments import as_json
 from bot.llm.blocks import BlockApi, Turns, declared
 from bot.llm.rearranged import base64_of, system_text
 from bot.llm.refusals import error_inside_answer
@@ -89,6 +90,13 @@ class Anthropic(BlockApi):
                 answer.completion_id = answer.completion_id or api.label(message.get("id"))
                 answer.model = api.label(message.get("model"))
                 self._end(answer, message, message.get("usage"))
+            case "message":  # whole, from a server that does not stream
+                answer.answered = answer.done = True
+                answer.completion_id = api.label(event.get("id"))
+                answer.model = api.label(event.get("model"))
+                for place, block in enumerate(api.few(event.get("content"))):
+                    self._take(answer, place, block)
+                self._end(answer, event, event.get("usage"))
             case "content_block_start":
                 self._take(answer, event["index"], event["content_block"])
             case "content_block_delta":
@@ -103,7 +111,7 @@ class Anthropic(BlockApi):
             case "text":
                 answer.begin({}, place)
             case "tool_use":
-                whole = api.as_json(said["input"]) if said.get("input") else ""
+                whole = as_json(said["input"]) if said.get("input") else ""
                 begun = {"id": said.get("id"), "name": said.get("name"), "arguments": whole}
                 answer.begin(begun, place)
             case "thinking" | "redacted_thinking" as kind:

@@ -17,12 +17,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, Final, Protocol, TypeVar
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from bot import __version__
 from bot.config.llm import LlmSettings
+from bot.llm.arguments import as_json, read_arguments
 from bot.llm.errors import LlmBroken
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.rearranged import latest_images, without_system_role
@@ -34,6 +36,12 @@ MAX_STREAM_BYTES: Final = 32 * 1024 * 1024
 MAX_DOCUMENT_BYTES: Final = 4 * 1024 * 1024
 
 TOO_LONG: Final = "The endpoint's answer is longer than this program reads."
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_LINE_END: Final = re.compile(rb"\r\n|\n|\r(?!\Z)")
+"""CR at the end of the data waits for the LF that may follow it."""
+_DATA: Final = re.compile(rb"\A(?:data:[ ]?)+")
+"""Some proxies write the name of the field twice."""
 
 Event = bytes | bytearray
 
@@ -66,7 +74,10 @@ class Framing:
 
 
 class Lines(Framing):
-    """Cuts out the data of server-sent events, and lines of newline-delimited JSON."""
+    """Cuts out the data of server-sent events, and lines of newline-delimited JSON.
+
+    A line ends with CR, LF or both (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+    """
 
     max_bytes = MAX_STREAM_BYTES
 
@@ -77,17 +88,18 @@ class Lines(Framing):
 
     def events(self, data: bytes) -> Sequence[Event]:
         """Return the events that are complete now; LlmBroken for a huge one."""
-        lines: list[bytearray] = []
-        if b"\n" in data:
-            *lines, self.rest = self.rest.split(b"\n")
+        lines: list[bytes] = []
+        if b"\n" in data or b"\r" in self.rest[-len(data) - 1 :]:
+            *lines, rest = _LINE_END.split(self.rest)
+            self.rest = bytearray(rest)
         events: list[Event] = []
         for line in lines:
             if line.startswith(b"data:"):
-                self._data.append(line[5:].removeprefix(b" "))
+                self._data.append(_DATA.sub(b"", line))
                 self._data_bytes += len(line)
             elif line.startswith(b"{"):
                 events.append(line)
-            elif self._data and not line.strip(b"\r"):
+            elif self._data and not line:
                 events.append(b"\n".join(self._data))
                 self._data.clear()
                 self._data_bytes = 0
@@ -100,6 +112,65 @@ class Lines(Framing):
         return self.feed(b"\n\n")
 
 
+class ByContent(Framing):
+    """Chooses the framing by the first bytes, because servers label their answers wrongly.
+
+    An answer that begins with a bracket is JSON: one document, or a document in each line.
+
+    Args:
+        streamed: cuts anything else.
+    """
+
+    max_bytes = MAX_STREAM_BYTES
+
+    def __init__(self, streamed: Framing) -> None:
+        super().__init__()
+        self._streamed = streamed
+        self._chosen: Framing | None = None
+        self._is_json = False
+        self._events = 0
+
+    @property
+    def is_document(self) -> bool:
+        """Whether all bytes are one JSON document."""
+        return self._is_json and self._events == 1
+
+    def events(self, data: bytes) -> Sequence[Event]:
+        """Return the events that the chosen framing completes."""
+        if self._chosen is None:
+            self._chosen = self._choose(data)
+            if self._chosen is None:
+                return ()
+        data, self.rest = bytes(self.rest), bytearray()
+        return self._counted(self._chosen.feed(data))
+
+    def end(self) -> Sequence[Event]:
+        """Return the last events of the chosen framing."""
+        if self._chosen is not None:
+            return self._counted(self._chosen.end())
+        return self._counted([self.rest] if self.rest else ())
+
+    def _choose(self, data: bytes) -> Framing | None:
+        """Return the framing that fits; None until the first line tells it."""
+        if not self._is_json:
+            if BYTE_ORDER_MARK.startswith(self.rest):
+                return None
+            self.rest = self.rest.removeprefix(BYTE_ORDER_MARK).lstrip()
+            self._is_json = self.rest.startswith((b"{", b"["))
+            if not self._is_json:
+                return self._streamed if self.rest else None
+        if len(self.rest) > MAX_DOCUMENT_BYTES:
+            raise LlmBroken(TOO_LONG)
+        if b"\n" not in self.rest[-len(data) :]:
+            return None
+        first_line = self.rest.partition(b"\n")[0]
+        return Lines() if first_line.startswith(b"{") and _is_whole(first_line) else Framing()
+
+    def _counted(self, events: Sequence[Event]) -> Sequence[Event]:
+        self._events += len(events)
+        return events
+
+
 MAX_ANSWER_CHARACTERS: Final = 256 * 1024
 """Bound of the words and calls of an answer together."""
 MAX_STATE_CHARACTERS: Final = 256 * 1024
@@ -109,6 +180,9 @@ MAX_ENTRIES: Final = 128
 """Bound of each list in an answer; real endpoints send a tenth."""
 MAX_LABEL_CHARACTERS: Final = 128
 """Bound of names, ids and finish reasons."""
+MIN_REPEATED_PIECES: Final = 2
+MIN_REPEATED_CHARACTERS: Final = 16
+"""Shorter repetitions may be meant."""
 MAX_TOKEN_COUNT: Final = 1_000_000_000
 MAX_NAME_CHARACTERS: Final = 64
 
@@ -122,12 +196,14 @@ _NOT_OF_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
 FINISH_REASONS: Final[Mapping[str, str]] = {
     theirs: ours
     for ours, names in {
-        "stop": "end_turn stop_sequence",
-        "tool_calls": "tool_use",
+        "stop": "end_turn stop_sequence eos eos_token complete",
+        "tool_calls": "tool_use tool_call function_call",
         # After `pause_turn`, the model expects a request to continue.
-        CUT_OFF: "max_tokens model_context_window_exceeded pause_turn",
+        CUT_OFF: "max_tokens model_context_window_exceeded pause_turn model_length token_limit"
+        " max_length error_limit",
         "content_filter": "refusal guardrail_intervened content_filtered safety recitation language"
-        " blocklist prohibited_content spii image_safety image_prohibited_content",
+        " blocklist prohibited_content spii image_safety image_prohibited_content sensitive"
+        " error_toxic",
     }.items()
     for theirs in names.split()
 }
@@ -140,6 +216,15 @@ BROKEN_CALLS: Final = frozenset(
     }
 )
 """Finish reasons if the API could not read the model's call; a retry may succeed."""
+FAILURES: Final = frozenset(
+    {
+        *("error", "failed", "failure", "abort", "aborted", "cancelled", "canceled", "timeout"),
+        *("internal_error", "server_error", "network_error", "model_error", "engine_error"),
+        *("user_cancel", "time_limit", "interrupted", "incomplete"),
+        *("insufficient_system_resource", "unavailable"),
+    }
+)
+"""Finish reasons of answers that broke off, at OpenRouter, Mistral, vLLM, DeepSeek and others."""
 
 Block = dict[str, Any]
 T = TypeVar("T")
@@ -221,10 +306,12 @@ class Api(ABC):
     Attributes:
         name: marks the state of its answers.
         seals: whether it can send a conversation encrypted.
+        marks_end: whether every answer says that it is complete, even a whole document.
     """
 
     name: str
     seals = False
+    marks_end = False
 
     def __init__(self, llm: LlmSettings, base_url: str, accept: str, **headers: str) -> None:
         self.model = llm.model
@@ -286,10 +373,9 @@ class Api(ABC):
         """Return a new framing that cuts streamed answers into events."""
         return Lines()
 
-    def reader(self, content_type: str, sealing: Sealing | None = None) -> "Answer":
-        """Return a reader for an answer of this content type, streamed or whole."""
-        is_whole = content_type.startswith("application/json")
-        return Answer(self, Framing() if is_whole else self.framing(), sealing)
+    def reader(self, sealing: Sealing | None = None) -> "Answer":
+        """Return a reader for an answer, streamed or whole."""
+        return Answer(self, ByContent(self.framing()), sealing)
 
     def post(self, path: str, body: Mapping[str, object]) -> Request:
         """Return a request with a body of JSON."""
@@ -310,16 +396,18 @@ class Answer:
     Attributes:
         done: the endpoint said that nothing more will come.
         answered: a message has begun.
+        events: how many events have come, without those that only keep the connection open.
         completion_id: the endpoint's name for this answer; empty until it is known.
         memo: notes of the API between two events.
         blocks: by their place in the answer.
     """
 
-    def __init__(self, api: Api, framing: Framing, sealing: Sealing | None = None) -> None:
+    def __init__(self, api: Api, framing: ByContent, sealing: Sealing | None = None) -> None:
         self._api = api
         self._framing = framing
         self.sealing = sealing
         self.done = self.answered = False
+        self.events = 0
         self.completion_id = self.finish = self.model = ""
         self.usage: TokenSum | None = None
         self.memo: dict[Any, Any] = {}
@@ -345,7 +433,10 @@ class Answer:
             self.done = True
             return
         try:
-            self._api.read(self, _parsed_event(event))
+            parsed = parsed_json(event)
+            for one in parsed if isinstance(parsed, list) else [parsed]:
+                self._api.read(self, one)
+                self.events += one.get("type") != "ping"
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise LlmBroken(UNREADABLE) from None  # the cause quotes the model's words
 
@@ -369,9 +460,12 @@ class Answer:
         """Take the API's finish reason, if there is one."""
         if reason is None:
             return
-        theirs = label(reason).lower()
+        # SGLang's reason may be an object.
+        theirs = label(inside(reason, "type") or reason).lower()
         if theirs in BROKEN_CALLS:
             raise LlmBroken("The model wrote a tool call that its API could not read.")
+        if theirs in FAILURES:
+            raise LlmBroken("The endpoint reports a failure in the middle of its answer.")
         if theirs:
             self.finish = FINISH_REASONS.get(theirs, theirs)
 
@@ -385,6 +479,17 @@ class Answer:
         if self._state_room >= 0:
             _pieces(block, key).append(piece)
 
+    def restart(self) -> None:
+        """Forget all words and calls: the next event repeats them."""
+        self.blocks.clear()
+        self.memo.clear()
+        self._words = None
+        self._room = MAX_ANSWER_CHARACTERS
+
+    def is_repeated_by(self, text: str) -> bool:
+        """Whether a text begins with all words so far."""
+        return text.startswith("".join(said(joined(block)) for block in self.blocks.values()))
+
     def _measured(self, piece: str) -> str:
         self._room -= len(piece)
         if self._room < 0:
@@ -397,7 +502,8 @@ class Answer:
             self._read(event)
         if not self.answered:
             raise LlmBroken("The endpoint's answer holds no message.")
-        if not (self.done or self.finish):
+        is_whole = self._framing.is_document and not self._api.marks_end
+        if not (self.done or self.finish or is_whole):
             raise LlmBroken("The endpoint's answer broke off.")
         try:
             return self._completion()
@@ -405,7 +511,7 @@ class Answer:
             raise LlmBroken(UNREADABLE) from None
 
     def _completion(self) -> Completion:
-        blocks = [joined(block) for block in self.blocks.values()]
+        blocks = [_with_whole_arguments(joined(block)) for block in self.blocks.values()]
         text = "".join(map(said, blocks))
         calls = [call for block in blocks if (call := called(block)) is not None]
         if len(calls) > MAX_TOOL_CALLS:
@@ -439,6 +545,12 @@ def called(block: Block) -> ToolCall | None:
     return ToolCall(label(block.get("id")), name, block.get("arguments", "")) if name else None
 
 
+def _with_whole_arguments(block: Block) -> Block:
+    if not block.get("name") or not block.get("arguments"):
+        return block
+    return {**block, "arguments": read_arguments(as_json(block["arguments"]))}
+
+
 def _pieces(block: Block, key: str) -> Pieces:
     found = block.get(key)
     if not isinstance(found, Pieces):
@@ -446,18 +558,37 @@ def _pieces(block: Block, key: str) -> Pieces:
     return found
 
 
-def _parsed_event(event: bytes | bytearray) -> Any:
+def parsed_json(data: bytes | bytearray) -> Any:
+    """Return the value of JSON; ValueError or RecursionError if it is something else."""
     try:
-        return from_json(event)
+        return from_json(data)
     except ValueError:
-        return json.loads(event)  # accepts halves of surrogate pairs
+        return json.loads(data)  # accepts halves of surrogate pairs, and a byte order mark
+
+
+def _is_whole(line: bytes | bytearray) -> bool:
+    try:
+        parsed_json(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def joined(value: Any) -> Any:
     """Return a block whose texts are whole, with surrogate pairs that were split between pieces."""
     if isinstance(value, Pieces):
-        return "".join(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        text = "".join(_told_once(value))
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return {key: joined(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def _told_once(pieces: Sequence[str]) -> Sequence[str]:
+    """Return pieces without repetition: at some servers each holds all so far, or the last does."""
+    *before, last = [piece for piece in pieces if piece] or [""]
+    if len(before) < MIN_REPEATED_PIECES or len(last) < MIN_REPEATED_CHARACTERS:
+        return pieces
+    grows = all(b != a and b.startswith(a) for a, b in pairwise([*before, last]))
+    return [last] if grows or last == "".join(before) else pieces
 
 
 def _with_own_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
@@ -530,10 +661,3 @@ def json_in(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def as_json(value: object) -> str:
-    """Return arguments as JSON, if they are not JSON already; without lone surrogates."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()

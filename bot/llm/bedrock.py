@@ -22,6 +22,7 @@ from urllib.parse import quote, urlsplit
 from bot.config.llm import LlmSettings
 from bot.llm import api
 from bot.llm.api import MAX_LINE_BYTES, MAX_STREAM_BYTES, TOO_LONG, Event, Framing
+from bot.llm.arguments import as_json
 from bot.llm.blocks import BlockApi, Turns, declared
 from bot.llm.errors import LlmBroken
 from bot.llm.rearranged import base64_of, system_text
@@ -147,7 +148,7 @@ class Bedrock(BlockApi):
             for theirs, ours in (("toolUseId", "id"), ("name", "name")):
                 block[ours] = block.get(ours) or api.label(call.get(theirs))
             if arguments := call.get("input"):
-                answer.add(block, "arguments", api.as_json(arguments))
+                answer.add(block, "arguments", as_json(arguments))
         if thought := piece.get("reasoningContent"):
             self._take_thought(answer, block, thought)
 

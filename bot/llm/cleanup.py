@@ -9,33 +9,30 @@ calls, which only its server can read. Other calls are written in one of five wa
 - a bare JSON object
 - `{"tool": NAME, "input": {...}}`, the form that the bot's own prompt asks for
 
-All other markup is text, and so are marks inside Markdown code
-(https://spec.commonmark.org/0.31.2/#fenced-code-blocks).
+Marks of other models, such as `<|python_tag|>` or DeepSeek's DSML, are never shown. What is between
+them is a call if it has one of these forms; otherwise it counts as a call that cannot be read.
+
+Marks inside Markdown code are text (https://spec.commonmark.org/0.31.2/#fenced-code-blocks).
 """
 
-import ast
 import json
 import re
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import unescape
 from itertools import islice
 from typing import Final
 
-from bot.llm.api import as_json
+from bot.llm.arguments import as_json, read_arguments, read_json
 from conversation_store.models import ToolCall
 
 MAX_PLACES: Final = 64
 """Marks and objects read in one answer; reading each may take time in proportion to the answer."""
 MAX_CALLS: Final = 32
 MAX_NAME_CHARACTERS: Final = 128
-MAX_DEPTH: Final = 32
-MAX_PYTHON_CHARACTERS: Final = 8_000
-MAX_PYTHON_BRACKETS: Final = 200
 CODE_BLANK: Final = " "
 
-ODD: Final = re.compile(r"[<{\[]")
+ODD: Final = re.compile(r"[<{\[\u2039]")
 """Occurs in every text with reasoning, marks or calls, which people should not see."""
 
 _FENCE: Final = re.compile(
@@ -60,7 +57,19 @@ _TEMPLATE_MARK: Final = re.compile(
     r"(?:\s*+<\|constrain\|>\s*+\w{0,20})?\s*+(?:<\|message\|>)?"
     r"|<\|start\|>\s*+assistant(?:\s++to=[\w.-]{1,128})?+|<\|(?:start|end|message|constrain|return|call)\|>"
     r"|</tool_call>|\[/?TOOL_CALLS\]"
+    r"|<[|\uff5c][^<>|\uff5c\s]{1,40}[|\uff5c]>"
 )
+_FOREIGN_MARK: Final = re.compile(
+    r"(?P<token>[<\u2039]/?[|\uff5c](?!call\|>)[^<>\n]{0,60}?"
+    r"(?:tool|function|invoke|action|plugin|DSML|python_tag|parameter)[^<>\n\u203a]{0,200}[>\u203a])"
+    r"|</?(?!tool_call>)(?:[\w-]{1,20}:)?(?:\w{1,20}_)?(?:tool_?calls?|function_?calls?|tool_use|invoke"
+    r"|arg_key|arg_value)(?:\s[^<>]{0,200})?>"
+    r"|\[(?:END_)?TOOL_REQUEST\]",
+    re.IGNORECASE,
+)
+"""Marks around calls in forms that are not read here; only tokens never occur in prose."""
+_ENDS: Final = re.compile(r"[<\u2039][|\uff5c]?/|\[END_|<[^<]*(?:\b|_)end(?:\b|_)", re.IGNORECASE)
+_OF_A_CALL: Final = re.compile(r"[{\[]|name=|arg_key", re.IGNORECASE)
 
 _NAME: Final = rf"[\w.-]{{1,{MAX_NAME_CHARACTERS}}}"
 _OPENING: Final = re.compile(
@@ -83,8 +92,6 @@ _BEGINS_A_CALL: Final = re.compile(rf"[\[\s]*{_CALLING}\s*[\"'\[{{]\s*(?P<name>[
 _NAMES: Final = ("tool", "name", "function")
 _ARGUMENTS: Final = ("input", "arguments", "parameters")
 _WRAPPERS: Final = ("tool_calls", "tool_call", "function")
-_DECODER: Final = json.JSONDecoder(strict=False)
-_WORDS: Final = {"true": True, "false": False, "null": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +116,10 @@ def cleaned(text: str, offered: Collection[str] = (), *, prompted: bool = False)
         prompted: the prompt asked for bare objects, so a block that ends the answer counts too.
     """
     found = _marked(without_reasoning(text), offered)
+    found = _foreign(found, offered)
     if offered and not found.calls and not found.is_broken:
         found = _bare(found.words, offered, prompted=prompted)
-    words = _without_template_marks(found.words).strip()
+    words = _without_marks(found.words, _TEMPLATE_MARK).strip()
     # gpt-oss has to repeat its own kind of call, so that its server can read it.
     is_own_call = bool(offered) and not (words or found.calls) and " to=" in text and "<|" in text
     return replace(found, words=words, is_broken=found.is_broken or is_own_call)
@@ -183,15 +191,16 @@ def without_reasoning(text: str) -> str:
     return "".join(parts).strip()
 
 
-def _without_template_marks(text: str) -> str:
-    if _TEMPLATE_MARK.search(text) is None:
+def _without_marks(text: str, marks: re.Pattern[str]) -> str:
+    """Return a text without marks outside of code."""
+    if marks.search(text) is None:
         return text
     outside = without_code(text)
 
     def kept(mark: re.Match[str]) -> str:
         return mark[0] if outside[mark.start()] == CODE_BLANK else ""
 
-    return _TEMPLATE_MARK.sub(kept, text)
+    return marks.sub(kept, text)
 
 
 # Marked calls -----------------------------------------------------------------------------------
@@ -289,6 +298,33 @@ def _xml_value(words: str) -> object:
     return words if isinstance(value, str) else value
 
 
+def _foreign(found: Cleaned, offered: Collection[str]) -> Cleaned:
+    """Take out the marks of other models, with everything between the first and the last one."""
+    text = found.words
+    if _FOREIGN_MARK.search(text) is None:
+        return found
+    if found.calls:
+        return replace(found, words=_without_marks(text, _FOREIGN_MARK))
+    outside = without_code(text)
+    marks = [one for one in _FOREIGN_MARK.finditer(text) if outside[one.start()] != CODE_BLANK]
+    if not marks:
+        return found
+    begin, end = marks[0].start(), marks[-1].end()
+    if not _ENDS.match(marks[-1][0]):
+        end = len(text)
+    between = _FOREIGN_MARK.sub("\n", text[begin:end])
+    is_call = any(one["token"] for one in marks) or _OF_A_CALL.search(text[begin:end])
+    if not is_call and not _ENDS.match(marks[0][0]):
+        return found  # prose about the marks
+    words = text[:begin] + text[end:]
+    if not between.strip():
+        return replace(found, words=words)
+    inside = _marked(between, offered)
+    if not inside.calls:
+        inside = _bare(between.strip(), offered, prompted=True)
+    return Cleaned(words, inside.calls, is_broken=not inside.calls)
+
+
 # Bare objects -----------------------------------------------------------------------------------
 
 
@@ -370,7 +406,7 @@ def _named_call(value: Mapping[str, object], offered: Collection[str]) -> ToolCa
         return None
     for member in _ARGUMENTS:
         if member in value and (key != "name" or name in offered or member != "input"):
-            return ToolCall("", name, _arguments(value[member]))
+            return ToolCall("", name, read_arguments(as_json(value[member] or {})))
     if name not in offered:
         return None
     others = {member: one for member, one in value.items() if member not in {key, "id", "type"}}
@@ -381,75 +417,3 @@ def known_name(written: str, offered: Collection[str]) -> str:
     """Return a tool's name without the prefix `functions.`."""
     name = written.strip().encode(errors="replace").decode()
     return name if name in offered else name.removeprefix("functions.")
-
-
-def _arguments(value: object) -> str:
-    """Return arguments as JSON, even if they come as JSON inside a string."""
-    if not isinstance(value, str):
-        return as_json({} if value is None else value)
-    read = read_json(value, len(value) - len(value.lstrip()))
-    if read is None or not isinstance(read[0], dict) or value[read[1] :].strip():
-        return value
-    return as_json(read[0])
-
-
-def read_json(text: str, start: int = 0, *, leniently: bool = True) -> tuple[object, int] | None:
-    """Return the object or list that begins at a place, and its end; None if it is not whole.
-
-    Half a call must never run with half its arguments, so nothing is completed.
-
-    Args:
-        start: the place of its first bracket.
-        leniently: also read it as Python, up to the last bracket of the text.
-    """
-    try:
-        value, end = _DECODER.raw_decode(text, start)
-    except (ValueError, RecursionError):
-        return _read_python(text, start) if leniently else None
-    return (value, end) if isinstance(value, dict | list) and _is_shallow(value) else None
-
-
-def _is_shallow(value: object, levels: int = MAX_DEPTH) -> bool:
-    if not isinstance(value, dict | list):
-        return True
-    inner = value.values() if isinstance(value, dict) else value
-    return levels > 0 and all(_is_shallow(one, levels - 1) for one in inner)
-
-
-def _read_python(text: str, start: int) -> tuple[object, int] | None:
-    """Read single quotes, trailing commas, bare keys and Python's words by Python's own parser."""
-    end = 1 + max(text.rfind("}"), text.rfind("]"))
-    source = text[start : min(end, start + MAX_PYTHON_CHARACTERS + 1)]
-    brackets = source.count("[") + source.count("{")
-    if len(source) > MAX_PYTHON_CHARACTERS or brackets > MAX_PYTHON_BRACKETS:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # silences warnings about escapes that only JSON has
-            value = _literal(ast.parse(source, mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    return (value, end) if isinstance(value, dict | list) and _is_shallow(value) else None
-
-
-def _literal(node: ast.expr) -> object:
-    match node:
-        case ast.Dict(keys, values):
-            pairs = zip(keys, values, strict=True)
-            return {_key(key): _literal(value) for key, value in pairs}
-        case ast.List(items):
-            return [_literal(item) for item in items]
-        case ast.Constant(str() | int() | float() | None as value):
-            return value
-        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as value)):
-            return -value
-        case ast.Name(name) if name in _WORDS:
-            return _WORDS[name]
-    raise ValueError("no literal")
-
-
-def _key(node: ast.expr | None) -> str:
-    match node:
-        case ast.Constant(str() as name) | ast.Name(name):
-            return name
-    raise ValueError("no key")

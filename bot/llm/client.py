@@ -21,17 +21,27 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
 
 from bot.backoff import Backoff
 from bot.config.llm import LlmSettings
-from bot.llm.api import UNREADABLE, Answer, Api, Asked, Block, ListedModel, Parameter, Sealing
+from bot.llm.api import (
+    BYTE_ORDER_MARK,
+    UNREADABLE,
+    Answer,
+    Api,
+    Asked,
+    Block,
+    ListedModel,
+    Parameter,
+    Sealing,
+    parsed_json,
+)
 from bot.llm.errors import (
     LlmBroken,
     LlmContextTooLong,
@@ -85,7 +95,7 @@ class RetryPolicy(Backoff):
         bound_seconds: from the first attempt to the start of the last one.
         unreached_seconds: the same from the first failure, at an endpoint that has never answered:
             its address may be wrong, or its server is just starting.
-        silent_seconds: time of failures until the waiting person is told.
+        silent_seconds: how long the model may say nothing until the waiting person is told.
         answer_seconds: time limit of one attempt, from the request to the last byte of its answer.
     """
 
@@ -443,9 +453,10 @@ class LlmClient:
             raise LlmTimeout("The endpoint did not answer in time.") from None
         except httpx2.TransportError as error:
             raise self.reach.lost(error) from error
+        _refuse_web_page(body)
         try:
-            return read(from_json(body))
-        except (ValueError, TypeError, LookupError, AttributeError):
+            return read(parsed_json(body))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise LlmBroken(UNREADABLE) from None  # the cause may quote people
 
     # Questions to the model -------------------------------------------------------------------
@@ -460,13 +471,13 @@ class LlmClient:
         """Retry until an answer comes, a failure is final or the time for retries is over."""
         give_up_at = unreached_until = math.inf
         failures = broken = 0
-        with contextlib.ExitStack() as at_the_end:
+        with Silence(retry.silent_seconds, still_trying) as silence:
             while True:
                 try:
                     async with self._place():
                         give_up_at = min(give_up_at, time.monotonic() + retry.bound_seconds)
                         try:
-                            return await self._attempt(request)
+                            return await self._attempt(request, silence)
                         except asyncio.CancelledError:
                             cancelled()
                             raise
@@ -481,9 +492,6 @@ class LlmClient:
                     left = min(left, unreached_until - time.monotonic())
                 if error.is_final or left <= 0 or broken == MAX_BROKEN_ANSWERS:
                     raise error
-                if failures == 1:
-                    loop = asyncio.get_running_loop()
-                    at_the_end.callback(loop.call_later(retry.silent_seconds, still_trying).cancel)
                 pause = retry.pause(failures, error.after_seconds)
                 await self._pause(failures, error, min(left, pause))
 
@@ -511,12 +519,12 @@ class LlmClient:
         )
         await asyncio.sleep(seconds)
 
-    async def _attempt(self, request: ModelRequest) -> Completion:
+    async def _attempt(self, request: ModelRequest, silence: "Silence") -> Completion:
         """Ask; if the endpoint refuses parts of the request, leave them out and remember them."""
         omitted = self._learnt.facts.omitted
         while True:
             try:
-                completion = await self._ask(request, omitted)
+                completion = await self._ask(request, omitted, silence)
             except LlmError as error:
                 refused = error.refused_parts if error.came_first else ()
                 part = next(
@@ -529,7 +537,9 @@ class LlmClient:
                 await self._learnt.note(omitted=omitted)
                 return completion
 
-    async def _ask(self, request: ModelRequest, omitted: frozenset[Parameter]) -> Completion:
+    async def _ask(
+        self, request: ModelRequest, omitted: frozenset[Parameter], silence: "Silence"
+    ) -> Completion:
         attested = self._admit is not None and await self._admit()
         sealing = await self._seal() if self._seal is not None else None
         asked = Asked(request, omitted, attested, sealing)
@@ -548,8 +558,8 @@ class LlmClient:
                 sending as response,
             ):
                 await self._check(response)
-                answer = self.api.reader(response.headers.get("content-type", ""), sealing)
-                response_sha256 = await _received(response, answer, bound, asked_at)
+                answer = self.api.reader(sealing)
+                response_sha256 = await _received(response, answer, bound, asked_at, silence)
         except (TimeoutError, httpx2.ReadTimeout):
             if answer is None or not answer.done:
                 raise LlmTimeout("The endpoint did not finish its answer in time.") from None
@@ -565,18 +575,61 @@ class LlmClient:
         return replace(completion, exchange=exchange)
 
     async def _check(self, response: Response) -> None:
-        """Raise the refusal in a response, or LlmUnreachable for a web page."""
+        """Raise the refusal in a response."""
         self.reach.speaks_http = True
         if not response.is_success:
             body = await bounded_body(response, MAX_ERROR_BYTES)
             wait = retry_after_seconds(response.headers.get("retry-after", ""))
             raise refusal_from_http(response.status, body, wait)
-        if response.headers.get("content-type", "").startswith("text/html"):
-            raise LlmUnreachable(WEB_PAGE, is_final=False)  # perhaps the address lacks `/v1`
+
+
+class Silence:
+    """Tells a waiting person, once, that the model has said nothing for long.
+
+    Bytes that only keep the connection open say nothing.
+    """
+
+    def __init__(self, seconds: float, tell: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._heard_at = self._loop.time()
+        self._events = 0
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def __enter__(self) -> Self:
+        """Return itself; the time is running already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self._timer.cancel()
+
+    def heard(self, events: int) -> None:
+        """Note how many events of an answer have come."""
+        if events != self._events:
+            self._events, self._heard_at = events, self._loop.time()
+
+    def _look(self) -> None:
+        left = self._heard_at + self._seconds - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._look)
+        else:
+            self._tell()
+
+
+def _refuse_web_page(begun: bytes) -> None:
+    """Raise LlmUnreachable if an answer begins like a web page: perhaps the address lacks `/v1`."""
+    if begun.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"<"):
+        raise LlmUnreachable(WEB_PAGE, is_final=False)
 
 
 async def _received(
-    response: Response, answer: Answer, bound: asyncio.Timeout, asked_at: float
+    response: Response,
+    answer: Answer,
+    bound: asyncio.Timeout,
+    asked_at: float,
+    silence: Silence,
 ) -> str:
     """Feed the body to the answer; return the SHA-256 of all of it, even of unneeded bytes."""
     digest = hashlib.sha256()
@@ -586,11 +639,13 @@ async def _received(
         if is_first:
             LLM_FIRST_BYTE_SECONDS.observe(time.monotonic() - asked_at)
             is_first = False
+            _refuse_web_page(piece)
         digest.update(piece)
         for start in range(0, len(piece), FED_AT_ONCE_BYTES):
             if start:
                 await asyncio.sleep(0)  # many events at once must not block the event loop
             answer.feed(piece[start : start + FED_AT_ONCE_BYTES])
+        silence.heard(answer.events)
         if answer.done:
             bound.reschedule(asyncio.get_running_loop().time() + AFTER_THE_END_SECONDS)
             break

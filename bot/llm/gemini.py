@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from bot.config.llm import LlmSettings
 from bot.llm import api
+from bot.llm.arguments import as_json
 from bot.llm.blocks import BlockApi, Turns
 from bot.llm.rearranged import base64_of, images_after_results, system_text
 from bot.llm.refusals import error_inside_answer
@@ -111,7 +112,7 @@ class Gemini(BlockApi):
             answer.add(block, "text", text)
         if call:
             block["name"] = from_gemini_name(api.label(call.get("name")))
-            block["arguments"] = api.as_json(call.get("args") or {})
+            block["arguments"] = as_json(call.get("args") or {})
         elif not text:
             block["own"] = part
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from bot.config.llm import LlmSettings
 from bot.llm import api
+from bot.llm.arguments import as_json
 from bot.llm.errors import LlmBroken
 from bot.llm.rearranged import arguments_object, base64_of, images_after_results
 from bot.llm.refusals import error_inside_answer
@@ -28,6 +29,7 @@ class Ollama(api.Api):
     """Speaks Ollama's API; the endpoint's address may end with `/api` or `/v1`."""
 
     name = "ollama"
+    marks_end = True
 
     def __init__(self, llm: LlmSettings) -> None:
         base_url = llm.base_url.removesuffix("/v1").removesuffix("/api")
@@ -57,7 +59,7 @@ class Ollama(api.Api):
             for call in api.few(message.get("tool_calls")):
                 function = call["function"]
                 begun = answer.begin({"id": api.label(call.get("id")), "name": function["name"]})
-                answer.add(begun, "arguments", api.as_json(function.get("arguments") or {}))
+                answer.add(begun, "arguments", as_json(function.get("arguments") or {}))
         answer.model = api.label(event.get("model")) or answer.model
         if event.get("done"):
             self._end(answer, event)

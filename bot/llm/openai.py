@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from bot.config.llm import LlmSettings
 from bot.llm import api
+from bot.llm.arguments import as_json
 from bot.llm.errors import LlmNotAttested
 from bot.llm.rearranged import arguments_object, base64_of, images_after_results, in_turn
 from bot.llm.refusals import error_inside_answer
@@ -21,6 +22,10 @@ from tools.http import Request
 from tools.schema import to_openai
 
 HEARD: Final = "There is a further message."
+LEGACY: Final = "function_call"
+"""The place of a call in the form before `tool_calls`, which allows only one."""
+_CALL_PARTS: Final = frozenset({"tool_use", "tool_call", "function_call"})
+"""Types of parts of a content that gateways to other APIs pass on."""
 NOT_ENCRYPTED: Final = (
     "I have not used the model's answer, because it was not encrypted to me as it must be."
 )
@@ -78,17 +83,28 @@ class OpenAi(api.Api):
         for choice in api.few(event.get("choices"))[:1]:
             answer.answered = True
             answer.end(choice.get("finish_reason"))
-            if (message := choice.get("message")) is not None:
-                answer.done = True
-                self._take(answer, message, is_whole=True)
-            elif (delta := choice.get("delta")) is not None:
+            delta, message = choice.get("delta") or {}, choice.get("message") or {}
+            if _text_of(delta.get("content")) or _calls_in(delta):
                 self._take(answer, delta, is_whole=False)
+            elif message:
+                self._take_message(answer, message)
+                answer.done = event.get("object") == "chat.completion"
+            elif words := _text_of(choice.get("text")):  # in the form before chats
+                answer.say(words)
+
+    def _take_message(self, answer: api.Answer, message: api.Block) -> None:
+        """Take a message; some servers repeat it in each event of a stream, as it grows."""
+        words, calls = _text_of(message.get("content")), _calls_in(message)
+        if calls or (words and not answer.memo):
+            if answer.is_repeated_by(words):
+                answer.restart()
+            self._take(answer, message, is_whole=True)
 
     def _take(self, answer: api.Answer, message: api.Block, *, is_whole: bool) -> None:
         if words := _text_of(message.get("content")):
             answer.say(words)
-        for piece in api.few(message.get("tool_calls")):
-            function = piece.get("function") or {}
+        for piece in _calls_in(message):
+            function = piece.get("function") or piece
             name, id_, place = (
                 api.label(function.get("name")),
                 api.label(piece.get("id")),
@@ -99,8 +115,9 @@ class OpenAi(api.Api):
                 call = answer.begin({"id": "", "name": ""}, ("call", len(answer.blocks)))
                 answer.memo[place] = answer.memo[None] = call
             call["id"], call["name"] = call["id"] or id_, call["name"] or name
-            if (arguments := function.get("arguments")) is not None:
-                answer.add(call, "arguments", api.as_json(arguments))
+            arguments = function.get("arguments", function.get("input"))
+            if arguments is not None:
+                answer.add(call, "arguments", as_json(arguments))
 
     def listing(self) -> api.Question[Sequence[api.ListedModel]]:
         return self.get("/models"), _listed
@@ -181,12 +198,26 @@ def _sent_arguments(arguments: str) -> str:
 
 def _text_of(content: object) -> str:
     """Return the text of a content, which may be a list of parts."""
+    if isinstance(content, dict):
+        content = [content]
     if not isinstance(content, list):
         if content is not None and not isinstance(content, str):
             raise TypeError("no text")
         return content or ""
     parts = (part.get("text") for part in content if isinstance(part, dict))
     return "".join(text for text in parts if isinstance(text, str))
+
+
+def _calls_in(message: api.Block) -> list[Any]:
+    """Return the calls of a message, or pieces of them, in any of the forms that servers use."""
+    calls = message.get("tool_calls")
+    if found := api.few([calls] if isinstance(calls, dict) else calls):
+        return found
+    if legacy := message.get("function_call"):
+        return [{"index": LEGACY, "function": legacy}]
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    return [part for part in parts if isinstance(part, dict) and part.get("type") in _CALL_PARTS]
 
 
 def _continued(answer: api.Answer, place: object, name: str, id_: str) -> api.Block | None:
@@ -197,7 +228,7 @@ def _continued(answer: api.Answer, place: object, name: str, id_: str) -> api.Bl
     another id begins a call.
     """
     call: api.Block | None = answer.memo.get(place)
-    if call is None or not (call["name"] and name):
+    if call is None or place == LEGACY or not (call["name"] and name):
         return call
     return call if id_ and id_ == call["id"] else None
 
@@ -208,6 +239,8 @@ def _failure(event: api.Block) -> Any:
         return event["error"]
     if event.get("object") == "error":  # the form of older vLLM
         return {"message": event.get("message"), "code": event.get("code")}
+    if "choices" not in event and (event.get("detail") or event.get("message")):
+        return {"message": event.get("detail") or event["message"], "code": event.get("code")}
     return None
 
 
@@ -237,7 +270,9 @@ def _sees_images(entry: api.Block) -> bool | None:
 _ENCRYPTED: Final = frozenset(
     {"content", "text", "reasoning_content", "reasoning", "refusal", "name", "arguments"}
 )
-_HOLDERS: Final = frozenset({"message", "delta", "content", "tool_calls", "function"})
+_HOLDERS: Final = frozenset(
+    {"message", "delta", "content", "tool_calls", "function", "function_call"}
+)
 Transform = Callable[[str], str]
 
 
@@ -249,15 +284,15 @@ def seal_request(request: api.Block, seal: Transform) -> None:
             message["content"] = seal(_as_text(content))
     for holder in (*calls, *request.get("tools", ())):
         members = holder["function"].items()
-        holder["function"] = {key: seal(api.as_json(one)) for key, one in members}
+        holder["function"] = {key: seal(as_json(one)) for key, one in members}
 
 
 def _as_text(content: str | list[api.Block]) -> str:
     """Return a content as text; the model's side reads a JSON array as a list of parts."""
     if isinstance(content, list):
-        return api.as_json(content)
+        return as_json(content)
     is_array = isinstance(api.json_in(content), list)
-    return api.as_json([{"type": "text", "text": content}]) if is_array else content
+    return as_json([{"type": "text", "text": content}]) if is_array else content
 
 
 def open_answer(choices: object, open_: Transform) -> None:

@@ -128,7 +128,7 @@ MAX_DETAILS: Final = 16
 
 def refusal_from_http(status: int, body: bytes, after_seconds: float | None = None) -> LlmError:
     """Return the refusal in an answer whose status is not 200; its body may ask for a wait too."""
-    prose = body.decode(errors="replace")
+    prose = body.decode("utf-8-sig", errors="replace")
     said = json_in(prose)
     if isinstance(said, list) and said:
         said = said[0]  # of Gemini

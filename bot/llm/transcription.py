@@ -4,13 +4,14 @@ Reference: https://platform.openai.com/docs/api-reference/audio/createTranscript
 """
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Final
 
 import httpx2
 
 from bot.llm.client import LlmClient, counted
-from bot.llm.errors import LlmTimeout, LlmUnavailable
+from bot.llm.errors import LlmRejected, LlmTimeout, LlmUnavailable
 from tools.http import Request
 
 MAX_AUDIO_BYTES: Final = 23 * 2**20
@@ -23,14 +24,25 @@ _SIGNATURES: Final = (
     (b"ID3", "mp3"),
     (b"\xff\xfb", "mp3"),
     (b"\xff\xf3", "mp3"),
-    (b"\xff\xf1", "aac"),
-    (b"\xff\xf9", "aac"),
+    (b"\xff\xf2", "mp3"),
+    (b"\xff\xfa", "mp3"),
     (b"fLaC", "flac"),
     (b"RIFF", "wav"),
     (b"\x1aE\xdf\xa3", "webm"),
-    (b"", "m4a"),  # anything else
+    (b"", "m4a"),  # anything else, also raw AAC: OpenAI reads it, but only under this name
 )
-"""First bytes of recordings, with the suffix that servers expect."""
+"""First bytes of recordings, with the suffix that servers expect; OpenAI refuses others."""
+_RAW_AAC: Final = re.compile(rb"\xff[\xf0\xf1\xf8\xf9]")
+_ANNOTATION: Final = re.compile(
+    r"\[[^\[\]]{0,100}\]|\([^()]{0,100}\)|\uff08[^\uff08\uff09]{0,100}\uff09|【[^【】]{0,100}】|<[^<>]{0,100}>"
+    r"|\*[^*]{0,100}\*|♪[^♪]{0,300}♪"
+)
+"""A model's remark about a sound that is no speech: [BLANK_AUDIO], (silence), *coughs*."""
+_BLANK: Final = re.compile(
+    r"\[\s*_*(?:BLANK[_ ]?AUDIO|SILENCE|NO[_ ]?SPEECH|(?:BEG|TT)_\w{0,8})\s*\]|<\|[^<>|]{1,30}\|>",
+    re.IGNORECASE,
+)
+"""A mark that says nothing even beside words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +59,11 @@ class Transcriber:
     timeout_seconds: float
 
     async def transcribe(self, audio: bytes) -> str:
-        """Return the words of a sound file of `MAX_AUDIO_BYTES`; LlmError after two failures."""
+        """Return the words of a sound file of `MAX_AUDIO_BYTES`, empty if nobody speaks.
+
+        Raises:
+            LlmError: after two failures.
+        """
         with counted("transcription"):
             try:
                 async with asyncio.timeout(self.timeout_seconds):
@@ -60,9 +76,17 @@ class Transcriber:
                 raise LlmTimeout("The transcription did not come in time.") from None
 
     async def _attempt(self, audio: bytes) -> str:
+        suffix = next(suffix for signature, suffix in _SIGNATURES if audio.startswith(signature))
+        try:
+            return await self._sent(audio, suffix)
+        except LlmRejected:
+            if not _RAW_AAC.match(audio):
+                raise
+        return await self._sent(audio, "aac")  # servers that trust the name refuse it as m4a
+
+    async def _sent(self, audio: bytes, suffix: str) -> str:
         api = self.client.api
         url = f"{api.base_url}/audio/transcriptions"
-        suffix = next(suffix for signature, suffix in _SIGNATURES if audio.startswith(signature))
         headers = {**api.headers, "accept": "application/json"}
         del headers["content-type"]  # the form's own names its boundary
         form = httpx2.Request(
@@ -74,7 +98,13 @@ class Transcriber:
         )
         return await self.client.told(
             Request(url, dict(form.headers), form.read()),
-            lambda answer: str(answer["text"].strip()),
+            lambda answer: spoken(answer["text"]),
             seconds=self.timeout_seconds,
             max_bytes=MAX_ANSWER_BYTES,
         )
+
+
+def spoken(text: str) -> str:
+    """Return the words of a transcription; empty if it only describes that nobody speaks."""
+    words = _BLANK.sub("", text).strip()
+    return words if any(map(str.isalnum, _ANNOTATION.sub("", words))) else ""

@@ -80,7 +80,7 @@ FRAMES = _counter(
     "signal_frames",
     "Frames from the Signal side by kind; the messages among them also count by their fate",
     kind="message edit reaction delete typing receipt timer group_update sync call story poll pin"
-    " sticker own empty other_account other_chat untrusted_identity undecryptable error broken",
+    " own empty other_account other_chat untrusted_identity undecryptable error broken",
 )
 INTAKE = _counter(
     "received_messages",

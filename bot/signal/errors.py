@@ -54,6 +54,16 @@ class SignalRateLimited(SignalTimeout):
         self.timestamp = timestamp
 
 
+class SignalUnclear(SignalTimeout):
+    """A send failed on its way, or after it: the message may have arrived."""
+
+    answered = True
+
+    def __init__(self, *, timestamp: int | None = None) -> None:
+        super().__init__("The result of the send is unknown: its message may have arrived.")
+        self.timestamp = timestamp
+
+
 class SignalUntrusted(SignalError):
     """The recipient's new key is not trusted: nothing is sent until an admin trusts it."""
 

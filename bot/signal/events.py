@@ -37,7 +37,6 @@ class FrameKind(StrEnum):
     STORY = "story"
     POLL = "poll"
     PIN = "pin"
-    STICKER = "sticker"
     OWN = "own"
     EMPTY = "empty"
     OTHER_ACCOUNT = "other_account"

@@ -10,8 +10,8 @@ messages arrive as sent by another device of the account to the account.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bot.observability.metrics import FRAMES
@@ -39,11 +39,13 @@ class Account:
         number: the registered number, E.164.
         aci: lower case; None until the Signal side has told it.
         note_to_self: the account is a person's own, and the bot lives in its note to self alone.
+        people: profile names by ACI, from earlier frames; signal-cli does not name all mentions.
     """
 
     number: str
     aci: str | None = None
     note_to_self: bool = False
+    people: dict[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> frozenset[str]:
@@ -72,6 +74,13 @@ MAX_OPTIONS: Final = 100
 MAX_EMOJI: Final = 64
 """Characters of a reaction; the longest emoji have 10."""
 
+MAX_CARDS: Final = 10
+"""Contact cards of one message, and entries of each kind on one card."""
+MAX_LINE: Final = 500
+"""Characters of a line on a contact card, in a poll or of a payment."""
+MAX_PEOPLE: Final = 2_000
+"""Names in memory for mentions."""
+
 _LONG_TEXT: Final = "text/x-signal-plain"
 _UNKNOWN_TYPE: Final = "application/octet-stream"
 _CONTENT_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
@@ -81,6 +90,7 @@ _GROUP_ID: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,128}")
 _FILE_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _PLACEHOLDER: Final = "\ufffc"
 _OWN_MENTION: Final = re.compile(rf" ?{_PLACEHOLDER}$|(?:^|(?<=\s)){_PLACEHOLDER} ?|{_PLACEHOLDER}")
+_NO_MARKS: Final = str.maketrans("[]", "()")
 _JOINERS: Final = "\u200c\u200d"
 """Invisible, but kept: emoji need them, and names in Persian and in Indian scripts."""
 _PHONE_NUMBER: Final = re.compile(r"[+\d][\d\s()./-]{4,}")
@@ -231,6 +241,8 @@ def _parse_data_message(envelope: _Part, data: _Part, account: Account) -> Parse
 
 def _message(envelope: _Part, data: _Part, account: Account) -> IncomingMessage:
     author = _author_of(envelope)
+    if author.name is not None:
+        _remember(account, author.aci, author.name)
     timestamp = _time(data, "timestamp") or _needed_time(envelope, "timestamp")
     words, mentions, quote = data.get("message"), _mentions(data), _object(data, "quote")
     if words is not None and not isinstance(words, str):
@@ -244,7 +256,7 @@ def _message(envelope: _Part, data: _Part, account: Account) -> IncomingMessage:
         _group_of(data) or ChatId.direct(author.aci),
         author,
         timestamp,
-        text=sanitize_text(words, mentions, account),
+        text=sanitize_text(words or _told_without_words(data), mentions, account),
         addresses_bot=mentioned or (quoted is not None and quoted.by_bot),
         files=_received(files[:MAX_FILES]),
         unread=_received([*files[MAX_FILES:], *_unread(data)]),
@@ -306,8 +318,6 @@ _WORDLESS: Final = (
     ("reaction", FrameKind.REACTION, _parse_reaction),
     ("remoteDelete", FrameKind.DELETE, _parse_deletion),
     ("adminDelete", FrameKind.DELETE, _parse_admin_deletion),
-    ("sticker", FrameKind.STICKER, None),
-    ("pollCreate", FrameKind.POLL, None),
     ("pollVote", FrameKind.POLL, _parse_vote),
     ("pollTerminate", FrameKind.POLL, None),
     ("pinMessage", FrameKind.PIN, None),
@@ -315,6 +325,43 @@ _WORDLESS: Final = (
     ("groupCallUpdate", FrameKind.CALL, None),
 )
 """Keys of messages without words, with the kind to count or the parser of the event."""
+
+
+def _told_without_words(data: _Part) -> str:
+    """Return words for a sticker, contact cards, a poll or a payment; empty for anything else."""
+    told: list[str] = []
+    if (sticker := _object(data, "sticker")) is not None:
+        told.append(f"[sticker] {_line(sticker, 'emoji')}")
+    cards = _objects(data, "contacts")[:MAX_CARDS]
+    told += (f"[contact card] {', '.join(_of_card(card))}" for card in cards)
+    if (poll := _object(data, "pollCreate")) is not None:
+        options = " / ".join(map(_one_line, _texts(poll, "options")))
+        told.append(f"[poll] {_line(poll, 'question')} {options and f'({options})'}")
+    if (payment := _object(data, "payment")) is not None:
+        told.append(f"[payment] {_line(payment, 'note')}")
+    return "\n".join(line.rstrip() for line in told)
+
+
+def _of_card(card: _Part) -> Iterator[str]:
+    """Yield the name of a contact card, then its company, numbers and addresses."""
+    name = _object(card, "name") or {}
+    parts = ("prefix", "given", "givenName", "middle", "family", "familyName", "suffix")
+    whole = " ".join(filter(None, (_line(name, part) for part in parts)))
+    named = (_line(name, "display"), _line(name, "displayName"), whole, _line(name, "nickname"))
+    yield next(filter(None, named), "without a name")
+    if company := _line(card, "organization"):
+        yield company
+    for kind in ("phone", "phones", "email", "emails"):
+        for entry in _objects(card, kind)[:MAX_CARDS]:
+            if value := _line(entry, "value"):
+                yield value
+
+
+def _remember(account: Account, aci: str, name: str) -> None:
+    account.people.pop(aci, None)
+    account.people[aci] = name
+    if len(account.people) > MAX_PEOPLE:
+        del account.people[next(iter(account.people))]
 
 
 def _head(message: IncomingMessage) -> tuple[str, ChatId, Person, int]:
@@ -477,6 +524,24 @@ def _is_voice_note(file: _Part) -> bool:
 # Text, bounded and cleaned; names on one line
 
 
+def _line(part: _Part, key: str) -> str:
+    return _one_line(_text(part, key) or "")
+
+
+def _one_line(text: str) -> str:
+    """Return the beginning of a text as one line without brackets, which could end its mark."""
+    line = " ".join(text[:MAX_LINE].translate(_NO_MARKS).split())
+    return "".join(one for one in line if one.isprintable() or one in _JOINERS)
+
+
+def _texts(part: _Part, key: str) -> list[str]:
+    """Return the texts of a list; signal-cli's options may be objects with a text."""
+    listed = part.get(key)
+    values = listed[:MAX_OPTIONS] if isinstance(listed, list) else []
+    found = (one.get("text") if isinstance(one, dict) else one for one in values)
+    return [one for one in found if isinstance(one, str)]
+
+
 def sanitize_text(text: str | None, mentions: Sequence[_Part], account: Account) -> str:
     """Return at most `MAX_TEXT_BYTES` of a text, with names in place of mentions.
 
@@ -498,7 +563,7 @@ def sanitize_quote(text: str | None) -> str:
 def sanitize_name(name: str | None) -> str | None:
     """Return the beginning of a person's name as one line without invisible characters.
 
-    Return None for a missing name, for a text in place of a name, and for a phone number.
+    Return None for a missing name, for a text in place of a name, for an ACI and a phone number.
     """
     if name is None or len(name) > 8 * MAX_NAME_CHARACTERS:
         return None
@@ -506,7 +571,8 @@ def sanitize_name(name: str | None) -> str | None:
     if not line.isprintable():
         line = "".join(one for one in line if one.isprintable() or one in _JOINERS)
     line = line.strip(f" {_JOINERS}")
-    return None if not line or _PHONE_NUMBER.fullmatch(line) else line
+    is_id = _ACI.search(line) or _PHONE_NUMBER.fullmatch(line)
+    return None if not line or is_id else line
 
 
 def sanitize_file_name(name: str | None) -> str | None:
@@ -529,7 +595,8 @@ def _name_mentions(text: str, mentions: Sequence[_Part], account: Account) -> st
         start, end = 2 * mention["start"], 2 * (mention["start"] + mention["length"])
         if start < done or end > len(units) or start == end:
             continue
-        name = f"@{sanitize_name(_text(mention, 'name')) or 'someone'}"
+        known = account.people.get(_aci(mention, "uuid") or "")
+        name = f"@{sanitize_name(_text(mention, 'name')) or known or 'someone'}"
         name = _PLACEHOLDER if _is_me(account, mention) else name
         added = (units[done:start], name.encode("utf-16-le"))
         pieces += added

@@ -4,7 +4,8 @@ No words of a model may vanish, so some rules are tighter than CommonMark's:
 
 - a marker between two letters or digits opens no style (`2*3`, `x**2`); scripts without spaces
   between words are exempt from this, and from the rules about punctuation;
-- addresses, Windows paths and formulas (`$x$`, `\(x\)`, `\[x\]`) contain no markup;
+- addresses, Windows paths, formulas (`$x$`, `\(x\)`, `\[x\]`) and special names of Python
+  (`__init__`) contain no markup;
 - HTML, link definitions and underlines below a line stay as they were typed;
 - a quote ends at the first line without `>`.
 """
@@ -14,6 +15,7 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache
 from itertools import chain, pairwise
+from types import FunctionType, ModuleType
 from typing import Final
 
 from markdown_it import MarkdownIt
@@ -40,6 +42,29 @@ _FORMULA_ENDS: Final = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
 _DOLLARS: Final = re.compile(  # Signs of money have blanks, markup or digits next to them.
     rf"\$(?!\s)(?:(?!\*\*)[^$`\n]){{1,{_FORMULA_CHARACTERS}}}+(?<!\s)\$(?!\w)"
 )
+_PYTHON_NAME: Final = re.compile(
+    r"(?P<name>__[a-z][a-z0-9]{0,30}(?:_[a-z0-9]{1,30}){0,4}__)(?![\w])(?P<after>\.\w|[(=\[])?"
+)
+_SPECIAL_NAMES: Final = frozenset(
+    name
+    for kind in (type, int, list, dict, BaseException, FunctionType, ModuleType)
+    for name in dir(kind)
+) | {
+    f"__{name}__"
+    for name in [
+        "main",
+        "file",
+        "path",
+        "all",
+        "aenter",
+        "aexit",
+        "aiter",
+        "anext",
+        "await",
+        "enter",
+        "exit",
+    ]
+}
 _BAR: Final = re.compile(r"\\.|(?P<bar>\|)")
 _BAR_OUTSIDE_CODE: Final = re.compile(r"\\.|(`++)[^`]++\1(?!`)|(?P<bar>\|)")
 _PAIRS: Final = {"~": "strikethrough", "|": "spoiler"}
@@ -145,13 +170,15 @@ def _close_pairs(state: StateInline) -> None:
 
 
 def _verbatim(state: StateInline, silent: bool) -> bool:
-    """Keep addresses, Windows paths and formulas as they were typed."""
+    """Keep addresses, Windows paths, formulas and names of Python as they were typed."""
     text, start = state.src, state.pos
     match text[start]:
         case ":":
             end = _end_of_place(text, start)
         case "\\" | "$":
             end = _end_of_formula(text, start)
+        case "_":
+            end = _end_of_name(text, start)
         case _:
             return False
     if end is None:
@@ -171,6 +198,15 @@ def _end_of_place(text: str, colon: int) -> int | None:
     if _DRIVE.search(before) and (path := _WINDOWS_PATH.match(text, colon)):
         return path.end()
     return None
+
+
+def _end_of_name(text: str, start: int) -> int | None:
+    """Return the end of a name such as `__init__`, unless it may be a word in bold."""
+    name = _PYTHON_NAME.match(text, start)
+    if name is None or text[start - 1 : start].isalnum():
+        return None
+    is_in_code = name["after"] or (start and text[start - 1] in "./")
+    return name.end("name") if is_in_code or name["name"] in _SPECIAL_NAMES else None
 
 
 def _end_of_formula(text: str, start: int) -> int | None:

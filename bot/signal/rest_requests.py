@@ -255,6 +255,10 @@ class Places:
         request.give_place()
 
 
+MAY_FOLLOW_DELIVERY: Final = frozenset({500, 502, 504, *range(520, 528)})
+"""Statuses of a server, or of a proxy before it, that lost track of a request."""
+
+
 class Refused(SignalTimeout):
     """The server answered a send with status 400, which it uses for everything that went wrong.
 
@@ -310,6 +314,8 @@ def _connection_error(error: BaseException | None) -> SignalError:
             return SignalUnavailable("signal-cli-rest-api cannot be reached.")
         case aiohttp.ClientResponseError(status=HTTPStatus.BAD_REQUEST):
             return Refused("signal-cli-rest-api refused, and signalbot does not say why.")
+        case aiohttp.ClientResponseError(status=status) if status in MAY_FOLLOW_DELIVERY:
+            return SignalTimeout(f"signal-cli-rest-api answered with status {status}.")
         case aiohttp.ClientResponseError(status=status, request_info=request) if status >= 300:
             return error_from_status(status, request.url.path)
         case TimeoutError():

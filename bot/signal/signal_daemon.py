@@ -47,6 +47,7 @@ from bot.signal.errors import (
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
+    SignalUnclear,
     SignalUntrusted,
 )
 from bot.signal.frames import take_frame
@@ -548,10 +549,16 @@ def _timestamp_of(value: object) -> int:
     return sent.timestamp
 
 
+_NOT_SENT: Final = frozenset(
+    {"IDENTITY_FAILURE", "UNREGISTERED_FAILURE", "INVALID_PRE_KEY_FAILURE"}
+)
+"""Failures before anything leaves signal-cli."""
+
+
 def _refusal(code: int, sent: _Sent | None, message: str = "") -> SignalError:
     """Return the SignalError of a JSON-RPC error, without signal-cli's words: they may name people.
 
-    signal-cli also reports a rate limit after Signal has delivered the message.
+    An error with a timestamp may follow a delivery, unless signal-cli says why nothing was sent.
     """
     results = sent.results if sent else []
     fates = {recipient.type for recipient in results}
@@ -562,7 +569,9 @@ def _refusal(code: int, sent: _Sent | None, message: str = "") -> SignalError:
             retry_after_seconds=max(waits, default=0.0) or None,
             timestamp=sent.timestamp if sent else None,
         )
-    if code in {IO_ERROR, INTERNAL_ERROR} or "NETWORK_FAILURE" in fates:
+    if sent is not None and not (fates and fates <= _NOT_SENT) and code != UNTRUSTED:
+        return SignalUnclear(timestamp=sent.timestamp)
+    if code in {IO_ERROR, INTERNAL_ERROR}:
         return SignalUnavailable(f"signal-cli could not reach Signal (error {code}).")
     if code == UNTRUSTED or "IDENTITY_FAILURE" in fates:
         return SignalUntrusted("The recipient's new key is not trusted yet.")

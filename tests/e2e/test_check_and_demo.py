@@ -113,9 +113,9 @@ WITH_IMAGES: Final = {"architecture": {"input_modalities": ["text", "image"]}}
             },
             {},
             {
-                "access": ("ok", "approve CODE or an admin's !pair CODE lets them in."),
+                "access": ("ok", "approve CODE, or an admin in Signal, lets them in."),
                 "admins": None,
-                "safety numbers": ("ok", "!trust"),
+                "safety numbers": ("ok", "decide in the chat"),
                 "images": ("ok", "Shown to the model."),
                 "voice notes": ("ok", "whisper is known there."),
                 "profile": None,
@@ -263,11 +263,10 @@ async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path
             "MCP__SERVERS__ODD__COMMAND": odd,
             "MCP__SERVERS__ODD__ENV__PYTHONPATH": str(ROOT),
             "MCP__SERVERS__ODD__TOOLS": "echo, crash, nonsense",
-            # Their names are prefixes of built-in tools.
-            "MCP__SERVERS__WEB__COMMAND": f"{rude} dies",
-            "MCP__SERVERS__WEB__ENV__PYTHONPATH": str(ROOT),
-            "MCP__SERVERS__GET__COMMAND": "npx -y some-server",
-            "MCP__SERVERS__GET__ENV__PATH": "/nowhere",
+            "MCP__SERVERS__HALL__COMMAND": f"{rude} dies",
+            "MCP__SERVERS__HALL__ENV__PYTHONPATH": str(ROOT),
+            "MCP__SERVERS__POST__COMMAND": "npx -y some-server",
+            "MCP__SERVERS__POST__ENV__PATH": "/nowhere",
         }
         code, out, err = await run_command(["check"], settings, folder=tmp_path)
     assert (code, err) == (1, "")
@@ -283,8 +282,8 @@ async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path
         "locked": "(HTTP 401). See MCP__SERVERS__LOCKED__URL.",
         "empty": "The MCP server offers no tools. See MCP__SERVERS__EMPTY__COMMAND.",
         "odd": "asking before each call: odd_crash. It has no tool nonsense; it has ",
-        "web": 'The last line of its error output: "I have no idea why." See MCP__SERVERS__WEB__',
-        "get": "npx was not found on the bot's PATH. It is part of Node.js. See MCP__SERVERS__GET",
+        "hall": 'The last line of its error output: "I have no idea why." See MCP__SERVERS__HALL',
+        "post": "npx was not found on the bot's PATH. It is part of Node.js. See MCP__SERVERS__POS",
     }.items():
         assert words in said[server]
 
@@ -406,7 +405,21 @@ async def test_demo_at_a_terminal_shows_bubbles_and_takes_pasted_lines(tmp_path:
         terminal.types("\x1b[200~two\nlines\x1b[201~\r")
         for shown in ("two", "lines", "You ·"):
             await terminal.reads(shown)
-        terminal.types("\x04")
+        (tmp_path / "a list.txt").write_text("apples: 127*43")
+        for typed, shown in (
+            ("/wrong\r", "There is no /wrong here"),
+            ("/attach nowhere.txt\r", "There is no file nowhere.txt"),
+            ("/attach\r", "Name a file"),
+            ("/attach 'a list.txt' What is it?\r", "The bot's own commands"),
+            ("half a line", "half a line"),
+            ("\x03", ""),
+            ("What is 3*21?\r", "3*21 = 63"),
+        ):
+            terminal.types(typed)
+            await terminal.reads(shown)
+            if shown != "half a line":
+                await terminal.reads("Write a message.")
+        terminal.types("\x03")
         assert await terminal.exit_code() == 0
 
 

@@ -34,7 +34,7 @@ SEEN: Final[dict[str, str | None]] = {
     "attachment_long_text": "<full text, >2000 bytes>",
     "styled_text": "bold word",
     "link_preview": "see https://example.org/x",
-    "sticker": SILENCE,
+    "sticker": "[sticker]",
     "reaction_add": SILENCE,
     "reaction_remove": SILENCE,
     "edit": "hello (fixed)",  # of a message that never came

@@ -39,7 +39,8 @@ async def test_restored_copy_answers_no_message_twice() -> None:
             await here.signal.say("a short question")
             assert (await here.answer()).text == "second"
     assert copied == (0, "Copied to copy.db\n", "")
-    assert refused == (1, "", "restore: another process uses this store: stop the bot first\n")
+    assert refused[0] == 1
+    assert refused[2].startswith("restore: another process uses this store: stop the bot first (")
     assert (code, err) == (0, "")
     assert "Restored from copy.db\nThe store before is now " in out
     assert " 1 messages that waited, 0 on their way." in out
@@ -50,7 +51,32 @@ async def test_restore_of_a_wrong_file_fails_in_one_line() -> None:
     async with world() as here:
         settings = environment(here)
         code, out, err = await run_command(["restore", "copy.db"], settings, folder=here.folder)
-    assert (code, out, err) == (1, "", "restore: there is no such copy\n")
+    where = f"(from copy.db to {here.folder}/store.db)"
+    assert (code, out, err) == (1, "", f"restore: there is no such copy {where}\n")
+
+
+async def test_plain_copy_of_a_store_that_is_encrypted_now_is_restored_as_the_refusal_says() -> (
+    None
+):
+    async with world() as here:
+        plain, encrypted = environment(here), environment(here, STORE__KEY=STORE_KEY)
+
+        async def bot(*arguments: str, settings: dict[str, str]) -> tuple[int, str, str]:
+            return await run_command(arguments, settings, folder=here.folder)
+
+        async with running_bot(here.settings()):
+            await here.signal.say("hello")
+            await here.answer()
+            assert (await bot("backup", "copy.db", settings=plain))[0] == 0
+        assert (await bot("encrypt", settings=encrypted))[0] == 0
+        code, _, err = await bot("restore", "copy.db", settings=encrypted)
+        assert (code, "Take STORE__KEY out" in err, err.count("\n")) == (1, True, 1)
+        assert (await bot("restore", "copy.db", settings=plain))[0] == 0
+        assert (await bot("encrypt", settings=encrypted))[0] == 0
+        async with running_bot(here.settings(store={"key": STORE_KEY})):
+            await here.signal.say("again")
+            await here.answer()
+    assert [one["role"] for one in here.model.requests[-1]["messages"]].count("user") == 2
 
 
 async def test_a_copy_without_room_leaves_nothing_behind() -> None:
@@ -66,7 +92,8 @@ async def test_a_copy_without_room_leaves_nothing_behind() -> None:
                     code, _, err = await run_command(
                         ["backup", "small/copy.db"], environment(here), folder=here.folder
                     )
-                assert (code, err) == (1, "backup: the copy cannot be written: the disk is full\n")
+                assert code == 1
+                assert err.startswith("backup: the copy cannot be written: the disk is full (from ")
                 assert [path.name for path in folder.iterdir()] == ["filler"]
         except CannotMount as reason:
             pytest.skip(str(reason))

@@ -1,4 +1,4 @@
-"""Signal delivers a message and answers with a rate limit: the phone shows the message once."""
+"""Signal delivers a message and answers with an error: the phone shows the message once."""
 
 import asyncio
 import time
@@ -33,9 +33,23 @@ IO: Final = "-32603 with 429"
 PLAIN: Final = "HTTP 429 with an empty challenge"
 HIDDEN: Final = "HTTP 400 with [429]"
 
-OVER_DAEMON: Final = (TOLD, IO)
-OVER_GATEWAY: Final = (PLAIN, HIDDEN)
+LOST: Final = "NETWORK_FAILURE with the timestamp"
+OFFLINE: Final = "-3 with the timestamp"
+CRASHED: Final = "-32603 with the timestamp"
+SERVER: Final = "HTTP 500"
+PROXY: Final = "HTTP 502"
+
+OVER_DAEMON: Final = (TOLD, IO, LOST, OFFLINE, CRASHED)
+OVER_GATEWAY: Final = (PLAIN, HIDDEN, SERVER, PROXY)
+CODES: Final = {
+    TOLD: (-5, ["RATE_LIMIT_FAILURE"]),
+    LOST: (-1, ["NETWORK_FAILURE"]),
+    OFFLINE: (-3, []),
+    CRASHED: (-32603, ["SUCCESS"]),
+}
 BODIES: Final = {
+    SERVER: Answer(500),
+    PROXY: Answer(502, "<html>Bad gateway</html>"),
     PLAIN: Answer(429, '{"error":"slow down","challenge_tokens":[""],"account":"+49"}'),
     HIDDEN: Answer(400, "Failed to send message: [429] Rate limited (RateLimitException)"),
 }
@@ -125,9 +139,10 @@ class Stage:
         refusal = RefusedAfterDelivery if self.delivers else Refusal
         if self.kind == IO:
             raise refusal(-32603, "Failed to send: [429] Rate limited (RateLimitException)")
-        result = {"type": "RATE_LIMIT_FAILURE", "token": "", "recipientAddress": {}}
-        response = {"timestamp": sent.timestamp, "results": [result]}
-        raise refusal(-5, "Failed to send message due to rate limiting", {"response": response})
+        code, fates = CODES[self.kind]
+        results = [{"type": fate, "token": "", "recipientAddress": {}} for fate in fates]
+        response = {"timestamp": sent.timestamp, "results": results}
+        raise refusal(code, "Failed to send message", {"response": response})
 
 
 @asynccontextmanager
@@ -190,7 +205,7 @@ async def test_answer_that_did_not_arrive_is_sent_again_with_growing_pauses(
     assert all(longer > shorter for shorter, longer in pairwise(pauses))
 
 
-@pytest.mark.parametrize("kind", [*OVER_DAEMON, *OVER_GATEWAY])
+@pytest.mark.parametrize("kind", [TOLD, IO, PLAIN, HIDDEN])
 async def test_kill_during_doubt_shows_answer_once_if_receipt_came_before(kind: str) -> None:
     ada = ChatId.direct(ADA.aci)
     async with stage(kind) as here:
@@ -211,7 +226,7 @@ async def test_kill_during_doubt_shows_answer_once_if_receipt_came_before(kind: 
             await here.until_shown(ada, "one", "two")
 
 
-@pytest.mark.parametrize("kind", OVER_DAEMON)
+@pytest.mark.parametrize("kind", [TOLD, IO])
 async def test_kill_during_doubt_shows_answer_once_if_receipt_comes_after(kind: str) -> None:
     ada = ChatId.direct(ADA.aci)
     async with stage(kind) as here:

@@ -148,24 +148,49 @@ async def test_a_number_is_registered_and_wrong_answers_are_asked_for_again() ->
             await takes(terminal, "OpenAI, or any server")
             await terminal.answers("Address,", "not an address")
             await terminal.reads("LLM__BASE_URL: must be an http:// or https:// address")
-            await takes(terminal, "OpenAI, or any server")
-            await terminal.answers("Address [", "http://127.0.0.1:9/v1")
-            await terminal.reads("It refuses connections.")
-            await takes(terminal, "OpenAI, or any server")
-            await terminal.answers("[http://127.0.0.1:9/v1]", at.here.model.base_url[:-3])
+            await terminal.answers("Address,", "http://127.0.0.1:9/v1")
+            await terminal.reads("http://127.0.0.1:9/v1: It refuses connections.")
+            await terminal.answers("Address,", at.here.model.base_url[:-3])
             await terminal.reads(f"Its models are at {at.here.model.base_url}.")
             await terminal.answers("API key", KEY)
             await takes(terminal, "other")
             await takes(terminal, "A number of its own")
             await terminal.answers("The number, such as", "no number")
             await terminal.reads("must be a number in international form")
-            await takes(terminal, "A number of its own")
             await terminal.answers("The number, such as", "+1 (555) 010-0000")
             await terminal.answers("The code:", CODE)
             await terminal.reads("To keep the bot running:")
             assert await terminal.exit_code() == 0
         kept = at.settings()
         assert (kept["LLM__MODEL"], kept["ACCESS__ADMINS"]) == ("other", "+15550100001")
+
+
+@pytest.mark.long
+async def test_an_address_that_does_not_answer_is_named_and_asked_for_again() -> None:
+    async with place() as at:
+        at.signal.registrar.registered = True
+        wrong = f"unix:{at.folder}/nosuch.sock"
+        arguments = ("setup", "--signal", wrong, "--admin", "+15550100001")
+        async with at_a_terminal(*arguments, url="", folder=at.folder) as terminal:
+            await names_the_model(terminal, at)
+            for address in (
+                *("tcp://127.0.0.1:9", "http://127.0.0.1:9", "tcp://nosuch.invalid:7583"),
+                *(at.here.model.base_url, at.here.model.base_url.replace("http", "tcp")[:-3]),
+            ):
+                await terminal.reads(f"{wrong}: ")
+                await terminal.answers("The address of signal-cli", address)
+                wrong = address
+            await terminal.reads(f"{wrong}: ")
+            terminal.presses_ctrl_c()
+            assert await terminal.exit_code() == 130
+        async with at_a_terminal(*arguments[:1], url="", folder=at.folder) as terminal:
+            await terminal.answers("The address of signal-cli", "signal-cli")
+            await terminal.reads("SIGNAL__URL")
+            await terminal.answers("The address of signal-cli", at.signal.url)
+            await terminal.answers("Is it the bot's?", "y")
+            await terminal.reads("To keep the bot running:")
+            assert await terminal.exit_code() == 0
+        assert at.settings()["SIGNAL__URL"] == at.signal.url
 
 
 # For scripts --------------------------------------------------------------------------------------

@@ -113,14 +113,22 @@ async def test_a_program_is_started_without_a_shell_where_it_has_arguments() -> 
     assert "exit code 0\nstdout:\n$HOME; exit 3|a b|" in told(here)
 
 
-async def test_a_program_in_another_encoding_than_people_read_does_not_run() -> None:
-    code = "# coding: unicode_escape\n# \\nopen('ran', 'w')"
+@pytest.mark.parametrize(
+    "code",
+    [
+        "# coding: unicode_escape\n# \\nopen('ran', 'w')\ngröße = 3; print('ü', größe)",
+        "\f\f# coding: utf-7\n# +AAo-open('ran', 'w')\ngröße = 3; print('ü', größe)",
+        "# -*- coding: latin-1 -*-\r\ngröße = 3\r\nprint('ü', größe)",
+        "# coding: nonsense\nif __name__ == '__main__':\n  größe = 3; print('ü', größe)",
+    ],
+)
+async def test_program_runs_as_people_read_it_whatever_encoding_it_declares(code: str) -> None:
     steps = script(tool_calls(("run_python", {"code": code})), text("Done."))
     async with world(steps) as here, running_bot(for_everyone(here, approval="never")):
         await here.signal.say("print")
         await here.answer()
         assert not list(here.folder.rglob("ran"))
-    assert "SyntaxError: encoding problem" in told(here)
+    assert "exit code 0\nstdout:\nü 3" in told(here)
 
 
 async def test_a_command_finds_nothing_of_the_bots_own_and_nothing_of_another_chat() -> None:

@@ -87,14 +87,15 @@ async def test_slow_tools_run_concurrently_and_delay_no_other_chat() -> None:
 
 async def test_without_a_key_only_the_search_is_missing_with_the_reason() -> None:
     async with world() as here:
-        async with running_bot(here.settings(access={"admins": ADA.aci})):
+        brave: dict[str, Any] = {"tools": {"web_search": {"provider": "brave"}}}
+        async with running_bot(here.settings(access={"admins": ADA.aci}, **brave)):
             await here.signal.say("hello")
             await here.answer()
             await here.signal.say("!tools")
             listed = (await here.answer()).text
             await here.signal.say("!tools", author=BEN)
             to_ben = (await here.answer()).text
-        found = {finding.part: finding async for finding in findings(here.settings())}
+        found = {finding.part: finding async for finding in findings(here.settings(**brave))}
     expected = {
         "calculate",
         "date_time",

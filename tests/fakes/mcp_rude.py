@@ -281,6 +281,23 @@ def no_result() -> None:
     serve([TOOL], lambda request: answer(request, {"content": "text"}))
 
 
+def unknown_blocks() -> None:
+    """Answer a call with words beside parts that no protocol knows."""
+    content: list[object] = [
+        {"type": "text", "text": "The words."},
+        {"type": "hologram", "data": "AAAA"},
+        {"type": "markdown", "text": "More words."},
+        {"type": "image", "data": "AAAA"},
+        {"type": "text", "text": "Marked.", "annotations": {"audience": "all"}},
+        {"type": "resource_link", "uri": "file:///a.pdf"},
+        "plain words",
+        7,
+        {},
+    ]
+    result = {"content": content, "structuredContent": [1], "isError": None}
+    serve([TOOL], lambda request: answer(request, result))
+
+
 def modern_only() -> None:
     """Know no handshake, as servers of the protocol of 2026 may."""
     for line in sys.stdin:

@@ -54,11 +54,11 @@ def pptx(*slides: str, order: Sequence[int] = ()) -> bytes:
     return archive(parts)
 
 
-def xlsx(rows: str, name: str = "Sums", styles: str = "") -> bytes:
+def xlsx(rows: str, name: str = "Sums", styles: str = "", state: str = "visible") -> bytes:
     """Return a workbook of one sheet."""
     relation = f'<Relationship Id="r1" Type="{OFFICE}/worksheet" Target="worksheets/sheet1.xml"/>'
     document = f'<Relationship Id="r1" Type="{OFFICE}/officeDocument" Target="xl/workbook.xml"/>'
-    sheet = f'<sheet name="{name}" sheetId="1" r:id="r1"/>'
+    sheet = f'<sheet name="{name}" sheetId="1" state="{state}" r:id="r1"/>'
     return archive(
         {
             "_rels/.rels": f'<Relationships xmlns="{RELATIONS}">{document}</Relationships>',

@@ -277,7 +277,7 @@ async def test_check_warns_of_linked_devices_where_the_bot_has_something_to_prov
         settings = proving.settings("off")
         found = {one.part: one async for one in findings(settings, trust=proving.trust)}
     assert found["linked devices"].verdict == "warning"
-    assert "!verify fails" in found["linked devices"].words
+    assert "the bot's proof fails" in found["linked devices"].words
 
 
 # Tools

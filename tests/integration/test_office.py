@@ -2,7 +2,18 @@
 
 import pytest
 
-from tests.fakes.office import W, archive, docx, odt, paragraph, pptx, row, xlsx
+from tests.fakes.office import (
+    A,
+    W,
+    archive,
+    docx,
+    odt,
+    paragraph,
+    pptx,
+    relations,
+    row,
+    xlsx,
+)
 from tools.documents.client import Read, open_reader
 from tools.documents.office import MAX_PART_BYTES
 from tools.sandbox.errors import WorkError
@@ -83,6 +94,76 @@ READ += [
         ),
         "Sheet Sums:\n0.075\t7.5%\t100%",
     ),
+]
+
+
+def ods(rows: str) -> bytes:
+    declared = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+        for name in ("office", "text", "table")
+    )
+    return archive(
+        {
+            "mimetype": "application/vnd.oasis.opendocument.spreadsheet",
+            "content.xml": (
+                f'<office:document {declared}><table:table table:name="Sums">{rows}</table:table>'
+                "</office:document>"
+            ),
+        }
+    )
+
+
+def ods_cell(shown: str, more: str = "") -> str:
+    return f"<table:table-cell {more}><text:p>{shown}</text:p></table:table-cell>"
+
+
+HALF = 'office:value-type="percentage" office:value="0.075"'
+SPANNED = "<w:tc><w:tcPr><w:gridSpan w:val='2'/></w:tcPr>" + paragraph("both") + "</w:tc>"
+SLIDE = '<p:sld {show} xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main" {a}>'
+READ += [
+    (docx(f"<w:tbl><w:tr>{SPANNED}<w:tc>{paragraph('c')}</w:tc></w:tr></w:tbl>"), "both\t\tc"),
+    (
+        archive(
+            {
+                "word/document.xml": f"<w:document {W}>{paragraph('words')}</w:document>",
+                "word/header1.xml": f"<w:hdr {W}>{paragraph('top')}</w:hdr>",
+                "word/footer1.xml": f"<w:ftr {W}>{paragraph()}</w:ftr>",
+            }
+        ),
+        "words\nHeader or footer:\ntop",
+    ),
+    (
+        archive(
+            {
+                "ppt/presentation.xml": "<p/>",
+                "ppt/slides/slide1.xml": (
+                    SLIDE.format(show='show="0"', a=A)
+                    + "<a:p><a:t>seen</a:t><a:fld><a:t>1</a:t></a:fld></a:p></p:sld>"
+                ),
+                "ppt/slides/_rels/slide1.xml.rels": relations(n="../notesSlides/notesSlide1.xml"),
+                "ppt/notesSlides/notesSlide1.xml": f"<n {A}><a:p><a:t>said</a:t></a:p></n>",
+            }
+        ),
+        "Slide 1 (hidden):\nseen\nNotes:\nsaid",
+    ),
+    (
+        ods(
+            f"<table:table-row>{ods_cell('7.5%', HALF)}"
+            '<table:table-cell table:number-columns-repeated="2"/>'
+            f"{ods_cell('27.11.26')}</table:table-row>"
+            '<table:table-row table:number-rows-repeated="1048576"><table:table-cell/>'
+            "</table:table-row>"
+        ),
+        "Sheet Sums:\n7.5%\t\t\t27.11.26",
+    ),
+    (
+        odt(
+            "<text:p>words<text:note><text:note-citation>1</text:note-citation><text:note-body>"
+            "<text:p>a note</text:p></text:note-body></text:note> go on</text:p>"
+        ),
+        "a note\nwords go on",
+    ),
+    (xlsx(row("secret"), state="hidden"), "Sheet Sums (hidden):\nsecret"),
 ]
 
 

@@ -154,6 +154,20 @@ async def test_brave_is_asked_with_the_key_for_plain_web_results() -> None:
         }
 
 
+@pytest.mark.parametrize(
+    ("name", "wanted", "shown", "is_cut"),
+    [("count", 10, 3, True), ("num_results", 1, 1, False), ("max_results", 0, 3, False)],
+)
+async def test_model_may_wish_for_a_number_of_results(
+    name: str, wanted: int, shown: int, is_cut: bool
+) -> None:
+    async with brave_api() as api, a_bot_with_brave(api, max_results=3) as bot:
+        result = await bot.call(query="night trains", **{name: wanted})
+    assert result.outcome == "ok"
+    assert (f"[{shown}]" in result.content, f"[{shown + 1}]" in result.content) == (True, False)
+    assert ("[There are at most 3 results.]" in result.content) is is_cut
+
+
 async def test_no_more_results_are_written_than_were_asked_for() -> None:
     async with brave_api() as api, a_bot_with_brave(api, max_results=3) as bot:
         read = await bot.read()

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import stat
 import sys
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from tests.e2e.disks import memory_disk, mounted
 from tests.fakes.hostile_in_folder import ROOT_OF_PROCESS
 from tools.sandbox.errors import WorkError
+from tools.sandbox.jail.watch import processes_of
 from tools.sandbox.pool import SandboxPolicy
 from tools.settings import WorkspaceSettings
 from tools.workspace.inside.reading import MAX_FOUND_LINES, MAX_LISTED
@@ -28,6 +30,7 @@ from tools.workspace.workspaces import MAX_OPEN, MAX_SENT_BYTES, Workspace, Work
 
 SECRET = "the key of the store"
 CHAT = "direct:ada"
+NOTHING_FOUND = "[Nothing was found.]"
 
 
 def names_in(folder: Path) -> list[str]:
@@ -87,6 +90,11 @@ async def test_files_are_written_read_changed_found_and_deleted(tmp_path: Path) 
         assert await listed(here, pattern="*.txt") == "[Nothing is there.]"
         assert await listed(here, pattern="*.txt", recursive=True) == "notes/a.txt"
         assert await listed(here, pattern="**/*.md", recursive=True) == "[Nothing is there.]"
+        for pattern in ("*.{md,txt}", "{a,b}.txt", "**/a.{t{x,y}t,md}", "notes/{a,b}.{md,txt}"):
+            assert await listed(here, pattern=pattern, recursive=True) == "notes/a.txt"
+            assert await here.do("search_files", query="three", pattern=pattern) != NOTHING_FOUND
+        many = "{a,b}" * 40
+        assert "64 choices" in await refusal(here, "list_files", pattern=many)
         info = await here.do("list_files", directory="notes")
         assert re.fullmatch(r"notes/a\.txt \(23 bytes, \d{4}-\d\d-\d\d \d\d:\d\d UTC\)", info)
         deleted = await here.do("delete_file", file_path="notes/a.txt")
@@ -436,6 +444,24 @@ async def test_every_chat_has_a_folder_of_its_own_that_others_cannot_enter(tmp_p
             assert await chat.do("read_file", file_path="a") == f"1\t{number}"
         for folder in (tmp_path / "workspaces", *(tmp_path / "workspaces").iterdir()):
             assert folder.stat().st_mode & 0o077 == 0
+
+
+async def test_no_call_is_cut_off_while_more_chats_use_files(tmp_path: Path) -> None:
+    async with workspaces(tmp_path) as found:
+        first = found.of("first")
+        await first.do("write_file", file_path="a", content="here")
+        processes = [one for one in processes_of(os.getpid()) if one != os.getpid()]
+        for one in processes:
+            os.kill(one, signal.SIGSTOP)
+        running = asyncio.create_task(first.do("read_file", file_path="a"))
+        for number in range(MAX_OPEN + 2):
+            await found.of(f"chat-{number}").do("list_files")
+        for one in processes:
+            os.kill(one, signal.SIGCONT)
+        assert await running == "1\there"
+        for number in range(MAX_OPEN + 2):
+            await found.of(f"chat-{number}").do("list_files")
+        assert await first.do("read_file", file_path="a") == "1\there"
 
 
 async def test_files_are_gone_when_they_are_cleared_or_unused_for_long(tmp_path: Path) -> None:

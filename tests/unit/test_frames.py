@@ -82,7 +82,7 @@ TOLD: Final[dict[str, Incoming | Receipt | FrameKind]] = {
     "attachment_long_text": message("<full text, >2000 bytes>", unread=(LONG_TEXT,)),
     "styled_text": message("bold word"),
     "link_preview": message("see https://example.org/x"),
-    "sticker": FrameKind.STICKER,
+    "sticker": message("[sticker]"),
     "reaction_add": reaction(),
     "reaction_remove": reaction(removed=True),
     "edit": edit(message("hello (fixed)")),
@@ -105,7 +105,7 @@ TOLD: Final[dict[str, Incoming | Receipt | FrameKind]] = {
     "call_hangup": FrameKind.CALL,
     "story": FrameKind.STORY,
     "story_reply": FrameKind.STORY,
-    "poll_create": FrameKind.POLL,
+    "poll_create": message("[poll] Lunch? (yes / no)", chat=GROUP, number=None),
     "poll_vote": PollVote(
         BOT.number, GROUP, Person(ADA, None, "Ada"), 1795291728387, 1795291721387, (0,)
     ),
@@ -306,7 +306,6 @@ def test_invalid_and_uninteresting_frames_have_a_kind(kind: FrameKind) -> None:
         (noted(groupInfo="x"), FrameKind.BROKEN),
         (noted(message=5), FrameKind.BROKEN),
         (noted(editMessage={}), FrameKind.BROKEN),
-        (noted(message=None, sticker={}), FrameKind.STICKER),
         (noted(message=None), FrameKind.EMPTY),
         (sender("sync_note_to_self", sourceUuid=ADA, sourceNumber=PHONE), FrameKind.SYNC),
     ],

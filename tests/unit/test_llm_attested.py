@@ -378,7 +378,7 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(KEYS), json_values))
 def test_nothing_in_the_clear_ever_comes_through(message: dict[str, Any]) -> None:
-    body = OPENAI.reader(JSON, RequestKeys(MODEL.public_key))
+    body = OPENAI.reader(RequestKeys(MODEL.public_key))
     body.feed(json.dumps({"choices": [{"message": message}]}).encode())
     try:
         completion = body.completion()

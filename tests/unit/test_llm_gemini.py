@@ -73,9 +73,7 @@ async def test_words_with_a_signature_are_bounded_like_others() -> None:
 def test_arguments_that_are_half_a_surrogate_pair_can_be_stored() -> None:
     asked = {"functionCall": {"name": "clock", "args": "\ud800"}}
     whole = {"candidates": [{"content": {"parts": [asked]}, "finishReason": "STOP"}]}
-    reader = Gemini(LlmSettings(dialect="gemini", base_url="http://h", model=MODEL)).reader(
-        "application/json"
-    )
+    reader = Gemini(LlmSettings(dialect="gemini", base_url="http://h", model=MODEL)).reader()
     reader.feed(json.dumps(whole).encode())
     [found] = reader.completion().message.tool_calls
     assert found.arguments == "?"

@@ -22,11 +22,11 @@ SOON_SECONDS = 0.4
 
 
 def event_stream() -> Answer:
-    return OpenAi(LlmSettings(base_url="http://h", model="m")).reader("text/event-stream")
+    return OpenAi(LlmSettings(base_url="http://h", model="m")).reader()
 
 
 def whole_document() -> Answer:
-    return OpenAi(LlmSettings(base_url="http://h", model="m")).reader("application/json")
+    return OpenAi(LlmSettings(base_url="http://h", model="m")).reader()
 
 
 def read(reader: Answer, data: bytes) -> Completion:

@@ -66,7 +66,7 @@ async def test_a_recording_is_sent_as_a_form_and_its_words_come_back() -> None:
 @pytest.mark.parametrize(
     ("beginning", "suffix"),
     [
-        (b"\xff\xf1P\x80", b"aac"),
+        (b"\xff\xf1P\x80", b"m4a"),
         (b"\0\0\0\x1cftypM4A ", b"m4a"),
         (b"ID3\x04", b"mp3"),
         (b"RIFF....WAVE", b"wav"),

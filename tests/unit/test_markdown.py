@@ -44,6 +44,12 @@ def looks(tagged: str) -> StyledText:
     [
         ("**bold** __too__", "<b>bold</b> <b>too</b>"),
         ("*italic* _too_", "<i>italic</i> <i>too</i>"),
+        ("__init__.py and __main__", "__init__.py and __main__"),
+        ("a/__pycache__/b, x.__dict__ or __add__(1)", "a/__pycache__/b, x.__dict__ or __add__(1)"),
+        (
+            "__note__: **`__x__`** __Two words__",
+            "<b>note</b>: <b><m>__x__</m></b> <b>Two words</b>",
+        ),
         ("***both***", "<b><i>both</i></b>"),
         ("~~gone~~ ||secret||", "<s>gone</s> <p>secret</p>"),
         ("`code` and `` a`b ``", "<m>code</m> and <m>a`b</m>"),

@@ -287,7 +287,7 @@ async def test_all_documents_of_a_turn_share_the_room_there_is() -> None:
 
     what = await prepared(folder, message(*files[:2]), message(files[2]), words_bytes=3_000)
 
-    assert sum(len(words.encode()) for words in what.words) < 3_000 + 200
+    assert sum(len(words.encode()) for words in what.words) < 3_000 + 400
     assert what.words[0].count("a") > 1_500
     assert "[Cut: only the beginning" in what.words[0]
     assert what.notices == (
@@ -314,8 +314,8 @@ async def test_unreadable_files_are_reported_by_their_names() -> None:
             folder.files = {"c.pdf": body, "d.txt": body}
             what = await reader.prepare([message(file, text="Please sum this up.")], sees_images)
             assert what.notices[0].startswith(f"About “{file.name}”: {words}")
-            told = f"[“{file.name}”, which you cannot read; the person was told so]"
-            assert what.words[0] == told
+            assert f"\n“{file.name}”\n[Untrusted content" in what.words[0]
+            assert what.words[0].endswith("You cannot read this file; the person was told so.]")
             assert what.has_words
 
 

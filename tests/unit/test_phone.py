@@ -29,7 +29,7 @@ class ScriptedBot(DemoMessenger):
         self._script = deque(script)
         self._sent: asyncio.Queue[FromBot] = asyncio.Queue()
 
-    async def say(self, text: str) -> int:
+    async def say(self, text: str, file: Path | None = None) -> int:
         self.said.append(text)
         for sent in self._script.popleft() if self._script else ():
             self._sent.put_nowait(sent)

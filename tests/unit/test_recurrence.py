@@ -196,3 +196,30 @@ def test_every_rule_of_a_model_is_accepted_or_refused(text: str) -> None:
 def test_wrong_times_are_refused(text: str) -> None:
     with pytest.raises(InvalidArguments, match="ISO 8601"):
         parse_at(text)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "FREQ=HOURLY;BYMONTH=2;BYMONTHDAY=30",
+        "FREQ=DAILY;INTERVAL=7;BYDAY=MO",
+        "FREQ=WEEKLY;BYMONTH=4;BYMONTHDAY=31;BYHOUR=1,2,3",
+        "FREQ=HOURLY;BYYEARDAY=366;BYMONTH=1",
+    ],
+)
+def test_a_rule_without_dates_takes_no_time(rule: str) -> None:
+    start = datetime(2026, 11, 27, 10)  # noqa: DTZ001
+    began = time.process_time()
+    assert next_date(start, parse_rule(rule), BERLIN, instant(start, BERLIN)) is None
+    assert time.process_time() - began < 0.05
+
+
+def test_dates_far_ahead_fall_on_the_right_days() -> None:
+    assert series("2095-02-28 09:00", "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29", at_most=2) == [
+        "2096-02-29 09:00",
+        "2104-02-29 09:00",
+    ]
+    assert series("2026-12-28 09:00", "FREQ=YEARLY;BYWEEKNO=53;BYDAY=MO", at_most=2) == [
+        "2026-12-28 09:00",
+        "2032-12-27 09:00",
+    ]

@@ -23,6 +23,7 @@ from bot.signal.errors import (
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
+    SignalUnclear,
     SignalUntrusted,
 )
 from bot.signal.events import Incoming
@@ -146,9 +147,11 @@ def failure_data(*fates: str) -> object:
     [
         (Refusal(-1, "nobody"), SignalRejected),
         (Refusal(-1, "failed", failure_data("UNREGISTERED_FAILURE")), SignalRejected),
-        (Refusal(-1, "failed", failure_data("NETWORK_FAILURE")), SignalUnavailable),
+        (Refusal(-1, "failed", failure_data("NETWORK_FAILURE")), SignalUnclear),
         (Refusal(-1, "failed", failure_data("RATE_LIMIT_FAILURE")), SignalRateLimited),
         (Refusal(-3, "io"), SignalUnavailable),
+        (Refusal(-3, "io", failure_data()), SignalUnclear),
+        (Refusal(-32603, "disk", failure_data("SUCCESS")), SignalUnclear),
         (Refusal(-4, "untrusted", failure_data("IDENTITY_FAILURE")), SignalUntrusted),
         (Refusal(-4, "untrusted"), SignalUntrusted),
         (Refusal(-5, "Failed to send message: rate limit"), SignalRateLimited),
@@ -179,7 +182,7 @@ async def test_every_error_of_signal_cli_has_its_meaning(
     ("fates", "expected"),
     [
         (["UNREGISTERED_FAILURE"], pytest.raises(SignalRejected)),
-        (["IDENTITY_FAILURE", "NETWORK_FAILURE"], pytest.raises(SignalUnavailable)),
+        (["IDENTITY_FAILURE", "NETWORK_FAILURE"], pytest.raises(SignalUnclear)),
         (["IDENTITY_FAILURE"], pytest.raises(SignalUntrusted)),
         (["RATE_LIMIT_FAILURE"], pytest.raises(SignalRateLimited)),
         (["IDENTITY_FAILURE", "SUCCESS"], nullcontext()),

@@ -14,6 +14,7 @@ from tools.sandbox.errors import WorkError
 CONVERTER: Final = UnitConverter()
 MAX_SECONDS: Final = 1.0
 MAX_SENTENCE: Final = 300
+OF_FOOD: Final = "(a Calorie of food is a kilocalorie; the small calorie is a thousandth of it)"
 
 
 def convert(value: str, source: str, target: str) -> str:
@@ -38,6 +39,9 @@ def convert(value: str, source: str, target: str) -> str:
         ("5e-3", "µm", "nm", "0.005 µm = 5 nm"),
         ("0.1", "m", "cm", "0.1 m = 10 cm"),
         ("70", "kg*m/s^2", "N", "70 kg·m/s² = 70 N"),
+        ("1", "Calorie", "kJ", f"1 kcal = 4.184 kJ {OF_FOOD}"),
+        ("8.4", "kJ", "Calories", f"8.4 kJ = 2.00764818356 kcal {OF_FOOD}"),
+        ("2", "cal", "J", "2 cal = 8.368 J (small calories; a Calorie of food is 1,000 of them)"),
         # Temperatures are points on a scale.
         ("100", "°F", "°C", "100 °F = 37.7777777778 °C"),
         ("-40", "fahrenheit", "celsius", "-40 °F = -40 °C"),

@@ -3,13 +3,17 @@
 Reads what people and models write: `2^10`, `1,234.5`, `√16`, `2π`, `2(3+4)`, `5!`, `15% of 80`,
 `10 mod 3`. Only numbers, operators and the names in FUNCTIONS and CONSTANTS mean something; sizes
 and nesting are bounded. No text is ever evaluated as Python.
+
+Decimals and quotients are exact fractions. Powers of ten (`1e9`), roots, logarithms and the like
+give floats.
 """
 
 import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import Context, Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 from tools.sandbox.errors import WorkError
@@ -20,6 +24,8 @@ MAX_DIGITS: Final = 10_000
 _MAX_BITS: Final = 40_000  # a little more than MAX_DIGITS digits
 _EXACT_DIGITS: Final = 100
 _SIGNIFICANT_DIGITS: Final = 12
+_MAX_DECIMALS: Final = 30
+_SMALLEST_PLAIN: Final = Fraction(1, 10**6)
 _MAX_WHOLE_FLOAT: Final = 1e15  # floats hold every whole number up to here
 _MAX_FACTORIAL: Final = 3_248  # the last one with fewer than MAX_DIGITS digits
 _MAX_ROUNDING: Final = 300
@@ -30,7 +36,7 @@ _INCOMPLETE: Final = "This is no complete calculation: check its operators and p
 _TOO_DEEP: Final = f"Parentheses and powers may be nested {MAX_NESTING} deep, not deeper."
 _TOO_LONG: Final = f"The result would have more than {MAX_DIGITS:,} digits."
 
-Number = int | float
+Number = int | float | Fraction
 
 
 def calculate(text: str) -> str:
@@ -49,9 +55,19 @@ def calculate(text: str) -> str:
 
 
 def written(value: Number) -> str:
-    """Write a number: whole ones exactly up to 100 digits, others with 12 significant digits."""
+    """Write a number: whole ones exactly up to 100 digits, and decimals up to 30.
+
+    Others have 12 significant digits.
+    """
+    if isinstance(value, Fraction):
+        value = _exact(value)
     if isinstance(value, int):
         return _written_whole(value)
+    if isinstance(value, Fraction):
+        decimal = Context(prec=_MAX_DECIMALS).divide(value.numerator, Decimal(value.denominator))
+        if Fraction(decimal) == value and abs(value) >= _SMALLEST_PLAIN:
+            return f"{decimal:f}"
+        value = float(value)
     if math.isnan(value):
         raise WorkError("The calculation has no result.")
     if math.isinf(value):
@@ -86,11 +102,19 @@ _GROUPED: Final = rf"[1-9][0-9]{{0,2}}(?:,[0-9]{{3}})+(?![0-9]){_FRACTION}"
 _LEXEME: Final = re.compile(
     rf"{_GROUPED}|{_PLAIN}|[a-z][a-z0-9]*|\*\*|//|!(?!!)|[-+*/%(),√]", re.ASCII
 )
+
+
+def _quotient(value: Number, divisor: Number) -> Number:
+    if isinstance(value, float) or isinstance(divisor, float):
+        return value / divisor
+    return Fraction(value) / divisor
+
+
 _PRODUCTS: Final[Mapping[str, Callable[[Number, Number], Number]]] = {
     "*": operator.mul,
     "x": operator.mul,
     "of": operator.mul,
-    "/": operator.truediv,
+    "/": _quotient,
     "//": operator.floordiv,
     "%": operator.mod,
     "mod": operator.mod,
@@ -138,8 +162,8 @@ def _starts_operand(lexeme: str) -> bool:
     return _is_number(lexeme) or lexeme == "(" or (_is_name(lexeme) and lexeme != "mod")
 
 
-class _Percentage(float):
-    """A number that was written with %; any arithmetic on it gives a plain float."""
+class _Percentage(Fraction):
+    """A number that was written with %; any arithmetic on it gives a plain number."""
 
 
 class _Calculation:
@@ -185,7 +209,7 @@ class _Calculation:
             added = self._product()
             if isinstance(added, _Percentage) and not isinstance(value, _Percentage):
                 added = value * added  # 200 + 10% is 220, as on a calculator
-            value = value + added if sign == "+" else value - added
+            value = _bounded(value + added if sign == "+" else value - added)
         return value
 
     def _product(self) -> Number:
@@ -271,9 +295,20 @@ class _Calculation:
 
 
 def _bounded(value: Number) -> Number:
+    """Return a number of bounded length: a long fraction becomes a float, and whole ones an int."""
+    if isinstance(value, Fraction) and not isinstance(value, _Percentage):
+        value = _exact(value)
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise WorkError(_TOO_LONG)
+    if isinstance(value, Fraction):
+        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+        return float(value) if bits > _MAX_BITS else value
     return value
+
+
+def _exact(value: Fraction) -> int | Fraction:
+    """Return a fraction as an int if it is whole."""
+    return value.numerator if value.denominator == 1 else value
 
 
 def _two_readings(symbol: str) -> WorkError:
@@ -287,6 +322,8 @@ def _number(lexeme: str) -> Number:
     digits = lexeme.replace(",", "").replace("_", "")
     if digits.isdigit():
         return int(digits)
+    if "e" not in digits:
+        return _exact(Fraction(digits))
     value = float(digits)
     if math.isinf(value):
         raise WorkError("A number is too large.")
@@ -316,7 +353,7 @@ def _call(name: str, *values: Number) -> Number:
             numbers = f"{least} or more numbers, separated by commas"
         raise WorkError(f"{name} takes {numbers}, not {len(values)}.")
     try:
-        return function(*values)
+        return _bounded(function(*values))
     except TypeError:
         raise WorkError(f"{name} needs whole numbers.") from None
     except (ValueError, ZeroDivisionError):
@@ -331,18 +368,23 @@ def _refuse(name: str, known: Mapping[str, object]) -> Any:
 
 def _whole(value: Number) -> int:
     """Return a whole number as such, also if it was calculated as 4.0."""
-    if isinstance(value, float) and not value.is_integer():
+    if int(value) != value:
         raise TypeError
     return int(value)
 
 
 def _power(base: Number, exponent: Number) -> Number:
-    if isinstance(base, int) and isinstance(exponent, int):
+    if isinstance(base, float) or not isinstance(exponent, int):
+        if base < 0 and int(exponent) != exponent:
+            raise WorkError("A negative number to a fractional power has no real result.")
+        return float(float(base) ** float(exponent))
+    if isinstance(base, int) and exponent >= 0:
         _bound_power(abs(base), exponent)
-    elif base < 0 and not float(exponent).is_integer():
-        raise WorkError("A negative number to a fractional power has no real result.")
-    result: Number = base**exponent
-    return result
+        power: int = base**exponent
+        return power
+    exact = Fraction(base)
+    bits = max(exact.numerator.bit_length(), exact.denominator.bit_length())
+    return exact**exponent if bits * abs(exponent) <= _MAX_BITS else float(base) ** exponent
 
 
 def _factorial(value: Number) -> int:
@@ -376,18 +418,18 @@ def _round(value: Number, digits: Number = 0) -> Number:
     places = _whole(digits)
     if abs(places) > _MAX_ROUNDING:
         raise WorkError(f"round takes at most {_MAX_ROUNDING} places.")
-    exact = Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))
-    enough = Context(prec=MAX_DIGITS + _MAX_ROUNDING)
-    rounded = exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, enough)
-    return int(rounded) if isinstance(value, int) or places <= 0 else float(rounded)
+    exact = Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+    scaled = abs(exact) * Fraction(10) ** places + Fraction(1, 2)
+    rounded = Fraction(math.floor(scaled)) / Fraction(10) ** places
+    return _exact(rounded if exact >= 0 else -rounded)
 
 
 def _circular(function: Callable[[float], float]) -> Callable[[Number], float]:
     """Return a function that is zero for pi: such a result is only the rounding of its argument."""
 
     def rounded(angle: Number) -> float:
-        value = function(angle)
-        return 0.0 if abs(value) <= abs(angle) * 2**-52 else value
+        value = function(float(angle))
+        return 0.0 if abs(value) <= abs(float(angle)) * 2**-52 else value
 
     return rounded
 
@@ -415,7 +457,7 @@ FUNCTIONS: Final[Mapping[str, tuple[Callable[..., Number], int, int]]] = {
     "max": (lambda *values: max(values), 1, _ANY),
     "min": (lambda *values: min(values), 1, _ANY),
     "mod": (operator.mod, 2, 2),
-    "percent": (lambda value: _Percentage(value / 100), 1, 1),
+    "percent": (lambda value: _Percentage(Fraction(value) / 100), 1, 1),
     "perm": (_perm, 2, 2),
     "pow": (_power, 2, 2),
     "round": (_round, 1, 2),

@@ -40,7 +40,8 @@ _SPELLINGS: Final[Mapping[str, str]] = {
     "bps": "bit / s", "KB": "kB", "kph": "km / h", "kmh": "km / h", "mpg": "mile / gallon",
     "l/100km": "liter_per_hundred_km", "l/100 km": "liter_per_hundred_km",
     "sqm": "m^2", "sqft": "ft^2", "sqkm": "km^2", "cbm": "m^3", "wk": "week", "wks": "week",
-    "Nm": "N * m", "fl oz": "fluid_ounce", "Cal": "kilocalorie",
+    "Nm": "N * m", "fl oz": "fluid_ounce", "Cal": "kilocalorie", "Calorie": "kilocalorie",
+    "Calories": "kilocalorie",
     "centigrade": "celsius", "°C": "celsius", "C": "celsius", "c": "celsius",
     "°F": "fahrenheit", "F": "fahrenheit", "f": "fahrenheit", "k": "kelvin", "°": "degree",
 }  # fmt: skip
@@ -78,7 +79,8 @@ class UnitConverter:
             if rest.dimensionality == last.dimensionality**-1 != last.dimensionality:
                 rest = 1 / rest  # from "per litre" to "litres per" (mpg)
             parts.append(rest.to(last))
-            return f"{_shown(quantity)} = {' '.join(map(_shown, parts))}"
+            result = f"{_shown(quantity)} = {' '.join(map(_shown, parts))}"
+            return result + _about_calories(f"{asked['from']} {asked['to']}")
         except pint.DimensionalityError:
             raise WorkError(
                 f"{asked['from']} and {asked['to']} measure different things."
@@ -129,11 +131,18 @@ class UnitConverter:
         return self._registry.Quantity(Fraction(value), name).to_root_units().magnitude
 
 
+def _about_calories(units: str) -> str:
+    """Return which calorie was meant, if people may mean the other one."""
+    if re.search(r"\bCal(?:ories?)?\b", units):
+        return " (a Calorie of food is a kilocalorie; the small calorie is a thousandth of it)"
+    if re.search(r"\bcal(?:ories?)?\b", units):
+        return " (small calories; a Calorie of food is 1,000 of them)"
+    return ""
+
+
 def _shown(quantity: Any) -> str:
     value = quantity.magnitude
-    if isinstance(value, Fraction) and (value.denominator != 1 or abs(value) >= _EXACT_BELOW):
-        value = float(value)
-    number = written(value.numerator if isinstance(value, Fraction) else value)
+    number = written(float(value) if abs(value) >= _EXACT_BELOW else value)
     unit = f"{quantity.units:~P}"
     unit = _SYMBOLS.get(unit, unit)
     return f"{number}{unit}" if unit in {"", "°"} else f"{number} {unit}"

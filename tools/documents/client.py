@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tools.documents.document import MAX_CHARACTERS, MAX_LINE_CHARACTERS, Document, kind_of
-from tools.sandbox.errors import WorkError
+from tools.sandbox.errors import WorkError, WorkLost
 from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 
 READER_LIMITS: Final = Limits(
@@ -37,7 +37,10 @@ async def open_reader(sandboxes: SandboxPolicy | None = None) -> AsyncIterator[R
                 "url": url,
                 "body": base64.b64encode(body).decode("ascii"),
             }
-            reply = await sandbox.call(json.dumps(request))
+            try:
+                reply = await sandbox.call(json.dumps(request))
+            except WorkLost:
+                raise WorkError("This document is too large to be read.") from None
             try:
                 return Document.from_text(reply)
             except ValueError:  # a hostile document may have taken over the process

@@ -1,7 +1,8 @@
 """PDF to text, page by page. Runs inside the sandbox."""
 
 from io import BytesIO
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 from pypdf import PdfReader
 from pypdf.errors import DependencyError
@@ -11,19 +12,22 @@ from tools.sandbox.errors import WorkError
 
 PDF_SECONDS: Final = 5.0
 MAX_PAGES: Final = 300
+MAX_FIELDS: Final = 1_000
+MAX_VALUE_CHARACTERS: Final = 2_000
 _LONGEST_TITLE: Final = 200
 
 
 def document_of(body: bytes) -> Document:
     """Return the text of a PDF as far as time and size allow, or WorkError."""
     pages: list[str] = []
-    title, count = "", 0
+    title, count, fields = "", 0, ""
     try:
         with time_bound(PDF_SECONDS):
             reader = PdfReader(BytesIO(body))
             _unlock(reader)
             title, count = _title(reader), len(reader.pages)
             _collect(reader, pages)
+            fields = _fields(reader)
     except TimeIsUp:
         pass
     except (WorkError, OSError):
@@ -31,7 +35,7 @@ def document_of(body: bytes) -> Document:
     except Exception as error:  # a PDF may be made to trip the library anywhere
         if not pages:
             raise WorkError("This PDF is broken and cannot be read.") from error
-    text = "\n\n".join(page for page in pages if page)
+    text = "\n\n".join(filter(None, (*pages, fields)))
     if not text:
         raise WorkError(
             "This PDF takes too long to be read."
@@ -64,3 +68,23 @@ def _collect(reader: PdfReader, pages: list[str]) -> None:
             break
         pages.append(page.extract_text().strip())
         characters += len(pages[-1])
+
+
+def _fields(reader: PdfReader) -> str:
+    """Return the filled fields of a form, a line each: `Name: Ada`."""
+    found = (reader.get_fields() or {}).items()
+    lines = (f"{_line(name)}: {_value(field)}" for name, field in islice(found, MAX_FIELDS))
+    return "\n".join(line for line in lines if not line.endswith(": "))
+
+
+def _value(field: Any) -> str:
+    value = field.get("/V")
+    if isinstance(value, list):  # several of a list
+        return ", ".join(map(_line, value))
+    if field.get("/FT") == "/Btn":
+        return "" if value in {None, "", "/Off"} else _line(str(value).removeprefix("/"))
+    return "" if value is None else _line(value)
+
+
+def _line(value: object) -> str:
+    return " ".join(str(value).split())[:MAX_VALUE_CHARACTERS]

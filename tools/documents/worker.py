@@ -21,9 +21,9 @@ from tools.documents import html, office, pdf
 from tools.documents.document import MAX_CHARACTERS, Document
 from tools.sandbox.child import serve
 from tools.sandbox.errors import WorkError
+from tools.texts import WESTERN, decoded, is_western
 
 _DETECTED_BYTES: Final = 65_536
-_LAST_RESORT: Final = "cp1252"  # has a letter for nearly every byte
 
 _INVISIBLE = {code: None for code in (*range(32), 127) if chr(code) not in "\n\t"}
 _SAMPLE_WORDS = "<p>Some words, so that every part of the libraries is loaded from disk.</p>"
@@ -47,13 +47,14 @@ def _document(kind: str, content_type: str, url: str, body: str) -> Document:
             return office.sheets_of(data)
         case "words":
             return office.words_of(data)
-    text = _decoded(data, content_type)
+    is_declared = kind == "html" or "charset" in content_type.lower()
+    text = _declared(data, content_type) if is_declared else decoded(data, guess=_guess)[0]
     if kind == "html":
         return Document(html.title_of(text), html.text_of(text, url))
     return Document("", text)
 
 
-def _decoded(body: bytes, content_type: str) -> str:
+def _declared(body: bytes, content_type: str) -> str:
     """Return bytes as text: by mark, header or markup as browsers do, as UTF-8, or by a guess."""
     with suppress(LookupError, ValueError, OSError):
         text = html_to_unicode(content_type, body, auto_detect_fun=_guess)[1]
@@ -67,8 +68,10 @@ def _guess(body: bytes) -> str:
     with suppress(UnicodeError):
         body.decode()
         return "utf-8"
+    if is_western(body):
+        return WESTERN
     names = detect_encoding(body[:_DETECTED_BYTES])
-    return next(iter(names), _LAST_RESORT)
+    return next(iter(names), WESTERN)
 
 
 def _is_readable(text: str) -> bool:

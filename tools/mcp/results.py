@@ -24,6 +24,7 @@ from tools.base import MAX_FILE_BYTES, MAX_FILES, ToolFile, ToolOutput
 MAX_TEXT_CHARACTERS: Final = 262_144
 """In one result, before the executor trims it further."""
 _MAX_NAME_CHARACTERS: Final = 500
+UNKNOWN_BLOCK: Final = "[something that cannot be shown here]"
 _NO_TYPE: Final = "unknown type"
 _SUBTYPE: Final = re.compile(r"[a-z]+/([a-z0-9]{1,8})")
 
@@ -54,7 +55,7 @@ def _block(block: object, files: list[ToolFile], most_files: int) -> str:
         case EmbeddedResource(resource=TextResourceContents() as resource):
             return f"[resource {_short(resource.uri)}]\n{resource.text}"
         case _:
-            return "[something that cannot be shown here]"
+            return UNKNOWN_BLOCK
 
 
 def _given(

@@ -39,6 +39,7 @@ from mcp.types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
 from tools.http import AiohttpTransport, new_tls_context
+from tools.mcp.results import UNKNOWN_BLOCK
 from tools.settings import McpServer
 
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
@@ -96,6 +97,7 @@ class _Bounded:
         self._second_began = monotonic()
         self._this_second = 0
         self._open_requests = 0
+        self._version = LATEST_HANDSHAKE_VERSION
 
     def __aiter__(self) -> Self:
         return self
@@ -114,7 +116,8 @@ class _Bounded:
             if isinstance(item.message, JSONRPCRequest):
                 self._count_request()
             elif isinstance(item.message, JSONRPCResponse):
-                item.message = _usable(item.message)
+                self._version = item.message.result.get("protocolVersion", self._version)
+                item.message = _usable(item.message, self._version)
         return item
 
     async def receive(self) -> SessionMessage | Exception:
@@ -162,15 +165,54 @@ def count_values(value: object, enough: int) -> int:
     return seen
 
 
-def _usable(response: JSONRPCResponse) -> JSONRPCResponse | JSONRPCError:
-    """Return a response with a repaired list, or an error if it has too many parts."""
+def _usable(response: JSONRPCResponse, version: object) -> JSONRPCResponse | JSONRPCError:
+    """Return a response with its list or result repaired, or an error if it has too many parts."""
     if count_values(response.result, MAX_VALUES) > MAX_VALUES:
         error = ErrorData(code=INTERNAL_ERROR, message="The answer has more parts than are read.")
         return JSONRPCError(jsonrpc=response.jsonrpc, id=response.id, error=error)
     tools = response.result.get("tools")
     if isinstance(tools, list):
         response.result["tools"] = [_repaired(tool) for tool in tools]
+    elif isinstance(content := response.result.get("content"), list):
+        _repair_result(response.result, content, str(version))
     return response
+
+
+def _repair_result(result: dict[str, Any], content: list[Any], version: str) -> None:
+    """Replace, in place, the parts that the SDK does not know: the call has run already."""
+    result["content"] = [_repaired_block(block, version) for block in content]
+    structured = result.get("structuredContent", {})
+    if structured is None:
+        del result["structuredContent"]
+    elif not isinstance(structured, dict):
+        result["structuredContent"] = {"result": structured}
+    if not isinstance(result.get("isError", False), bool):
+        result["isError"] = str(result["isError"]).lower() == "true"
+
+
+def _repaired_block(block: Any, version: str) -> dict[str, Any]:
+    match block:
+        case str() | {"type": "text", "text": str()}:
+            text = block if isinstance(block, str) else block["text"]
+        case {"type": "image" | "audio" | "resource" | "resource_link"} if _is_known(
+            block, version
+        ):
+            return cast("dict[str, Any]", block)
+        case {"text": str() as text}:
+            pass
+        case _:
+            text = UNKNOWN_BLOCK
+    return {"type": "text", "text": text}
+
+
+def _is_known(block: dict[str, Any], version: str) -> bool:
+    try:
+        validate_server_result("tools/call", version, {"content": [block]})
+    except KeyError:
+        return True
+    except ValueError:
+        return False
+    return True
 
 
 def _repaired(tool: Any) -> Any:

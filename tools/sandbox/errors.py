@@ -9,6 +9,10 @@ class ToolUnavailable(WorkError):
     """Something is missing that the operator must provide; the bot withdraws the tool."""
 
 
+class WorkLost(WorkError):
+    """The process ended before it was done, as if it needed more memory than it may have."""
+
+
 class WorkTimeout(WorkError):
     """The work was stopped because it took too long."""
 

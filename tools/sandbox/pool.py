@@ -15,7 +15,7 @@ from typing import Annotated, Final, Self
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
-from tools.sandbox.errors import SandboxBug, ToolUnavailable, WorkError, WorkTimeout
+from tools.sandbox.errors import SandboxBug, ToolUnavailable, WorkError, WorkLost, WorkTimeout
 from tools.sandbox.limits import (
     CALL_SECONDS,
     ENVELOPE_BYTES,
@@ -261,6 +261,16 @@ class Sandbox:
             for worker in self._idle:
                 await worker.stop()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has a process that no call uses."""
+        return bool(self._idle)
+
+    async def end_idle(self) -> None:
+        """End the processes that no call uses; a later call starts a new one."""
+        while self._idle:
+            await self._discard(self._idle.pop())
+
     async def call(self, text: str) -> str:
         """Return the answer to a request.
 
@@ -288,7 +298,7 @@ class Sandbox:
                 raise WorkError("This tried to break out of its sandbox and was stopped.") from None
             except WorkerDied:
                 log.warning("sandbox.worker_lost")
-        raise WorkError("This could not be worked out: its process ended before it was done.")
+        raise WorkLost("This could not be worked out: its process ended before it was done.")
 
     @asynccontextmanager
     async def _worker(self) -> AsyncIterator[Worker]:

@@ -102,6 +102,7 @@ REFUSED: Final = (
     *("getuid", "geteuid", "getgid", "getegid", "getppid", "gettid", "getcpu"),
     *("getrlimit", "prlimit64", "getrusage", "times", "sched_getaffinity", "sigaltstack"),
     *("nanosleep", "clock_nanosleep", "select", "pselect6"),
+    *("tgkill", "tkill"),  # a library that aborts sends itself a signal, and dies of another
 )
 
 

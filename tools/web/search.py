@@ -1,4 +1,4 @@
-"""`web_search`: a search by Brave or DuckDuckGo, and its results as text for the model.
+"""`web_search`: a search by Brave, DuckDuckGo or SearXNG, and its results as text for the model.
 
 Brave: https://api-dashboard.search.brave.com, app/documentation/web-search/query (limits of a
 query), …/responses (fields), documentation/guides/rate-limiting (the X-RateLimit headers),
@@ -12,6 +12,9 @@ because the client of ddgs has neither the guard nor a bound on bytes. DuckDuckG
 programs whether a human is searching: HTTP 202 or 200 with a page about an "anomaly". It asks
 clients that look like a browser least: https://github.com/zeroclaw-labs/zeroclaw/pull/6625,
 https://github.com/can1357/oh-my-pi/pull/3800.
+
+SearXNG: https://docs.searxng.org/dev/search_api (JSON has to be among the formats of its settings;
+otherwise it answers 403) and https://docs.searxng.org/admin/searx.limiter (429).
 """
 
 import asyncio
@@ -19,15 +22,18 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from html import unescape
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
 from time import monotonic
 from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from cachetools import TTLCache
-from pydantic import BaseModel, FailFast, Field, TypeAdapter, ValidationError
+from pydantic import AliasChoices, BaseModel, FailFast, Field, TypeAdapter, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import from_json
 
 from tools.base import InvalidArguments, Tool, ToolError
@@ -44,6 +50,11 @@ MAX_QUERY_CHARACTERS: Final = 400
 MAX_QUERY_WORDS: Final = 50
 MAX_QUERY_URL_CHARACTERS: Final = 1_500
 """Counted in the URL, where most letters beyond ASCII take six characters or nine."""
+
+_COUNTS: Final = AliasChoices("count", "num_results", "max_results", "limit", "n")
+Count = Annotated[SkipJsonSchema[int], Field(ge=0, validation_alias=_COUNTS)]
+"""Wanted results, under the names that models use unasked; 0: as many as the settings allow."""
+_AT_MOST: Final = "\n[There are at most {most} results.]"
 
 REMEMBERED_SECONDS: Final = 600.0
 MAX_REMEMBERED: Final = 64
@@ -76,23 +87,25 @@ async def open_web_search(
         ToolUnavailable: the engine has no key, its package is not installed, its address in the
             settings can never be asked, or its sandboxes may not run here.
     """
-    recent: TTLCache[str, str] = TTLCache(MAX_REMEMBERED, REMEMBERED_SECONDS, now)
+    recent: TTLCache[tuple[str, int], str] = TTLCache(MAX_REMEMBERED, REMEMBERED_SECONDS, now)
     async with _open_engine(settings, sandboxes or SandboxPolicy()) as search:
 
         async def web_search(
             query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)],
+            count: Count = 0,
         ) -> str:
             """Search the web for current or uncertain facts. Cite results by number and link."""
-            query = " ".join(query.split())
+            query, most = " ".join(query.split()), settings.max_results
             _check(query)
-            if (answer := recent.get(query)) is None:
-                found = await search(query, settings.max_results)
-                answer = recent[query] = numbered(found, settings.max_results)
-            return answer
+            wanted = min(count or most, most)
+            if (answer := recent.get((query, wanted))) is None:
+                found = await search(query, wanted)
+                answer = recent[query, wanted] = numbered(found, wanted)
+            return answer + _AT_MOST.format(most=most) * (count > most)
 
         async def probe() -> None:
-            """Check the key with one search."""
-            if settings.provider == "brave":
+            """Check key and address with one search."""
+            if settings.engine != "duckduckgo":  # which soon asks whether a human is searching
                 await search("test", 1)
 
         yield tool_from(web_search, untrusted=True, calls_per_minute=_CALLS_PER_MINUTE, probe=probe)
@@ -108,15 +121,21 @@ async def _open_engine(
         except AddressRefused as error:
             raise ToolUnavailable(f"TOOLS__WEB_SEARCH__URL cannot be asked: {error}") from None
     client = WebClient(operator_urls=(settings.url,) if settings.url is not None else ())
-    if settings.provider == "brave":
-        if settings.api_key is None:
-            raise ToolUnavailable(_NO_KEY)
-        yield _brave(client, settings.api_key.get_secret_value(), settings.url or BRAVE_URL)
-        return
-    sandboxes.require_walls()
-    engine = _ddgs_engine()
-    async with Sandbox("tools.web.duckduckgo_worker", _READER, policy=sandboxes) as reader:
-        yield _duckduckgo(client, engine, settings.url or engine.search_url, reader)
+    match settings.engine:
+        case "brave":
+            if settings.api_key is None:
+                raise ToolUnavailable(_NO_KEY)
+            yield _brave(client, settings.api_key.get_secret_value(), settings.url or BRAVE_URL)
+        case "searxng":
+            if settings.url is None:
+                raise ToolUnavailable(_NO_ADDRESS)
+            yield _searxng(client, settings.url)
+        case "duckduckgo":
+            sandboxes.require_walls()
+            if find_spec("ddgs") is None:
+                raise ToolUnavailable(_NOT_INSTALLED)
+            async with Sandbox("tools.web.duckduckgo_worker", _READER, policy=sandboxes) as reader:
+                yield _duckduckgo(client, settings.url, reader)
 
 
 def _check(query: str) -> None:
@@ -355,15 +374,16 @@ _HUMAN: Final = (
 )
 
 
-def _duckduckgo(client: WebClient, engine: Any, url: str, reader: Sandbox) -> Search:
+def _duckduckgo(client: WebClient, url: str | None, reader: Sandbox) -> Search:
     async def search(query: str, _: int) -> Iterable[SearchResult]:
         """Return one page of results.
 
         Raises:
             ToolError: DuckDuckGo cannot be reached, does not answer properly, or wants a human.
         """
+        engine = await asyncio.to_thread(_ddgs_engine)
         answer = await client.request(
-            url,
+            url or engine.search_url,
             method="POST",
             form=engine.build_payload(query, _EVERYWHERE, "moderate", None),
             headers=_HEADERS,
@@ -387,9 +407,72 @@ def _duckduckgo(client: WebClient, engine: Any, url: str, reader: Sandbox) -> Se
     return search
 
 
+@cache
 def _ddgs_engine() -> Any:
-    try:
-        module = import_module("ddgs.engines.duckduckgo")
-    except ImportError:
-        raise ToolUnavailable(_NOT_INSTALLED) from None
+    # Costs 8 MB, so only a search imports it.
+    module = import_module("ddgs.engines.duckduckgo")
     return object.__new__(module.Duckduckgo)  # its constructor opens an HTTP client
+
+
+# SearXNG ------------------------------------------------------------------------------------------
+
+_NO_ADDRESS: Final = "No address: set TOOLS__WEB_SEARCH__URL to that of your SearXNG."
+_NO_JSON: Final = (
+    "SearXNG at TOOLS__WEB_SEARCH__URL gives no JSON: add json to search.formats in its"
+    " settings.yml."
+)
+
+
+class _SearxngResult(BaseModel):
+    title: str = ""
+    url: str
+    content: str | None = None
+    published: str | None = Field(None, alias="publishedDate")
+
+
+class _SearxngPage(BaseModel):
+    results: list[object]
+
+
+def _searxng(client: WebClient, url: str) -> Search:
+    address = url if url.endswith("/search") else f"{url}/search"
+
+    async def search(query: str, _: int) -> Iterable[SearchResult]:
+        """Search with SearXNG, which gives a page of results.
+
+        Raises:
+            ToolUnavailable: it gives no JSON.
+            ToolError: it cannot be reached, does not answer properly, or allows no search now.
+        """
+        answer = await client.request(
+            address,
+            params={"q": query, "format": "json", "safesearch": 1},
+            headers={"Accept": "application/json"},
+            max_bytes=_MAX_ANSWER_BYTES,
+        )
+        match answer.status:
+            case 200:
+                pass
+            case 403:
+                raise ToolUnavailable(_NO_JSON)
+            case 429:
+                raise ToolError("SearXNG allows no more searches now; try again in a minute.")
+            case status:
+                raise ToolError(f"SearXNG answered with HTTP {status} instead of search results.")
+        try:
+            page = _SearxngPage.model_validate_json(answer.body)
+        except ValidationError:
+            raise ToolError("SearXNG answered with something else than search results.") from None
+        return _searxng_results(page.results[:_MAX_RESULTS])
+
+    return search
+
+
+def _searxng_results(entries: Iterable[object]) -> Iterator[SearchResult]:
+    for entry in entries:
+        try:
+            result = _SearxngResult.model_validate(entry)
+        except ValidationError:
+            continue  # the others are still good
+        day = (result.published or "").partition("T")[0]
+        yield SearchResult(result.title, result.url, result.content or "", day)

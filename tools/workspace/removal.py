@@ -23,6 +23,7 @@ MAX_ENTRIES: Final = 25_000
 MAX_NAMES: Final = 20_000
 """Names read at once; a folder may have more."""
 _FOLDER, _FILE = 0o700, 0o400
+_LENDS_RIGHTS: Final = stat.S_ISUID | stat.S_ISGID
 _LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_DIRECTORY
 LEVELS: Final = 32
@@ -32,7 +33,8 @@ LEVELS: Final = 32
 def give_back(folder: Path) -> None:
     """Give a folder and all below it back to the owner, within the bounds of a workspace.
 
-    Anything but files and folders, and anything of other owners, stays as it is.
+    No file in it runs with its owner's rights any more. Anything but files and folders, and
+    anything of other owners, stays as it is.
     """
     with suppress(OSError):
         _give_below(os.open(folder, _LOOK), MAX_ENTRIES, MAX_DEPTH)
@@ -58,9 +60,11 @@ def _give(seen: int) -> bool:
     """Give a file or folder back to the owner; return whether it is a folder."""
     mode = os.fstat(seen).st_mode
     is_folder = stat.S_ISDIR(mode)
-    wanted = _FOLDER if is_folder else _FILE if stat.S_ISREG(mode) else 0
-    if mode & wanted != wanted:
-        Path(f"/proc/self/fd/{seen}").chmod(stat.S_IMODE(mode) | wanted)
+    if is_folder or stat.S_ISREG(mode):
+        before = stat.S_IMODE(mode)
+        after = (before | (_FOLDER if is_folder else _FILE)) & ~_LENDS_RIGHTS
+        if after != before:
+            Path(f"/proc/self/fd/{seen}").chmod(after)
     return is_folder
 
 

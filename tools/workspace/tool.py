@@ -125,7 +125,13 @@ def workspace_tools(workspaces: Workspaces, read: Read) -> Sequence[Tool]:
         offered(read_file, untrusted=True, given=given | to_show),
         # A person is asked before these change a folder of the machine.
         *(
-            offered(_deed(one), changes=True, asks_if=changes_machine, given=given)
+            offered(
+                _deed(one),
+                changes=True,
+                asks_if=changes_machine,
+                untrusted=one is edit_file,  # it shows the lines around the change
+                given=given,
+            )
             for one in writes
         ),
         offered(send_file, changes=True, given=given),

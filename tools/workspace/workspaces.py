@@ -23,7 +23,7 @@ from tools.workspace.removal import give_back, remove_tree
 
 PROGRAM: Final = "tools.workspace.inside.program"
 MAX_OPEN: Final = 8
-"""Chats whose process stays warm; the one used longest ago ends first."""
+"""Chats whose idle process stays warm; the one used longest ago ends first."""
 IDLE_SECONDS: Final = 120.0
 CALL_SECONDS: Final = 9.0
 MAX_SENT_BYTES: Final = 8 * 2**20
@@ -81,7 +81,7 @@ class Workspace:
         except WorkError as error:
             if not str(error).endswith(CLOSED):
                 raise
-        await self._give_back()
+        await self.give_back()
         return await self.sandbox.call(json.dumps(request))
 
     async def _do_in_shared(self, deed: str, request: dict[str, object], key: str) -> str:
@@ -103,7 +103,8 @@ class Workspace:
         lines = said.split("\n")
         return "\n".join(line if line.startswith("[") else f"{prefix}/{line}" for line in lines)
 
-    async def _give_back(self) -> None:
+    async def give_back(self) -> None:
+        """Give all files back to the owner; a command may have closed some to everybody."""
         await asyncio.to_thread(give_back, self.files.parent)
 
     async def usage(self) -> tuple[int, int] | None:
@@ -113,7 +114,7 @@ class Workspace:
         """
         said = json.loads(await self.do("usage"))
         if said is None:  # perhaps a folder is closed
-            await self._give_back()
+            await self.give_back()
             said = json.loads(await self.do("usage"))
         if said is None:
             return None
@@ -161,7 +162,8 @@ class Workspaces:
         self._settings = settings
         self._name_of = name_of
         self._policy = policy
-        self._open: OrderedDict[str, Sandbox] = OrderedDict()
+        # In the order of their last use. A chat has one for ever, so that deeds never overlap.
+        self._sandboxes: OrderedDict[str, Sandbox] = OrderedDict()
         self._ending: set[asyncio.Task[None]] = set()
         self._bounds = {
             "quota_bytes": settings.quota_bytes,
@@ -181,7 +183,7 @@ class Workspaces:
 
     async def __aexit__(self, *_: object) -> None:
         async with AsyncExitStack() as sandboxes:
-            for sandbox in self._open.values():
+            for sandbox in self._sandboxes.values():
                 sandboxes.push_async_exit(sandbox)
             for folder in self._shared.values():
                 sandboxes.push_async_exit(folder.sandbox)
@@ -211,19 +213,18 @@ class Workspaces:
             raise WorkError(f"No workspace can be made: {error.strerror}.") from None
         with suppress(OSError):  # on a read-only disk, files can still be read
             os.utime(folder)  # the time of its last use
-        sandbox = self._open.get(name)
+        sandbox = self._sandboxes.get(name)
         if sandbox is None:
-            sandbox = self._open[name] = self._sandbox(folder)
-        self._open.move_to_end(name)
-        while len(self._open) > MAX_OPEN:
-            self._end_soon(self._open.popitem(last=False)[1])
+            sandbox = self._sandboxes[name] = self._sandbox(folder)
+        self._sandboxes.move_to_end(name)
+        self._end_oldest()
         files = folder.absolute() / FILES
         return Workspace(sandbox, files, self._bounds, self._shared if sees_shared else {})
 
     async def clear(self, chat: str) -> None:
         """Delete all files of a chat; WorkError if some are still there."""
         name = self._name_of(chat)
-        if (sandbox := self._open.pop(name, None)) is not None:
+        if (sandbox := self._sandboxes.pop(name, None)) is not None:
             await sandbox.__aexit__()
         if not await asyncio.to_thread(remove_tree, self._folder / name):
             raise WorkError("Some files could not be deleted.")
@@ -253,11 +254,13 @@ class Workspaces:
         )
         return Sandbox(PROGRAM, limits, policy=self._policy)
 
-    def _end_soon(self, sandbox: Sandbox) -> None:
-        """End a sandbox in the background, with the call that is under way in it."""
-        ending = asyncio.get_running_loop().create_task(sandbox.__aexit__())
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
+    def _end_oldest(self) -> None:
+        """End the processes that no call uses, but for those of the chats used last."""
+        idle = [sandbox for sandbox in self._sandboxes.values() if sandbox.is_idle]
+        for sandbox in idle[:-MAX_OPEN]:
+            ending = asyncio.get_running_loop().create_task(sandbox.end_idle())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
 
 def is_shared(path: str) -> bool:

@@ -7,10 +7,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -18,7 +19,7 @@ from tools.sandbox import seccomp
 from tools.sandbox.errors import ToolUnavailable, WorkError
 from tools.sandbox.jail import bubblewrap, landlocked
 from tools.sandbox.jail.calls import ABSENT, IN_NAMESPACES
-from tools.sandbox.jail.program import PLACES, READABLE, Bounds, Ended, Program, Stopped
+from tools.sandbox.jail.program import PLACES, READABLE, SHARE, Bounds, Ended, Program, Stopped
 from tools.sandbox.jail.watch import (
     LookAtFolder,
     is_running,
@@ -71,27 +72,34 @@ class Jail:
         self._kinds = kinds
         self._readable = readable
         self._places = asyncio.Semaphore(PLACES)
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._threads = ThreadPoolExecutor(PLACES, "jail")
         self._trying = asyncio.Lock()
         self._kind: Kind | None = None
 
     async def run(
-        self, program: Program, bounds: Bounds, look_at_folder: LookAtFolder | None = None
+        self,
+        program: Program,
+        bounds: Bounds,
+        look_at_folder: LookAtFolder | None = None,
+        person: str = "",
     ) -> Ended:
         """Run a program to its end, or until it exceeds a bound or this is cancelled.
+
+        A person has at most half of the places, so that the others get theirs.
 
         ToolUnavailable if this machine allows no jail; WorkError if too many programs run already.
         """
         kind = await self.kind(program.folder)
-        try:
-            async with asyncio.timeout(PLACE_SECONDS):
-                await self._places.acquire()
-        except TimeoutError:
-            raise WorkError("Too many commands run right now; try again.") from None
-        try:
+        share = self._shares.setdefault(person, asyncio.Semaphore(SHARE))
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(PLACE_SECONDS):
+                    await held.enter_async_context(share)
+                    await held.enter_async_context(self._places)
+            except TimeoutError:
+                raise WorkError("Too many commands run right now; try again.") from None
             return await self._run(kind, program, bounds, look_at_folder)
-        finally:
-            self._places.release()
 
     async def kind(self, folder: Path) -> Kind:
         """Return the best kind of jail that works here; ToolUnavailable says why none does."""

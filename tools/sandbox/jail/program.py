@@ -8,6 +8,8 @@ from typing import Final, Literal
 
 PLACES: Final = 4
 """Programs that run at the same time."""
+SHARE: Final = 2
+"""Of them, those of one person."""
 THE_SCRIPT: Final = "the script"
 """Stands in a command for the path of the script; compared as an object."""
 DESCRIPTORS: Final = 256

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from tools.sandbox.errors import WorkError
-from tools.workspace.inside.folder import CLOSED, Entry, Files, Folder, counted, said, shown
-from tools.workspace.inside.texts import BINARY_BYTES, decoded, edited_notebook, encoded, is_text
+from tools.texts import decoded
+from tools.workspace.inside.folder import CLOSED, INSIDE, Entry, Files, Folder, counted, said, shown
+from tools.workspace.inside.texts import BINARY_BYTES, edited_notebook, encoded, is_text
 from tools.workspace.removal import remove
 
 MAX_LINES_SHOWN: Final = 20
@@ -85,18 +86,18 @@ def delete_file(files: Files, file_path: str) -> str:
         place = files.drafts.descriptor
         remove(_DELETED, place)  # of a process that was stopped
         if Entry(file_path, status).is_folder:
-            _refuse_closed(folder, name, file_path)
+            _refuse_closed(folder, name)
         os.rename(name, _DELETED, src_dir_fd=folder.descriptor, dst_dir_fd=place)
         remove(_DELETED, place)
     return f"Deleted {shown(file_path)}."
 
 
-def _refuse_closed(folder: Folder, name: str, path: str) -> None:
+def _refuse_closed(folder: Folder, name: str) -> None:
     """Refuse to delete a folder before its owner may change everything in it."""
     with folder.folder(name) as below:
-        for entry in (Entry(path, os.fstat(below.descriptor)), *below.walk(inside=f"{path}/")):
+        for entry in (Entry(name, os.fstat(below.descriptor)), *below.walk()):
             if entry.is_folder and entry.status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
-                raise WorkError(f"{shown(entry.path)} {CLOSED}")
+                raise WorkError(f"{INSIDE} {CLOSED}")
 
 
 def receive(files: Files, name: str, data: str) -> str:

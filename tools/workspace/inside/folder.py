@@ -28,6 +28,7 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 CLOSED: Final = "may not be opened."
 """End of the sentence about a file or folder that lacks rights; its owner can give them back."""
+INSIDE: Final = "Something in this folder"
 DISK_IS_FULL: Final = "The disk is full; nothing was written."
 _SENTENCES: Final = {
     errno.ENOENT: "There is no {name}.",
@@ -123,6 +124,14 @@ class Folder:
             yield Folder(descriptor)
 
     @contextmanager
+    def _found(self, name: str) -> "Iterator[Folder]":
+        """Open a folder in this very one; errors do not name it, as strangers may have."""
+        with said(INSIDE):
+            descriptor = open_below(self.descriptor, name, _READ_FOLDER)
+        with closing(descriptor):
+            yield Folder(descriptor)
+
+    @contextmanager
     def parent(self, path: str, *, make: bool = False) -> "Iterator[tuple[Folder, str]]":
         """Open or make the folder of a file, which need not exist; return it and the name."""
         above, _, name = path.rstrip("/").rpartition("/")
@@ -167,7 +176,7 @@ class Folder:
         if len(names) > MAX_NAMES:
             raise WorkError(f"A folder has more than {MAX_NAMES:,} files.")
         for name in sorted(names):
-            with said(inside + name):
+            with said(INSIDE):
                 status = self.status_here(name)
             if status is None:
                 continue  # gone in the meantime
@@ -176,7 +185,7 @@ class Folder:
             if not deep or not entry.is_folder:
                 continue
             if depth < MAX_DEPTH:
-                with self.folder(name) as below:
+                with self._found(name) as below:
                     yield from below.walk(is_all=is_all, inside=f"{entry.path}/", depth=depth + 1)
             elif is_all:
                 raise WorkError(f"Folders may be at most {MAX_DEPTH} deep.")

@@ -11,11 +11,11 @@ from fnmatch import translate
 from typing import Final
 
 from tools.sandbox.errors import WorkError
+from tools.texts import decoded
 from tools.workspace.inside.folder import Entry, Files, counted, shown, steps_of
 from tools.workspace.inside.texts import (
     BINARY_BYTES,
     NOTEBOOK,
-    decoded,
     is_text,
     notebook_as_text,
 )
@@ -29,6 +29,8 @@ MAX_PLACE_CHARACTERS: Final = 300
 MAX_SEARCHED_BYTES: Final = 4 * 2**20
 """Of one file."""
 SEARCH_SECONDS: Final = 5.0
+MAX_PATTERNS: Final = 64
+_BRACES: Final = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _KILO: Final = 1_024
 
 
@@ -201,8 +203,27 @@ def _compared(entry: Entry, pattern: str) -> str:
 
 
 def _pattern(pattern: str) -> re.Pattern[str]:
-    """Return the pattern that paths have to match; `*` stands for slashes, too, as in `**/`."""
-    return re.compile(translate(pattern.replace("**/", "*").removeprefix("./")))
+    """Return the pattern that paths have to match; `*` stands for slashes, too, as in `**/`.
+
+    Of `{js,ts}`, any word may stand there, as in a shell.
+    """
+    spelled = _spelled_out(pattern.replace("**/", "*").removeprefix("./"))
+    return re.compile("|".join(map(translate, spelled)))
+
+
+def _spelled_out(pattern: str) -> list[str]:
+    """Return a pattern for each choice of the words in its braces, the innermost first."""
+    left, done = [pattern], list[str]()
+    while left:
+        braces = _BRACES.search(one := left.pop())
+        if braces is None:
+            done.append(one)
+        elif len(left) + len(done) + braces[1].count(",") >= MAX_PATTERNS:
+            raise WorkError(f"A pattern may have {MAX_PATTERNS} choices in its braces, not more.")
+        else:
+            before, after = one[: braces.start()], one[braces.end() :]
+            left += [f"{before}{word}{after}" for word in braces[1].split(",")]
+    return done
 
 
 def _cut(lines: list[str], most: int) -> str:

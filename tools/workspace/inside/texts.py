@@ -1,4 +1,4 @@
-"""Bytes of a file as text and back, and cells of Jupyter notebooks as text.
+"""Text of a file as bytes, and cells of Jupyter notebooks as text.
 
 Source: https://nbformat.readthedocs.io/en/latest/format_description.html
 """
@@ -12,15 +12,6 @@ from tools.sandbox.errors import WorkError
 
 BINARY_BYTES: Final = 8_192
 """A null byte among the first ones shows that a file holds other data than text."""
-_MARKS: Final = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-_LAST_RESORT: Final = "cp1252"
-for _name in ("utf-8", "utf-8-sig", "utf-16", "latin-1", _LAST_RESORT):
-    codecs.lookup(_name)  # loaded before the walls stand
-
 NOTEBOOK: Final = ".ipynb"
 _IDS_SINCE: Final = (4, 5)
 _ID_BYTES: Final = 4
@@ -30,25 +21,6 @@ _NO_NOTEBOOK: Final = "This is no notebook of the format 4."
 def is_text(data: bytes) -> bool:
     """Return whether a file that begins with these bytes is text."""
     return data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" not in data
-
-
-def decoded(data: bytes, *, is_whole: bool = True) -> tuple[str, str]:
-    """Return bytes as text, and their encoding: by their mark, UTF-8, or Western European.
-
-    If they are not whole, they may end in the middle of a letter.
-    """
-    for mark, name in _MARKS:
-        if data.startswith(mark):
-            return data.decode(name, "replace"), name
-    try:
-        return data.decode(), "utf-8"
-    except UnicodeDecodeError as error:
-        if not is_whole and error.start >= len(data) - 3:
-            return data[: error.start].decode(), "utf-8"
-    try:
-        return data.decode(_LAST_RESORT), _LAST_RESORT
-    except UnicodeDecodeError:
-        return data.decode("latin-1"), "latin-1"
 
 
 def encoded(text: str, encoding: str) -> bytes:

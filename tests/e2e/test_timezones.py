@@ -1,0 +1,68 @@
+"""A person's time zone: in the prompt, at messages, in facts and in the date tool."""
+
+import json
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests.e2e.running_bot import running_bot, world
+from tests.e2e.test_memory import asked, remember
+from tests.e2e.test_tools import system_text
+from tests.fakes.openai_server import script, text, tool_calls
+from tests.fakes.signal_side import ADA
+
+FARTHEST = [
+    ("Kiritimati", "Pacific/Kiritimati", "UTC+14:00"),
+    ("Midway", "Pacific/Midway", "UTC-11:00"),
+]
+
+
+@pytest.mark.parametrize(("city", "zone", "offset"), FARTHEST)
+async def test_today_is_the_day_where_the_person_is(city: str, zone: str, offset: str) -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say(f"!timezone {city}")
+        await here.answer()
+        here.model.handler = script(
+            remember(), tool_calls(("date_time", {"start": "today"})), text("It is.")
+        )
+        before = datetime.now(ZoneInfo(zone))
+        await asked(here, "Which day is today?")
+        after = datetime.now(ZoneInfo(zone))
+        await asked(here, "Thanks.")
+    days = {before.date(), after.date()}
+    first, *_, last = here.model.requests
+    assert any(f"Today is {day:%A, %d %B %Y} ({zone}, the" in system_text(first) for day in days)
+    said = first["messages"][-1]["content"]
+    assert any(said.startswith(f"[{day} ") for day in days)
+    assert f" {offset}] Which day" in said
+    assert any(f"{day} (" in json.dumps(last["messages"]) for day in days)
+    assert any(f"({day}): " in system_text(last) for day in days)
+
+
+async def test_without_a_zone_everything_is_in_utc() -> None:
+    async with world() as here, running_bot(here.settings()):
+        await asked(here, "Hello.")
+    request = here.model.requests[0]
+    assert " (UTC)." in system_text(request)
+    assert request["messages"][-1]["content"].endswith(" UTC] Hello.")
+
+
+@pytest.mark.parametrize(
+    ("city", "zone"),
+    [
+        ("Mumbai", "Asia/Kolkata"),
+        ("new delhi", "Asia/Kolkata"),
+        ("Munich", "Europe/Berlin"),
+        ("Frankfurt", "Europe/Berlin"),
+        ("San Francisco", "America/Los_Angeles"),
+        ("Kyoto", "Asia/Tokyo"),
+        ("Guangzhou", "Asia/Shanghai"),
+        ("Rio de Janeiro", "America/Sao_Paulo"),
+        ("Cape Town", "Africa/Johannesburg"),
+    ],
+)
+async def test_large_cities_are_known(city: str, zone: str) -> None:
+    async with world() as here, running_bot(here.settings()):
+        await here.signal.say(f"!timezone {city}", author=ADA)
+        assert zone in (await here.answer()).text
