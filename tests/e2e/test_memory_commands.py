@@ -46,6 +46,22 @@ async def test_facts_are_listed_and_forgotten_by_numbers_that_stay() -> None:
         assert await asked(here, "!memory") == memory.NOTHING
 
 
+async def test_reminder_made_from_a_fact_goes_with_the_fact() -> None:
+    of_fact, of_mum = (
+        tool_calls(("remind", {"text": words, "at": "2070-01-01T09:00Z"}))
+        for words in (FACT, "Call mum")
+    )
+    async with world() as here, running_bot(here.settings()):
+        await let_remember(here, FACT)
+        here.model.handler = script(recall(""), of_fact, text("I will."), of_mum, text("I will."))
+        await asked(here, "remind me of that")
+        await asked(here, "and to call mum")
+        assert FACT in await asked(here, "!reminders")
+        await asked(here, "!memory forget 1")
+        left = await asked(here, "!reminders")
+        assert (FACT in left, "Call mum" in left) == (False, True)
+
+
 async def test_export_holds_only_the_facts_of_the_chat() -> None:
     async with world() as here, running_bot(here.settings(tools={"max_tool_calls": 50})):
         for first in (1, 12, 23):
