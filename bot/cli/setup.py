@@ -398,6 +398,7 @@ async def _running_bot(settings: Settings) -> AsyncIterator[None]:
 
 # The model
 
+LIST_SECONDS: Final = 8.0
 MAX_LISTED: Final = 9
 """Models that are offered as a list; of more, one is named."""
 
@@ -565,4 +566,8 @@ async def _servers_here() -> list[Offer]:
 async def _listed_at(settings: Settings) -> list[str]:
     """Return the models that an endpoint lists."""
     async with open_client(settings.llm) as client:
-        return sorted(await client.models())
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                return sorted(await client.models())
+        except TimeoutError:
+            raise LlmTimeout("It does not answer in time.") from None
