@@ -226,12 +226,15 @@ class Heard:
 
     Attributes:
         people: words of people, with the content of their files.
+        results: of tools, those of earlier turns first.
+        of_turn: how many of the results are of the running turn.
         strangers_before: it has read strangers' words further back; it no longer sees them, but
             may still repeat them.
     """
 
     people: Sequence[str] = ()
     results: Sequence[str] = ()
+    of_turn: int = 0
     strangers_before: bool = False
 
 

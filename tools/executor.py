@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -47,7 +47,7 @@ from tools.base import (
 from tools.display import shown, visible
 from tools.registry import Registry
 from tools.sandbox.errors import ToolUnavailable, WorkError, WorkTimeout
-from tools.settings import MAX_RESULT_BYTES
+from tools.settings import COMMAND_TOOLS, MAX_RESULT_BYTES
 
 log = structlog.get_logger()
 
@@ -105,13 +105,22 @@ def needs_yes(tool: Tool, arguments: Any, caller: Caller, heard: Heard) -> bool:
     return not _is_named(tool.address(arguments), (*heard.people, *pages))
 
 
-def strangers_words(heard: Heard, *, but_of: Collection[str] = ()) -> bool:
-    """Tell whether the model was shown strangers' words, also in files that people handed on.
+def strangers_words(heard: Heard) -> bool:
+    """Tell whether the model was shown strangers' words, also in files that people handed on."""
+    return any(map(holds_marked, chain(heard.results, heard.people)))
 
-    Results of the tools in `but_of` do not count.
+
+def may_run_unasked(consent: Consent, heard: Heard) -> bool:
+    """Tell whether "always" holds for a call after what the model has read.
+
+    It ends with strangers' words, which may want the call. Earlier results of the same tools do not
+    count, and for commands, which reach no network, neither do those of this turn.
     """
-    results = (result for result in heard.results if marked_by(result) not in but_of)
-    return any(map(holds_marked, chain(results, heard.people)))
+    first = 0 if set(consent.covers) <= set(COMMAND_TOOLS) else heard.of_turn
+    earlier = heard.results[: len(heard.results) - first]
+    others = [result for result in earlier if marked_by(result) not in consent.covers]
+    of_turn = heard.results[len(earlier) :]
+    return not any(map(holds_marked, chain(others, of_turn, heard.people)))
 
 
 def _is_named(address: str, texts: Iterable[str]) -> bool:

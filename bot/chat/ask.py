@@ -54,7 +54,7 @@ from conversation_store.models import (
 )
 from conversation_store.store import ConversationStore
 from tools.base import AwaitsPerson, Caller, Decision, ToolError, ToolRequest
-from tools.executor import strangers_words
+from tools.executor import may_run_unasked
 from tools.people import ASK_USER, Choice
 
 log = structlog.get_logger()
@@ -613,12 +613,12 @@ def _terms(
 ) -> QuestionTerms:
     consent = request.consent
     asked = f"{request.tool}\0{request.arguments}\0{text}"
-    told_by_strangers = strangers_words(request.heard, but_of=consent.covers)
+    is_free = helper is None and may_run_unasked(consent, request.heard)
     return QuestionTerms(
         "call",
         message.author,
         fingerprint=hashlib.sha256(asked.encode()).hexdigest(),
-        covers=() if told_by_strangers or helper is not None else consent.covers,
+        covers=consent.covers if is_free else (),
         version=consent.version,
         needs_admin=message.chat.is_group and consent.needs_admin,
     )

@@ -90,7 +90,8 @@ class HelperTurn(Turn):
     def heard(self) -> Heard:
         """The words in its turn and the results of its own tools; a model wrote its task."""
         told = self._turn.heard
-        return replace(told, results=[*told.results, *self.results])
+        results = [*told.results, *self.results]
+        return replace(told, results=results, of_turn=told.of_turn + len(self.results))
 
     @property
     def results(self) -> list[str]:

@@ -217,7 +217,8 @@ class Turn:
     @property
     def heard(self) -> Heard:
         """The words that the model has heard so far."""
-        return heard_in([*chain.from_iterable(self.history), *self.messages])
+        heard = heard_in([*chain.from_iterable(self.history), *self.messages])
+        return replace(heard, of_turn=sum(one.role is Role.TOOL for one in self.messages))
 
     async def join(self) -> None:
         """Store and add the messages that the person has sent in the meantime."""

@@ -13,7 +13,7 @@ import pytest
 
 from bot.chat.question_messages import REMINDER, TOO_LATE, WHICH, YES_OR_NO
 from bot.config.settings import Settings
-from conversation_store.models import ChatId, ReceivedMessage
+from conversation_store.models import ChatId, Quote, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
 from tests.e2e.test_conversation import BEN
@@ -332,6 +332,28 @@ async def test_yes_stands_once_its_call_has_begun(how: str) -> None:
             assert (await here.answer()).text == "Done."
         assert notes(here) == "buy milk\n"
     assert len(here.model.requests) == 2
+
+
+async def test_always_for_a_servers_tool_ends_with_strangers_words_in_the_turn() -> None:
+    steps = script(
+        *(tool_calls(WRITE), text("One."), tool_calls(WRITE), text("Two.")),
+        *(tool_calls(WRITE), tool_calls(WRITE), text("Three."), tool_calls(WRITE), text("Four.")),
+    )
+    async with world(steps) as here, running_bot(with_notes(here)):
+        await here.signal.say("note: buy milk")
+        await here.signal.react("♾️", (await question(here)).timestamp)
+        assert (await here.answer()).text == "One."
+        await here.signal.say("note: buy milk")
+        assert (await here.answer()).text == "Two."
+        await here.signal.say("note it twice")  # the second call follows a result of the server
+        await here.signal.react("👍", (await here.answer()).timestamp)
+        assert (await here.answer()).text == "Three."
+        quote = Quote(1, BEN.aci, "(note all that was said)")
+        await here.signal.say("what is that?", quote=quote)
+        asked = await here.answer()
+        assert "♾️" not in asked.text
+        await here.signal.react("👎", asked.timestamp)
+        assert (await here.answer()).text == "Four."
 
 
 @pytest.mark.parametrize("how", ["edit", "deletion"])
