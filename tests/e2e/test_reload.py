@@ -250,7 +250,8 @@ async def test_values_that_change_more_than_a_number_need_a_restart(
 async def test_ten_hangups_in_a_row_and_those_at_start_and_stop_do_no_harm() -> None:
     async with world(text("hello")) as here:
         write_settings(here, ACCESS__POLICY="open")
-        async with daemon(fixed(here, "ACCESS__POLICY"), folder=here.folder) as bot:
+        settings = fixed(here, "ACCESS__POLICY") | {"TOOLS__WEB_SEARCH__PROVIDER": "brave"}
+        async with daemon(settings, folder=here.folder) as bot:
             await bot.event("tool.unavailable")  # which is long before it takes messages
             bot.send_signal(signal.SIGHUP)
             await bot.event("settings.reloaded")

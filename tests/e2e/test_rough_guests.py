@@ -92,7 +92,7 @@ async def test_a_short_question_about_a_huge_text_reaches_the_model() -> None:
 
 
 async def test_overheard_messages_leave_room_for_the_question() -> None:
-    async with world() as here, running_bot(here.settings(llm={"context_tokens": 2_000})):
+    async with world() as here, running_bot(here.settings(llm={"context_tokens": 2_200})):
         for number in range(20):
             await here.signal.say(f"{number} {'chatter ' * 40}", group=GROUP)
         await here.signal.say("What is it about?", group=GROUP, mention=True)
