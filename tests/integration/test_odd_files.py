@@ -1,5 +1,7 @@
 """Files in old encodings, forms, deep greys and libraries that abort, through their sandboxes."""
 
+import zlib
+from base64 import b85decode
 from io import BytesIO
 from pathlib import Path
 
@@ -98,6 +100,26 @@ async def test_filled_fields_of_a_form_are_read() -> None:
     async with open_reader() as read:
         found = await read(form(), "application/pdf", "")
     assert found.text == "Name: Ada\nMember: Yes\nColours: red, blue"
+
+
+OLD_WORKBOOK = (
+    "c-p&gUhu)fjZzO8(10BSGsD0CoD6J8VvIn{3F8Pb0OkMx2QgtZ2N3@s1w#sOasVTejg?_H?-_Pb9D?HeAp;Y`29|?B"
+    "l7Zn75XUeSF!<%?r7F-7IDy@e$Ov+SEs$hnm;)5yV~_;9N(f9QgGpg9xgM-?514cSi}Zp?TcFwpj8P2d?ftYYps6^5"
+    "NeL{+#{e>SJ6O*xu!tdpD8mU*Dz2Zv2vN(*;8>KIm@~vA<XCtZmM{P#)IBvXwFt!LWLV0;!oXmlXQ29kK?E4hOBlZX"
+    "S72cH0?W?_6h_7AE6&IO6#s!L&JK(wY~mbP)K6vtMrZ@W{{(RMXl3ALc+U)yVP^2pN%_OT4=%4k7^tiywW5RzRD6T8"
+    "y8udd=LKg29w3<l)C6J+f-{2v(AGaIKVI@p3b2m{i!^|Xc!;5@Aln)KGc<y905$W0WtiZk7MRoqlTBb#rNL||Few5|"
+    "sX$sSKorVwYX+-n0n4fZ?J)*}%l7I>Yz-j0^>yG5xz@+_nn3nC_lH#?>#o}`WKaTDOesM9AlS^H!>GeJYbFTnw1?4*"
+    "&_d%bn3TjQKscBLpl<&Ut?l?3n4!KBgt}m}eH{}Q*#ANdubClwAc2g~^Ou1OEG7i0Mwx^dwt)l10jVP8Vi*OZU=)mk"
+    "Q7{Td!6+C7qhLS)Bec2B4CyBTTjP*U0XuYD=PwZd8yzMYwjhWh9|%i;T}xMnJRn`fP)Sny5o2Iwgqg)iq#oFKAqa#6"
+    "Z7*WTW=I0NBb(&(3+&V}BKwDEjRMrmLZsUNj}&*(*nR*?X2*#"
+)
+"""An .xls file with 7.5 %, 2.5 and a text, deflated, in base 85."""
+
+
+async def test_percentages_of_old_workbooks_are_read() -> None:
+    async with open_reader() as read:
+        found = await read(zlib.decompress(b85decode(OLD_WORKBOOK)), "application/vnd.ms-excel", "")
+    assert found.text == "Sheet Old:\n7.5%\t2.5\ntext"
 
 
 async def test_library_that_aborts_is_no_attack() -> None:

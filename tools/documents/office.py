@@ -9,17 +9,20 @@ Sources: ECMA-376 (Office Open XML); OpenDocument 1.3, part 3.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from io import BytesIO
+from io import BytesIO, StringIO
 from itertools import islice
 from posixpath import join, normpath
 from typing import Any, Final
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
+import xlrd
 from python_calamine import CalamineError, PasswordError, SheetVisibleEnum, load_workbook
+from xlrd.compdoc import CompDocError
 
 from tools.documents.document import MAX_CHARACTERS, Document, TimeIsUp, time_bound
 from tools.sandbox.errors import WorkError
@@ -264,12 +267,12 @@ def _cell(value: object, *, is_percent: bool) -> str:
 
 
 def _percents(body: bytes) -> dict[str, Iterator[tuple[int, int]]]:
-    """Return the cells of each sheet of an .xlsx that are shown as percentages.
+    """Return the cells of each sheet of an .xlsx or .xls that are shown as percentages.
 
     Their rows and columns are from 0, in the order of the file. Calamine does not tell formats.
     """
     if not is_zipfile(BytesIO(body)):
-        return {}
+        return _old_percents(body)
     archive = ZipFile(BytesIO(body))
     if _STYLES not in archive.namelist() or not (styles := _percent_styles(archive)):
         return {}
@@ -277,6 +280,22 @@ def _percents(body: bytes) -> dict[str, Iterator[tuple[int, int]]]:
     sheets = _elements(archive, _WORKBOOK, "sheet")
     parts = {sheet.get("name", ""): targets.get(_attribute(sheet, "id")) for sheet in sheets}
     return {name: _places_in(archive, part, styles) for name, part in parts.items() if part}
+
+
+def _old_percents(body: bytes) -> dict[str, Iterator[tuple[int, int]]]:
+    with suppress(xlrd.XLRDError, CompDocError, AssertionError, struct.error, LookupError):
+        book = xlrd.open_workbook(file_contents=body, logfile=StringIO(), formatting_info=True)
+        formats = [book.format_map[style.format_key].format_str for style in book.xf_list]
+        return {sheet.name: _places_of(sheet, formats) for sheet in book.sheets()}
+    return {}
+
+
+def _places_of(sheet: Any, formats: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the places of numbers whose format has a percent sign."""
+    for row in range(sheet.nrows):
+        for column, cell in enumerate(sheet.row(row)):
+            if cell.ctype == xlrd.XL_CELL_NUMBER and "%" in formats[cell.xf_index]:
+                yield row, column
 
 
 def _places_in(archive: ZipFile, part: str, styles: set[str]) -> Iterator[tuple[int, int]]:
