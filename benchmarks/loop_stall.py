@@ -77,6 +77,7 @@ from tests.fakes.signal_side import ADA, BOT
 from tools import executor
 from tools.base import (
     Caller,
+    Consent,
     Heard,
     Tool,
     ToolError,
@@ -408,7 +409,7 @@ def _questioned(text: str) -> Reads:
         yield partial(_parsed, partial(executor.question, SENDING), message)
     yield partial(_parsed, partial(executor.question, OPENING), address)
     yield partial(executor.needs_yes, OPENING, address, Caller("ada"), heard)
-    yield partial(executor.strangers_words, heard, but_of=("run_command",))
+    yield partial(executor.may_run_unasked, Consent(covers=("run_command",)), heard)
     yield partial(consent_to, {"command": text[:MAX_COMMAND_CHARACTERS]}, "ask")
     yield partial(question_messages, "send", text, "Yes?")
     yield partial(shown, text[: executor.MAX_QUESTION_BYTES])

@@ -164,3 +164,14 @@ async def test_an_edit_in_a_group_that_is_not_listened_to_is_never_stored() -> N
         await here.signal.say("hello")
         await here.answer()
         assert b"sesquipedalian" not in files_of(here)
+
+
+async def test_an_answer_that_was_edited_too_often_is_sent_anew() -> None:
+    async with world() as here, running_bot(here.settings()):
+        last = await here.signal.say("0")
+        await here.answer()
+        for number in range(1, 12):
+            last = await here.signal.edit(str(number), last)
+            answer = await here.answer()
+            assert (answer.replaces is None) == (number == 11)
+    assert answer.text.endswith("11")
