@@ -275,6 +275,7 @@ async def test_check_prints_a_line_for_each_part_and_nothing_else(tmp_path: Path
     said = {part: words for _, part, words in lines}
     assert len(said) == len(lines)
     assert not any(part.startswith("odd_") for part in said)
+    assert not re.search(r"![a-z]", out)  # an operator has no chat at hand
     for server, words in {
         "notes": "The MCP server's command was not found. See MCP__SERVERS__NOTES__COMMAND.",
         "archive": "The MCP server could not be reached. See MCP__SERVERS__ARCHIVE__URL.",

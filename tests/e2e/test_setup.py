@@ -13,6 +13,7 @@ import pytest
 from dotenv import dotenv_values
 
 from bot.chat.door import WELCOME_ADMIN
+from bot.cli.console import as_typed
 from bot.cli.env import Draft
 from tests.e2e.daemon_process import run_command
 from tests.e2e.running_bot import World, world
@@ -257,3 +258,18 @@ def test_written_settings_are_read_again(
     again = Draft.begun()
     assert again is not None
     assert again["BOT__SYSTEM_PROMPT"] == value
+
+
+def test_commands_in_messages_work_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "signal-tee-bot"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("sys.argv", [str(program)])
+    said = "Now: signal-tee-bot run. The proof is in signal-tee-bot-proof.json."
+    assert as_typed(said) == said.replace("signal-tee-bot run", "bin/signal-tee-bot run")
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert as_typed(said) == said

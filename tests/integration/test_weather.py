@@ -21,6 +21,7 @@ from tools.base import Caller, InvalidArguments, Tool, ToolError
 from tools.sandbox.errors import ToolUnavailable
 from tools.settings import WeatherSettings
 from tools.weather import (
+    Forecast,
     compass_point,
     condition,
     open_weather,
@@ -381,3 +382,13 @@ async def test_place_and_failure_are_not_logged() -> None:
             await world.problem("Berlin")
             await world.of("Berlin")
     assert list[Any](logged) == []
+
+
+def test_no_temperature_is_minus_zero() -> None:
+    now = {"time": "2026-11-27T10:00", "temperature_2m": -0.0, "apparent_temperature": -0.5}
+    day = {"time": ["2026-11-27"], "temperature_2m_min": [-0.0], "temperature_2m_max": [3]}
+    found = Forecast.model_validate({"current": now, "daily": day})
+    assert found.current is not None
+    temperatures = (found.current.temperature_2m, found.daily[0].temperature_2m_min)
+    assert [f"{degrees:g}" for degrees in temperatures] == ["0", "0"]
+    assert found.current.apparent_temperature == -0.5
