@@ -56,12 +56,14 @@ class Noted(NamedTuple):
         facts: the facts that the model always sees, by number; empty if the chat's memory is off.
         more_facts: how many further facts there are.
         has_catch_up: its group, or for a private chat any group, has opted in to catch-up.
+        zone: the person's time zone, if it is known.
     """
 
     instructions: str | None
     facts: tuple[Fact, ...]
     more_facts: int
     has_catch_up: bool
+    zone: str | None
 
 
 def _is_off(db: Session, chat: ChatId) -> bool:
@@ -152,12 +154,13 @@ class MemoryStore(Aggregate):
         return tuple(Fact(*row[:4]) for row in told)
 
     @reads
-    def noted(self, db: Session, chat: ChatId) -> Noted:
-        """Return the additions of a chat to the prompt, in one read."""
+    def noted(self, db: Session, chat: ChatId, person: str = "") -> Noted:
+        """Return the additions of a chat and of a person in it to the prompt, in one read."""
         now = self._now_ms()
         ((wishes, count, has_catch_up),) = db.run(NOTED_SQL, chat, now, not chat.is_group)
         facts = _shown(db, chat, now) if count else ()
-        return Noted(wishes, facts, count - len(facts), bool(has_catch_up))
+        zone = db.value("SELECT zone FROM clocks WHERE person = ?", person)
+        return Noted(wishes, facts, count - len(facts), bool(has_catch_up), zone)
 
     @reads
     def of_chat(self, db: Session, chat: ChatId) -> tuple[Fact, ...]:

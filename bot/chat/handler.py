@@ -34,7 +34,7 @@ from conversation_store.models import (
 )
 from conversation_store.reminders import ReminderStore
 from conversation_store.store import ConversationStore
-from tools.base import UNKNOWN_ZONE, Caller
+from tools.base import Caller
 from tools.reminders import from_ms, zone_named
 
 log = structlog.get_logger()
@@ -180,12 +180,11 @@ class ChatHandler:
         turn.answer, said = sentence, self.languages.say(turn.chat, sentence)
         turn.shown = await self.renderer.as_typed(said, turn.notices)
 
-    async def _caller(self, message: ReceivedMessage, retry: Retry | None = None) -> Caller:
+    def _caller(self, message: ReceivedMessage, zone: str, retry: Retry | None = None) -> Caller:
         """Return the caller of tools; repeating another person's question gives no admin rights."""
         person = Person(message.author, message.author_number)
         is_own = retry is None or retry.question.asker == message.author
         is_admin = is_own and self.is_admin(person)
-        zone = await self.store.reminders.zone_of(message.author) or UNKNOWN_ZONE
         return Caller(message.author, message.chat, is_admin=is_admin, zone=zone)
 
     async def _begin(
@@ -194,19 +193,19 @@ class ChatHandler:
         """Begin or resume a turn; also return whether there is something to ask the model."""
         fleeting: tuple[Image, ...] = ()
         can_be_asked = True
+        accepted = pieces[-1]
+        chat, person = accepted.message.chat, accepted.message.author
+        notes = await notes_of(self.store, chat, uses_memory=self.uses_memory, person=person)
         if pieces[0].begun:
             resumed = await self.store.turns.resume(pieces[0])
             if resumed is None:
                 raise TurnForgotten
             stored = resumed
         elif retry is not None:
-            stored = await self._begin_again(pieces, retry)
+            stored = await self._begin_again(pieces, retry, notes.zone)
         else:
-            stored, fleeting, can_be_asked = await self._begin_new(pieces)
-        accepted = pieces[-1]
-        chat = accepted.message.chat
-        caller = await self._caller(accepted.message, retry)
-        notes = await notes_of(self.store, chat, uses_memory=self.uses_memory, zone=caller.zone)
+            stored, fleeting, can_be_asked = await self._begin_new(pieces, notes.zone)
+        caller = self._caller(accepted.message, notes.zone, retry)
         turn = Turn(
             self.parts,
             stored,
@@ -224,7 +223,7 @@ class ChatHandler:
         return turn, can_be_asked
 
     async def _begin_new(
-        self, pieces: Sequence[AcceptedMessage]
+        self, pieces: Sequence[AcceptedMessage], zone: str
     ) -> tuple[StoredTurn, tuple[Image, ...], bool]:
         """Begin a turn; also return images not to be kept, and whether to ask."""
         messages = await checked_messages(self.store, pieces)
@@ -243,7 +242,7 @@ class ChatHandler:
         # The words of each message: its text, then the text of its files.
         both = zip(messages, prepared.words, strict=True)
         said = ["\n".join(filter(None, (message.text, words))) for message, words in both]
-        prompt = replace(self.prompt, caller=await self._caller(messages[-1]))
+        prompt = replace(self.prompt, caller=self._caller(messages[-1], zone))
         content = prompt.user_content(messages, model.traits, words=said, overheard=overheard)
         turn = self.store.turns.begin(
             pieces,
@@ -258,7 +257,9 @@ class ChatHandler:
             await self.media.discard(at_once)
         return turn, prepared.fleeting, prepared.has_words
 
-    async def _begin_again(self, pieces: Sequence[AcceptedMessage], retry: Retry) -> StoredTurn:
+    async def _begin_again(
+        self, pieces: Sequence[AcceptedMessage], retry: Retry, zone: str
+    ) -> StoredTurn:
         """Begin a turn with an earlier question and the messages that came with the request."""
         earlier = await self.store.turns.find(retry.question.turn)
         if earlier is None:
@@ -267,7 +268,7 @@ class ChatHandler:
         model = self.models.route(request.chat, retry.model).model
         content = asked_again(earlier.messages)
         if more:
-            prompt = replace(self.prompt, caller=await self._caller(request, retry))
+            prompt = replace(self.prompt, caller=self._caller(request, zone, retry))
             content = "\n".join((content, prompt.user_content(more, model.traits)))
         return self.store.turns.begin(
             pieces,

@@ -49,21 +49,23 @@ OF_FACTS: Final = frozenset({"recall", "forget"})
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Text about a chat for its prompt, and the tools that are useless there."""
+    """Text about a chat for its prompt, the tools that are useless there, and the person's zone."""
 
     text: str = ""
     useless: frozenset[str] = frozenset()
+    zone: str = UNKNOWN_ZONE
 
 
 async def notes_of(
-    store: ConversationStore, chat: ChatId, *, uses_memory: bool, zone: str = UNKNOWN_ZONE
+    store: ConversationStore, chat: ChatId, *, uses_memory: bool, person: str = ""
 ) -> Notes:
     """Return a chat's additions to the prompt: wishes, facts, and tools that are useless there.
 
     Wishes and facts come from people, so they stand below the operator's text and above the rules,
     each line in a frame that it cannot leave.
     """
-    noted = await store.memory.noted(chat)
+    noted = await store.memory.noted(chat, person)
+    zone = noted.zone or UNKNOWN_ZONE
     parts, useless = [], set(OF_FACTS)
     if noted.instructions is not None:
         lines = (f"> {one_line(line)}" for line in noted.instructions.splitlines())
@@ -73,7 +75,7 @@ async def notes_of(
         useless.clear()
     if not noted.has_catch_up:
         useless.add("catch_up")
-    return Notes("\n\n".join(parts), frozenset(useless))
+    return Notes("\n\n".join(parts), frozenset(useless), zone)
 
 
 def _listed(facts: Sequence[Fact], more: int, zone: str) -> str:
