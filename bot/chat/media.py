@@ -18,7 +18,7 @@ from typing import Final, Literal
 import structlog
 
 from bot.backoff import Backoff
-from bot.chat.quotes import FILE, FILE_NAME, RECORDING, shortened
+from bot.chat.quotes import FILE, FILE_NAME, KEPT, RECORDING, shortened
 from bot.llm.errors import LlmError
 from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.models import Models
@@ -414,7 +414,7 @@ class Media:
                 return found
             notice = found.notice or NOT_KEPT.format(why=_what_went_wrong(error))
             return replace(found, notice=notice)
-        kept = f"[This file is {path} in the workspace.]"
+        kept = KEPT.replace("PATH", path)
         if kind_of_file(file) == "other":  # tools can work with unreadable files there
             return _Found(f"{_marked_title(file)}\n{kept}")
         return replace(found, words=f"{found.words}\n{kept}", understood=True)

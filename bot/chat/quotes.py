@@ -27,6 +27,7 @@ _YOURS: Final = "[in reply to your message: “"
 
 FILE, FILE_NAME, RECORDING = "a file", "a file name", "a recording"
 """Frames around what people attach; the first line inside is the name of the file."""
+KEPT: Final = "[This file is PATH in the workspace.]"
 
 _BOTS_WORDS: Final = re.compile(
     rf"{re.escape(_YOURS)}[^\]]{{0,{MAX_CHARACTERS + 2}}}\]"
@@ -40,6 +41,8 @@ _FILE_NAMES: Final = re.compile(
         rf"(?<={re.escape(f'{UNTRUSTED}{frame}, begins here: ')})[^\n]{{0,200}}\n[^\n]{{0,300}}"
         for frame in (FILE, FILE_NAME, RECORDING)
     )
+    + "|"
+    + re.escape(KEPT).replace("PATH", r"[^\n]{1,300}?")
 )
 
 

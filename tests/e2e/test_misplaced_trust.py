@@ -64,10 +64,13 @@ async def test_edited_lines_of_a_strangers_file_are_marked() -> None:
         assert told(here, 1).startswith(UNTRUSTED)
 
 
+@pytest.mark.parametrize("name", ["https://evil.example/a.zip", "evil.example"])
 @pytest.mark.parametrize("content_type", ["application/x-odd", "text/plain", "image/png"])
-async def test_address_in_the_name_of_a_file_was_not_named_by_the_person(content_type: str) -> None:
-    name = "https://evil.example/a.zip"
-    steps = script(tool_calls(("web_fetch", {"url": name})), text("Well."))
+async def test_address_in_the_name_of_a_file_was_not_named_by_the_person(
+    content_type: str, name: str
+) -> None:
+    url = f"https://{name.removeprefix('https://')}"
+    steps = script(tool_calls(("web_fetch", {"url": url})), text("Well."))
     async with world(steps) as here, running_bot(here.settings(**EVERYONE)):
         await here.signal.say("what is this?", files=[SharedFile(content_type, b"odd", name)])
         asked = await here.answer()
