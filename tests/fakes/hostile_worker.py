@@ -252,7 +252,6 @@ FATAL: Final[Mapping[str, Callable[[], str]]] = {
     "reboot": numbered(169, 142, 0, 0, 0, 0),
     "sethostname": numbered(170, 161, b"x", 1),
     "landlock_restrict_self": numbered(446, 446, 0, 0),
-    "abort": os.abort,
 }
 """End with the process."""
 
@@ -269,6 +268,7 @@ DEEDS: Final[Mapping[str, Callable[[], str]]] = {
     **X86_ONLY,
     "hang behind blocked signals": hang_behind_blocked_signals,
     "storm of timers": storm_of_timers,
+    "abort": os.abort,
     "gigabytes": lambda: pour(bytes(2**20)),
     "lines without end": lambda: pour(b"{}\n" * 20_000),
     "all memory": take_all_memory,

@@ -15,7 +15,7 @@ from benchmarks.loop_stall import stalls
 from tests.fakes.hostile_worker import ARM, FATAL, REFUSED, X86_ONLY
 from tests.processes import end_of
 from tools.sandbox import pool
-from tools.sandbox.errors import SandboxBug, WorkError, WorkTimeout
+from tools.sandbox.errors import SandboxBug, WorkError, WorkLost, WorkTimeout
 from tools.sandbox.limits import Limits
 from tools.sandbox.pool import Sandbox
 
@@ -121,6 +121,14 @@ async def test_hostile_system_calls_end_the_worker_at_once_and_are_logged(
             with capture_logs() as logs:
                 assert "tried to break out" in str(await failure_of(sandbox, deed)), deed
             assert list(events(logs)) == [("sandbox.escape_stopped", "")], deed
+        assert (await sandbox.call("pid")).isdigit()
+
+
+async def test_a_worker_that_aborts_is_lost_and_no_attacker() -> None:
+    async with Sandbox(AS_THE_BOTS_USER, SMALL) as sandbox:
+        with capture_logs() as logs:
+            assert isinstance(await failure_of(sandbox, "abort"), WorkLost)
+        assert list(events(logs)) == [("sandbox.worker_lost", "")] * 2
         assert (await sandbox.call("pid")).isdigit()
 
 

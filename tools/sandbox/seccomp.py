@@ -11,6 +11,7 @@ Sources: seccomp(2), seccomp_unotify(2); linux/filter.h, linux/seccomp.h.
 
 import ctypes
 import os
+import signal
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,9 +103,10 @@ REFUSED: Final = (
     *("getuid", "geteuid", "getgid", "getegid", "getppid", "gettid", "getcpu"),
     *("getrlimit", "prlimit64", "getrusage", "times", "sched_getaffinity", "sigaltstack"),
     *("nanosleep", "clock_nanosleep", "select", "pselect6"),
-    *("tgkill", "tkill"),  # a library that aborts sends itself a signal, and dies of another
 )
 
+_ABORTING: Final = ("tgkill", Demand(2, (signal.SIGABRT,)))
+"""A library that aborts sends itself this signal; if that fails, it ends by another one."""
 
 _DUPLICATE, _READ_FLAGS, _SET_FLAGS, _READ_MODE = 1030, 1, 2, 3
 
@@ -144,9 +146,9 @@ def program(
     for names, error in ((refused, EPERM), (absent, ENOSYS)):
         for number in _numbers(names, of):
             steps += _exactly(number, [_refusal(error)])
-    for name, demand in pretended:
+    for (name, demand), error in (*((one, 0) for one in pretended), *[(_ABORTING, EPERM)] * kills):
         for number in _numbers([name], of):
-            steps += _if_met(number, demand, _refusal(0))
+            steps += _if_met(number, demand, _refusal(error))
     steps += [(JUMP_IF_GREATER, 0, 1, NEWEST_KNOWN), _refusal(ENOSYS)]
     return [*steps, (RETURN, 0, 0, KILL) if kills else _refusal(EPERM)]
 
