@@ -141,6 +141,8 @@ async def test_other_metrics_come_without_the_size_of_the_store() -> None:
         folder, elsewhere = here.folder / "disk", here.folder / "elsewhere"
         settings = here.settings(store={"path": folder / "store.db"}, health={"listen": ANY_PORT})
         async with bot_with_health(settings) as port:
+            await here.signal.say("hello")
+            await here.answer()  # by now, the upkeep of the start has looked at the folder
             folder.rename(elsewhere)
             assert (await scrape(port)).value("tasks") > 0
             elsewhere.rename(folder)
