@@ -23,6 +23,7 @@ from conversation_store.connections import (
     StoreRefused,
     StoreUnreadable,
     WrongKey,
+    in_memory,
     read,
     rekey,
     told,
@@ -64,9 +65,10 @@ RESTORED: Final = "restored"
 """Outcome of a message that waited in a copy when the copy became the store."""
 
 _ACTS: Final = (
-    "SELECT sql FROM sqlite_schema WHERE type IN ('trigger', 'view') OR sql LIKE 'create virtual%'"
+    "SELECT name, sql FROM sqlite_schema"
+    " WHERE type IN ('trigger', 'view') OR sql LIKE 'create virtual%'"
 )
-"""Finds parts of a schema that a store never has. A trigger could keep deleted rows."""
+"""Finds the parts of a schema that act. A foreign trigger could keep deleted rows."""
 
 MEGABYTE: Final = 1_000_000
 
@@ -257,7 +259,10 @@ def _fold_log(db: Session) -> None:
 def _require_sound(db: Session) -> None:
     require_known(db)
     tables = {name for (name,) in db.run("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    if "inbox" not in tables or db.run(_ACTS):
+    with in_memory() as own:
+        migrate(own)
+        acts = own.run(_ACTS)
+    if "inbox" not in tables or not set(db.run(_ACTS)) <= set(acts):
         raise StoreUnreadable("the file is no store of this program")
     db.run("PRAGMA cache_size = -65536")
     if db.value("PRAGMA integrity_check(1)") != "ok":

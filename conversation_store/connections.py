@@ -9,6 +9,8 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
+from conversation_store.words import indexed
+
 
 class StoreError(Exception):
     """The store cannot do its work."""
@@ -133,6 +135,7 @@ def in_memory() -> Iterator[Session]:
     """Open a database in memory, for the time of a `with` block. Blocks."""
     connection = apsw.Connection(":memory:")
     try:
+        add_indexed(connection)
         connection.execute("PRAGMA temp_store = MEMORY")
         yield Session(connection)
     finally:
@@ -151,16 +154,23 @@ def prepare(connection: Any, key: str | None, check: Operation[None] = lambda _d
             connection.pragma("key", key_for(connection, key))
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         check(Session(connection))
+        add_indexed(connection)
         for pragma in (
             "auto_vacuum = INCREMENTAL",  # for a new file, or a copy by VACUUM INTO
             "journal_mode = WAL",
             f"journal_size_limit = {MAX_LOG_BYTES}",
             "synchronous = FULL",
             "foreign_keys = ON",
+            "recursive_triggers = ON",  # so that REPLACE runs the triggers of what it deletes
             "secure_delete = ON",
             "temp_store = MEMORY",
         ):
             connection.execute(f"PRAGMA {pragma}")
+
+
+def add_indexed(connection: Any) -> None:
+    """Add the function that the triggers of the schema call."""
+    connection.create_scalar_function("indexed", indexed, 1, deterministic=True)
 
 
 def rekey(connection: Any, key: str) -> None:

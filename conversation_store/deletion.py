@@ -189,7 +189,7 @@ def abandon(db: Session, turn_id: int) -> None:
     """End a turn without an answer, and delete its messages, files and facts."""
     sql = "UPDATE turns SET state = 'stopped', notices = NULL WHERE id = ? RETURNING id"
     if db.run(sql, turn_id):
-        for table in ("messages", "images", "turn_files", "exchanges", "facts"):
+        for table in ("messages", "images", "turn_files", "exchanges", "facts", "said", "outgoing"):
             db.run(f"DELETE FROM {table} WHERE turn_id = ?", turn_id)
         db.run("UPDATE overheard SET turn_id = NULL WHERE turn_id = ?", turn_id)
 

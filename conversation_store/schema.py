@@ -375,15 +375,95 @@ CREATE TABLE metadata (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHO
 """
 
 
+LONG_MEMORY: Final = """
+-- Words of people to the bot, and its answers, for searching. They go with their turn.
+CREATE TABLE said (
+    id INTEGER PRIMARY KEY,
+    turn_id INTEGER NOT NULL REFERENCES turns (id) ON DELETE CASCADE,
+    chat TEXT NOT NULL,
+    by_bot INTEGER NOT NULL,
+    author_name TEXT,
+    text TEXT NOT NULL,
+    sent_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX said_in_turn ON said (turn_id);
+CREATE INDEX said_in_chat ON said (chat, id);
+-- The index of `said` (even rows) and of `kept_words` (odd rows). It holds no text, only where each
+-- word is. `secure-delete` removes the words of a deleted text at once, not when SQLite next merges
+-- its lists. Triggers keep the index right however a row goes. `indexed` is a
+-- function of the connection (`words.py`).
+CREATE VIRTUAL TABLE said_words USING fts5(
+    words, content = '', tokenize = 'unicode61 remove_diacritics 2'
+);
+INSERT INTO said_words (said_words, rank) VALUES ('secure-delete', 1);
+CREATE TRIGGER said_comes AFTER INSERT ON said BEGIN
+    INSERT INTO said_words (rowid, words)
+    VALUES (2 * NEW.id, indexed(NEW.text));
+END;
+CREATE TRIGGER said_goes AFTER DELETE ON said BEGIN
+    INSERT INTO said_words (said_words, rowid, words)
+    VALUES ('delete', 2 * OLD.id, indexed(OLD.text));
+END;
+CREATE TRIGGER kept_words_come AFTER INSERT ON kept_words BEGIN
+    INSERT INTO said_words (rowid, words)
+    VALUES (2 * NEW.id + 1, indexed(NEW.text));
+END;
+CREATE TRIGGER kept_words_go AFTER DELETE ON kept_words BEGIN
+    INSERT INTO said_words (said_words, rowid, words)
+    VALUES ('delete', 2 * OLD.id + 1, indexed(OLD.text));
+END;
+CREATE TRIGGER kept_words_change AFTER UPDATE OF text ON kept_words BEGIN
+    INSERT INTO said_words (said_words, rowid, words)
+    VALUES ('delete', 2 * OLD.id + 1, indexed(OLD.text));
+    INSERT INTO said_words (rowid, words)
+    VALUES (2 * NEW.id + 1, indexed(NEW.text));
+END;
+INSERT INTO said_words (rowid, words)
+SELECT 2 * id + 1, indexed(text) FROM kept_words;
+
+-- Summaries of the oldest turns of chats. Each one is made of the turns from the first to the last
+-- alone, and goes with any of them.
+CREATE TABLE summaries (
+    id INTEGER PRIMARY KEY,
+    chat TEXT NOT NULL,
+    first_turn INTEGER NOT NULL,
+    last_turn INTEGER NOT NULL,
+    text TEXT NOT NULL
+) STRICT;
+CREATE INDEX summaries_of_chat ON summaries (chat, last_turn);
+CREATE TRIGGER summaries_go AFTER DELETE ON turns BEGIN
+    DELETE FROM summaries WHERE chat = OLD.chat AND OLD.id BETWEEN first_turn AND last_turn;
+END;
+
+-- What left the machine for a turn; equal entries are one row.
+CREATE TABLE outgoing (
+    id INTEGER PRIMARY KEY,
+    turn_id INTEGER NOT NULL REFERENCES turns (id) ON DELETE CASCADE,
+    kind TEXT NOT NULL,
+    target TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    is_proven INTEGER NOT NULL,
+    requests INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    UNIQUE (turn_id, kind, target, detail, is_proven)
+) STRICT;
+"""
+
+
 def create(db: Session) -> None:
     """Create version 1 in an empty file."""
     db.run(TABLES)
     db.run(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
+def add_long_memory(db: Session) -> None:
+    """Add the search in past messages, summaries, and the list of outgoing data."""
+    db.run(LONG_MEMORY)
+
+
 Migrations = tuple[Callable[[Session], None], ...]
 
-MIGRATIONS: Final[Migrations] = (create,)
+MIGRATIONS: Final[Migrations] = (create, add_long_memory)
 
 
 def version_of(db: Session) -> int:

@@ -29,10 +29,13 @@ from conversation_store.heard import CatchUpStore
 from conversation_store.memory import InstructionStore, MemoryStore
 from conversation_store.messages import MessageStore
 from conversation_store.outbox import DoubtStore, OutboxStore
+from conversation_store.outgoing import OutgoingStore
 from conversation_store.pairings import Pairings
 from conversation_store.questions import GrantStore, QuestionStore
 from conversation_store.reminders import ReminderStore
 from conversation_store.schema import MIGRATIONS, Migrations, migrate
+from conversation_store.search import SearchStore
+from conversation_store.summaries import SummaryStore
 from conversation_store.turns import TurnStore
 from conversation_store.upkeep import StoreUpkeep
 from conversation_store.usage import ExchangeStore, UsageStore
@@ -84,6 +87,9 @@ class ConversationStore(Aggregate):
         self.exchanges = ExchangeStore(context)
         self.usage = UsageStore(context)
         self.memory = MemoryStore(context)
+        self.search = SearchStore(context)
+        self.summaries = SummaryStore(context)
+        self.outgoing = OutgoingStore(context)
         self.instructions = InstructionStore(context)
         self.reminders = ReminderStore(context)
         self.files = FileStore(context)

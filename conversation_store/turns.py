@@ -7,6 +7,7 @@ A turn answers a message, or several, and has the id of the first. A row of `mes
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Final
 
 from conversation_store import (
@@ -18,6 +19,7 @@ from conversation_store import (
     outbox,
     questions,
     reminders,
+    search,
     usage,
 )
 from conversation_store.connections import Row, Session
@@ -27,7 +29,6 @@ from conversation_store.database import (
     reads,
     reads_aside,
     writes,
-    writes_and_scrubs,
     writes_and_scrubs_if_gone,
     writes_and_scrubs_soon,
     writes_later,
@@ -57,6 +58,9 @@ BEGIN_WITHIN_SECONDS: Final = 0.05
 the turn begins again, and counts one attempt less."""
 
 INTERRUPTED: Final = "Interrupted: this call was cut off before its result was known."
+
+CLEARED_AT_ONCE: Final = 100
+"""Turns that `clear` deletes in one write."""
 
 MAX_IMAGES_OF_RESULTS: Final = 10
 """Images that results of one turn keep; a model is shown no more in one request."""
@@ -381,24 +385,39 @@ class TurnStore(Aggregate):
         self._context.scrub_if_gone(expired=expires_at is not None and expires_at <= self._now_ms())
         return to_send
 
-    @writes_and_scrubs
-    def clear(self, db: Session, chat: ChatId) -> int:
+    async def clear(self, chat: ChatId) -> int:
         """Delete a chat's history and return the number of turns.
 
         Answers that could not be sent and words that wait for a turn are deleted as well. Messages
-        that wait to be sent stay.
+        that wait to be sent stay. Turns go a few at a time, so that no other chat waits for long.
         """
-        outbox.drop(db, "chat = ? AND state = 'given_up'", chat)
-        heard.forget_waiting(db, chat)
-        db.run("DELETE FROM kept_words WHERE chat = ?", chat)
-        for turn_id in deletion.told_in_catch_up(db, chat):
-            deletion.forget_at_end(db, turn_id)
-        cleared = db.run(
-            "DELETE FROM turns WHERE chat = ? AND state != 'running' RETURNING id", chat
-        )
-        for (turn_id,) in cleared:
-            db.run("DELETE FROM exchanges WHERE turn_id = ?", turn_id)
-        return len(cleared)
+        last = await self._database.write(partial(_clear_waiting, chat=chat))
+        cleared = 0
+        while step := await self._database.write(partial(_clear_turns, chat=chat, last=last)):
+            cleared += step
+        await self._database.scrub()
+        return cleared
+
+
+def _clear_waiting(db: Session, chat: ChatId) -> int:
+    """Delete what waits in a chat; return the id of the newest turn of all."""
+    outbox.drop(db, "chat = ? AND state = 'given_up'", chat)
+    heard.forget_waiting(db, chat)
+    db.run("DELETE FROM kept_words WHERE chat = ?", chat)
+    for turn_id in deletion.told_in_catch_up(db, chat):
+        deletion.forget_at_end(db, turn_id)
+    return int(db.value("SELECT max(id) FROM turns") or 0)
+
+
+def _clear_turns(db: Session, chat: ChatId, last: int) -> int:
+    cleared = db.run(
+        "DELETE FROM turns WHERE id IN (SELECT id FROM turns WHERE chat = ? AND id <= ?"
+        " AND state != 'running' LIMIT ?) RETURNING id",
+        *(chat, last, CLEARED_AT_ONCE),
+    )
+    for (turn_id,) in cleared:
+        db.run("DELETE FROM exchanges WHERE turn_id = ?", turn_id)
+    return len(cleared)
 
 
 def _reads_as(db: Session, piece: AcceptedMessage) -> bool:
@@ -494,10 +513,21 @@ def _end(db: Session, turn_id: int, ended: TurnEnd, now_ms: int) -> list[Row]:
         questions.end(db, turn_id)
     if rows:
         _add_message(db, turn_id, Message(Role.ASSISTANT, ended.answer), now_ms)
+        _make_searchable(db, turn_id, rows[0][0], ended, now_ms)
         if ChatId.parse(rows[0][0]).is_group:
             # The table `sources` still says that the turn was told them.
             db.run("DELETE FROM overheard WHERE turn_id = ?", turn_id)
     return rows
+
+
+def _make_searchable(db: Session, turn_id: int, chat: str, ended: TurnEnd, now_ms: int) -> None:
+    content = db.value(
+        "SELECT content FROM messages WHERE turn_id = ? AND role = 'user' ORDER BY id LIMIT 1",
+        turn_id,
+    )
+    search.add(db, turn_id, content, None if ended.retried is None else ended.retried.turn)
+    if ended.state == "answered":
+        search.add_answer(db, turn_id, chat, ended.answer, now_ms)
 
 
 def _add_answer(

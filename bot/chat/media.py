@@ -28,6 +28,7 @@ from bot.signal.events import Person
 from bot.signal.messenger import FileTooBig, Messenger
 from conversation_store.files import FileStore
 from conversation_store.models import ChatId, Image, ReceivedFile, ReceivedMessage
+from conversation_store.search import VOICE_NOTE
 from tools.base import UNTRUSTED, ToolImage, mark, trim
 from tools.documents.client import Read, open_reader
 from tools.documents.document import Document, may_be_document
@@ -436,7 +437,7 @@ class Media:
         if not said:
             return _Found(_UNHEARD, HEARD_NOTHING, understood=False)
         if file.voice_note:
-            words = trim(f"[voice note] {said}", _room(budget))
+            words = trim(f"{VOICE_NOTE}{said}", _room(budget))
         else:
             words = mark(f"{title_of_file(file)}\n{said}", RECORDING, _room(budget))
         budget.words_bytes -= len(words.encode())

@@ -17,6 +17,7 @@ from conversation_store.models import (
     StoredTurn,
     ToolCall,
 )
+from conversation_store.outgoing import Outgoing
 from tests.unit.lives import HOUR_MS, Life, live, lives
 from tests.unit.stores import GROUP, accept, deletion_of, edit_of, finish, mark, received
 
@@ -82,10 +83,15 @@ class GroupLife(Life):
         read += [quote.text] if quote is not None else []
         turn = self.store.turns.begin([asked], " ".join(read), overheard=heard)
         for _ in range(self.dice.randint(0, 4)):
-            tool = self.dice.choice((self.catch_up, self.recall, self.listed, self.question))
+            tools = (self.catch_up, self.recall, self.listed, self.question, self.search)
+            tool = self.dice.choice(tools)
             read += await tool(asked, turn)
             make = self.dice.choice((self.remember, self.remind, self.keep_file))
             await make(asked, turn, " ".join(read))
+            sent = Outgoing(
+                "search", "example.com", " ".join(read), is_proven=0, requests=1, bytes=9
+            )
+            self.store.outgoing.note(turn.id, sent)
             if self.dice.random() < 0.2:
                 await self.delete()
         said = " ".join(read)
@@ -106,6 +112,12 @@ class GroupLife(Life):
     async def recall(self, asked: AcceptedMessage, turn: StoredTurn) -> Iterable[str]:
         found = await self.store.memory.recall(GROUP, "", 3, turn_id=turn.id)
         return [fact.text for fact in found if isinstance(fact, Fact)]
+
+    async def search(self, asked: AcceptedMessage, turn: StoredTurn) -> Iterable[str]:
+        words = sorted(word for words in self.words.values() for word in words)
+        wanted = " ".join(self.dice.sample(words, min(3, len(words))))
+        found = await self.store.search.find(GROUP, wanted, 5, reader=turn.id, since=0, until=2**62)
+        return [one.text for one in found]
 
     async def listed(self, asked: AcceptedMessage, turn: StoredTurn) -> Iterable[str]:
         told = await self.store.reminders.tell(asked.message.author, GROUP, turn=turn.id)
@@ -161,6 +173,17 @@ class GroupLife(Life):
                     turn = self.store.turns.begin([run], one.text)
                     await finish(self.store, turn, [one.text])
 
+    async def summarise(self) -> None:
+        """Summarise in a few words what is due, and delete something before that is stored."""
+        due = await self.store.summaries.due(GROUP, most_bytes=300, request_bytes=200)
+        if due is None:
+            return
+        told = [message.content or "" for _, turn in due.turns for message in turn]
+        told += [summary.text for summary in due.summaries]
+        if self.dice.random() < 0.3:
+            await self.delete()
+        await self.store.summaries.add(GROUP, due, " ".join(told))
+
     async def delete(self) -> None:
         if self.words:
             author, target = self.dice.choice(sorted(self.words))
@@ -191,6 +214,7 @@ class GroupLife(Life):
         steps = (
             *(self.answer, self.answer, self.answer, self.chat, self.chat, self.ring),
             *(self.delete, self.delete, self.edit, self.clear),
+            *(self.summarise, self.summarise, self.summarise),
         )
         for _ in range(STEPS // 2):
             await self.dice.choice(steps)()

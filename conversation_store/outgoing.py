@@ -1,0 +1,60 @@
+"""What left the machine for each turn."""
+
+from functools import partial
+from typing import Final, NamedTuple
+
+from conversation_store.connections import Session
+from conversation_store.database import Aggregate, reads
+from conversation_store.models import ChatId
+
+WITHIN_SECONDS: Final = 0.05
+"""An entry shares the commit of what follows, as the beginning of a turn does."""
+
+NOTE_SQL: Final = """
+    INSERT INTO outgoing (turn_id, kind, target, detail, is_proven, requests, bytes)
+    SELECT id, ?2, ?3, ?4, ?5, ?6, ?7 FROM turns WHERE id = ?1
+    ON CONFLICT DO UPDATE SET requests = requests + excluded.requests,
+        bytes = bytes + excluded.bytes
+"""
+
+
+class Outgoing(NamedTuple):
+    """Data that left for a turn, in one request or in several alike; see `tools.ledger`."""
+
+    kind: str
+    target: str
+    detail: str
+    is_proven: int
+    requests: int
+    bytes: int
+
+
+class OutgoingStore(Aggregate):
+    """The lists of all turns."""
+
+    def note(self, turn_id: int, entry: Outgoing) -> None:
+        """Add an entry to the list of a turn, without waiting for the disk."""
+        self._database.write_later(partial(_note, turn_id=turn_id, entry=entry), WITHIN_SECONDS)
+
+    @reads
+    def of_turn(self, db: Session, turn_id: int) -> tuple[Outgoing, ...]:
+        """Return the list of a turn, oldest first."""
+        sql = (
+            "SELECT kind, target, detail, is_proven, requests, bytes FROM outgoing"
+            " WHERE turn_id = ? ORDER BY id"
+        )
+        return tuple(Outgoing(*row) for row in db.run(sql, turn_id))
+
+    @reads
+    def answered_as(self, db: Session, chat: ChatId, timestamp: int) -> tuple[int, str] | None:
+        """Return the turn that a message of the bot answers, and the ACI of its asker."""
+        rows = db.run(
+            "SELECT inbox.id, author FROM outbox JOIN inbox ON inbox.id = inbox_id"
+            " WHERE outbox.chat = ? AND signal_timestamp = ? LIMIT 1",
+            *(chat, timestamp),
+        )
+        return rows[0] if rows else None
+
+
+def _note(db: Session, turn_id: int, entry: Outgoing) -> None:
+    db.run(NOTE_SQL, turn_id, *entry)
