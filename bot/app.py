@@ -38,6 +38,7 @@ from bot.chat.own_tools import (
     memory_of,
     move_to,
     offer_own_tools,
+    past_of,
     reminders_of,
     uses_memory,
 )
@@ -318,6 +319,7 @@ async def _open_conversation(
         reminders_of=partial(reminders_of, store.reminders, reminders_changed, clock),
         memory_of=partial(memory_of, store.memory),
         missed=GroupTalk(store.catch_up, base.messenger).missed,
+        past_of=partial(past_of, store.search),
         choose=parts.questions.choose,
         decide=parts.questions.decide,
     )

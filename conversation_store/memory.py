@@ -44,7 +44,9 @@ NOTED_SQL: Final = f"""
         (SELECT text FROM instructions WHERE {OF_CHAT}),
         (SELECT count(*) FROM facts WHERE {OF_CHAT}
             AND NOT EXISTS (SELECT 1 FROM memories WHERE chat = ?1 AND is_off)),
-        EXISTS (SELECT 1 FROM catch_up_groups WHERE ?3 OR chat = ?1)
+        EXISTS (SELECT 1 FROM catch_up_groups WHERE ?3 OR chat = ?1),
+        EXISTS (SELECT 1 FROM said WHERE chat = ?1),
+        EXISTS (SELECT 1 FROM reminders WHERE person = ?4)
 """
 
 
@@ -55,15 +57,19 @@ class Noted(NamedTuple):
         instructions: the wishes of its people.
         facts: the facts that the model always sees, by number; empty if the chat's memory is off.
         more_facts: how many further facts there are.
-        has_catch_up: its group, or for a private chat any group, has opted in to catch-up.
         zone: the person's time zone, if it is known.
+        has_catch_up: its group, or for a private chat any group, has opted in to catch-up.
+        has_past: earlier messages can be found.
+        has_reminders: the person has some.
     """
 
     instructions: str | None
     facts: tuple[Fact, ...]
     more_facts: int
-    has_catch_up: bool
     zone: str | None
+    has_catch_up: bool
+    has_past: bool
+    has_reminders: bool
 
 
 def _is_off(db: Session, chat: ChatId) -> bool:
@@ -157,10 +163,10 @@ class MemoryStore(Aggregate):
     def noted(self, db: Session, chat: ChatId, person: str = "") -> Noted:
         """Return the additions of a chat and of a person in it to the prompt, in one read."""
         now = self._now_ms()
-        ((wishes, count, has_catch_up),) = db.run(NOTED_SQL, chat, now, not chat.is_group)
+        ((wishes, count, *has),) = db.run(NOTED_SQL, chat, now, not chat.is_group, person)
         facts = _shown(db, chat, now) if count else ()
         zone = db.value("SELECT zone FROM clocks WHERE person = ?", person)
-        return Noted(wishes, facts, count - len(facts), bool(has_catch_up), zone)
+        return Noted(wishes, facts, count - len(facts), zone, *map(bool, has))
 
     @reads
     def of_chat(self, db: Session, chat: ChatId) -> tuple[Fact, ...]:

@@ -1,5 +1,6 @@
 """Search in what people said to the bot, in its answers, and in words kept for catch-up.
 
+Of the latter, people find none from before their own first message: they may have joined then.
 Words are found only as long as the turn or the message that they belong to is kept. Whoever is told
 of them has read them, so `sources` names their turn.
 """
@@ -10,7 +11,7 @@ from typing import Final, NamedTuple
 
 from conversation_store import deletion
 from conversation_store.connections import Row, Session
-from conversation_store.database import Aggregate, reads, reads_aside, writes
+from conversation_store.database import Aggregate, reads_aside, writes
 from conversation_store.models import ChatId
 from conversation_store.words import partly, whole, words_of
 
@@ -42,8 +43,10 @@ FIND_KEPT_SQL: Final = """
     SELECT said_words.rowid, id, 0, author_name, text, kept_words.sent_at
     FROM said_words JOIN kept_words ON id = said_words.rowid / 2 JOIN inbox USING (id)
     WHERE said_words MATCH ?1 AND said_words.rowid % 2 AND kept_words.chat = ?2
-        AND turn_id IS NOT ?3 AND kept_words.sent_at >= ?4 AND kept_words.sent_at < ?5
-        AND NOT EXISTS (SELECT 1 FROM said WHERE said.turn_id = coalesce(inbox.turn_id, id))
+        AND turn_id IS NOT ?3 AND ltrim(text) NOT LIKE '!%' AND kept_words.sent_at >= ?4 AND kept_words.sent_at < ?5
+        AND received_at >= (SELECT min(received_at) FROM inbox first WHERE first.chat = ?2
+            AND kind = 'message' AND author = (SELECT author FROM inbox WHERE id = ?3))
+        AND NOT EXISTS (SELECT 1 FROM said WHERE said.turn_id = coalesce(inbox.turn_id, inbox.id))
     ORDER BY said_words.rowid DESC LIMIT ?6
 """
 
@@ -109,12 +112,6 @@ class SearchStore(Aggregate):
                 deletion.add(db, reader, source, via, expires_at)
                 told.append(FoundMessage(bool(by_bot), name or "", text, sent_at))
         return tuple(told)
-
-    @reads
-    def has_any(self, db: Session, chat: ChatId) -> bool:
-        """Return whether anything of a chat can be found."""
-        sql = "SELECT EXISTS (SELECT 1 FROM said WHERE chat = ?)"
-        return bool(db.value(sql, chat))
 
 
 def add(db: Session, turn_id: int, content: str, retried: int | None) -> None:

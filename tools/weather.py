@@ -164,7 +164,10 @@ async def _forecast(
 async def _ask(
     web: WebClient, service: str, url: str, query: Mapping[str, str], shape: type[Answer]
 ) -> Answer:
-    answer = await web.request(url, params=query, max_bytes=MAX_ANSWER_BYTES)
+    place = query.get("name") or f"{query['latitude']}, {query['longitude']}"
+    answer = await web.request(
+        url, purpose=("place", place), params=query, max_bytes=MAX_ANSWER_BYTES
+    )
     if answer.status != 200:
         raise ToolError(_refusal(service, answer))
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -32,9 +33,11 @@ from conversation_store.models import (
     StoredTurn,
     TurnEnd,
 )
+from conversation_store.outgoing import Outgoing
 from conversation_store.reminders import ReminderStore
 from conversation_store.store import ConversationStore
 from tools.base import Caller
+from tools.ledger import Entry, noting
 from tools.reminders import from_ms, zone_named
 
 log = structlog.get_logger()
@@ -121,7 +124,11 @@ class ChatHandler:
         if joins and not first.begun and retry is None:
             running.take(begun=False)
         pieces = tuple(running.pieces)
-        turn, can_be_asked = await self._begin(pieces, running if joins else None, retry)
+        before_the_turn: list[Entry] = []
+        with noting(before_the_turn.append):
+            turn, can_be_asked = await self._begin(pieces, running if joins else None, retry)
+        for entry in before_the_turn:
+            self._note(turn.id, entry)
         log.debug("turn.began", turn=turn.id, attempt=turn.stored.attempts, count=len(pieces))
         if turn.stored.attempts > MAX_ATTEMPTS:
             log.error("turn.given_up", attempts=turn.stored.attempts, turn=turn.id)
@@ -139,12 +146,17 @@ class ChatHandler:
         turn.progress.show_list(last_shown(turn.messages))
         self.running[turn.id] = turn
         try:
-            return turn if await self._is_answered(turn) else None
+            with noting(partial(self._note, turn.id)):
+                return turn if await self._is_answered(turn) else None
         finally:
             del self.running[turn.id]
             # A stopped turn has also spent tokens.
             if turn.status != "answered" and turn.costs.spent:
                 self.store.usage.add(turn.costs.take()[1])
+
+    def _note(self, turn_id: int, entry: Entry) -> None:
+        kind, target, detail, size, is_proven = entry
+        self.store.outgoing.note(turn_id, Outgoing(kind, target, detail, is_proven, 1, size))
 
     async def _is_answered(self, turn: Turn) -> bool:
         """Find the answer of a turn; False if it waits for people."""

@@ -9,6 +9,7 @@ from typing import Final, Never
 from zoneinfo import ZoneInfo
 
 from bot.chat.helpers import HELPER_SECONDS, HelpWith, delegate
+from bot.chat.namesakes import NAMELESS
 from bot.chat.plan import todo
 from bot.chat.turn import Turn
 from bot.config.settings import Settings
@@ -16,6 +17,7 @@ from conversation_store.memory import MemoryStore
 from conversation_store.models import ChatId, NewReminder, StoredReminder
 from conversation_store.models import Fact as StoredFact
 from conversation_store.reminders import ReminderStore
+from conversation_store.search import SearchStore
 from tools.base import Caller, InvalidArguments, Tool, ToolError
 from tools.catch_up import Missed, catch_up_tool
 from tools.dates import find_zone
@@ -24,6 +26,7 @@ from tools.people import Choose, Decide, ask_user_of, propose_plan_of
 from tools.registry import Registry
 from tools.reminders import Entry, NewEntry, Reminders, instant, reminder_tools, to_ms
 from tools.schema import tool_from
+from tools.search_chat import Chat, Found, search_tool
 
 MEMORY: Final = "memory"
 """The source of the tools that work with facts."""
@@ -47,11 +50,12 @@ class PartsOfTools:
     reminders_of: Callable[[Caller], Reminders]
     memory_of: Callable[[Caller], Memory]
     missed: Callable[..., Awaitable[str]]
+    past_of: Callable[[Caller], Chat]
     choose: Choose
     decide: Decide
 
 
-LISTED: Final = PartsOfTools(*(only_listed,) * 7)
+LISTED: Final = PartsOfTools(*(only_listed,) * 8)
 """For tools that are listed and never called."""
 
 
@@ -77,6 +81,8 @@ def _wanted(settings: Settings, parts: PartsOfTools) -> Iterator[Tool]:
     yield tool_from(delegate, timeout_seconds=HELPER_SECONDS, given={"help_with": parts.helpers_of})
     if settings.access.groups != "off" and settings.store.retention_days:
         yield catch_up_tool(partial(_missed_by, parts))
+    if settings.store.retention_days:
+        yield search_tool(parts.past_of)
     yield from reminder_tools(parts.reminders_of)
 
 
@@ -136,6 +142,22 @@ def memory_of(store: MemoryStore, caller: Caller) -> Memory:
         return await store.forget(chat, number)
 
     return Memory(remember, recall, forget)
+
+
+def past_of(store: SearchStore, caller: Caller) -> Chat:
+    """Return the past of the chat of a call; raises ToolError outside of a turn."""
+    if (turn := caller.turn) is None:
+        raise ToolError("There is no past outside of a conversation.")
+    chat = ChatId.parse(caller.chat)
+
+    async def find(query: str, limit: int, since: int, until: int) -> Sequence[Found]:
+        found = await store.find(chat, query, limit, reader=turn, since=since, until=until)
+        return [
+            Found("" if one.by_bot else one.author_name or NAMELESS, one.text, one.sent_at)
+            for one in found
+        ]
+
+    return Chat(find, caller.zone)
 
 
 def _fact(fact: StoredFact) -> Fact:

@@ -45,6 +45,8 @@ MORE: Final = "- (More facts: {count})"
 
 OF_FACTS: Final = frozenset({"recall", "forget"})
 """Tools that are useless without facts."""
+OF_REMINDERS: Final = frozenset({"list_reminders", "cancel_reminder"})
+"""Tools that are useless without reminders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,10 @@ async def notes_of(
         useless.clear()
     if not noted.has_catch_up:
         useless.add("catch_up")
+    if not noted.has_past:
+        useless.add("search_chat")
+    if not noted.has_reminders:
+        useless |= OF_REMINDERS
     return Notes("\n\n".join(parts), frozenset(useless), zone)
 
 

@@ -79,6 +79,7 @@ class Replies:
                 parts=self.parts,
                 turns=turns,
                 listed=tuple(self.commands.values()),
+                replies_to=message.question_timestamp,
             )
             reply = await command.answer(context)
             if reply.retry is None:

@@ -45,6 +45,7 @@ from conversation_store.models import (
     TurnStatus,
 )
 from conversation_store.store import ConversationStore
+from tools import ledger
 from tools.base import Caller, Decision, Heard, ToolError, ToolRequest, ToolResult
 from tools.settings import FILE_TOOLS
 
@@ -340,6 +341,8 @@ class Turn:
             outcome=result.outcome,
             duration_ms=round(result.duration_seconds * 1000),
         )
+        for file in result.files:
+            ledger.note("file", "", file.name, len(file.data))
         self._note_reader([tool])  # files may have come while the bot waited for a person
         await self.parts.store.turns.record_result(
             request.call_id,

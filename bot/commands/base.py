@@ -142,6 +142,7 @@ class CommandContext:
     Attributes:
         argument: the text after the command's name.
         inbox_id: number of the message; later messages have higher numbers.
+        replies_to: Signal's timestamp of the bot's message that it replies to, if it does.
         listed: the commands of the bot.
     """
 
@@ -152,6 +153,7 @@ class CommandContext:
     parts: Parts
     turns: ChatTurns
     listed: tuple["Command", ...] = ()
+    replies_to: int | None = None
 
     @property
     def by_admin(self) -> bool:

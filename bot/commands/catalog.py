@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bot.commands import access, behaviour, memory, models, questions, status
+from bot.commands import access, behaviour, memory, models, past, questions, status
 from bot.commands.base import Command, CommandContext, Parts, command
 from bot.commands.verify import verify
 
@@ -27,6 +27,7 @@ COMMANDS: Final = (
     questions.undo,
     models.retry,
     questions.plan,
+    past.find,
     memory.memory,
     memory.reminders,
     memory.timezone,
@@ -39,6 +40,7 @@ COMMANDS: Final = (
     models.model,
     models.list_models,
     models.usage,
+    past.sent,
     status.show_status,
     verify,
     access.pair,

@@ -63,6 +63,7 @@ from bot.observability.metrics import (
     LLM_WAITING,
 )
 from conversation_store.models import Message, NewExchange
+from tools import ledger
 from tools.base import ToolSpec
 from tools.http import (
     AiohttpTransport,
@@ -546,6 +547,8 @@ class LlmClient:
         # If sealed, work on a thread: perhaps thousands of messages are encrypted one by one.
         put = self.api.put
         question = put(asked) if sealing is None else await asyncio.to_thread(put, asked)
+        size, is_proven = len(question.content), attested or sealing is not None
+        ledger.note("model", self.reach.host, self.api.model, size, is_proven=is_proven)
         request_sha256 = hashlib.sha256(question.content).hexdigest()
         sending = self._transport.sent(question)
         del question  # its body may be large, and need not wait for the answer

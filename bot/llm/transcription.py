@@ -12,6 +12,7 @@ import httpx2
 
 from bot.llm.client import LlmClient, counted
 from bot.llm.errors import LlmRejected, LlmTimeout, LlmUnavailable
+from tools import ledger
 from tools.http import Request
 
 MAX_AUDIO_BYTES: Final = 23 * 2**20
@@ -96,6 +97,7 @@ class Transcriber:
             data={"model": self.model, "response_format": "json"},
             files={"file": (f"recording.{suffix}", audio)},
         )
+        ledger.note("recording", self.client.reach.host, self.model, len(audio))
         return await self.client.told(
             Request(url, dict(form.headers), form.read()),
             lambda answer: spoken(answer["text"]),

@@ -28,7 +28,7 @@ async def test_small_context_answers_an_admin_in_a_new_chat() -> None:
         assert (await said(here, "hi")).endswith("hi")
         (request,) = here.model.requests
         assert (
-            len(json.dumps(request["tools"], separators=(",", ":"))) < SMALL
+            len(json.dumps(request["tools"], ensure_ascii=False, separators=(",", ":"))) < SMALL
         )  # a third of it, at three bytes a token
         assert {"calculate", "remind"} <= {*tools_of(request)}
         assert "propose_plan" not in tools_of(request)
@@ -69,4 +69,4 @@ async def test_size_listed_by_the_server_is_learnt_with_the_first_answer() -> No
         await said(here, "hi")
         first, second = here.model.requests
     assert len(json.dumps(first["tools"])) > SMALL
-    assert len(json.dumps(second["tools"], separators=(",", ":"))) < SMALL
+    assert len(json.dumps(second["tools"], ensure_ascii=False, separators=(",", ":"))) < SMALL

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from bot.chat.own_tools import LISTED, offer_own_tools
-from bot.chat.prompt import OF_FACTS
+from bot.chat.prompt import OF_FACTS, OF_REMINDERS
 from bot.config.loading import settings_of
 from bot.llm.messages import BYTES_PER_TOKEN
 from tools.base import Caller, Tool
@@ -44,8 +44,8 @@ def sent_bytes(tools: Collection[Tool]) -> int:
 @pytest.mark.parametrize(
     ("is_admin", "without", "tokens", "bytes_per_token"),
     [
-        (False, {"catch_up"}, ORDINARY_TOKENS, BYTES_PER_TOKEN),
-        (True, {"catch_up", *OF_FACTS}, WORKSPACE_TOKENS, BYTES_PER_TOKEN),
+        (False, {"catch_up", *OF_REMINDERS}, ORDINARY_TOKENS, BYTES_PER_TOKEN),
+        (True, {"catch_up", *OF_FACTS, *OF_REMINDERS}, WORKSPACE_TOKENS, BYTES_PER_TOKEN),
         # All tools together: JSON in English has about four bytes a token.
         (True, set(), WORKSPACE_TOKENS, 4),
     ],
@@ -54,6 +54,6 @@ async def test_tools_take_few_tokens_of_each_request(
     is_admin: bool, without: set[str], tokens: int, bytes_per_token: int
 ) -> None:
     tools = await tools_of(Caller("ada", is_admin=is_admin), without=without)
-    assert len(tools) >= 17
+    assert len(tools) >= 16
     assert sum(tool.spec.size for tool in tools) <= tokens * bytes_per_token
     assert sent_bytes(tools) <= tokens * bytes_per_token

@@ -10,6 +10,7 @@ notifications get lost and a vanished HTTP server sends none.
 """
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -23,6 +24,7 @@ from mcp.client import ClientSession, IncomingMessage
 from mcp.types import CallToolResult, InputRequiredResult
 from pydantic import TypeAdapter, ValidationError
 
+from tools import ledger
 from tools.base import ToolError, ToolOutput, mark
 from tools.mcp.listing import MAX_TOOLS, remark, usable_tools
 from tools.mcp.results import output_of
@@ -121,6 +123,8 @@ class _Connection:
         )
         try:
             async with asyncio.timeout(self._server.timeout_seconds), self._slots:
+                sent = json.dumps(arguments, ensure_ascii=False, default=str)
+                ledger.note("tool", name, f"{tool} {sent}", len(sent.encode(errors="replace")))
                 result = await session.send_request(request, _CALL_RESULT)
         except TimeoutError:
             seconds = self._server.timeout_seconds

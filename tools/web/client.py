@@ -12,13 +12,14 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
 import httpx2
 from yarl import URL
 
+from tools import ledger
 from tools.base import ToolError
 from tools.http import new_session, new_tls_context
 from tools.web.connection import MAX_HEAD_BYTES, Allowance, Lookup, Resolver, Way, too_slow
@@ -66,11 +67,17 @@ class WebAnswer:
     url: str
 
 
+Purpose = tuple[Literal["search", "page", "place"], str]
+"""What a request is for, and the words that it carries; see `tools.ledger`."""
+A_PAGE: Final[Purpose] = ("page", "")
+
+
 class _Request(NamedTuple):
     method: str
     url: httpx2.URL
     headers: Mapping[str, str]
     body: bytes | None
+    purpose: Purpose
 
     def redirected(self, status: int, location: str) -> "_Request":
         """Return the next request of a browser (RFC 9110, 15.4; Fetch, 4.4)."""
@@ -117,6 +124,7 @@ class WebClient:
         self,
         url: str,
         *,
+        purpose: Purpose = A_PAGE,
         method: str = "GET",
         params: Mapping[str, str | int] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -127,6 +135,7 @@ class WebClient:
         """Send a request, follow redirects, and return the answer, also one with an error status.
 
         Args:
+            purpose: noted in the ledger; a page is noted by its own address.
             headers: sent to the URL's own origin only.
             max_bytes: of the body, as sent and decoded.
             cut_long: return the beginning of a longer body instead of failing.
@@ -140,7 +149,7 @@ class WebClient:
             target = checked(str(target.copy_merge_params(params)))
         body = None if form is None else urlencode(form).encode()
         own_headers = {name.lower(): value for name, value in (headers or {}).items()}
-        request = _Request(method, target, own_headers, body)
+        request = _Request(method, target, own_headers, body, purpose)
         try:
             async with asyncio.timeout(self._bounds.total) as bound:
                 answer = await self._follow(request, max_bytes)
@@ -168,6 +177,9 @@ class WebClient:
     async def _exchange(self, way: Way, request: _Request, max_bytes: int) -> WebAnswer | _Request:
         """Return an answer, or the request that a redirect asks for."""
         scheme, host, _ = origin_of(request.url)
+        kind, words = request.purpose
+        address = str(request.url)
+        ledger.note(kind, host, words if kind != "page" else address, len(address))
         allowance = Allowance()
         tls = (self._tls or _usual_tls()) if scheme == "https" else None
         form = {} if request.body is None else {"content-type": "application/x-www-form-urlencoded"}

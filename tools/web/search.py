@@ -232,6 +232,7 @@ def _brave(client: WebClient, key: str, url: str) -> Search:
     async def ask(query: str, count: int) -> WebAnswer:
         return await client.request(
             url,
+            purpose=("search", query),
             params={
                 "q": query,
                 "count": count,
@@ -384,6 +385,7 @@ def _duckduckgo(client: WebClient, url: str | None, reader: Sandbox) -> Search:
         engine = await asyncio.to_thread(_ddgs_engine)
         answer = await client.request(
             url or engine.search_url,
+            purpose=("search", query),
             method="POST",
             form=engine.build_payload(query, _EVERYWHERE, "moderate", None),
             headers=_HEADERS,
@@ -446,6 +448,7 @@ def _searxng(client: WebClient, url: str) -> Search:
         """
         answer = await client.request(
             address,
+            purpose=("search", query),
             params={"q": query, "format": "json", "safesearch": 1},
             headers={"Accept": "application/json"},
             max_bytes=_MAX_ANSWER_BYTES,

@@ -1,0 +1,102 @@
+"""What is kept of a chat: `!find` searches it, and `!sent` lists what left for an answer."""
+
+from typing import Final
+
+from bot.commands.base import CommandContext, Refused, check_admin, command
+from conversation_store.outgoing import Outgoing
+from tools.display import visible
+from tools.search_chat import FOREVER_MS, MAX_QUERY_CHARACTERS, Found, line
+
+MAX_FOUND: Final = 10
+NAMELESS: Final = "Somebody"
+ME: Final = "🤖"
+"""The bot, as the author of an answer."""
+HOW_TO_FIND: Final = "Send !find and the words that you look for, such as !find train ticket."
+FOUND: Final = "I found this here:"
+NOTHING_FOUND: Final = (
+    "I found no message with these words here. I search what was said to me and what I answered,"
+    " and keep that for {days} days."
+)
+KEEPS_NOTHING: Final = "I am set up to forget everything after an answer."
+
+NO_ANSWER: Final = "I have given no answer here that I could tell you about."
+NOT_KEPT: Final = "I no longer keep that answer, so I cannot tell you what left for it."
+NOTHING_LEFT: Final = "Nothing left this machine for that answer, except through Signal."
+LEFT: Final = "This left this machine for that answer, apart from what went through Signal:"
+SHOWN_CHARACTERS: Final = 300
+KILOBYTE: Final = 1_000
+
+
+@command("find", "find earlier messages here by their words", changes="never")
+async def find(context: CommandContext) -> str:
+    """Search a chat; see `SearchStore.find`."""
+    parts, query = context.parts, context.argument[:MAX_QUERY_CHARACTERS]
+    if not query:
+        return HOW_TO_FIND
+    if not (days := parts.store.retention_days):
+        return KEEPS_NOTHING
+    found = await parts.store.search.find(
+        context.chat, query, MAX_FOUND, reader=context.inbox_id, since=0, until=FOREVER_MS
+    )
+    if not found:
+        return NOTHING_FOUND.format(days=days)
+    zone = await parts.store.reminders.zone_of(context.author.aci) or "UTC"
+    lines = [FOUND]
+    for one in found:
+        author = "" if one.by_bot else one.author_name or NAMELESS
+        shown = Found(author, visible(one.text), one.sent_at)
+        lines.append(f"• {line(shown, query, zone, bot=ME)}")
+    return "\n".join(lines)
+
+
+@command(
+    "sent",
+    "list what left this machine for the answer that you reply to, or for the last",
+    changes="never",
+)
+async def sent(context: CommandContext) -> str:
+    """List the ledger of an answer of this chat; in a group only for its asker and admins."""
+    store = context.parts.store
+    if context.replies_to is not None:
+        answer = await store.outgoing.answered_as(context.chat, context.replies_to)
+    else:
+        question = await store.turns.last_question(context.chat, context.inbox_id, or_stopped=False)
+        answer = None if question is None else (question.turn, question.asker)
+    if answer is None:
+        raise Refused(NO_ANSWER)
+    turn, asker = answer
+    await check_admin(context, asker)
+    if await store.turns.find(turn) is None:
+        raise Refused(NOT_KEPT)
+    entries = await store.outgoing.of_turn(turn)
+    if not entries:
+        return NOTHING_LEFT
+    return "\n".join((LEFT, *map(_entry, entries)))
+
+
+LINES: Final = {
+    "model": "• Model {what} at {where}, not proven: {size} (requests: {count})",
+    "model, proven": "• Model {what} at {where}, proven: {size} (requests: {count})",
+    "recording": "• Voice note to {where}, to be written down: {size}",
+    "speech": "• Answer to {where}, to be spoken: {size}",
+    "search": "• Web search at {where}: “{what}”",
+    "page": "• Web page of {where}: {what}",
+    "place": "• Place to {where}, for its weather: “{what}”",
+    "tool": "• MCP server {where}: {what}",
+    "file": "• File with the answer: {what} ({size})",
+}
+
+
+def _entry(entry: Outgoing) -> str:
+    """Return one line about something that left."""
+    what = " ".join(entry.detail.split())
+    return LINES[f"{entry.kind}, proven" if entry.is_proven else entry.kind].format(
+        what=what if len(what) <= SHOWN_CHARACTERS else f"{what[:SHOWN_CHARACTERS]}…",
+        where=entry.target,
+        size=_size(entry.bytes),
+        count=entry.requests,
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / KILOBYTE:,.1f} kB"
