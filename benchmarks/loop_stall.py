@@ -24,6 +24,7 @@ from mcp.types import CallToolResult, TextContent
 from benchmarks.report import Figure
 from benchmarks.rough_texts import FLOODING, SIZE_BYTES, flood, rough_text
 from bot.chat.handler import asked_again
+from bot.chat.history import Past
 from bot.chat.meaning import chosen, meaning_of
 from bot.chat.media import name_of, title_of_file, type_of_file
 from bot.chat.plan import without_command
@@ -327,11 +328,11 @@ def _remembered(text: str) -> Reads:
     """Turns of one character, as many as fit; the oldest are left out for the running turn."""
     said = f"[{NOW:%Y-%m-%d %H:%M} UTC] "
     room = PROMPT.history_bytes(NOW, TRAITS, ()) // len(said)
-    turns = [
-        [Message(Role.USER, said + character), Message(Role.ASSISTANT, character)]
+    turns = tuple(
+        (Message(Role.USER, said + character), Message(Role.ASSISTANT, character))
         for character in text[:room]
-    ]
-    yield partial(PROMPT.build, NOW, TRAITS, turns, [Message(Role.USER, text)])
+    )
+    yield partial(PROMPT.build, NOW, TRAITS, Past(turns), [Message(Role.USER, text)])
 
 
 def _sent(text: str) -> Reads:

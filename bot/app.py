@@ -48,6 +48,7 @@ from bot.chat.prompt import Prompt
 from bot.chat.proofs import AnswerProofs
 from bot.chat.rendering import Renderer, open_renderer
 from bot.chat.replies import Replies
+from bot.chat.summaries import Summaries
 from bot.chat.turn import Turn, TurnParts, running_turn
 from bot.chat.upkeep import Expiry, FileCleanup, hold_while_refused
 from bot.commands.base import Parts
@@ -274,6 +275,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
                 alarm.run,
                 questions.run,
                 questions.end_polls,
+                *(() if conversation.summaries is None else (conversation.summaries.run,)),
                 file_cleanup.run,
                 pairing.run,
                 partial(_check_signatures, base, proofs),
@@ -334,6 +336,11 @@ async def _open_conversation(
         offer_own_tools(changed, registry, parts_of_tools)
 
     base.reload.register(apply)
+    summaries = None
+    if settings.bot.summaries:
+        summaries = Summaries(store, models, stops=parts.stops)
+    else:
+        await store.summaries.forget_all()
     inbox = Inbox(workspaces, is_admin, store.files) if workspaces is not None else None
     async with open_media(
         base.messenger,
@@ -356,6 +363,7 @@ async def _open_conversation(
             languages=languages,
             models=models,
             words_for=partial(_words_for, to_operator=base.start.to_operator),
+            summaries=summaries,
         )
 
 

@@ -43,7 +43,8 @@ FIND_KEPT_SQL: Final = """
     SELECT said_words.rowid, id, 0, author_name, text, kept_words.sent_at
     FROM said_words JOIN kept_words ON id = said_words.rowid / 2 JOIN inbox USING (id)
     WHERE said_words MATCH ?1 AND said_words.rowid % 2 AND kept_words.chat = ?2
-        AND turn_id IS NOT ?3 AND ltrim(text) NOT LIKE '!%' AND kept_words.sent_at >= ?4 AND kept_words.sent_at < ?5
+        AND turn_id IS NOT ?3 AND ltrim(text) NOT LIKE '!%'
+        AND kept_words.sent_at >= ?4 AND kept_words.sent_at < ?5
         AND received_at >= (SELECT min(received_at) FROM inbox first WHERE first.chat = ?2
             AND kind = 'message' AND author = (SELECT author FROM inbox WHERE id = ?3))
         AND NOT EXISTS (SELECT 1 FROM said WHERE said.turn_id = coalesce(inbox.turn_id, inbox.id))

@@ -8,10 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from conversation_store import history
+from conversation_store import history, usage
 from conversation_store.connections import Row, Session
-from conversation_store.database import Aggregate, reads, reads_aside, writes
-from conversation_store.models import DAY_MS, ChatId, Message
+from conversation_store.database import (
+    Aggregate,
+    reads,
+    reads_aside,
+    writes,
+    writes_and_scrubs_soon,
+)
+from conversation_store.models import DAY_MS, ChatId, Message, NewExchange
 
 LEFT_MS: Final = DAY_MS
 """A turn that is kept for less than this is not summarised: the summary would soon go with it."""
@@ -91,9 +97,29 @@ class SummaryStore(Aggregate):
         found = _first([row for row in old if row[1]], request_bytes)
         return Due(_with_messages(db, found)) if found else None
 
+    @writes_and_scrubs_soon
+    def forget_all(self, db: Session) -> None:
+        """Delete all summaries."""
+        db.run("DELETE FROM summaries")
+
     @writes
-    def add(self, db: Session, chat: ChatId, due: Due, text: str) -> bool:
-        """Store a summary; False if something of it was deleted in the meantime."""
+    def add(
+        self,
+        db: Session,
+        chat: ChatId,
+        due: Due,
+        text: str,
+        turn_id: int = 0,
+        *,
+        exchanged: Sequence[NewExchange] = (),
+    ) -> bool:
+        """Store a summary; False if something of it was deleted in the meantime.
+
+        Args:
+            turn_id: the turn that the exchange with the model is counted to.
+            exchanged: that exchange, if its signature is to be checked.
+        """
+        usage.add_exchanges(db, turn_id, exchanged)
         known = {one.id for one in _of_chat(db, chat)}
         if not known.issuperset(one.id for one in due.summaries):
             return False

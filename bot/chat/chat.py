@@ -432,6 +432,8 @@ class Chat:
             await self._restarts_without_answer(known)
         closed, told = await chats.store.changes.forget(deletion)
         chats.file_cleanup.look()
+        if chats.conversation.summaries is not None:  # one may have gone with the message
+            chats.conversation.summaries.look(self.id, author_of(deletion.message))
         if waited is not None:
             await self._restart(waited, closed)
         await chats.each_suspended(told, Chat.restart)

@@ -7,13 +7,15 @@ from typing import Final
 
 import structlog
 
+from bot.chat.history import HistoryWindow
 from bot.chat.joining import RunningTurn
 from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
 from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
-from bot.chat.prompt import HistoryWindow, Prompt, notes_of
+from bot.chat.prompt import Prompt, notes_of
 from bot.chat.quotes import BELL, one_line, shortened
 from bot.chat.rendering import Renderer
+from bot.chat.summaries import Summaries
 from bot.chat.turn import AllowanceUsedUp, Turn, TurnParts, checked_messages
 from bot.language.languages import Languages
 from bot.llm.errors import LlmError
@@ -89,6 +91,7 @@ class ChatHandler:
     Attributes:
         answered: called when an answer is stored.
         running: the turns that run, by id.
+        summaries: None if the operator wants none.
         words_for: returns the text for a person whose model cannot answer.
     """
 
@@ -105,10 +108,11 @@ class ChatHandler:
     models: Models
     languages: Languages
     words_for: Callable[[LlmError, Model], str]
+    summaries: Summaries | None
     _window: HistoryWindow = field(init=False)
 
     def __post_init__(self) -> None:
-        self._window = HistoryWindow(self.store)
+        self._window = HistoryWindow(self.store, shows_summaries=self.summaries is not None)
 
     async def run_turn(self, running: RunningTurn, retry: Retry | None) -> Turn | None:
         """Find the answer to the messages of a turn; may be cancelled.
@@ -119,6 +123,8 @@ class ChatHandler:
         Args:
             retry: the first message asks for it; the others came with that message.
         """
+        if self.summaries is not None:
+            self.summaries.make_way()
         first = running.pieces[0]
         joins = first.message.kind != "scheduled"
         if joins and not first.begun and retry is None:
@@ -142,7 +148,7 @@ class ChatHandler:
         most = turn.final_prompt.history_bytes(
             turn.began_at, turn.route.model.traits, turn.stored.messages
         )
-        turn.history = await self._window.read(turn.chat, max_bytes=most, before=before)
+        turn.past = await self._window.read(turn.chat, max_bytes=most, before=before)
         turn.progress.show_list(last_shown(turn.messages))
         self.running[turn.id] = turn
         try:
@@ -333,6 +339,8 @@ class ChatHandler:
         if not outgoing:
             raise TurnForgotten
         self.answered()
+        if self.summaries is not None:
+            self.summaries.look(turn.chat, turn.person)
         log.debug("turn.finished", turn=first.id, outcome=turn.status, count=turn.rounds)
         _count(turn)
         return outgoing

@@ -103,7 +103,7 @@ class ToolLoop:
     async def _ask_model(self, turn: Turn, *, may_call: bool, with_tools: bool) -> Completion:
         """Ask the current model of the route; without images if it cannot see."""
         model = turn.route.model
-        messages = turn.prompt.build(turn.began_at, model.traits, turn.history, turn.messages)
+        messages = turn.prompt.build(turn.began_at, model.traits, turn.past, turn.messages)
         shows_images = any(message.images for message in messages)
         # History may hold images from before the model refused one.
         if shows_images and not await model.sees_images():

@@ -11,19 +11,17 @@ as fits.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Final
 
-from cachetools import LRUCache
-
+from bot.chat.history import Past
 from bot.chat.namesakes import NAMELESS
 from bot.chat.quotes import one_line, reply
 from bot.llm.messages import BYTES_PER_TOKEN, IMAGE_TOKENS
 from bot.llm.models import ModelTraits
 from bot.llm.rearranged import MAX_IMAGES, latest_images
-from conversation_store.history import MAX_HISTORY_ROWS
 from conversation_store.models import ChatId, Fact, Message, OverheardMessage, ReceivedMessage, Role
 from conversation_store.store import ConversationStore
 from tools.base import UNKNOWN_ZONE, Caller, Tool, ToolSpec
@@ -293,14 +291,14 @@ class Prompt:
         self,
         now: datetime,
         traits: ModelTraits,
-        history: Sequence[Sequence[Message]],
+        past: Past,
         turn: Sequence[Message],
     ) -> list[Message]:
         """Return system text, history and the running turn, in this order.
 
-        If the running turn has grown too large, the oldest turns are left out. If it does not fit
-        even alone, its longest messages are shown in part. As many of its newest images are shown
-        as fit, but at least one.
+        If the running turn has grown too large, the summary and the oldest turns are left out. If
+        it does not fit even alone, its longest messages are shown in part. As many of its newest
+        images are shown as fit, but at least one.
         """
         if any(message.images for message in turn):
             words = [replace(message, images=()) for message in turn]
@@ -310,6 +308,7 @@ class Prompt:
         most = self._room(system, traits)
         turn = _fitted(turn, most)
         left = most - _bytes_of(turn)
+        history = past.turns if past.summary is None else ((past.summary,), *past.turns)
         first = len(history)
         while first and (left := left - _bytes_of(history[first - 1])) >= 0:
             first -= 1
@@ -471,48 +470,3 @@ def _bytes_of(messages: Iterable[Message]) -> int:
         + (len(message.state.data.encode()) if message.state is not None else 0)
         for message in messages
     )
-
-
-KEPT_SHARE: Final = 0.7
-"""Part of the room that history keeps after the oldest turns are left out."""
-
-MAX_WINDOWS: Final = 10_000
-"""Chats in memory; a forgotten chat may once lose more of its history than necessary."""
-
-
-@dataclass(eq=False, repr=False, slots=True)
-class HistoryWindow:
-    """Reads the history of chats, always from the same first turn as long as that fits.
-
-    If every new turn pushed out the oldest one, each request would begin differently, and an
-    endpoint could reuse hardly anything from its cache. So when a history no longer fits, a good
-    part of it is dropped at once, and the next requests begin alike.
-    """
-
-    store: ConversationStore
-    _first_turns: LRUCache[str, int] = field(
-        default_factory=lambda: LRUCache(MAX_WINDOWS), init=False
-    )
-
-    async def read(
-        self, chat: ChatId, *, max_bytes: int, before: int | None = None
-    ) -> tuple[tuple[Message, ...], ...]:
-        """Return the turns to be shown, oldest first.
-
-        Args:
-            max_bytes: UTF-8 bytes that they may take.
-            before: leave out this turn and later turns.
-        """
-        first_turn = self._first_turns.get(chat, 0)
-        history = await self.store.turns.history(
-            chat, max_bytes=max_bytes, first_turn=first_turn, before=before
-        )
-        if not history.whole:
-            history = await self.store.turns.history(
-                chat,
-                max_bytes=int(max_bytes * KEPT_SHARE),
-                max_messages=int(MAX_HISTORY_ROWS * KEPT_SHARE),
-                before=before,
-            )
-            self._first_turns[chat] = history.first_turn
-        return history.turns

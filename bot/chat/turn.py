@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Final
 
 from bot.chat.ask import Questions
+from bot.chat.history import NO_PAST, Past
 from bot.chat.joining import RunningTurn
 from bot.chat.media import CANNOT_SEE
 from bot.chat.plan import is_accepted
@@ -138,7 +139,7 @@ class Turn:
     caller: Caller
     route: Route
     final_prompt: Prompt
-    history: Sequence[Sequence[Message]] = ()
+    past: Past = NO_PAST
     _: KW_ONLY
     fleeting: InitVar[Sequence[Image]] = ()
     planning: Prompt | None = None
@@ -218,7 +219,9 @@ class Turn:
     @property
     def heard(self) -> Heard:
         """The words that the model has heard so far."""
-        heard = heard_in([*chain.from_iterable(self.history), *self.messages])
+        heard = heard_in([*chain.from_iterable(self.past.turns), *self.messages])
+        if self.past.summary is not None:  # not a person's words, and perhaps strangers'
+            heard = replace(heard, results=[self.past.summary.content or "", *heard.results])
         return replace(heard, of_turn=sum(one.role is Role.TOOL for one in self.messages))
 
     async def join(self) -> None:

@@ -120,6 +120,7 @@ class BotSettings(Section):
     profile_picture: Path | None = None
     ack_reaction: Annotated[str | None, AfterValidator(_reaction)] = None
     read_receipts: bool = False
+    summaries: bool = True
 
 
 class StoreSettings(Section):

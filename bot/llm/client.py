@@ -400,6 +400,11 @@ class LlmClient:
             LLM_TOKENS.labels("completion").inc(completion.usage.completion_tokens)
         return completion
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request has to wait for a place."""
+        return self._slots.locked()
+
     # Questions about the endpoint; asked once ------------------------------------------------
 
     async def models(self) -> tuple[str, ...]:

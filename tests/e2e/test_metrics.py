@@ -4,13 +4,16 @@ import asyncio
 import re
 import signal
 import time
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from bot import __version__
 from bot.llm.models import UNPROVEN
+from bot.observability import metrics
 from bot.signal.events import Person
+from conversation_store.store import open_store
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, world
@@ -136,16 +139,13 @@ async def test_waiting_messages_are_visible() -> None:
             await until(port, "received_messages_total", before + 1, fate="urgent")
 
 
-async def test_other_metrics_come_without_the_size_of_the_store() -> None:
-    async with world() as here:
-        folder, elsewhere = here.folder / "disk", here.folder / "elsewhere"
-        settings = here.settings(store={"path": folder / "store.db"}, health={"listen": ANY_PORT})
-        async with bot_with_health(settings) as port:
-            await here.signal.say("hello")
-            await here.answer()  # by now, the upkeep of the start has looked at the folder
-            folder.rename(elsewhere)
-            assert (await scrape(port)).value("tasks") > 0
-            elsewhere.rename(folder)
+async def test_other_metrics_come_without_the_size_of_the_store(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "disk", tmp_path / "elsewhere"
+    async with open_store(folder / "store.db") as store:
+        folder.rename(elsewhere)
+        exposition = (await metrics.measured(store)).decode()
+        elsewhere.rename(folder)
+    assert "signal_tee_bot_tasks" in exposition
 
 
 async def test_metrics_and_readiness_reveal_no_person() -> None:

@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
-from bot.chat.prompt import KEPT_SHARE, HistoryWindow
+from bot.chat.history import KEPT_SHARE, HistoryWindow
 from conversation_store.history import MAX_HISTORY_ROWS
 from conversation_store.models import ChatId
 from conversation_store.store import ConversationStore
@@ -21,8 +21,8 @@ async def answered(store: ConversationStore, number: int, *, text: str, chat: Ch
 async def words_of(
     window: HistoryWindow, chat: ChatId = ADA, max_bytes: int = MAX_BYTES
 ) -> list[str]:
-    turns = await window.read(chat, max_bytes=max_bytes)
-    return [message.content or "" for turn in turns for message in turn]
+    past = await window.read(chat, max_bytes=max_bytes)
+    return [message.content or "" for turn in past.turns for message in turn]
 
 
 def shared(before: str, after: str) -> float:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from bot.chat.history import NO_PAST, Past
 from bot.chat.prompt import ANSWER_SHARE, Notes, Prompt
 from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.models import ModelTraits
@@ -91,7 +92,7 @@ def test_long_results_are_shown_in_part_with_their_frame_whole() -> None:
     framed = mark("word " * 3_000, "web_fetch", 16_384)
     asked = Message(Role.USER, "Which words?")
     result = Message(Role.TOOL, framed, tool_call_id="a")
-    _, *shown = Prompt(Registry()).build(NOW, ModelTraits(4_000), (), (asked, result))
+    _, *shown = Prompt(Registry()).build(NOW, ModelTraits(4_000), NO_PAST, (asked, result))
     assert shown[0] == asked
     content = shown[1].content or ""
     assert content.startswith(framed[:200])
@@ -152,8 +153,8 @@ def test_whole_old_turns_are_left_out_when_the_running_turn_has_grown() -> None:
         for number in range(3)
     )
     small, large = (Message(Role.USER, "z"),), (Message(Role.USER, "z" * 1_500),)
-    assert len(prompt.build(NOW, ModelTraits(2_000), history, small)) == 1 + 6 + 1
-    built = prompt.build(NOW, ModelTraits(2_000), history, large)
+    assert len(prompt.build(NOW, ModelTraits(2_000), Past(history), small)) == 1 + 6 + 1
+    built = prompt.build(NOW, ModelTraits(2_000), Past(history), large)
     assert [(entry.content or "")[:2] for entry in built[1:]] == ["q1", "yy", "q2", "yy", "zz"]
 
 
@@ -162,5 +163,5 @@ def test_an_image_takes_the_place_of_old_turns_as_words_do() -> None:
     history = ((Message(Role.USER, "x" * 3_000), Message(Role.ASSISTANT, "y" * 1_000)),)
     words = Message(Role.USER, "z")
     shown = replace(words, images=(Image("image/jpeg", b"a few bytes"),))
-    assert len(prompt.build(NOW, traits, history, [words])) == 1 + 2 + 1
-    assert len(prompt.build(NOW, traits, history, [shown])) == 1 + 1
+    assert len(prompt.build(NOW, traits, Past(history), [words])) == 1 + 2 + 1
+    assert len(prompt.build(NOW, traits, Past(history), [shown])) == 1 + 1
