@@ -38,7 +38,7 @@ MAX_ANSWER_EDITS: Final = 10
 UNSENT_MS: Final = 3_600_000
 """How long an answer may still be sent after its question has disappeared."""
 
-Kind = Literal["text", "files", "removal"]
+Kind = Literal["text", "files", "reaction", "removal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class NewAnswer:
         replaces: inbox row whose answer it replaces.
         expires_at: when no copy of it may be left, unless it is sent.
         removals: Signal's timestamps of messages that are deleted for everyone after it.
+        reaction: an emoji instead of texts, for the message that `quote` names.
     """
 
     row: int
@@ -63,6 +64,7 @@ class NewAnswer:
     replaces: int | None = None
     expires_at: int | None = None
     removals: tuple[int, ...] = ()
+    reaction: str = ""
 
 
 NOTHING: Final = StyledText("")
@@ -83,8 +85,8 @@ class _Draft:
 def waiting(db: Session) -> tuple[OutgoingMessage, ...]:
     """Return the messages that are still to be sent, in order."""
     rows = db.run(
-        "SELECT id, chat, text, attempts, styles, quote, replaces, reminder_id NOT NULL"
-        " FROM outbox WHERE state = 'waiting' ORDER BY id"
+        "SELECT id, chat, text, attempts, styles, quote, replaces, reminder_id NOT NULL,"
+        " kind = 'reaction' FROM outbox WHERE state = 'waiting' ORDER BY id"
     )
     return tuple(_outgoing(row, _attachments(db, row[0])) for row in rows)
 
@@ -114,11 +116,13 @@ class OutboxStore(Aggregate):
     def as_waiting(self, db: Session, part: OutgoingMessage) -> OutgoingMessage | None:
         """Return a message as it may be sent now, without a quote that has disappeared.
 
-        None if its question was deleted or disappeared long ago.
+        None if its question was deleted or disappeared long ago; a reaction has nothing to be on
+        as soon as it disappears.
         """
         sql = "SELECT quote NOT NULL FROM outbox WHERE id = ? AND state = 'waiting'"
         for (quotes,) in db.run(sql, part.id):
-            return part if quotes else replace(part, quote=None)
+            if quotes or not part.is_reaction:
+                return part if quotes else replace(part, quote=None)
         return None
 
     @writes_and_scrubs_if_gone
@@ -150,7 +154,9 @@ def add_answer(db: Session, answer: NewAnswer, now_ms: int) -> tuple[OutgoingMes
     drafts = _drafts(answer, standing)
     drafts += [_Draft("removal", replaces=timestamp) for timestamp in answer.removals]
     if drafts:
-        drafts[0] = replace(drafts[0], quote=answer.quote)
+        # A reaction needs the message's key alone.
+        key = replace(answer.quote, text="") if answer.quote and answer.reaction else answer.quote
+        drafts[0] = replace(drafts[0], quote=key)
     return tuple(
         _add(
             db,
@@ -246,7 +252,7 @@ def seen(db: Session, rows: Sequence[int], since_ms: int) -> list[int]:
     """
     found = db.run(
         "SELECT signal_timestamp FROM outbox WHERE inbox_id IN (SELECT value FROM json_each(?1))"
-        " AND state = 'sent' AND kind != 'removal' AND created_at >= ?2"
+        " AND state = 'sent' AND kind IN ('text', 'files') AND created_at >= ?2"
         " AND signal_timestamp NOT IN (SELECT replaces FROM outbox WHERE replaces NOT NULL"
         " AND state = 'sent' AND inbox_id IN (SELECT value FROM json_each(?1))) ORDER BY id",
         *(json.dumps(rows), since_ms),
@@ -267,7 +273,8 @@ def _take_standing(db: Session, answer: NewAnswer) -> list[Row]:
     found = db.run(
         "SELECT iif(state = 'sent', signal_timestamp, replaces),"
         " iif(state = 'sent', edits, max(0, edits - 1)), kind = 'text' FROM outbox"
-        " WHERE inbox_id = ? AND iif(state = 'sent', kind != 'removal', replaces NOT NULL)"
+        " WHERE inbox_id = ? AND kind != 'reaction'"
+        " AND iif(state = 'sent', kind != 'removal', replaces NOT NULL)"
         " ORDER BY part",
         last[0],
     )
@@ -278,6 +285,8 @@ def _take_standing(db: Session, answer: NewAnswer) -> list[Row]:
 def _drafts(answer: NewAnswer, standing: Sequence[Row]) -> list[_Draft]:
     editable = [(timestamp, edits) for timestamp, edits, has_text in standing if has_text]
     drafts = []
+    if answer.reaction:
+        drafts.append(_Draft("reaction", StyledText(answer.reaction)))
     for number, part in enumerate(answer.parts):
         text = StyledText(part) if isinstance(part, str) else part
         if number < len(editable):
@@ -315,7 +324,15 @@ def _add(
     for file in draft.attachments:
         db.insert("attachments", outbox_id=outbox_id, **asdict(file))
     return OutgoingMessage(
-        outbox_id, chat, text, 0, draft.attachments, tuple(styles), quote, draft.replaces
+        outbox_id,
+        chat,
+        text,
+        0,
+        draft.attachments,
+        tuple(styles),
+        quote,
+        draft.replaces,
+        is_reaction=draft.kind == "reaction",
     )
 
 
@@ -324,7 +341,7 @@ def _json(value: Iterable[object]) -> str | None:
 
 
 def _outgoing(row: Row, attachments: tuple[Attachment, ...]) -> OutgoingMessage:
-    id_, chat, text, attempts, styles, quote, replaces, urgent = row
+    id_, chat, text, attempts, styles, quote, replaces, urgent, is_reaction = row
     return OutgoingMessage(
         id_,
         ChatId.parse(chat),
@@ -338,6 +355,7 @@ def _outgoing(row: Row, attachments: tuple[Attachment, ...]) -> OutgoingMessage:
         Quote(*json.loads(quote)) if quote else None,
         replaces,
         bool(urgent),
+        bool(is_reaction),
     )
 
 
@@ -393,7 +411,7 @@ class DoubtStore(Aggregate):
         waiting = _first_waiting(db, now_ms)
         if waiting:
             earliest = min(doubt.since for doubt in waiting)
-            waiting += _removals(db, earliest, now_ms) + _running_turns(db, now_ms)
+            waiting += _unnamed(db, earliest, now_ms) + _running_turns(db, now_ms)
         for doubt in waiting:
             _note(db, doubt)
         sends = db.run(
@@ -480,7 +498,7 @@ def _note(db: Session, doubt: Doubt) -> None:
 
 
 def _first_waiting(db: Session, now_ms: int) -> list[Doubt]:
-    """Return the first waiting part of each answer, without deletions.
+    """Return the first waiting part of each answer, without reactions and deletions.
 
     The bot sends parts one after the other, so only the first can be in doubt. Signal's timestamps
     grow, so it is younger than the parts before it. Doubts of earlier processes are stored.
@@ -490,18 +508,18 @@ def _first_waiting(db: Session, now_ms: int) -> list[Doubt]:
         "  FROM outbox AS earlier WHERE earlier.inbox_id = outbox.inbox_id"
         "  AND earlier.part < outbox.part AND earlier.state = 'sent'), 0),"
         " coalesce((SELECT max(until) FROM doubts WHERE outbox_id = outbox.id), 0))"
-        " FROM outbox WHERE kind != 'removal' AND id IN"
+        " FROM outbox WHERE kind IN ('text', 'files') AND id IN"
         " (SELECT min(id) FROM outbox WHERE state = 'waiting' GROUP BY chat, inbox_id)"
         " ORDER BY id"
     )
     return [Doubt(row, ChatId.parse(chat), since, now_ms) for row, chat, since in rows]
 
 
-def _removals(db: Session, earliest: int, now_ms: int) -> list[Doubt]:
-    """Return the deletions of the bot's messages: their own timestamps are unknown."""
+def _unnamed(db: Session, earliest: int, now_ms: int) -> list[Doubt]:
+    """Return reactions, and deletions of the bot's messages: their own timestamps are unknown."""
     rows = db.run(
         "SELECT chat, created_at FROM outbox"
-        " WHERE kind = 'removal' AND (state = 'waiting' OR created_at >= ?)",
+        " WHERE kind IN ('reaction', 'removal') AND (state = 'waiting' OR created_at >= ?)",
         earliest,
     )
     return [Doubt(None, ChatId.parse(chat), since, now_ms) for chat, since in rows]

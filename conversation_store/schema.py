@@ -229,7 +229,7 @@ CREATE TABLE outbox (
     inbox_id INTEGER,
     part INTEGER NOT NULL,
     chat TEXT NOT NULL,
-    kind TEXT NOT NULL DEFAULT 'text' CHECK (kind IN ('text', 'files', 'removal')),
+    kind TEXT NOT NULL DEFAULT 'text' CHECK (kind IN ('text', 'files', 'reaction', 'removal')),
     text TEXT,
     styles TEXT,
     quote TEXT,

@@ -298,7 +298,8 @@ class TurnStore(Aggregate):
         """End a turn with its answer: history, inbox and outbox change in one transaction.
 
         Args:
-            quote: quoted if the chat is a group, or something else was said in the meantime.
+            quote: quoted if the chat is a group, or something else was said in the meantime; a
+                reaction is for this message.
             replaces: inbox row whose answer this one replaces; see `AcceptedMessage`.
 
         Returns:
@@ -315,7 +316,16 @@ class TurnStore(Aggregate):
         if ended.retried is not None:
             replaces = changes.conclude(db, turn.id, ended.retried, now)
         files = _take_files(db, turn.id) if ended.has_called else ()
-        answer = outbox.NewAnswer(turn.id, chat, tuple(parts), files, quote, replaces, expires_at)
+        answer = outbox.NewAnswer(
+            turn.id,
+            chat,
+            tuple(parts),
+            files,
+            quote,
+            replaces,
+            expires_at,
+            reaction=ended.reaction,
+        )
         outcome = ended.state if ended.retried is None else messages.RETRIED
         to_send = _add_answer(db, answer, outcome, now)
         if ended.was_scheduled:
@@ -509,7 +519,10 @@ def _add_answer(
     """
     row, chat = answer.row, answer.chat
     if answer.quote is not None and not (
-        chat.is_group or messages.came_between(db, row, chat) or outbox.said_since(db, row, chat)
+        answer.reaction
+        or chat.is_group
+        or messages.came_between(db, row, chat)
+        or outbox.said_since(db, row, chat)
     ):
         answer = replace(answer, quote=None)
     to_send = outbox.add_answer(db, answer, now_ms)

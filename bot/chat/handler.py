@@ -167,6 +167,9 @@ class ChatHandler:
         if not answer:
             await self._fail(turn, EMPTY)
             return True
+        if turn.reaction:
+            turn.status, turn.answer = "answered", answer
+            return True
         written = answer
         if turn.is_cut:
             written += f"\n\n{self.languages.say(turn.chat, CUT)}"
@@ -289,7 +292,7 @@ class ChatHandler:
         """Store the answer for sending, and count the turn; TurnForgotten if nothing was stored.
 
         Args:
-            quote: the message that the answer quotes, if it needs a quote.
+            quote: the message that the answer quotes, if it needs a quote, or reacts to.
             retry: the request that is answered; without a new answer, the earlier one stays.
         """
         first = pieces[0]
@@ -313,6 +316,7 @@ class ChatHandler:
                 None if retry is None else retry.question,
                 was_scheduled=first.message.kind == "scheduled",
                 has_called=turn.rounds > 0,
+                reaction=turn.reaction,
             ),
             turn.shown,
             quote=quote,

@@ -316,7 +316,13 @@ class Outbox:
         return True
 
     async def _send(self, part: OutgoingMessage) -> int:
-        """Send a part and return its timestamp; a deletion returns that of the deleted message."""
+        """Send a part and return its timestamp, or that of the message which it changes."""
+        if part.is_reaction and (to := part.quote) is not None:
+            # A second send is harmless: phones show one reaction of a person on a message.
+            await self.messenger.react(
+                part.chat, part.text, author=to.author, timestamp=to.timestamp
+            )
+            return to.timestamp
         if part.replaces is not None and _is_deletion(part):
             await self.messenger.delete(part.chat, part.replaces)
             return part.replaces
@@ -344,9 +350,10 @@ class Outbox:
         if not isinstance(error, SignalTimeout):
             await asyncio.sleep(delay)
             return None
-        row = None if _is_deletion(part) else part.id
+        changed = _changed_by(part)
+        row = part.id if changed is None else None
         timestamp = await self.doubts.settle(part.chat, error, delay, row=row)
-        return part.replaces if row is None and timestamp is not None else timestamp
+        return timestamp if changed is None or timestamp is None else changed
 
     async def _until_connected(self) -> bool:
         """Wait for a connection; return whether a wait was needed."""
@@ -355,6 +362,13 @@ class Outbox:
             waited = True
             await asyncio.sleep(RECONNECT_POLL_SECONDS)
         return waited
+
+
+def _changed_by(part: OutgoingMessage) -> int | None:
+    """Return the timestamp of the message that a reaction or a deletion is about, or None."""
+    if part.is_reaction and part.quote is not None:
+        return part.quote.timestamp
+    return part.replaces if _is_deletion(part) else None
 
 
 def _is_deletion(part: OutgoingMessage) -> bool:

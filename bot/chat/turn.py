@@ -129,6 +129,7 @@ class Turn:
         rounds: how often tools were called.
         is_cut: the model's limit cut off the answer.
         answer: the text, as the model wrote it.
+        reaction: an emoji that is the answer instead of a text.
     """
 
     parts: TurnParts
@@ -156,6 +157,7 @@ class Turn:
     is_cut: bool = field(default=False, init=False)
     status: TurnStatus = field(default="failed", init=False)
     answer: str = field(default="", init=False)
+    reaction: str = field(default="", init=False)
     shown: Sequence[StyledText] = field(default=(), init=False)
     _shown_calls: set[str] = field(default_factory=set, init=False)
 
@@ -283,6 +285,22 @@ class Turn:
         asked = next((one for one in reversed(self.messages) if one.tool_calls), None)
         calls = () if asked is None else asked.tool_calls
         return tuple(call for call in calls if call.id in open_ids)
+
+    def check_reaction(self) -> None:
+        """Raise ToolError unless a reaction to the last message may be the whole answer."""
+        asked = next((one for one in reversed(self.messages) if one.tool_calls), None)
+        if asked is None or len(asked.tool_calls) > 1:
+            raise ToolError("Not sent: a reaction ends your answer, so call react alone, at last.")
+        # Nobody has just written a scheduled question. The answer to an edit and a repeated answer
+        # replace words, and lines for the person stand above words.
+        running = self.running
+        if (
+            running is None
+            or self.is_retry
+            or self.notices
+            or running.pieces[0].replaces is not None
+        ):
+            raise ToolError("Not sent: this needs an answer in words.")
 
     async def add_calls(self, assistant: Message) -> None:
         """Store the calls that the model asks for, and add them; make their ids unique."""
