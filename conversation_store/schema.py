@@ -145,6 +145,20 @@ CREATE TABLE images (
 CREATE INDEX images_of_turn ON images (turn_id);
 -- With the chat, so that a history finds its few images without a look at every message.
 CREATE INDEX images_of_chat ON images (chat, turn_id);
+-- Emoji that people put on the answer of a turn; `told_to` is the later turn that was told them.
+CREATE TABLE reactions (
+    id INTEGER PRIMARY KEY,
+    turn_id INTEGER NOT NULL REFERENCES turns (id) ON DELETE CASCADE,
+    person TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    name TEXT,
+    emoji TEXT NOT NULL,
+    sent_at INTEGER NOT NULL,
+    told_to INTEGER,
+    UNIQUE (turn_id, person)
+) STRICT;
+CREATE INDEX reactions_of_chat ON reactions (chat, sent_at);
+CREATE INDEX reactions_told ON reactions (told_to) WHERE told_to IS NOT NULL;
 -- Files that tools produced, until they are sent with the answer.
 CREATE TABLE turn_files (
     id INTEGER PRIMARY KEY,

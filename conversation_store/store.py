@@ -31,6 +31,7 @@ from conversation_store.messages import MessageStore
 from conversation_store.outbox import DoubtStore, OutboxStore
 from conversation_store.pairings import Pairings
 from conversation_store.questions import GrantStore, QuestionStore
+from conversation_store.reactions import ReactionStore
 from conversation_store.reminders import ReminderStore
 from conversation_store.schema import MIGRATIONS, Migrations, migrate
 from conversation_store.turns import TurnStore
@@ -80,6 +81,7 @@ class ConversationStore(Aggregate):
         self.questions = QuestionStore(context)
         self.grants = GrantStore(context)
         self.outbox = OutboxStore(context)
+        self.reactions = ReactionStore(context)
         self.doubts = DoubtStore(context)
         self.exchanges = ExchangeStore(context)
         self.usage = UsageStore(context)

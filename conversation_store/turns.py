@@ -17,6 +17,7 @@ from conversation_store import (
     messages,
     outbox,
     questions,
+    reactions,
     reminders,
     usage,
 )
@@ -51,6 +52,7 @@ from conversation_store.models import (
     TokenSpend,
     TurnEnd,
 )
+from conversation_store.reactions import AnswerReaction
 
 BEGIN_WITHIN_SECONDS: Final = 0.05
 """The beginning of a quick turn shares the commit of its end. A crash before that loses nothing:
@@ -79,6 +81,7 @@ class TurnStore(Aggregate):
         images: Sequence[Image] = (),
         notices: Sequence[str] = (),
         overheard: Sequence[OverheardMessage] = (),
+        reacted: Sequence[AnswerReaction] = (),
         retries: int | None = None,
     ) -> StoredTurn:
         """Begin the one turn of messages that have none, without waiting for the disk.
@@ -91,12 +94,14 @@ class TurnStore(Aggregate):
             content: the user message as the model sees it.
             notices: lines for the person above the answer.
             overheard: messages to others that the content tells of.
+            reacted: reactions to earlier answers that it tells of.
             retries: the earlier turn whose question is answered again; it must still be stored.
         """
         message = Message(Role.USER, content, images=tuple(images))
         turn = StoredTurn(pieces[0].id, 1, (message,), notices=tuple(notices))
         self._database.write_later(
-            lambda db: self._begin(db, turn, pieces, overheard, retries), BEGIN_WITHIN_SECONDS
+            lambda db: self._begin(db, turn, pieces, (overheard, reacted), retries),
+            BEGIN_WITHIN_SECONDS,
         )
         return turn
 
@@ -105,7 +110,7 @@ class TurnStore(Aggregate):
         db: Session,
         turn: StoredTurn,
         pieces: Sequence[AcceptedMessage],
-        told: Sequence[OverheardMessage],
+        told: tuple[Sequence[OverheardMessage], Sequence[AnswerReaction]],
         retried: int | None,
     ) -> None:
         if not all(_reads_as(db, piece) for piece in pieces):
@@ -126,8 +131,8 @@ class TurnStore(Aggregate):
             *(turn.id, chat, now, _earliest(expiry)),
             json.dumps(turn.notices, ensure_ascii=False) if turn.notices else None,
         )
-        if told:
-            heard.take(db, told, turn.id)
+        heard.take(db, told[0], turn.id)
+        reactions.take(db, chat, told[1], turn.id)
         for piece in pieces[1:]:
             messages.join(db, piece.id, turn.id)
         if any(piece.message.quote for piece in pieces):
@@ -138,7 +143,12 @@ class TurnStore(Aggregate):
 
     @writes
     def hear(
-        self, db: Session, turn_id: int, pieces: Sequence[AcceptedMessage], content: str
+        self,
+        db: Session,
+        turn_id: int,
+        pieces: Sequence[AcceptedMessage],
+        content: str,
+        reacted: Sequence[AnswerReaction] = (),
     ) -> bool:
         """Add messages to a running turn.
 
@@ -155,6 +165,7 @@ class TurnStore(Aggregate):
             messages.join(db, piece.id, turn_id)
         if any(piece.message.quote for piece in pieces):
             reminders.tell_quoted(db, pieces, turn_id, self._now_ms())
+        reactions.take(db, pieces[0].message.chat, reacted, turn_id)
         _add_message(db, turn_id, Message(Role.USER, content), self._now_ms())
         return True
 

@@ -241,18 +241,24 @@ class ChatHandler:
             notices.insert(0, self.languages.say(chat, MODEL_GONE).format(name=gone))
         notices[:0] = await headings(messages[0], self.store.reminders, self.languages)
         overheard = await self.store.messages.overheard(chat) if chat.is_group else ()
+        # A scheduled question is no message of the person.
+        is_said = messages[0].kind != "scheduled"
+        reactions = await self.store.reactions.waiting(chat) if is_said else ()
         messages, is_planned = without_command(messages)
         # The words of each message: its text, then the text of its files.
         both = zip(messages, prepared.words, strict=True)
         said = ["\n".join(filter(None, (message.text, words))) for message, words in both]
         prompt = replace(self.prompt, caller=self._caller(messages[-1], zone))
-        content = prompt.user_content(messages, model.traits, words=said, overheard=overheard)
+        content = prompt.user_content(
+            messages, model.traits, words=said, overheard=overheard, reactions=reactions
+        )
         turn = self.store.turns.begin(
             pieces,
             f"{content}\n{PLANNING}" if is_planned else content,
             images=prepared.images,
             notices=notices,
             overheard=overheard,
+            reacted=reactions,
         )
         at_once = [message for message in messages if message.view_once]
         if at_once:

@@ -229,9 +229,11 @@ class Turn:
             return
         store = self.parts.store
         messages = await checked_messages(store, pieces)
-        content = self.final_prompt.user_content(messages, self.route.model.traits)
+        reacted = await store.reactions.waiting(self.chat)
+        traits = self.route.model.traits
+        content = self.final_prompt.user_content(messages, traits, reactions=reacted)
         # If a message was deleted in the meantime, nothing is added, and the turn starts again.
-        if await store.turns.hear(self.id, pieces, content):
+        if await store.turns.hear(self.id, pieces, content, reacted):
             self.messages.append(Message(Role.USER, content))
 
     def note_unseen(self) -> None:
