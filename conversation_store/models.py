@@ -573,6 +573,7 @@ class OutgoingMessage:
             it deletes that message for everyone.
         urgent: it does not wait for other work of its chat; only set by `unfinished`.
         is_reaction: the text is an emoji for the message that the quote names.
+        unmade: the source of a file that is to be made before it is sent.
     """
 
     id: int
@@ -585,6 +586,7 @@ class OutgoingMessage:
     replaces: int | None = None
     urgent: bool = False
     is_reaction: bool = False
+    unmade: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,19 @@ Kind = Literal["text", "files", "reaction", "removal"]
 
 
 @dataclass(frozen=True, slots=True)
+class FileToMake:
+    """A file that is made after the answer is stored, and then sent with one of its messages.
+
+    Attributes:
+        source: what it is made of.
+        part: number of the message. Edits carry no files, so after an edit the file follows.
+    """
+
+    source: str
+    part: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class NewAnswer:
     """The answer to a message, as it is to be stored.
 
@@ -54,6 +67,7 @@ class NewAnswer:
         expires_at: when no copy of it may be left, unless it is sent.
         removals: Signal's timestamps of messages that are deleted for everyone after it.
         reaction: an emoji instead of texts, for the message that `quote` names.
+        to_make: a further file of it.
     """
 
     row: int
@@ -65,6 +79,7 @@ class NewAnswer:
     expires_at: int | None = None
     removals: tuple[int, ...] = ()
     reaction: str = ""
+    to_make: FileToMake | None = None
 
 
 NOTHING: Final = StyledText("")
@@ -80,13 +95,14 @@ class _Draft:
     replaces: int | None = None
     edits: int = 0
     quote: Quote | None = None
+    unmade: str | None = None
 
 
 def waiting(db: Session) -> tuple[OutgoingMessage, ...]:
     """Return the messages that are still to be sent, in order."""
     rows = db.run(
         "SELECT id, chat, text, attempts, styles, quote, replaces, reminder_id NOT NULL,"
-        " kind = 'reaction' FROM outbox WHERE state = 'waiting' ORDER BY id"
+        " kind = 'reaction', unmade FROM outbox WHERE state = 'waiting' ORDER BY id"
     )
     return tuple(_outgoing(row, _attachments(db, row[0])) for row in rows)
 
@@ -133,6 +149,7 @@ class OutboxStore(Aggregate):
         db.run("DELETE FROM attachments WHERE outbox_id = ?", part.id)
         rows = db.run(
             "UPDATE outbox SET state = 'sent', text = NULL, styles = NULL, quote = NULL,"
+            " unmade = NULL,"
             " signal_timestamp = ?, attempts = attempts + 1 WHERE id = ? RETURNING expires_at",
             *(signal_timestamp, part.id),
         )
@@ -140,6 +157,25 @@ class OutboxStore(Aggregate):
         if not rows:  # it was deleted while it was sent; phones will confirm it all the same
             db.run("INSERT OR IGNORE INTO confirmations VALUES (?, '')", signal_timestamp)
         return None, any(at is not None and at <= self._now_ms() for (at,) in rows)
+
+    @writes
+    def add_file(
+        self, db: Session, part: OutgoingMessage, file: Attachment | None
+    ) -> OutgoingMessage | None:
+        """Add the file that was to be made, or None if that failed, and return the message.
+
+        None if it was deleted in the meantime, or has nothing to say without the file.
+        """
+        sql = "UPDATE outbox SET unmade = NULL WHERE id = ? AND state = 'waiting' RETURNING id"
+        if not db.run(sql, part.id):
+            return None
+        files = (*part.attachments, *(() if file is None else (file,)))
+        if not part.text and not files:
+            db.run("DELETE FROM outbox WHERE id = ?", part.id)
+            return None
+        if file is not None:
+            db.insert("attachments", outbox_id=part.id, **asdict(file))
+        return replace(part, attachments=files, unmade=None)
 
     @writes
     def mark_failed(self, db: Session, part: OutgoingMessage, *, give_up: bool) -> None:
@@ -284,21 +320,27 @@ def _take_standing(db: Session, answer: NewAnswer) -> list[Row]:
 
 def _drafts(answer: NewAnswer, standing: Sequence[Row]) -> list[_Draft]:
     editable = [(timestamp, edits) for timestamp, edits, has_text in standing if has_text]
-    drafts = []
+    drafts: list[_Draft] = []
+    later: list[_Draft] = []
     if answer.reaction:
         drafts.append(_Draft("reaction", StyledText(answer.reaction)))
+    to_make = answer.to_make
     for number, part in enumerate(answer.parts):
         text = StyledText(part) if isinstance(part, str) else part
+        unmade = to_make.source if to_make and to_make.part == number else None
         if number < len(editable):
             timestamp, edits = editable[number]
             drafts.append(_Draft("text", text, (), timestamp, edits + 1))
+            later += [_Draft("files", unmade=unmade)] if unmade else []
         else:
-            drafts.append(_Draft("text", text, () if number else answer.attachments))
+            files = () if number else answer.attachments
+            drafts.append(_Draft("text", text, files, unmade=unmade))
     if answer.attachments and (editable or not answer.parts):
         drafts.append(_Draft("files", attachments=answer.attachments))
     left_over = [timestamp for timestamp, _ in editable[len(answer.parts) :]]
     left_over += [timestamp for timestamp, _, has_text in standing if not has_text]
-    return [*drafts, *(_Draft("removal", replaces=timestamp) for timestamp in left_over)]
+    removals = (_Draft("removal", replaces=timestamp) for timestamp in left_over)
+    return [*drafts, *later, *removals]
 
 
 def _add(
@@ -314,12 +356,12 @@ def _add(
     styles, text, quote = draft.part.styles, draft.part.text, draft.quote
     outbox_id = db.value(
         "INSERT INTO outbox (inbox_id, part, chat, kind, text, styles, quote, state, created_at,"
-        " replaces, edits, expires_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?) RETURNING id",
+        " replaces, edits, expires_at, unmade)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?) RETURNING id",
         *(*place, chat, draft.kind, text),
         _json([astuple(style) for style in styles]),
         _json(astuple(quote) if quote else ()),
-        *(now_ms, draft.replaces, draft.edits, expires_at),
+        *(now_ms, draft.replaces, draft.edits, expires_at, draft.unmade),
     )
     for file in draft.attachments:
         db.insert("attachments", outbox_id=outbox_id, **asdict(file))
@@ -333,6 +375,7 @@ def _add(
         quote,
         draft.replaces,
         is_reaction=draft.kind == "reaction",
+        unmade=draft.unmade,
     )
 
 
@@ -341,7 +384,7 @@ def _json(value: Iterable[object]) -> str | None:
 
 
 def _outgoing(row: Row, attachments: tuple[Attachment, ...]) -> OutgoingMessage:
-    id_, chat, text, attempts, styles, quote, replaces, urgent, is_reaction = row
+    id_, chat, text, attempts, styles, quote, replaces, urgent, is_reaction, unmade = row
     return OutgoingMessage(
         id_,
         ChatId.parse(chat),
@@ -356,6 +399,7 @@ def _outgoing(row: Row, attachments: tuple[Attachment, ...]) -> OutgoingMessage:
         replaces,
         bool(urgent),
         bool(is_reaction),
+        unmade,
     )
 
 

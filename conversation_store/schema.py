@@ -255,6 +255,8 @@ CREATE TABLE outbox (
     edits INTEGER NOT NULL DEFAULT 0,
     expires_at INTEGER,
     reminder_id INTEGER REFERENCES reminders (id) ON DELETE SET NULL,
+    -- The source of a file that is still to be made and sent with the message.
+    unmade TEXT,
     UNIQUE (inbox_id, part)
 ) STRICT;
 CREATE INDEX outbox_waiting ON outbox (id) WHERE state = 'waiting';

@@ -305,6 +305,7 @@ class TurnStore(Aggregate):
         *,
         quote: Quote | None = None,
         replaces: int | None = None,
+        to_make: outbox.FileToMake | None = None,
     ) -> tuple[tuple[OutgoingMessage, ...], bool]:
         """End a turn with its answer: history, inbox and outbox change in one transaction.
 
@@ -312,6 +313,7 @@ class TurnStore(Aggregate):
             quote: quoted if the chat is a group, or something else was said in the meantime; a
                 reaction is for this message.
             replaces: inbox row whose answer this one replaces; see `AcceptedMessage`.
+            to_make: a file that is made later and sent with the answer.
 
         Returns:
             the messages to send; none if the turn or its message was deleted in the meantime.
@@ -336,6 +338,7 @@ class TurnStore(Aggregate):
             replaces,
             expires_at,
             reaction=ended.reaction,
+            to_make=to_make,
         )
         outcome = ended.state if ended.retried is None else messages.RETRIED
         to_send = _add_answer(db, answer, outcome, now)

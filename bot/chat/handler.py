@@ -9,6 +9,7 @@ import structlog
 from bot.chat.joining import RunningTurn
 from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
+from bot.chat.pictures import picture_for
 from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
 from bot.chat.prompt import HistoryWindow, Prompt, notes_of
 from bot.chat.quotes import BELL, one_line, shortened
@@ -327,6 +328,7 @@ class ChatHandler:
             turn.shown,
             quote=quote,
             replaces=first.replaces,
+            to_make=picture_for(turn.answer, turn.shown) if turn.status == "answered" else None,
         )
         if not outgoing:
             raise TurnForgotten

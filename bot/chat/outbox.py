@@ -242,13 +242,22 @@ RECONNECT_POLL_SECONDS: Final = 0.25
 """Interval of checks for a connection."""
 
 
+MakeFile = Callable[[str], Awaitable[Attachment | None]]
+"""Makes a file of its source, within a bound of time; returns None if it cannot."""
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class Outbox:
-    """Sends stored messages; reports chats where an untrusted new key prevents that."""
+    """Sends stored messages; reports chats where an untrusted new key prevents that.
+
+    Attributes:
+        make_file: makes the file that a message still lacks; None if nothing makes any.
+    """
 
     messenger: Messenger
     store: ConversationStore
     _: KW_ONLY
+    make_file: MakeFile | None = None
     untrusted: asyncio.Queue[ChatId] = field(default_factory=asyncio.Queue)
     doubts: Doubts = field(init=False)
     _put_aside: dict[str, list[OutgoingMessage]] = field(default_factory=dict, init=False)
@@ -281,14 +290,11 @@ class Outbox:
             await self._until_connected()
             timestamp = await self.doubts.earlier_proof(part)
         while timestamp is None:
-            waited = await self._until_connected()
-            if waited or not is_current:
-                current = await self.store.outbox.as_waiting(part)
-                if current is None:
-                    log.info("outbox.withdrawn")
-                    return False
-                part = current
-            is_current = False
+            current = await self._to_send(part, is_current=is_current)
+            if current is None:
+                log.info("outbox.withdrawn")
+                return False
+            part, is_current = current, False
             try:
                 timestamp = await self._send(part)
             except SignalError as error:
@@ -314,6 +320,21 @@ class Outbox:
         await self.store.outbox.mark_sent(part, timestamp)
         self.doubts.sent(part, timestamp)
         return True
+
+    async def _to_send(self, part: OutgoingMessage, *, is_current: bool) -> OutgoingMessage | None:
+        """Wait for a connection; return a part as it may be sent now, None if it is withdrawn."""
+        current: OutgoingMessage | None = part
+        while current is not None:
+            waited = await self._until_connected()
+            if waited or not is_current:
+                current = await self.store.outbox.as_waiting(current)
+            if current is None or current.unmade is None:
+                break
+            # Stored before it is sent, so that after a crash the same message is sent again.
+            file = None if self.make_file is None else await self.make_file(current.unmade)
+            current = await self.store.outbox.add_file(current, file)
+            is_current = True
+        return current
 
     async def _send(self, part: OutgoingMessage) -> int:
         """Send a part and return its timestamp, or that of the message which it changes."""
