@@ -42,6 +42,7 @@ from bot.chat.own_tools import (
     reminders_of,
     uses_memory,
 )
+from bot.chat.pictures import open_pictures
 from bot.chat.presence import Presence
 from bot.chat.profile import keep_profile, wanted_profile
 from bot.chat.prompt import Prompt
@@ -147,7 +148,8 @@ async def build(start: Start) -> AsyncIterator[Bot]:
 
         # People
         access, languages = Access(settings.access, settings.signal.phone_number), Languages(store)
-        outbox = Outbox(messenger, store)
+        draw = await stack.enter_async_context(open_pictures(base.tools.sandboxes))
+        outbox = Outbox(messenger, store, make_file=draw)
         notices = Notices(outbox, languages, access)
         identities = Identities(
             messenger, store, notices, policy=settings.signal.trust, clock=clock

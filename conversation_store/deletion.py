@@ -18,7 +18,8 @@ CATCH_UP: Final = "catch_up"
 TURN: Final = "turn"
 FACT: Final = "fact"
 """Kinds of sources: overheard words, words for catch-up, or something of an earlier turn (a fact,
-a reminder, an answer that a message quotes, a file in the inbox). A fact is both TURN and FACT."""
+a reminder, an answer that a message quotes or has a reaction, a file in the inbox). A fact is both
+TURN and FACT."""
 
 DIRECT_SQL: Final = """
     WITH RECURSIVE gone (id) AS (
@@ -130,6 +131,7 @@ def forget_turns(db: Session, turns: Collection[int]) -> None:
     db.run(f"DELETE FROM turns WHERE id {IN}", ids)
     db.run(f"DELETE FROM exchanges WHERE turn_id {IN}", ids)
     db.run(f"UPDATE overheard SET turn_id = NULL WHERE turn_id {IN}", ids)
+    db.run(f"UPDATE reactions SET told_to = NULL WHERE told_to {IN}", ids)
     db.run(
         f"UPDATE inbox SET turn_id = NULL WHERE state = 'waiting' AND turn_id {IN}",
         ids,
@@ -192,6 +194,7 @@ def abandon(db: Session, turn_id: int) -> None:
         for table in ("messages", "images", "turn_files", "exchanges", "facts", "said", "outgoing"):
             db.run(f"DELETE FROM {table} WHERE turn_id = ?", turn_id)
         db.run("UPDATE overheard SET turn_id = NULL WHERE turn_id = ?", turn_id)
+        db.run("UPDATE reactions SET told_to = NULL WHERE told_to = ?", turn_id)
 
 
 def told_in_catch_up(db: Session, chat: str) -> list[int]:

@@ -417,6 +417,7 @@ class TurnEnd:
         retried: the question that it answers again; the earlier turn is deleted.
         was_scheduled: it answers a scheduled question, which counts its failures.
         has_called: it made calls, so it may have files, and questions to people.
+        reaction: an emoji that is sent instead of words.
     """
 
     state: TurnStatus
@@ -426,6 +427,7 @@ class TurnEnd:
     retried: Question | None = None
     was_scheduled: bool = True
     has_called: bool = True
+    reaction: str = ""
 
 
 QuestionKind = Literal["call", "choice", "plan"]
@@ -570,6 +572,8 @@ class OutgoingMessage:
         replaces: Signal's timestamp of the message that it edits. With an empty text and no files,
             it deletes that message for everyone.
         urgent: it does not wait for other work of its chat; only set by `unfinished`.
+        is_reaction: the text is an emoji for the message that the quote names.
+        unmade: the source of a file that is to be made before it is sent.
     """
 
     id: int
@@ -581,6 +585,8 @@ class OutgoingMessage:
     quote: Quote | None = None
     replaces: int | None = None
     urgent: bool = False
+    is_reaction: bool = False
+    unmade: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

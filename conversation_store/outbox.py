@@ -42,6 +42,19 @@ Kind = Literal["text", "files", "removal"]
 
 
 @dataclass(frozen=True, slots=True)
+class FileToMake:
+    """A file that is made after the answer is stored, and then sent with one of its messages.
+
+    Attributes:
+        source: what it is made of.
+        part: number of the message. Edits carry no files, so after an edit the file follows.
+    """
+
+    source: str
+    part: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class NewAnswer:
     """The answer to a message, as it is to be stored.
 
@@ -53,6 +66,8 @@ class NewAnswer:
         replaces: inbox row whose answer it replaces.
         expires_at: when no copy of it may be left, unless it is sent.
         removals: Signal's timestamps of messages that are deleted for everyone after it.
+        reaction: an emoji instead of texts, for the message that `quote` names.
+        to_make: a further file of it.
     """
 
     row: int
@@ -63,6 +78,8 @@ class NewAnswer:
     replaces: int | None = None
     expires_at: int | None = None
     removals: tuple[int, ...] = ()
+    reaction: str = ""
+    to_make: FileToMake | None = None
 
 
 NOTHING: Final = StyledText("")
@@ -78,13 +95,15 @@ class _Draft:
     replaces: int | None = None
     edits: int = 0
     quote: Quote | None = None
+    unmade: str | None = None
+    is_reaction: bool = False
 
 
 def waiting(db: Session) -> tuple[OutgoingMessage, ...]:
     """Return the messages that are still to be sent, in order."""
     rows = db.run(
-        "SELECT id, chat, text, attempts, styles, quote, replaces, reminder_id NOT NULL"
-        " FROM outbox WHERE state = 'waiting' ORDER BY id"
+        "SELECT id, chat, text, attempts, styles, quote, replaces, reminder_id NOT NULL,"
+        " is_reaction, unmade FROM outbox WHERE state = 'waiting' ORDER BY id"
     )
     return tuple(_outgoing(row, _attachments(db, row[0])) for row in rows)
 
@@ -114,11 +133,13 @@ class OutboxStore(Aggregate):
     def as_waiting(self, db: Session, part: OutgoingMessage) -> OutgoingMessage | None:
         """Return a message as it may be sent now, without a quote that has disappeared.
 
-        None if its question was deleted or disappeared long ago.
+        None if its question was deleted or disappeared long ago; a reaction has nothing to be on
+        as soon as it disappears.
         """
         sql = "SELECT quote NOT NULL FROM outbox WHERE id = ? AND state = 'waiting'"
         for (quotes,) in db.run(sql, part.id):
-            return part if quotes else replace(part, quote=None)
+            if quotes or not part.is_reaction:
+                return part if quotes else replace(part, quote=None)
         return None
 
     @writes_and_scrubs_if_gone
@@ -129,6 +150,7 @@ class OutboxStore(Aggregate):
         db.run("DELETE FROM attachments WHERE outbox_id = ?", part.id)
         rows = db.run(
             "UPDATE outbox SET state = 'sent', text = NULL, styles = NULL, quote = NULL,"
+            " unmade = NULL,"
             " signal_timestamp = ?, attempts = attempts + 1 WHERE id = ? RETURNING expires_at",
             *(signal_timestamp, part.id),
         )
@@ -136,6 +158,25 @@ class OutboxStore(Aggregate):
         if not rows:  # it was deleted while it was sent; phones will confirm it all the same
             db.run("INSERT OR IGNORE INTO confirmations VALUES (?, '')", signal_timestamp)
         return None, any(at is not None and at <= self._now_ms() for (at,) in rows)
+
+    @writes
+    def add_file(
+        self, db: Session, part: OutgoingMessage, file: Attachment | None
+    ) -> OutgoingMessage | None:
+        """Add the file that was to be made, or None if that failed, and return the message.
+
+        None if it was deleted in the meantime, or has nothing to say without the file.
+        """
+        sql = "UPDATE outbox SET unmade = NULL WHERE id = ? AND state = 'waiting' RETURNING id"
+        if not db.run(sql, part.id):
+            return None
+        files = (*part.attachments, *(() if file is None else (file,)))
+        if not part.text and not files:
+            db.run("DELETE FROM outbox WHERE id = ?", part.id)
+            return None
+        if file is not None:
+            db.insert("attachments", outbox_id=part.id, **asdict(file))
+        return replace(part, attachments=files, unmade=None)
 
     @writes
     def mark_failed(self, db: Session, part: OutgoingMessage, *, give_up: bool) -> None:
@@ -150,7 +191,9 @@ def add_answer(db: Session, answer: NewAnswer, now_ms: int) -> tuple[OutgoingMes
     drafts = _drafts(answer, standing)
     drafts += [_Draft("removal", replaces=timestamp) for timestamp in answer.removals]
     if drafts:
-        drafts[0] = replace(drafts[0], quote=answer.quote)
+        # A reaction needs the message's key alone.
+        key = replace(answer.quote, text="") if answer.quote and answer.reaction else answer.quote
+        drafts[0] = replace(drafts[0], quote=key)
     return tuple(
         _add(
             db,
@@ -246,7 +289,7 @@ def seen(db: Session, rows: Sequence[int], since_ms: int) -> list[int]:
     """
     found = db.run(
         "SELECT signal_timestamp FROM outbox WHERE inbox_id IN (SELECT value FROM json_each(?1))"
-        " AND state = 'sent' AND kind != 'removal' AND created_at >= ?2"
+        " AND state = 'sent' AND kind != 'removal' AND NOT is_reaction AND created_at >= ?2"
         " AND signal_timestamp NOT IN (SELECT replaces FROM outbox WHERE replaces NOT NULL"
         " AND state = 'sent' AND inbox_id IN (SELECT value FROM json_each(?1))) ORDER BY id",
         *(json.dumps(rows), since_ms),
@@ -267,7 +310,8 @@ def _take_standing(db: Session, answer: NewAnswer) -> list[Row]:
     found = db.run(
         "SELECT iif(state = 'sent', signal_timestamp, replaces),"
         " iif(state = 'sent', edits, max(0, edits - 1)), kind = 'text' FROM outbox"
-        " WHERE inbox_id = ? AND iif(state = 'sent', kind != 'removal', replaces NOT NULL)"
+        " WHERE inbox_id = ? AND NOT is_reaction"
+        " AND iif(state = 'sent', kind != 'removal', replaces NOT NULL)"
         " ORDER BY part",
         last[0],
     )
@@ -277,19 +321,27 @@ def _take_standing(db: Session, answer: NewAnswer) -> list[Row]:
 
 def _drafts(answer: NewAnswer, standing: Sequence[Row]) -> list[_Draft]:
     editable = [(timestamp, edits) for timestamp, edits, has_text in standing if has_text]
-    drafts = []
+    drafts: list[_Draft] = []
+    later: list[_Draft] = []
+    if answer.reaction:
+        drafts.append(_Draft("text", StyledText(answer.reaction), is_reaction=True))
+    to_make = answer.to_make
     for number, part in enumerate(answer.parts):
         text = StyledText(part) if isinstance(part, str) else part
+        unmade = to_make.source if to_make and to_make.part == number else None
         if number < len(editable):
             timestamp, edits = editable[number]
             drafts.append(_Draft("text", text, (), timestamp, edits + 1))
+            later += [_Draft("files", unmade=unmade)] if unmade else []
         else:
-            drafts.append(_Draft("text", text, () if number else answer.attachments))
+            files = () if number else answer.attachments
+            drafts.append(_Draft("text", text, files, unmade=unmade))
     if answer.attachments and (editable or not answer.parts):
         drafts.append(_Draft("files", attachments=answer.attachments))
     left_over = [timestamp for timestamp, _ in editable[len(answer.parts) :]]
     left_over += [timestamp for timestamp, _, has_text in standing if not has_text]
-    return [*drafts, *(_Draft("removal", replaces=timestamp) for timestamp in left_over)]
+    removals = (_Draft("removal", replaces=timestamp) for timestamp in left_over)
+    return [*drafts, *later, *removals]
 
 
 def _add(
@@ -305,17 +357,27 @@ def _add(
     styles, text, quote = draft.part.styles, draft.part.text, draft.quote
     outbox_id = db.value(
         "INSERT INTO outbox (inbox_id, part, chat, kind, text, styles, quote, state, created_at,"
-        " replaces, edits, expires_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?) RETURNING id",
+        " replaces, edits, expires_at, unmade, is_reaction)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?) RETURNING id",
         *(*place, chat, draft.kind, text),
         _json([astuple(style) for style in styles]),
         _json(astuple(quote) if quote else ()),
-        *(now_ms, draft.replaces, draft.edits, expires_at),
+        *(now_ms, draft.replaces, draft.edits, expires_at, draft.unmade),
+        draft.is_reaction,
     )
     for file in draft.attachments:
         db.insert("attachments", outbox_id=outbox_id, **asdict(file))
     return OutgoingMessage(
-        outbox_id, chat, text, 0, draft.attachments, tuple(styles), quote, draft.replaces
+        outbox_id,
+        chat,
+        text,
+        0,
+        draft.attachments,
+        tuple(styles),
+        quote,
+        draft.replaces,
+        is_reaction=draft.is_reaction,
+        unmade=draft.unmade,
     )
 
 
@@ -324,7 +386,7 @@ def _json(value: Iterable[object]) -> str | None:
 
 
 def _outgoing(row: Row, attachments: tuple[Attachment, ...]) -> OutgoingMessage:
-    id_, chat, text, attempts, styles, quote, replaces, urgent = row
+    id_, chat, text, attempts, styles, quote, replaces, urgent, is_reaction, unmade = row
     return OutgoingMessage(
         id_,
         ChatId.parse(chat),
@@ -338,6 +400,8 @@ def _outgoing(row: Row, attachments: tuple[Attachment, ...]) -> OutgoingMessage:
         Quote(*json.loads(quote)) if quote else None,
         replaces,
         bool(urgent),
+        bool(is_reaction),
+        unmade,
     )
 
 
@@ -393,7 +457,7 @@ class DoubtStore(Aggregate):
         waiting = _first_waiting(db, now_ms)
         if waiting:
             earliest = min(doubt.since for doubt in waiting)
-            waiting += _removals(db, earliest, now_ms) + _running_turns(db, now_ms)
+            waiting += _unnamed(db, earliest, now_ms) + _running_turns(db, now_ms)
         for doubt in waiting:
             _note(db, doubt)
         sends = db.run(
@@ -480,7 +544,7 @@ def _note(db: Session, doubt: Doubt) -> None:
 
 
 def _first_waiting(db: Session, now_ms: int) -> list[Doubt]:
-    """Return the first waiting part of each answer, without deletions.
+    """Return the first waiting part of each answer, without reactions and deletions.
 
     The bot sends parts one after the other, so only the first can be in doubt. Signal's timestamps
     grow, so it is younger than the parts before it. Doubts of earlier processes are stored.
@@ -490,18 +554,18 @@ def _first_waiting(db: Session, now_ms: int) -> list[Doubt]:
         "  FROM outbox AS earlier WHERE earlier.inbox_id = outbox.inbox_id"
         "  AND earlier.part < outbox.part AND earlier.state = 'sent'), 0),"
         " coalesce((SELECT max(until) FROM doubts WHERE outbox_id = outbox.id), 0))"
-        " FROM outbox WHERE kind != 'removal' AND id IN"
+        " FROM outbox WHERE kind != 'removal' AND NOT is_reaction AND id IN"
         " (SELECT min(id) FROM outbox WHERE state = 'waiting' GROUP BY chat, inbox_id)"
         " ORDER BY id"
     )
     return [Doubt(row, ChatId.parse(chat), since, now_ms) for row, chat, since in rows]
 
 
-def _removals(db: Session, earliest: int, now_ms: int) -> list[Doubt]:
-    """Return the deletions of the bot's messages: their own timestamps are unknown."""
+def _unnamed(db: Session, earliest: int, now_ms: int) -> list[Doubt]:
+    """Return reactions, and deletions of the bot's messages: their own timestamps are unknown."""
     rows = db.run(
         "SELECT chat, created_at FROM outbox"
-        " WHERE kind = 'removal' AND (state = 'waiting' OR created_at >= ?)",
+        " WHERE (is_reaction OR kind = 'removal') AND (state = 'waiting' OR created_at >= ?)",
         earliest,
     )
     return [Doubt(None, ChatId.parse(chat), since, now_ms) for chat, since in rows]

@@ -435,6 +435,25 @@ CREATE TRIGGER summaries_go AFTER DELETE ON turns BEGIN
     DELETE FROM summaries WHERE chat = OLD.chat AND OLD.id BETWEEN first_turn AND last_turn;
 END;
 
+-- Emoji that people put on the answer of a turn; `told_to` is the later turn that was told them.
+CREATE TABLE reactions (
+    id INTEGER PRIMARY KEY,
+    turn_id INTEGER NOT NULL REFERENCES turns (id) ON DELETE CASCADE,
+    person TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    name TEXT,
+    emoji TEXT NOT NULL,
+    sent_at INTEGER NOT NULL,
+    told_to INTEGER,
+    UNIQUE (turn_id, person)
+) STRICT;
+CREATE INDEX reactions_of_chat ON reactions (chat, sent_at);
+CREATE INDEX reactions_told ON reactions (told_to) WHERE told_to IS NOT NULL;
+-- Whether the text is an emoji, for the message that the quote names.
+ALTER TABLE outbox ADD COLUMN is_reaction INTEGER NOT NULL DEFAULT 0;
+-- The source of a file that is still to be made and sent with the message.
+ALTER TABLE outbox ADD COLUMN unmade TEXT;
+
 -- What left the machine for a turn; equal entries are one row.
 CREATE TABLE outgoing (
     id INTEGER PRIMARY KEY,
@@ -457,7 +476,7 @@ def create(db: Session) -> None:
 
 
 def add_long_memory(db: Session) -> None:
-    """Add the search in past messages, summaries, and the list of outgoing data."""
+    """Add search in past messages, summaries, reactions, and the lists of outgoing data."""
     db.run(LONG_MEMORY)
 
 

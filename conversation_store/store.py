@@ -32,6 +32,7 @@ from conversation_store.outbox import DoubtStore, OutboxStore
 from conversation_store.outgoing import OutgoingStore
 from conversation_store.pairings import Pairings
 from conversation_store.questions import GrantStore, QuestionStore
+from conversation_store.reactions import ReactionStore
 from conversation_store.reminders import ReminderStore
 from conversation_store.schema import MIGRATIONS, Migrations, migrate
 from conversation_store.search import SearchStore
@@ -83,6 +84,7 @@ class ConversationStore(Aggregate):
         self.questions = QuestionStore(context)
         self.grants = GrantStore(context)
         self.outbox = OutboxStore(context)
+        self.reactions = ReactionStore(context)
         self.doubts = DoubtStore(context)
         self.exchanges = ExchangeStore(context)
         self.usage = UsageStore(context)

@@ -18,6 +18,7 @@ from conversation_store import (
     messages,
     outbox,
     questions,
+    reactions,
     reminders,
     search,
     usage,
@@ -52,6 +53,7 @@ from conversation_store.models import (
     TokenSpend,
     TurnEnd,
 )
+from conversation_store.reactions import AnswerReaction
 
 BEGIN_WITHIN_SECONDS: Final = 0.05
 """The beginning of a quick turn shares the commit of its end. A crash before that loses nothing:
@@ -83,6 +85,7 @@ class TurnStore(Aggregate):
         images: Sequence[Image] = (),
         notices: Sequence[str] = (),
         overheard: Sequence[OverheardMessage] = (),
+        reacted: Sequence[AnswerReaction] = (),
         retries: int | None = None,
     ) -> StoredTurn:
         """Begin the one turn of messages that have none, without waiting for the disk.
@@ -95,12 +98,14 @@ class TurnStore(Aggregate):
             content: the user message as the model sees it.
             notices: lines for the person above the answer.
             overheard: messages to others that the content tells of.
+            reacted: reactions to earlier answers that it tells of.
             retries: the earlier turn whose question is answered again; it must still be stored.
         """
         message = Message(Role.USER, content, images=tuple(images))
         turn = StoredTurn(pieces[0].id, 1, (message,), notices=tuple(notices))
         self._database.write_later(
-            lambda db: self._begin(db, turn, pieces, overheard, retries), BEGIN_WITHIN_SECONDS
+            lambda db: self._begin(db, turn, pieces, (overheard, reacted), retries),
+            BEGIN_WITHIN_SECONDS,
         )
         return turn
 
@@ -109,7 +114,7 @@ class TurnStore(Aggregate):
         db: Session,
         turn: StoredTurn,
         pieces: Sequence[AcceptedMessage],
-        told: Sequence[OverheardMessage],
+        told: tuple[Sequence[OverheardMessage], Sequence[AnswerReaction]],
         retried: int | None,
     ) -> None:
         if not all(_reads_as(db, piece) for piece in pieces):
@@ -130,8 +135,8 @@ class TurnStore(Aggregate):
             *(turn.id, chat, now, _earliest(expiry)),
             json.dumps(turn.notices, ensure_ascii=False) if turn.notices else None,
         )
-        if told:
-            heard.take(db, told, turn.id)
+        heard.take(db, told[0], turn.id)
+        reactions.take(db, chat, told[1], turn.id)
         for piece in pieces[1:]:
             messages.join(db, piece.id, turn.id)
         if any(piece.message.quote for piece in pieces):
@@ -142,7 +147,12 @@ class TurnStore(Aggregate):
 
     @writes
     def hear(
-        self, db: Session, turn_id: int, pieces: Sequence[AcceptedMessage], content: str
+        self,
+        db: Session,
+        turn_id: int,
+        pieces: Sequence[AcceptedMessage],
+        content: str,
+        reacted: Sequence[AnswerReaction] = (),
     ) -> bool:
         """Add messages to a running turn.
 
@@ -159,6 +169,7 @@ class TurnStore(Aggregate):
             messages.join(db, piece.id, turn_id)
         if any(piece.message.quote for piece in pieces):
             reminders.tell_quoted(db, pieces, turn_id, self._now_ms())
+        reactions.take(db, pieces[0].message.chat, reacted, turn_id)
         _add_message(db, turn_id, Message(Role.USER, content), self._now_ms())
         return True
 
@@ -298,12 +309,15 @@ class TurnStore(Aggregate):
         *,
         quote: Quote | None = None,
         replaces: int | None = None,
+        to_make: outbox.FileToMake | None = None,
     ) -> tuple[tuple[OutgoingMessage, ...], bool]:
         """End a turn with its answer: history, inbox and outbox change in one transaction.
 
         Args:
-            quote: quoted if the chat is a group, or something else was said in the meantime.
+            quote: quoted if the chat is a group, or something else was said in the meantime; a
+                reaction is for this message.
             replaces: inbox row whose answer this one replaces; see `AcceptedMessage`.
+            to_make: a file that is made later and sent with the answer.
 
         Returns:
             the messages to send; none if the turn or its message was deleted in the meantime.
@@ -319,7 +333,17 @@ class TurnStore(Aggregate):
         if ended.retried is not None:
             replaces = changes.conclude(db, turn.id, ended.retried, now)
         files = _take_files(db, turn.id) if ended.has_called else ()
-        answer = outbox.NewAnswer(turn.id, chat, tuple(parts), files, quote, replaces, expires_at)
+        answer = outbox.NewAnswer(
+            turn.id,
+            chat,
+            tuple(parts),
+            files,
+            quote,
+            replaces,
+            expires_at,
+            reaction=ended.reaction,
+            to_make=to_make,
+        )
         outcome = ended.state if ended.retried is None else messages.RETRIED
         to_send = _add_answer(db, answer, outcome, now)
         if ended.was_scheduled:
@@ -526,7 +550,7 @@ def _make_searchable(db: Session, turn_id: int, chat: str, ended: TurnEnd, now_m
         turn_id,
     )
     search.add(db, turn_id, content, None if ended.retried is None else ended.retried.turn)
-    if ended.state == "answered":
+    if ended.state == "answered" and not ended.reaction:
         search.add_answer(db, turn_id, chat, ended.answer, now_ms)
 
 
@@ -539,7 +563,10 @@ def _add_answer(
     """
     row, chat = answer.row, answer.chat
     if answer.quote is not None and not (
-        chat.is_group or messages.came_between(db, row, chat) or outbox.said_since(db, row, chat)
+        answer.reaction
+        or chat.is_group
+        or messages.came_between(db, row, chat)
+        or outbox.said_since(db, row, chat)
     ):
         answer = replace(answer, quote=None)
     to_send = outbox.add_answer(db, answer, now_ms)

@@ -136,8 +136,8 @@ class Tool:
         timeout_seconds: for one run; None: the same as for all tools.
         admins_only: it does not exist for other people.
         changes: it changes or sends something without a question.
-        bookkeeping: it only notes plans of the model: it is not shown to people, and a turn may
-            call it together with other tools.
+        bookkeeping: it only notes plans of the model, or how it will answer: it is not shown to
+            people, and a turn may call it together with other tools.
         answered_by_person: a run may raise AwaitsPerson, and is repeated after the answer.
         probe: tests whether it can work at all; raises ToolUnavailable.
     """

@@ -114,7 +114,7 @@ async def run_command(
     """Run a shell line in the workspace, without a network. shared/ is /shared/ there.
 
     Args:
-        arguments: Of a program, to run it without a shell.
+        arguments: Of a program, without a shell.
     """
     if not arguments.strip():
         return await run(("sh", THE_SCRIPT), command, timeout_seconds)
@@ -126,7 +126,7 @@ async def run_command(
 
 
 async def run_python(run: Run, code: Line, timeout_seconds: Seconds = 0) -> str:
-    """Run a Python program in the workspace, without a network."""
+    """Run Python in the workspace, without a network."""
     return await run(("python3", "-I", "-c", _AS_UTF_8, THE_SCRIPT), code, timeout_seconds)
 
 

@@ -162,14 +162,13 @@ async def date_time(
     *,
     home: str = "UTC",
 ) -> str:
-    """Tell the time in a zone, work out a date, or count the time between two. Use it for all
-    dates.
+    """Tell the time in a zone, work out a date, or count between two. Use it for all dates.
 
     Args:
         start: now, today, or ISO 8601.
         add: Such as 1 month -2 days.
         zone: Other IANA name, city, UTC+2.
-    """  # noqa: D205 - the model reads all of it
+    """
     # The first call reads the directory of zones from the disk.
     return await asyncio.to_thread(answer, start, add, until, zone or home, datetime.now(UTC))
 

@@ -66,7 +66,7 @@ async def remember(
     """Remember a fact if somebody wants that, never what is only mentioned.
 
     Args:
-        text: Clear in itself later: names and dates, no "I" or "tomorrow".
+        text: Clear later: names and dates, no "I" or "tomorrow".
     """
     fact = " ".join(_CONTROL.sub(" ", text).split())
     if not fact:

@@ -1,4 +1,7 @@
-"""`ask_user` and `propose_plan`: the model asks a person, and goes on after the answer."""
+"""Tools by which the model meets the person who wrote.
+
+`ask_user` and `propose_plan` ask, and the model goes on after the answer. `react` is an answer.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -8,6 +11,8 @@ from pydantic import Field
 
 from tools.base import Caller, InvalidArguments, Tool
 from tools.display import one_line, plain
+from tools.emoji import MAX_CHARACTERS as MAX_EMOJI_CHARACTERS
+from tools.emoji import is_emoji
 from tools.schema import tool_from
 
 MAX_OPTIONS: Final = 10
@@ -22,6 +27,10 @@ SENDING_SECONDS: Final = 330.0
 
 ASK_USER: Final = "ask_user"
 PROPOSE_PLAN: Final = "propose_plan"
+REACT: Final = "react"
+
+REACTED: Final = "Reacted with "
+"""The beginning of the result of a reaction; the emoji follows."""
 
 Option = Annotated[str, Field(min_length=1, max_length=MAX_OPTION_CHARACTERS)]
 
@@ -55,7 +64,7 @@ def ask_user_of(choose: Choose) -> Tool:
         *,
         multiple: bool = False,
     ) -> str:
-        """Ask the person, with options or without, if you must; never ask if you may use tools."""
+        """Ask the person, perhaps with options, if you must; never if you may use tools."""
         return await choose(caller, _choice(question, options, multiple=multiple))
 
     return _answered_by_person(ask_user)
@@ -67,10 +76,26 @@ def propose_plan_of(decide: Decide) -> Tool:
     async def propose_plan(
         caller: Caller, plan: Annotated[str, Field(min_length=1, max_length=MAX_PLAN_CHARACTERS)]
     ) -> str:
-        """Show the person a plan, in Markdown, before longer work that changes something."""
+        """Show a plan in Markdown before longer work that changes something."""
         return await decide(caller, plan)
 
     return _answered_by_person(propose_plan)
+
+
+def react_of(check: Callable[[Caller], None]) -> Tool:
+    """Return the tool that answers by a reaction; `check` raises ToolError if words are needed."""
+
+    async def react(
+        caller: Caller,
+        emoji: Annotated[str, Field(min_length=1, max_length=MAX_EMOJI_CHARACTERS)],
+    ) -> str:
+        """Answer by one emoji, if words are too much."""
+        if not is_emoji(emoji):
+            raise InvalidArguments("Not sent: give one emoji and nothing else, such as 👍.")
+        check(caller)
+        return REACTED + emoji
+
+    return tool_from(react, bookkeeping=True, given={"caller": lambda caller: caller})
 
 
 def _answered_by_person(function: Callable[..., Awaitable[str]]) -> Tool:

@@ -376,7 +376,7 @@ async def remind(reminders: Reminders, text: Text, at: At, repeat: Repeat = "") 
     """Remind the person at a time; again, if they reply to a reminder with a time.
 
     Args:
-        text: In their language, such as "Call your mother".
+        text: In their language: "Call your mother".
         at: ISO 8601 in their local time. For "in 10 minutes", add to the message's time, with
             +00:00.
         repeat: RRULE such as FREQ=WEEKLY;BYDAY=TU.
@@ -414,7 +414,7 @@ async def set_timezone(
     """Set the person's time zone if they say where they are; never guess.
 
     Args:
-        zone: IANA name or its city.
+        zone: IANA name or city.
     """
     return f"Remembered. {_now(reminders, await reminders.move(zone))}"
 

@@ -42,10 +42,9 @@ FILE_TOOLS: Final = frozenset({"read_file", *SIBLINGS["read_file"], *COMMAND_TOO
 BY_NEED: Final = (
     "calculate", "web_search", "web_fetch", "date_time", "remind", "remember", "get_weather",
     "read_file", "list_files", "write_file", "send_file", "run_python", "run_command", "ask_user",
-    "edit_file", "search_files", "cancel_reminder", "list_reminders", "recall",
-    "search_chat", "forget",
-    "set_timezone", "todo", "schedule", "delegate", "delete_file", "propose_plan", "catch_up",
-    "edit_notebook",
+    "edit_file", "search_files", "cancel_reminder", "list_reminders", "recall", "search_chat",
+    "forget", "set_timezone", "todo", "schedule", "delegate", "react", "delete_file",
+    "propose_plan", "catch_up", "edit_notebook",
 )  # fmt: skip
 """All built-in tools, the most needed first: a small context has no room for all of them."""
 

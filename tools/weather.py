@@ -305,10 +305,10 @@ async def open_weather(settings: WeatherSettings) -> AsyncIterator[Tool]:
         units: UnitSystem = "metric",
         days: Annotated[int, Field(ge=1, le=7)] = 3,
     ) -> str:
-        """Tell the weather now and the forecast of a place.
+        """Tell the weather and forecast of a place.
 
         Args:
-            place: Such as Portland, Maine; or 52.52, 13.41.
+            place: Portland, Maine; or 52.52, 13.41.
         """
         spot = await find(place, partial(_places, web, settings))
         forecast = await _forecast(web, settings, spot, units, days)

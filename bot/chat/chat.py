@@ -183,6 +183,7 @@ class Chat:
             self.notice(message)
         async with chats.presence.typing(self.id) as typing:
             outgoing = await self._answer_anyway([accepted, *accepted.joined])
+            typing.only_reacts = all(part.is_reaction for part in outgoing)
             typing.answered = await chats.notices.outbox.deliver(outgoing, just_stored=True)
         if typing.answered:
             waited = max(0.0, chats.replies.parts.clock() - message.received_at / 1_000)

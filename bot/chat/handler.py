@@ -11,6 +11,7 @@ from bot.chat.history import HistoryWindow
 from bot.chat.joining import RunningTurn
 from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
+from bot.chat.pictures import picture_for
 from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
 from bot.chat.prompt import Prompt, notes_of
 from bot.chat.quotes import BELL, one_line, shortened
@@ -185,6 +186,9 @@ class ChatHandler:
         if not answer:
             await self._fail(turn, EMPTY)
             return True
+        if turn.reaction:
+            turn.status, turn.answer = "answered", answer
+            return True
         written = answer
         if turn.is_cut:
             written += f"\n\n{self.languages.say(turn.chat, CUT)}"
@@ -256,18 +260,24 @@ class ChatHandler:
             notices.insert(0, self.languages.say(chat, MODEL_GONE).format(name=gone))
         notices[:0] = await headings(messages[0], self.store.reminders, self.languages)
         overheard = await self.store.messages.overheard(chat) if chat.is_group else ()
+        # A scheduled question is no message of the person.
+        is_said = messages[0].kind != "scheduled"
+        reactions = await self.store.reactions.waiting(chat) if is_said else ()
         messages, is_planned = without_command(messages)
         # The words of each message: its text, then the text of its files.
         both = zip(messages, prepared.words, strict=True)
         said = ["\n".join(filter(None, (message.text, words))) for message, words in both]
         prompt = replace(self.prompt, caller=self._caller(messages[-1], zone))
-        content = prompt.user_content(messages, model.traits, words=said, overheard=overheard)
+        content = prompt.user_content(
+            messages, model.traits, words=said, overheard=overheard, reactions=reactions
+        )
         turn = self.store.turns.begin(
             pieces,
             f"{content}\n{PLANNING}" if is_planned else content,
             images=prepared.images,
             notices=notices,
             overheard=overheard,
+            reacted=reactions,
         )
         at_once = [message for message in messages if message.view_once]
         if at_once:
@@ -307,7 +317,7 @@ class ChatHandler:
         """Store the answer for sending, and count the turn; TurnForgotten if nothing was stored.
 
         Args:
-            quote: the message that the answer quotes, if it needs a quote.
+            quote: the message that the answer quotes, if it needs a quote, or reacts to.
             retry: the request that is answered; without a new answer, the earlier one stays.
         """
         first = pieces[0]
@@ -331,10 +341,12 @@ class ChatHandler:
                 None if retry is None else retry.question,
                 was_scheduled=first.message.kind == "scheduled",
                 has_called=turn.rounds > 0,
+                reaction=turn.reaction,
             ),
             turn.shown,
             quote=quote,
             replaces=first.replaces,
+            to_make=picture_for(turn.answer, turn.shown) if turn.status == "answered" else None,
         )
         if not outgoing:
             raise TurnForgotten

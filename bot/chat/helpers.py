@@ -36,7 +36,7 @@ MAX_TOOLS: Final = 50
 
 NOT_FOR_HELPERS: Final = frozenset(
     {
-        *("ask_user", "propose_plan", "todo", "delegate"),
+        *("ask_user", "propose_plan", "todo", "delegate", "react"),
         *("remember", "forget", "remind", "schedule", "cancel_reminder", "set_timezone"),
     }
 )
@@ -58,11 +58,11 @@ HelpWith = Callable[[str, Sequence[str]], Awaitable[ToolOutput]]
 
 
 async def delegate(help_with: HelpWith, task: Task, tools: Names = ()) -> ToolOutput:
-    """Give a part of longer work to a helper; several work at the same time.
+    """Give a part of longer work to a helper; several work at once.
 
     Args:
-        task: With all that it has to know.
-        tools: Names, if it needs more than reading tools.
+        task: All that it has to know.
+        tools: If it needs more than reading tools.
     """
     return await help_with(task, tools)
 

@@ -32,6 +32,8 @@ from bot.signal.events import (
     Reaction,
 )
 from conversation_store.models import AcceptedMessage, ChatId, ReceivedMessage
+from conversation_store.reactions import NewReaction
+from tools.emoji import is_emoji
 
 log = structlog.get_logger()
 
@@ -120,6 +122,7 @@ class Intake:
             if self.chats.door.hears(event.author):
                 await self.chats.questions.react(event)
                 await self.alarm.react(event)
+            await self._keep_reaction(event)
         elif isinstance(event, PollVote):
             metrics.INTAKE.labels("vote").inc()
             if self.chats.door.hears(event.author):
@@ -129,6 +132,19 @@ class Intake:
         elif isinstance(event, IdentityChanged):
             look = partial(self.chats.door.identities.changed, event.person)
             await self._look_into(ChatId.direct(event.person.aci), look)
+
+    async def _keep_reaction(self, reaction: Reaction) -> None:
+        """Keep a reaction to an answer for the model, or delete one that was taken back."""
+        author, chat = reaction.author, reaction.chat
+        new = NewReaction(
+            chat, reaction.target_timestamp, author.aci, reaction.emoji, reaction.timestamp
+        )
+        if reaction.removed:
+            await self.chats.store.reactions.remove(new)
+        elif self.chats.door.hears(author) and is_emoji(reaction.emoji):
+            if chat.is_group:
+                new = replace(new, name=self._namesakes.name_for(chat, author.aci, author.name))
+            await self.chats.store.reactions.keep(new)
 
     async def _look_into(self, chat: ChatId, look: Work) -> None:
         """Queue work that asks the Signal side; drop it if the chat has too much."""

@@ -1,4 +1,4 @@
-"""The loop: ask the model and run its calls, until it answers in words.
+"""The loop: ask the model and run its calls, until it answers in words or by a reaction.
 
 A helper's turn runs through the same loop. Each step is stored before the next one uses it.
 """
@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from bot.backoff import set_within
-from bot.chat.plan import OVER_LIMIT, allowed_calls
+from bot.chat.plan import INSTEAD_OF_WORDS, OVER_LIMIT, allowed_calls, reaction_in
 from bot.chat.turn import Turn
 from bot.llm.errors import LlmError, LlmRejected, may_be_about_images
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
@@ -49,6 +49,9 @@ class ToolLoop:
         await set_within(self.registry.settled, TOOLS_START_SECONDS)
         await self._resume(turn)
         while not turn.open_calls:
+            if emoji := reaction_in(turn.messages):
+                turn.reaction = emoji
+                return INSTEAD_OF_WORDS.format(emoji=emoji)
             await turn.join()
             _, has_room = self._allowed(turn)
             may_call = bool(turn.prompt.tools) and has_room and not turn.is_exhausted

@@ -242,13 +242,22 @@ RECONNECT_POLL_SECONDS: Final = 0.25
 """Interval of checks for a connection."""
 
 
+MakeFile = Callable[[str], Awaitable[Attachment | None]]
+"""Makes a file of its source, within a bound of time; returns None if it cannot."""
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class Outbox:
-    """Sends stored messages; reports chats where an untrusted new key prevents that."""
+    """Sends stored messages; reports chats where an untrusted new key prevents that.
+
+    Attributes:
+        make_file: makes the file that a message still lacks; None if nothing makes any.
+    """
 
     messenger: Messenger
     store: ConversationStore
     _: KW_ONLY
+    make_file: MakeFile | None = None
     untrusted: asyncio.Queue[ChatId] = field(default_factory=asyncio.Queue)
     doubts: Doubts = field(init=False)
     _put_aside: dict[str, list[OutgoingMessage]] = field(default_factory=dict, init=False)
@@ -281,14 +290,11 @@ class Outbox:
             await self._until_connected()
             timestamp = await self.doubts.earlier_proof(part)
         while timestamp is None:
-            waited = await self._until_connected()
-            if waited or not is_current:
-                current = await self.store.outbox.as_waiting(part)
-                if current is None:
-                    log.info("outbox.withdrawn")
-                    return False
-                part = current
-            is_current = False
+            current = await self._to_send(part, is_current=is_current)
+            if current is None:
+                log.info("outbox.withdrawn")
+                return False
+            part, is_current = current, False
             try:
                 timestamp = await self._send(part)
             except SignalError as error:
@@ -315,8 +321,29 @@ class Outbox:
         self.doubts.sent(part, timestamp)
         return True
 
+    async def _to_send(self, part: OutgoingMessage, *, is_current: bool) -> OutgoingMessage | None:
+        """Wait for a connection; return a part as it may be sent now, None if it is withdrawn."""
+        current: OutgoingMessage | None = part
+        while current is not None:
+            waited = await self._until_connected()
+            if waited or not is_current:
+                current = await self.store.outbox.as_waiting(current)
+            if current is None or current.unmade is None:
+                break
+            # Stored before it is sent, so that after a crash the same message is sent again.
+            file = None if self.make_file is None else await self.make_file(current.unmade)
+            current = await self.store.outbox.add_file(current, file)
+            is_current = True
+        return current
+
     async def _send(self, part: OutgoingMessage) -> int:
-        """Send a part and return its timestamp; a deletion returns that of the deleted message."""
+        """Send a part and return its timestamp, or that of the message which it changes."""
+        if part.is_reaction and (to := part.quote) is not None:
+            # A second send is harmless: phones show one reaction of a person on a message.
+            await self.messenger.react(
+                part.chat, part.text, author=to.author, timestamp=to.timestamp
+            )
+            return to.timestamp
         if part.replaces is not None and _is_deletion(part):
             await self.messenger.delete(part.chat, part.replaces)
             return part.replaces
@@ -344,9 +371,10 @@ class Outbox:
         if not isinstance(error, SignalTimeout):
             await asyncio.sleep(delay)
             return None
-        row = None if _is_deletion(part) else part.id
+        changed = _changed_by(part)
+        row = part.id if changed is None else None
         timestamp = await self.doubts.settle(part.chat, error, delay, row=row)
-        return part.replaces if row is None and timestamp is not None else timestamp
+        return timestamp if changed is None or timestamp is None else changed
 
     async def _until_connected(self) -> bool:
         """Wait for a connection; return whether a wait was needed."""
@@ -355,6 +383,13 @@ class Outbox:
             waited = True
             await asyncio.sleep(RECONNECT_POLL_SECONDS)
         return waited
+
+
+def _changed_by(part: OutgoingMessage) -> int | None:
+    """Return the timestamp of the message that a reaction or a deletion is about, or None."""
+    if part.is_reaction and part.quote is not None:
+        return part.quote.timestamp
+    return part.replaces if _is_deletion(part) else None
 
 
 def _is_deletion(part: OutgoingMessage) -> bool:

@@ -22,7 +22,7 @@ from tools.base import Caller, InvalidArguments, Tool, ToolError
 from tools.catch_up import Missed, catch_up_tool
 from tools.dates import find_zone
 from tools.memory import Fact, Memory, memory_tools
-from tools.people import Choose, Decide, ask_user_of, propose_plan_of
+from tools.people import Choose, Decide, ask_user_of, propose_plan_of, react_of
 from tools.registry import Registry
 from tools.reminders import Entry, NewEntry, Reminders, instant, reminder_tools, to_ms
 from tools.schema import tool_from
@@ -76,6 +76,7 @@ def offer_own_tools(settings: Settings, registry: Registry, parts: PartsOfTools)
 def _wanted(settings: Settings, parts: PartsOfTools) -> Iterator[Tool]:
     yield ask_user_of(parts.choose)
     yield propose_plan_of(parts.decide)
+    yield react_of(lambda caller: parts.turn_of(caller).check_reaction())
     show_list = {"show_list": lambda caller: parts.turn_of(caller).progress.show_list}
     yield tool_from(todo, bookkeeping=True, given=show_list)
     yield tool_from(delegate, timeout_seconds=HELPER_SECONDS, given={"help_with": parts.helpers_of})

@@ -4,7 +4,8 @@ After `!plan`, a turn only reads until a person has accepted its plan. The store
 with a sentence that says so; restarts and `!retry` recognize the mode by it. A person who writes
 this sentence affects only their own turn.
 
-A turn may make a limited number of calls, and ten times as many once its plan is accepted.
+A turn may make a limited number of calls, and ten times as many once its plan is accepted. It ends
+with words or with a reaction.
 """
 
 import re
@@ -18,7 +19,7 @@ from bot.chat.meaning import ACCEPTED
 from bot.chat.progress import DONE, fitted
 from conversation_store.models import Message, ReceivedMessage, ToolCall
 from tools.base import InvalidArguments
-from tools.people import PROPOSE_PLAN
+from tools.people import PROPOSE_PLAN, REACT, REACTED
 from tools.schema import parse_object
 
 PLANNING: Final = (
@@ -83,6 +84,23 @@ def allowed_calls(
     return frozenset(allowed), min(work, notes) > 0
 
 
+INSTEAD_OF_WORDS: Final = "[I reacted with {emoji} and wrote nothing.]"
+"""The answer of a turn that ended with a reaction, as the model sees it later."""
+
+
+def reaction_in(messages: Sequence[Message]) -> str:
+    """Return the emoji if a turn with these messages has ended with a reaction, or nothing.
+
+    Words next to the call count as little as next to other calls: people do not see them.
+    """
+    if len(messages) < 2 or len(messages[-2].tool_calls) != 1:
+        return ""
+    (call,), result = messages[-2].tool_calls, messages[-1]
+    is_sent = call.name == REACT and result.tool_call_id == call.id and not result.failed
+    said = (result.content or "") if is_sent else ""
+    return said.removeprefix(REACTED) if said.startswith(REACTED) else ""
+
+
 TODO: Final = "todo"
 MAX_ITEMS: Final = 20
 MAX_TEXT_CHARACTERS: Final = 500
@@ -108,7 +126,7 @@ ShowList = Callable[[Sequence[str]], None]
 
 
 async def todo(show_list: ShowList, items: Items) -> str:
-    """Show your list of three or more steps; send all of it whenever one changes."""
+    """Show your list of three or more steps; send all of it at each change."""
     show_list(shown(items))
     done = sum(item.state == "done" for item in items)
     return f"The person sees the list: {done} of {len(items)} done."

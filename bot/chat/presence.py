@@ -50,9 +50,14 @@ MAX_UNSIGNED: Final = 100
 
 @dataclass(slots=True)
 class TypingTurn:
-    """A turn that shows typing; on phones, its answer ends the typing by itself."""
+    """A turn that shows typing; on phones, its answer ends the typing by itself.
+
+    Attributes:
+        only_reacts: its answer is a reaction, which ends no typing.
+    """
 
     answered: bool = False
+    only_reacts: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -141,7 +146,7 @@ class Presence:
         try:
             yield turn
         finally:
-            typing.leave(answered=turn.answered)
+            typing.leave(answered=turn.answered and not turn.only_reacts)
             if turn.answered:
                 self._observe_sign(chat)
             if not typing.turns and typing.timer is not None:

@@ -18,11 +18,12 @@ from typing import Final
 
 from bot.chat.history import Past
 from bot.chat.namesakes import NAMELESS
-from bot.chat.quotes import one_line, reply
+from bot.chat.quotes import one_line, reacted, reply
 from bot.llm.messages import BYTES_PER_TOKEN, IMAGE_TOKENS
 from bot.llm.models import ModelTraits
 from bot.llm.rearranged import MAX_IMAGES, latest_images
 from conversation_store.models import ChatId, Fact, Message, OverheardMessage, ReceivedMessage, Role
+from conversation_store.reactions import AnswerReaction
 from conversation_store.store import ConversationStore
 from tools.base import UNKNOWN_ZONE, Caller, Tool, ToolSpec
 from tools.registry import Registry
@@ -250,6 +251,7 @@ class Prompt:
         *,
         words: Sequence[str] | None = None,
         overheard: Sequence[OverheardMessage] = (),
+        reactions: Sequence[AnswerReaction] = (),
     ) -> str:
         """Return people's messages as the model sees them, in half of the input at most.
 
@@ -260,12 +262,14 @@ class Prompt:
         Args:
             words: the text of each message with the text of its files; None: the messages' texts.
             overheard: earlier messages to others, in a group.
+            reactions: to earlier answers; they stand above the messages.
         """
         said = [message.text for message in messages] if words is None else words
         lines = [
             _line(message, text, self.caller.zone)
             for message, text in zip(messages, said, strict=True)
         ]
+        lines[:0] = map(_reaction_line, reactions)
         if not overheard and sum(map(_size_of, lines)) <= KEPT_BYTES:
             return "\n".join(lines)  # fits in any case
         now = datetime.fromtimestamp(messages[-1].received_at / 1_000, UTC)
@@ -391,6 +395,11 @@ def overheard_line(message: OverheardMessage, zone: str = UNKNOWN_ZONE) -> str:
     return (
         f"{_time(message.sent_at, zone)} {_author(message.author_name)}: {one_line(message.text)}"
     )
+
+
+def _reaction_line(reaction: AnswerReaction) -> str:
+    name = "" if reaction.name is None else _author(reaction.name)
+    return reacted(reaction.emoji, reaction.answer, name)
 
 
 def _time(at_ms: int, zone: str) -> str:

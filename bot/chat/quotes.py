@@ -29,8 +29,13 @@ FILE, FILE_NAME, RECORDING = "a file", "a file name", "a recording"
 """Frames around what people attach; the first line inside is the name of the file."""
 KEPT: Final = "[This file is PATH in the workspace.]"
 
+_REACTED: Final = " to your message: “"
+_REACTED_CHARACTERS: Final = 60
+"""Length of the words of an answer in a line about a reaction."""
+
 _BOTS_WORDS: Final = re.compile(
     rf"{re.escape(_YOURS)}[^\]]{{0,{MAX_CHARACTERS + 2}}}\]"
+    rf"|(?<={re.escape(_REACTED)})[^\]]{{0,{_REACTED_CHARACTERS + 2}}}\]"
     rf"|(?<={re.escape(f'{UNTRUSTED}{_CLAIMED}, begins here: ')})"
     rf"[^\n]{{0,200}}\n[^\n]{{0,{MAX_CHARACTERS + 10}}}"
 )
@@ -92,8 +97,14 @@ def reply(message: ReceivedMessage, quote: ReceivedQuote) -> str:
     return f"[in reply to {whose}:]\n{mark(quoted, frame, MAX_MARKED_BYTES)}\n"
 
 
+def reacted(emoji: str, answer: str, name: str = "") -> str:
+    """Return the line that tells of a reaction to an answer; in a group with the person's name."""
+    words = shortened(one_line(answer), _REACTED_CHARACTERS)
+    return f"[{name}{' ' if name else ''}reacted {emoji}{_REACTED}{words}”]"
+
+
 def own_words(content: str) -> str:
-    """Return a person's text without quotes of the bot and names of files.
+    """Return a person's text without words of the bot and names of files.
 
     The model wrote the former, and perhaps strangers the latter.
     """

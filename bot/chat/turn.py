@@ -131,6 +131,7 @@ class Turn:
         rounds: how often tools were called.
         is_cut: the model's limit cut off the answer.
         answer: the text, as the model wrote it.
+        reaction: an emoji that is the answer instead of a text.
     """
 
     parts: TurnParts
@@ -158,6 +159,7 @@ class Turn:
     is_cut: bool = field(default=False, init=False)
     status: TurnStatus = field(default="failed", init=False)
     answer: str = field(default="", init=False)
+    reaction: str = field(default="", init=False)
     shown: Sequence[StyledText] = field(default=(), init=False)
     _shown_calls: set[str] = field(default_factory=set, init=False)
 
@@ -231,9 +233,11 @@ class Turn:
             return
         store = self.parts.store
         messages = await checked_messages(store, pieces)
-        content = self.final_prompt.user_content(messages, self.route.model.traits)
+        reacted = await store.reactions.waiting(self.chat)
+        traits = self.route.model.traits
+        content = self.final_prompt.user_content(messages, traits, reactions=reacted)
         # If a message was deleted in the meantime, nothing is added, and the turn starts again.
-        if await store.turns.hear(self.id, pieces, content):
+        if await store.turns.hear(self.id, pieces, content, reacted):
             self.messages.append(Message(Role.USER, content))
 
     def note_unseen(self) -> None:
@@ -287,6 +291,22 @@ class Turn:
         asked = next((one for one in reversed(self.messages) if one.tool_calls), None)
         calls = () if asked is None else asked.tool_calls
         return tuple(call for call in calls if call.id in open_ids)
+
+    def check_reaction(self) -> None:
+        """Raise ToolError unless a reaction to the last message may be the whole answer."""
+        asked = next((one for one in reversed(self.messages) if one.tool_calls), None)
+        if asked is None or len(asked.tool_calls) > 1:
+            raise ToolError("Not sent: a reaction ends your answer, so call react alone, at last.")
+        # Nobody has just written a scheduled question. The answer to an edit and a repeated answer
+        # replace words, and lines for the person stand above words.
+        running = self.running
+        if (
+            running is None
+            or self.is_retry
+            or self.notices
+            or running.pieces[0].replaces is not None
+        ):
+            raise ToolError("Not sent: this needs an answer in words.")
 
     async def add_calls(self, assistant: Message) -> None:
         """Store the calls that the model asks for, and add them; make their ids unique."""

@@ -26,6 +26,7 @@ ABILITIES: Final = {
     ),
     "• Tell you what you missed in a group ({names})": ("catch_up",),
     "• Ask you a question, or show you a plan ({names})": ("ask_user", "propose_plan"),
+    "• Answer with a reaction ({names})": ("react",),
     "• Keep a list of my steps, or ask helpers ({names})": ("todo", "delegate"),
     "• Run programs in a closed room ({names})": ("run_command", "run_python"),
 }

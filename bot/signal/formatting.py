@@ -96,6 +96,8 @@ MAX_BRACKETS: Final = 3_000
 """Brackets may open links, which take the parser longest."""
 GRID_COLUMNS: Final = 40
 """Columns of monospace text that fit on a narrow phone."""
+MAX_COLUMNS: Final = 4
+"""Columns of a table that fit; a wider table also gets a picture."""
 
 _MARKERS: Final = "\n*_`~|[]<>&#\\-+$:"
 _STOPS: Final = f"{_MARKERS}!=%@^{{}}\r"
@@ -320,11 +322,11 @@ class _Page(_Canvas):
     def _close_table(self, _: Token) -> None:
         """Write a narrow table as a grid, a wide one as lines."""
         rows = [[_cell(token) for token in row] for row in self._rows]
-        widths = [max(_width(cell.text) for cell in column) for column in zip(*rows, strict=True)]
-        if sum(widths) + len(_COLUMN_GAP) * (len(widths) - 1) <= GRID_COLUMNS:
-            self._show_grid(rows, widths)
-        else:
+        widths = _widths(rows)
+        if too_wide(widths):
             _show_lines(self, rows, self._line_break)
+        else:
+            self._show_grid(rows, widths)
         self._rows, self._alignments = [], []
 
     def _show_grid(self, rows: Sequence[Sequence[_Canvas]], widths: Sequence[int]) -> None:
@@ -346,6 +348,30 @@ class _Page(_Canvas):
                 else:
                     blanks += " " * width + _COLUMN_GAP
         self.style(start, TextStyle.MONOSPACE)
+
+
+def too_wide(widths: Sequence[int]) -> bool:
+    """Whether columns of these widths are too wide for a grid on a phone."""
+    return sum(widths) + len(_COLUMN_GAP) * (len(widths) - 1) > GRID_COLUMNS
+
+
+def _widths(rows: Sequence[Sequence[_Canvas]]) -> list[int]:
+    return [max(_width(cell.text) for cell in column) for column in zip(*rows, strict=True)]
+
+
+def wide_table(text: str) -> list[list[str]]:
+    """Return the cells of the first table of a text, in rows; empty unless it needs a picture."""
+    rows: list[list[_Canvas]] = []
+    for token in parser().parse(well_formed(text)):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline" and rows:
+            rows[-1].append(_cell(token))
+        elif token.type == "table_close":
+            break
+    if not rows or (len(rows[0]) <= MAX_COLUMNS and not too_wide(_widths(rows))):
+        return []
+    return [[cell.text for cell in row] for row in rows]
 
 
 def _show_lines(canvas: _Canvas, rows: Sequence[Sequence[_Canvas]], line_break: str) -> None:

@@ -35,13 +35,15 @@ async def test_small_context_answers_an_admin_in_a_new_chat() -> None:
 
 
 async def test_small_context_answers_in_a_conversation_of_forty_messages() -> None:
-    async with world(reading(SMALL)) as here, running_bot(here.settings(llm=LLM, access=ADMIN)):
-        for number in range(FORTY):
-            words = f"Message {number}. " + "All of this is worth remembering. " * 10
-            assert (await said(here, words)).endswith(words.strip())
-        sizes = [prompt_bytes(request) // 3 for request in here.model.requests]
-        assert len(sizes) == FORTY  # none was refused
-        assert max(sizes) > SMALL // 2  # and the history is used
+    async with world(reading(SMALL)) as here:
+        bot = {"summaries": False}  # they are requests too
+        async with running_bot(here.settings(llm=LLM, access=ADMIN, bot=bot)):
+            for number in range(FORTY):
+                words = f"Message {number}. " + "All of this is worth remembering. " * 10
+                assert (await said(here, words)).endswith(words.strip())
+            sizes = [prompt_bytes(request) // 3 for request in here.model.requests]
+            assert len(sizes) == FORTY  # none was refused
+            assert max(sizes) > SMALL // 2  # and the history is used
 
 
 async def test_small_context_answers_messages_and_results_that_are_too_long_for_it() -> None:

@@ -35,10 +35,10 @@ async def open_calculator(sandboxes: SandboxPolicy) -> AsyncIterator[Tool]:
         async def calculate(
             expression: Annotated[str, Field(max_length=MAX_CHARACTERS)],
         ) -> str:
-            """Calculate precisely, or convert units. Use it for every calculation.
+            """Calculate or convert units. Use it for every calculation.
 
             Args:
-                expression: Such as 15% of 80, 2^10, sqrt(16), log(8, 2), sin(radians(30)); or
+                expression: Such as 15% of 80, 2^10, sqrt(16), sin(radians(30)); or
                     180 cm in ft and in, 5 °F in °C, but no currencies.
             """
             if asked := conversion(expression):

@@ -94,7 +94,7 @@ async def open_web_search(
             query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)],
             count: Count = 0,
         ) -> str:
-            """Search the web for current or uncertain facts. Cite results by number and link."""
+            """Search the web for current or uncertain facts. Cite number and link."""
             query, most = " ".join(query.split()), settings.max_results
             _check(query)
             wanted = min(count or most, most)

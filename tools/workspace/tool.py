@@ -74,7 +74,7 @@ async def send_file(
     file_path: Path | Annotated[list[Path], Field(min_length=1, max_length=MAX_FILES)],
     caption: Annotated[str, Field(max_length=MAX_PATH_CHARACTERS)] = "",
 ) -> ToolOutput:
-    """Send files to the chat with your answer."""
+    """Send files with your answer."""
     paths = [file_path] if isinstance(file_path, str) else file_path
     sent = []
     for path in paths:

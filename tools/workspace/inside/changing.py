@@ -36,7 +36,7 @@ def write_file(files: Files, file_path: str, content: str) -> str:
 def edit_file(
     files: Files, file_path: str, old_text: str, new_text: str, *, replace_all: bool = False
 ) -> str:
-    """Replace a text that is in a file once, or replace_all of them."""
+    """Replace a text that a file has once, or replace_all."""
     if not old_text:
         raise WorkError("old_text is empty; to make a new file, use write_file.")
     before, encoding = _text_of(files, file_path)
@@ -65,7 +65,7 @@ def edit_notebook(
     source: str = "",
     cell_type: Literal["code", "markdown", "raw"] = "code",
 ) -> str:
-    """Change a cell of a Jupyter notebook, counted from 0."""
+    """Change a cell of a notebook, from 0."""
     before, encoding = _text_of(files, file_path)
     after = edited_notebook(before, cell, mode, source, cell_type)
     _put(files, file_path, encoded(after, encoding), make=False)

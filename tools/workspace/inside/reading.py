@@ -60,7 +60,7 @@ def usage(files: Files) -> str:
 def list_files(
     files: Files, directory: str = ".", pattern: str = "*", *, recursive: bool = False
 ) -> str:
-    """List files, newest first. People's files are in inbox/."""
+    """List files, newest first; people's are in inbox/."""
     fits = _pattern(pattern)
     with files.folder.folder(directory) as folder:
         found = [
@@ -121,10 +121,10 @@ def search_files(
     *,
     regex: bool = False,
 ) -> str:
-    """Search the lines of text files.
+    """Search lines of text files.
 
     Args:
-        pattern: Of names of files.
+        pattern: Of file names.
     """
     try:
         wanted = re.compile(query if regex else re.escape(query), re.IGNORECASE)
