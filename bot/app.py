@@ -42,7 +42,7 @@ from bot.chat.own_tools import (
     reminders_of,
     uses_memory,
 )
-from bot.chat.pictures import open_pictures
+from bot.chat.pictures import Draw, open_pictures
 from bot.chat.presence import Presence
 from bot.chat.profile import keep_profile, wanted_profile
 from bot.chat.prompt import Prompt
@@ -50,8 +50,9 @@ from bot.chat.proofs import AnswerProofs
 from bot.chat.rendering import Renderer, open_renderer
 from bot.chat.replies import Replies
 from bot.chat.summaries import Summaries
-from bot.chat.turn import Turn, TurnParts, running_turn
+from bot.chat.turn import Turn, TurnParts, note_outgoing, running_turn
 from bot.chat.upkeep import Expiry, FileCleanup, hold_while_refused
+from bot.chat.voice import Voice, is_speech
 from bot.commands.base import Parts
 from bot.commands.catalog import available
 from bot.config.llm import DEFAULT
@@ -61,10 +62,12 @@ from bot.foundation import Foundation, Start, open_foundation
 from bot.language.languages import Languages
 from bot.llm.errors import LlmContextTooLong, LlmError, LlmNotAttested
 from bot.llm.models import Model
+from bot.llm.speech import Voices
 from bot.observability import logs, metrics
 from bot.observability.process import calm_collector, prepare_descriptors, signals
 from bot.observability.systemd import ServiceManager, service_manager
 from bot.signal.events import Person
+from conversation_store.models import Attachment
 from conversation_store.store import ConversationStore
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import probe
@@ -149,7 +152,11 @@ async def build(start: Start) -> AsyncIterator[Bot]:
         # People
         access, languages = Access(settings.access, settings.signal.phone_number), Languages(store)
         draw = await stack.enter_async_context(open_pictures(base.tools.sandboxes))
-        outbox = Outbox(messenger, store, make_file=draw)
+        speaker, voices = base.endpoints[DEFAULT].speaker, Voices(store)
+        voice = None
+        if speaker is not None:
+            voice = Voice(speaker, voices, partial(note_outgoing, store))
+        outbox = Outbox(messenger, store, make_file=partial(_made, draw, voice))
         notices = Notices(outbox, languages, access)
         identities = Identities(
             messenger, store, notices, policy=settings.signal.trust, clock=clock
@@ -214,6 +221,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
                 languages=languages,
                 answered=proofs.wake if proofs.signatures else lambda: None,
                 reminders_changed=reminders_changed.set,
+                voice=voice,
             )
         )
         parts = Parts(
@@ -221,6 +229,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
             messenger=messenger,
             models=base.models,
             languages=languages,
+            voices=voices if speaker is not None else None,
             tools=base.tools,
             prover=base.prover,
             is_admin=access.is_admin,
@@ -268,7 +277,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
             intake=intake,
             chats=chats,
             presence=presence,
-            resume=partial(_resume, languages, identities, pairing, chats),
+            resume=partial(_resume, languages, voices, identities, pairing, chats),
             background=(
                 *_background(base),
                 partial(outbox.doubts.run, notices.queue),
@@ -295,6 +304,7 @@ async def _open_conversation(
     languages: Languages,
     answered: Callable[[], None],
     reminders_changed: Callable[[], None],
+    voice: Voice | None,
 ) -> AsyncIterator[ChatHandler]:
     """Provide the part that answers by the model: prompt, tool loop, files."""
     settings, clock, store, models = base.start.settings, base.start.clock, base.store, base.models
@@ -366,6 +376,7 @@ async def _open_conversation(
             models=models,
             words_for=partial(_words_for, to_operator=base.start.to_operator),
             summaries=summaries,
+            voice=voice,
         )
 
 
@@ -374,6 +385,13 @@ def _words_for(error: LlmError, model: Model, *, to_operator: bool) -> str:
     if not to_operator or isinstance(error, LlmContextTooLong | LlmNotAttested):
         return error.sentence
     return f"The model gave no answer. {model.client.reach.explained(error)}"
+
+
+async def _made(draw: Draw, voice: Voice | None, source: str) -> Attachment | None:
+    """Return a file that an answer needs: a voice note, or the picture of a table."""
+    if is_speech(source):
+        return None if voice is None else await voice.made(source)
+    return await draw(source)
 
 
 def _acknowledgements(settings: Settings) -> tuple[str | None, bool]:
@@ -419,10 +437,11 @@ def _background(base: Foundation) -> Iterator[Task]:
 
 
 async def _resume(
-    languages: Languages, identities: Identities, pairing: Pairing, chats: Chats
+    languages: Languages, voices: Voices, identities: Identities, pairing: Pairing, chats: Chats
 ) -> None:
     """Load the facts of an earlier process, then queue its unfinished work."""
     await languages.resume()
+    await voices.resume()
     await identities.resume()
     await chats.resume()
     await pairing.refresh()

@@ -5,15 +5,19 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from bot.attestation.errors import ModelNotVerified
 from bot.attestation.trust import REAL, Trust
 from bot.config.llm import DEFAULT, LlmSettings
+from bot.config.loading import is_local
 from bot.config.settings import Settings
+from bot.errors import SettingsError
 from bot.llm.client import Learnt, LlmClient, RetryPolicy, open_transport
 from bot.llm.errors import LlmNotAttested
 from bot.llm.models import Model, Models, NothingProven
+from bot.llm.speech import Speaker
 from bot.llm.transcription import Transcriber
 from conversation_store.store import ConversationStore
 
@@ -47,6 +51,7 @@ class OpenEndpoint:
         proof: knows whether the endpoint's machine is verified.
         use_key: sets another bearer token for all parts that ask the endpoint.
         transcriber: turns voice notes into text.
+        speaker: turns answers into voice notes.
         signatures: checks the signatures of answers, if the endpoint signs them.
     """
 
@@ -54,6 +59,7 @@ class OpenEndpoint:
     proof: "AttestedModel | NothingProven"
     use_key: Callable[[str | None], None]
     transcriber: Transcriber | None
+    speaker: Speaker | None
     signatures: "AnswerSignatures | None"
 
 
@@ -80,7 +86,9 @@ async def open_models(
         for name in (DEFAULT, *settings.llm.models):
             own = settings.with_default_model(name)
             learnt = Learnt(store, _learnt_by(own.llm), clock=clock)
-            opened = open_endpoint(own, trust=trust, clock=clock, learnt=learnt)
+            opened = open_endpoint(
+                own, trust=trust, clock=clock, learnt=learnt, has_voice=name == DEFAULT
+            )
             endpoints[name] = endpoint = await stack.enter_async_context(opened)
             models[name] = Model(
                 name,
@@ -105,8 +113,12 @@ async def open_endpoint(
     trust: Trust = REAL,
     clock: Callable[[], float] = time.time,
     learnt: Learnt | None = None,
+    has_voice: bool = False,
 ) -> AsyncIterator[OpenEndpoint]:
     """Open the model's endpoint, with a proof if the settings ask for one.
+
+    Args:
+        has_voice: also open what listens and speaks.
 
     Raises:
         SettingsError: the pins cannot be read.
@@ -130,8 +142,13 @@ async def open_endpoint(
             seal=_for_llm(model.request_keys) if model and model.encrypts else None,
             learnt=learnt,
         )
-        listener = llm.transcription_model
-        transcriber = Transcriber(client, listener, llm.timeout_seconds) if listener else None
+        transcriber = speaker = None
+        if has_voice and (ears := llm.transcription_model):
+            listens = await _open_voice(stack, settings, client, "TRANSCRIPTION")
+            transcriber = Transcriber(listens, ears, llm.timeout_seconds)
+        if has_voice and (mouth := llm.speech_model):
+            speaks = await _open_voice(stack, settings, client, "SPEECH")
+            speaker = Speaker(speaks, mouth, llm.speech_voice)
 
         def use_key(api_key: str | None) -> None:
             client.api.use_key(api_key)
@@ -143,8 +160,41 @@ async def open_endpoint(
             proof=model or NothingProven(_why_unproven(settings)),
             use_key=use_key,
             transcriber=transcriber,
+            speaker=speaker,
             signatures=signatures,
         )
+
+
+async def _open_voice(
+    stack: AsyncExitStack,
+    settings: Settings,
+    client: LlmClient,
+    what: Literal["TRANSCRIPTION", "SPEECH"],
+) -> LlmClient:
+    """Return the client of the endpoint that listens or speaks, perhaps the model's own.
+
+    Raises:
+        SettingsError: the endpoint has to be measured together with the bot, and is not.
+    """
+    llm = settings.llm
+    url, key = llm.transcription_url, llm.transcription_key
+    if what == "SPEECH":
+        url, key = llm.speech_url, llm.speech_key
+    if url is None:
+        return client
+    host = urlsplit(url).hostname or ""
+    attestation = settings.attestation
+    is_strict = attestation.model_policy == "require" or attestation.e2ee
+    if is_strict and not is_local(host):
+        from bot.attestation.proof import measured_services  # noqa: PLC0415 - as above
+
+        if host not in await measured_services(settings):
+            raise SettingsError(
+                f"LLM__{what}_URL: is neither on this machine nor a service of the measured compose"
+                " file, which ATTESTATION__MODEL_POLICY=require or ATTESTATION__E2EE wants"
+            )
+    there = llm.at(url, key)
+    return LlmClient(await stack.enter_async_context(open_transport(there)), there)
 
 
 def _for_llm(ask: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:

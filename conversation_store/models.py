@@ -492,6 +492,9 @@ class StoredQuestion:
 MAX_ATTACHMENT_BYTES: Final = 8 * 2**20
 """signal-cli reads strings of up to 20 million characters; base64 makes four of three bytes."""
 
+VOICE_NOTE: Final = "voice-note."
+"""Beginning of the names of recordings of the bot."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
 _CONTENT_TYPE: Final = re.compile(r"[a-z]+/[a-z0-9.+-]+")
 
@@ -520,6 +523,11 @@ class Attachment:
             raise ValueError("An attachment's type is a MIME type without parameters.")
         if len(self.data) > MAX_ATTACHMENT_BYTES:
             raise ValueError("An attachment has at most 8 MiB.")
+
+    @property
+    def is_voice_note(self) -> bool:
+        """Whether the bot speaks in it."""
+        return self.name.startswith(VOICE_NOTE) and self.content_type.startswith("audio/")
 
     @property
     def data_uri(self) -> str:

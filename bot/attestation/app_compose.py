@@ -115,6 +115,17 @@ def images_of(app_compose: str) -> tuple[str, ...]:
         MalformedEvidence: the file is unreadable, or may bring in images that it does not name
             (builds, includes, extensions, images as volumes).
     """
+    fields, services = _read(app_compose)
+    return tuple(_image(_mapping(service), str(fields)) for service in services.values())
+
+
+def services_of(app_compose: str) -> frozenset[str]:
+    """Return the names of the services of an application; MalformedEvidence as for `images_of`."""
+    return frozenset(_read(app_compose)[1])
+
+
+def _read(app_compose: str) -> tuple[dict[str, Any], dict[str, yaml.Node]]:
+    """Return the fields of dstack, and the services of the Docker Compose file."""
     fields = read_app_compose(app_compose)
     text = fields.pop("docker_compose_file", None)
     if fields.get("runner") != "docker-compose" or not isinstance(text, str):
@@ -125,7 +136,7 @@ def images_of(app_compose: str) -> tuple[str, ...]:
     services = _mapping(root.get("services"))
     if not services:
         raise MalformedEvidence("the Docker Compose file starts nothing")
-    return tuple(_image(_mapping(service), str(fields)) for service in services.values())
+    return fields, services
 
 
 def _yaml(text: str) -> yaml.Node | None:
@@ -171,7 +182,7 @@ def _text(node: yaml.Node | None) -> str:
 FROM_OUTSIDE: Final = re.compile(
     "SIGNAL__PHONE_NUMBER"
     "|LLM__(MODELS__[A-Z0-9]+(_[A-Z0-9]+)*__)?(API_KEY|SECRET_ACCESS_KEY|SESSION_TOKEN|ACCESS_KEY_ID)"
-    "|TOOLS__WEB_SEARCH__API_KEY|ACCESS__ALLOWED"
+    "|LLM__(TRANSCRIPTION|SPEECH)_KEY|TOOLS__WEB_SEARCH__API_KEY|ACCESS__ALLOWED"
     "|MCP__SERVERS__[A-Z0-9]+(_[A-Z0-9]+)*__(TOKEN|ENV__([A-Z0-9]+_)*(KEY|PASSWORD|SECRET|TOKEN))"
     "|HEALTH__LISTEN|LOG__(LEVEL|FORMAT)|SIGNAL_(CAPTCHA|CODE)"
 )

@@ -16,7 +16,7 @@ import structlog
 from pydantic import ValidationError
 
 from bot import __version__, built_from
-from bot.attestation.app_compose import configuration_problems, read_app_compose
+from bot.attestation.app_compose import configuration_problems, read_app_compose, services_of
 from bot.attestation.bundle import (
     ISSUED_AT_FORMAT,
     MAX_BUNDLE_BYTES,
@@ -294,6 +294,18 @@ async def can_quote(settings: Settings, *, trust: Trust = REAL) -> bool:
     if refused:
         log.error("attestation.no_quote", reason=refused[0].message)
     return not refused
+
+
+async def measured_services(settings: Settings) -> frozenset[str]:
+    """Return the services of the measured compose file; empty if there is none."""
+    if not settings.attestation.has_agent:
+        return frozenset()
+    try:
+        async with asyncio.timeout(FIRST_QUOTE_SECONDS):
+            info = await DstackAgent(settings.attestation.dstack_socket).info()
+        return services_of(info.app_compose)
+    except (AgentError, MalformedEvidence, TimeoutError):
+        return frozenset()
 
 
 async def left_to_the_operator(settings: Settings) -> str | None:

@@ -17,7 +17,8 @@ from bot.chat.prompt import Prompt, notes_of
 from bot.chat.quotes import BELL, one_line, shortened
 from bot.chat.rendering import Renderer
 from bot.chat.summaries import Summaries
-from bot.chat.turn import AllowanceUsedUp, Turn, TurnParts, checked_messages
+from bot.chat.turn import AllowanceUsedUp, Turn, TurnParts, checked_messages, note_outgoing
+from bot.chat.voice import Voice
 from bot.language.languages import Languages
 from bot.llm.errors import LlmError
 from bot.llm.models import Model, Models
@@ -36,7 +37,6 @@ from conversation_store.models import (
     StoredTurn,
     TurnEnd,
 )
-from conversation_store.outgoing import Outgoing
 from conversation_store.reminders import ReminderStore
 from conversation_store.store import ConversationStore
 from tools.base import Caller
@@ -93,6 +93,7 @@ class ChatHandler:
         answered: called when an answer is stored.
         running: the turns that run, by id.
         summaries: None if the operator wants none.
+        voice: None if nothing speaks.
         words_for: returns the text for a person whose model cannot answer.
     """
 
@@ -110,6 +111,7 @@ class ChatHandler:
     languages: Languages
     words_for: Callable[[LlmError, Model], str]
     summaries: Summaries | None
+    voice: Voice | None
     _window: HistoryWindow = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,7 +137,7 @@ class ChatHandler:
         with noting(before_the_turn.append):
             turn, can_be_asked = await self._begin(pieces, running if joins else None, retry)
         for entry in before_the_turn:
-            self._note(turn.id, entry)
+            note_outgoing(self.store, turn.id, entry)
         log.debug("turn.began", turn=turn.id, attempt=turn.stored.attempts, count=len(pieces))
         if turn.stored.attempts > MAX_ATTEMPTS:
             log.error("turn.given_up", attempts=turn.stored.attempts, turn=turn.id)
@@ -153,17 +155,18 @@ class ChatHandler:
         turn.progress.show_list(last_shown(turn.messages))
         self.running[turn.id] = turn
         try:
-            with noting(partial(self._note, turn.id)):
-                return turn if await self._is_answered(turn) else None
+            with noting(partial(note_outgoing, self.store, turn.id)):
+                is_answered = await self._is_answered(turn)
+                if turn.status == "answered" and not turn.reaction:
+                    turn.to_make = picture_for(turn.answer, turn.shown)
+                    if turn.to_make is None and self.voice is not None:
+                        turn.to_make = await self.voice.to_speak(turn, running.pieces)
+            return turn if is_answered else None
         finally:
             del self.running[turn.id]
             # A stopped turn has also spent tokens.
             if turn.status != "answered" and turn.costs.spent:
                 self.store.usage.add(turn.costs.take()[1])
-
-    def _note(self, turn_id: int, entry: Entry) -> None:
-        kind, target, detail, size, is_proven = entry
-        self.store.outgoing.note(turn_id, Outgoing(kind, target, detail, is_proven, 1, size))
 
     async def _is_answered(self, turn: Turn) -> bool:
         """Find the answer of a turn; False if it waits for people."""
@@ -346,7 +349,7 @@ class ChatHandler:
             turn.shown,
             quote=quote,
             replaces=first.replaces,
-            to_make=picture_for(turn.answer, turn.shown) if turn.status == "answered" else None,
+            to_make=turn.to_make,
         )
         if not outgoing:
             raise TurnForgotten

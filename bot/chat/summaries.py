@@ -17,13 +17,13 @@ import structlog
 from cachetools import TTLCache
 
 from bot.chat.quotes import one_line
+from bot.chat.turn import note_outgoing
 from bot.llm.client import RetryPolicy
 from bot.llm.errors import LlmError
 from bot.llm.messages import BYTES_PER_TOKEN, Completion, ModelRequest
 from bot.llm.models import Model, Models
 from bot.signal.events import Person
 from conversation_store.models import ChatId, Message, NewExchange, Role, TokenSpend, TokenSum
-from conversation_store.outgoing import Outgoing
 from conversation_store.store import ConversationStore
 from conversation_store.summaries import Due
 from tools.base import holds_marked, mark, trim
@@ -175,9 +175,7 @@ class Summaries:
                 self.store.usage.add(spent)
 
     def _note(self, turn_id: int, entry: Entry) -> None:
-        kind, target, detail, size, is_proven = entry
-        sent = Outgoing(kind, target, detail + OF_SUMMARY, is_proven, 1, size)
-        self.store.outgoing.note(turn_id, sent)
+        note_outgoing(self.store, turn_id, entry._replace(detail=entry.detail + OF_SUMMARY))
 
 
 def _exchange(completion: Completion, model: Model) -> NewExchange:

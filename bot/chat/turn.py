@@ -45,6 +45,8 @@ from conversation_store.models import (
     ToolCall,
     TurnStatus,
 )
+from conversation_store.outbox import FileToMake
+from conversation_store.outgoing import Outgoing
 from conversation_store.store import ConversationStore
 from tools import ledger
 from tools.base import Caller, Decision, Heard, ToolError, ToolRequest, ToolResult
@@ -132,6 +134,7 @@ class Turn:
         is_cut: the model's limit cut off the answer.
         answer: the text, as the model wrote it.
         reaction: an emoji that is the answer instead of a text.
+        to_make: a file that is made of the answer.
     """
 
     parts: TurnParts
@@ -160,6 +163,7 @@ class Turn:
     status: TurnStatus = field(default="failed", init=False)
     answer: str = field(default="", init=False)
     reaction: str = field(default="", init=False)
+    to_make: FileToMake | None = field(default=None, init=False)
     shown: Sequence[StyledText] = field(default=(), init=False)
     _shown_calls: set[str] = field(default_factory=set, init=False)
 
@@ -404,6 +408,12 @@ class Turn:
                 signs = self.progress.helper(helper.task)
                 signs.show_again(_signs_of(helper, is_shown))
                 signs.ended(ok=helper.outcome == "ok")
+
+
+def note_outgoing(store: ConversationStore, turn_id: int, entry: ledger.Entry) -> None:
+    """Store that something leaves for a turn."""
+    kind, target, detail, size, is_proven = entry
+    store.outgoing.note(turn_id, Outgoing(kind, target, detail, is_proven, 1, size))
 
 
 def running_turn(running: dict[int, Turn], caller: Caller) -> Turn:

@@ -23,6 +23,7 @@ from bot.llm.errors import (
 )
 from bot.llm.messages import BYTES_PER_TOKEN, ModelRequest
 from bot.llm.rearranged import with_tools_as_text
+from bot.llm.speech import Speaker
 from bot.models import open_endpoint
 from conversation_store.models import Message, Role
 from tools.base import Tool
@@ -62,7 +63,8 @@ async def model(settings: Settings) -> AsyncIterator[Finding]:
         else:
             yield await _unlisted("model", settings.llm.model, client, names)
     yield _images(settings, listed=about.sees_images if about else None)
-    yield _voice_notes(settings, names)
+    yield await _voice_notes(settings, names)
+    yield await _speech(settings)
     for finding in clock(client.time):
         yield finding
 
@@ -207,10 +209,18 @@ def _images(settings: Settings, *, listed: bool | None) -> Finding:
     )
 
 
-def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
-    part, model = "voice notes", settings.llm.transcription_model
+async def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
+    llm = settings.llm
+    part, model = "voice notes", llm.transcription_model
     if model is None:
         return ok(part, "Not listened to; people are told so. See LLM__TRANSCRIPTION_MODEL.")
+    if llm.transcription_url is not None:
+        async with open_client(llm.at(llm.transcription_url, llm.transcription_key)) as client:
+            try:
+                async with _explained(client, ENDPOINT_SECONDS):
+                    names = await client.models()
+            except BotError as error:
+                return failed(part, f"{error} See LLM__TRANSCRIPTION_URL.")
     if model in names:
         return ok(part, f"{model} is known there.")
     if not names:
@@ -218,6 +228,22 @@ def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
     return warning(
         part, f"{model} is not listed there. See LLM__TRANSCRIPTION_MODEL{_offered(names)}."
     )
+
+
+async def _speech(settings: Settings) -> Finding:
+    """Let the voice say a word, and report whether phones play that."""
+    llm, part = settings.llm, "speech"
+    if llm.speech_model is None:
+        return ok(part, "Answers are not spoken. See LLM__SPEECH_MODEL.")
+    async with open_client(llm.at(llm.speech_url, llm.speech_key)) as client:
+        try:
+            async with asyncio.timeout(PART_SECONDS):
+                await Speaker(client, llm.speech_model, llm.speech_voice).speak("Hello.")
+        except LlmError as error:
+            return failed(part, f"{client.reach.explained(error)} See LLM__SPEECH_MODEL and _URL.")
+        except TimeoutError:
+            return failed(part, f"{client.reach.host}: It takes too long. See LLM__SPEECH_URL.")
+    return ok(part, "It speaks, and phones play that.")
 
 
 async def attestation(settings: Settings, trust: Trust) -> Finding:

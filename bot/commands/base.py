@@ -15,6 +15,7 @@ from bot.attestation.bundle import Bundle
 from bot.attestation.checks import Report
 from bot.language.languages import Languages
 from bot.llm.models import Models
+from bot.llm.speech import Voices
 from bot.signal.errors import SignalError
 from bot.signal.events import Person
 from bot.signal.messenger import Messenger
@@ -104,6 +105,7 @@ class Parts:
     """All parts that commands may use.
 
     Attributes:
+        voices: when the bot speaks; None if nothing speaks.
         prover: None outside a trusted execution environment.
         tokens_per_day: the limit of a person; 0: unlimited.
         until_next_day: the time until the next day, as `5 h 20 min`.
@@ -122,6 +124,7 @@ class Parts:
     messenger: Messenger
     models: Models
     languages: Languages
+    voices: Voices | None
     tools: Tools
     prover: Prover | None
     is_admin: Callable[[Person], bool]

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bot.commands.base import CommandContext, command
+from bot.commands.base import UNKNOWN_COMMAND, CommandContext, Refused, command
 from bot.language.catalogs import NAMES, code_of
 
 MAX_CHARACTERS: Final = 1_000
@@ -38,6 +38,14 @@ KEEPS_NOTHING: Final = (
     "I am set up to forget everything after an answer, so I cannot tell what people missed."
 )
 USAGE: Final = "Send !catchup on or !catchup off."
+
+
+WHEN: Final = {
+    "on": "I answer with a voice note here, with the words below it.",
+    "off": "I answer in writing here.",
+    "auto": "I answer a voice note with a voice note here, and other messages in writing.",
+}
+VOICE_USAGE: Final = "Send !voice on, !voice off or !voice auto."
 
 
 @command(
@@ -90,6 +98,27 @@ async def language(context: CommandContext) -> str:
         return f"I do not speak that language. I speak: {codes}."
     await languages.choose(chat, code)
     return "From now on I speak English here. The model answers in the language in which you write."
+
+
+@command(
+    "voice",
+    "let me answer with voice notes: on, off, or auto",
+    allowed="group_admins",
+    changes=("on", "off", "auto"),
+)
+async def voice(context: CommandContext) -> str:
+    """Show or choose when the bot speaks in a chat."""
+    voices, chat = context.parts.voices, context.chat
+    if voices is None:
+        raise Refused(UNKNOWN_COMMAND)
+    match context.argument.casefold():
+        case "on" | "off" | "auto" as when:
+            await voices.choose(chat, when)
+        case "":
+            pass
+        case _:
+            return VOICE_USAGE
+    return f"{WHEN[voices.of(chat)]}\n{VOICE_USAGE}"
 
 
 @command(

@@ -33,6 +33,7 @@ COMMANDS: Final = (
     memory.timezone,
     behaviour.instructions,
     behaviour.language,
+    behaviour.voice,
     behaviour.catchup,
     questions.files,
     status.show_tools,
@@ -57,6 +58,8 @@ def available(parts: Parts, *, note_to_self: bool = False) -> dict[str, Command]
     absent = set()
     if parts.tools.workspaces is None:
         absent.add(questions.files)
+    if parts.voices is None:
+        absent.add(behaviour.voice)
     if parts.let_in is None:
         absent.add(access.pair)
     if note_to_self:

@@ -122,6 +122,12 @@ class LlmSettings(ModelSettings):
     )
     max_concurrency: int = Field(32, ge=1, le=10_000)
     transcription_model: str | None = None
+    transcription_url: Annotated[HttpUrl, AfterValidator(_base_url)] | None = None
+    transcription_key: BearerToken | None = None
+    speech_model: str | None = None
+    speech_url: Annotated[HttpUrl, AfterValidator(_base_url)] | None = None
+    speech_key: BearerToken | None = None
+    speech_voice: str = "alloy"
     models: dict[ModelName, ModelSettings] = Field(default_factory=dict)
     fallback: Annotated[tuple[str, ...], BeforeValidator(comma_separated)] = ()
 
@@ -148,9 +154,14 @@ class LlmSettings(ModelSettings):
         if self.dialect != "openai":
             if "model" not in self.model_fields_set:
                 raise ValueError(f"DIALECT={self.dialect} needs MODEL, the name of a model there")
-            if self.transcription_model:
+            if self.transcription_model and not self.transcription_url:
                 raise ValueError(
-                    "TRANSCRIPTION_MODEL needs DIALECT=openai, as only that API listens"
+                    "TRANSCRIPTION_MODEL needs DIALECT=openai, as only that API listens, or"
+                    " TRANSCRIPTION_URL"
+                )
+            if self.speech_model and not self.speech_url:
+                raise ValueError(
+                    "SPEECH_MODEL needs DIALECT=openai, as only that API speaks, or SPEECH_URL"
                 )
         for name in self.fallback:
             if name != DEFAULT and name not in self.models:
@@ -163,6 +174,12 @@ class LlmSettings(ModelSettings):
     def key(self) -> str | None:
         """The bearer token for the endpoint; None if not set."""
         return self.api_key.get_secret_value() if self.api_key is not None else None
+
+    def at(self, url: str | None, key: SecretStr | None) -> "LlmSettings":
+        """Return the settings for another endpoint of OpenAI's API; without an address, these."""
+        if url is None:
+            return self
+        return self.model_copy(update={"dialect": "openai", "base_url": url, "api_key": key})
 
     def of(self, name: str) -> "LlmSettings":
         """Return the settings as they would be if a further model were the default one."""

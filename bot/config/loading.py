@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
 from urllib.parse import urlsplit
@@ -204,6 +205,19 @@ def _validated(values: Mapping[str, object]) -> Settings:
     return settings
 
 
+def may_be_measured(url: str) -> bool:
+    """Return whether an address is on this machine, or may be a service of the compose file."""
+    host = urlsplit(url).hostname or ""
+    return is_local(host) or re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", host) is not None
+
+
+def is_local(host: str) -> bool:
+    """Return whether a host is this machine."""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
+
+
 def _problems_together(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each setting that is right alone but not with the others."""
     llm, attestation = settings.llm, settings.attestation
@@ -215,12 +229,16 @@ def _problems_together(settings: Settings) -> Iterator[str]:
             yield f"{name}: needs an LLM__BASE_URL that begins with https://"
         if llm.dialect != "openai":
             yield f"{name}: needs LLM__DIALECT=openai; no other API can prove anything"
-        if llm.transcription_model:
+        for what, model, url in (
+            ("TRANSCRIPTION", llm.transcription_model, llm.transcription_url),
+            ("SPEECH", llm.speech_model, llm.speech_url),
+        ):
             # Voices would go to a model that nothing vouches for.
-            yield (
-                "LLM__TRANSCRIPTION_MODEL: only the model that answers is verified, so with"
-                " ATTESTATION__MODEL_POLICY=require or ATTESTATION__E2EE it must be unset"
-            )
+            if model and (url is None or not may_be_measured(url)):
+                yield (
+                    f"LLM__{what}_URL: only the model that answers is verified, so with {name} it"
+                    " has to be on this machine, or a service of the measured compose file"
+                )
     if llm.api_key is not None and "@" in urlsplit(llm.base_url).netloc:
         yield (
             "LLM__API_KEY: must be unset, or LLM__BASE_URL without user and password: only one of"

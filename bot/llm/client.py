@@ -319,7 +319,7 @@ async def open_client(llm: LlmSettings) -> AsyncIterator["LlmClient"]:
 
 
 @contextlib.contextmanager
-def counted(asked_for: Literal["answer", "transcription"]) -> Iterator[None]:
+def counted(asked_for: Literal["answer", "transcription", "speech"]) -> Iterator[None]:
     """Count the request inside the block by outcome; measure its time if it is answered."""
     began = time.monotonic()
     outcome = "cancelled"
@@ -450,20 +450,24 @@ class LlmClient:
         max_bytes: int = MAX_MODEL_LIST_BYTES,
     ) -> T:
         """Return the endpoint's answer to anything but a question to the model."""
-        try:
-            async with asyncio.timeout(seconds), self._transport.sent(request) as response:
-                self._date = response.headers.get("date", "")
-                await self._check(response)
-                body = await bounded_body(response, max_bytes)
-        except (TimeoutError, httpx2.ReadTimeout):
-            raise LlmTimeout("The endpoint did not answer in time.") from None
-        except httpx2.TransportError as error:
-            raise self.reach.lost(error) from error
+        body = await self.fetched(request, seconds=seconds, max_bytes=max_bytes)
         _refuse_web_page(body)
         try:
             return read(parsed_json(body))
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise LlmBroken(UNREADABLE) from None  # the cause may quote people
+
+    async def fetched(self, request: Request, *, seconds: float, max_bytes: int) -> bytes:
+        """Return the body of an answer, cut off after `max_bytes`."""
+        try:
+            async with asyncio.timeout(seconds), self._transport.sent(request) as response:
+                self._date = response.headers.get("date", "")
+                await self._check(response)
+                return await bounded_body(response, max_bytes)
+        except (TimeoutError, httpx2.ReadTimeout):
+            raise LlmTimeout("The endpoint did not answer in time.") from None
+        except httpx2.TransportError as error:
+            raise self.reach.lost(error) from error
 
     # Questions to the model -------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ _TOOL_SECONDS = (0.01, 0.05, 0.25, 1, 2.5, 5, 10, 30, 60)
 _ROUNDS = (0, 1, 2, 3, 5, 8, 13, 100)
 _WRITES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _TOKENS = "prompt completion"
-_REQUESTS = "answer transcription"
+_REQUESTS = "answer transcription speech"
 
 # Otherwise every counter and histogram has a second series with its creation time.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -152,7 +152,7 @@ GIVEN_UP = _counter("messages_given_up", "Messages that the bot stopped trying t
 
 LLM_REQUESTS = _counter(
     "llm_requests",
-    "Answers and transcriptions asked of the model, by outcome; further attempts are retries",
+    "Answers, transcriptions and speech asked of models, by outcome; further attempts are retries",
     asked_for=_REQUESTS,
     outcome="ok unavailable timeout broken rejected context_too_long unauthorized not_attested"
     " cancelled failed",

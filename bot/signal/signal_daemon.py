@@ -236,6 +236,8 @@ class SignalDaemon(Transport):
             params["editTimestamp"] = replaces
         if attachments:
             params["attachment"] = [attachment.data_uri for attachment in attachments]
+            if [one.is_voice_note for one in attachments] == [True]:
+                params["voiceNote"] = True  # from signal-cli 0.14.2 on; earlier ones ignore it
         return await self.receipts.settle(chat, self._send_out("send", params, chat))
 
     async def send_poll(self, chat: ChatId, poll: Poll) -> int:

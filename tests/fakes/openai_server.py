@@ -139,6 +139,11 @@ def transcript(words: str) -> Step:
     return whole({"text": words})
 
 
+def speech(sound: bytes) -> Step:
+    """Answer POST /audio/speech."""
+    return raw_body(sound, content_type="application/octet-stream")
+
+
 def refusing_images(step: Step = echo, *, code: int = 400) -> Step:
     """Refuse a request that shows an image, as endpoints of models without vision do."""
 
@@ -210,6 +215,7 @@ class OpenAiServer(ScriptedServer):
     props_handler: Step = field(default_factory=lambda: status(404))
     signature_handler: Step = field(default_factory=lambda: status(404))
     transcription_handler: Step = field(default_factory=lambda: status(404))
+    speech_handler: Step = field(default_factory=lambda: status(404))
 
     @property
     def base_url(self) -> str:
@@ -221,19 +227,17 @@ class OpenAiServer(ScriptedServer):
 
     def step_for(self, request: Request) -> Step:
         """Return the step that answers a request."""
-        match request.method, request.path:
-            case "POST", "/v1/audio/transcriptions":
-                return self.transcription_handler
-            case "POST", path if path == COMPLETIONS:
-                return self.handler
-            case "GET", "/v1/models":
-                return self.models_handler
-            case "GET", "/props":
-                return self.props_handler
-            case "GET", path if path.startswith("/v1/signature/"):
-                return self.signature_handler
-            case _:
-                return status(404, {"error": {"message": "no such address"}})
+        steps = {
+            ("POST", COMPLETIONS): self.handler,
+            ("POST", "/v1/audio/transcriptions"): self.transcription_handler,
+            ("POST", "/v1/audio/speech"): self.speech_handler,
+            ("GET", "/v1/models"): self.models_handler,
+            ("GET", "/props"): self.props_handler,
+        }
+        if request.path.startswith("/v1/signature/"):
+            return self.signature_handler
+        unknown = status(404, {"error": {"message": "no such address"}})
+        return steps.get((request.method, request.path), unknown)
 
 
 @contextlib.asynccontextmanager

@@ -198,6 +198,11 @@ class ScriptedServer:
         """Return the step that answers a request."""
         raise NotImplementedError
 
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds after a request; the test's own time is the bound."""
+        async with self._arrived:
+            await self._arrived.wait_for(holds)
+
     async def wait_for_requests(self, count: int) -> None:
         """Wait until so many questions have come in."""
         async with self._arrived:

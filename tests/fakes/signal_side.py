@@ -71,6 +71,7 @@ class Sent:
     styles: tuple[StyleRange, ...] = ()
     quote: Quote | None = None
     poll: Poll | None = None
+    voice_note: bool = False
 
 
 OnSend = Callable[[Sent], Awaitable[None]]
@@ -303,6 +304,7 @@ class SignalSide(SignalPeople):
             attachments=attachments,
             styles=styles_of(params),
             quote=quote_in(params),
+            voice_note=bool(params.get("voiceNote")),
         )
         try:
             if self.on_send is not None:

@@ -159,11 +159,15 @@ def test_wrong_setting_is_one_line_with_its_name_and_expected_value(
         ),
         (
             {"LLM__TRANSCRIPTION_MODEL": "whisper", "ATTESTATION__MODEL_POLICY": "require"},
-            "LLM__TRANSCRIPTION_MODEL: only the model that",
+            "LLM__TRANSCRIPTION_URL: only the model that",
         ),
         (
-            {"LLM__TRANSCRIPTION_MODEL": "whisper", "ATTESTATION__E2EE": "true"},
-            "LLM__TRANSCRIPTION_MODEL: only the model that",
+            {
+                "LLM__SPEECH_MODEL": "kokoro",
+                "LLM__SPEECH_URL": "http://voice.example.com/v1",
+                "ATTESTATION__E2EE": "true",
+            },
+            "LLM__SPEECH_URL: only the model that",
         ),
         ({"LLM_API_KEY": "sesame"}, "LLM_API_KEY is no setting; did you mean LLM__API_KEY?"),
         (

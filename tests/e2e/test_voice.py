@@ -1,0 +1,247 @@
+"""Voice: recordings of people go to a server of their own, and answers come as voice notes."""
+
+import asyncio
+from typing import Any, Final
+
+import pytest
+
+from bot.chat.voice import MAX_SPOKEN, SHORTER
+from bot.commands.base import ONLY_ADMINS, UNKNOWN_COMMAND
+from bot.commands.behaviour import VOICE_USAGE, WHEN
+from tests.e2e.running_bot import kill, running_bot, world
+from tests.e2e.test_catch_up import BEN, ask, command, team
+from tests.e2e.test_media import VOICE_NOTE
+from tests.e2e.test_reactions import TRANSPORTS, Side, side
+from tests.e2e.traces import rows_with, there_is
+from tests.fakes.openai_server import (
+    OpenAiServer,
+    Step,
+    echo,
+    held,
+    openai_server,
+    script,
+    speech,
+    status,
+    text,
+    transcript,
+    words_of,
+)
+from tests.fakes.scripted_http import Request
+from tests.fakes.signal_side import ADA, Sent
+
+AAC: Final = b"\xff\xf1\x50\x80" + bytes(200)
+MP3: Final = b"ID3" + bytes(200)
+OGG: Final = b"OggS" + bytes(200)
+VOICE: Final = {"speech_model": "mouth", "speech_voice": "nova"}
+UNMADE: Final = "SELECT 1 FROM outbox WHERE state = 'waiting' AND unmade NOT NULL"
+SHORTER_BEGINS: Final = SHORTER.partition("{")[0]
+
+
+def asked_to_speak(model: OpenAiServer) -> list[str]:
+    """Return the words that a server was asked to speak."""
+    return [one.body["input"] for one in model.received if one.path == "/v1/audio/speech"]
+
+
+def recordings(sent: Any) -> list[tuple[str, bytes]]:
+    return [(file.content_type, file.data) for file in sent.attachments]
+
+
+async def say(it: Side, words: str) -> Any:
+    """Write to the bot, and return the next message of the bot."""
+    count = len(it.people.sent)
+    await it.people.say(words)
+    await it.people.until(lambda: len(it.people.sent) > count)
+    return it.people.sent[count]
+
+
+@TRANSPORTS
+async def test_the_bot_speaks_once_it_is_asked_to(transport: str) -> None:
+    async with side(transport, text("At six."), llm=VOICE) as it:
+        it.here.model.speech_handler = speech(AAC)
+        async with running_bot(it.settings):
+            await it.ready()
+            assert recordings(await say(it, "When does it close?")) == []
+            assert (await say(it, "!voice on")).text == f"{WHEN['on']}\n{VOICE_USAGE}"
+            spoken = await say(it, "When does it close?")
+            assert (spoken.text, recordings(spoken)) == ("At six.", [("audio/aac", AAC)])
+            if isinstance(spoken, Sent):
+                assert spoken.voice_note
+            await say(it, "!voice off")
+            assert recordings(await say(it, "When does it close?")) == []
+    assert asked_to_speak(it.here.model) == ["At six."]
+
+
+async def test_on_auto_a_voice_note_is_answered_by_one_and_a_restart_keeps_the_choice() -> None:
+    async with world(text("At six.")) as here:
+        here.model.speech_handler = speech(AAC)
+        here.model.transcription_handler = transcript("When does it close?")
+        settings = here.settings(llm={**VOICE, "transcription_model": "ears"})
+        async with running_bot(settings):
+            await ask(here, "!voice auto")
+        async with running_bot(settings):
+            await here.signal.say("When does it close?")
+            assert (await here.answer()).attachments == ()
+            await here.signal.say(None, files=[VOICE_NOTE])
+            assert recordings(await here.answer()) == [("audio/aac", AAC)]
+            assert (await ask(here, "!voice")).startswith(WHEN["auto"])
+
+
+async def test_a_server_of_its_own_listens_and_speaks_with_its_own_key() -> None:
+    async with world(text("At six.")) as here, openai_server() as local:
+        local.transcription_handler = transcript("When does it close?")
+        local.speech_handler = speech(AAC)
+        own = {
+            "transcription_model": "ears",
+            "transcription_url": local.base_url,
+            "transcription_key": "ears-key",
+            "speech_url": local.base_url,
+        }
+        async with running_bot(here.settings(llm={**VOICE, **own, "api_key": "model-key"})):
+            await ask(here, "!voice on")
+            await here.signal.say(None, files=[VOICE_NOTE])
+            assert recordings(await here.answer()) == [("audio/aac", AAC)]
+            listed = await ask(here, "!sent")
+    keys = [one.headers.get("authorization") for one in local.received]
+    assert keys == ["Bearer ears-key", None]
+    assert "Voice note to 127.0.0.1" in listed
+    assert "Answer to 127.0.0.1" in listed
+    assert asked_to_speak(here.model) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("See [the plan](https://example.com/plan) or https://example.com.", "See the plan or"),
+        ("Run this:\n\n```sh\nrm -rf /\n```\n\nThen `reboot` it.", "Run this: Then it."),
+        ("| a | b |\n|--|--|\n| 1 | 2 |\n\nThat is all.", "That is all."),
+        ("# Trains\n\n- at six\n- at *seven*", "Trains. at six. at seven."),
+    ],
+    ids=["links", "code", "table", "list"],
+)
+async def test_code_tables_and_links_are_never_spoken(answer: str, said: str) -> None:
+    async with world(text(answer)) as here:
+        here.model.speech_handler = speech(AAC)
+        async with running_bot(here.settings(llm=VOICE)):
+            await ask(here, "!voice on")
+            await ask(here, "tell me")
+    assert asked_to_speak(here.model) == [said]
+
+
+async def test_an_answer_of_code_alone_is_not_spoken() -> None:
+    async with world(text("```py\nprint(1)\n```")) as here:
+        here.model.speech_handler = speech(AAC)
+        async with running_bot(here.settings(llm=VOICE)):
+            await ask(here, "!voice on")
+            assert "print(1)" in await ask(here, "tell me")
+    assert asked_to_speak(here.model) == []
+
+
+@pytest.mark.parametrize(
+    ("shorter", "said"),
+    [
+        (text("In short: *yes*."), "In short: yes."),
+        (status(500), "This is a sentence. " * 45),
+    ],
+    ids=["by the model", "by its first sentences"],
+)
+async def test_a_long_answer_is_shortened_for_speech_and_shown_whole(
+    shorter: Step, said: str
+) -> None:
+    long = "This is a sentence. " * 80
+
+    async def step(request: Request, writer: asyncio.StreamWriter) -> None:
+        system = words_of(request.body["messages"][0]["content"])
+        is_short = system.startswith(SHORTER_BEGINS)
+        await (shorter if is_short else text(long))(request, writer)
+
+    async with world(step) as here:
+        here.model.speech_handler = speech(AAC)
+        async with running_bot(here.settings(llm=VOICE)):
+            await ask(here, "!voice on")
+            assert long.strip() in await ask(here, "tell me")
+    assert asked_to_speak(here.model) == [said.strip()]
+    assert len(said.strip()) <= MAX_SPOKEN
+
+
+@pytest.mark.parametrize(
+    "failing", [status(500), speech(OGG), speech(b""), speech(b"<html>"), status(401)]
+)
+async def test_the_text_arrives_if_nothing_can_be_spoken(failing: Step) -> None:
+    async with world(text("At six.")) as here:
+        here.model.speech_handler = failing
+        async with running_bot(here.settings(llm=VOICE)):
+            await ask(here, "!voice on")
+            await here.signal.say("When?")
+            answer = await here.answer()
+    assert (answer.text, answer.attachments) == ("At six.", ())
+
+
+async def test_a_server_without_aac_is_asked_for_mp3() -> None:
+    async def only_mp3(request: Request, writer: asyncio.StreamWriter) -> None:
+        step = speech(MP3) if request.body["response_format"] == "mp3" else status(400)
+        await step(request, writer)
+
+    async with world(text("At six.")) as here:
+        here.model.speech_handler = only_mp3
+        async with running_bot(here.settings(llm=VOICE)):
+            await ask(here, "!voice on")
+            for _ in range(2):
+                await here.signal.say("When?")
+                assert recordings(await here.answer()) == [("audio/mpeg", MP3)]
+    assert len(asked_to_speak(here.model)) == 3
+
+
+@TRANSPORTS
+async def test_a_kill_while_the_bot_speaks_leaves_one_answer(transport: str) -> None:
+    never = asyncio.Event()
+    async with side(transport, script(text("At six."), text("Yes.")), llm=VOICE) as it:
+        it.here.model.speech_handler = held(never, speech(AAC))
+        async with running_bot(it.settings) as bot:
+            await it.ready()
+            await say(it, "!voice on")
+            await it.people.say("When does it close?")
+            await there_is(it.here, UNMADE)
+            await it.here.model.until(lambda: bool(asked_to_speak(it.here.model)))
+            await kill(bot)
+        it.here.model.speech_handler = speech(AAC)
+        async with running_bot(it.settings):
+            await it.people.until(lambda: len(it.people.sent) == 2)
+            await it.ready()
+            await say(it, "are you there?")
+    _, spoken, last = it.people.sent
+    assert (spoken.text, recordings(spoken)) == ("At six.", [("audio/aac", AAC)])
+    assert last.text == "Yes."
+
+
+async def test_a_deleted_question_takes_its_spoken_words_along() -> None:
+    never = asyncio.Event()
+    async with world(script(text("sesquipedalian"), echo)) as here:
+        here.model.speech_handler = held(never, speech(AAC))
+        async with running_bot(here.settings(llm=VOICE)):
+            await ask(here, "!voice on")
+            asked = await here.signal.say("which word?")
+            await there_is(here, UNMADE)
+            await here.signal.delete(asked)
+            await there_is(here, "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM turns)")
+            assert rows_with(here, "sesquipedalian") == 0
+
+
+async def test_in_a_group_only_admins_choose_and_without_a_voice_there_is_no_command() -> None:
+    async with world() as here:
+        async with running_bot(here.settings(llm=VOICE)):
+            team(here, ADA, BEN)
+            assert await command(here, "!voice on", author=BEN) == ONLY_ADMINS
+            assert (await command(here, "!voice on")).startswith(WHEN["on"])
+        async with running_bot(here.settings()):
+            assert await ask(here, "!voice on") == UNKNOWN_COMMAND
+
+
+async def test_a_slow_voice_delays_no_other_chat() -> None:
+    never = asyncio.Event()
+    async with world(text("At six.")) as here:
+        here.model.speech_handler = held(never, speech(AAC))
+        async with running_bot(here.settings(llm=VOICE)):
+            await ask(here, "!voice on")
+            await here.signal.say("When?")
+            await there_is(here, UNMADE)
+            assert await ask(here, "And you?", author=BEN) == "At six."
