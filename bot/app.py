@@ -152,10 +152,11 @@ async def build(start: Start) -> AsyncIterator[Bot]:
         # People
         access, languages = Access(settings.access, settings.signal.phone_number), Languages(store)
         draw = await stack.enter_async_context(open_pictures(base.tools.sandboxes))
+        renderer = await stack.enter_async_context(open_renderer(base.tools.sandboxes))
         speaker, voices = base.endpoints[DEFAULT].speaker, Voices(store)
         voice = None
         if speaker is not None:
-            voice = Voice(speaker, voices, partial(note_outgoing, store))
+            voice = Voice(speaker, voices, renderer, partial(note_outgoing, store))
         outbox = Outbox(messenger, store, make_file=partial(_made, draw, voice))
         notices = Notices(outbox, languages, access)
         identities = Identities(
@@ -181,7 +182,6 @@ async def build(start: Start) -> AsyncIterator[Bot]:
             tasks=tasks,
             clock=clock,
         )
-        renderer = await stack.enter_async_context(open_renderer(base.tools.sandboxes))
         proofs = AnswerProofs(
             signatures={
                 name: endpoint.signatures

@@ -39,6 +39,14 @@ OTHER_DIALECT: Final = (
     " provider may read what you write here."
 )
 
+NOT_MEASURED: Final = (
+    "LLM__{what}_URL: is neither on this machine nor a service of the measured compose file, as"
+    " ATTESTATION__MODEL_POLICY=require or ATTESTATION__E2EE wants it"
+)
+
+Voicing = Literal["TRANSCRIPTION", "SPEECH"]
+"""What an endpoint does with voices, as its settings name it."""
+
 T = TypeVar("T")
 
 
@@ -166,35 +174,38 @@ async def open_endpoint(
 
 
 async def _open_voice(
-    stack: AsyncExitStack,
-    settings: Settings,
-    client: LlmClient,
-    what: Literal["TRANSCRIPTION", "SPEECH"],
+    stack: AsyncExitStack, settings: Settings, client: LlmClient, what: Voicing
 ) -> LlmClient:
     """Return the client of the endpoint that listens or speaks, perhaps the model's own.
 
     Raises:
         SettingsError: the endpoint has to be measured together with the bot, and is not.
     """
-    llm = settings.llm
-    url, key = llm.transcription_url, llm.transcription_key
-    if what == "SPEECH":
-        url, key = llm.speech_url, llm.speech_key
-    if url is None:
+    if problem := await voice_problem(settings, what):
+        raise SettingsError(problem)
+    there = voice_settings(settings.llm, what)
+    if there is settings.llm:
         return client
-    host = urlsplit(url).hostname or ""
-    attestation = settings.attestation
-    is_strict = attestation.model_policy == "require" or attestation.e2ee
-    if is_strict and not is_local(host):
-        from bot.attestation.proof import measured_services  # noqa: PLC0415 - as above
-
-        if host not in await measured_services(settings):
-            raise SettingsError(
-                f"LLM__{what}_URL: is neither on this machine nor a service of the measured compose"
-                " file, which ATTESTATION__MODEL_POLICY=require or ATTESTATION__E2EE wants"
-            )
-    there = llm.at(url, key)
     return LlmClient(await stack.enter_async_context(open_transport(there)), there)
+
+
+def voice_settings(llm: LlmSettings, what: Voicing) -> LlmSettings:
+    """Return the settings of the endpoint that listens or speaks."""
+    if what == "SPEECH":
+        return llm.at(llm.speech_url, llm.speech_key)
+    return llm.at(llm.transcription_url, llm.transcription_key)
+
+
+async def voice_problem(settings: Settings, what: Voicing) -> str | None:
+    """Return the problem of an endpoint for voices that the policy does not allow, or None."""
+    attestation, there = settings.attestation, voice_settings(settings.llm, what)
+    host = urlsplit(there.base_url).hostname or ""
+    is_strict = attestation.model_policy == "require" or attestation.e2ee
+    if not is_strict or is_local(host):
+        return None
+    from bot.attestation.proof import measured_services  # noqa: PLC0415 - as above
+
+    return None if host in await measured_services(settings) else NOT_MEASURED.format(what=what)
 
 
 def _for_llm(ask: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:

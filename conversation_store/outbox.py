@@ -47,11 +47,13 @@ class FileToMake:
 
     Attributes:
         source: what it is made of.
+        is_alone: it is the only file of its message, which Signal then does not edit.
         part: number of the message. Edits carry no files, so after an edit the file follows.
     """
 
     source: str
     part: int = 0
+    is_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,8 @@ class OutboxStore(Aggregate):
         if not part.text and not files:
             db.run("DELETE FROM outbox WHERE id = ?", part.id)
             return None
+        if file is not None and file.is_voice_note:  # phones do not take edits of these
+            db.run("UPDATE outbox SET kind = 'files' WHERE id = ?", part.id)
         if file is not None:
             db.insert("attachments", outbox_id=part.id, **asdict(file))
         return replace(part, attachments=files, unmade=None)
@@ -326,6 +330,7 @@ def _drafts(answer: NewAnswer, standing: Sequence[Row]) -> list[_Draft]:
     if answer.reaction:
         drafts.append(_Draft("text", StyledText(answer.reaction), is_reaction=True))
     to_make = answer.to_make
+    is_apart = to_make is not None and to_make.is_alone
     for number, part in enumerate(answer.parts):
         text = StyledText(part) if isinstance(part, str) else part
         unmade = to_make.source if to_make and to_make.part == number else None
@@ -334,9 +339,9 @@ def _drafts(answer: NewAnswer, standing: Sequence[Row]) -> list[_Draft]:
             drafts.append(_Draft("text", text, (), timestamp, edits + 1))
             later += [_Draft("files", unmade=unmade)] if unmade else []
         else:
-            files = () if number else answer.attachments
+            files = () if number or is_apart else answer.attachments
             drafts.append(_Draft("text", text, files, unmade=unmade))
-    if answer.attachments and (editable or not answer.parts):
+    if answer.attachments and (editable or not answer.parts or is_apart):
         drafts.append(_Draft("files", attachments=answer.attachments))
     left_over = [timestamp for timestamp, _ in editable[len(answer.parts) :]]
     left_over += [timestamp for timestamp, _, has_text in standing if not has_text]

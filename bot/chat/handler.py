@@ -13,7 +13,7 @@ from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
 from bot.chat.pictures import picture_for
 from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
-from bot.chat.prompt import Prompt, notes_of
+from bot.chat.prompt import Notes, Prompt, notes_of
 from bot.chat.quotes import BELL, one_line, shortened
 from bot.chat.rendering import Renderer
 from bot.chat.summaries import Summaries
@@ -227,9 +227,9 @@ class ChatHandler:
                 raise TurnForgotten
             stored = resumed
         elif retry is not None:
-            stored = await self._begin_again(pieces, retry, notes.zone)
+            stored = await self._begin_again(pieces, retry, notes)
         else:
-            stored, fleeting, can_be_asked = await self._begin_new(pieces, notes.zone)
+            stored, fleeting, can_be_asked = await self._begin_new(pieces, notes)
         caller = self._caller(accepted.message, notes.zone, retry)
         turn = Turn(
             self.parts,
@@ -248,7 +248,7 @@ class ChatHandler:
         return turn, can_be_asked
 
     async def _begin_new(
-        self, pieces: Sequence[AcceptedMessage], zone: str
+        self, pieces: Sequence[AcceptedMessage], notes: Notes
     ) -> tuple[StoredTurn, tuple[Image, ...], bool]:
         """Begin a turn; also return images not to be kept, and whether to ask."""
         messages = await checked_messages(self.store, pieces)
@@ -270,7 +270,7 @@ class ChatHandler:
         # The words of each message: its text, then the text of its files.
         both = zip(messages, prepared.words, strict=True)
         said = ["\n".join(filter(None, (message.text, words))) for message, words in both]
-        prompt = replace(self.prompt, caller=self._caller(messages[-1], zone))
+        prompt = replace(self.prompt, caller=self._caller(messages[-1], notes.zone), notes=notes)
         content = prompt.user_content(
             messages, model.traits, words=said, overheard=overheard, reactions=reactions
         )
@@ -289,7 +289,7 @@ class ChatHandler:
         return turn, prepared.fleeting, prepared.has_words
 
     async def _begin_again(
-        self, pieces: Sequence[AcceptedMessage], retry: Retry, zone: str
+        self, pieces: Sequence[AcceptedMessage], retry: Retry, notes: Notes
     ) -> StoredTurn:
         """Begin a turn with an earlier question and the messages that came with the request."""
         earlier = await self.store.turns.find(retry.question.turn)
@@ -299,7 +299,8 @@ class ChatHandler:
         model = self.models.route(request.chat, retry.model).model
         content = asked_again(earlier.messages)
         if more:
-            prompt = replace(self.prompt, caller=self._caller(request, zone, retry))
+            caller = self._caller(request, notes.zone, retry)
+            prompt = replace(self.prompt, caller=caller, notes=notes)
             content = "\n".join((content, prompt.user_content(more, model.traits)))
         return self.store.turns.begin(
             pieces,

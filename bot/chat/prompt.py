@@ -277,10 +277,11 @@ class Prompt:
             _input_bytes(traits) // 2, max(KEPT_BYTES, self._room(self.system(now, traits), traits))
         )
         lines = _cut_to(lines, most)
-        room = most - sum(map(_size_of, lines))
-        heard = latest([overheard_line(one, self.caller.zone) for one in overheard], room)
+        frame = (OVERHEARD_OPENING, OVERHEARD_END)
+        room = most - sum(_size_of(line) + 1 for line in (*frame, *lines))
+        heard = latest([f"{overheard_line(one, self.caller.zone)}\n" for one in overheard], room)
         if heard:
-            lines = [OVERHEARD_OPENING, *heard, OVERHEARD_END, *lines]
+            lines = [f"{frame[0]}\n{''.join(heard)}{frame[1]}", *lines]
         return "\n".join(lines)
 
     def history_bytes(self, now: datetime, traits: ModelTraits, turn: Iterable[Message]) -> int:

@@ -16,6 +16,7 @@ import structlog
 from pydantic import FailFast, TypeAdapter
 
 from bot.signal.formatting import plain, rendered, stops_in
+from bot.signal.spoken_words import spoken_words
 from conversation_store.models import StyledText, StyleRange, TextStyle
 from tools.sandbox.errors import SandboxBug, WorkError
 from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
@@ -39,13 +40,14 @@ Ask = Callable[[str], Awaitable[str]]
 _Styles = Annotated[tuple[tuple[int, int, TextStyle], ...], FailFast()]
 _MESSAGES: Final = TypeAdapter(Annotated[tuple[tuple[str, _Styles], ...], FailFast()])
 """Stops at the first error: a process that was taken over could cause a megabyte of them."""
+_WORDS: Final = TypeAdapter(str)
 
 log = structlog.get_logger()
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Renderer:
-    """Renders answers as messages."""
+    """Renders answers as messages, and as words for speech."""
 
     ask: Ask
     _: KW_ONLY
@@ -66,6 +68,17 @@ class Renderer:
         except (WorkError, SandboxBug, OSError, ValueError) as error:  # TimeoutError is an OSError
             log.warning("answer.not_rendered", error=type(error).__name__)
         return await self.as_typed(answer, notices)
+
+    async def spoken(self, answer: str) -> str:
+        """Return the words of a model's answer that can be spoken; empty if that takes too long."""
+        if _is_short(answer, ()) and stops_in(answer) <= SHORT_STOPS:
+            return spoken_words(answer)
+        try:
+            async with asyncio.timeout(self.seconds):
+                return _WORDS.validate_json(await self.ask(json.dumps({"to_speak": answer})))
+        except (WorkError, SandboxBug, OSError, ValueError) as error:
+            log.warning("answer.not_spoken", error=type(error).__name__)
+        return ""
 
     async def as_typed(self, text: str, notices: Sequence[str]) -> tuple[StyledText, ...]:
         """Return the messages that show a text as it stands, below some plain lines."""

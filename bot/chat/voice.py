@@ -7,21 +7,20 @@ text goes alone.
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 import structlog
-from markdown_it.token import Token
 
+from bot.chat.rendering import Renderer
 from bot.chat.turn import Turn
 from bot.llm.client import RetryPolicy
 from bot.llm.errors import LlmError
 from bot.llm.messages import ModelRequest
 from bot.llm.speech import Speaker, Voices
-from bot.signal.formatting import MAX_CHARACTERS, well_formed
-from bot.signal.markdown_rules import parser
+from bot.signal.spoken_words import first_sentences
 from conversation_store.models import AcceptedMessage, Attachment, Message, Role
 from conversation_store.outbox import FileToMake
 from tools.ledger import Entry, noting
@@ -40,8 +39,6 @@ SHORTER: Final = (
     " what matters most. Answer with these words alone, without Markdown, links or lists."
 )
 
-_ADDRESS: Final = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
-_SENTENCE_END: Final = re.compile(r"[.!?。！？…]\s")  # noqa: RUF001 - of other scripts
 _SOURCE: Final = re.compile(r"speech (\d+)\n")
 
 
@@ -55,6 +52,7 @@ class Voice:
 
     speaker: Speaker
     voices: Voices
+    renderer: Renderer
     note: Callable[[int, Entry], None]
     _speaks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4), init=False)
 
@@ -67,10 +65,10 @@ class Voice:
         heard = any(file.voice_note for piece in pieces for file in piece.message.files)
         if when == "off" or (when == "auto" and not heard):
             return None
-        words = spoken(turn.answer)
+        words = await self.renderer.spoken(turn.answer)
         if len(words) > MAX_SPOKEN:
             words = await self._shorter(turn, words)
-        return FileToMake(f"speech {turn.id}\n{words}") if words else None
+        return FileToMake(f"speech {turn.id}\n{words}", is_alone=True) if words else None
 
     async def _shorter(self, turn: Turn, words: str) -> str:
         model = turn.route.model
@@ -85,11 +83,11 @@ class Voice:
                     patience=PATIENCE,
                 )
             turn.count(model, completion)
-            shorter = spoken(completion.message.content or "")
+            shorter = await self.renderer.spoken(completion.message.content or "")
         except (LlmError, TimeoutError) as error:
             log.info("speech.not_shortened", error=type(error).__name__)
             shorter = ""
-        return _beginning(shorter or words)
+        return first_sentences(shorter or words, MAX_SPOKEN)
 
     async def made(self, source: str) -> Attachment | None:
         """Return the voice note of a source that `to_speak` has made; None if there is none."""
@@ -108,39 +106,3 @@ class Voice:
 def is_speech(source: str) -> bool:
     """Return whether a file to be made is a voice note."""
     return _SOURCE.match(source) is not None
-
-
-def spoken(answer: str) -> str:
-    """Return the words of an answer in Markdown that can be said: no code, tables or links."""
-    if len(answer) > MAX_CHARACTERS:
-        return ""
-    said = " ".join(_said(parser().parse(well_formed(answer))))
-    return " ".join(_ADDRESS.sub("", said).split())
-
-
-def _said(tokens: Sequence[Token]) -> Iterator[str]:
-    in_table = False
-    for token in tokens:
-        in_table = token.type == "table_open" or (in_table and token.type != "table_close")
-        if token.type == "inline" and not in_table:
-            words = "".join(_said_inline(token.children or ())).strip()
-            if any(map(str.isalnum, words)):
-                # A pause between paragraphs, headings and items.
-                yield words if words[-1] in ".!?:;,…。！？" else f"{words}."  # noqa: RUF001
-
-
-def _said_inline(tokens: Sequence[Token]) -> Iterator[str]:
-    for token in tokens:
-        if token.type == "text":
-            yield token.content
-        elif token.type in {"softbreak", "hardbreak", "code_inline"}:
-            yield " "
-
-
-def _beginning(words: str) -> str:
-    """Return the first sentences of a text that are short enough, but at least a part of one."""
-    if len(words) <= MAX_SPOKEN:
-        return words
-    part = words[:MAX_SPOKEN]
-    ends = [end.start() + 1 for end in _SENTENCE_END.finditer(part)]
-    return part[: ends[-1]] if ends else part.rpartition(" ")[0] or part

@@ -24,7 +24,7 @@ from bot.llm.errors import (
 from bot.llm.messages import BYTES_PER_TOKEN, ModelRequest
 from bot.llm.rearranged import with_tools_as_text
 from bot.llm.speech import Speaker
-from bot.models import open_endpoint
+from bot.models import open_endpoint, voice_problem, voice_settings
 from conversation_store.models import Message, Role
 from tools.base import Tool
 
@@ -214,8 +214,10 @@ async def _voice_notes(settings: Settings, names: Collection[str]) -> Finding:
     part, model = "voice notes", llm.transcription_model
     if model is None:
         return ok(part, "Not listened to; people are told so. See LLM__TRANSCRIPTION_MODEL.")
+    if problem := await voice_problem(settings, "TRANSCRIPTION"):
+        return failed(part, problem)
     if llm.transcription_url is not None:
-        async with open_client(llm.at(llm.transcription_url, llm.transcription_key)) as client:
+        async with open_client(voice_settings(llm, "TRANSCRIPTION")) as client:
             try:
                 async with _explained(client, ENDPOINT_SECONDS):
                     names = await client.models()
@@ -235,7 +237,9 @@ async def _speech(settings: Settings) -> Finding:
     llm, part = settings.llm, "speech"
     if llm.speech_model is None:
         return ok(part, "Answers are not spoken. See LLM__SPEECH_MODEL.")
-    async with open_client(llm.at(llm.speech_url, llm.speech_key)) as client:
+    if problem := await voice_problem(settings, "SPEECH"):
+        return failed(part, problem)
+    async with open_client(voice_settings(llm, "SPEECH")) as client:
         try:
             async with asyncio.timeout(PART_SECONDS):
                 await Speaker(client, llm.speech_model, llm.speech_voice).speak("Hello.")

@@ -150,6 +150,17 @@ class LlmSettings(ModelSettings):
         return tuple(dict.fromkeys(name.lower() for name in names))
 
     @model_validator(mode="after")
+    def _voices_are_complete(self) -> Self:
+        listens = self.transcription_model, self.transcription_url, self.transcription_key
+        speaks = self.speech_model, self.speech_url, self.speech_key
+        for what, (model, url, key) in (("TRANSCRIPTION", listens), ("SPEECH", speaks)):
+            if (url or key) and not model:
+                raise ValueError(f"{what}_URL and {what}_KEY are nothing without {what}_MODEL")
+            if key and not url:
+                raise ValueError(f"{what}_KEY is for {what}_URL, which is not set")
+        return self
+
+    @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.dialect != "openai":
             if "model" not in self.model_fields_set:

@@ -38,6 +38,13 @@ Sections = Mapping[str, Mapping[str, object]]
 UNPROVEN: Final[Sections] = {"attestation": {"model_policy": "warn", "e2ee": False}}
 """The offline assistant cannot prove anything, so the demo ignores the operator's policy."""
 
+VOICELESS: Final[Mapping[str, object]] = dict.fromkeys(
+    f"{service}_{part}"
+    for service in ("transcription", "speech")
+    for part in ("model", "url", "key")
+)
+"""The terminal neither records nor plays sounds."""
+
 
 async def run_demo(say: Sequence[str]) -> int:
     """Run the demo until there is nothing more to say; return the exit code.
@@ -97,7 +104,7 @@ def _settings(folder: Path, more: Sections = MappingProxyType({})) -> Settings:
     return load_settings(
         {
             "signal": {"phone_number": BOT_NUMBER, "trust": "tofu"},
-            "llm": {"transcription_model": None},
+            "llm": VOICELESS,
             "store": {"path": folder / "store.db", "key": None, "key_source": "setting"},
             "bot": {"profile_picture": None},
             "access": {
@@ -115,7 +122,7 @@ def _settings(folder: Path, more: Sections = MappingProxyType({})) -> Settings:
 def _assistant(base_url: str) -> Sections:
     """Return the settings of the offline assistant, which reads no encrypted messages."""
     return {
-        "llm": {"base_url": base_url, "model": MODEL, "transcription_model": None},
+        "llm": {"base_url": base_url, "model": MODEL, **VOICELESS},
         **UNPROVEN,
     }
 

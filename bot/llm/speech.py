@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 
 from bot.llm.client import LlmClient, counted
 from bot.llm.errors import LlmBroken, LlmRejected
+from bot.llm.sound import NoSound, sound_file
 from conversation_store.models import VOICE_NOTE, Attachment
 from conversation_store.store import ConversationStore
 from tools import ledger
@@ -22,12 +23,12 @@ CHOSEN: Final = "voice of "
 
 SECONDS: Final = 30.0
 MAX_SPEECH_BYTES: Final = 4 * 2**20
-"""About 30 minutes as AAC of 16 kbit/s, or 4 as MP3 of 128 kbit/s."""
+MAX_SPEECH_SECONDS: Final = 300.0
 NOT_PLAYED: Final = "It answered with a recording that phones do not play, or with none."
+TOO_LONG: Final = "It answered with a recording that is too long."
 
-# Signal's apps record AAC: Android with ADTS headers, iOS as MP4. All of them also play MP3.
-# iPhones play no Opus in Ogg.
-_FORMATS: Final = ("aac", "mp3")
+# Signal's apps record AAC, and all of them play it. Not every server makes it.
+_FORMATS: Final = ("aac", "opus")
 
 
 class Voices:
@@ -90,14 +91,12 @@ class Speaker:
         return await self.client.fetched(request, seconds=SECONDS, max_bytes=MAX_SPEECH_BYTES)
 
 
-def _voice_note(sound: bytes) -> Attachment:
-    """Return a recording under the name and type of its first bytes."""
-    if len(sound) == MAX_SPEECH_BYTES:  # perhaps cut off
-        raise LlmBroken(NOT_PLAYED)
-    if sound[:1] == b"\xff" and sound[1:2] in {b"\xf0", b"\xf1", b"\xf8", b"\xf9"}:
-        return Attachment(f"{VOICE_NOTE}aac", "audio/aac", sound)
-    if sound[4:8] == b"ftyp":
-        return Attachment(f"{VOICE_NOTE}m4a", "audio/mp4", sound)
-    if sound[:3] == b"ID3" or (sound[:1] == b"\xff" and sound[1:2] in {b"\xfb", b"\xf3", b"\xf2"}):
-        return Attachment(f"{VOICE_NOTE}mp3", "audio/mpeg", sound)
-    raise LlmBroken(NOT_PLAYED)
+def _voice_note(data: bytes) -> Attachment:
+    """Return a recording with the name and type of its kind."""
+    try:
+        sound = sound_file(data)
+    except NoSound as error:
+        raise LlmBroken(f"{NOT_PLAYED} {error}") from None
+    if len(data) >= MAX_SPEECH_BYTES or sound.seconds > MAX_SPEECH_SECONDS:
+        raise LlmBroken(TOO_LONG)
+    return Attachment(f"{VOICE_NOTE}{sound.suffix}", sound.content_type, data)

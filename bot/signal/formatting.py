@@ -124,12 +124,7 @@ def render(text: str) -> StyledText:
     Such text is too long, too deeply nested, or too dense with markup.
     """
     text = well_formed(text).replace("\r\n", "\n").replace("\r", "\n")
-    too_long = (
-        len(text) > MAX_CHARACTERS
-        or sum(map(text.count, _MARKERS)) > MAX_MARKERS
-        or text.count("[") > MAX_BRACKETS
-    )
-    if too_long or _WITHOUT_MARKUP.fullmatch(text):
+    if is_too_dense(text) or _WITHOUT_MARKUP.fullmatch(text):
         return StyledText(text)
     tokens = parser().parse(text)
     if any(token.level >= MAX_NESTING - 1 for token in tokens):
@@ -137,6 +132,15 @@ def render(text: str) -> StyledText:
     page = _Page(text)
     page.show_blocks(tokens)
     return page.styled()
+
+
+def is_too_dense(text: str) -> bool:
+    """Whether a text is too long or too dense with markup to be parsed."""
+    return (
+        len(text) > MAX_CHARACTERS
+        or sum(map(text.count, _MARKERS)) > MAX_MARKERS
+        or text.count("[") > MAX_BRACKETS
+    )
 
 
 def stops_in(text: str) -> int:

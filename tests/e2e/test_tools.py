@@ -236,7 +236,10 @@ async def test_a_page_that_was_read_long_ago_is_not_forgotten() -> None:
     async with world(steps) as here, brave_api() as brave:
         settings = with_search(here, brave)
         settings = settings.model_copy(
-            update={"llm": settings.llm.model_copy(update={"context_tokens": 2_500})}
+            update={
+                "llm": settings.llm.model_copy(update={"context_tokens": 2_500}),
+                "bot": settings.bot.model_copy(update={"summaries": False}),
+            }
         )
         async with running_bot(settings):
             for said in ("Search for night trains", "a", "b", "c"):

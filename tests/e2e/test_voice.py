@@ -1,6 +1,9 @@
 """Voice: recordings of people go to a server of their own, and answers come as voice notes."""
 
 import asyncio
+import json
+import struct
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -8,11 +11,14 @@ import pytest
 from bot.chat.voice import MAX_SPOKEN, SHORTER
 from bot.commands.base import ONLY_ADMINS, UNKNOWN_COMMAND
 from bot.commands.behaviour import VOICE_USAGE, WHEN
+from bot.config.loading import settings_of
+from bot.models import voice_problem
 from tests.e2e.running_bot import kill, running_bot, world
 from tests.e2e.test_catch_up import BEN, ask, command, team
 from tests.e2e.test_media import VOICE_NOTE
 from tests.e2e.test_reactions import TRANSPORTS, Side, side
 from tests.e2e.traces import rows_with, there_is
+from tests.fakes.dstack_agent import SoftAgent, serving
 from tests.fakes.openai_server import (
     OpenAiServer,
     Step,
@@ -23,15 +29,28 @@ from tests.fakes.openai_server import (
     speech,
     status,
     text,
+    tool_calls,
     transcript,
     words_of,
 )
 from tests.fakes.scripted_http import Request
-from tests.fakes.signal_side import ADA, Sent
+from tests.fakes.signal_side import ADA, Sent, SharedFile
+from tests.fakes.soft_tdx import SoftTdx
 
-AAC: Final = b"\xff\xf1\x50\x80" + bytes(200)
+FRAME: Final = bytes([0xFF, 0xF1, 0x50, 0x80, 0x19, 0x1F, 0xFC]) + bytes(193)
+
+
+def ogg_page(position: int, body: bytes) -> bytes:
+    """Return a page of a stream (RFC 3533); the checksum is left out."""
+    head = struct.pack("<4sBBqIIIB", b"OggS", 0, 0, position, 1, 0, 0, 1)
+    return head + bytes([len(body)]) + body
+
+
+AAC: Final = FRAME * 40
+"""Frames of 200 bytes with ADTS headers (ISO/IEC 13818-7): 44,100 Hz, one channel."""
+OPUS: Final = ogg_page(0, b"OpusHead\x01\x01\x00\x0f" + bytes(8)) + ogg_page(48_000, bytes(100))
 MP3: Final = b"ID3" + bytes(200)
-OGG: Final = b"OggS" + bytes(200)
+WAV: Final = b"RIFF" + bytes(200)
 VOICE: Final = {"speech_model": "mouth", "speech_voice": "nova"}
 UNMADE: Final = "SELECT 1 FROM outbox WHERE state = 'waiting' AND unmade NOT NULL"
 SHORTER_BEGINS: Final = SHORTER.partition("{")[0]
@@ -111,10 +130,10 @@ async def test_a_server_of_its_own_listens_and_speaks_with_its_own_key() -> None
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("See [the plan](https://example.com/plan) or https://example.com.", "See the plan or"),
-        ("Run this:\n\n```sh\nrm -rf /\n```\n\nThen `reboot` it.", "Run this: Then it."),
+        ("See [the plan](https://example.com/plan) or https://example.com.", "See the plan or."),
+        ("Run this:\n\n```sh\nrm -rf /\n```\n\nThen `reboot` it.", "Run this:\nThen it."),
         ("| a | b |\n|--|--|\n| 1 | 2 |\n\nThat is all.", "That is all."),
-        ("# Trains\n\n- at six\n- at *seven*", "Trains. at six. at seven."),
+        ("# Trains\n\n- at six\n- at *seven*", "Trains.\nat six.\nat seven."),
     ],
     ids=["links", "code", "table", "list"],
 )
@@ -164,7 +183,16 @@ async def test_a_long_answer_is_shortened_for_speech_and_shown_whole(
 
 
 @pytest.mark.parametrize(
-    "failing", [status(500), speech(OGG), speech(b""), speech(b"<html>"), status(401)]
+    "failing",
+    [
+        status(500),
+        speech(WAV),
+        speech(MP3),
+        speech(AAC[:300]),
+        speech(b""),
+        speech(b"<html>"),
+        status(401),
+    ],
 )
 async def test_the_text_arrives_if_nothing_can_be_spoken(failing: Step) -> None:
     async with world(text("At six.")) as here:
@@ -176,18 +204,18 @@ async def test_the_text_arrives_if_nothing_can_be_spoken(failing: Step) -> None:
     assert (answer.text, answer.attachments) == ("At six.", ())
 
 
-async def test_a_server_without_aac_is_asked_for_mp3() -> None:
-    async def only_mp3(request: Request, writer: asyncio.StreamWriter) -> None:
-        step = speech(MP3) if request.body["response_format"] == "mp3" else status(400)
+async def test_a_server_without_aac_is_asked_for_opus() -> None:
+    async def only_opus(request: Request, writer: asyncio.StreamWriter) -> None:
+        step = speech(OPUS) if request.body["response_format"] == "opus" else status(400)
         await step(request, writer)
 
     async with world(text("At six.")) as here:
-        here.model.speech_handler = only_mp3
+        here.model.speech_handler = only_opus
         async with running_bot(here.settings(llm=VOICE)):
             await ask(here, "!voice on")
             for _ in range(2):
                 await here.signal.say("When?")
-                assert recordings(await here.answer()) == [("audio/mpeg", MP3)]
+                assert recordings(await here.answer()) == [("audio/ogg", OPUS)]
     assert len(asked_to_speak(here.model)) == 3
 
 
@@ -224,6 +252,55 @@ async def test_a_deleted_question_takes_its_spoken_words_along() -> None:
             await here.signal.delete(asked)
             await there_is(here, "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM turns)")
             assert rows_with(here, "sesquipedalian") == 0
+
+
+async def test_the_answer_to_an_edit_replaces_a_voice_note_which_phones_do_not_edit() -> None:
+    async with world(script(text("At six."), text("At seven."))) as here:
+        here.model.speech_handler = speech(AAC)
+        async with running_bot(here.settings(llm=VOICE)):
+            await ask(here, "!voice on")
+            asked = await here.signal.say("When?")
+            first = await here.answer()
+            await here.signal.edit("When on Sundays?", asked)
+            second = await here.answer()
+            await here.signal.until(lambda: bool(here.signal.deleted))
+    assert (second.text, second.replaces, len(second.attachments)) == ("At seven.", None, 1)
+    assert [timestamp for _, timestamp in here.signal.deleted] == [first.timestamp]
+
+
+async def test_files_of_an_answer_follow_its_voice_note() -> None:
+    steps = script(tool_calls(("send_file", {"file_path": "inbox/a.txt"})), text("Here it is."))
+    async with world(steps) as here:
+        here.model.speech_handler = speech(AAC)
+        access = {"policy": "open", "admins": ADA.aci}
+        async with running_bot(here.settings(llm=VOICE, access=access)):
+            await ask(here, "!voice on")
+            await here.signal.say("Send me this", files=[SharedFile("text/plain", b"hi", "a.txt")])
+            spoken, file = await here.answer(), await here.answer()
+    assert (spoken.text, recordings(spoken)) == ("Here it is.", [("audio/aac", AAC)])
+    assert spoken.voice_note
+    assert (file.text, [one.name for one in file.attachments]) == ("", ["a.txt"])
+
+
+@pytest.mark.parametrize(
+    ("host", "is_there"), [("voice", True), ("elsewhere", False)], ids=["a service", "no service"]
+)
+async def test_a_strict_policy_takes_a_service_of_the_measured_compose_file(
+    host: str, is_there: bool, tmp_path: Path
+) -> None:
+    services = "services:\n  bot:\n    image: a\n  voice:\n    image: b\n"
+    app = json.dumps({"runner": "docker-compose", "docker_compose_file": services})
+    async with serving(SoftAgent(SoftTdx(), app), tmp_path / "dstack.sock") as socket:
+        variables = {
+            "SIGNAL__PHONE_NUMBER": "+4915112345678",
+            "ATTESTATION__MODEL_POLICY": "require",
+            "ATTESTATION__MODEL_PINS": str(tmp_path / "pins"),
+            "ATTESTATION__DSTACK_SOCKET": str(socket),
+            "LLM__SPEECH_MODEL": "mouth",
+            "LLM__SPEECH_URL": f"http://{host}:8000/v1",
+        }
+        problem = await voice_problem(settings_of(variables), "SPEECH")
+    assert (problem is None) == is_there
 
 
 async def test_in_a_group_only_admins_choose_and_without_a_voice_there_is_no_command() -> None:

@@ -169,6 +169,14 @@ def test_wrong_setting_is_one_line_with_its_name_and_expected_value(
             },
             "LLM__SPEECH_URL: only the model that",
         ),
+        (
+            {"LLM__SPEECH_URL": "http://127.0.0.1:8000/v1"},
+            "LLM__SPEECH_URL and LLM__SPEECH_KEY are nothing",
+        ),
+        (
+            {"LLM__TRANSCRIPTION_MODEL": "whisper", "LLM__TRANSCRIPTION_KEY": "sesame"},
+            "LLM__TRANSCRIPTION_KEY is for LLM__TRANSCRIPTION_URL",
+        ),
         ({"LLM_API_KEY": "sesame"}, "LLM_API_KEY is no setting; did you mean LLM__API_KEY?"),
         (
             {"MCP_SERVERS_A_COMMAND": "sesame"},

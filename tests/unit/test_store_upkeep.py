@@ -7,7 +7,7 @@ import apsw
 
 from bot.chat import upkeep
 from conversation_store import deletion, outbox, schema
-from conversation_store.connections import Row, Session, Value
+from conversation_store.connections import Row, Session, Value, add_indexed
 from conversation_store.models import DAY_MS, NewExchange
 from conversation_store.upkeep import DUPLICATES_KNOWN_DAYS, MIN_FREE_PAGES, NEXT_EXPIRY_SQL
 from tests.unit.stores import (
@@ -137,8 +137,9 @@ class RecordingSession(Session):
 
 def test_deletion_and_expiry_find_their_rows_by_indexes() -> None:
     connection = apsw.Connection(":memory:")
+    add_indexed(connection)
     db = RecordingSession(connection)
-    schema.create(db)
+    schema.migrate(db)
     db.statements.clear()
     deletion.forget(db, [1], [2])
     deletion.end(db, 1)
