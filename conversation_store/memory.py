@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict
 from typing import Final, NamedTuple
 
-from conversation_store import deletion, full_text
+from conversation_store import deletion, full_text, reactions
 from conversation_store.connections import Session
 from conversation_store.database import (
     Aggregate,
@@ -20,6 +20,7 @@ from conversation_store.database import (
     writes_and_scrubs_soon,
 )
 from conversation_store.models import ChatId, Fact, Instructions, NotRemembered
+from conversation_store.reactions import AnswerReaction
 
 MAX_FACTS: Final = 500
 """Facts of one chat; bounds what is searched, listed and exported."""
@@ -57,6 +58,7 @@ class Noted(NamedTuple):
         more_facts: how many further facts there are.
         has_catch_up: its group, or for a private chat any group, has opted in to catch-up.
         zone: the person's time zone, if it is known.
+        reactions: to answers, for the next turn.
     """
 
     instructions: str | None
@@ -64,6 +66,7 @@ class Noted(NamedTuple):
     more_facts: int
     has_catch_up: bool
     zone: str | None
+    reactions: tuple[AnswerReaction, ...]
 
 
 def _is_off(db: Session, chat: ChatId) -> bool:
@@ -160,7 +163,8 @@ class MemoryStore(Aggregate):
         ((wishes, count, has_catch_up),) = db.run(NOTED_SQL, chat, now, not chat.is_group)
         facts = _shown(db, chat, now) if count else ()
         zone = db.value("SELECT zone FROM clocks WHERE person = ?", person)
-        return Noted(wishes, facts, count - len(facts), bool(has_catch_up), zone)
+        reacted = reactions.waiting(db, chat)
+        return Noted(wishes, facts, count - len(facts), bool(has_catch_up), zone, reacted)
 
     @reads
     def of_chat(self, db: Session, chat: ChatId) -> tuple[Fact, ...]:

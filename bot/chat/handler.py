@@ -11,7 +11,7 @@ from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
 from bot.chat.pictures import picture_for
 from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
-from bot.chat.prompt import HistoryWindow, Prompt, notes_of
+from bot.chat.prompt import HistoryWindow, Notes, Prompt, notes_of
 from bot.chat.quotes import BELL, one_line, shortened
 from bot.chat.rendering import Renderer
 from bot.chat.turn import AllowanceUsedUp, Turn, TurnParts, checked_messages
@@ -208,7 +208,7 @@ class ChatHandler:
         elif retry is not None:
             stored = await self._begin_again(pieces, retry, notes.zone)
         else:
-            stored, fleeting, can_be_asked = await self._begin_new(pieces, notes.zone)
+            stored, fleeting, can_be_asked = await self._begin_new(pieces, notes)
         caller = self._caller(accepted.message, notes.zone, retry)
         turn = Turn(
             self.parts,
@@ -227,7 +227,7 @@ class ChatHandler:
         return turn, can_be_asked
 
     async def _begin_new(
-        self, pieces: Sequence[AcceptedMessage], zone: str
+        self, pieces: Sequence[AcceptedMessage], notes: Notes
     ) -> tuple[StoredTurn, tuple[Image, ...], bool]:
         """Begin a turn; also return images not to be kept, and whether to ask."""
         messages = await checked_messages(self.store, pieces)
@@ -243,13 +243,12 @@ class ChatHandler:
         notices[:0] = await headings(messages[0], self.store.reminders, self.languages)
         overheard = await self.store.messages.overheard(chat) if chat.is_group else ()
         # A scheduled question is no message of the person.
-        is_said = messages[0].kind != "scheduled"
-        reactions = await self.store.reactions.waiting(chat) if is_said else ()
+        reactions = () if messages[0].kind == "scheduled" else notes.reactions
         messages, is_planned = without_command(messages)
         # The words of each message: its text, then the text of its files.
         both = zip(messages, prepared.words, strict=True)
         said = ["\n".join(filter(None, (message.text, words))) for message, words in both]
-        prompt = replace(self.prompt, caller=self._caller(messages[-1], zone))
+        prompt = replace(self.prompt, caller=self._caller(messages[-1], notes.zone))
         content = prompt.user_content(
             messages, model.traits, words=said, overheard=overheard, reactions=reactions
         )

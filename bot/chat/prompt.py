@@ -50,11 +50,16 @@ OF_FACTS: Final = frozenset({"recall", "forget"})
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Text about a chat for its prompt, the tools that are useless there, and the person's zone."""
+    """Text about a chat for its prompt, the tools that are useless there, and the person's zone.
+
+    Attributes:
+        reactions: of people to answers, for the next turn.
+    """
 
     text: str = ""
     useless: frozenset[str] = frozenset()
     zone: str = UNKNOWN_ZONE
+    reactions: tuple[AnswerReaction, ...] = ()
 
 
 async def notes_of(
@@ -76,7 +81,7 @@ async def notes_of(
         useless.clear()
     if not noted.has_catch_up:
         useless.add("catch_up")
-    return Notes("\n\n".join(parts), frozenset(useless), zone)
+    return Notes("\n\n".join(parts), frozenset(useless), zone, noted.reactions)
 
 
 def _listed(facts: Sequence[Fact], more: int, zone: str) -> str:
