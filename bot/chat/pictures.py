@@ -22,7 +22,7 @@ from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 
 MAX_SOURCE_CHARACTERS: Final = 16_000
 DRAW_SECONDS: Final = 10.0
-"""From the request to the picture, including the wait for other pictures and a process start."""
+"""For a picture, including the wait for other pictures and a process start."""
 
 LIMITS: Final = Limits(
     memory_bytes=512 * 2**20,

@@ -51,7 +51,7 @@ def test_the_document_has_three_briefs() -> None:
 
 @TRANSPORTS
 @pytest.mark.parametrize(("sentence", "rule"), BRIEFS)
-async def test_one_sentence_sets_up_a_brief_that_survives_a_kill(
+async def test_sentence_sets_up_a_brief_through_a_kill(
     transport: str, sentence: str, rule: str
 ) -> None:
     wall, first = Wall(), first_date(sentence, rule)
