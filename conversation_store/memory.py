@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict
 from typing import Final, NamedTuple
 
-from conversation_store import deletion, full_text
+from conversation_store import deletion, full_text, reactions
 from conversation_store.connections import Session
 from conversation_store.database import (
     Aggregate,
@@ -20,6 +20,7 @@ from conversation_store.database import (
     writes_and_scrubs_soon,
 )
 from conversation_store.models import ChatId, Fact, Instructions, NotRemembered
+from conversation_store.reactions import AnswerReaction
 
 MAX_FACTS: Final = 500
 """Facts of one chat; bounds what is searched, listed and exported."""
@@ -58,6 +59,7 @@ class Noted(NamedTuple):
         facts: the facts that the model always sees, by number; empty if the chat's memory is off.
         more_facts: how many further facts there are.
         zone: the person's time zone, if it is known.
+        reactions: to answers, for the next turn.
         has_catch_up: its group, or for a private chat any group, has opted in to catch-up.
         has_past: earlier messages can be found.
         has_reminders: the person has some.
@@ -67,6 +69,7 @@ class Noted(NamedTuple):
     facts: tuple[Fact, ...]
     more_facts: int
     zone: str | None
+    reactions: tuple[AnswerReaction, ...]
     has_catch_up: bool
     has_past: bool
     has_reminders: bool
@@ -166,7 +169,8 @@ class MemoryStore(Aggregate):
         ((wishes, count, *has),) = db.run(NOTED_SQL, chat, now, not chat.is_group, person)
         facts = _shown(db, chat, now) if count else ()
         zone = db.value("SELECT zone FROM clocks WHERE person = ?", person)
-        return Noted(wishes, facts, count - len(facts), zone, *map(bool, has))
+        reacted = reactions.waiting(db, chat)
+        return Noted(wishes, facts, count - len(facts), zone, reacted, *map(bool, has))
 
     @reads
     def of_chat(self, db: Session, chat: ChatId) -> tuple[Fact, ...]:

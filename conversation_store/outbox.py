@@ -46,7 +46,7 @@ class FileToMake:
     """A file that is made after the answer is stored, and then sent with one of its messages.
 
     Attributes:
-        source: what it is made of.
+        source: the text that is turned into the file.
         is_alone: it is the only file of its message, which Signal then does not edit.
         part: number of the message. Edits carry no files, so after an edit the file follows.
     """

@@ -16,7 +16,7 @@ from conversation_store.models import ChatId
 MAX_KEPT: Final = 50
 """Reactions of a chat; older ones are deleted."""
 MAX_TOLD: Final = 10
-"""Reactions that one message brings along; older ones are never told."""
+"""Reactions that are told with one message; the model never learns of older reactions."""
 WORDS: Final = 200
 """Characters of an answer that are read."""
 

@@ -264,8 +264,7 @@ class ChatHandler:
         notices[:0] = await headings(messages[0], self.store.reminders, self.languages)
         overheard = await self.store.messages.overheard(chat) if chat.is_group else ()
         # A scheduled question is no message of the person.
-        is_said = messages[0].kind != "scheduled"
-        reactions = await self.store.reactions.waiting(chat) if is_said else ()
+        reactions = () if messages[0].kind == "scheduled" else notes.reactions
         messages, is_planned = without_command(messages)
         # The words of each message: its text, then the text of its files.
         both = zip(messages, prepared.words, strict=True)

@@ -124,7 +124,7 @@ def _width(text: str) -> int:
 
 
 def answer(request: str) -> str:
-    """Return the picture of a table; raise WorkError if there is none."""
+    """Return the picture of a table as Base64; raises WorkError."""
     return base64.b64encode(drawn(request)).decode("ascii")
 
 

@@ -7,9 +7,9 @@ it sends the message, in a process that can be killed. Without a picture, the te
 
 import asyncio
 import base64
-import binascii
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import structlog
@@ -22,7 +22,7 @@ from tools.sandbox.pool import Limits, Sandbox, SandboxPolicy
 
 MAX_SOURCE_CHARACTERS: Final = 16_000
 DRAW_SECONDS: Final = 10.0
-"""From the request to the picture, including the wait for other pictures and a process start."""
+"""For a picture, including the wait for other pictures and a process start."""
 
 LIMITS: Final = Limits(
     memory_bytes=512 * 2**20,
@@ -81,18 +81,19 @@ def _seems_wide(rows: Sequence[Sequence[str]]) -> bool:
     return too_wide(widths)
 
 
+async def draw(ask: Callable[[str], Awaitable[str]], source: str) -> Attachment | None:
+    """Return the picture of a table; None if it cannot be drawn."""
+    try:
+        async with asyncio.timeout(DRAW_SECONDS):
+            data = base64.b64decode(await ask(source), validate=True)
+    except (WorkError, SandboxBug, OSError, ValueError) as error:  # TimeoutError is an OSError
+        log.info("answer.not_drawn", error=type(error).__name__)
+        return None
+    return Attachment("table.png", "image/png", data) if data.startswith(_PNG) else None
+
+
 @asynccontextmanager
 async def open_pictures(sandboxes: SandboxPolicy | None = None) -> AsyncIterator[Draw]:
     """Provide a function that draws; its processes start with the first table and end when idle."""
     async with Sandbox("bot.chat.picture_worker", LIMITS, policy=sandboxes) as sandbox:
-
-        async def draw(source: str) -> Attachment | None:
-            try:
-                async with asyncio.timeout(DRAW_SECONDS):
-                    data = base64.b64decode(await sandbox.call(source), validate=True)
-            except (WorkError, SandboxBug, OSError, binascii.Error) as error:
-                log.info("answer.not_drawn", error=type(error).__name__)
-                return None
-            return Attachment("table.png", "image/png", data) if data.startswith(_PNG) else None
-
-        yield draw
+        yield partial(draw, sandbox.call)

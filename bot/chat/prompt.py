@@ -50,11 +50,16 @@ OF_REMINDERS: Final = frozenset({"list_reminders", "cancel_reminder"})
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Text about a chat for its prompt, the tools that are useless there, and the person's zone."""
+    """Text about a chat for its prompt, the tools that are useless there, and the person's zone.
+
+    Attributes:
+        reactions: of people to answers, for the next turn.
+    """
 
     text: str = ""
     useless: frozenset[str] = frozenset()
     zone: str = UNKNOWN_ZONE
+    reactions: tuple[AnswerReaction, ...] = ()
 
 
 async def notes_of(
@@ -80,7 +85,7 @@ async def notes_of(
         useless.add("search_chat")
     if not noted.has_reminders:
         useless |= OF_REMINDERS
-    return Notes("\n\n".join(parts), frozenset(useless), zone)
+    return Notes("\n\n".join(parts), frozenset(useless), zone, noted.reactions)
 
 
 def _listed(facts: Sequence[Fact], more: int, zone: str) -> str:

@@ -166,7 +166,8 @@ class DemoMessenger:
         """Ignore the request: a terminal cannot take back its lines."""
 
     async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
-        """Show nothing."""
+        """Show the emoji like a message: a terminal cannot put it on an earlier line."""
+        self._to_phone.put_nowait(FromBot(self._new_timestamp(), emoji))
 
     async def show_typing(self, chat: ChatId, *, stop: bool = False) -> None:
         """Show on the phone whether the bot is writing."""

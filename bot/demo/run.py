@@ -106,7 +106,7 @@ def _settings(folder: Path, more: Sections = MappingProxyType({})) -> Settings:
             "signal": {"phone_number": BOT_NUMBER, "trust": "tofu"},
             "llm": VOICELESS,
             "store": {"path": folder / "store.db", "key": None, "key_source": "setting"},
-            "bot": {"profile_picture": None},
+            "bot": {"profile_picture": None, "ack_reaction": None},
             "access": {
                 "policy": "open",
                 "note_to_self": False,

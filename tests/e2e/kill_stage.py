@@ -16,12 +16,14 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from bot.chat.plan import INSTEAD_OF_WORDS
 from bot.signal.events import Person
 from conversation_store.models import ChatId
 from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
 from tests.e2e.minds import is_of_helper, task_of
 from tests.e2e.running_bot import World
 from tests.fakes import openai_server
+from tests.fakes.json_rpc_server import Client, Json
 from tests.fakes.openai_server import Request, text, words_of
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi, chat_at
 from tests.fakes.signal_side import Group, Sent, SignalSide
@@ -37,6 +39,7 @@ PROBE: Final = 999
 """The number of a person whose chat is never held."""
 
 QUESTION: Final = "❓"
+REACTED: Final = INSTEAD_OF_WORDS.partition("{")[0]
 PROGRESS: Final = "🔧"
 LAST: Final = 9
 """The version of each person's last message."""
@@ -144,6 +147,13 @@ class HeldSignal(SignalSide):
         await super()._record(sent)
         await self.stage.sent(sent.chat, sent.text, sent.timestamp)
 
+    async def _send_reaction(self, client: Client, params: Json) -> object:
+        chat = self._reachable_chat(params)
+        await self.stage.reacts(chat, Step.SENDS)
+        answer = await super()._send_reaction(client, params)
+        await self.stage.reacts(chat, Step.SENT)
+        return answer
+
     async def ready(self) -> None:
         """Wait until the bot listens."""
         await self.until(lambda: self.subscribed, seconds=LIFE_SECONDS)
@@ -177,6 +187,13 @@ class HeldRest(SignalRestApi):
         response = await super()._send(request)
         mine = next(one for one in self.sent[count:] if one.recipient == body["recipients"][0])
         await self.stage.sent(chat, mine.text, mine.timestamp)
+        return response
+
+    async def _react(self, request: web.Request) -> web.Response:
+        chat = chat_at((await request.json())["recipient"])
+        await self.stage.reacts(chat, Step.SENDS)
+        response = await super()._react(request)
+        await self.stage.reacts(chat, Step.SENT)
         return response
 
     async def ready(self) -> None:
@@ -363,6 +380,11 @@ class Stage:
         case.question = timestamp if words.startswith(QUESTION) else None
         await self._step(case, Step.SENT)
 
+    async def reacts(self, chat: ChatId, step: Step) -> None:
+        """Note that the bot is about to react, or that Signal has taken the reaction."""
+        if case := self._by_chat.get(chat.value):
+            await self._step(case, step)
+
     async def calls(self, words: str) -> str:
         """Do the work of the tool."""
         found = WORD.search(words)
@@ -389,7 +411,7 @@ class Stage:
         turn: list[Mapping[str, Any]] = []
         for message in reversed(request.body["messages"][1:]):
             words = words_of(message["content"])
-            if message["role"] == "assistant" and WORD.search(words):
+            if message["role"] == "assistant" and (WORD.search(words) or words.startswith(REACTED)):
                 break
             turn.insert(0, message)
         said = " ".join(words_of(m["content"]) for m in turn if m["role"] == "user")

@@ -24,7 +24,16 @@ from tests.e2e.proving_world import proving_world
 from tests.e2e.running_bot import running_bot, world
 from tests.e2e.terminal import at_a_terminal
 from tests.fakes.dstack_agent import COMPOSE, SoftAgent, says, serving
-from tests.fakes.openai_server import Step, echo, models, raw_body, reading, script, status
+from tests.fakes.openai_server import (
+    Step,
+    echo,
+    models,
+    raw_body,
+    reading,
+    script,
+    status,
+    tool_calls,
+)
 from tests.fakes.signal_side import ADA
 from tests.fakes.web_server import answer, web_server
 
@@ -393,6 +402,15 @@ async def test_demo_names_the_configured_endpoint() -> None:
     assert code == 0
     assert here.model.base_url in out
     assert "answer to:" in out
+
+
+async def test_demo_shows_a_reaction_of_the_model() -> None:
+    async with world(tool_calls(("react", {"emoji": "🦊"}))) as here:
+        settings = {"LLM__BASE_URL": here.model.base_url, "BOT__ACK_REACTION": "👀"}
+        code, out, _ = await run_command(["demo", "--say", "thanks"], settings, folder=here.folder)
+    assert code == 0
+    assert "🦊" in out
+    assert "👀" not in out
 
 
 async def test_demo_at_a_terminal_shows_bubbles_and_takes_pasted_lines(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ ACTIONS: Final[Mapping[str, Sequence[Call]]] = {
     "search files": (search_files, remember, remind),
     "quote": (remember, remind),
     "quote the bot": (remind,),
+    "react to the bot": (remind,),
     "talk to others": (),
     "catch up": (catch_up, remember, remind),
     "catch up in private": (catch_up, remember, remind),
@@ -146,6 +147,8 @@ class History:
         secret = new_secret()
         file = SharedFile("text/plain", f"In the file: {secret}".encode(), f"{secret}.txt")
         quoted = self._answers.get(group) if name == "quote the bot" else None
+        if name == "react to the bot" and (answer := self._answers.get(group)) is not None:
+            await self._here.signal.react("👎", answer.timestamp, group=group)
         has_file = name == "send a file"
         self._parrot.plan = plan
         at = await self._here.signal.say(
@@ -309,6 +312,13 @@ STORIES: Final[Mapping[str, tuple[Actions, str, int]]] = {
     ),
     "quote of a message with a timer": ([("write", True), ("quote", True)], TIMER, 0),
     "quote of an answer": ([("write", True), ("quote the bot", True)], DELETION, 0),
+    "reaction to an answer": ([("write", True), ("react to the bot", True)], DELETION, 0),
+    "reaction to an answer with a timer": (
+        [("write", False), ("react to the bot", False)], TIMER, 0,
+    ),
+    "reaction to an answer, by edit": (
+        [("write", False), ("react to the bot", False)], EDIT, 0,
+    ),
     "task of a helper": ([("delegate", True), ("remind of a fact", True)], DELETION, 0),
     "words that the turn of an edit was not told, by catch-up off": (
         [("recall", True), ("talk to others", True), ("edit", True), ("talk to others", True)],

@@ -19,6 +19,7 @@ from typing import Any, Final
 import pytest
 
 from bot.signal.formatting import split
+from conversation_store.models import ChatId
 from tests.e2e.daemon_process import Daemon
 from tests.e2e.kill_stage import LAST, Asked, Case, Phone, Stage, Step, stage
 from tests.e2e.minds import delegating
@@ -26,6 +27,7 @@ from tests.e2e.running_bot import world
 from tests.e2e.traces import files_of, gone_from_files
 from tests.fakes import openai_server
 from tests.fakes.openai_server import text, tool_calls
+from tests.fakes.signal_people import Reacted
 from tests.fakes.signal_side import SharedFile
 
 ASKS, CALLS, CALLED, SENDS, SENT = Step
@@ -295,6 +297,30 @@ def has_run_once(result: Result) -> None:
     assert set(result.files) == {("runs.txt",)}
 
 
+def thanks(case: Case, asked: Asked) -> openai_server.Step:
+    return tool_calls(("react", {"emoji": "👍"}))
+
+
+async def is_reacted_to(stage: Stage, case: Case) -> None:
+    wanted = Reacted(ChatId.direct(case.chat), "👍", case.person.aci, case.timestamps[0])
+    await stage.until(lambda: wanted in stage.signal.reactions)
+
+
+def has_no_words(result: Result) -> None:
+    result.shows()
+
+
+def tabulates(case: Case, asked: Asked) -> openai_server.Step:
+    return text(f"| {' | '.join('abcd')} | {asked.words[0]} |\n|-|-|-|-|-|\n| 1 | 2 | 3 | 4 | 5 |")
+
+
+def has_picture(result: Result) -> None:
+    """The table is there once, always with its picture."""
+    (shown,) = result.shown
+    assert result.case.word() in shown
+    assert set(result.files) == {("table.png",)}
+
+
 async def writes_more(stage: Stage, case: Case) -> None:
     await stage.say(case, version=1)
     await stage.say(case, version=2)
@@ -492,6 +518,10 @@ ACTIVITIES: Final = {
         ended=has_disappeared, check=is_disappeared, may_disappear=True,
     ),
     "file": Activity(steps=(ASKS, *ANSWERS), begin=sends_a_file, check=reads_the_file),
+    "reaction": Activity(
+        steps=(ASKS, *ANSWERS), model=thanks, ended=is_reacted_to, check=has_no_words
+    ),
+    "table": Activity(steps=(ASKS, *ANSWERS), model=tabulates, check=has_picture),
 }  # fmt: skip
 
 

@@ -30,14 +30,14 @@ GONE: Final = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM turns)"
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two fakes of Signal, with the bot's settings for it."""
+    """Fake of one transport, with the bot's settings for it."""
 
     here: World
     people: SignalSide | SignalRestApi
     settings: Settings
 
     def texts(self) -> list[str]:
-        """Return what the bot has written, without progress messages."""
+        """Return the texts of the bot, without progress messages."""
         return [one.text for one in self.people.sent if not one.text.startswith("🔧")]
 
     async def has_written(self, *texts: str) -> int:
@@ -342,7 +342,7 @@ async def test_kill_loses_no_reaction_and_repeats_none(transport: str) -> None:
 
 
 async def cheese(here: World) -> Sent:
-    """Let Ada ask, and return the wrong answer."""
+    """Ask as Ada, and return the wrong answer."""
     await here.signal.say("what is the moon made of?")
     return await here.answer()
 

@@ -85,7 +85,7 @@ async def test_kill_after_the_picture_leaves_one_answer(transport: str) -> None:
 
 
 def hold_sends(it: Side, until: asyncio.Event | None) -> None:
-    """Let Signal take no message before an event, or take messages again."""
+    """Hold sends in Signal until an event, or release them."""
     if isinstance(it.people, SignalRestApi):
         it.people.hold.clear() if until else it.people.hold.set()
         return

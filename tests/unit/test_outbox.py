@@ -1,7 +1,7 @@
 """Answers that are retried, held back and given up; on a real store."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,14 @@ from bot.signal.errors import (
     SignalUnavailable,
     SignalUntrusted,
 )
-from conversation_store.models import ChatId, OutgoingMessage, ReceivedMessage
+from conversation_store.models import (
+    Attachment,
+    ChatId,
+    OutgoingMessage,
+    Quote,
+    ReceivedMessage,
+    TurnEnd,
+)
 from conversation_store.store import ConversationStore, open_store
 from tests import exposition
 from tests.fakes.partial_messenger import PartialMessenger
@@ -53,13 +60,20 @@ class ScriptedMessenger(PartialMessenger):
         text: str,
         *,
         replaces: int | None = None,
+        attachments: Sequence[Attachment] = (),
         **_: object,
     ) -> int:
+        text += f" with {len(attachments)}" if attachments else ""
         self.attempts.append(text if replaces is None else f"{text} for {replaces}")
         self.attempted.set()
         if self.troubles:
             raise self.troubles.pop(0)
         return 1_000 + len(self.attempts)
+
+    async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
+        self.attempts.append(f"{emoji} on {timestamp}")
+        if self.troubles:
+            raise self.troubles.pop(0)
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         self.attempts.append(f"delete {timestamp}")
@@ -116,6 +130,55 @@ async def test_part_replaces_an_earlier_message(
         messenger = ScriptedMessenger(*troubles)
         await Outbox(messenger, store).deliver((replace(part, text=text, replaces=7),))
         assert messenger.attempts == attempts
+        assert await store.outbox.unfinished() == ()
+
+
+@pytest.mark.parametrize(
+    ("troubles", "attempts", "is_sent"),
+    [
+        ([], 1, True),
+        ([SignalTimeout("x"), SignalUnavailable("x")], 3, True),
+        ([SignalRejected("x")], 1, False),
+    ],
+    ids=["no trouble", "in doubt, sent again", "refused"],
+)
+async def test_reaction_is_sent_again_and_never_becomes_words(
+    tmp_path: Path, troubles: list[SignalError], attempts: int, is_sent: bool
+) -> None:
+    messenger = ScriptedMessenger(*troubles)
+    asked = ReceivedMessage("+49", "ada", 7, ChatId.parse("direct:ada"), "thanks", 1)
+    async with open_store(tmp_path / "store.db") as store:
+        (accepted,) = await store.messages.accept([asked])
+        assert accepted is not None
+        turn, end = store.turns.begin([accepted], "thanks"), TurnEnd("answered", "", reaction="👍")
+        parts = await store.turns.finish(turn, end, (), quote=Quote(7, "ada", "thanks"))
+        assert parts == await store.outbox.unfinished()
+        assert await Outbox(messenger, store).deliver(parts, just_stored=True) is is_sent
+        assert messenger.attempts == ["👍 on 7"] * attempts
+        assert await store.outbox.unfinished() == ()
+
+
+async def test_reaction_to_a_message_that_has_disappeared_is_withdrawn(tmp_path: Path) -> None:
+    messenger = ScriptedMessenger()
+    async with stored(tmp_path, "👍") as (store, (part,)):
+        assert not await Outbox(messenger, store).deliver((replace(part, is_reaction=True),))
+        assert messenger.attempts == []
+
+
+async def test_file_is_made_once_and_sent_with_its_message(tmp_path: Path) -> None:
+    messenger = ScriptedMessenger(SignalUnavailable("x"), SignalUnavailable("x"))
+    sources: list[str] = []
+
+    async def make(source: str) -> Attachment | None:
+        sources.append(source)
+        return Attachment("table.png", "image/png", b"png") if len(sources) == 1 else None
+
+    async with stored(tmp_path, "one", "two", "") as (store, parts):
+        outbox = Outbox(messenger, store, make_file=make)
+        with_files = [replace(part, unmade=f"source of {part.text}") for part in parts]
+        assert not await outbox.deliver(with_files)
+        assert sources == ["source of one", "source of two", "source of "]
+        assert messenger.attempts == ["one with 1"] * 3 + ["two"]
         assert await store.outbox.unfinished() == ()
 
 

@@ -1,13 +1,15 @@
 """Pictures of tables: which tables get one, and the bounds of drawing."""
 
+import asyncio
 import time
 from io import BytesIO
 
 import pytest
 from PIL import Image
 
+from bot.chat import pictures
 from bot.chat.picture_worker import MAX_COLUMNS, MAX_LINES, MAX_ROWS, drawn
-from bot.chat.pictures import MAX_SOURCE_CHARACTERS, open_pictures, picture_for
+from bot.chat.pictures import MAX_SOURCE_CHARACTERS, draw, open_pictures, picture_for
 from bot.signal.formatting import GRID_COLUMNS, MAX_CHARACTERS, rendered
 from tools.sandbox.errors import WorkError
 
@@ -109,3 +111,20 @@ async def test_sandbox_draws_and_refuses() -> None:
         assert await draw("\ud83d" * MAX_SOURCE_CHARACTERS) is None
         largest = table(["w" * 40] * MAX_COLUMNS, *[["w" * 15] * MAX_COLUMNS] * (MAX_ROWS - 1))
         assert await draw(largest) is not None
+
+
+@pytest.mark.parametrize("reply", ["", "no Base64", "é", "\ud83d", "aGVsbG8="])
+async def test_reply_that_is_no_picture_is_dropped(reply: str) -> None:
+    async def ask(_: str) -> str:
+        return reply
+
+    assert await draw(ask, FIVE) is None
+
+
+async def test_drawing_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask(_: str) -> str:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nobody answers this")
+
+    monkeypatch.setattr(pictures, "DRAW_SECONDS", 0.01)
+    assert await draw(ask, FIVE) is None
