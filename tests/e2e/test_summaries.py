@@ -105,6 +105,22 @@ async def test_a_summary_replaces_the_oldest_turns_and_survives_a_kill() -> None
     assert SECRET in asked_for_summaries(here)[0]
 
 
+async def test_a_kill_while_a_summary_is_written_leaves_one_answer_and_a_later_summary() -> None:
+    asked, never = asyncio.Event(), asyncio.Event()
+    half = noticed(asked, held(never, text("- half")))
+    async with world(summarising(half, text("- whole"))) as here:
+        async with running_bot(here.settings(llm=SMALL)) as bot:
+            await talk(here, 0, 8)
+            await asked.wait()
+            await kill(bot)
+        count = len(here.answers())
+        async with running_bot(here.settings(llm=SMALL)):
+            await ask(here, "and now?")
+            await there_is(here, "SELECT 1 FROM summaries WHERE text = '- whole'")
+            assert rows(here.folder, "SELECT 1 FROM summaries WHERE text LIKE '%half%'") == []
+    assert len(here.answers()) == count + 1
+
+
 async def test_a_summary_is_extended_so_that_requests_begin_alike() -> None:
     summaries = (text("- the first part"), text("- the second part"))
     async with world(summarising(*summaries)) as here:

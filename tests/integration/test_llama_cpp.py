@@ -30,7 +30,7 @@ parameters.model.path = sys.argv[1]
 parameters.model_alias = {sys.argv[2]}
 parameters.n_predict = int(sys.argv[3])
 parameters.port = 0
-parameters.n_ctx = 2048
+parameters.n_ctx = int(sys.argv[4])
 parameters.sampling.temp = 0.0
 parameters.n_parallel = 2
 parameters.cpuparams.n_threads = 2
@@ -58,10 +58,10 @@ pytestmark = [
 
 
 @contextlib.asynccontextmanager
-async def llama_cpp() -> AsyncIterator[str]:
+async def llama_cpp(max_tokens: int = MAX_TOKENS, context: int = 2_048) -> AsyncIterator[str]:
     """Run the server in a process of its own; gives its base URL."""
     server = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", SERVE, str(model_file()), ALIAS, str(MAX_TOKENS)),
+        *(sys.executable, "-c", SERVE, str(model_file()), ALIAS, str(max_tokens), str(context)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

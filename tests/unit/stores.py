@@ -116,7 +116,7 @@ async def finish(
     **more: Any,
 ) -> tuple[OutgoingMessage, ...]:
     said = " ".join(part if isinstance(part, str) else part.text for part in parts)
-    shown = {name: more.pop(name) for name in ("quote", "replaces") if name in more}
+    shown = {name: more.pop(name) for name in ("quote", "replaces", "to_make") if name in more}
     ended = TurnEnd("answered", said, **more)
     return await store.turns.finish(turn, ended, parts, **shown)
 

@@ -17,6 +17,7 @@ from conversation_store.models import (
     StoredTurn,
     ToolCall,
 )
+from conversation_store.outbox import FileToMake
 from conversation_store.outgoing import Outgoing
 from tests.unit.lives import HOUR_MS, Life, live, lives
 from tests.unit.stores import GROUP, accept, deletion_of, edit_of, finish, mark, received
@@ -95,7 +96,9 @@ class GroupLife(Life):
             if self.dice.random() < 0.2:
                 await self.delete()
         said = " ".join(read)
-        parts = await finish(self.store, turn, [said])
+        # Words to be spoken wait next to the answer, and are made just before it is sent.
+        to_make = FileToMake(said) if self.dice.random() < 0.3 else None
+        parts = await finish(self.store, turn, [said], to_make=to_make)
         if self.dice.random() < 0.8:
             at = 10_000 + self.number()
             await mark(self.store, parts, at)
