@@ -36,7 +36,13 @@ class Fault(Enum):
 
 
 class Receiver:
-    """Messages and events that a messenger delivers; tests wait for them. Part of every harness."""
+    """Messages and events that a messenger delivers; tests wait for them. Part of every harness.
+
+    Attributes:
+        failure: raised instead of the next delivery.
+    """
+
+    failure: Exception | None = None
 
     def __init__(self) -> None:
         self.received: list[Incoming] = []
@@ -47,6 +53,8 @@ class Receiver:
         return [one.text for one in self.received if isinstance(one, IncomingMessage)]
 
     async def deliver(self, delivery: Sequence[Incoming]) -> None:
+        if self.failure is not None:
+            raise self.failure
         self.received.extend(delivery)
         for one in delivery:
             self._unread.put_nowait(one)

@@ -324,6 +324,18 @@ async def test_garbage_costs_nothing_but_itself(open_harness: Open) -> None:
         assert len(harness.received) == len(GARBAGE)
 
 
+async def test_an_error_of_the_store_ends_the_messenger(open_harness: Open) -> None:
+    async def receive() -> None:
+        async with open_harness() as harness:
+            harness.failure = OSError("disk full")
+            await harness.people.say("hello")
+            await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup) as failure:
+        await receive()
+    assert failure.group_contains(OSError, match="disk full")
+
+
 async def test_error_of_refused_send_names_no_person(open_harness: Open) -> None:
     async with open_harness() as harness:
         harness.fail_next_send(Fault.REFUSED)

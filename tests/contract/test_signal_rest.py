@@ -281,25 +281,6 @@ async def test_an_account_that_is_not_registered_is_not_connected() -> None:
             await Receiver().until(lambda: messenger.connected and not messenger.unregistered)
 
 
-async def test_a_burst_arrives_whole_and_in_order_although_deliver_is_slow() -> None:
-    receiver = Receiver()
-    proceed = asyncio.Event()
-    all_there = asyncio.Event()
-
-    async def deliver(delivery: Sequence[Incoming]) -> None:
-        await proceed.wait()
-        await receiver.deliver(delivery)
-        if len(receiver.received) == 2_000:
-            all_there.set()
-
-    async with receiving(deliver) as (api, _):
-        for frame in messages(2_000):
-            await api.push_raw(frame)
-        proceed.set()
-        await all_there.wait()
-        assert receiver.texts == [f"{number}" for number in range(2_000)]
-
-
 async def test_no_frame_is_read_before_the_one_before_it_is_delivered() -> None:
     delivered: list[Incoming] = []
     proceed = asyncio.Semaphore(0)
@@ -389,21 +370,6 @@ async def test_stopping_ends_within_its_bound_although_deliver_hangs() -> None:
         await reading.wait()
         await messenger.stop_receiving(delivery_seconds=0.05)
         assert messenger.undelivered == 1
-
-
-async def test_a_bug_in_deliver_ends_the_run() -> None:
-    async def deliver(_: Sequence[Incoming]) -> None:
-        raise ZeroDivisionError
-
-    async def receive_one() -> None:
-        async with SignalRestApi.listen() as api, asyncio.TaskGroup() as tasks:
-            tasks.create_task(SignalRest(api.url, NUMBER).run(deliver))
-            await api.wait_for_receiver()
-            await api.push_raw(messages(1)[0])
-
-    with pytest.raises(ExceptionGroup) as failure:
-        await receive_one()
-    assert failure.value.split(ZeroDivisionError)[1] is None
 
 
 # Questions

@@ -183,13 +183,6 @@ async def test_linking_starts_signal_cli_where_the_bot_would(folder: Path) -> No
     assert not (folder / "signal-cli.sock").exists()
 
 
-async def test_missing_server_is_reported_in_one_line(folder: Path) -> None:
-    async with at_a_terminal("link", url="unix:/nowhere/socket", folder=folder) as terminal:
-        await terminal.reads("cannot be reached. See SIGNAL__URL.")
-        assert await terminal.exit_code() == 1
-        assert "Traceback" not in terminal.shown
-
-
 # Registering
 
 

@@ -23,7 +23,6 @@ from tests.fakes.signal_rest_api import NUMBER, Answer, SignalRestApi
 from tests.fakes.signal_side import ADA, Sent, SignalSide
 
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-000000000001", name="Ben")
-CLEO: Final = Person(aci="0d1e2f30-0000-4000-8000-000000000002", name="Cleo")
 TEAM: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 SOON_SECONDS: Final = 6.0
 LIMITS: Final = 3
@@ -222,25 +221,6 @@ async def test_kill_during_doubt_shows_answer_once_if_receipt_came_before(kind: 
         here.limit(None)
         async with daemon(settings, folder=here.here.folder, module=HASTY):
             await here.ready()
-            await here.people.say("two")
-            await here.until_shown(ada, "one", "two")
-
-
-@pytest.mark.parametrize("kind", [TOLD, IO])
-async def test_kill_during_doubt_shows_answer_once_if_receipt_comes_after(kind: str) -> None:
-    ada = ChatId.direct(ADA.aci)
-    async with stage(kind) as here:
-        settings = here.environment
-        async with daemon(settings, folder=here.here.folder, module=HASTY) as bot:
-            here.limit(ada)
-            await here.people.say("one")
-            (timestamp,) = await here.until_shown(ada, "one")
-            await bot.event("outbox.will_retry")
-            await bot.killed()
-        await here.here.signal.wait_until_alone()
-        await here.people.deliver_receipt(timestamp)
-        here.limit(None)
-        async with daemon(settings, folder=here.here.folder, module=HASTY):
             await here.people.say("two")
             await here.until_shown(ada, "one", "two")
 

@@ -384,15 +384,6 @@ async def test_receipt_may_be_for_a_reaction(bot: Bot) -> None:
     assert len(bot.signal.sent) == 1
 
 
-async def test_receipt_taken_before_a_kill_counts(bot: Bot) -> None:
-    await leave(bot, "hello")
-    async with bot.life() as life:
-        life.confirm(START_MS + 5)
-    async with bot.life() as life:
-        await life.settled()
-    assert bot.signal.sent == []
-
-
 async def test_later_process_deletes_a_copy_once(bot: Bot) -> None:
     await leave(bot, "hello")
     async with bot.life() as life:

@@ -198,7 +198,7 @@ async def test_revoked_person_is_a_stranger_again(tmp_path: Path, who: str) -> N
         assert await here.code_for(ADA)
 
 
-async def test_ambiguous_or_unknown_names_revoke_nobody(tmp_path: Path) -> None:
+async def test_ambiguous_or_unknown_names_and_codes_change_nothing(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         for person in (ADA, BEN):
             await here.pairing.approve(await here.code_for(person))
@@ -209,6 +209,8 @@ async def test_ambiguous_or_unknown_names_revoke_nobody(tmp_path: Path) -> None:
             for nobody in ("+15550109999", "ffff", "", "%", "7f3c_"):
                 with pytest.raises(BotError, match="Nobody"):
                     revoke(book, nobody, PAIRING)
+            with pytest.raises(BotError, match="no such code"):
+                approve(book, "AAAAAA", PAIRING)
             assert len(book.people()) == 2
 
 

@@ -77,20 +77,6 @@ class SlowReceiver(Receiver):
         await self.open.wait()
 
 
-async def test_messages_during_an_outage_arrive_after_the_reconnect(
-    tmp_path: Path,
-) -> None:
-    receiver = Receiver()
-    async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
-        await side.go_away()
-        await receiver.until(lambda: not messenger.connected)
-        for number in range(1_000):
-            await side.say(f"{number}")
-        await side.come_back()
-        await receiver.until(lambda: len(receiver.received) == 1_000)
-    assert receiver.texts == [f"{number}" for number in range(1_000)]
-
-
 async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) -> None:
     receiver = SlowReceiver()
     many = 10 * MAX_QUEUE
@@ -320,16 +306,6 @@ async def test_account_is_connected_once_it_is_registered(tmp_path: Path) -> Non
     assert events.count("signal.account_not_registered") == 1
 
 
-async def test_the_account_status_needs_no_running_messenger_and_receives_nothing(
-    tmp_path: Path,
-) -> None:
-    async with signal_cli(tmp_path) as side:
-        await side.say("for the bot, not for the check")
-        status = await SignalDaemon(side.url, side.account.number).account_status()
-        assert (status.server, status.registered) == ("signal-cli 0.13.19", True)
-        assert "subscribeReceive" not in side.asked
-
-
 PICTURE = Attachment("a.png", "image/png", b"pixels")
 FILE = ReceivedFile("9zKpVoice.m4a", "audio/aac")
 
@@ -450,19 +426,6 @@ async def test_a_reconnect_after_stop_receiving_serves_sends_only(tmp_path: Path
         await receiver.until(lambda: messenger.connected)
         assert await messenger.send(CHAT, "good night") > 0
         assert not side.subscribed
-
-
-async def test_an_error_of_the_store_ends_the_messenger(tmp_path: Path) -> None:
-    async def fail(_: Sequence[Incoming]) -> None:
-        raise OSError("disk full")
-
-    async with signal_cli(tmp_path) as side:
-        await side.say("hello")
-        messenger = SignalDaemon(side.url, side.account.number, bounds=BOUNDS)
-        with pytest.raises(ExceptionGroup) as failure:
-            await messenger.run(fail)
-        assert failure.group_contains(OSError, match="disk full")
-        assert not messenger.connected
 
 
 async def test_too_large_profile_picture_is_refused() -> None:
