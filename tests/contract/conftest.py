@@ -8,5 +8,4 @@ from tests.contract.harnesses import HARNESSES, TRANSPORTS, Open
 
 @pytest.fixture(params=TRANSPORTS)
 def open_harness(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    """Open each transport with its fake Signal side."""
     return partial(HARNESSES[request.param], tmp_path)

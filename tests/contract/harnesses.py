@@ -91,7 +91,6 @@ async def settled(messenger: Messenger, send: Awaitable[int]) -> int:
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run something for the time of the `async with` block."""
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(work)
         yield
@@ -251,7 +250,6 @@ class RestHarness(Receiver):
 
 
 def rest_bounds(*, impatient: bool) -> RestBounds:
-    """Bounds for tests of the REST transport."""
     return RestBounds(
         request=0.2 if impatient else 5.0,
         send=0.2 if impatient else 60.0,

@@ -215,7 +215,6 @@ async def test_a_group_is_known_by_its_members_admins_and_rights(open_harness: O
 
 
 def names(*people: Person | Account) -> frozenset[str]:
-    """Return all ACIs and numbers of these people."""
     return frozenset(name for one in people for name in (one.aci, one.number) if name)
 
 

@@ -68,7 +68,6 @@ def messages(count: int) -> list[bytes]:
 async def receiving(
     deliver: Deliver, **bounds: Any
 ) -> AsyncIterator[tuple[SignalRestApi, SignalRest]]:
-    """Provide a server and a messenger that listens on its websocket."""
     async with SignalRestApi.listen() as api:
         messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(**bounds))
         async with in_background(messenger.run(deliver)):
@@ -593,7 +592,6 @@ async def test_a_silent_gateway_is_reported_as_stuck_until_it_answers(
 
 
 async def failure(messenger: SignalRest) -> type[SignalError]:
-    """Send in vain and return the error."""
     with pytest.raises(SignalError) as failed:
         await messenger.send(PERSON, "hello")
     return failed.type

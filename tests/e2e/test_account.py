@@ -50,8 +50,6 @@ REGISTERED: Final = f"Registered: {BOT.number}."
 
 
 class Side(Protocol):
-    """A Signal side without the account."""
-
     registrar: Registrar
 
     @property
@@ -320,7 +318,6 @@ def test_unattended_register_waits_a_minute_for_signal_cli(
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process that has not ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -329,7 +326,6 @@ def alive(pid: int) -> bool:
 
 
 async def until(happened: Callable[[], object]) -> None:
-    """Wait for something that another process does."""
     while not happened():  # noqa: ASYNC110 - it tells nobody here
         await asyncio.sleep(0.02)
 

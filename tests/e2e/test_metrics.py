@@ -29,7 +29,6 @@ POLL_SECONDS: Final = 0.02
 
 
 async def until(port: int, name: str, value: float, **labels: str) -> Exposition:
-    """Scrape until a series has a value."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             seen = await scrape(port)
@@ -39,7 +38,6 @@ async def until(port: int, name: str, value: float, **labels: str) -> Exposition
 
 
 async def counted(port: int, name: str) -> None:
-    """Scrape until a series has counted something."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             if (await scrape(port)).value(name):

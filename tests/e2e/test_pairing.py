@@ -31,7 +31,6 @@ def code_in(text: str) -> str:
 
 
 async def approve(here: World, code: str, *options: str, **settings: str) -> str:
-    """Admit a person by the command line and return its output."""
     code_, out, err = await run_command(
         ["pair", "approve", code, *options], environment(here, **settings), folder=here.folder
     )

@@ -42,7 +42,6 @@ async def silence(_: Request, __: asyncio.StreamWriter) -> None:
 
 
 async def ask(proving: ProvingWorld, words: str) -> str:
-    """Say something and return the bot's whole answer."""
     await proving.here.signal.say(words)
     return (await proving.here.answer()).text
 
@@ -67,7 +66,6 @@ def verified(
 
 
 async def until_status(proving: ProvingWorld, words: str) -> str:
-    """Ask for the bot's status until it contains some words."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             said = await ask(proving, "!status")

@@ -118,7 +118,6 @@ class Stage:
         return [(text.split()[-1], timestamp) for where, text, timestamp in sends if where == chat]
 
     async def until_shown(self, chat: ChatId, *words: str) -> list[int]:
-        """Wait until phones show exactly these words in a chat; return the timestamps."""
         await self.side.until(
             lambda: [text for text, _ in self.shown(chat)] == [*words], seconds=SOON_SECONDS
         )
@@ -250,7 +249,6 @@ async def test_kill_before_the_error_shows_answer_once_if_receipt_came() -> None
 
 
 async def until_stored(here: World, timestamp: int) -> None:
-    """Wait until the store knows what a receipt said."""
     sql = (
         "SELECT timestamp FROM confirmations WHERE timestamp = ?1"
         " UNION SELECT signal_timestamp FROM outbox WHERE signal_timestamp = ?1"

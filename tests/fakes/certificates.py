@@ -28,14 +28,11 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """A server's certificate and its key."""
-
     certificate_pem: str
     key_sha256: bytes
     key_pem: str = field(repr=False)
 
     def context(self) -> ssl.SSLContext:
-        """Return the TLS context of a server."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.load_into(context)
         return context

@@ -110,7 +110,6 @@ class SoftAgent:
         }
 
     def application(self) -> web.Application:
-        """Return the HTTP application, with one route for each method."""
         methods: dict[str, Callable[[Json], Json]] = {
             "Info": self._info,
             "GetQuote": self._get_quote,
@@ -181,7 +180,6 @@ class SoftAgent:
 
 @asynccontextmanager
 async def serving(agent: SoftAgent, socket: Path) -> AsyncIterator[Path]:
-    """Serve an agent on a Unix socket while the block runs."""
     runner = web.AppRunner(agent.application(), handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -202,14 +200,11 @@ def abandoned_socket(socket: Path) -> Iterator[Path]:
 
 
 async def silent() -> web.Response:
-    """Never answer."""
     await asyncio.Event().wait()
     raise AssertionError("nobody sets this event")
 
 
 def says(body: bytes, *, status: int = 200) -> Fault:
-    """Answer every request with these bytes."""
-
     async def answer() -> web.Response:
         return web.Response(status=status, body=body, content_type="application/json")
 

@@ -50,7 +50,6 @@ class Client:
         self.gone = asyncio.Event()
 
     def write(self, value: object) -> None:
-        """Write one JSON value."""
         self.write_line(json.dumps(value, separators=(",", ":")).encode())
 
     def write_line(self, line: bytes) -> None:
@@ -105,7 +104,6 @@ class JsonRpcServer:
             client.gone.set()
 
     async def drop_connections(self) -> None:
-        """Break every connection and wait until it is gone."""
         clients = list(self.clients)
         for client in clients:
             client.abort()

@@ -143,8 +143,6 @@ def seal_field(ed25519_key: bytes, text: str) -> str:
 
 
 class _Captured:
-    """Writer that keeps the output of a step."""
-
     def __init__(self) -> None:
         self.written = bytearray()
 

@@ -77,7 +77,6 @@ class SoftGpus:
         self.serials: Final = tuple(c[0].certificate.serial_number for c in self._chains)
 
     def key(self, number: int) -> ec.EllipticCurvePrivateKey:
-        """Return the signing key of a GPU."""
         return self._chains[number][0].key
 
     def started_again(self, number: int, nonce: bytes) -> dict[str, str]:
@@ -88,7 +87,6 @@ class SoftGpus:
         return _evidence((firmware, *above), nonce)
 
     def payload(self, nonce: bytes) -> str:
-        """Return the `nvidia_payload` of a report."""
         evidence = [_evidence(chain, nonce) for chain in self._chains]
         return json.dumps({"arch": "HOPPER", "evidence_list": evidence, "nonce": nonce.hex()})
 
@@ -163,7 +161,6 @@ def signed_measurements(
     request: bytes = REQUEST,
     response: bytes = RESPONSE,
 ) -> bytes:
-    """Return the evidence of a GPU: the request, the response, r and s."""
     message = request + nonce + b"\0" + response
     r, s = utils.decode_dss_signature(key.sign(message, ec.ECDSA(hashes.SHA384())))
     return message + r.to_bytes(48) + s.to_bytes(48)

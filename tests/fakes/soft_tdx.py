@@ -53,8 +53,6 @@ _XFAM: Final = 0x602E7
 
 @dataclass(frozen=True, slots=True)
 class _Certified:
-    """A certificate with its private key."""
-
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 

@@ -71,7 +71,6 @@ def order(folder: Path, **changes: Any) -> Namespace:
 
 
 def released(folder: Path, **changes: Any) -> dict[str, str]:
-    """Make a release and return its files."""
     ordered = order(folder, **changes)
     make_release(ordered)
     return {file.name: file.read_text() for file in ordered.directory.iterdir()}

@@ -73,7 +73,6 @@ async def daemon(
 
 
 async def answering(messenger: SignalDaemon) -> None:
-    """Wait until signal-cli has started."""
     async with asyncio.timeout(START_SECONDS):
         while True:
             try:
@@ -156,7 +155,6 @@ async def refused(messenger: SignalDaemon) -> None:
 def on_the_path(
     start_script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SpawnedSignalCli:
-    """The real signal-cli, as an operator has installed it."""
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     monkeypatch.setenv("PATH", f"{start_script.parent}:{os.environ['PATH']}")
@@ -229,7 +227,6 @@ asyncio.run(SpawnedSignalCli(Path(sys.argv[1]), data_dir=Path(sys.argv[2])).run(
 
 
 def listener(path: Path) -> int:
-    """The process that listens on a Unix socket."""
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)

@@ -85,7 +85,6 @@ def notes(folder: Path) -> list[dict[str, Any]]:
 async def spawned(
     folder: Path, *, patience: SpawnTimeouts | None = None, **options: Any
 ) -> AsyncIterator[SpawnedSignalCli]:
-    """Run it in the background until the end of the block."""
     patience = replace(patience or SpawnTimeouts(), stop=1.0)
     signal_cli = SpawnedSignalCli(folder / "socket", backoff=SOON, patience=patience, **options)
     async with in_background(signal_cli.run()):

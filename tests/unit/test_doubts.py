@@ -88,13 +88,11 @@ class Bot:
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[ConversationStore]:
-        """Open the store for a process; leaving the block kills the process."""
         async with open_store(self.path, clock=lambda: self.now_ms / 1_000) as store:
             yield store
 
     @asynccontextmanager
     async def life(self, *, reacts: bool = False) -> AsyncIterator["Life"]:
-        """Start another process, which sends the remaining messages."""
         async with self.store() as store, asyncio.TaskGroup() as tasks:
             life = Life(self, store, reacts=reacts)
             await life.begin(tasks)
@@ -102,12 +100,10 @@ class Bot:
             life.end()
 
     def timestamps(self) -> list[int | None]:
-        """Return the timestamps of the messages in the store, in their order."""
         sql = "SELECT signal_timestamp FROM outbox WHERE kind != 'removal' ORDER BY id"
         return [at for (at,) in self.query(sql)]
 
     def confirmations(self) -> list[tuple[int, str]]:
-        """Return which receipts the store keeps."""
         return self.query("SELECT timestamp, person FROM confirmations")
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
@@ -145,22 +141,18 @@ class Life:
         await self._outbox.deliver((part,))
 
     def confirm(self, *timestamps: int, person: str = ADA) -> None:
-        """Confirm some timestamps, as a person's phone does."""
         self._bot.signal.receipts.take(Receipt(person, timestamps))
 
     async def settled(self) -> None:
-        """Wait until everything that was left is sent or proven."""
         async with asyncio.timeout(WAIT_SECONDS):
             await asyncio.gather(*self._sends)
 
     async def happened(self) -> None:
-        """Wait until the Signal side was asked for something."""
         async with asyncio.timeout(WAIT_SECONDS):
             await self._bot.signal.happened.wait()
         self._bot.signal.happened.clear()
 
     def end(self) -> None:
-        """Be killed."""
         for task in (*self._tasks, *self._sends):
             task.cancel()
 
@@ -221,7 +213,6 @@ async def begun(store: ConversationStore) -> StoredTurn:
 
 
 async def forget(store: ConversationStore, author: str, target: int) -> None:
-    """Delete a message in the group for everyone."""
     deletion = ReceivedMessage(
         "+49", author, 3, GROUP, "", START_MS, kind="deletion",
         target_author=author, target_timestamp=target,

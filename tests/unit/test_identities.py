@@ -92,8 +92,6 @@ class Aside(Outbox):
 
 @dataclass
 class House:
-    """Identities of people, with a key ring and an outbox."""
-
     identities: Identities
     keys: KeyRing
     notices: Notices
@@ -102,7 +100,6 @@ class House:
     notes: list[OutgoingMessage] = field(default_factory=list)
 
     async def new_key(self, number: str = FIRST) -> None:
-        """Report a new key of Ada from Signal."""
         self.keys.set(ADA, TrustLevel.UNTRUSTED, number)
         await self.identities.changed(ADA)
 

@@ -52,12 +52,10 @@ class World:
         )
 
     def texts(self) -> list[str]:
-        """Return the texts queued since the last look."""
         waiting = self.notices.waiting
         return [waiting.get_nowait().text for _ in range(waiting.qsize())]
 
     async def code_for(self, person: Person) -> str:
-        """Return the code that a person gets for writing."""
         await self.pairing.stranger(written_by(person))
         [text] = self.texts()
         return code_in(text)

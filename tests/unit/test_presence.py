@@ -82,7 +82,6 @@ async def presence_on(
     read_receipts: bool = False,
     may_write: Callable[[ChatId], Awaitable[bool]] = everywhere,
 ) -> AsyncIterator[Presence]:
-    """Provide a presence; on exit, wait for its signs."""
     async with asyncio.TaskGroup() as tasks:
         yield Presence(
             phones,

@@ -84,7 +84,6 @@ def at(frame: Json, timestamp: int) -> Json:
 
 
 def shown(frame: Json) -> Json:
-    """Return the account of a frame and the parts that carry its event."""
     envelope = frame["envelope"]
     parts = ("dataMessage", "editMessage", "syncMessage", "sourceUuid", "timestamp")
     return {"account": frame["account"], **{part: envelope.get(part) for part in parts}}
