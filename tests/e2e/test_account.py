@@ -42,6 +42,7 @@ from tests.fakes.registering import (
 from tests.fakes.registering_rest import RegisteringRestApi
 from tests.fakes.signal_cli_program import SAID, install, starts, texts_sent
 from tests.fakes.signal_side import BOT
+from tests.integration.test_spawned import alive, until
 from tests.skipped_waits import run_without_waiting
 
 PNG: Final = b"\x89PNG\r\n\x1a\n and more"
@@ -315,19 +316,6 @@ def test_unattended_register_waits_a_minute_for_signal_cli(
 
 
 # The bot with an account
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-async def until(happened: Callable[[], object]) -> None:
-    while not happened():  # noqa: ASYNC110 - it tells nobody here
-        await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize(

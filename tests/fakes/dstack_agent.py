@@ -84,7 +84,7 @@ class SoftAgent:
 
     def emit(self, name: str, payload: bytes) -> None:
         """Append a runtime event after boot, as any container with the socket can."""
-        self.event_log.append(_runtime_event(name, payload))
+        self.event_log.append(runtime_event(name, payload))
 
     def rtmrs(self) -> tuple[bytes, bytes, bytes, bytes]:
         """Replay the event log into the four registers."""
@@ -167,15 +167,15 @@ class SoftAgent:
         }
 
     def _boot_events(self) -> Iterator[Json]:
-        yield _runtime_event("system-preparing", b"")
-        yield _runtime_event("app-id", self.app_id)
-        yield _runtime_event("compose-hash", self.compose_hash)
-        yield _runtime_event("instance-id", self.instance_id)
-        yield _runtime_event("boot-mr-done", b"")
-        yield _runtime_event("os-image-hash", self.os_image_hash)
-        yield _runtime_event("key-provider", self.key_provider_info.encode())
-        yield _runtime_event("storage-fs", b"zfs")
-        yield _runtime_event("system-ready", b"")
+        yield runtime_event("system-preparing", b"")
+        yield runtime_event("app-id", self.app_id)
+        yield runtime_event("compose-hash", self.compose_hash)
+        yield runtime_event("instance-id", self.instance_id)
+        yield runtime_event("boot-mr-done", b"")
+        yield runtime_event("os-image-hash", self.os_image_hash)
+        yield runtime_event("key-provider", self.key_provider_info.encode())
+        yield runtime_event("storage-fs", b"zfs")
+        yield runtime_event("system-ready", b"")
 
 
 @asynccontextmanager
@@ -215,7 +215,7 @@ def _remove(socket: Path) -> None:
     socket.unlink(missing_ok=True)
 
 
-def _runtime_event(name: str, payload: bytes) -> Json:
+def runtime_event(name: str, payload: bytes = b"") -> Json:
     """A V1 event of RTMR3: digest = SHA384(LE32(type) ":" name ":" payload)."""
     content = struct.pack("<I", RUNTIME_EVENT) + b":" + name.encode() + b":" + payload
     return {

@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -29,7 +28,7 @@ from bot.attestation.strict_json import canonical_json
 from bot.attestation.trust import Trust
 from tests.fakes.certificates import Authority, ServerIdentity
 from tests.fakes.dstack_agent import SoftAgent
-from tests.fakes.near_ai_encryption import EncryptedModel
+from tests.fakes.near_ai_encryption import EncryptedModel, unchunked
 from tests.fakes.nras import NrasServer, nras_server
 from tests.fakes.openai_server import MODEL, OpenAiServer, Request, Step, echo, status
 from tests.fakes.soft_gpu import SoftGpus
@@ -344,16 +343,7 @@ class _Recorder:
     @property
     def body(self) -> bytes:
         head, _, rest = bytes(self._written).partition(b"\r\n\r\n")
-        return _dechunked(rest) if b"transfer-encoding: chunked" in head.lower() else rest
-
-
-def _dechunked(framed: bytes) -> bytes:
-    body = bytearray()
-    while match := re.match(rb"([0-9a-f]+)\r\n", framed):
-        start, size = match.end(), int(match[1], 16)
-        body += framed[start : start + size]
-        framed = framed[start + size + 2 :]
-    return bytes(body)
+        return unchunked(rest) if b"transfer-encoding: chunked" in head.lower() else rest
 
 
 def _question(request: Request) -> Mapping[str, str]:
