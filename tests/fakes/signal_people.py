@@ -236,9 +236,6 @@ class SignalPeople(ABC):
         }
         return await self._do(author, group, pollVote=vote)
 
-    async def set_timer(self, seconds: int, *, author: Person = ADA) -> int:
-        return await self._do(author, None, expiresInSeconds=seconds, isExpirationUpdate=True)
-
     async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
         await self._tell(
             person, receipt_frame(self.account, person, self._new_timestamp(), timestamp)

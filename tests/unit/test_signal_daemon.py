@@ -31,11 +31,12 @@ from bot.signal.json_rpc import MAX_LINE_BYTES, JsonRpcConnection, LineBuffer
 from bot.signal.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
 from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId, ReceivedFile
 from tests.contract.harnesses import Receiver, daemon_bounds, in_background
+from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.fakes.json_rpc_server import Json, LostReply, Refusal
 from tests.fakes.registering import RegisteringSignalCli
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
 from tests.fakes.signal_frames import text_frame
-from tests.fakes.signal_side import ADA, BOT, Group, Sent, SharedFile
+from tests.fakes.signal_side import ADA, BOT, Group, Sent, SharedFile, SignalSide
 
 CHAT = ChatId.direct(ADA.aci)
 TEAM = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
@@ -551,3 +552,19 @@ async def test_last_messages_of_an_ended_server_are_read_even_after_a_write(
                 await connection.call("send", {}, seconds=1.0)
             await connection.lost.wait()
     assert heard == list(range(100))
+
+
+# The look-alike of signal-cli
+
+
+@pytest.mark.parametrize(("line", "expected"), EXCHANGES)
+async def test_the_look_alike_answers_as_the_real_one(
+    tmp_path: Path, line: str, expected: object
+) -> None:
+    async with SignalSide.listen(tmp_path / "socket") as side:
+        await check_exchange(str(side.path), line, expected)
+
+
+async def test_a_batch_is_answered_at_once(tmp_path: Path) -> None:
+    async with SignalSide.listen(tmp_path / "socket") as side:
+        await check_batch(str(side.path))
