@@ -79,6 +79,20 @@ class Receiver:
                 await asyncio.sleep(0)
 
 
+class SlowReceiver(Receiver):
+    """Takes nothing more until `proceed` is set; `reading` tells that something came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading = asyncio.Event()
+        self.proceed = asyncio.Event()
+
+    async def deliver(self, delivery: Sequence[Incoming]) -> None:
+        self.reading.set()
+        await self.proceed.wait()
+        await super().deliver(delivery)
+
+
 async def settled(messenger: Messenger, send: Awaitable[int]) -> int:
     """Return the timestamp of a send, from a receipt if the answer does not tell it."""
     try:

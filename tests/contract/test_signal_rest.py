@@ -32,6 +32,7 @@ from conversation_store.models import Attachment, ChatId, ReceivedFile
 from tests.contract.harnesses import (
     Receiver,
     RestHarness,
+    SlowReceiver,
     in_background,
     open_rest,
     rest_bounds,
@@ -300,14 +301,8 @@ async def test_no_frame_is_read_before_the_one_before_it_is_delivered() -> None:
 
 
 async def test_frames_after_a_ping_arrive_although_the_server_has_gone() -> None:
-    receiver = Receiver()
-    proceed = asyncio.Event()
-
-    async def deliver(delivery: Sequence[Incoming]) -> None:
-        await proceed.wait()
-        await receiver.deliver(delivery)
-
-    async with receiving(deliver) as (api, messenger):
+    receiver = SlowReceiver()
+    async with receiving(receiver.deliver) as (api, messenger):
         first, *others = messages(3)
         await api.push_raw(first)
         await receiver.until(lambda: messenger.undelivered == 1)
@@ -318,27 +313,19 @@ async def test_frames_after_a_ping_arrive_although_the_server_has_gone() -> None
         api.drop_websockets()
         for _ in range(50):  # until the bot's side has seen the end, on loopback
             await asyncio.sleep(0)
-        proceed.set()
+        receiver.proceed.set()
         await receiver.until(lambda: len(receiver.received) == 3)
 
 
 async def test_stopping_still_delivers_frames_that_have_arrived() -> None:
-    receiver = Receiver()
-    reading = asyncio.Event()
-    proceed = asyncio.Event()
-
-    async def deliver(delivery: Sequence[Incoming]) -> None:
-        reading.set()
-        await proceed.wait()
-        await receiver.deliver(delivery)
-
-    async with receiving(deliver) as (api, messenger):
+    receiver = SlowReceiver()
+    async with receiving(receiver.deliver) as (api, messenger):
         for frame in messages(10):
             await api.push_raw(frame)
-        await reading.wait()
+        await receiver.reading.wait()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(messenger.stop_receiving())
-            proceed.set()
+            receiver.proceed.set()
         assert len(receiver.received) == 10
         assert api.receivers == 0
         assert await messenger.send(PERSON, "good night") > 0
@@ -358,15 +345,10 @@ async def test_no_websocket_is_opened_after_a_stop() -> None:
 
 
 async def test_stopping_ends_within_its_bound_although_deliver_hangs() -> None:
-    reading = asyncio.Event()
-
-    async def deliver(_: Sequence[Incoming]) -> None:
-        reading.set()
-        await asyncio.Event().wait()
-
-    async with receiving(deliver, stop=0.05) as (api, messenger):
+    receiver = SlowReceiver()
+    async with receiving(receiver.deliver, stop=0.05) as (api, messenger):
         await api.push_raw(messages(1)[0])
-        await reading.wait()
+        await receiver.reading.wait()
         await messenger.stop_receiving(delivery_seconds=0.05)
         assert messenger.undelivered == 1
 

@@ -225,21 +225,22 @@ Left = Callable[[Bot, ConversationStore], Awaitable[object]]
 """Does what an earlier process did before it was killed."""
 
 
-async def one(_: Bot, store: ConversationStore) -> None:
-    await answered(store, "one")
+def leaving(*texts: str, **more: Any) -> Left:
+    async def leave_them(_: Bot, store: ConversationStore) -> None:
+        await answered(store, *texts, **more)
+
+    return leave_them
 
 
-async def three_parts(_: Bot, store: ConversationStore) -> None:
-    await answered(store, "one", "two", "three")
+one: Final = leaving("one")
+three_parts: Final = leaving("one", "two", "three")
+a_file: Final = leaving("look", files=[Attachment("a.txt", "text/plain", b"a")])
+in_a_group: Final = leaving("to all", number=2, chat=GROUP)
 
 
 async def first_of_two_parts_marked(_: Bot, store: ConversationStore) -> None:
     first, _second = await answered(store, "one", "two")
     await store.outbox.mark_sent(first, START_MS + 9)
-
-
-async def a_file(_: Bot, store: ConversationStore) -> None:
-    await answered(store, "look", files=[Attachment("a.txt", "text/plain", b"a")])
 
 
 async def two_answers(_: Bot, store: ConversationStore) -> None:
@@ -257,10 +258,6 @@ async def sent_from_another_device(bot: Bot, store: ConversationStore) -> None:
     await answered(store, "one")
     Outbox(bot.signal, store)
     bot.signal.receipts.take(Receipt(None, (START_MS + 5,)))
-
-
-async def in_a_group(_: Bot, store: ConversationStore) -> None:
-    await answered(store, "to all", number=2, chat=GROUP)
 
 
 async def in_a_group_without_bob(bot: Bot, store: ConversationStore) -> None:

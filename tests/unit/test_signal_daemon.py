@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -26,11 +26,10 @@ from bot.signal.errors import (
     SignalUnclear,
     SignalUntrusted,
 )
-from bot.signal.events import Incoming
 from bot.signal.json_rpc import MAX_LINE_BYTES, JsonRpcConnection, LineBuffer
 from bot.signal.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
 from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId, ReceivedFile
-from tests.contract.harnesses import Receiver, daemon_bounds, in_background
+from tests.contract.harnesses import Receiver, SlowReceiver, daemon_bounds, in_background
 from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
 from tests.fakes.json_rpc_server import Json, LostReply, Refusal
 from tests.fakes.registering import RegisteringSignalCli
@@ -66,18 +65,6 @@ async def running(
         yield messenger
 
 
-class SlowReceiver(Receiver):
-    """Takes the first item, then none until `open` is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open = asyncio.Event()
-
-    async def deliver(self, delivery: Sequence[Incoming]) -> None:
-        await super().deliver(delivery)
-        await self.open.wait()
-
-
 async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) -> None:
     receiver = SlowReceiver()
     many = 10 * MAX_QUEUE
@@ -98,7 +85,7 @@ async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) 
             assert FRAMES.labels("message")._value.get() - before < many / 2
             assert not writing.done()
             assert not send.done()
-            receiver.open.set()
+            receiver.proceed.set()
         await receiver.until(lambda: len(receiver.received) == many)
     assert [text.split()[0] for text in receiver.texts] == [f"{n}" for n in range(many)]
 
@@ -399,12 +386,12 @@ async def test_stop_receiving_waits_for_the_delivery_of_read_messages(tmp_path: 
     async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
         await side.say("one")
         await side.say("two")
-        await receiver.next_message()
+        await receiver.reading.wait()
         async with asyncio.TaskGroup() as tasks:
             stopping = tasks.create_task(messenger.stop_receiving())
             await side.until(lambda: not side.subscribed)
             assert not stopping.done()
-            receiver.open.set()
+            receiver.proceed.set()
         assert receiver.texts == ["one", "two"]
 
 
