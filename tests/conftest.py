@@ -5,6 +5,7 @@ import gc
 import inspect
 import os
 import signal
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Final
 
 import pytest
@@ -26,7 +27,10 @@ settings.load_profile("steady")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine test to its end, or fail it when its bound is over."""
+    """Run a coroutine test to its end, or fail it when its bound is over.
+
+    A fixture may be an asynchronous context manager; the test runs inside, with its value.
+    """
     function = pyfuncitem.obj
     if not inspect.iscoroutinefunction(function):
         return None
@@ -34,7 +38,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     bound = _bound_of(pyfuncitem)
 
     async def bounded() -> None:
-        async with asyncio.timeout(bound):
+        async with asyncio.timeout(bound), AsyncExitStack() as opened:
+            for name, value in arguments.items():
+                if isinstance(value, AbstractAsyncContextManager):
+                    arguments[name] = await opened.enter_async_context(value)
             await function(**arguments)
 
     asyncio.run(bounded())

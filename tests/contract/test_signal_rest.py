@@ -108,16 +108,15 @@ async def ignore(_: Sequence[Incoming]) -> None:
     ],
 )
 async def test_every_failure_of_a_send_has_its_error_and_names_no_person(
-    open_harness: Open, answer: Answer | Fault, error: type[SignalError]
+    harness: RestHarness, answer: Answer | Fault, error: type[SignalError]
 ) -> None:
-    async with open_harness() as harness:
-        harness.api.answers.append(answer)
-        with pytest.raises(error) as failure:
-            await harness.messenger.send(PERSON, "secret")
-        assert type(failure.value) is error
-        shown = f"{failure.value!r} {failure.value.__cause__!r}"
-        assert not any(private in shown for private in ("secret", "+49", "tok", "AAEC"))
-        assert await harness.messenger.send(PERSON, "next") > 0
+    harness.api.answers.append(answer)
+    with pytest.raises(error) as failure:
+        await harness.messenger.send(PERSON, "secret")
+    assert type(failure.value) is error
+    shown = f"{failure.value!r} {failure.value.__cause__!r}"
+    assert not any(private in shown for private in ("secret", "+49", "tok", "AAEC"))
+    assert await harness.messenger.send(PERSON, "next") > 0
 
 
 async def test_receipt_settles_refused_send() -> None:
@@ -142,12 +141,11 @@ async def test_server_older_than_0_101_is_refused() -> None:
             await Receiver().until(lambda: messenger.connected)
 
 
-async def test_group_that_the_server_does_not_list_gets_no_message(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        with pytest.raises(SignalRejected) as failure:
-            await harness.messenger.send(GROUP, "hello")
-        assert GROUP.value not in repr(failure.value)
-        assert not harness.api.sent
+async def test_group_that_the_server_does_not_list_gets_no_message(harness: RestHarness) -> None:
+    with pytest.raises(SignalRejected) as failure:
+        await harness.messenger.send(GROUP, "hello")
+    assert GROUP.value not in repr(failure.value)
+    assert not harness.api.sent
 
 
 async def test_text_goes_out_unstyled_and_not_to_the_bot_itself(open_harness: Open) -> None:
@@ -159,12 +157,11 @@ async def test_text_goes_out_unstyled_and_not_to_the_bot_itself(open_harness: Op
         assert sent.recipient == ADA.aci
 
 
-async def test_a_group_is_addressed_by_the_servers_own_id(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        harness.api.groups[GROUP.value] = KnownGroup()
-        await harness.messenger.send(GROUP, "hello", replaces=7)
-        [sent] = harness.api.sent
-        assert (sent.recipient, sent.replaces) == (GROUP_AT_SERVER, 7)
+async def test_a_group_is_addressed_by_the_servers_own_id(harness: RestHarness) -> None:
+    harness.api.groups[GROUP.value] = KnownGroup()
+    await harness.messenger.send(GROUP, "hello", replaces=7)
+    [sent] = harness.api.sent
+    assert (sent.recipient, sent.replaces) == (GROUP_AT_SERVER, 7)
 
 
 def partly_failed(*reasons: str) -> Answer:
@@ -173,26 +170,24 @@ def partly_failed(*reasons: str) -> Answer:
 
 
 async def test_a_group_message_counts_as_sent_when_some_members_were_not_reached(
-    open_harness: Open,
+    harness: RestHarness,
 ) -> None:
-    async with open_harness() as harness:
-        harness.api.groups[GROUP.value] = KnownGroup()
-        harness.api.answers.append(partly_failed("NETWORK_FAILURE", "IDENTITY_FAILURE"))
-        assert await harness.messenger.send(GROUP, "hello") == 77
+    harness.api.groups[GROUP.value] = KnownGroup()
+    harness.api.answers.append(partly_failed("NETWORK_FAILURE", "IDENTITY_FAILURE"))
+    assert await harness.messenger.send(GROUP, "hello") == 77
 
 
-async def test_at_most_three_calls_are_in_flight_whatever_they_ask(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        harness.api.hold.clear()
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(10):
-                tasks.create_task(harness.messenger.send(PERSON, f"{number}"))
-                tasks.create_task(harness.messenger.group(GROUP))
-                tasks.create_task(harness.messenger.account_status())
-            await harness.api.wait_until(lambda: harness.api.in_flight == 3)
-            harness.api.hold.set()
-        assert harness.api.most_in_flight == 3
-        assert len(harness.api.sent) == 10
+async def test_at_most_three_calls_are_in_flight_whatever_they_ask(harness: RestHarness) -> None:
+    harness.api.hold.clear()
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(10):
+            tasks.create_task(harness.messenger.send(PERSON, f"{number}"))
+            tasks.create_task(harness.messenger.group(GROUP))
+            tasks.create_task(harness.messenger.account_status())
+        await harness.api.wait_until(lambda: harness.api.in_flight == 3)
+        harness.api.hold.set()
+    assert harness.api.most_in_flight == 3
+    assert len(harness.api.sent) == 10
 
 
 async def test_a_file_bigger_than_any_answer_is_too_big(open_harness: Open) -> None:
@@ -234,19 +229,17 @@ async def test_a_call_that_gets_no_turn_is_not_sent() -> None:
     ],
 )
 async def test_no_frame_ends_the_connection(
-    open_harness: Open, frame: bytes, kind: WSMsgType
+    harness: RestHarness, frame: bytes, kind: WSMsgType
 ) -> None:
-    async with open_harness() as harness:
-        await harness.api.push_raw(frame, kind=kind)
-        await harness.people.say("still there")
-        assert (await harness.next_message()).text == "still there"
-        assert harness.api.connections == 1
+    await harness.api.push_raw(frame, kind=kind)
+    await harness.people.say("still there")
+    assert (await harness.next_message()).text == "still there"
+    assert harness.api.connections == 1
 
 
-async def test_a_huge_message_arrives_cut(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        await harness.people.say("x" * 3 * 2**20)
-        assert len((await harness.next_message()).text) == 64 * 1024
+async def test_a_huge_message_arrives_cut(harness: RestHarness) -> None:
+    await harness.people.say("x" * 3 * 2**20)
+    assert len((await harness.next_message()).text) == 64 * 1024
 
 
 async def test_while_signal_cli_is_dead_the_websocket_is_kept(open_harness: Open) -> None:
@@ -400,18 +393,16 @@ OWN: Final = {"number": NUMBER, "uuid": FIXTURE_ACCOUNT.aci}
     ],
 )
 async def test_a_group_is_read_as_every_version_tells_it(
-    open_harness: Open, told: Any, group: Group | None
+    harness: RestHarness, told: Any, group: Group | None
 ) -> None:
-    async with open_harness() as harness:
-        harness.api.told_groups[GROUP_AT_SERVER] = told
-        assert await harness.messenger.group(GROUP) == group
+    harness.api.told_groups[GROUP_AT_SERVER] = told
+    assert await harness.messenger.group(GROUP) == group
 
 
-async def test_an_unreadable_answer_to_a_question_is_an_error(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        harness.api.told_groups[GROUP_AT_SERVER] = "?"
-        with pytest.raises(SignalUnavailable):
-            await harness.messenger.group(GROUP)
+async def test_an_unreadable_answer_to_a_question_is_an_error(harness: RestHarness) -> None:
+    harness.api.told_groups[GROUP_AT_SERVER] = "?"
+    with pytest.raises(SignalUnavailable):
+        await harness.messenger.group(GROUP)
 
 
 async def test_the_account_status_needs_no_running_messenger() -> None:

@@ -202,9 +202,7 @@ async def test_each_reloaded_setting_reaches_every_part_that_uses_it(
 
 
 @pytest.mark.usefixtures("unconfigured_log")
-async def test_the_log_withholds_the_reason_of_no_setting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_log_withholds_the_reason_of_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     async with world() as here:
         reload_now = Reload(here.settings(), makes_proofs=False)
         for name in setting_names():

@@ -79,9 +79,7 @@ def released(folder: Path, **changes: Any) -> dict[str, str]:
 # What is made
 
 
-def test_deployed_file_holds_compose_file_images_and_variables(
-    folder: Path,
-) -> None:
+def test_deployed_file_holds_compose_file_images_and_variables(folder: Path) -> None:
     files = released(folder)
     assert files.keys() == FILES
     filled_in = COMPOSE.replace("signal-tee-bot@sha256:unreleased", BOT_IMAGE)
@@ -108,9 +106,7 @@ def test_deployed_file_holds_compose_file_images_and_variables(
     }
 
 
-def test_release_names_hash_system_and_key_service(
-    folder: Path,
-) -> None:
+def test_release_names_hash_system_and_key_service(folder: Path) -> None:
     files = released(folder)
     release = Release.parse(files["release.json"].encode())
     digest = hashlib.sha256(files["app-compose.json"].encode()).hexdigest()

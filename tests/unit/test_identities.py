@@ -211,9 +211,7 @@ async def test_a_signal_side_that_does_not_trust_changes_nothing(tmp_path: Path)
         assert await here.identities.trust(await here.code()) == "Ada (+15550100001)"
 
 
-async def test_next_message_sends_the_note_after_failed_trust(
-    tmp_path: Path,
-) -> None:
+async def test_next_message_sends_the_note_after_failed_trust(tmp_path: Path) -> None:
     async with house(tmp_path, "always") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
         here.keys.refuses_trust = True
@@ -283,9 +281,7 @@ async def test_an_unverified_person_is_told_once_a_day_and_the_admins_once(tmp_p
     assert "12345 12345" in note
 
 
-async def test_verified_policy_accepts_digits_and_no_codes(
-    tmp_path: Path,
-) -> None:
+async def test_verified_policy_accepts_digits_and_no_codes(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         await here.new_key()
         code = await here.code()

@@ -80,9 +80,7 @@ def code_in(text: str) -> str:
     return found[0]
 
 
-async def test_stranger_gets_one_code_an_hour_even_after_a_restart(
-    tmp_path: Path,
-) -> None:
+async def test_stranger_gets_one_code_an_hour_even_after_a_restart(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         asked_at = here.now_ms
         first = await here.code_for(ADA)
@@ -97,9 +95,7 @@ async def test_stranger_gets_one_code_an_hour_even_after_a_restart(
         assert await here.code_for(ADA) != first
 
 
-async def test_simultaneous_strangers_get_one_code_each(
-    tmp_path: Path,
-) -> None:
+async def test_simultaneous_strangers_get_one_code_each(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         async with asyncio.TaskGroup() as tasks:
             for person in (ADA, ADA, BEN, ADA, BEN):
@@ -171,9 +167,7 @@ async def test_expired_code_does_not_count(tmp_path: Path) -> None:
         assert not here.access.may_talk(ADA)
 
 
-async def test_expired_unsent_code_is_not_sent_after_a_restart(
-    tmp_path: Path,
-) -> None:
+async def test_expired_unsent_code_is_not_sent_after_a_restart(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         await here.code_for(ADA)
         assert len(await here.store.outbox.unfinished()) == 1

@@ -520,9 +520,7 @@ async def test_an_answer_to_a_request_that_was_never_made_passes_nothing_over(
         side.silent = False
 
 
-async def test_last_messages_of_an_ended_server_are_read_even_after_a_write(
-    tmp_path: Path,
-) -> None:
+async def test_last_messages_of_an_ended_server_are_read_even_after_a_write(tmp_path: Path) -> None:
     path = str(tmp_path / "signal.sock")
     heard: list[object] = []
     with closing(socket.socket(socket.AF_UNIX)) as server:
