@@ -157,13 +157,6 @@ async def test_text_goes_out_unstyled_and_not_to_the_bot_itself(open_harness: Op
         assert sent.recipient == ADA.aci
 
 
-async def test_a_group_is_addressed_by_the_servers_own_id(harness: RestHarness) -> None:
-    harness.api.groups[GROUP.value] = KnownGroup()
-    await harness.messenger.send(GROUP, "hello", replaces=7)
-    [sent] = harness.api.sent
-    assert (sent.recipient, sent.replaces) == (GROUP_AT_SERVER, 7)
-
-
 def partly_failed(*reasons: str) -> Answer:
     recipients = [{"number": PRIVATE, "uuid": ADA.aci, "reason": reason} for reason in reasons]
     return Answer(201, json.dumps([{"timestamp": "77", "errors": {"recipients": recipients}}]))

@@ -33,22 +33,16 @@ PLAIN: Final = "HTTP 429 with an empty challenge"
 HIDDEN: Final = "HTTP 400 with [429]"
 
 LOST: Final = "NETWORK_FAILURE with the timestamp"
-OFFLINE: Final = "-3 with the timestamp"
-CRASHED: Final = "-32603 with the timestamp"
 SERVER: Final = "HTTP 500"
-PROXY: Final = "HTTP 502"
 
-OVER_DAEMON: Final = (TOLD, IO, LOST, OFFLINE, CRASHED)
-OVER_GATEWAY: Final = (PLAIN, HIDDEN, SERVER, PROXY)
+OVER_DAEMON: Final = (TOLD, IO, LOST)
+OVER_GATEWAY: Final = (PLAIN, HIDDEN, SERVER)
 CODES: Final = {
     TOLD: (-5, ["RATE_LIMIT_FAILURE"]),
     LOST: (-1, ["NETWORK_FAILURE"]),
-    OFFLINE: (-3, []),
-    CRASHED: (-32603, ["SUCCESS"]),
 }
 BODIES: Final = {
     SERVER: Answer(500),
-    PROXY: Answer(502, "<html>Bad gateway</html>"),
     PLAIN: Answer(429, '{"error":"slow down","challenge_tokens":[""],"account":"+49"}'),
     HIDDEN: Answer(400, "Failed to send message: [429] Rate limited (RateLimitException)"),
 }

@@ -147,23 +147,12 @@ class SoftAgent:
         return {"key": key.hex(), "signature_chain": ["00" * 65, "00" * 65]}
 
     def _info(self, _: Json) -> Json:
-        tcb_info = {
-            "mrtd": self.mr_td.hex(),
-            **{f"rtmr{index}": value.hex() for index, value in enumerate(self.rtmrs())},
-            "os_image_hash": self.os_image_hash.hex(),
-            "compose_hash": self.compose_hash.hex(),
-            "event_log": self.event_log,
-            "app_compose": self.app_compose,
-        }
+        """Return what the bot reads."""
+        tcb_info = {"compose_hash": self.compose_hash.hex(), "app_compose": self.app_compose}
         return {
             "app_id": self.app_id.hex(),
-            "instance_id": self.instance_id.hex(),
-            "app_cert": "",
             "tcb_info": json.dumps(tcb_info),
-            "app_name": "signal-tee-bot",
             "key_provider_info": self.key_provider_info,
-            "compose_hash": self.compose_hash.hex(),
-            "vm_config": "{}",
         }
 
     def _boot_events(self) -> Iterator[Json]:
