@@ -36,11 +36,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     bound = _bound_of(pyfuncitem)
+    given = pyfuncitem.callspec.params if hasattr(pyfuncitem, "callspec") else {}
 
     async def bounded() -> None:
         async with asyncio.timeout(bound), AsyncExitStack() as opened:
             for name, value in arguments.items():
-                if isinstance(value, AbstractAsyncContextManager):
+                if name not in given and isinstance(value, AbstractAsyncContextManager):
                     arguments[name] = await opened.enter_async_context(value)
             await function(**arguments)
 

@@ -66,8 +66,3 @@ async def check_exchange(socket: str, line: str, expected: object) -> None:
     assert found == expected, line
     sent = {} if expected == -32700 else json.loads(line)
     assert answer["id"] == (sent.get("id") if isinstance(sent, dict) else None), line
-
-
-async def check_batch(socket: str) -> None:
-    answers = await ask(socket, f"[{request('version')},{request('noSuchMethod')}]")
-    assert sorted("error" in answer for answer in answers) == [False, True]

@@ -127,12 +127,7 @@ class JsonRpcServer:
             request = json.loads(line)
         except ValueError:
             return _error(None, Refusal(-32700, "Parse error"))
-        if not isinstance(request, list):
-            return await self._answer(client, request)
-        if not request:
-            return _error(None, Refusal(-32600, "invalid request"))
-        answers = [await self._answer(client, one) for one in request]
-        return [answer for answer in answers if answer is not None]
+        return await self._answer(client, request)
 
     async def _answer(self, client: Client, request: object) -> Json | None:
         if not isinstance(request, dict):

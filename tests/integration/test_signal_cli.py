@@ -22,7 +22,7 @@ from bot.signal.signal_daemon import DaemonTimeouts, SignalDaemon
 from bot.signal.spawned import SpawnedSignalCli, SpawnTimeouts
 from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId
 from tests.contract.harnesses import Receiver, in_background
-from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
+from tests.contract.signal_cli_protocol import EXCHANGES, check_exchange
 from tests.integration.fetch_signal_cli import NotAvailable, signal_cli
 from tests.integration.test_signal_cli_alive import look
 
@@ -100,7 +100,6 @@ async def test_the_real_daemon_accepts_connection_and_subscription(
             assert await rpc.call("unsubscribeReceive", params, seconds=10.0) == {}
         for line, expected in EXCHANGES:
             await check_exchange(f"{tmp_path}/socket", line, expected)
-        await check_batch(f"{tmp_path}/socket")
 
 
 async def test_an_account_that_is_not_registered_is_told_and_refused(

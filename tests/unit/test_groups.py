@@ -53,21 +53,18 @@ class Directory(PartialMessenger):
 
     async def group(self, chat: ChatId) -> Group | None:
         self.asked += 1
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
         answer = self.group_now
         if self.meanwhile is not None:
             await self.meanwhile()
         return answer
 
     async def join_group(self, chat: ChatId) -> None:
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
         self.joined.append(chat)
 
     async def leave_group(self, chat: ChatId) -> None:
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
         self.left.append(chat)
 
 

@@ -60,16 +60,14 @@ class KeyRing(PartialMessenger):
 
     async def peer_identity(self, person: str) -> PeerIdentity | None:
         self.asked += 1
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
         identity = self.identities.get(person)
         if self.meanwhile is not None:
             await self.meanwhile()
         return identity
 
     async def trust(self, person: str, *, safety_number: str | None) -> None:
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
         known = self.identities[person]
         if self.refuses_trust or safety_number not in {None, known.safety_number}:
             raise SignalRejected("another safety number")

@@ -57,14 +57,12 @@ class ScriptedMessenger(PartialMessenger):
     ) -> int:
         self.attempts.append(text if replaces is None else f"{text} for {replaces}")
         self.attempted.set()
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
         return 1_000 + len(self.attempts)
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         self.attempts.append(f"delete {timestamp}")
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ from bot.signal.json_rpc import MAX_LINE_BYTES, JsonRpcConnection, LineBuffer
 from bot.signal.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
 from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId, ReceivedFile
 from tests.contract.harnesses import Receiver, SlowReceiver, daemon_bounds, in_background
-from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
+from tests.contract.signal_cli_protocol import EXCHANGES, check_exchange
 from tests.fakes.json_rpc_server import Json, LostReply, Refusal
 from tests.fakes.registering import RegisteringSignalCli
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
@@ -548,8 +548,3 @@ async def test_the_look_alike_answers_as_the_real_one(
 ) -> None:
     async with SignalSide.listen(tmp_path / "socket") as side:
         await check_exchange(str(side.path), line, expected)
-
-
-async def test_a_batch_is_answered_at_once(tmp_path: Path) -> None:
-    async with SignalSide.listen(tmp_path / "socket") as side:
-        await check_batch(str(side.path))
