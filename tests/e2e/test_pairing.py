@@ -152,15 +152,6 @@ async def test_new_admin_can_let_others_in() -> None:
             assert "no such code" in await sent_to(here, BEN, 5)
 
 
-@pytest.mark.parametrize("policy", ["allowlist", "pairing"])
-async def test_strangers_in_a_group_hear_nothing(policy: str) -> None:
-    async with world() as here, running_bot(here.settings(access={**PAIRING, "policy": policy})):
-        await here.signal.say("hi", group=GROUP, mention=True)
-        await here.signal.say("hello", author=BEN)
-        await here.answer()
-        assert len(here.signal.sent) == 1
-
-
 @pytest.mark.full
 async def test_code_works_with_an_encrypted_store() -> None:
     async with world() as here:
