@@ -5,6 +5,7 @@ import gc
 import inspect
 import os
 import signal
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Final
 
 import pytest
@@ -26,15 +27,22 @@ settings.load_profile("steady")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine test to its end, or fail it when its bound is over."""
+    """Run a coroutine test to its end, or fail it when its bound is over.
+
+    A fixture may be an asynchronous context manager; the test runs inside, with its value.
+    """
     function = pyfuncitem.obj
     if not inspect.iscoroutinefunction(function):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     bound = _bound_of(pyfuncitem)
+    given = pyfuncitem.callspec.params if hasattr(pyfuncitem, "callspec") else {}
 
     async def bounded() -> None:
-        async with asyncio.timeout(bound):
+        async with asyncio.timeout(bound), AsyncExitStack() as opened:
+            for name, value in arguments.items():
+                if name not in given and isinstance(value, AbstractAsyncContextManager):
+                    arguments[name] = await opened.enter_async_context(value)
             await function(**arguments)
 
     asyncio.run(bounded())

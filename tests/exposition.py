@@ -20,7 +20,6 @@ class Exposition:
 
     @property
     def samples(self) -> Iterator[Sample]:
-        """All samples, as Prometheus keeps them."""
         for family in text_string_to_metric_families(self.text):
             yield from family.samples
 

@@ -26,7 +26,6 @@ def recorded_quote(path: str) -> bytes:
 
 
 def recorded_simulator_quote() -> bytes:
-    """Return the quote inside the simulator's recorded attestation."""
     return recorded("dstack/simulator/attestation.bin").read_bytes()[4:5010]
 
 

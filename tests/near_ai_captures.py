@@ -55,12 +55,10 @@ class Capture:
 
     @property
     def report(self) -> Json:
-        """A fresh copy of the report."""
         report: Json = json.loads(self.evidence.report)
         return report
 
     def collateral_for(self, quote: TdQuote) -> Collateral | str:
-        """Return Intel's collateral for the platform of a quote."""
         return self.collateral.get(quote.fmspc, "nothing was recorded about this platform")
 
     def verify(

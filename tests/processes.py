@@ -27,7 +27,6 @@ async def end_of(pid: int) -> None:
 async def run_process(
     *command: str | Path, folder: Path, environment: Mapping[str, str] | None = None
 ) -> tuple[str, str, int | None]:
-    """Return stdout, stderr and the exit code."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,

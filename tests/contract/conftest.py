@@ -1,12 +1,17 @@
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.contract.harnesses import HARNESSES, TRANSPORTS, Open
+from tests.contract.harnesses import HARNESSES, TRANSPORTS, Harness, Open
 
 
 @pytest.fixture(params=TRANSPORTS)
 def open_harness(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    """Open each transport with its fake Signal side."""
     return partial(HARNESSES[request.param], tmp_path)
+
+
+@pytest.fixture
+def harness(open_harness: Open) -> AbstractAsyncContextManager[Harness]:
+    return open_harness()

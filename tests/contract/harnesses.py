@@ -36,7 +36,13 @@ class Fault(Enum):
 
 
 class Receiver:
-    """Messages and events that a messenger delivers; tests wait for them. Part of every harness."""
+    """Messages and events that a messenger delivers; tests wait for them. Part of every harness.
+
+    Attributes:
+        failure: raised instead of the next delivery.
+    """
+
+    failure: Exception | None = None
 
     def __init__(self) -> None:
         self.received: list[Incoming] = []
@@ -47,6 +53,8 @@ class Receiver:
         return [one.text for one in self.received if isinstance(one, IncomingMessage)]
 
     async def deliver(self, delivery: Sequence[Incoming]) -> None:
+        if self.failure is not None:
+            raise self.failure
         self.received.extend(delivery)
         for one in delivery:
             self._unread.put_nowait(one)
@@ -71,6 +79,20 @@ class Receiver:
                 await asyncio.sleep(0)
 
 
+class SlowReceiver(Receiver):
+    """Takes nothing more until `proceed` is set; `reading` tells that something came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading = asyncio.Event()
+        self.proceed = asyncio.Event()
+
+    async def deliver(self, delivery: Sequence[Incoming]) -> None:
+        self.reading.set()
+        await self.proceed.wait()
+        await super().deliver(delivery)
+
+
 async def settled(messenger: Messenger, send: Awaitable[int]) -> int:
     """Return the timestamp of a send, from a receipt if the answer does not tell it."""
     try:
@@ -83,7 +105,6 @@ async def settled(messenger: Messenger, send: Awaitable[int]) -> int:
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run something for the time of the `async with` block."""
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(work)
         yield
@@ -243,7 +264,6 @@ class RestHarness(Receiver):
 
 
 def rest_bounds(*, impatient: bool) -> RestBounds:
-    """Bounds for tests of the REST transport."""
     return RestBounds(
         request=0.2 if impatient else 5.0,
         send=0.2 if impatient else 60.0,

@@ -49,7 +49,6 @@ EXCHANGES: Final[list[tuple[str, object]]] = [
 
 
 async def ask(socket: str, line: str) -> Any:
-    """Write one line and read one."""
     reader, writer = await asyncio.open_unix_connection(socket)
     try:
         writer.write(line.encode() + b"\n")
@@ -67,9 +66,3 @@ async def check_exchange(socket: str, line: str, expected: object) -> None:
     assert found == expected, line
     sent = {} if expected == -32700 else json.loads(line)
     assert answer["id"] == (sent.get("id") if isinstance(sent, dict) else None), line
-
-
-async def check_batch(socket: str) -> None:
-    """Assert that a batch gets its answers in one line."""
-    answers = await ask(socket, f"[{request('version')},{request('noSuchMethod')}]")
-    assert sorted("error" in answer for answer in answers) == [False, True]

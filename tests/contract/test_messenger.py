@@ -44,82 +44,76 @@ GARBAGE: Final = (
 
 
 @pytest.mark.parametrize("open_harness", EVERY_ADDRESS, indirect=True)
-async def test_a_message_arrives_once_and_parsed(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        timestamp = await harness.people.say("hello")
-        message = await harness.next_message()
-        assert (message.chat, message.text, message.timestamp) == (ADA, "hello", timestamp)
-        assert message.author.aci == ADA.value
-        await harness.people.say("the end")
-        await harness.next_message()
-        assert harness.texts == ["hello", "the end"]
+async def test_a_message_arrives_once_and_parsed(harness: Harness) -> None:
+    timestamp = await harness.people.say("hello")
+    message = await harness.next_message()
+    assert (message.chat, message.text, message.timestamp) == (ADA, "hello", timestamp)
+    assert message.author.aci == ADA.value
+    await harness.people.say("the end")
+    await harness.next_message()
+    assert harness.texts == ["hello", "the end"]
 
 
 @pytest.mark.parametrize(("group", "chat"), [(None, ADA), (TEAM.value, TEAM)])
 async def test_a_reaction_to_a_message_of_the_bot_arrives_until_it_is_taken_back(
-    open_harness: Open, group: str | None, chat: ChatId
+    harness: Harness, group: str | None, chat: ChatId
 ) -> None:
-    async with open_harness() as harness:
-        question = await harness.messenger.send(ADA, "Shall I?")
-        given = await harness.people.react("👍🏽", question, group=group)
-        first = await harness.next_reaction()
-        assert (first.author.aci, first.chat, first.timestamp) == (ADA.value, chat, given)
-        assert (first.emoji, first.target_timestamp, first.removed) == ("👍🏽", question, False)
-        taken = await harness.people.react("👍🏽", question, group=group, removed=True)
-        second = await harness.next_reaction()
-        assert (second.timestamp, second.target_timestamp, second.removed) == (
-            taken,
-            question,
-            True,
-        )
+    question = await harness.messenger.send(ADA, "Shall I?")
+    given = await harness.people.react("👍🏽", question, group=group)
+    first = await harness.next_reaction()
+    assert (first.author.aci, first.chat, first.timestamp) == (ADA.value, chat, given)
+    assert (first.emoji, first.target_timestamp, first.removed) == ("👍🏽", question, False)
+    taken = await harness.people.react("👍🏽", question, group=group, removed=True)
+    second = await harness.next_reaction()
+    assert (second.timestamp, second.target_timestamp, second.removed) == (
+        taken,
+        question,
+        True,
+    )
 
 
-async def test_a_reply_names_the_message_of_the_bot_that_it_quotes(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        question = await harness.messenger.send(ADA, "Shall I?")
-        for group in (None, TEAM.value):
-            await harness.people.say("yes", quote=question, group=group)
-            answer = await harness.next_message()
-            assert answer.quote is not None
-            assert (answer.text, answer.quote.timestamp) == ("yes", question)
-            assert answer.addresses_bot
-        await harness.people.say("by the way")
-        assert (await harness.next_message()).quote is None
+async def test_a_reply_names_the_message_of_the_bot_that_it_quotes(harness: Harness) -> None:
+    question = await harness.messenger.send(ADA, "Shall I?")
+    for group in (None, TEAM.value):
+        await harness.people.say("yes", quote=question, group=group)
+        answer = await harness.next_message()
+        assert answer.quote is not None
+        assert (answer.text, answer.quote.timestamp) == ("yes", question)
+        assert answer.addresses_bot
+    await harness.people.say("by the way")
+    assert (await harness.next_message()).quote is None
 
 
-async def test_reactions_and_messages_arrive_in_one_order(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        expected: list[int] = []
-        for number in range(100):
-            if number % 3:
-                expected.append(await harness.people.react("👍", 1 + number, author=BEN))
-            else:
-                expected.append(await harness.people.say(f"{number}"))
-        await harness.until(lambda: len(harness.received) == len(expected))
-        assert [when(one) for one in harness.received] == expected
+async def test_reactions_and_messages_arrive_in_one_order(harness: Harness) -> None:
+    expected: list[int] = []
+    for number in range(100):
+        if number % 3:
+            expected.append(await harness.people.react("👍", 1 + number, author=BEN))
+        else:
+            expected.append(await harness.people.say(f"{number}"))
+    await harness.until(lambda: len(harness.received) == len(expected))
+    assert [when(one) for one in harness.received] == expected
 
 
 def when(incoming: Incoming) -> int | None:
     return incoming.timestamp if isinstance(incoming, IncomingMessage | Reaction) else None
 
 
-async def test_a_send_reaches_the_chat_and_returns_its_timestamp(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        timestamp = await harness.messenger.send(ADA, "*stars* stay stars\n\ufffc 👍")
-        sent = await harness.next_sent()
-        assert (sent.chat, sent.text) == (ADA, "*stars* stay stars\n\ufffc 👍")
-        assert (sent.timestamp, sent.replaces) == (timestamp, None)
+async def test_a_send_reaches_the_chat_and_returns_its_timestamp(harness: Harness) -> None:
+    timestamp = await harness.messenger.send(ADA, "*stars* stay stars\n\ufffc 👍")
+    sent = await harness.next_sent()
+    assert (sent.chat, sent.text) == (ADA, "*stars* stay stars\n\ufffc 👍")
+    assert (sent.timestamp, sent.replaces) == (timestamp, None)
 
 
 async def test_an_edit_names_the_replaced_message_and_has_its_own_timestamp(
-    open_harness: Open,
+    harness: Harness,
 ) -> None:
-    async with open_harness() as harness:
-        first = await harness.messenger.send(ADA, "one")
-        second = await harness.messenger.send(ADA, "two", replaces=first)
-        await harness.next_sent()
-        assert (await harness.next_sent()).replaces == first
-        assert second > first
+    first = await harness.messenger.send(ADA, "one")
+    second = await harness.messenger.send(ADA, "two", replaces=first)
+    await harness.next_sent()
+    assert (await harness.next_sent()).replaces == first
+    assert second > first
 
 
 # Files
@@ -151,13 +145,12 @@ async def test_the_largest_file_is_sent_whole_and_the_bot_goes_on(open_harness: 
         assert (await harness.next_message()).text == "and now?"
 
 
-async def test_an_edit_with_a_file_is_a_bug_that_reaches_nobody(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        first = await harness.messenger.send(ADA, "first")
-        with pytest.raises(ValueError, match="replaces"):
-            await harness.messenger.send(ADA, "x", replaces=first, attachments=[PROOF])
-        await harness.messenger.send(ADA, "last")
-        assert [(await harness.next_sent()).text for _ in range(2)] == ["first", "last"]
+async def test_an_edit_with_a_file_is_a_bug_that_reaches_nobody(harness: Harness) -> None:
+    first = await harness.messenger.send(ADA, "first")
+    with pytest.raises(ValueError, match="replaces"):
+        await harness.messenger.send(ADA, "x", replaces=first, attachments=[PROOF])
+    await harness.messenger.send(ADA, "last")
+    assert [(await harness.next_sent()).text for _ in range(2)] == ["first", "last"]
 
 
 # The bot's own account
@@ -184,12 +177,9 @@ def identity(linked_devices: int = 0, key: bytes = IDENTITY_KEY) -> OwnIdentity:
         {"unknown": ["to", "us"]},
     ],
 )
-async def test_the_identity_is_read_however_it_is_spelled(
-    open_harness: Open, spelling: Json
-) -> None:
-    async with open_harness() as harness:
-        harness.list_identities([SOMEBODY, OWN | spelling, {"number": None, "uuid": None}])
-        assert await harness.messenger.own_identity() == identity()
+async def test_the_identity_is_read_however_it_is_spelled(harness: Harness, spelling: Json) -> None:
+    harness.list_identities([SOMEBODY, OWN | spelling, {"number": None, "uuid": None}])
+    assert await harness.messenger.own_identity() == identity()
 
 
 async def test_identity_is_never_cached(open_harness: Open) -> None:
@@ -221,26 +211,24 @@ async def test_identity_is_never_cached(open_harness: Open) -> None:
     ],
 )
 async def test_an_account_without_exactly_one_identity_key_has_no_identity(
-    open_harness: Open, rows: list[Json]
+    harness: Harness, rows: list[Json]
 ) -> None:
-    async with open_harness() as harness:
-        harness.list_identities(rows)
-        with pytest.raises(SignalRejected) as failure:
-            await harness.messenger.own_identity()
-        for private in ("+49", "7f3c1a52", "05"):
-            assert private not in repr(failure.value)
+    harness.list_identities(rows)
+    with pytest.raises(SignalRejected) as failure:
+        await harness.messenger.own_identity()
+    for private in ("+49", "7f3c1a52", "05"):
+        assert private not in repr(failure.value)
 
 
 @pytest.mark.parametrize("ids", [[], [2], [2, 3], None])
 async def test_a_list_of_devices_without_the_primary_one_proves_nothing(
-    open_harness: Open, ids: list[int] | None
+    harness: Harness, ids: list[int] | None
 ) -> None:
-    async with open_harness() as harness:
-        harness.list_devices(ids)
-        with pytest.raises(SignalError):
-            await harness.messenger.own_identity()
-        harness.list_devices([1])
-        assert await harness.messenger.own_identity() == identity()
+    harness.list_devices(ids)
+    with pytest.raises(SignalError):
+        await harness.messenger.own_identity()
+    harness.list_devices([1])
+    assert await harness.messenger.own_identity() == identity()
 
 
 async def test_a_silent_server_tells_no_identity_within_the_bound(open_harness: Open) -> None:
@@ -264,37 +252,33 @@ async def test_a_refused_connection_is_retried_until_the_server_is_there(
         assert (await harness.next_message()).text == "now"
 
 
-async def test_a_closed_connection_is_opened_again(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        for number in range(3):
-            await harness.until(lambda: harness.messenger.connected)
-            await harness.people.say(f"{number}")
-            assert (await harness.next_message()).text == f"{number}"
-            await harness.drop_connections()
-            await harness.until(lambda: not harness.messenger.connected)
+async def test_a_closed_connection_is_opened_again(harness: Harness) -> None:
+    for number in range(3):
+        await harness.until(lambda: harness.messenger.connected)
+        await harness.people.say(f"{number}")
+        assert (await harness.next_message()).text == f"{number}"
+        await harness.drop_connections()
+        await harness.until(lambda: not harness.messenger.connected)
 
 
 @pytest.mark.parametrize("open_harness", EVERY_ADDRESS, indirect=True)
-async def test_a_server_that_goes_away_for_a_while_is_found_again(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        before = harness.messenger.connected_since
-        await harness.go_away()
-        await harness.until(lambda: not harness.messenger.connected)
-        await harness.until(lambda: harness.messenger.connected_since is None)
-        with pytest.raises(SignalUnavailable):
-            await harness.messenger.send(ADA, "nobody there")
-        await harness.come_back()
-        await harness.until(lambda: harness.messenger.connected)
-        assert await harness.messenger.send(ADA, "there you are") > 0
-        since = harness.messenger.connected_since
-        assert before is not None
-        assert since is not None
-        assert since > before
+async def test_a_server_that_goes_away_for_a_while_is_found_again(harness: Harness) -> None:
+    before = harness.messenger.connected_since
+    await harness.go_away()
+    await harness.until(lambda: not harness.messenger.connected)
+    await harness.until(lambda: harness.messenger.connected_since is None)
+    with pytest.raises(SignalUnavailable):
+        await harness.messenger.send(ADA, "nobody there")
+    await harness.come_back()
+    await harness.until(lambda: harness.messenger.connected)
+    assert await harness.messenger.send(ADA, "there you are") > 0
+    since = harness.messenger.connected_since
+    assert before is not None
+    assert since is not None
+    assert since > before
 
 
-async def test_silent_server_is_left_and_called_stuck_until_it_answers(
-    open_harness: Open,
-) -> None:
+async def test_silent_server_is_left_and_called_stuck_until_it_answers(open_harness: Open) -> None:
     async with open_harness(impatient=True) as harness:
         assert not harness.messenger.stuck
         harness.fall_silent()
@@ -304,42 +288,50 @@ async def test_silent_server_is_left_and_called_stuck_until_it_answers(
         await harness.until(lambda: harness.messenger.connected and not harness.messenger.stuck)
 
 
-async def test_no_frame_of_any_kind_costs_the_next_message(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        for name, frame in FRAMES.items():
-            await harness.push(frame)
-            await harness.people.say(f"after {name}")
-        await harness.people.say("the end")
-        await harness.until(lambda: "the end" in harness.texts)
-        after = [text for text in harness.texts if text.startswith("after ")]
-        assert after == [f"after {name}" for name in FRAMES]
+async def test_no_frame_of_any_kind_costs_the_next_message(harness: Harness) -> None:
+    for name, frame in FRAMES.items():
+        await harness.push(frame)
+        await harness.people.say(f"after {name}")
+    await harness.people.say("the end")
+    await harness.until(lambda: "the end" in harness.texts)
+    after = [text for text in harness.texts if text.startswith("after ")]
+    assert after == [f"after {name}" for name in FRAMES]
 
 
-async def test_garbage_costs_nothing_but_itself(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        for number, garbage in enumerate(GARBAGE):
-            await harness.push_raw(garbage)
-            await harness.people.say(f"{number}")
-            assert (await harness.next_message()).text == f"{number}"
-        assert len(harness.received) == len(GARBAGE)
+async def test_garbage_costs_nothing_but_itself(harness: Harness) -> None:
+    for number, garbage in enumerate(GARBAGE):
+        await harness.push_raw(garbage)
+        await harness.people.say(f"{number}")
+        assert (await harness.next_message()).text == f"{number}"
+    assert len(harness.received) == len(GARBAGE)
 
 
-async def test_error_of_refused_send_names_no_person(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        harness.fail_next_send(Fault.REFUSED)
-        with pytest.raises(harness.refusal) as failure:
-            await harness.messenger.send(ADA, "secret")
-        for private in ("secret", "+49", ADA.value):
-            assert private not in repr(failure.value)
-        assert await harness.messenger.send(ADA, "next") > 0
+async def test_an_error_of_the_store_ends_the_messenger(open_harness: Open) -> None:
+    async def receive() -> None:
+        async with open_harness() as harness:
+            harness.failure = OSError("disk full")
+            await harness.people.say("hello")
+            await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup) as failure:
+        await receive()
+    assert failure.group_contains(OSError, match="disk full")
 
 
-async def test_a_rate_limit_says_how_long_to_wait_where_signal_does(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        harness.fail_next_send(Fault.RATE_LIMITED)
-        with pytest.raises(SignalRateLimited) as failure:
-            await harness.messenger.send(ADA, "much")
-        assert failure.value.retry_after_seconds == harness.retry_after_seconds
+async def test_error_of_refused_send_names_no_person(harness: Harness) -> None:
+    harness.fail_next_send(Fault.REFUSED)
+    with pytest.raises(harness.refusal) as failure:
+        await harness.messenger.send(ADA, "secret")
+    for private in ("secret", "+49", ADA.value):
+        assert private not in repr(failure.value)
+    assert await harness.messenger.send(ADA, "next") > 0
+
+
+async def test_a_rate_limit_says_how_long_to_wait_where_signal_does(harness: Harness) -> None:
+    harness.fail_next_send(Fault.RATE_LIMITED)
+    with pytest.raises(SignalRateLimited) as failure:
+        await harness.messenger.send(ADA, "much")
+    assert failure.value.retry_after_seconds == harness.retry_after_seconds
 
 
 async def reconnect(harness: Harness) -> None:
@@ -368,9 +360,7 @@ async def test_a_receipt_after_the_reconnect_stands_in_for_a_lost_reply(
         assert await harness.messenger.send(ADA, "next") > sent.timestamp
 
 
-async def test_only_the_receipt_for_the_lost_message_itself_is_evidence(
-    open_harness: Open,
-) -> None:
+async def test_only_the_receipt_for_the_lost_message_itself_is_evidence(open_harness: Open) -> None:
     async with open_harness() as harness, asyncio.TaskGroup() as tasks:
         earlier = await harness.messenger.send(ADA, "earlier")
         await harness.next_sent()
@@ -389,53 +379,45 @@ async def test_only_the_receipt_for_the_lost_message_itself_is_evidence(
         assert await send == sent.timestamp
 
 
-async def test_after_stop_receiving_nothing_is_delivered_but_sends_go_on(
-    open_harness: Open,
-) -> None:
-    async with open_harness() as harness:
-        await harness.people.say("in time")
-        await harness.next_message()
-        await harness.messenger.stop_receiving()
-        await harness.people.say("too late")
-        assert await harness.messenger.send(ADA, "good night") > 0
-        assert harness.texts == ["in time"]
+async def test_after_stop_receiving_nothing_is_delivered_but_sends_go_on(harness: Harness) -> None:
+    await harness.people.say("in time")
+    await harness.next_message()
+    await harness.messenger.stop_receiving()
+    await harness.people.say("too late")
+    assert await harness.messenger.send(ADA, "good night") > 0
+    assert harness.texts == ["in time"]
 
 
-async def test_held_messages_arrive_later_and_sends_continue(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        await harness.messenger.hold_receiving()
-        assert harness.messenger.connected
-        await harness.people.say("held")
-        assert await harness.messenger.send(ADA, "good night") > 0
-        await harness.messenger.resume_receiving()
-        assert (await harness.next_message()).text == "held"
+async def test_held_messages_arrive_later_and_sends_continue(harness: Harness) -> None:
+    await harness.messenger.hold_receiving()
+    assert harness.messenger.connected
+    await harness.people.say("held")
+    assert await harness.messenger.send(ADA, "good night") > 0
+    await harness.messenger.resume_receiving()
+    assert (await harness.next_message()).text == "held"
 
 
-async def test_held_messages_stay_held_over_a_lost_connection(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        await harness.messenger.hold_receiving()
-        await harness.go_away()
-        await harness.until(lambda: not harness.messenger.connected)
-        await harness.messenger.hold_receiving()
-        await harness.come_back()
-        await harness.until(lambda: harness.messenger.connected)
-        await harness.messenger.resume_receiving()
-        await harness.people.say("held")
-        assert (await harness.next_message()).text == "held"
+async def test_held_messages_stay_held_over_a_lost_connection(harness: Harness) -> None:
+    await harness.messenger.hold_receiving()
+    await harness.go_away()
+    await harness.until(lambda: not harness.messenger.connected)
+    await harness.messenger.hold_receiving()
+    await harness.come_back()
+    await harness.until(lambda: harness.messenger.connected)
+    await harness.messenger.resume_receiving()
+    await harness.people.say("held")
+    assert (await harness.next_message()).text == "held"
 
 
-async def test_resume_without_connection_takes_effect_on_the_next_one(
-    open_harness: Open,
-) -> None:
-    async with open_harness() as harness:
-        await harness.messenger.hold_receiving()
-        await harness.go_away()
-        await harness.until(lambda: not harness.messenger.connected)
-        await harness.messenger.resume_receiving()
-        await harness.come_back()
-        await harness.until(lambda: harness.messenger.connected)
-        await harness.people.say("hello again")
-        assert (await harness.next_message()).text == "hello again"
+async def test_resume_without_connection_takes_effect_on_the_next_one(harness: Harness) -> None:
+    await harness.messenger.hold_receiving()
+    await harness.go_away()
+    await harness.until(lambda: not harness.messenger.connected)
+    await harness.messenger.resume_receiving()
+    await harness.come_back()
+    await harness.until(lambda: harness.messenger.connected)
+    await harness.people.say("hello again")
+    assert (await harness.next_message()).text == "hello again"
 
 
 async def test_a_transport_that_retries_gives_signs_of_life(open_harness: Open) -> None:
@@ -454,8 +436,7 @@ async def test_an_idle_transport_that_works_gives_signs_of_life(open_harness: Op
         await harness.until(lambda: harness.messenger.last_sign > first)
 
 
-async def test_the_account_status_is_told_while_running(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        status = await harness.messenger.account_status()
-        assert status.registered
-        assert status.server.startswith("signal-cli")
+async def test_the_account_status_is_told_while_running(harness: Harness) -> None:
+    status = await harness.messenger.account_status()
+    assert status.registered
+    assert status.server.startswith("signal-cli")

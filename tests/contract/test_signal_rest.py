@@ -32,6 +32,7 @@ from conversation_store.models import Attachment, ChatId, ReceivedFile
 from tests.contract.harnesses import (
     Receiver,
     RestHarness,
+    SlowReceiver,
     in_background,
     open_rest,
     rest_bounds,
@@ -68,7 +69,6 @@ def messages(count: int) -> list[bytes]:
 async def receiving(
     deliver: Deliver, **bounds: Any
 ) -> AsyncIterator[tuple[SignalRestApi, SignalRest]]:
-    """Provide a server and a messenger that listens on its websocket."""
     async with SignalRestApi.listen() as api:
         messenger = SignalRest(api.url, NUMBER, bounds=RestTimeouts(**bounds))
         async with in_background(messenger.run(deliver)):
@@ -108,16 +108,15 @@ async def ignore(_: Sequence[Incoming]) -> None:
     ],
 )
 async def test_every_failure_of_a_send_has_its_error_and_names_no_person(
-    open_harness: Open, answer: Answer | Fault, error: type[SignalError]
+    harness: RestHarness, answer: Answer | Fault, error: type[SignalError]
 ) -> None:
-    async with open_harness() as harness:
-        harness.api.answers.append(answer)
-        with pytest.raises(error) as failure:
-            await harness.messenger.send(PERSON, "secret")
-        assert type(failure.value) is error
-        shown = f"{failure.value!r} {failure.value.__cause__!r}"
-        assert not any(private in shown for private in ("secret", "+49", "tok", "AAEC"))
-        assert await harness.messenger.send(PERSON, "next") > 0
+    harness.api.answers.append(answer)
+    with pytest.raises(error) as failure:
+        await harness.messenger.send(PERSON, "secret")
+    assert type(failure.value) is error
+    shown = f"{failure.value!r} {failure.value.__cause__!r}"
+    assert not any(private in shown for private in ("secret", "+49", "tok", "AAEC"))
+    assert await harness.messenger.send(PERSON, "next") > 0
 
 
 async def test_receipt_settles_refused_send() -> None:
@@ -142,12 +141,11 @@ async def test_server_older_than_0_101_is_refused() -> None:
             await Receiver().until(lambda: messenger.connected)
 
 
-async def test_group_that_the_server_does_not_list_gets_no_message(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        with pytest.raises(SignalRejected) as failure:
-            await harness.messenger.send(GROUP, "hello")
-        assert GROUP.value not in repr(failure.value)
-        assert not harness.api.sent
+async def test_group_that_the_server_does_not_list_gets_no_message(harness: RestHarness) -> None:
+    with pytest.raises(SignalRejected) as failure:
+        await harness.messenger.send(GROUP, "hello")
+    assert GROUP.value not in repr(failure.value)
+    assert not harness.api.sent
 
 
 async def test_text_goes_out_unstyled_and_not_to_the_bot_itself(open_harness: Open) -> None:
@@ -159,40 +157,30 @@ async def test_text_goes_out_unstyled_and_not_to_the_bot_itself(open_harness: Op
         assert sent.recipient == ADA.aci
 
 
-async def test_a_group_is_addressed_by_the_servers_own_id(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        harness.api.groups[GROUP.value] = KnownGroup()
-        await harness.messenger.send(GROUP, "hello", replaces=7)
-        [sent] = harness.api.sent
-        assert (sent.recipient, sent.replaces) == (GROUP_AT_SERVER, 7)
-
-
 def partly_failed(*reasons: str) -> Answer:
     recipients = [{"number": PRIVATE, "uuid": ADA.aci, "reason": reason} for reason in reasons]
     return Answer(201, json.dumps([{"timestamp": "77", "errors": {"recipients": recipients}}]))
 
 
 async def test_a_group_message_counts_as_sent_when_some_members_were_not_reached(
-    open_harness: Open,
+    harness: RestHarness,
 ) -> None:
-    async with open_harness() as harness:
-        harness.api.groups[GROUP.value] = KnownGroup()
-        harness.api.answers.append(partly_failed("NETWORK_FAILURE", "IDENTITY_FAILURE"))
-        assert await harness.messenger.send(GROUP, "hello") == 77
+    harness.api.groups[GROUP.value] = KnownGroup()
+    harness.api.answers.append(partly_failed("NETWORK_FAILURE", "IDENTITY_FAILURE"))
+    assert await harness.messenger.send(GROUP, "hello") == 77
 
 
-async def test_at_most_three_calls_are_in_flight_whatever_they_ask(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        harness.api.hold.clear()
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(10):
-                tasks.create_task(harness.messenger.send(PERSON, f"{number}"))
-                tasks.create_task(harness.messenger.group(GROUP))
-                tasks.create_task(harness.messenger.account_status())
-            await harness.api.wait_until(lambda: harness.api.in_flight == 3)
-            harness.api.hold.set()
-        assert harness.api.most_in_flight == 3
-        assert len(harness.api.sent) == 10
+async def test_at_most_three_calls_are_in_flight_whatever_they_ask(harness: RestHarness) -> None:
+    harness.api.hold.clear()
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(10):
+            tasks.create_task(harness.messenger.send(PERSON, f"{number}"))
+            tasks.create_task(harness.messenger.group(GROUP))
+            tasks.create_task(harness.messenger.account_status())
+        await harness.api.wait_until(lambda: harness.api.in_flight == 3)
+        harness.api.hold.set()
+    assert harness.api.most_in_flight == 3
+    assert len(harness.api.sent) == 10
 
 
 async def test_a_file_bigger_than_any_answer_is_too_big(open_harness: Open) -> None:
@@ -234,19 +222,17 @@ async def test_a_call_that_gets_no_turn_is_not_sent() -> None:
     ],
 )
 async def test_no_frame_ends_the_connection(
-    open_harness: Open, frame: bytes, kind: WSMsgType
+    harness: RestHarness, frame: bytes, kind: WSMsgType
 ) -> None:
-    async with open_harness() as harness:
-        await harness.api.push_raw(frame, kind=kind)
-        await harness.people.say("still there")
-        assert (await harness.next_message()).text == "still there"
-        assert harness.api.connections == 1
+    await harness.api.push_raw(frame, kind=kind)
+    await harness.people.say("still there")
+    assert (await harness.next_message()).text == "still there"
+    assert harness.api.connections == 1
 
 
-async def test_a_huge_message_arrives_cut(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        await harness.people.say("x" * 3 * 2**20)
-        assert len((await harness.next_message()).text) == 64 * 1024
+async def test_a_huge_message_arrives_cut(harness: RestHarness) -> None:
+    await harness.people.say("x" * 3 * 2**20)
+    assert len((await harness.next_message()).text) == 64 * 1024
 
 
 async def test_while_signal_cli_is_dead_the_websocket_is_kept(open_harness: Open) -> None:
@@ -281,25 +267,6 @@ async def test_an_account_that_is_not_registered_is_not_connected() -> None:
             await Receiver().until(lambda: messenger.connected and not messenger.unregistered)
 
 
-async def test_a_burst_arrives_whole_and_in_order_although_deliver_is_slow() -> None:
-    receiver = Receiver()
-    proceed = asyncio.Event()
-    all_there = asyncio.Event()
-
-    async def deliver(delivery: Sequence[Incoming]) -> None:
-        await proceed.wait()
-        await receiver.deliver(delivery)
-        if len(receiver.received) == 2_000:
-            all_there.set()
-
-    async with receiving(deliver) as (api, _):
-        for frame in messages(2_000):
-            await api.push_raw(frame)
-        proceed.set()
-        await all_there.wait()
-        assert receiver.texts == [f"{number}" for number in range(2_000)]
-
-
 async def test_no_frame_is_read_before_the_one_before_it_is_delivered() -> None:
     delivered: list[Incoming] = []
     proceed = asyncio.Semaphore(0)
@@ -320,14 +287,8 @@ async def test_no_frame_is_read_before_the_one_before_it_is_delivered() -> None:
 
 
 async def test_frames_after_a_ping_arrive_although_the_server_has_gone() -> None:
-    receiver = Receiver()
-    proceed = asyncio.Event()
-
-    async def deliver(delivery: Sequence[Incoming]) -> None:
-        await proceed.wait()
-        await receiver.deliver(delivery)
-
-    async with receiving(deliver) as (api, messenger):
+    receiver = SlowReceiver()
+    async with receiving(receiver.deliver) as (api, messenger):
         first, *others = messages(3)
         await api.push_raw(first)
         await receiver.until(lambda: messenger.undelivered == 1)
@@ -338,27 +299,19 @@ async def test_frames_after_a_ping_arrive_although_the_server_has_gone() -> None
         api.drop_websockets()
         for _ in range(50):  # until the bot's side has seen the end, on loopback
             await asyncio.sleep(0)
-        proceed.set()
+        receiver.proceed.set()
         await receiver.until(lambda: len(receiver.received) == 3)
 
 
 async def test_stopping_still_delivers_frames_that_have_arrived() -> None:
-    receiver = Receiver()
-    reading = asyncio.Event()
-    proceed = asyncio.Event()
-
-    async def deliver(delivery: Sequence[Incoming]) -> None:
-        reading.set()
-        await proceed.wait()
-        await receiver.deliver(delivery)
-
-    async with receiving(deliver) as (api, messenger):
+    receiver = SlowReceiver()
+    async with receiving(receiver.deliver) as (api, messenger):
         for frame in messages(10):
             await api.push_raw(frame)
-        await reading.wait()
+        await receiver.reading.wait()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(messenger.stop_receiving())
-            proceed.set()
+            receiver.proceed.set()
         assert len(receiver.received) == 10
         assert api.receivers == 0
         assert await messenger.send(PERSON, "good night") > 0
@@ -378,32 +331,12 @@ async def test_no_websocket_is_opened_after_a_stop() -> None:
 
 
 async def test_stopping_ends_within_its_bound_although_deliver_hangs() -> None:
-    reading = asyncio.Event()
-
-    async def deliver(_: Sequence[Incoming]) -> None:
-        reading.set()
-        await asyncio.Event().wait()
-
-    async with receiving(deliver, stop=0.05) as (api, messenger):
+    receiver = SlowReceiver()
+    async with receiving(receiver.deliver, stop=0.05) as (api, messenger):
         await api.push_raw(messages(1)[0])
-        await reading.wait()
+        await receiver.reading.wait()
         await messenger.stop_receiving(delivery_seconds=0.05)
         assert messenger.undelivered == 1
-
-
-async def test_a_bug_in_deliver_ends_the_run() -> None:
-    async def deliver(_: Sequence[Incoming]) -> None:
-        raise ZeroDivisionError
-
-    async def receive_one() -> None:
-        async with SignalRestApi.listen() as api, asyncio.TaskGroup() as tasks:
-            tasks.create_task(SignalRest(api.url, NUMBER).run(deliver))
-            await api.wait_for_receiver()
-            await api.push_raw(messages(1)[0])
-
-    with pytest.raises(ExceptionGroup) as failure:
-        await receive_one()
-    assert failure.value.split(ZeroDivisionError)[1] is None
 
 
 # Questions
@@ -453,18 +386,16 @@ OWN: Final = {"number": NUMBER, "uuid": FIXTURE_ACCOUNT.aci}
     ],
 )
 async def test_a_group_is_read_as_every_version_tells_it(
-    open_harness: Open, told: Any, group: Group | None
+    harness: RestHarness, told: Any, group: Group | None
 ) -> None:
-    async with open_harness() as harness:
-        harness.api.told_groups[GROUP_AT_SERVER] = told
-        assert await harness.messenger.group(GROUP) == group
+    harness.api.told_groups[GROUP_AT_SERVER] = told
+    assert await harness.messenger.group(GROUP) == group
 
 
-async def test_an_unreadable_answer_to_a_question_is_an_error(open_harness: Open) -> None:
-    async with open_harness() as harness:
-        harness.api.told_groups[GROUP_AT_SERVER] = "?"
-        with pytest.raises(SignalUnavailable):
-            await harness.messenger.group(GROUP)
+async def test_an_unreadable_answer_to_a_question_is_an_error(harness: RestHarness) -> None:
+    harness.api.told_groups[GROUP_AT_SERVER] = "?"
+    with pytest.raises(SignalUnavailable):
+        await harness.messenger.group(GROUP)
 
 
 async def test_the_account_status_needs_no_running_messenger() -> None:
@@ -627,7 +558,6 @@ async def test_a_silent_gateway_is_reported_as_stuck_until_it_answers(
 
 
 async def failure(messenger: SignalRest) -> type[SignalError]:
-    """Send in vain and return the error."""
     with pytest.raises(SignalError) as failed:
         await messenger.send(PERSON, "hello")
     return failed.type

@@ -42,7 +42,6 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
         return self._process.pid
 
     async def event(self, name: str, *, times: int = 1) -> dict[str, Any]:
@@ -62,7 +61,6 @@ class Daemon:
         return port
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Return the log lines of that event so far."""
         lines = (json.loads(line) for line in self.stderr if line.startswith("{"))
         return [line for line in lines if line["event"] == name]
 
@@ -77,7 +75,6 @@ class Daemon:
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (0, most))
 
     def make_room(self) -> None:
-        """Make writes to files work again."""
         _, most = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (most, most))
 
@@ -90,7 +87,6 @@ class Daemon:
         return code
 
     async def killed(self) -> None:
-        """Send SIGKILL and wait until the process is gone."""
         self.send_signal(signal.SIGKILL)
         await self.exit_code(seconds=AFTER_KILL_SECONDS)
 

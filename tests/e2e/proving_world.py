@@ -71,7 +71,6 @@ class ProvingWorld:
 async def proving_world(
     handler: Step = echo, *, tcb_status: str = "UpToDate"
 ) -> AsyncIterator[ProvingWorld]:
-    """Provide it all on loopback."""
     async with (
         world() as here,
         near_ai(handler, tcb_status=tcb_status) as cloud,

@@ -29,7 +29,6 @@ async def bot_with_health(settings: Settings, *, trust: Trust = REAL) -> AsyncIt
 
 
 async def scrape(port: int) -> Exposition:
-    """Return the text of `/metrics`."""
     status, body = await get(port, "/metrics")
     assert status == 200
     return Exposition(body.decode())
@@ -46,7 +45,6 @@ async def readiness(port: int) -> dict[str, tuple[bool, str]]:
 
 
 async def get(port: int, path: str) -> tuple[int, bytes]:
-    """Return the status and the body of an answer."""
     async with asyncio.timeout(HTTP_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(

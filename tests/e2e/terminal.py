@@ -42,7 +42,6 @@ class Terminal:
         self._seen = found.end()
 
     async def answers(self, question: str, answer: str) -> None:
-        """Wait for a question and type an answer."""
         await self.reads(question)
         os.write(self._keys, f"{answer}\n".encode())
 
@@ -56,7 +55,6 @@ class Terminal:
         return await self._process.wait()
 
     async def listen(self) -> None:
-        """Collect what is written until the program has ended."""
         decode = codecs.getincrementaldecoder("utf-8")().decode
         while piece := await self._read():
             self.shown += decode(piece)

@@ -42,6 +42,7 @@ from tests.fakes.registering import (
 from tests.fakes.registering_rest import RegisteringRestApi
 from tests.fakes.signal_cli_program import SAID, install, starts, texts_sent
 from tests.fakes.signal_side import BOT
+from tests.integration.test_spawned import alive, until
 from tests.skipped_waits import run_without_waiting
 
 PNG: Final = b"\x89PNG\r\n\x1a\n and more"
@@ -50,8 +51,6 @@ REGISTERED: Final = f"Registered: {BOT.number}."
 
 
 class Side(Protocol):
-    """A Signal side without the account."""
-
     registrar: Registrar
 
     @property
@@ -181,13 +180,6 @@ async def test_linking_starts_signal_cli_where_the_bot_would(folder: Path) -> No
         assert await terminal.exit_code() == 0
     assert len(starts(programs)) == 1
     assert not (folder / "signal-cli.sock").exists()
-
-
-async def test_missing_server_is_reported_in_one_line(folder: Path) -> None:
-    async with at_a_terminal("link", url="unix:/nowhere/socket", folder=folder) as terminal:
-        await terminal.reads("cannot be reached. See SIGNAL__URL.")
-        assert await terminal.exit_code() == 1
-        assert "Traceback" not in terminal.shown
 
 
 # Registering
@@ -324,21 +316,6 @@ def test_unattended_register_waits_a_minute_for_signal_cli(
 
 
 # The bot with an account
-
-
-def alive(pid: int) -> bool:
-    """Whether there is such a process that has not ended."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-async def until(happened: Callable[[], object]) -> None:
-    """Wait for something that another process does."""
-    while not happened():  # noqa: ASYNC110 - it tells nobody here
-        await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize(

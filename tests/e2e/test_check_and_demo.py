@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 from bot.attestation.trust import REAL, Trust
 from bot.cli.basic_findings import Finding, Severity
 from bot.cli.check import findings
-from bot.config.loading import setting_names
 from bot.config.settings import Settings
 from tests.contract.dialects.ollama import server as ollama_server
 from tests.e2e.daemon_process import run_command
@@ -469,22 +467,7 @@ async def test_a_demo_that_is_ended_from_outside_leaves_nothing_behind(
     assert files_in(tmp_path) == []
 
 
-def run_cli(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the program to its end, without the settings of this process."""
-    clean = {name: value for name, value in os.environ.items() if name not in setting_names()}
-    return subprocess.run(
-        [sys.executable, "-m", "bot", *arguments],
-        cwd=folder,
-        env=clean | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("arguments", [("demo", "--say"), ()])
-def test_wrong_arguments_give_exit_2(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    done = run_cli(*arguments, folder=tmp_path)
-    assert (done.returncode, "usage:" in done.stderr) == (2, True)
+async def test_wrong_arguments_give_exit_2(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    code, _, err = await run_command(arguments, {}, folder=tmp_path)
+    assert (code, "usage:" in err) == (2, True)

@@ -31,22 +31,14 @@ WORD: Final = "sesame"
 POLL_SECONDS: Final = 0.02
 
 
-async def until(port: int, name: str, value: float, **labels: str) -> Exposition:
-    """Scrape until a series has a value."""
+async def until(port: int, name: str, *values: float, **labels: str) -> Exposition:
+    """Scrape until a series has this value, or any but zero."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             seen = await scrape(port)
-            if seen.value(name, **labels) == value:
+            value = seen.value(name, **labels)
+            if value in values or (value and not values):
                 return seen
-            await asyncio.sleep(POLL_SECONDS)
-
-
-async def counted(port: int, name: str) -> None:
-    """Scrape until a series has counted something."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while True:
-            if (await scrape(port)).value(name):
-                return
             await asyncio.sleep(POLL_SECONDS)
 
 
@@ -65,7 +57,7 @@ async def test_a_conversation_and_its_failures_are_measured() -> None:
             await here.answer()
             await until(port, "answer_seconds_count", 1, kind="command")
             seen = await until(port, "unsent_messages", 0)
-            await counted(port, "event_loop_lag_seconds_count")
+            await until(port, "event_loop_lag_seconds_count")
 
             here.model.handler = status(401)
             await here.signal.say("hello")

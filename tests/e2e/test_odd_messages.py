@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from tests.e2e.running_bot import running_bot, world
-from tests.e2e.test_guest_over_rest import guest
+from tests.e2e.test_over_rest import guest
 from tests.fakes.signal_frames import data_message, message_frame
 from tests.fakes.signal_side import ADA
 

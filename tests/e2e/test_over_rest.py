@@ -3,6 +3,9 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import pytest
@@ -12,13 +15,13 @@ from bot.signal.frames import Account
 from conversation_store.store import open_store
 from tests.contract.test_signal_rest import MAX_AT_ONCE
 from tests.e2e import scraped
-from tests.e2e.running_bot import running_bot, world
+from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import CALCULATE
 from tests.e2e.test_restart import received
 from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_frames import receipt_frame, text_frame
-from tests.fakes.signal_rest_api import NUMBER, Fault, SignalRestApi
+from tests.fakes.signal_rest_api import NUMBER, Fault, Sent, SignalRestApi
 from tests.fakes.signal_side import ADA, BOT
 
 SHORT_SECONDS: Final = 0.05
@@ -29,19 +32,59 @@ IN_DOUBT_SECONDS: Final = 20.0
 """Time until messages that no phone confirmed are sent again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A bot over REST, its model, and the people on the other side."""
+
+    here: World
+    api: SignalRestApi
+
+    async def answer(self, number: int) -> Sent:
+        """Return the n-th message of the bot without progress messages, once it is there."""
+        await self.api.until(lambda: len(self.answers()) >= number)
+        return self.answers()[number - 1]
+
+    def answers(self) -> list[Sent]:
+        return [sent for sent in self.api.sent if not sent.text.startswith("🔧")]
+
+    def asked(self) -> str:
+        """The last question to the model, without the time."""
+        content = self.here.model.requests[-1]["messages"][-1]["content"]
+        words = content if isinstance(content, str) else content[0]["text"]
+        return str(words).split(" UTC] ", 1)[-1]
+
+
+@asynccontextmanager
+async def guest(here: World, **overrides: Mapping[str, object]) -> AsyncIterator[Guest]:
+    """Run a bot of this world over REST."""
+    async with SignalRestApi.listen() as api:
+        signal = {"url": api.url, "phone_number": NUMBER, **overrides.pop("signal", {})}
+        async with running_bot(here.settings(**overrides, signal=signal)):
+            await api.wait_for_receiver()
+            yield Guest(here, api)
+
+
 async def test_a_message_gets_its_progress_and_its_answer() -> None:
     steps = script(tool_calls(CALCULATE), text("It is 5461."))
-    async with world(steps) as here, SignalRestApi.listen() as api:
-        settings = here.settings(signal={"url": api.url, "phone_number": NUMBER})
-        async with running_bot(settings):
-            await api.wait_for_receiver()
-            frame = text_frame(Account(NUMBER, BOT.aci), ADA, 1_795_000_000_000, "127*43?")
-            await api.push(frame)
-            await api.wait_until(lambda: any("It is" in sent.text for sent in api.sent))
-    begun, *_, done, answer = api.sent
+    async with world(steps) as here, guest(here) as bot:
+        await bot.api.say("127*43?")
+        await bot.answer(1)
+    begun, *_, done, answer = bot.api.sent
     assert (begun.text, done.text) == ("🔧 Using calculate…", "🔧 Using calculate ✓")
     assert (done.replaces is not None, answer.text) == (True, "It is 5461.")
-    assert {sent.recipient for sent in api.sent} == {ADA.aci}
+    assert {sent.recipient for sent in bot.api.sent} == {ADA.aci}
+
+
+async def test_an_edit_after_the_answer_edits_the_answer_and_a_second_one_the_edited() -> None:
+    async with world() as here, guest(here) as bot:
+        question = await bot.api.say("Is Sidney nice?")
+        old = await bot.answer(1)
+        edit = await bot.api.edit("Is Sydney nice?", question)
+        new = await bot.answer(2)
+        await bot.api.edit("Is Sydney big?", edit)
+        newest = await bot.answer(3)
+        assert bot.asked() == "Is Sydney big?"
+    assert (old.replaces, new.replaces, newest.replaces) == (None, old.timestamp, new.timestamp)
 
 
 @pytest.mark.parametrize("by", ["reaction", "reply"])

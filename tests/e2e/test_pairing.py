@@ -31,7 +31,6 @@ def code_in(text: str) -> str:
 
 
 async def approve(here: World, code: str, *options: str, **settings: str) -> str:
-    """Admit a person by the command line and return its output."""
     code_, out, err = await run_command(
         ["pair", "approve", code, *options], environment(here, **settings), folder=here.folder
     )
@@ -114,37 +113,6 @@ async def test_a_greeting_that_a_crash_left_unsent_is_sent_once() -> None:
     assert here.answers().count(WELCOME) == 1
 
 
-async def test_person_let_in_during_a_stop_is_greeted_at_the_start() -> None:
-    async with world() as here:
-        async with running_bot(here.settings(access=PAIRING)):
-            await here.signal.say("hello")
-            code = code_in((await here.answer()).text)
-        await approve(here, code, ACCESS__POLICY="pairing")
-        async with running_bot(here.settings(access=PAIRING)):
-            assert (await here.answer()).text == WELCOME
-
-
-@pytest.mark.full
-async def test_a_revoked_person_is_a_stranger_at_once() -> None:
-    async with world() as here:
-        async with running_bot(here.settings(access=PAIRING)):
-            await here.signal.say("hello")
-            await approve(here, code_in((await here.answer()).text), ACCESS__POLICY="pairing")
-            assert (await here.answer()).text == WELCOME
-            settings = environment(here, ACCESS__POLICY="pairing")
-            revoke = ["pair", "revoke", ADA.aci[:6]]
-            assert (await run_command(revoke, settings, folder=here.folder))[0] == 0
-            assert (await run_command(revoke, settings, folder=here.folder))[0] == 1
-            words = ""
-            while "give this code" not in words:  # the bot looks about twice a second
-                await here.signal.say("me again")
-                words = (await here.answer()).text
-            await here.signal.say("and again")
-            await here.signal.say("hello", author=BEN)
-            await sent_to(here, BEN, 1)
-    assert "and again" not in str(here.model.requests)
-
-
 async def test_only_an_admin_lets_people_in_from_the_chat() -> None:
     async with world() as here:
         access = {**PAIRING, "allowed": "+15550100003"}
@@ -182,29 +150,6 @@ async def test_new_admin_can_let_others_in() -> None:
         async with running_bot(here.settings(access={"policy": "pairing"})):
             await here.signal.say("!pair AAAAAA", author=BEN)
             assert "no such code" in await sent_to(here, BEN, 5)
-
-
-@pytest.mark.full
-async def test_an_unknown_code_is_reported_in_words_and_by_the_exit_code() -> None:
-    async with world() as here:
-        settings = environment(here, ACCESS__POLICY="pairing")
-        approval = ["pair", "approve", "AAAAAA"]
-        code, out, err = await run_command(approval, settings, folder=here.folder)
-        assert (code, out) == (1, "")
-        assert err.startswith("signal-tee-bot: STORE__PATH: there is no store yet: start the bot")
-        async with running_bot(here.settings(access=PAIRING)):
-            code, out, err = await run_command(approval, settings, folder=here.folder)
-        assert (code, out) == (1, "")
-        assert "There is no such code. It may have expired" in err
-
-
-@pytest.mark.parametrize("policy", ["allowlist", "pairing"])
-async def test_strangers_in_a_group_hear_nothing(policy: str) -> None:
-    async with world() as here, running_bot(here.settings(access={**PAIRING, "policy": policy})):
-        await here.signal.say("hi", group=GROUP, mention=True)
-        await here.signal.say("hello", author=BEN)
-        await here.answer()
-        assert len(here.signal.sent) == 1
 
 
 @pytest.mark.full

@@ -1,6 +1,5 @@
 """The daemon as a process: start, stop, failures, and its visible parts."""
 
-import asyncio
 import signal
 import socket
 from contextlib import closing
@@ -17,33 +16,12 @@ from conversation_store.store import open_store
 from tests.e2e.daemon_process import daemon, environment, run_command
 from tests.e2e.running_bot import World, world
 from tests.e2e.scraped import ANY_PORT, readiness
-from tests.e2e.test_conversation import BEN
 from tests.e2e.traffic import PEOPLE, Traffic
-from tests.fakes.openai_server import held, script, text
-
-AT_ONCE_SECONDS: Final = 2.0
-FORCED: Final = -signal.SIGTERM
 
 STORE_KEY: Final = "a key that nobody may see"
 
 
 # Start and stop -----------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-async def test_second_sigterm_ends_the_bot_at_once_and_the_next_start_continues() -> None:
-    never = asyncio.Event()
-    async with world(script(held(never), text("Here I am."))) as here:
-        async with daemon(environment(here), folder=here.folder) as bot:
-            await here.signal.say("hello")
-            await here.model.wait_for_requests(1)
-            bot.send_signal(signal.SIGTERM)
-            await bot.event("app.stopping")
-            bot.send_signal(signal.SIGTERM)
-            assert await bot.exit_code(seconds=AT_ONCE_SECONDS) == FORCED
-            assert bot.events("app.forced")
-        async with daemon(environment(here), folder=here.folder):
-            assert (await here.answer()).text == "Here I am."
 
 
 @pytest.mark.long
@@ -153,7 +131,7 @@ async def test_version_help_and_completion_need_no_settings_and_import_nothing_h
 
 
 @pytest.mark.long
-async def test_commands_are_answered_while_the_model_is_down() -> None:
+async def test_a_readiness_check_asks_the_model_once_for_a_while() -> None:
     async with world() as here:
         settings = environment(here, HEALTH__LISTEN=ANY_PORT)
         async with daemon(settings, folder=here.folder) as bot:
@@ -163,15 +141,6 @@ async def test_commands_are_answered_while_the_model_is_down() -> None:
             asked = _listings(here)
             assert all(ok for ok, _ in (await readiness(port)).values())
             assert _listings(here) == asked  # the second check uses the first result
-
-            await here.model.stop()
-            await here.signal.say("hello")
-            await bot.event("llm.retry")
-            await here.signal.say("!help", author=BEN)
-            assert "!help: show this list" in (await here.answer()).text
-            await here.model.start()
-            assert (await here.answer()).text.endswith("hello")
-    assert len(here.answers()) == 2
 
 
 @pytest.mark.full

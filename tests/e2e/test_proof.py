@@ -1,7 +1,6 @@
 """Proofs of the whole bot for people, and evidence that the bot refuses."""
 
 import asyncio
-import json
 import re
 import shlex
 import time
@@ -42,7 +41,6 @@ async def silence(_: Request, __: asyncio.StreamWriter) -> None:
 
 
 async def ask(proving: ProvingWorld, words: str) -> str:
-    """Say something and return the bot's whole answer."""
     await proving.here.signal.say(words)
     return (await proving.here.answer()).text
 
@@ -67,7 +65,6 @@ def verified(
 
 
 async def until_status(proving: ProvingWorld, words: str) -> str:
-    """Ask for the bot's status until it contains some words."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             said = await ask(proving, "!status")
@@ -111,31 +108,6 @@ async def test_file_of_verify_proves_the_bot_only_for_its_challenge() -> None:
     assert [check.name for check in relayed.failures] == ["safety_number"]
 
 
-@pytest.mark.parametrize(
-    ("tools", "workspace", "commands"),
-    [
-        ({}, "admins", "ask"),
-        (
-            {"workspace": {"for": "everyone"}, "commands": {"approval": "never"}},
-            "everyone",
-            "never",
-        ),
-        ({"enabled": False}, "nobody", "off"),
-    ],
-)  # fmt: skip
-async def test_proof_states_workspace_policy_and_command_approval(
-    tools: dict[str, object], workspace: str, commands: str
-) -> None:
-    async with proving_world() as proving:
-        settings = proving.settings(tools=tools)
-        async with running_bot(settings, trust=proving.trust):
-            file = await prove(proving, "purple elephants")
-    policy = json.loads(Bundle.parse(file.data).policy)
-    assert (policy["workspace"], policy["commands"]) == (workspace, commands)
-    report = verified(proving, file, "purple elephants", HALF + "1" * 30)
-    assert "policy" not in [check.name for check in report.failures]
-
-
 async def test_required_evidence_of_the_model_is_sealed_in_from_the_first_proof_on() -> None:
     async with proving_world() as proving:
         released = asyncio.Event()
@@ -153,15 +125,6 @@ async def test_required_evidence_of_the_model_is_sealed_in_from_the_first_proof_
     stripped = replace(file, data=replace(bundle, model=None).to_json())
     [failure] = verified(proving, stripped, "purple elephants", HALF + "1" * 30).failures
     assert failure.name == "model_evidence"
-
-
-async def test_proof_without_required_evidence_of_the_model_fails() -> None:
-    async with proving_world() as proving:
-        proving.cloud.report_handler = status(503)
-        async with running_bot(proving.settings("require"), trust=proving.trust):
-            file = await prove(proving, "purple elephants")
-    report = verified(proving, file, "purple elephants", HALF + "1" * 30)
-    assert [check.name for check in report.failures] == ["model_evidence"]
 
 
 @pytest.mark.parametrize(
@@ -381,24 +344,6 @@ async def test_each_answer_is_asked_about_once_however_many_there_are() -> None:
             await until_last(proving, "has signed exactly")
     asked = [one.path for one in proving.cloud.received if "/signature/" in one.path]
     assert len(asked) == len(set(asked)) == MAX_CHECKS + 1
-
-
-async def test_a_gateways_signature_is_not_taken_for_the_models() -> None:
-    async with proving_world() as proving:
-        proving.cloud.signature_kind = "gateway"
-        async with running_bot(proving.settings(), trust=proving.trust):
-            await until_status(proving, "The model proved at")
-            await ask(proving, "hello")
-            said = await until_last(proving, "gateway")
-    assert "does not prove which model" in said
-
-
-async def test_a_late_signature_delays_no_answer() -> None:
-    async with proving_world() as proving:
-        proving.cloud.signature_handler = silence
-        async with running_bot(proving.settings("require"), trust=proving.trust):
-            assert "hello" in await ask(proving, "hello")
-            assert "not checked yet" in await ask(proving, "!verify last")
 
 
 @pytest.mark.parametrize("retention_days", [0, 30])

@@ -35,7 +35,6 @@ END_SECONDS = 15.0
 
 
 def write_settings(here: World, **settings: str) -> None:
-    """Write `.env` in the bot's working directory."""
     lines = (f"{name}='{value}'\n" for name, value in settings.items())
     (here.folder / ".env").write_text("".join(lines))
 
@@ -47,7 +46,6 @@ def fixed(here: World, *changing: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def configured_bot(here: World, **settings: str) -> AsyncIterator[Daemon]:
-    """Run a bot whose `.env` says these settings."""
     write_settings(here, **settings)
     async with daemon(fixed(here, *settings), folder=here.folder) as bot:
         await bot.event("app.started")
@@ -55,7 +53,6 @@ async def configured_bot(here: World, **settings: str) -> AsyncIterator[Daemon]:
 
 
 async def reload(bot: Daemon, *, times: int = 1) -> list[str]:
-    """Reload the settings, and return the changed names."""
     bot.send_signal(signal.SIGHUP)
     taken: list[str] = (await bot.event("settings.reloaded", times=times))["setting"]
     return taken
@@ -205,9 +202,7 @@ async def test_each_reloaded_setting_reaches_every_part_that_uses_it(
 
 
 @pytest.mark.usefixtures("unconfigured_log")
-async def test_the_log_withholds_the_reason_of_no_setting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_log_withholds_the_reason_of_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     async with world() as here:
         reload_now = Reload(here.settings(), makes_proofs=False)
         for name in setting_names():

@@ -16,8 +16,8 @@ from conversation_store.models import Quote
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_files import all_gone, folder_world, left, settings
-from tests.e2e.test_guest_over_rest import guest
 from tests.e2e.test_media import PHOTO, VOICE_NOTE
+from tests.e2e.test_over_rest import guest
 from tests.e2e.test_pairing import code_in
 from tests.e2e.traces import gone, rows_with
 from tests.fakes.json_rpc_server import Json

@@ -9,7 +9,6 @@ from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, question, with_notes
 from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import held, script, text, tool_calls
-from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import ADA, Sent
 
 BEN_IS_ADMIN = {"policy": "open", "admins": BEN.aci}
@@ -157,26 +156,6 @@ async def test_unverified_people_are_not_overheard_and_do_not_decide() -> None:
             await here.signal.say("no", author=BEN, group=GROUP, quote=asked.timestamp)
             await here.signal.wait_for(lambda sent: sent.text == "Done.")
         assert notes(here) == ""
-
-
-async def test_over_rest_nothing_is_lost_either() -> None:
-    async with world() as here, SignalRestApi.listen() as api:
-        signal = {"url": api.url, "phone_number": NUMBER}
-        async with running_bot(here.settings(access=BEN_IS_ADMIN, signal=signal)):
-            await api.wait_for_receiver()
-            await api.say("before")
-            await api.wait_until(lambda: len(api.sent) == 1)
-            number = await api.change_identity()
-            await api.say("are you there?")
-            await api.wait_until(lambda: len(api.sent) == 2)
-            assert api.sent[1].recipient == BEN.aci
-            assert spaced(number) in api.sent[1].text
-            await api.say(f"!trust {spaced(number)}", author=BEN)
-            await api.wait_until(lambda: len(api.sent) == 4)
-    assert api.trusted == [(ADA.aci, number)]
-    words = {sent.recipient: sent.text for sent in api.sent[2:]}
-    assert words[BEN.aci].startswith("Trusted. Ada")
-    assert words[ADA.aci].endswith("are you there?")
 
 
 async def test_only_an_admin_in_private_trusts_a_key() -> None:

@@ -126,7 +126,6 @@ async def test_the_log_of_whole_conversations_tells_nothing_of_them() -> None:
 
 
 def leaks(bot: Daemon, *secrets: str) -> list[str]:
-    """Return the secrets in any output of the process."""
     said = [json.loads(line) if line.startswith("{") else line for line in bot.stderr]
     bare = [_without_chance(line) if isinstance(line, dict) else line for line in said]
     as_written = "\n".join(json.dumps(line) for line in bare)
@@ -332,7 +331,6 @@ async def _command(here: World) -> None:
 
 
 async def _answered(here: World, words: str, *, author: Person) -> None:
-    """Say something and wait for a reply."""
     before = len(here.signal.sent)
     await here.signal.say(words, author=author)
     await here.signal.until(lambda: len(here.signal.sent) > before)

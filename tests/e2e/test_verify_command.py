@@ -1,6 +1,5 @@
 """`signal-tee-bot verify` as its users run it, and the same in process where the clock is set."""
 
-import asyncio
 import hashlib
 import json
 import re
@@ -22,8 +21,9 @@ from bot.attestation.quote import low_s
 from bot.attestation.trust import REAL, Trust
 from bot.cli.verify import verify
 from bot.errors import SettingsError
-from tests.e2e.proving_world import ProvingWorld, proving_world
-from tests.e2e.running_bot import WAIT_SECONDS, running_bot
+from tests.e2e.proving_world import proving_world
+from tests.e2e.running_bot import running_bot
+from tests.e2e.test_proof import until_status
 from tests.fakes.dstack_agent import SoftAgent
 from tests.fakes.openai_server import status
 from tests.fakes.pccs import TCB, pccs
@@ -221,7 +221,7 @@ async def test_bundle_of_a_bot_is_verified_with_fresh_words_of_intel_and_nvidia(
 ) -> None:
     async with proving_world() as proving:
         async with running_bot(proving.settings(), trust=proving.trust):
-            await until_proven(proving)
+            await until_status(proving, "proved")
             await proving.here.signal.say("!verify blue horse")
             [file] = (await proving.here.answer()).attachments
         (folder / "bundle.json").write_bytes(file.data)
@@ -255,7 +255,7 @@ async def test_german_answer_to_verify_keeps_the_challenge_and_the_command_of_it
     challenge = "Stopped."  # a sentence of the bot, which has a translation
     async with proving_world() as proving:
         async with running_bot(proving.settings(), trust=proving.trust):
-            await until_proven(proving)
+            await until_status(proving, "proved")
             await proving.here.signal.say("!language de")
             await proving.here.answer()
             await proving.here.signal.say(f"!verify {challenge}")
@@ -278,15 +278,6 @@ async def test_german_answer_to_verify_keeps_the_challenge_and_the_command_of_it
     assert "• Der Schlüssel des Kontos wurde in der Enklave erzeugt." in lines
     lines.remove(command)
     assert not re.search(r"\b(the|it|this|that|is)\b", "\n".join(lines), re.IGNORECASE)
-
-
-async def until_proven(proving: ProvingWorld) -> None:
-    """Wait until the bot has verified its model, so that its bundle holds the evidence."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        said = ""
-        while "proved" not in said:
-            await proving.here.signal.say("!status")
-            said = (await proving.here.answer()).text
 
 
 async def test_bundle_with_a_broken_model_part_fails_only_there(

@@ -84,7 +84,7 @@ class SoftAgent:
 
     def emit(self, name: str, payload: bytes) -> None:
         """Append a runtime event after boot, as any container with the socket can."""
-        self.event_log.append(_runtime_event(name, payload))
+        self.event_log.append(runtime_event(name, payload))
 
     def rtmrs(self) -> tuple[bytes, bytes, bytes, bytes]:
         """Replay the event log into the four registers."""
@@ -110,7 +110,6 @@ class SoftAgent:
         }
 
     def application(self) -> web.Application:
-        """Return the HTTP application, with one route for each method."""
         methods: dict[str, Callable[[Json], Json]] = {
             "Info": self._info,
             "GetQuote": self._get_quote,
@@ -148,40 +147,28 @@ class SoftAgent:
         return {"key": key.hex(), "signature_chain": ["00" * 65, "00" * 65]}
 
     def _info(self, _: Json) -> Json:
-        tcb_info = {
-            "mrtd": self.mr_td.hex(),
-            **{f"rtmr{index}": value.hex() for index, value in enumerate(self.rtmrs())},
-            "os_image_hash": self.os_image_hash.hex(),
-            "compose_hash": self.compose_hash.hex(),
-            "event_log": self.event_log,
-            "app_compose": self.app_compose,
-        }
+        """Return what the bot reads."""
+        tcb_info = {"compose_hash": self.compose_hash.hex(), "app_compose": self.app_compose}
         return {
             "app_id": self.app_id.hex(),
-            "instance_id": self.instance_id.hex(),
-            "app_cert": "",
             "tcb_info": json.dumps(tcb_info),
-            "app_name": "signal-tee-bot",
             "key_provider_info": self.key_provider_info,
-            "compose_hash": self.compose_hash.hex(),
-            "vm_config": "{}",
         }
 
     def _boot_events(self) -> Iterator[Json]:
-        yield _runtime_event("system-preparing", b"")
-        yield _runtime_event("app-id", self.app_id)
-        yield _runtime_event("compose-hash", self.compose_hash)
-        yield _runtime_event("instance-id", self.instance_id)
-        yield _runtime_event("boot-mr-done", b"")
-        yield _runtime_event("os-image-hash", self.os_image_hash)
-        yield _runtime_event("key-provider", self.key_provider_info.encode())
-        yield _runtime_event("storage-fs", b"zfs")
-        yield _runtime_event("system-ready", b"")
+        yield runtime_event("system-preparing", b"")
+        yield runtime_event("app-id", self.app_id)
+        yield runtime_event("compose-hash", self.compose_hash)
+        yield runtime_event("instance-id", self.instance_id)
+        yield runtime_event("boot-mr-done", b"")
+        yield runtime_event("os-image-hash", self.os_image_hash)
+        yield runtime_event("key-provider", self.key_provider_info.encode())
+        yield runtime_event("storage-fs", b"zfs")
+        yield runtime_event("system-ready", b"")
 
 
 @asynccontextmanager
 async def serving(agent: SoftAgent, socket: Path) -> AsyncIterator[Path]:
-    """Serve an agent on a Unix socket while the block runs."""
     runner = web.AppRunner(agent.application(), handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -202,14 +189,11 @@ def abandoned_socket(socket: Path) -> Iterator[Path]:
 
 
 async def silent() -> web.Response:
-    """Never answer."""
     await asyncio.Event().wait()
     raise AssertionError("nobody sets this event")
 
 
 def says(body: bytes, *, status: int = 200) -> Fault:
-    """Answer every request with these bytes."""
-
     async def answer() -> web.Response:
         return web.Response(status=status, body=body, content_type="application/json")
 
@@ -220,7 +204,7 @@ def _remove(socket: Path) -> None:
     socket.unlink(missing_ok=True)
 
 
-def _runtime_event(name: str, payload: bytes) -> Json:
+def runtime_event(name: str, payload: bytes = b"") -> Json:
     """A V1 event of RTMR3: digest = SHA384(LE32(type) ":" name ":" payload)."""
     content = struct.pack("<I", RUNTIME_EVENT) + b":" + name.encode() + b":" + payload
     return {

@@ -50,7 +50,6 @@ class Client:
         self.gone = asyncio.Event()
 
     def write(self, value: object) -> None:
-        """Write one JSON value."""
         self.write_line(json.dumps(value, separators=(",", ":")).encode())
 
     def write_line(self, line: bytes) -> None:
@@ -105,7 +104,6 @@ class JsonRpcServer:
             client.gone.set()
 
     async def drop_connections(self) -> None:
-        """Break every connection and wait until it is gone."""
         clients = list(self.clients)
         for client in clients:
             client.abort()
@@ -129,12 +127,7 @@ class JsonRpcServer:
             request = json.loads(line)
         except ValueError:
             return _error(None, Refusal(-32700, "Parse error"))
-        if not isinstance(request, list):
-            return await self._answer(client, request)
-        if not request:
-            return _error(None, Refusal(-32600, "invalid request"))
-        answers = [await self._answer(client, one) for one in request]
-        return [answer for answer in answers if answer is not None]
+        return await self._answer(client, request)
 
     async def _answer(self, client: Client, request: object) -> Json | None:
         if not isinstance(request, dict):

@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -29,7 +28,7 @@ from bot.attestation.strict_json import canonical_json
 from bot.attestation.trust import Trust
 from tests.fakes.certificates import Authority, ServerIdentity
 from tests.fakes.dstack_agent import SoftAgent
-from tests.fakes.near_ai_encryption import EncryptedModel
+from tests.fakes.near_ai_encryption import EncryptedModel, unchunked
 from tests.fakes.nras import NrasServer, nras_server
 from tests.fakes.openai_server import MODEL, OpenAiServer, Request, Step, echo, status
 from tests.fakes.soft_gpu import SoftGpus
@@ -60,8 +59,6 @@ class Lies:
 
 
 class Signing:
-    """Signing keys of a machine."""
-
     def __init__(self) -> None:
         self.ed25519 = Ed25519PrivateKey.generate()
         self.ecdsa = PrivateKey()
@@ -82,7 +79,6 @@ class Signing:
         return ("" if algorithm == "ed25519" else "0x") + self.address(algorithm).hex()
 
     def sign(self, text: str, algorithm: str) -> str:
-        """Return a signature of the text: hex, for ecdsa as EIP-191 has it."""
         if algorithm == "ed25519":
             return self.ed25519.sign(text.encode()).hex()
         message = b"\x19Ethereum Signed Message:\n%d%s" % (len(text.encode()), text.encode())
@@ -141,7 +137,6 @@ class NearAi(OpenAiServer):
 
     @property
     def trust(self) -> Trust:
-        """Roots and services that a verification of this cloud must trust."""
         return Trust(
             intel_root=self.platform.root_der,
             nvidia_root_sha256=self.gpus.root_sha256,
@@ -170,7 +165,6 @@ class NearAi(OpenAiServer):
         self.identity.load_into(self.tls)
 
     def report(self, nonce: bytes, algorithm: str = "ed25519") -> Body:
-        """Return the report that this cloud gives to a nonce."""
         nonce = self.lies.nonce or nonce
         model = self._model_attestation(nonce, algorithm)
         if self.direct:
@@ -274,7 +268,6 @@ class NearAi(OpenAiServer):
         await status(200, self.signature(found[0], algorithm))(request, writer)
 
     def signature(self, exchange: Signed, algorithm: str = "ecdsa") -> Body:
-        """Return this cloud's signature of an exchange."""
         hashes = f"{_sha256(exchange.request)}:{_sha256(exchange.response)}"
         by_model = self.signature_kind == "provider_tee"
         signing = self.model_signing if by_model else self.gateway_signing
@@ -349,18 +342,8 @@ class _Recorder:
 
     @property
     def body(self) -> bytes:
-        """The body without its framing."""
         head, _, rest = bytes(self._written).partition(b"\r\n\r\n")
-        return _dechunked(rest) if b"transfer-encoding: chunked" in head.lower() else rest
-
-
-def _dechunked(framed: bytes) -> bytes:
-    body = bytearray()
-    while match := re.match(rb"([0-9a-f]+)\r\n", framed):
-        start, size = match.end(), int(match[1], 16)
-        body += framed[start : start + size]
-        framed = framed[start + size + 2 :]
-    return bytes(body)
+        return unchunked(rest) if b"transfer-encoding: chunked" in head.lower() else rest
 
 
 def _question(request: Request) -> Mapping[str, str]:

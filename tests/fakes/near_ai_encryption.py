@@ -100,7 +100,7 @@ class EncryptedModel:
 
     def _sealed_response(self, headers: Mapping[str, str], response: bytes) -> bytes:
         head, _, chunked = response.partition(b"\r\n\r\n")
-        body = _unchunked(chunked).decode()
+        body = unchunked(chunked).decode()
         if JSON.encode() in head:
             sealed = json.dumps(self.seal_answer(headers, json.loads(body)))
         else:
@@ -143,8 +143,6 @@ def seal_field(ed25519_key: bytes, text: str) -> str:
 
 
 class _Captured:
-    """Writer that keeps the output of a step."""
-
     def __init__(self) -> None:
         self.written = bytearray()
 
@@ -164,7 +162,7 @@ def _replace(holder: dict[str, Any], name: str, change: Callable[[str], object])
         holder[name] = change(holder[name])
 
 
-def _unchunked(chunked: bytes) -> bytes:
+def unchunked(chunked: bytes) -> bytes:
     body = b""
     while chunked:
         size, _, rest = chunked.partition(b"\r\n")

@@ -27,7 +27,6 @@ class NotifySocket:
 
     @property
     def lines(self) -> list[str]:
-        """All lines so far."""
         return [line for lines in self.said for line in lines]
 
     @property
@@ -40,14 +39,12 @@ class NotifySocket:
         await self.until(lambda: self.lines.count(wanted) >= times)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the notifications fulfil a condition."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not condition():
                 self._news.clear()
                 await self._news.wait()
 
     def take(self) -> None:
-        """Read all datagrams from the socket."""
         while True:
             try:
                 text = self._listening.recv(DATAGRAM_BYTES)

@@ -35,7 +35,6 @@ class NrasServer(OpenAiServer):
 
     @property
     def url(self) -> str:
-        """Value for `Trust.nras_url`."""
         return f"https://127.0.0.1:{self.port}"
 
     @cached_property

@@ -1,6 +1,7 @@
 from functools import cached_property
 from typing import Any
 
+from bot.signal.errors import SignalError
 from bot.signal.receipts import DeliveryReceipts
 
 
@@ -13,10 +14,16 @@ class PartialMessenger:
     connected_since: float | None = None
     last_sign: float = 0.0
     undelivered: int = 0
+    troubles: list[SignalError]
 
     @cached_property
     def receipts(self) -> DeliveryReceipts:
         return DeliveryReceipts()
+
+    def stumble(self) -> None:
+        """Raise the next of the troubles, if there are some."""
+        if self.troubles:
+            raise self.troubles.pop(0)
 
     async def run(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError

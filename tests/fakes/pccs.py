@@ -28,7 +28,6 @@ async def pccs(collateral: str, *, der: bool = False) -> AsyncIterator[WebServer
 
 
 def documents(collateral: str, *, der: bool = False) -> dict[str, Behaviour]:
-    """Return the answers of a PCCS by path."""
     fields: Mapping[str, str] = json.loads(collateral)
     pck_crl, root_crl = (
         bytes.fromhex(fields[name]) if der else fields[name].encode()

@@ -116,7 +116,6 @@ class RegisteringSignalCli(SignalSide):
 
     @classmethod
     def open(cls, path: Path) -> AbstractAsyncContextManager[Self]:
-        """Serve on a Unix socket inside the block."""
         return cls.listen(path)
 
     @property

@@ -27,7 +27,6 @@ class RegisteringRestApi:
     @classmethod
     @asynccontextmanager
     async def open(cls, _path: Path) -> AsyncIterator[Self]:
-        """Serve on a free port inside the block."""
         app = web.Application(middlewares=[_refusals])
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         side = cls("")

@@ -30,7 +30,6 @@ class Unit:
         return cls({key: tuple(values) for key, values in settings.items()}, root)
 
     def all(self, key: str) -> tuple[str, ...]:
-        """Return every value of a setting."""
         return self.settings.get(key, ())
 
     def one(self, key: str) -> str:

@@ -90,7 +90,6 @@ class TcpSignalCli(SignalCli):
         return f"tcp://127.0.0.1:{self._port}"
 
     async def reserve_port(self) -> None:
-        """Find a free port, so that the address is known before the server listens."""
         await self.come_back()
         await self.go_away()
 

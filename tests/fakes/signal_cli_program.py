@@ -53,7 +53,6 @@ def starts(folder: Path) -> list[dict[str, Any]]:
 
 
 def texts_sent(folder: Path) -> list[str]:
-    """Return the texts that it was told to send so far, in all its starts."""
     notes = folder / "sent"
     lines = notes.read_text().splitlines() if notes.exists() else []
     return [json.loads(line) for line in lines]
@@ -84,8 +83,6 @@ class _Program(RegisteringSignalCli):
 
 
 async def serve(chosen: argparse.Namespace) -> None:
-    """Listen until SIGTERM."""
-
     async def note_text(sent: Sent) -> None:
         note(chosen.notes.with_name("sent"), sent.text)
         if chosen.busy:

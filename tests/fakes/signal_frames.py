@@ -43,7 +43,6 @@ def data_message(
 
 
 def frame_of(account: Account, source: Person, timestamp: int, **payload: Json) -> Json:
-    """Return the frame of something that a person did."""
     envelope: Json = {
         "source": source.number or source.aci,
         "sourceNumber": source.number,
@@ -60,12 +59,10 @@ def frame_of(account: Account, source: Person, timestamp: int, **payload: Json) 
 def text_frame(
     account: Account, author: Person, timestamp: int, text: str, *, mention: bool = False
 ) -> Json:
-    """Return the frame of a text message in a private chat."""
     return message_frame(account, author, data_message(account, timestamp, text, mention=mention))
 
 
 def message_frame(account: Account, author: Person, data: Json) -> Json:
-    """Return the frame of a data message: a text, a reaction, a deletion or another event."""
     return frame_of(account, author, data["timestamp"], dataMessage=data)
 
 
@@ -76,7 +73,6 @@ def edit_frame(account: Account, author: Person, target: int, data: Json) -> Jso
 
 
 def deletion_frame(account: Account, author: Person, timestamp: int, target: int) -> Json:
-    """Return the frame by which an author deletes an own private message for everyone."""
     data = data_message(account, timestamp, None)
     return message_frame(account, author, data | {"remoteDelete": {"timestamp": target}})
 
@@ -115,7 +111,6 @@ def identity_frame(account: Account, person: Person, timestamp: int) -> Json:
 
 
 def target_of(author: Account | Person, timestamp: int) -> Json:
-    """Return how a reaction or a deletion names a message."""
     return {
         "targetAuthor": author.number or author.aci,
         "targetAuthorNumber": author.number,
@@ -125,7 +120,6 @@ def target_of(author: Account | Person, timestamp: int) -> Json:
 
 
 def quote_of(author: Account | Person, timestamp: int, text: str) -> Json:
-    """Return the quote of a message."""
     return {
         "id": timestamp,
         "author": author.number or author.aci,

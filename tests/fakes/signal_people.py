@@ -181,7 +181,6 @@ class SignalPeople(ABC):
         quote: int | Quote | None = None,
         expires_seconds: int = 0,
     ) -> int:
-        """Edit a message, named by its timestamp or its last edit's; return the edit's own."""
         data = data_message(
             self.account,
             self._new_timestamp(),
@@ -215,7 +214,6 @@ class SignalPeople(ABC):
         group: str | None = None,
         removed: bool = False,
     ) -> int:
-        """React to a message of the bot, or take the reaction back."""
         target = target_of(self.account, timestamp)
         reaction: Json = {"emoji": emoji, **target, "isRemove": removed}
         return await self._do(author, group, reaction=reaction)
@@ -228,7 +226,6 @@ class SignalPeople(ABC):
         author: Person = ADA,
         group: str | None = None,
     ) -> int:
-        """Vote for options of a poll of the bot, by their places; none takes the vote back."""
         vote: Json = {
             "author": self.account.number,
             "authorNumber": self.account.number,
@@ -239,12 +236,7 @@ class SignalPeople(ABC):
         }
         return await self._do(author, group, pollVote=vote)
 
-    async def set_timer(self, seconds: int, *, author: Person = ADA) -> int:
-        """Set the timer of a private chat for disappearing messages; 0 turns it off."""
-        return await self._do(author, None, expiresInSeconds=seconds, isExpirationUpdate=True)
-
     async def deliver_receipt(self, timestamp: int, person: Person = ADA) -> None:
-        """Confirm that a message of the bot arrived at a person's phone."""
         await self._tell(
             person, receipt_frame(self.account, person, self._new_timestamp(), timestamp)
         )
@@ -313,7 +305,6 @@ class SignalPeople(ABC):
         return await self._push_timed(note_frame(self.account, data, replaces=replaces))
 
     async def delete_note(self, target: int) -> int:
-        """Delete, as the owner of the bot's account, a note to self by its timestamp."""
         data = data_message(self.account, self._new_timestamp(), None)
         return await self._push_timed(
             note_frame(self.account, data | {"remoteDelete": {"timestamp": target}})
@@ -362,7 +353,6 @@ class SignalPeople(ABC):
         return True
 
     def change_profile(self, change: Profile) -> None:
-        """Change the bot's public profile; None leaves a part unchanged."""
         self.profile = Profile(
             name=self.profile.name if change.name is None else change.name,
             about=self.profile.about if change.about is None else change.about,
@@ -376,7 +366,6 @@ class SignalPeople(ABC):
             self._changed.notify_all()
 
     async def _do(self, author: Person, group: str | None, **what: object) -> int:
-        """Deliver a message without words that does something."""
         where = self._enter(group, author)
         data = data_message(self.account, self._new_timestamp(), None, group=where) | what
         return await self._tell(author, message_frame(self.account, author, data))
@@ -437,12 +426,10 @@ class SignalPeople(ABC):
         return Person(aci) if peer is None else peer.person
 
     def _new_timestamp(self) -> int:
-        """The time in ms, unique as signal-cli makes it."""
         self._last_timestamp = max(time.time_ns() // 1_000_000, self._last_timestamp + 1)
         return self._last_timestamp
 
     def _new_safety_number(self, person: Person) -> str:
-        """Sixty digits that no key before had."""
         seed = f"{person.aci} {next(self._key_numbers)}".encode()
         number = int.from_bytes(hashlib.sha512(seed).digest())
         return f"{number % 10**SAFETY_NUMBER_DIGITS:0{SAFETY_NUMBER_DIGITS}}"

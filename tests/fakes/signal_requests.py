@@ -27,7 +27,6 @@ class Recipients:
 
 
 def recipients_of(params: Json) -> Recipients:
-    """Return the recipients; Refusal if there are none."""
     groups, people = several(params, "groupId"), several(params, "recipient")
     note_to_self = params.get("noteToSelf", False)
     if not (groups or people or note_to_self):
@@ -36,7 +35,6 @@ def recipients_of(params: Json) -> Recipients:
 
 
 def attachments_of(params: Json) -> tuple[Attachment, ...]:
-    """Return the files of a message; paths on the daemon's machine are refused."""
     try:
         return tuple(map(attachment_in, several(params, "attachment")))
     except ValueError:
@@ -53,7 +51,6 @@ def attachment_in(data_uri: str) -> Attachment:
 
 
 def styles_of(params: Json) -> tuple[StyleRange, ...]:
-    """Return the styles of a text, each written as `start:length:STYLE`."""
     try:
         return tuple(map(_style_in, several(params, "textStyle")))
     except ValueError:
@@ -66,7 +63,6 @@ def _style_in(text: str) -> StyleRange:
 
 
 def quote_in(params: Json) -> Quote | None:
-    """Return the quote of a message."""
     if "quoteTimestamp" not in params:
         return None
     if "quoteAuthor" not in params:
@@ -75,7 +71,6 @@ def quote_in(params: Json) -> Quote | None:
 
 
 def poll_of(params: Json) -> Poll:
-    """Return the poll of a request."""
     return Poll(
         required(params, "question"),
         tuple(several(params, "option")),
@@ -84,7 +79,6 @@ def poll_of(params: Json) -> Poll:
 
 
 def profile_of(params: Json) -> Profile:
-    """Return the parts that a change of the profile sets."""
     avatar = params.get("avatar")
     try:
         picture = None if avatar is None else attachment_in(avatar).data
@@ -94,7 +88,6 @@ def profile_of(params: Json) -> Profile:
 
 
 def timestamp_in(params: Json) -> int:
-    """Return the one message that a request is about."""
     value = params.get("targetTimestamp")
     if not isinstance(value, int):
         raise Refusal(-1, "No target timestamp given")
@@ -102,7 +95,6 @@ def timestamp_in(params: Json) -> int:
 
 
 def required(params: Json, name: str) -> str:
-    """Return a required parameter, given as one value or as an array of one."""
     values = several(params, name)
     if len(values) != 1:
         raise Refusal(-1, f"{name} is missing")
@@ -110,7 +102,6 @@ def required(params: Json, name: str) -> str:
 
 
 def several(params: Json, name: str) -> list[str]:
-    """Return a parameter that may be written as one value or as an array."""
     value = params.get(name, params.get(f"{name}s"))
     if value is None:
         return []

@@ -58,7 +58,6 @@ class Sent:
 
     @property
     def chat(self) -> ChatId:
-        """Return the chat that it was sent to."""
         return chat_at(self.recipient)
 
 
@@ -131,7 +130,6 @@ class SignalRestApi(SignalPeople):
     @classmethod
     @asynccontextmanager
     async def listen(cls) -> AsyncIterator[Self]:
-        """A server on a free port."""
         server = cls()
         await server.start()
         try:
@@ -149,7 +147,6 @@ class SignalRestApi(SignalPeople):
         return len(self._websockets)
 
     async def start(self) -> None:
-        """Listen, on the same port as before."""
         app = web.Application(middlewares=[self._count], client_max_size=BODY_LIMIT_BYTES)
         app.router.add_get("/v1/health", self._health)
         app.router.add_get("/v1/about", self._about)
@@ -180,14 +177,12 @@ class SignalRestApi(SignalPeople):
         self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Stop the server and break open connections."""
         self.drop_websockets()
         if self._runner is not None:
             await self._runner.cleanup()
         self._runner = None
 
     async def wait_until(self, holds: Callable[[], bool]) -> None:
-        """Wait until a condition on this server holds."""
         async with self._changed:
             await self._changed.wait_for(holds)
 
@@ -196,11 +191,9 @@ class SignalRestApi(SignalPeople):
         await self.wait_until(lambda: self.receivers > 0)
 
     def text_sent(self, timestamp: int) -> str:
-        """Return the bot's text in the message with this timestamp; empty if there is none."""
         return next((sent.text for sent in self.sent if sent.timestamp == timestamp), "")
 
     async def push(self, frame: object) -> None:
-        """Deliver a frame to all clients of the websocket."""
         await self.push_raw(json.dumps(frame).encode())
 
     async def push_raw(self, data: bytes, *, kind: WSMsgType = WSMsgType.TEXT) -> None:
@@ -210,7 +203,6 @@ class SignalRestApi(SignalPeople):
                 await websocket.send_frame(data, kind)
 
     async def close_websockets(self, code: int = WSCloseCode.OK) -> None:
-        """Close cleanly, as a proxy that restarts does."""
         websockets = tuple(self._websockets)
         self._websockets.clear()
         for websocket in websockets:

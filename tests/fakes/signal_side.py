@@ -147,7 +147,6 @@ class SignalSide(SignalPeople):
     @classmethod
     @asynccontextmanager
     async def listen(cls, path: Path, **options: Any) -> AsyncIterator[Self]:
-        """Serve on a Unix socket inside the `async with` block."""
         side = cls(path, **options)
         await side.come_back()
         try:
@@ -168,18 +167,15 @@ class SignalSide(SignalPeople):
         self.path.unlink(missing_ok=True)
 
     async def drop_connections(self) -> None:
-        """Break every connection and wait until it is gone; new ones are accepted."""
         await self._rpc.drop_connections()
         await self._announce()
 
     @property
     def subscribed(self) -> bool:
-        """Return whether a client receives messages right now."""
         return any(client.subscriptions for client in self._rpc.clients)
 
     @property
     def undelivered(self) -> int:
-        """Return the number of messages that wait for a client to subscribe."""
         return len(self._undelivered)
 
     async def wait_until_alone(self, *, seconds: float = WAIT_SECONDS) -> None:
@@ -219,7 +215,6 @@ class SignalSide(SignalPeople):
         return next(filter(predicate, self.sent))
 
     def text_sent(self, timestamp: int) -> str:
-        """Return the bot's text in the message with this timestamp; empty if there is none."""
         return next((sent.text for sent in self.sent if sent.timestamp == timestamp), "")
 
     # Methods

@@ -16,7 +16,6 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -25,19 +24,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
 
 from bot.attestation.near_ai.nvidia import NrasWord
+from tests.fakes.certificates import Certified, certify, pem
 
 REQUEST: Final = bytes.fromhex("11e001ff")
 RESPONSE: Final = bytes.fromhex("1160000040c00d00") + bytes(64)
+P384: Final = ec.SECP384R1()
 NO_CHANGES: Final[Mapping[str, Any]] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class _Certified:
-    certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
 
 
 class SoftGpus:
@@ -65,7 +59,7 @@ class SoftGpus:
             like: GPUs of another machine, to use the same authorities.
         """
         moment = datetime.fromtimestamp(time.time() if now is None else now, UTC)
-        self._authorities: tuple[_Certified, _Certified, _Certified] = (
+        self._authorities: tuple[Certified, Certified, Certified] = (
             like._authorities if like else _authorities(moment)
         )
         batch, family, root = self._authorities
@@ -77,7 +71,6 @@ class SoftGpus:
         self.serials: Final = tuple(c[0].certificate.serial_number for c in self._chains)
 
     def key(self, number: int) -> ec.EllipticCurvePrivateKey:
-        """Return the signing key of a GPU."""
         return self._chains[number][0].key
 
     def started_again(self, number: int, nonce: bytes) -> dict[str, str]:
@@ -88,7 +81,6 @@ class SoftGpus:
         return _evidence((firmware, *above), nonce)
 
     def payload(self, nonce: bytes) -> str:
-        """Return the `nvidia_payload` of a report."""
         evidence = [_evidence(chain, nonce) for chain in self._chains]
         return json.dumps({"arch": "HOPPER", "evidence_list": evidence, "nonce": nonce.hex()})
 
@@ -163,13 +155,12 @@ def signed_measurements(
     request: bytes = REQUEST,
     response: bytes = RESPONSE,
 ) -> bytes:
-    """Return the evidence of a GPU: the request, the response, r and s."""
     message = request + nonce + b"\0" + response
     r, s = utils.decode_dss_signature(key.sign(message, ec.ECDSA(hashes.SHA384())))
     return message + r.to_bytes(48) + s.to_bytes(48)
 
 
-def _evidence(chain: tuple[_Certified, ...], nonce: bytes) -> dict[str, str]:
+def _evidence(chain: tuple[Certified, ...], nonce: bytes) -> dict[str, str]:
     return {
         "arch": "HOPPER",
         "certificate": base64.b64encode(_pem(chain)).decode(),
@@ -193,36 +184,23 @@ def _digest(token: str) -> list[object]:
     return ["DIGEST", ["SHA-256", hashlib.sha256(token.encode()).hexdigest()]]
 
 
-def _authorities(moment: datetime) -> tuple[_Certified, _Certified, _Certified]:
+def _authorities(moment: datetime) -> tuple[Certified, Certified, Certified]:
     root = _issue("Soft Device Identity CA", moment)
     family = _issue("Soft GPU Identity", moment, issuer=root)
     return _issue("Soft Provisioner ICA", moment, issuer=family), family, root
 
 
-def _own(moment: datetime, batch: _Certified, issued_by_ca: bool) -> tuple[_Certified, _Certified]:
+def _own(moment: datetime, batch: Certified, issued_by_ca: bool) -> tuple[Certified, Certified]:
     rom = _issue("Soft GPU BROM", moment, issuer=batch, is_ca=issued_by_ca)
     return _issue("Soft GPU FMC", moment, issuer=rom, is_ca=False), rom
 
 
 def _issue(
-    common_name: str, moment: datetime, *, issuer: _Certified | None = None, is_ca: bool = True
-) -> _Certified:
-    key = ec.generate_private_key(ec.SECP384R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer.certificate.subject if issuer else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(moment - timedelta(days=365))
-        .not_valid_after(moment + timedelta(days=3650))
-        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
-        .sign(issuer.key if issuer else key, hashes.SHA384())
-    )
-    return _Certified(certificate, key)
+    common_name: str, moment: datetime, *, issuer: Certified | None = None, is_ca: bool = True
+) -> Certified:
+    return certify(common_name, moment, issuer=issuer, is_ca=is_ca, curve=P384)
 
 
-def _pem(chain: tuple[_Certified, ...]) -> bytes:
+def _pem(chain: tuple[Certified, ...]) -> bytes:
     # Recorded chains of one driver end in NUL bytes.
-    return b"".join(c.certificate.public_bytes(Encoding.PEM) for c in chain) + bytes(5)
+    return pem(*chain).encode() + bytes(5)

@@ -18,16 +18,15 @@ import os
 import struct
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
-from cryptography.x509.oid import NameOID
 
 from bot.attestation.trust import Trust
+from tests.fakes.certificates import Certified, certify, pem
 
 MEASUREMENT_SIZE: Final = 48
 
@@ -49,14 +48,6 @@ _MR_SEAM: Final = bytes.fromhex(
 """Measurement of TDX module 1.5.16, which genuine machines run."""
 _SEPT_VE_DISABLE: Final = 1 << 28
 _XFAM: Final = 0x602E7
-
-
-@dataclass(frozen=True, slots=True)
-class _Certified:
-    """A certificate with its private key."""
-
-    certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
 
 
 class SoftTdx:
@@ -92,12 +83,16 @@ class SoftTdx:
         self.now: Final = int(time.time()) if now is None else now
         moment = datetime.fromtimestamp(self.now, UTC)
 
-        root = _issue("Soft SGX Root CA", moment, is_ca=True)
+        root = certify("Soft SGX Root CA", moment)
         # dcap_qvl reads "ca=platform" from this common name.
-        pck_ca = _issue("Intel SGX PCK Platform CA", moment, issuer=root, is_ca=True)
-        extension = _sgx_extension(fmspc)
-        self._pck = _issue("Soft PCK Certificate", moment, issuer=pck_ca, sgx_extension=extension)
-        tcb_signer = _issue("Soft SGX TCB Signing", moment, issuer=root)
+        pck_ca = certify("Intel SGX PCK Platform CA", moment, issuer=root)
+        extension = x509.UnrecognizedExtension(
+            x509.ObjectIdentifier(_SGX_OID), _sgx_extension(fmspc)
+        )
+        self._pck = certify(
+            "Soft PCK Certificate", moment, issuer=pck_ca, is_ca=False, extension=extension
+        )
+        tcb_signer = certify("Soft SGX TCB Signing", moment, issuer=root, is_ca=False)
 
         tcb_info = _compact_json(
             _tcb_info(tcb_status, fmspc, moment) | {"tcbEvaluationDataNumber": evaluations[0]}
@@ -105,9 +100,9 @@ class SoftTdx:
         qe_identity = _compact_json(
             _qe_identity(moment) | {"tcbEvaluationDataNumber": evaluations[1]}
         )
-        signer_chain = _pem(tcb_signer, root)
+        signer_chain = pem(tcb_signer, root)
         fields = {
-            "pck_crl_issuer_chain": _pem(pck_ca, root),
+            "pck_crl_issuer_chain": pem(pck_ca, root),
             "root_ca_crl": _crl(root, moment).hex(),
             "pck_crl": _crl(pck_ca, moment, *([self._pck] if revoked else [])).hex(),
             "tcb_info_issuer_chain": signer_chain,
@@ -120,7 +115,7 @@ class SoftTdx:
         self.collateral: Final = json.dumps(fields)
         self.root_der: Final = root.certificate.public_bytes(serialization.Encoding.DER)
         self.trust: Final = Trust(intel_root=self.root_der)
-        self._pck_chain = _pem(self._pck, pck_ca, root).encode()
+        self._pck_chain = pem(self._pck, pck_ca, root).encode()
 
     def quote(
         self,
@@ -269,62 +264,7 @@ def _compact_json(value: dict[str, Any]) -> str:
 # Certificates
 
 
-def _issue(
-    common_name: str,
-    now: datetime,
-    *,
-    issuer: _Certified | None = None,
-    is_ca: bool = False,
-    sgx_extension: bytes | None = None,
-) -> _Certified:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "TEST ONLY"),
-        ]
-    )
-    issuer_name = issuer.certificate.subject if issuer else subject
-    issuer_key = issuer.key if issuer else key
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer_name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=365))
-        .not_valid_after(now + timedelta(days=3650))
-        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
-        .add_extension(_key_usage(is_ca=is_ca), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
-            critical=False,
-        )
-    )
-    if sgx_extension is not None:
-        oid = x509.ObjectIdentifier(_SGX_OID)
-        builder = builder.add_extension(
-            x509.UnrecognizedExtension(oid, sgx_extension), critical=False
-        )
-    return _Certified(builder.sign(issuer_key, hashes.SHA256()), key)
-
-
-def _key_usage(*, is_ca: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=is_ca,
-        crl_sign=is_ca,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _crl(authority: _Certified, now: datetime, *revoked: _Certified) -> bytes:
+def _crl(authority: Certified, now: datetime, *revoked: Certified) -> bytes:
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(authority.certificate.subject)
@@ -344,12 +284,6 @@ def _crl(authority: _Certified, now: datetime, *revoked: _Certified) -> bytes:
             .build()
         )
     return builder.sign(authority.key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
-
-
-def _pem(*chain: _Certified) -> str:
-    return "".join(
-        link.certificate.public_bytes(serialization.Encoding.PEM).decode() for link in chain
-    )
 
 
 def _raw_signature(key: ec.EllipticCurvePrivateKey, data: bytes) -> bytes:

@@ -350,15 +350,6 @@ async def test_without_require_nothing_is_kept_back(spoil: Spoil) -> None:
         assert here.model.summary()
 
 
-async def test_without_require_a_service_that_hangs_delays_no_message() -> None:
-    async with world("warn") as here, here.chat() as client:
-        here.cloud.report_handler = held(asyncio.Event())
-        async with here.kept_verified():
-            await here.until(lambda: here.cloud.reports == 1)
-            await here.model.admit()
-            assert await said(client) == "answer to: hello"
-
-
 # In the course of time
 
 

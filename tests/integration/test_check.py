@@ -280,9 +280,6 @@ async def test_check_warns_of_linked_devices_where_the_bot_has_something_to_prov
     assert "the bot's proof fails" in found["linked devices"].words
 
 
-# Tools
-
-
 # The output
 
 

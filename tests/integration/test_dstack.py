@@ -132,9 +132,7 @@ async def test_nonsense_is_refused_in_plain_words(tmp_path: Path, body: bytes) -
     assert set(sentences) == {"The dstack guest agent answers nonsense."}
 
 
-async def test_quote_over_other_report_data_is_refused(
-    tmp_path: Path,
-) -> None:
+async def test_quote_over_other_report_data_is_refused(tmp_path: Path) -> None:
     soft = SoftAgent(SoftTdx())
     other = soft.quote(bytes(64))
     async with serving(soft, tmp_path / "dstack.sock"):

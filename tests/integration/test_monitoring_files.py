@@ -37,7 +37,6 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def shown() -> list[str]:
-    """The expressions of the dashboard."""
     dashboard = json.loads((FOLDER / "grafana-dashboard.json").read_text())
     panels = (panel for panel in dashboard["panels"] if panel["type"] != "row")
     return [target["expr"] for panel in panels for target in panel["targets"]]
@@ -108,7 +107,6 @@ MEMORY: Final = 'process_resident_memory_bytes{job="signal-tee-bot",instance="a"
 
 
 def of_bot(name: str, **labels: str) -> str:
-    """Return one of the bot's own series."""
     both = {"job": "signal-tee-bot", "instance": "a", **labels}
     matchers = ",".join(f'{label}="{value}"' for label, value in both.items())
     return f"{PREFIX}{name}{{{matchers}}}"

@@ -71,7 +71,6 @@ def order(folder: Path, **changes: Any) -> Namespace:
 
 
 def released(folder: Path, **changes: Any) -> dict[str, str]:
-    """Make a release and return its files."""
     ordered = order(folder, **changes)
     make_release(ordered)
     return {file.name: file.read_text() for file in ordered.directory.iterdir()}
@@ -80,9 +79,7 @@ def released(folder: Path, **changes: Any) -> dict[str, str]:
 # What is made
 
 
-def test_deployed_file_holds_compose_file_images_and_variables(
-    folder: Path,
-) -> None:
+def test_deployed_file_holds_compose_file_images_and_variables(folder: Path) -> None:
     files = released(folder)
     assert files.keys() == FILES
     filled_in = COMPOSE.replace("signal-tee-bot@sha256:unreleased", BOT_IMAGE)
@@ -109,9 +106,7 @@ def test_deployed_file_holds_compose_file_images_and_variables(
     }
 
 
-def test_release_names_hash_system_and_key_service(
-    folder: Path,
-) -> None:
+def test_release_names_hash_system_and_key_service(folder: Path) -> None:
     files = released(folder)
     release = Release.parse(files["release.json"].encode())
     digest = hashlib.sha256(files["app-compose.json"].encode()).hexdigest()

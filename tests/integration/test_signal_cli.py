@@ -22,7 +22,7 @@ from bot.signal.signal_daemon import DaemonTimeouts, SignalDaemon
 from bot.signal.spawned import SpawnedSignalCli, SpawnTimeouts
 from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId
 from tests.contract.harnesses import Receiver, in_background
-from tests.contract.signal_cli_protocol import EXCHANGES, check_batch, check_exchange
+from tests.contract.signal_cli_protocol import EXCHANGES, check_exchange
 from tests.integration.fetch_signal_cli import NotAvailable, signal_cli
 from tests.integration.test_signal_cli_alive import look
 
@@ -73,7 +73,6 @@ async def daemon(
 
 
 async def answering(messenger: SignalDaemon) -> None:
-    """Wait until signal-cli has started."""
     async with asyncio.timeout(START_SECONDS):
         while True:
             try:
@@ -101,7 +100,6 @@ async def test_the_real_daemon_accepts_connection_and_subscription(
             assert await rpc.call("unsubscribeReceive", params, seconds=10.0) == {}
         for line, expected in EXCHANGES:
             await check_exchange(f"{tmp_path}/socket", line, expected)
-        await check_batch(f"{tmp_path}/socket")
 
 
 async def test_an_account_that_is_not_registered_is_told_and_refused(
@@ -156,7 +154,6 @@ async def refused(messenger: SignalDaemon) -> None:
 def on_the_path(
     start_script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SpawnedSignalCli:
-    """The real signal-cli, as an operator has installed it."""
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     monkeypatch.setenv("PATH", f"{start_script.parent}:{os.environ['PATH']}")
@@ -229,7 +226,6 @@ asyncio.run(SpawnedSignalCli(Path(sys.argv[1]), data_dir=Path(sys.argv[2])).run(
 
 
 def listener(path: Path) -> int:
-    """The process that listens on a Unix socket."""
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)

@@ -50,7 +50,6 @@ def folder() -> Iterator[Path]:
 
 @asynccontextmanager
 async def signal_cli(folder: Path, *options: str) -> AsyncIterator[Process]:
-    """Run a signal-cli that listens on `socket`."""
     program = install(folder / "bin", *options) / "signal-cli"
     arguments = ("daemon", "--socket", folder / "socket", "--receive-mode", "manual")
     running = await asyncio.create_subprocess_exec(

@@ -85,7 +85,6 @@ def notes(folder: Path) -> list[dict[str, Any]]:
 async def spawned(
     folder: Path, *, patience: SpawnTimeouts | None = None, **options: Any
 ) -> AsyncIterator[SpawnedSignalCli]:
-    """Run it in the background until the end of the block."""
     patience = replace(patience or SpawnTimeouts(), stop=1.0)
     signal_cli = SpawnedSignalCli(folder / "socket", backoff=SOON, patience=patience, **options)
     async with in_background(signal_cli.run()):
@@ -217,9 +216,7 @@ async def test_a_missing_signal_cli_is_the_operator_s_to_install(
         await SpawnedSignalCli(folder / "socket").run()
 
 
-def test_without_settings_the_folder_is_that_of_signal_cli(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_settings_the_folder_is_that_of_signal_cli(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/home/data")
     assert SpawnedSignalCli(Path("/socket")).folder == Path("/home/data/signal-cli")
     assert SpawnedSignalCli(Path("/socket"), data_dir=Path("/mine")).folder == Path("/mine")

@@ -40,7 +40,6 @@ needs_systemd = pytest.mark.skipif(
 
 
 def run(*command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
     return subprocess.run(
         command,
         env={"PATH": "/usr/local/bin:/usr/bin:/bin", **variables},

@@ -74,7 +74,6 @@ class Machine:
     evidence: OwnProof
 
     def prover(self, intel: Intel) -> OwnProof:
-        """Return a maker of proofs with this source of collateral."""
         return replace(self.evidence, collateral=intel.get)
 
     def verify(self, bundle: Bundle) -> Report:
@@ -96,7 +95,6 @@ async def machine(
     app_compose: str = COMPOSE,
     model: ModelEvidence | None = None,
 ) -> AsyncIterator[Machine]:
-    """Boot a machine whose guest agent listens in a folder."""
     platform, account = SoftTdx(), Account()
     agent = SoftAgent(platform, app_compose)
     async with serving(agent, folder / "dstack.sock") as socket:

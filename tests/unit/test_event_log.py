@@ -21,9 +21,9 @@ from bot.attestation.event_log import (
     replay,
 )
 from bot.attestation.quote import TdQuote, parse_quote
+from tests.fakes.dstack_agent import runtime_event as event
 from tests.fakes.soft_tdx import SoftTdx
 
-RUNTIME: Final = 0x08000001
 KMS: Final = json.dumps({"name": "kms", "id": "3059"}).encode()
 APP_ID: Final = b"\1" * 20
 COMPOSE_HASH: Final = b"\2" * 32
@@ -40,17 +40,6 @@ def firmware(rtmr: int, what: bytes) -> dict[str, Any]:
         "digest": hashlib.sha384(what).hexdigest(),
         "event": "",
         "event_payload": what.hex(),
-    }
-
-
-def event(name: str, payload: bytes = b"") -> dict[str, Any]:
-    measured = RUNTIME.to_bytes(4, "little") + b":" + name.encode() + b":" + payload
-    return {
-        "imr": 3,
-        "event_type": RUNTIME,
-        "digest": hashlib.sha384(measured).hexdigest(),
-        "event": name,
-        "event_payload": payload.hex(),
     }
 
 

@@ -18,10 +18,11 @@ from bot.attestation.errors import AgentError, MalformedEvidence
 from bot.attestation.near_ai.report import MAX_REPORT_BYTES, ModelEvidence
 from bot.attestation.proof import policy_of
 from bot.attestation.quote import Collateral, TdQuote, low_s
+from bot.config.loading import settings_of
 from bot.signal.account import OwnIdentity
 from bot.signal.errors import SignalUnavailable
 from tests.fakes.dstack_agent import COMPOSE, silent
-from tests.unit.soft_machine import CHALLENGE, IDENTITY, SETTINGS, Intel, machine
+from tests.unit.soft_machine import CHALLENGE, IDENTITY, SETTINGS, VARIABLES, Intel, machine
 
 MODEL: Final = ModelEvidence(
     report=b'{"model_attestations":[]}',
@@ -48,7 +49,7 @@ async def test_the_statement_names_the_account_the_code_and_the_policy(tmp_path:
     assert datetime.fromisoformat(statement.issued_at).timestamp() == now
 
 
-async def test_policy_states_the_handling_of_messages() -> None:
+def test_policy_states_the_handling_of_messages() -> None:
     assert json.loads(policy_of(SETTINGS, None)) == {
         "accepted_tcb": ["SWHardeningNeeded", "UpToDate"],
         "commands": "ask",
@@ -64,6 +65,21 @@ async def test_policy_states_the_handling_of_messages() -> None:
         "v": 1,
         "workspace": "admins",
     }
+
+
+@pytest.mark.parametrize(
+    ("tools", "workspace", "commands"),
+    [
+        ({"WORKSPACE__FOR": "everyone", "COMMANDS__APPROVAL": "never"}, "everyone", "never"),
+        ({"ENABLED": "false"}, "nobody", "off"),
+    ],
+)
+def test_policy_states_who_has_a_workspace_and_if_commands_ask(
+    tools: dict[str, str], workspace: str, commands: str
+) -> None:
+    chosen = {f"TOOLS__{name}": value for name, value in tools.items()}
+    policy = json.loads(policy_of(settings_of(VARIABLES | chosen), None))
+    assert (policy["workspace"], policy["commands"]) == (workspace, commands)
 
 
 async def test_the_statement_seals_the_models_evidence_with_its_age(tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ def test_account_of_a_person_hears_only_its_note_to_self(name: str) -> None:
     assert parse_frame(FRAMES[name], OWNER) == expected
 
 
+DEEP: Final = reduce(lambda inner, _: [inner], range(100_000), list[object]())
 REACTED_TO: Final = {"targetAuthor": PHONE, "targetAuthorNumber": PHONE, "targetAuthorUuid": ADA}
 ADMIN_OF: Final = {"targetAuthorUuid": ADA}
 DELIVERED: Final = {"groupId": GROUP.value, "type": "DELIVER"}
@@ -238,6 +239,7 @@ WITHOUT_AN_EVENT: Final[dict[FrameKind, list[object]]] = {
     ],
     FrameKind.SYNC: [sender("sync_note_to_self", sourceUuid=ADA, sourceNumber=PHONE)],
     FrameKind.BROKEN: [
+        DEEP,
         *(None, [], 0, 1.5, "", "text", True, {}, {"account": BOT.number}, {"envelope": None}),
         *(
             sender(sourceUuid=aci)
@@ -290,8 +292,8 @@ WITHOUT_AN_EVENT: Final[dict[FrameKind, list[object]]] = {
 
 @pytest.mark.parametrize("kind", WITHOUT_AN_EVENT)
 def test_invalid_and_uninteresting_frames_have_a_kind(kind: FrameKind) -> None:
-    for raw in WITHOUT_AN_EVENT[kind]:
-        assert parse_frame(raw, BOT) == kind, raw
+    for number, raw in enumerate(WITHOUT_AN_EVENT[kind]):
+        assert parse_frame(raw, BOT) == kind, number
 
 
 @pytest.mark.parametrize(
@@ -317,9 +319,6 @@ def test_other_synced_messages_are_not_notes_to_self(raw: object, kind: FrameKin
 def mention(start: int, name: str | None, *, bot: bool = False, length: int = 1) -> dict[str, Any]:
     aci = BOT_ACI if bot else "11111111-2222-3333-4444-555555555555"
     return {"start": start, "length": length, "name": name, "number": None, "uuid": aci}
-
-
-DEEP: Final = reduce(lambda inner, _: [inner], range(100_000), list[object]())
 
 
 @pytest.mark.parametrize(
@@ -405,10 +404,6 @@ def test_odd_frames_lose_no_event(raw: object, expected: Incoming) -> None:
     assert parse_frame(raw, BOT) == expected
 
 
-def test_deep_nesting_without_an_envelope_is_broken() -> None:
-    assert parse_frame(DEEP, BOT) == FrameKind.BROKEN
-
-
 def test_bot_is_recognized_by_number_without_aci() -> None:
     own = sender(sourceUuid=BOT_ACI, sourceNumber=BOT.number)
     assert parse_frame(own, WITHOUT_ACI) == FrameKind.OWN
@@ -419,35 +414,6 @@ def test_bot_is_recognized_by_number_without_aci() -> None:
     owner = Account(BOT.number, note_to_self=True)
     assert parse_frame(noted(), owner) == message("note", chat=NOTE_TO_SELF)
     assert parse_frame(FRAMES["sync_sent_to_other"], owner) == FrameKind.OTHER_CHAT
-
-
-def test_a_note_to_self_may_carry_files_and_a_quote() -> None:
-    raw = noted(
-        attachments=part_of(FRAMES["attachment_image"], "dataMessage")["attachments"],
-        quote=part_of(FRAMES["quote_reply"], "dataMessage quote"),
-    )
-    assert parse_frame(raw, OWNER) == message(
-        "note", chat=NOTE_TO_SELF, addresses_bot=True, files=(IMAGE,), quote=QUOTE
-    )
-
-
-def test_a_note_to_self_can_be_edited_and_deleted() -> None:
-    raw = noted(editMessage=FRAMES["edit"]["envelope"]["editMessage"])
-    sent = part_of(raw, "syncMessage sentMessage")
-    del sent["message"], sent["timestamp"]
-    assert parse_frame(raw, OWNER) == edit(message("hello (fixed)", chat=NOTE_TO_SELF))
-    raw = noted(message=None, remoteDelete={"timestamp": 1795291719387})
-    assert parse_frame(raw, OWNER) == deletion(chat=NOTE_TO_SELF, target_author=BOT_ACI)
-
-
-def test_a_quote_addresses_the_bot_only_if_the_bot_wrote_it() -> None:
-    assert parsed(quoting()).addresses_bot
-    raw = quoting(authorUuid=ADA)
-    assert not parsed(raw).addresses_bot
-    assert (quote_in(raw).author, quote_in(raw).by_bot) == (ADA, False)
-    part_of(raw, "dataMessage").update(message="\ufffc yes", mentions=[mention(0, "Bot", bot=True)])
-    assert parsed(raw).addresses_bot
-    assert not quote_in(raw).by_bot
 
 
 @pytest.mark.parametrize("quoted", [*UNUSABLE_TIMES, {}])
@@ -489,11 +455,6 @@ def test_a_quote_says_whether_the_quoted_message_has_files(
 
 def files_of(*attachments: object) -> tuple[ReceivedFile, ...]:
     return parsed(text(attachments=list(attachments))).files
-
-
-def test_a_broken_list_entry_does_not_lose_its_neighbours() -> None:
-    files = files_of(None, {"id": "a.jpg"}, "x", {"id": "b.jpg"})
-    assert [file.id for file in files] == ["a.jpg", "b.jpg"]
 
 
 def test_first_files_are_kept_and_long_text_is_not_a_file() -> None:
@@ -631,12 +592,6 @@ def test_author_name_is_one_line_and_not_a_number(name: object, expected: str | 
     assert parsed(sender(sourceName=name)).author.name == expected
 
 
-@pytest.mark.parametrize("character", ["a", "é", "語", "🎈"])
-def test_a_huge_text_is_cut_between_two_characters(character: str) -> None:
-    told = parsed(text(message=character * 10**6)).text
-    assert told == character * (MAX_TEXT_BYTES // len(character.encode()))
-
-
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -680,16 +635,10 @@ def test_any_json_is_a_frame_of_some_kind(raw: object) -> None:
     assert_harmless(raw)
 
 
-@pytest.mark.full
-@settings(FUZZ, max_examples=1_000)
-@given(mutated_frames())
-def test_a_damaged_frame_is_a_frame_of_some_kind(raw: object) -> None:
-    assert_harmless(raw)
-
-
 @FUZZ
 @given(mutated_frames())
-def test_damaged_frames_stay_in_note_to_self(raw: object) -> None:
+def test_damaged_frames_are_harmless_and_stay_in_note_to_self(raw: object) -> None:
+    assert_harmless(raw)
     result = parse_frame(raw, OWNER)
     if not isinstance(result, FrameKind):
         assert isinstance(result, IncomingMessage | Edit | Deletion | Reaction)

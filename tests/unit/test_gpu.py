@@ -91,7 +91,6 @@ def signed_as(**parts: bytes) -> Callable[[list[Json], Json], None]:
 
 
 def one_of(gpus: SoftGpus, nonce: bytes, number: int) -> Json:
-    """Return the evidence of a GPU."""
     one: Json = json.loads(gpus.payload(nonce))["evidence_list"][number]
     return one
 
@@ -232,8 +231,6 @@ def one_verified(payload: Json) -> GpuFindings:
 
 
 class Word(NamedTuple):
-    """Findings about NVIDIA's tokens."""
-
     checks: tuple[Check, ...]
     expires_at: int | None
 

@@ -53,21 +53,18 @@ class Directory(PartialMessenger):
 
     async def group(self, chat: ChatId) -> Group | None:
         self.asked += 1
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
         answer = self.group_now
         if self.meanwhile is not None:
             await self.meanwhile()
         return answer
 
     async def join_group(self, chat: ChatId) -> None:
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
         self.joined.append(chat)
 
     async def leave_group(self, chat: ChatId) -> None:
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
         self.left.append(chat)
 
 
@@ -124,16 +121,12 @@ async def test_group_admin_is_known_by_aci_or_number(tmp_path: Path) -> None:
         assert not await here.is_group_admin(TEAM, Person("ada"))
 
 
-async def test_unknown_group_has_no_admins(
-    tmp_path: Path,
-) -> None:
+async def test_unknown_group_has_no_admins(tmp_path: Path) -> None:
     async with group_permissions(tmp_path, Directory(troubles=[SignalRejected("x")])) as here:
         assert not await here.is_group_admin(TEAM, EVE)
 
 
-async def test_group_is_asked_again_after_a_change_or_some_time(
-    tmp_path: Path,
-) -> None:
+async def test_group_is_asked_again_after_a_change_or_some_time(tmp_path: Path) -> None:
     directory, clock = Directory(), Clock()
     async with group_permissions(tmp_path, directory, clock=clock) as here:
         assert await here.may_write(TEAM)
@@ -204,9 +197,7 @@ async def test_bot_without_admins_stays_in_groups(tmp_path: Path) -> None:
     assert directory.left == []
 
 
-async def test_bot_stays_in_a_group_with_history(
-    tmp_path: Path,
-) -> None:
+async def test_bot_stays_in_a_group_with_history(tmp_path: Path) -> None:
     directory = Directory()
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "hi", TEAM))

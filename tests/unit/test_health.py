@@ -191,9 +191,7 @@ async def test_head_that_comes_byte_by_byte_has_no_more_time(
     assert sent > 1
 
 
-async def test_client_that_does_not_read_is_disconnected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bot.observability.health.CONNECTION_SECONDS", 0.2)
 
     async def long() -> bytes:

@@ -60,16 +60,14 @@ class KeyRing(PartialMessenger):
 
     async def peer_identity(self, person: str) -> PeerIdentity | None:
         self.asked += 1
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
         identity = self.identities.get(person)
         if self.meanwhile is not None:
             await self.meanwhile()
         return identity
 
     async def trust(self, person: str, *, safety_number: str | None) -> None:
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
         known = self.identities[person]
         if self.refuses_trust or safety_number not in {None, known.safety_number}:
             raise SignalRejected("another safety number")
@@ -92,8 +90,6 @@ class Aside(Outbox):
 
 @dataclass
 class House:
-    """Identities of people, with a key ring and an outbox."""
-
     identities: Identities
     keys: KeyRing
     notices: Notices
@@ -102,7 +98,6 @@ class House:
     notes: list[OutgoingMessage] = field(default_factory=list)
 
     async def new_key(self, number: str = FIRST) -> None:
-        """Report a new key of Ada from Signal."""
         self.keys.set(ADA, TrustLevel.UNTRUSTED, number)
         await self.identities.changed(ADA)
 
@@ -214,9 +209,7 @@ async def test_a_signal_side_that_does_not_trust_changes_nothing(tmp_path: Path)
         assert await here.identities.trust(await here.code()) == "Ada (+15550100001)"
 
 
-async def test_next_message_sends_the_note_after_failed_trust(
-    tmp_path: Path,
-) -> None:
+async def test_next_message_sends_the_note_after_failed_trust(tmp_path: Path) -> None:
     async with house(tmp_path, "always") as here:
         here.keys.set(ADA, TrustLevel.UNTRUSTED)
         here.keys.refuses_trust = True
@@ -286,9 +279,7 @@ async def test_an_unverified_person_is_told_once_a_day_and_the_admins_once(tmp_p
     assert "12345 12345" in note
 
 
-async def test_verified_policy_accepts_digits_and_no_codes(
-    tmp_path: Path,
-) -> None:
+async def test_verified_policy_accepts_digits_and_no_codes(tmp_path: Path) -> None:
     async with house(tmp_path, "tofu") as here:
         await here.new_key()
         code = await here.code()

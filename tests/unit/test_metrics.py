@@ -64,7 +64,6 @@ class Signs:
         self._before = self._measured()
 
     def measured(self) -> tuple[float, float]:
-        """Return their count and the sum of their seconds."""
         count, seconds = self._measured()
         return count - self._before[0], round(seconds - self._before[1], 3)
 

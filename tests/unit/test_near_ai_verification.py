@@ -108,7 +108,6 @@ def model(report: Json) -> Json:
 
 
 def machines(report: Json) -> list[Json]:
-    """The machines of the model that NVIDIA is asked about."""
     listed = report.get("all_attestations", [])
     others = [one for one in listed if one["intel_quote"] != report["intel_quote"]]
     needed = {"compose_manager_attestation", "nvidia_payload"}
@@ -308,15 +307,12 @@ def test_a_gateways_report_does_not_pass_as_a_direct_one() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Soft:
-    """Report of a soft cloud for one nonce."""
-
     cloud: NearAi
     nras: SoftNras
     nonce: bytes
     algorithm: str
 
     def report(self) -> Json:
-        """Return a report as it comes over the wire."""
         report: Json = json.loads(json.dumps(self.cloud.report(self.nonce, self.algorithm)))
         return report
 
@@ -336,7 +332,6 @@ class Soft:
 
     @property
     def trust(self) -> Trust:
-        """Roots and services to trust for this cloud."""
         root = self.cloud.gpus.root_sha256
         return Trust(self.cloud.platform.root_der, root, self.nras.issuer)
 

@@ -66,8 +66,7 @@ class ScriptedMessenger(PartialMessenger):
         text += f" with {len(attachments)}" if attachments else ""
         self.attempts.append(text if replaces is None else f"{text} for {replaces}")
         self.attempted.set()
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
         return 1_000 + len(self.attempts)
 
     async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
@@ -77,8 +76,7 @@ class ScriptedMessenger(PartialMessenger):
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         self.attempts.append(f"delete {timestamp}")
-        if self.troubles:
-            raise self.troubles.pop(0)
+        self.stumble()
 
 
 @asynccontextmanager

@@ -52,12 +52,10 @@ class World:
         )
 
     def texts(self) -> list[str]:
-        """Return the texts queued since the last look."""
         waiting = self.notices.waiting
         return [waiting.get_nowait().text for _ in range(waiting.qsize())]
 
     async def code_for(self, person: Person) -> str:
-        """Return the code that a person gets for writing."""
         await self.pairing.stranger(written_by(person))
         [text] = self.texts()
         return code_in(text)
@@ -82,9 +80,7 @@ def code_in(text: str) -> str:
     return found[0]
 
 
-async def test_stranger_gets_one_code_an_hour_even_after_a_restart(
-    tmp_path: Path,
-) -> None:
+async def test_stranger_gets_one_code_an_hour_even_after_a_restart(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         asked_at = here.now_ms
         first = await here.code_for(ADA)
@@ -99,9 +95,7 @@ async def test_stranger_gets_one_code_an_hour_even_after_a_restart(
         assert await here.code_for(ADA) != first
 
 
-async def test_simultaneous_strangers_get_one_code_each(
-    tmp_path: Path,
-) -> None:
+async def test_simultaneous_strangers_get_one_code_each(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         async with asyncio.TaskGroup() as tasks:
             for person in (ADA, ADA, BEN, ADA, BEN):
@@ -173,9 +167,7 @@ async def test_expired_code_does_not_count(tmp_path: Path) -> None:
         assert not here.access.may_talk(ADA)
 
 
-async def test_expired_unsent_code_is_not_sent_after_a_restart(
-    tmp_path: Path,
-) -> None:
+async def test_expired_unsent_code_is_not_sent_after_a_restart(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         await here.code_for(ADA)
         assert len(await here.store.outbox.unfinished()) == 1
@@ -198,7 +190,7 @@ async def test_revoked_person_is_a_stranger_again(tmp_path: Path, who: str) -> N
         assert await here.code_for(ADA)
 
 
-async def test_ambiguous_or_unknown_names_revoke_nobody(tmp_path: Path) -> None:
+async def test_ambiguous_or_unknown_names_and_codes_change_nothing(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         for person in (ADA, BEN):
             await here.pairing.approve(await here.code_for(person))
@@ -209,6 +201,8 @@ async def test_ambiguous_or_unknown_names_revoke_nobody(tmp_path: Path) -> None:
             for nobody in ("+15550109999", "ffff", "", "%", "7f3c_"):
                 with pytest.raises(BotError, match="Nobody"):
                     revoke(book, nobody, PAIRING)
+            with pytest.raises(BotError, match="no such code"):
+                approve(book, "AAAAAA", PAIRING)
             assert len(book.people()) == 2
 
 

@@ -15,19 +15,12 @@ from bot.attestation.pinning import MAX_STRANGERS, STRANGER_SECONDS, AttestedKey
 from bot.config.llm import LlmSettings
 from bot.llm.client import open_transport
 from tests.fakes.certificates import Authority
+from tests.fakes.clock import Clock
 from tools.http import AiohttpTransport
 
 NOW = 1_800_000_000.0
 KEY = b"k" * 32
 OTHER = b"o" * 32
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class RecordingServer:
@@ -77,7 +70,7 @@ async def get(transport: AiohttpTransport, url: str) -> bytes:
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_key_that_is_not_attested_gets_not_one_byte(newest: ssl.TLSVersion) -> None:
     authority = Authority()
-    keys = AttestedKeys(enforcing=True, clock=Clock())
+    keys = AttestedKeys(enforcing=True, clock=Clock(NOW))
     keys.vouch({OTHER}, expires_at=NOW + 60)
     async with RecordingServer(authority, newest=newest).running() as server:
         async with client(pin(authority.client_context(), keys)) as transport:
@@ -89,7 +82,7 @@ async def test_a_key_that_is_not_attested_gets_not_one_byte(newest: ssl.TLSVersi
 
 
 async def test_an_open_connection_carries_nothing_more_once_its_key_has_expired() -> None:
-    authority, clock = Authority(), Clock()
+    authority, clock = Authority(), Clock(NOW)
     keys = AttestedKeys(enforcing=True, clock=clock)
     async with RecordingServer(authority).running() as server:
         keys.vouch({server.identity.key_sha256}, expires_at=NOW + 60)
@@ -105,7 +98,7 @@ async def test_an_open_connection_carries_nothing_more_once_its_key_has_expired(
 
 
 async def test_an_attested_key_without_a_trusted_certificate_is_refused() -> None:
-    keys = AttestedKeys(enforcing=True, clock=Clock())
+    keys = AttestedKeys(enforcing=True, clock=Clock(NOW))
     async with RecordingServer(Authority()).running() as server:
         keys.vouch({server.identity.key_sha256}, expires_at=NOW + 60)
         async with client(pin(Authority().client_context(), keys)) as transport:
@@ -115,7 +108,7 @@ async def test_an_attested_key_without_a_trusted_certificate_is_refused() -> Non
 
 
 def test_keys_add_up_until_each_expires_and_no_later_evidence_shortens_that() -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     keys = AttestedKeys(enforcing=True, clock=clock)
     keys.vouch({KEY}, expires_at=NOW + 10)
     keys.vouch({OTHER}, expires_at=NOW + 20)
@@ -127,7 +120,7 @@ def test_keys_add_up_until_each_expires_and_no_later_evidence_shortens_that() ->
 
 
 def test_a_key_attested_during_its_use_stays_known() -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     keys = AttestedKeys(enforcing=False, clock=clock)
     keys.vouch({KEY}, expires_at=NOW + 10)
     keys.meet(KEY)
@@ -138,7 +131,7 @@ def test_a_key_attested_during_its_use_stays_known() -> None:
 
 
 def test_strangers_are_forgotten_after_an_hour_and_beyond_a_number() -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     keys = AttestedKeys(enforcing=False, clock=clock)
     for number in range(MAX_STRANGERS + 1):
         keys.meet(number.to_bytes(32, "big"))

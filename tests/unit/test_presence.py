@@ -82,7 +82,6 @@ async def presence_on(
     read_receipts: bool = False,
     may_write: Callable[[ChatId], Awaitable[bool]] = everywhere,
 ) -> AsyncIterator[Presence]:
-    """Provide a presence; on exit, wait for its signs."""
     async with asyncio.TaskGroup() as tasks:
         yield Presence(
             phones,
@@ -106,24 +105,22 @@ def after_a_moment(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("after_a_moment")
+@pytest.mark.parametrize(
+    ("seconds", "given"),
+    [
+        (TYPING_AFTER_SECONDS / 2, []),
+        (2 + TYPING_AFTER_SECONDS, [(TYPING_AFTER_SECONDS, ("typing", CHAT))]),
+    ],
+)
 @without_waiting
-async def test_quick_answer_comes_without_typing() -> None:
+async def test_typing_is_shown_only_when_an_answer_takes_a_moment(
+    seconds: float, given: list[tuple[float, Sign]]
+) -> None:
     phones = Phones()
     async with presence_on(phones) as presence, presence.typing(CHAT) as turn:
-        await asyncio.sleep(TYPING_AFTER_SECONDS / 2)
+        await asyncio.sleep(seconds)
         turn.answered = True
-    assert phones.given == []
-
-
-@pytest.mark.usefixtures("after_a_moment")
-@without_waiting
-async def test_typing_is_shown_when_an_answer_takes_a_moment() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        async with presence.typing(CHAT) as turn:
-            await asyncio.sleep(2 + TYPING_AFTER_SECONDS)
-            turn.answered = True
-    assert phones.given == [(TYPING_AFTER_SECONDS, ("typing", CHAT))]
+    assert phones.given == given
 
 
 @without_waiting

@@ -28,7 +28,6 @@ OUTSIDE: Final = {
 
 
 def targets(service: dict[str, Any]) -> set[str]:
-    """Where in a service's root its volumes are."""
     volumes = service.get("volumes", [])
     return {one["target"] if isinstance(one, dict) else one.split(":")[1] for one in volumes}
 

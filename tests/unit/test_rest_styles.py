@@ -40,26 +40,6 @@ UNITS: Final = (
 
 
 @pytest.mark.parametrize(
-    ("markup", "text", "styles"),
-    [
-        ("**this** is *it*", "this is it", [(0, 4, BOLD), (8, 2, ITALIC)]),
-        ("👍🏽**x**", "👍🏽x", [(4, 1, BOLD)]),
-        ("||**x**||", "x", [(0, 1, BOLD), (0, 1, SPOILER)]),
-        ("||**x||**", "x", []),
-        ("2*3=6 and a*b", "23=6 and ab", [(1, 9, ITALIC)]),
-        (r"Test \** \* \~ Escape", "Test ** * ~ Escape", []),
-        (r"a\b c:\\*", r"a\b c:\*", []),
-        (r"\|a| \||", "|a| ||", []),
-        ("```x```", "x", [(0, 1, MONOSPACE)]),
-    ],
-)
-def test_the_model_of_the_server_follows_its_rules(
-    markup: str, text: str, styles: list[tuple[int, int, TextStyle]]
-) -> None:
-    assert served(markup) == (text, tuple(StyleRange(*style) for style in styles))
-
-
-@pytest.mark.parametrize(
     ("markdown", "markup"),
     [
         ("plain words", "plain words"),

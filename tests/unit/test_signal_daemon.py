@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -26,16 +26,16 @@ from bot.signal.errors import (
     SignalUnclear,
     SignalUntrusted,
 )
-from bot.signal.events import Incoming
 from bot.signal.json_rpc import MAX_LINE_BYTES, JsonRpcConnection, LineBuffer
 from bot.signal.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
 from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId, ReceivedFile
-from tests.contract.harnesses import Receiver, daemon_bounds, in_background
+from tests.contract.harnesses import Receiver, SlowReceiver, daemon_bounds, in_background
+from tests.contract.signal_cli_protocol import EXCHANGES, check_exchange
 from tests.fakes.json_rpc_server import Json, LostReply, Refusal
 from tests.fakes.registering import RegisteringSignalCli
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
 from tests.fakes.signal_frames import text_frame
-from tests.fakes.signal_side import ADA, BOT, Group, Sent, SharedFile
+from tests.fakes.signal_side import ADA, BOT, Group, Sent, SharedFile, SignalSide
 
 CHAT = ChatId.direct(ADA.aci)
 TEAM = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
@@ -65,32 +65,6 @@ async def running(
         yield messenger
 
 
-class SlowReceiver(Receiver):
-    """Takes the first item, then none until `open` is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open = asyncio.Event()
-
-    async def deliver(self, delivery: Sequence[Incoming]) -> None:
-        await super().deliver(delivery)
-        await self.open.wait()
-
-
-async def test_messages_during_an_outage_arrive_after_the_reconnect(
-    tmp_path: Path,
-) -> None:
-    receiver = Receiver()
-    async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
-        await side.go_away()
-        await receiver.until(lambda: not messenger.connected)
-        for number in range(1_000):
-            await side.say(f"{number}")
-        await side.come_back()
-        await receiver.until(lambda: len(receiver.received) == 1_000)
-    assert receiver.texts == [f"{number}" for number in range(1_000)]
-
-
 async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) -> None:
     receiver = SlowReceiver()
     many = 10 * MAX_QUEUE
@@ -111,7 +85,7 @@ async def test_a_slow_store_stops_the_reading_and_loses_nothing(tmp_path: Path) 
             assert FRAMES.labels("message")._value.get() - before < many / 2
             assert not writing.done()
             assert not send.done()
-            receiver.open.set()
+            receiver.proceed.set()
         await receiver.until(lambda: len(receiver.received) == many)
     assert [text.split()[0] for text in receiver.texts] == [f"{n}" for n in range(many)]
 
@@ -320,16 +294,6 @@ async def test_account_is_connected_once_it_is_registered(tmp_path: Path) -> Non
     assert events.count("signal.account_not_registered") == 1
 
 
-async def test_the_account_status_needs_no_running_messenger_and_receives_nothing(
-    tmp_path: Path,
-) -> None:
-    async with signal_cli(tmp_path) as side:
-        await side.say("for the bot, not for the check")
-        status = await SignalDaemon(side.url, side.account.number).account_status()
-        assert (status.server, status.registered) == ("signal-cli 0.13.19", True)
-        assert "subscribeReceive" not in side.asked
-
-
 PICTURE = Attachment("a.png", "image/png", b"pixels")
 FILE = ReceivedFile("9zKpVoice.m4a", "audio/aac")
 
@@ -422,12 +386,12 @@ async def test_stop_receiving_waits_for_the_delivery_of_read_messages(tmp_path: 
     async with signal_cli(tmp_path) as side, running(side, receiver) as messenger:
         await side.say("one")
         await side.say("two")
-        await receiver.next_message()
+        await receiver.reading.wait()
         async with asyncio.TaskGroup() as tasks:
             stopping = tasks.create_task(messenger.stop_receiving())
             await side.until(lambda: not side.subscribed)
             assert not stopping.done()
-            receiver.open.set()
+            receiver.proceed.set()
         assert receiver.texts == ["one", "two"]
 
 
@@ -450,19 +414,6 @@ async def test_a_reconnect_after_stop_receiving_serves_sends_only(tmp_path: Path
         await receiver.until(lambda: messenger.connected)
         assert await messenger.send(CHAT, "good night") > 0
         assert not side.subscribed
-
-
-async def test_an_error_of_the_store_ends_the_messenger(tmp_path: Path) -> None:
-    async def fail(_: Sequence[Incoming]) -> None:
-        raise OSError("disk full")
-
-    async with signal_cli(tmp_path) as side:
-        await side.say("hello")
-        messenger = SignalDaemon(side.url, side.account.number, bounds=BOUNDS)
-        with pytest.raises(ExceptionGroup) as failure:
-            await messenger.run(fail)
-        assert failure.group_contains(OSError, match="disk full")
-        assert not messenger.connected
 
 
 async def test_too_large_profile_picture_is_refused() -> None:
@@ -569,9 +520,7 @@ async def test_an_answer_to_a_request_that_was_never_made_passes_nothing_over(
         side.silent = False
 
 
-async def test_last_messages_of_an_ended_server_are_read_even_after_a_write(
-    tmp_path: Path,
-) -> None:
+async def test_last_messages_of_an_ended_server_are_read_even_after_a_write(tmp_path: Path) -> None:
     path = str(tmp_path / "signal.sock")
     heard: list[object] = []
     with closing(socket.socket(socket.AF_UNIX)) as server:
@@ -588,3 +537,14 @@ async def test_last_messages_of_an_ended_server_are_read_even_after_a_write(
                 await connection.call("send", {}, seconds=1.0)
             await connection.lost.wait()
     assert heard == list(range(100))
+
+
+# The look-alike of signal-cli
+
+
+@pytest.mark.parametrize(("line", "expected"), EXCHANGES)
+async def test_the_look_alike_answers_as_the_real_one(
+    tmp_path: Path, line: str, expected: object
+) -> None:
+    async with SignalSide.listen(tmp_path / "socket") as side:
+        await check_exchange(str(side.path), line, expected)

@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-import coincurve
 import pytest
-from Crypto.Hash import keccak
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +19,7 @@ from bot.attestation.near_ai.signatures import (
     SignatureVerdict,
     check_signature,
 )
-from bot.attestation.near_ai.verification import ethereum_address
+from tests.fakes.near_ai import Signing
 from tests.fakes.openai_server import (
     JSON,
     Request,
@@ -45,8 +42,8 @@ RESPONSE: Final = hashlib.sha256(b"response").hexdigest()
 HASHES: Final = f"{REQUEST}:{RESPONSE}"
 TEXT: Final = f"{MODEL}:{HASHES}"
 
-ED25519: Final = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-ECDSA: Final = coincurve.PrivateKey(bytes(range(32)))
+KEYS: Final = Signing()
+ALGORITHMS: Final = ("ed25519", "ecdsa")
 
 
 class Attested:
@@ -60,43 +57,21 @@ class Attested:
         return (address,) if address is not None else ()
 
 
-def ed25519_address() -> bytes:
-    return ED25519.public_key().public_bytes_raw()
-
-
-def ecdsa_address() -> bytes:
-    return ethereum_address(ECDSA.public_key.format(compressed=False)[1:])
-
-
 EVERY_KEY: Final = Attested(
     {
-        (kind, algorithm): address
+        (kind, algorithm): KEYS.address(algorithm)
         for kind in ("provider_tee", "gateway")
-        for algorithm, address in (("ed25519", ed25519_address()), ("ecdsa", ecdsa_address()))
+        for algorithm in ALGORITHMS
     }
 )
 
 
-def ed25519_signed(text: str, kind: str | None = None) -> SignatureAnswer:
+def signed(text: str, algorithm: str = "ed25519", kind: str | None = None) -> SignatureAnswer:
     return SignatureAnswer(
         text=text,
-        signature=ED25519.sign(text.encode()).hex(),
-        signing_address=ed25519_address().hex(),
-        signing_algo="ed25519",
-        signature_kind=kind,
-    )
-
-
-def ecdsa_signed(text: str, kind: str | None = None) -> SignatureAnswer:
-    message = f"\x19Ethereum Signed Message:\n{len(text.encode())}{text}".encode()
-    digest = keccak.new(digest_bits=256, data=message).digest()
-    signature = bytearray(ECDSA.sign_recoverable(digest, hasher=None))
-    signature[64] += 27
-    return SignatureAnswer(
-        text=text,
-        signature="0x" + signature.hex(),
-        signing_address="0x" + ecdsa_address().hex(),
-        signing_algo="ecdsa",
+        signature=KEYS.sign(text, algorithm),
+        signing_address=KEYS.address_text(algorithm),
+        signing_algo=algorithm,
         signature_kind=kind,
     )
 
@@ -136,22 +111,22 @@ def test_the_recorded_exchange_is_proven() -> None:
 # What holds
 
 
-@pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [(TEXT, "provider_tee", ""), (HASHES, "gateway", "does not prove which model")],
 )
 def test_signature_of_the_models_machine_or_of_the_gateway_is_proven(
-    signed: Any, text: str, kind: str, said: str
+    algorithm: str, text: str, kind: str, said: str
 ) -> None:
     for named in (kind, None):
-        verdict = checked(signed(text, named))
+        verdict = checked(signed(text, algorithm, named))
         assert (verdict.state, verdict.kind) == ("proven", kind)
         assert said in verdict.message
 
 
 def test_hexadecimal_may_be_written_in_capitals_and_with_its_prefix() -> None:
-    answer = ed25519_signed(TEXT)
+    answer = signed(TEXT)
 
     spelled = changed(
         answer,
@@ -165,7 +140,7 @@ def test_hexadecimal_may_be_written_in_capitals_and_with_its_prefix() -> None:
 
 
 def test_without_a_verified_report_a_signature_is_unattested_or_wrong() -> None:
-    answer = ed25519_signed(TEXT)
+    answer = signed(TEXT)
     forged = changed(answer, signature=bytes(64).hex())
     assert checked(answer, Attested({})).state == "unattested"
     assert checked(forged, Attested({})).state == "wrong"
@@ -185,34 +160,34 @@ def test_without_a_verified_report_a_signature_is_unattested_or_wrong() -> None:
         "",
     ],
 )
-@pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
-def test_a_genuine_signature_of_something_else_is_wrong(signed: Any, text: str) -> None:
-    assert checked(signed(text)).state == "wrong"
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_genuine_signature_of_something_else_is_wrong(algorithm: str, text: str) -> None:
+    assert checked(signed(text, algorithm)).state == "wrong"
 
 
 @pytest.mark.parametrize(
     ("text", "kind"), [(TEXT, "gateway"), (HASHES, "provider_tee"), (TEXT, "chutes"), (TEXT, "")]
 )
 def test_a_kind_that_is_not_the_shape_of_the_text_is_wrong(text: str, kind: str) -> None:
-    assert checked(ed25519_signed(text, kind)).state == "wrong"
+    assert checked(signed(text, kind=kind)).state == "wrong"
 
 
 @pytest.mark.parametrize(("text", "other"), [(TEXT, "gateway"), (HASHES, "provider_tee")])
 def test_a_key_that_is_attested_for_the_other_kind_does_not_count(text: str, other: str) -> None:
-    only_other = Attested({(other, "ed25519"): ed25519_address()})
+    only_other = Attested({(other, "ed25519"): KEYS.address("ed25519")})
     both = Attested({("provider_tee", "ed25519"): bytes(32), ("gateway", "ed25519"): bytes(32)})
 
-    assert checked(ed25519_signed(text), only_other).state == "unattested"
-    assert checked(ed25519_signed(text), both).state == "wrong"
+    assert checked(signed(text), only_other).state == "unattested"
+    assert checked(signed(text), both).state == "wrong"
 
 
 @given(data=st.data())
-@pytest.mark.parametrize("signed", [ed25519_signed, ecdsa_signed])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("field", ["signature", "signing_address"])
 def test_no_byte_of_signature_or_address_can_be_another_one(
-    data: st.DataObject, signed: Any, field: str
+    data: st.DataObject, algorithm: str, field: str
 ) -> None:
-    answer = signed(TEXT)
+    answer = signed(TEXT, algorithm)
     value = bytearray.fromhex(getattr(answer, field).removeprefix("0x"))
     value[data.draw(st.integers(0, len(value) - 1))] ^= data.draw(st.integers(1, 255))
 
@@ -235,7 +210,7 @@ def test_signatures_and_addresses_of_any_length_are_wrong(
 
 
 def test_another_spelling_of_a_signature_is_wrong() -> None:
-    answer = ecdsa_signed(TEXT)
+    answer = signed(TEXT, "ecdsa")
     mirrored = bytearray.fromhex(answer.signature[2:])
     order = 2 * SECP256K1_HALF_ORDER + 1
     mirrored[32:64] = (order - int.from_bytes(mirrored[32:64], "big")).to_bytes(32, "big")
@@ -267,7 +242,7 @@ async def asked(
             return await signatures.check(exchange_id, REQUEST, RESPONSE), server.received
 
 
-SIGNED: Final = whole(body(ed25519_signed(TEXT)))
+SIGNED: Final = whole(body(signed(TEXT)))
 
 
 async def test_the_signature_is_asked_for_by_the_name_of_the_answer() -> None:
@@ -316,8 +291,8 @@ async def test_a_signature_that_never_comes_is_missing(trouble: Step, said: str)
     [
         whole({"error_code": "STREAM_DISCONNECTED", "message": "gone"}),
         whole([]),
-        whole({**body(ed25519_signed(TEXT)), "signature": "no hex"}),
-        whole({**body(ed25519_signed(TEXT)), "text": "x" * 2000}),
+        whole({**body(signed(TEXT)), "signature": "no hex"}),
+        whole({**body(signed(TEXT)), "text": "x" * 2000}),
         raw_body(b"<html>", content_type="text/html"),
         raw_body(b"[" * 60_000, content_type=JSON),
         status(400),

@@ -76,7 +76,6 @@ async def test_lines_that_a_full_socket_refuses_go_with_the_next_ones(tmp_path: 
 
 @asynccontextmanager
 async def watched(environment: dict[str, str], is_alive: Callable[[], bool]) -> AsyncIterator[None]:
-    """Watch over something inside the block."""
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(service_manager(environment).watch(is_alive))
         yield

@@ -75,7 +75,6 @@ def shown(**changes: Any) -> Verification:
 
 
 def ran(agent: SoftAgent, **changes: Any) -> Verification:
-    """Present another machine's genuine quote."""
     return Verification(soft_bundle(PLATFORM, agent), **changes)
 
 
