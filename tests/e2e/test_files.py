@@ -8,7 +8,7 @@ import pytest
 
 from bot.config.settings import Settings
 from bot.signal.events import Person
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, killed_bot, running_bot, world
 from tests.e2e.traces import let_all_timers_run_out, there
 from tests.fakes.openai_server import echo, held, images_in, script, text
 from tests.fakes.signal_frames import data_message, message_frame
@@ -46,8 +46,7 @@ async def all_gone(here: World) -> None:
 
 
 async def commanded(here: World) -> None:
-    await here.signal.say("!help", files=[PHOTO])
-    await here.answer()
+    await here.asked("!help", files=[PHOTO])
 
 
 async def too_fast(here: World) -> None:
@@ -59,8 +58,7 @@ async def too_fast(here: World) -> None:
 async def of_strangers(here: World) -> None:
     for _ in range(40):
         await here.signal.say("spam", author=BEN, files=[PHOTO] * 8)
-    await here.signal.say("hello")
-    await here.answer()
+    await here.asked("hello")
 
 
 async def to_others_in_a_group(here: World) -> None:
@@ -102,8 +100,7 @@ async def test_files_of_ended_messages_are_deleted(fate: str) -> None:
             for said in reversed(asked):
                 await here.signal.delete(said)
         else:
-            await here.signal.say("!stop")
-            await here.answer()
+            await here.asked("!stop")
         await all_gone(here)
 
 
@@ -111,12 +108,11 @@ async def test_file_of_a_message_that_disappeared_during_an_outage() -> None:
     never = asyncio.Event()
     async with folder_world() as here:
         here.model.handler = held(never)
-        async with running_bot(settings(here)) as bot:
+        async with killed_bot(settings(here)):
             await here.signal.say("first")
             await here.model.wait_for_requests(1)
             await here.signal.say("second", expires_seconds=600, files=[PHOTO])
             await there(here, "second")
-            await kill(bot)
         here.model.handler = echo
         let_all_timers_run_out(here)
         async with running_bot(settings(here)):
@@ -170,12 +166,11 @@ async def test_the_files_of_a_long_text_a_quote_and_a_link_and_those_that_are_to
 async def test_a_file_that_waited_over_a_restart_is_seen_once_signal_is_back() -> None:
     async with folder_world() as here:
         here.model.handler = held(asyncio.Event())
-        async with running_bot(settings(here)) as bot:
+        async with killed_bot(settings(here)):
             await here.signal.say("hello", files=[PHOTO])
             await here.model.wait_for_requests(1)
             await here.signal.say("look", files=[PHOTO])  # waits for its turn
             await there(here, "look")
-            await kill(bot)
         here.model.handler = text("A cat.")
         async with running_bot(settings(here)):
             for _ in range(2):

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from tests.e2e.daemon_process import daemon, environment
-from tests.e2e.running_bot import running_bot, world
+from tests.e2e.running_bot import story, world
 from tests.e2e.test_check_and_demo import run_cli
 from tests.fakes.openai_server import Step, echo, status
 from tests.fakes.signal_side import ADA
@@ -29,11 +29,9 @@ async def test_a_wrong_address_is_said_within_seconds_to_people_log_and_admins()
         )
         async with daemon(settings, folder=here.folder) as bot:
             began = time.monotonic()
-            await here.signal.say("frobnicate")
-            answer = (await here.answer()).text
+            answer = await here.asked("frobnicate")
             assert time.monotonic() - began < SAID_WITHIN_SECONDS
-            await here.signal.say("!status")
-            status_said = (await here.answer()).text
+            status_said = await here.asked("!status")
             logged = bot.events("llm.failed")[-1]
             log = "\n".join(bot.stderr)
     assert answer == "I cannot reach my model. Please tell the operator of this bot."
@@ -46,11 +44,9 @@ async def test_a_wrong_address_is_said_within_seconds_to_people_log_and_admins()
 
 @pytest.mark.full
 async def test_others_than_admins_hear_nothing_of_the_endpoint() -> None:
-    async with world() as here, running_bot(here.settings(llm={"base_url": NOBODY})):
-        await here.signal.say("hello")
-        answer = (await here.answer()).text
-        await here.signal.say("!status")
-        said = (await here.answer()).text
+    async with story(llm={"base_url": NOBODY}) as here:
+        answer = await here.asked("hello")
+        said = await here.asked("!status")
     assert "127.0.0.1" not in answer + said
 
 
@@ -63,10 +59,8 @@ async def test_a_long_wait_is_announced_once_in_the_persons_language(
     *, away: bool, language: str
 ) -> None:
     async with world() as here, daemon(environment(here), folder=here.folder):
-        await here.signal.say(f"!language {language}")
-        await here.answer()
-        await here.signal.say("one")
-        await here.answer()
+        await here.asked(f"!language {language}")
+        await here.asked("one")
         if away:
             await here.model.stop()
         else:

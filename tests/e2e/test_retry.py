@@ -10,7 +10,7 @@ from bot.commands.base import ONLY_ASKER
 from bot.commands.models import NOTHING_TO_RETRY, UNKNOWN_MODEL
 from bot.signal.events import Person
 from conversation_store import changes
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_models import settings_of, two_models
 from tests.e2e.traces import files_of, rows_with, there_is
@@ -38,26 +38,25 @@ def shown(here: World, request: int = -1) -> list[str]:
 
 async def test_a_new_answer_takes_the_old_ones_place_as_often_as_wanted() -> None:
     answers = [text(OLD), text("Another."), text(NEW), echo]
-    async with world(script(text("Hi."), *answers)) as here:
-        async with running_bot(here.settings()):
-            await ask(here, "hello")
-            first = await ask(here, QUESTION)
-            second, third = [await ask(here, "!retry") for _ in range(2)]
-            assert [one.text for one in (first, second, third)] == [OLD, "Another.", NEW]
-            assert [second.replaces, third.replaces] == [first.timestamp, second.timestamp]
-            assert shown(here, 3) == shown(here, 2) == shown(here, 1)
-            await ask(here, "and K2?")
-            earlier = shown(here)
-            assert [QUESTION in words for words in earlier].count(True) == 1
-            assert earlier[3] == NEW
-            assert "!retry" not in str(earlier)
-            assert not rows_with(here, OLD)
-            assert OLD.encode() not in files_of(here)
-            for _ in range(2):
-                await ask(here, "!undo")
-            assert not rows_with(here, QUESTION)
-            await here.signal.until(lambda: len(here.signal.deleted) == 2)
-            assert third.timestamp in {timestamp for _, timestamp in here.signal.deleted}
+    async with story(script(text("Hi."), *answers)) as here:
+        await ask(here, "hello")
+        first = await ask(here, QUESTION)
+        second, third = [await ask(here, "!retry") for _ in range(2)]
+        assert [one.text for one in (first, second, third)] == [OLD, "Another.", NEW]
+        assert [second.replaces, third.replaces] == [first.timestamp, second.timestamp]
+        assert shown(here, 3) == shown(here, 2) == shown(here, 1)
+        await ask(here, "and K2?")
+        earlier = shown(here)
+        assert [QUESTION in words for words in earlier].count(True) == 1
+        assert earlier[3] == NEW
+        assert "!retry" not in str(earlier)
+        assert not rows_with(here, OLD)
+        assert OLD.encode() not in files_of(here)
+        for _ in range(2):
+            await ask(here, "!undo")
+        assert not rows_with(here, QUESTION)
+        await here.signal.until(lambda: len(here.signal.deleted) == 2)
+        assert third.timestamp in {timestamp for _, timestamp in here.signal.deleted}
 
 
 async def test_another_model_answers_this_once() -> None:
@@ -89,34 +88,32 @@ async def test_retry_without_a_question_says_so() -> None:
 
 
 async def test_old_answer_stays_if_the_model_fails() -> None:
-    async with world(script(text(OLD), status(400), text(NEW), echo)) as here:
-        async with running_bot(here.settings()):
-            old = await ask(here, QUESTION)
-            sorry = await ask(here, "!retry")
-            assert (sorry.replaces, here.signal.deleted) == (None, [])
-            assert rows_with(here, OLD)
-            assert (await ask(here, "!retry")).replaces == old.timestamp
-            await ask(here, "and K2?")
+    async with story(script(text(OLD), status(400), text(NEW), echo)) as here:
+        old = await ask(here, QUESTION)
+        sorry = await ask(here, "!retry")
+        assert (sorry.replaces, here.signal.deleted) == (None, [])
+        assert rows_with(here, OLD)
+        assert (await ask(here, "!retry")).replaces == old.timestamp
+        await ask(here, "and K2?")
     assert sum(QUESTION in words for words in shown(here)) == 1
 
 
 async def test_a_retry_that_is_stopped_leaves_the_old_answer() -> None:
     never = asyncio.Event()
-    async with world(script(text(OLD), held(never), echo)) as here:
-        async with running_bot(here.settings()):
-            old = await ask(here, QUESTION)
-            await here.signal.say("!retry")
-            await here.model.wait_for_requests(2)
-            assert (await ask(here, "!stop")).text == "Stopped."
-            await ask(here, "and K2?")
-            assert OLD in shown(here)
-            await ask(here, "!undo")
-            assert (await ask(here, "!retry")).replaces == old.timestamp
+    async with story(script(text(OLD), held(never), echo)) as here:
+        old = await ask(here, QUESTION)
+        await here.signal.say("!retry")
+        await here.model.wait_for_requests(2)
+        assert (await ask(here, "!stop")).text == "Stopped."
+        await ask(here, "and K2?")
+        assert OLD in shown(here)
+        await ask(here, "!undo")
+        assert (await ask(here, "!retry")).replaces == old.timestamp
 
 
 async def test_the_model_is_told_which_calls_were_made_and_a_side_effect_asks_again() -> None:
     steps = script(tool_calls(WRITE), text("Done."), tool_calls(WRITE), text("Done again."))
-    async with world(steps) as here, running_bot(with_notes(here)):
+    async with story(steps, with_notes) as here:
         await here.signal.say("note: buy milk")
         question = await here.signal.next_sent()
         await here.signal.react("♾️", question.timestamp)
@@ -132,33 +129,31 @@ async def test_the_model_is_told_which_calls_were_made_and_a_side_effect_asks_ag
 
 
 async def test_deleting_the_question_forgets_all_answers_to_it() -> None:
-    async with world(script(text(OLD), text(NEW), echo)) as here:
-        async with running_bot(here.settings()):
-            question = await here.signal.say(QUESTION)
-            await here.answer()
-            await ask(here, "!retry")
-            await here.signal.delete(question)
-            await ask(here, "hello")
-            for words in (QUESTION, OLD, NEW):
-                assert not rows_with(here, words)
-                assert words.encode() not in files_of(here)
+    async with story(script(text(OLD), text(NEW), echo)) as here:
+        question = await here.signal.say(QUESTION)
+        await here.answer()
+        await ask(here, "!retry")
+        await here.signal.delete(question)
+        await ask(here, "hello")
+        for words in (QUESTION, OLD, NEW):
+            assert not rows_with(here, words)
+            assert words.encode() not in files_of(here)
 
 
 async def test_editing_the_question_after_a_retry_edits_the_answer_that_stands() -> None:
-    async with world(script(text(OLD), text(NEW), text("Better."))) as here:
-        async with running_bot(here.settings()):
-            question = await here.signal.say("How hihg is Everest?")
-            await here.answer()
-            new = await ask(here, "!retry")
-            await here.signal.edit(QUESTION, question)
-            better = await here.answer()
-            assert (better.text, better.replaces) == ("Better.", new.timestamp)
-            assert not rows_with(here, "hihg")
-            assert not rows_with(here, NEW)
+    async with story(script(text(OLD), text(NEW), text("Better."))) as here:
+        question = await here.signal.say("How hihg is Everest?")
+        await here.answer()
+        new = await ask(here, "!retry")
+        await here.signal.edit(QUESTION, question)
+        better = await here.answer()
+        assert (better.text, better.replaces) == ("Better.", new.timestamp)
+        assert not rows_with(here, "hihg")
+        assert not rows_with(here, NEW)
 
 
 async def test_in_a_group_only_the_asker_and_admins_may_retry_a_question() -> None:
-    async with world() as here, running_bot(here.settings(access={"groups": "always"})):
+    async with story(access={"groups": "always"}) as here:
         here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
         first = await ask(here, QUESTION, group=GROUP)
         refused = await ask(here, "!retry", author=BEN, group=GROUP)
@@ -173,7 +168,7 @@ async def test_in_a_group_only_the_asker_and_admins_may_retry_a_question() -> No
 
 async def test_retry_by_an_admin_keeps_the_rights_of_the_asker() -> None:
     settings = {"access": {"groups": "always", "admins": BEN.aci}}
-    async with world() as here, running_bot(here.settings(**settings)):
+    async with story(**settings) as here:
         await ask(here, QUESTION, group=GROUP)
         await ask(here, "!retry", author=BEN, group=GROUP)
         await ask(here, QUESTION, author=BEN, group=GROUP)
@@ -188,7 +183,7 @@ async def test_an_answer_that_signal_edits_no_more_is_followed_by_a_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(changes, "CHANGEABLE_MS", 0)
-    async with world(script(text(OLD), text(NEW))) as here, running_bot(here.settings()):
+    async with story(script(text(OLD), text(NEW))) as here:
         await ask(here, QUESTION)
         new = await ask(here, "!retry")
     assert (new.text, new.replaces) == (NEW, None)
@@ -198,11 +193,10 @@ async def test_a_retry_goes_on_after_a_kill_and_is_answered_once() -> None:
     never = asyncio.Event()
     steps = script(text(OLD), tool_calls(CALCULATE), held(never), text(NEW), echo)
     async with world(steps) as here:
-        async with running_bot(here.settings()) as bot:
+        async with killed_bot(here.settings()):
             old = await ask(here, QUESTION)
             await here.signal.say("!retry")
             await here.model.wait_for_requests(3)
-            await kill(bot)
         assert rows_with(here, OLD)
         async with running_bot(here.settings()):
             new = await here.answer()
@@ -218,7 +212,7 @@ async def test_facts_and_reminders_of_the_first_answer_stay() -> None:
     remind = ("remind", {"text": "plutonium", "at": tomorrow})
     remember = ("remember", {"text": "sesquipedalian"})
     steps = script(tool_calls(remind, remember), text(OLD), text(NEW))
-    async with world(steps) as here, running_bot(here.settings()):
+    async with story(steps) as here:
         await ask(here, "remind me, and remember")
         await ask(here, "!retry")
         await there_is(here, "SELECT 1 FROM reminders WHERE text = 'plutonium'")
