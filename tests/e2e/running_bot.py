@@ -58,10 +58,25 @@ class World:
             if not sent.text.startswith("🔧"):
                 return sent
 
+    async def answer_to(self, words: str | None, **more: Any) -> Sent:
+        """Say something, and return the answer."""
+        await self.signal.say(words, **more)
+        return await self.answer()
+
     async def asked(self, words: str | None = "hello", **more: Any) -> str:
         """Say something, and return the text of the answer."""
-        await self.signal.say(words, **more)
+        return (await self.answer_to(words, **more)).text
+
+    async def reacted(self, emoji: str, target: int, **more: Any) -> str:
+        """React to a message, and return the text of the answer."""
+        await self.signal.react(emoji, target, **more)
         return (await self.answer()).text
+
+    async def let_think(self, words: str | None, *, requests: int = 1, **more: Any) -> int:
+        """Say something, and wait until the model has had so many requests; return when."""
+        timestamp = await self.signal.say(words, **more)
+        await self.model.wait_for_requests(requests)
+        return timestamp
 
     def told(self, request: int = -1) -> str:
         """Return the last message of a request to the model."""

@@ -35,10 +35,8 @@ async def test_the_allowlist_knows_people_by_number_or_aci(who: str) -> None:
 async def test_group_messages_are_answered_only_if_they_address_the_bot() -> None:
     async with story() as here:
         await here.signal.say("not for the bot", group=GROUP)
-        await here.signal.say("for the bot", group=GROUP, mention=True)
-        first = await here.answer()
-        await here.signal.say("a reply to it", group=GROUP, quote=first.timestamp)
-        second = await here.answer()
+        first = await here.answer_to("for the bot", group=GROUP, mention=True)
+        second = await here.answer_to("a reply to it", group=GROUP, quote=first.timestamp)
     assert first.text.endswith("for the bot")
     assert second.text.endswith("a reply to it")
     assert str(first.chat) == f"group:{GROUP}"
@@ -69,8 +67,7 @@ async def test_fast_writer_gets_one_notice_and_then_silence() -> None:
 async def test_fast_writer_can_stop_a_turn() -> None:
     never = asyncio.Event()
     async with story(script(held(never)), access={"messages_per_minute": 1}) as here:
-        await here.signal.say("a long story, please")
-        await here.model.wait_for_requests(1)
+        await here.let_think("a long story, please")
         assert (await here.asked("!stop")).startswith("Stopped.")
 
 

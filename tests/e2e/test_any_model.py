@@ -17,8 +17,7 @@ NO_TOOLS: Final = status(400, {"error": {"message": "tools is not supported with
 
 
 async def asked(here: World, words: str = "hello") -> str:
-    await here.signal.say(words)
-    said = await here.answer()
+    said = await here.answer_to(words)
     while said.text.startswith("🔧"):
         said = await here.answer()
     return said.text

@@ -247,8 +247,7 @@ async def test_a_waiting_turn_of_another_chat_restarts_without_deleted_words(
     async with opted_in(steps) as here:
         said = await here.signal.say(f"the safe is {SECRET}", author=BEN, group=TEAM)
         await there(here, SECRET)
-        await here.signal.say("what did I miss?")
-        question = await here.answer()
+        question = await here.answer_to("what did I miss?")
         await there(here, str(question.timestamp))
         expected = {"Hm."} if is_deleted else {CATCH_UP_ENDED, "Hm."}
         if is_deleted:

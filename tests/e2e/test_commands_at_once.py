@@ -45,8 +45,7 @@ async def all_answer(here: World) -> None:
 async def test_reading_commands_answer_while_a_turn_runs() -> None:
     release = asyncio.Event()
     async with story(held(release, text("Done.")), access={"admins": ADA.aci}) as here:
-        await here.signal.say("a long story, please")
-        await here.model.wait_for_requests(1)
+        await here.let_think("a long story, please")
         await all_answer(here)
         release.set()
         assert (await here.answer()).text == "Done."
@@ -54,26 +53,22 @@ async def test_reading_commands_answer_while_a_turn_runs() -> None:
 
 async def test_reading_commands_answer_while_the_model_is_down() -> None:
     async with story(status(503), access={"admins": ADA.aci}) as here:
-        await here.signal.say("hello")
-        await here.model.wait_for_requests(1)
+        await here.let_think("hello")
         await all_answer(here)
 
 
 async def test_reading_commands_answer_while_a_question_is_open() -> None:
     async with story(script(tool_calls(WRITE), text("Written.")), with_notes) as here:
-        await here.signal.say("write it down")
-        asked = await question(here)
+        asked = await question(here, "write it down")
         assert await here.asked("!reminders") == NO_REMINDERS
         assert "Answers in progress: 1" in await here.asked("!status", quote=asked.timestamp)
-        await here.signal.react("👍", asked.timestamp)
-        assert (await here.answer()).text == "Written."
+        assert await here.reacted("👍", asked.timestamp) == "Written."
 
 
 async def test_other_messages_keep_their_order_around_a_reading_command() -> None:
     release = asyncio.Event()
     async with story(script(held(release, text("First.")), text("Second."))) as here:
-        await here.signal.say("one")
-        await here.model.wait_for_requests(1)
+        await here.let_think("one")
         await here.signal.say("!plan")
         await here.signal.say("!help")
         assert "!stop" in await here.asked("two")
@@ -86,8 +81,7 @@ async def test_other_messages_keep_their_order_around_a_reading_command() -> Non
 async def test_commands_that_change_something_wait_for_the_turn_before_them(command: str) -> None:
     release = asyncio.Event()
     async with story(held(release, text("Done."))) as here:
-        await here.signal.say("a long story, please")
-        await here.model.wait_for_requests(1)
+        await here.let_think("a long story, please")
         await here.signal.say(command)
         assert (await here.asked("!usage")).startswith("Today")
         release.set()

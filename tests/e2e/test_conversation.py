@@ -24,8 +24,7 @@ CALCULATE = ("calculate", {"expression": "127*43"})
 
 async def test_a_message_gets_one_answer() -> None:
     async with story() as here:
-        await here.signal.say("hello")
-        answer = await here.answer()
+        answer = await here.answer_to("hello")
     assert answer.text.startswith("answer to: ")
     assert answer.text.endswith("hello")
     assert len(here.signal.sent) == 1
@@ -33,8 +32,7 @@ async def test_a_message_gets_one_answer() -> None:
 
 async def test_progress_is_shown_while_a_tool_runs_and_then_one_answer_comes() -> None:
     async with story(script(tool_calls(CALCULATE), text("It is 5461."))) as here:
-        await here.signal.say("What is 127*43?")
-        answer = await here.answer()
+        answer = await here.answer_to("What is 127*43?")
     assert here.shown() == "🔧 Using calculate ✓"
     assert [sent.text for sent in here.signal.sent][-1] == "It is 5461."
     assert answer.replaces is None
@@ -109,8 +107,7 @@ async def test_an_empty_answer_is_asked_for_once_more_then_said_plainly() -> Non
 async def test_a_slow_answer_in_one_chat_does_not_delay_another() -> None:
     release = asyncio.Event()
     async with story(script(held(release), text("quick"))) as here:
-        await here.signal.say("slow")
-        await here.model.wait_for_requests(1)
+        await here.let_think("slow")
         assert await here.asked("fast", author=BEN) == "quick"
         release.set()
         assert (await here.answer()).text.endswith("slow")
@@ -149,8 +146,7 @@ async def test_a_long_answer_comes_in_parts_that_belong_together() -> None:
 async def test_markdown_of_the_model_is_shown_as_styles_also_where_the_answer_is_split() -> None:
     long = "\n\n".join(f"{'word ' * 100}and **👋 {number}** again." for number in range(8))
     async with story(script(text("It is **bold**, 2*3*4."), text(long))) as here:
-        await here.signal.say("tell me")
-        short = await here.answer()
+        short = await here.answer_to("tell me")
         await here.signal.say("tell me more")
         await here.signal.say("!plan")
         await here.signal.wait_for(lambda sent: sent.text == HOW_TO_PLAN)

@@ -18,11 +18,9 @@ ANSWER = "antidisestablishmentarianism"
 async def test_a_deletion_ends_the_turn_and_nothing_is_answered() -> None:
     never = asyncio.Event()
     async with story(script(held(never))) as here:
-        question = await here.signal.say(SECRET)
-        await here.model.wait_for_requests(1)
+        question = await here.let_think(SECRET)
         await here.signal.delete(question)
-        await here.signal.say("hello")
-        answer = await here.answer()
+        answer = await here.answer_to("hello")
     assert answer.text.endswith("hello")
     assert len(here.signal.sent) == 1
 
@@ -30,8 +28,7 @@ async def test_a_deletion_ends_the_turn_and_nothing_is_answered() -> None:
 async def test_deleted_waiting_message_is_never_asked() -> None:
     release = asyncio.Event()
     async with story(script(held(release)), bot={"read_receipts": True}) as here:
-        await here.signal.say("first")
-        await here.model.wait_for_requests(1)
+        await here.let_think("first")
         await here.signal.say("!plan")  # later calls wait
         waiting = await here.signal.say(SECRET)
         await here.signal.delete(waiting)
@@ -47,8 +44,7 @@ async def test_other_pieces_are_answered_without_a_deleted_one() -> None:
     never = asyncio.Event()
     async with story(script(held(never))) as here:
         await here.signal.say("keep this")
-        wrong = await here.signal.say(SECRET)
-        await here.model.wait_for_requests(1)
+        wrong = await here.let_think(SECRET)
         await here.signal.delete(wrong)
         answer = await here.answer()
     assert answer.text.endswith("keep this")

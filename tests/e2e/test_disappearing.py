@@ -17,8 +17,7 @@ ANSWER = "antidisestablishmentarianism"
 async def test_a_timer_that_runs_out_while_the_model_thinks_leaves_nothing_behind() -> None:
     release = asyncio.Event()
     async with story(script(held(release, text(ANSWER)))) as here:
-        await here.signal.say(SECRET, expires_seconds=1)
-        await here.model.wait_for_requests(1)
+        await here.let_think(SECRET, expires_seconds=1)
         asyncio.get_running_loop().call_later(1.3, release.set)
         assert (await here.answer()).text == ANSWER
         async with asyncio.timeout(WAIT_SECONDS):
@@ -31,8 +30,7 @@ async def test_answer_after_a_restart_says_that_the_message_disappeared() -> Non
         never = asyncio.Event()
         here.model.handler = held(never)
         async with killed_bot(here.settings()):
-            await here.signal.say("first")
-            await here.model.wait_for_requests(1)
+            await here.let_think("first")
             await here.signal.say("!plan")  # later calls wait
             await here.signal.say(SECRET, expires_seconds=600)
             await there(here, SECRET)

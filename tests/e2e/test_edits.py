@@ -22,8 +22,7 @@ def asked(here: World) -> str:
 async def test_edit_during_a_request_replaces_the_question() -> None:
     never = asyncio.Event()
     async with story(script(held(never))) as here:
-        question = await here.signal.say("How hihg is Everest?")
-        await here.model.wait_for_requests(1)
+        question = await here.let_think("How hihg is Everest?")
         await here.signal.edit("How high is Everest?", question)
         answer = await here.answer()
     assert asked(here) == "How high is Everest?"
@@ -33,8 +32,7 @@ async def test_edit_during_a_request_replaces_the_question() -> None:
 async def test_edit_of_a_waiting_message_keeps_its_place() -> None:
     release = asyncio.Event()
     async with story(script(held(release)), bot={"read_receipts": True}) as here:
-        await here.signal.say("first")
-        await here.model.wait_for_requests(1)
+        await here.let_think("first")
         await here.signal.say("!plan")  # later calls wait
         waiting = await here.signal.say("secnod")
         await here.signal.edit("second", waiting)
@@ -118,8 +116,7 @@ async def test_each_edit_of_an_unknown_message_is_answered_once() -> None:
 async def test_a_question_that_is_edited_into_a_stop_is_not_answered() -> None:
     never = asyncio.Event()
     async with story(script(held(never), echo)) as here:
-        question = await here.signal.say("How high is Everest?")
-        await here.model.wait_for_requests(1)
+        question = await here.let_think("How high is Everest?")
         await here.signal.edit("!stop", question)
         answer = await here.answer()
         assert answer.text == "There is nothing to stop."
@@ -129,8 +126,7 @@ async def test_a_question_that_is_edited_into_a_stop_is_not_answered() -> None:
 async def test_waiting_message_edited_into_stop_stops_the_turn_before_it() -> None:
     never = asyncio.Event()
     async with story(script(held(never), echo)) as here:
-        await here.signal.say("How high is Everest?")
-        await here.model.wait_for_requests(1)
+        await here.let_think("How high is Everest?")
         waiting = await here.signal.say("!stpo it")
         await here.signal.edit("!stop", waiting)
         assert (await here.answer()).text == "Stopped."

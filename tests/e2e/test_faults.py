@@ -122,8 +122,7 @@ async def test_an_answer_that_the_phone_confirms_after_a_lost_reply_comes_once()
 
     async with story() as here:
         here.signal.on_send = lose_the_first
-        await here.signal.say("one")
-        answer = await here.answer()
+        answer = await here.answer_to("one")
         await here.signal.drop_connections()
         await here.signal.deliver_receipt(answer.timestamp)
         assert (await here.asked("two")).endswith("two")

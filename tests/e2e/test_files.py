@@ -109,8 +109,7 @@ async def test_file_of_a_message_that_disappeared_during_an_outage() -> None:
     async with folder_world() as here:
         here.model.handler = held(never)
         async with killed_bot(settings(here)):
-            await here.signal.say("first")
-            await here.model.wait_for_requests(1)
+            await here.let_think("first")
             await here.signal.say("second", expires_seconds=600, files=[PHOTO])
             await there(here, "second")
         here.model.handler = echo
@@ -129,8 +128,7 @@ async def test_a_file_is_still_seen_when_words_are_edited(*, files_first: bool) 
             if files_first:
                 await here.signal.say(None, files=[PHOTO])
             files = [] if files_first else [PHOTO]
-            words = await here.signal.say("what's thsi?", files=files)
-            await here.model.wait_for_requests(1)
+            words = await here.let_think("what's thsi?", files=files)
             await here.signal.edit("what's this?", words)
             assert (await here.answer()).text == "A cat."
             await all_gone(here)
@@ -141,8 +139,7 @@ async def test_a_view_once_image_is_gone_before_the_model_answers() -> None:
     release = asyncio.Event()
     async with folder_world() as here, running_bot(settings(here)):
         here.model.handler = held(release, text("A cat."))
-        await here.signal.say("what's this?", files=[PHOTO], view_once=True)
-        await here.model.wait_for_requests(1)
+        await here.let_think("what's this?", files=[PHOTO], view_once=True)
         assert left(here) == []
         release.set()
         await here.answer()
@@ -167,8 +164,7 @@ async def test_a_file_that_waited_over_a_restart_is_seen_once_signal_is_back() -
     async with folder_world() as here:
         here.model.handler = held(asyncio.Event())
         async with killed_bot(settings(here)):
-            await here.signal.say("hello", files=[PHOTO])
-            await here.model.wait_for_requests(1)
+            await here.let_think("hello", files=[PHOTO])
             await here.signal.say("look", files=[PHOTO])  # waits for its turn
             await there(here, "look")
         here.model.handler = text("A cat.")

@@ -25,8 +25,7 @@ async def test_restored_copy_answers_no_message_twice() -> None:
     async with world(script(held(think, text("first")), text("second"))) as here:
         settings = environment(here, STORE__KEY=STORE_KEY)
         async with daemon(settings, folder=here.folder) as bot:
-            await here.signal.say("a long question")
-            await here.model.wait_for_requests(1)
+            await here.let_think("a long question")
             copied, refused = await asyncio.gather(
                 run_command(["backup", "copy.db"], settings, folder=here.folder),
                 run_command(["restore", "copy.db"], settings, folder=here.folder),

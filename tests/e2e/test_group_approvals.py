@@ -35,8 +35,7 @@ def listing() -> Step:
 
 async def asked_by(here: World, author: Person = BEN) -> Sent:
     """Ask in the group for a command; return the bot's question."""
-    await here.signal.say("list it", group=GROUP, mention=True, author=author)
-    return await question(here)
+    return await question(here, "list it", group=GROUP, mention=True, author=author)
 
 
 async def test_command_in_a_group_runs_only_with_the_yes_of_an_admin() -> None:
@@ -47,8 +46,7 @@ async def test_command_in_a_group_runs_only_with_the_yes_of_an_admin() -> None:
             await here.signal.react("👍", asked.timestamp, group=GROUP, author=BEN)
             await here.signal.say("yes", quote=asked.timestamp, group=GROUP, author=BEN)
             assert (await here.answer()).text == NOT_COUNTED
-            await here.signal.react("👍", asked.timestamp, group=GROUP, author=CAT)
-            assert (await here.answer()).text == "Done."
+            assert await here.reacted("👍", asked.timestamp, group=GROUP, author=CAT) == "Done."
         with closing(sqlite3.connect(here.folder / "store.db")) as store:
             rows = store.execute("SELECT author, outcome, allowed_by FROM audit").fetchall()
         assert rows == [(BEN.aci, "ok", CAT.aci)]
@@ -58,8 +56,7 @@ async def test_command_in_a_group_runs_only_with_the_yes_of_an_admin() -> None:
 async def test_no_of_an_admin_or_the_asker_ends_the_question(refuser: Person) -> None:
     async with story(listing(), with_admins) as here:
         asked = await asked_by(here)
-        await here.signal.react("👎", asked.timestamp, group=GROUP, author=refuser)
-        assert (await here.answer()).text == "Done."
+        assert await here.reacted("👎", asked.timestamp, group=GROUP, author=refuser) == "Done."
         assert "the person said no" in here.told()
 
 
@@ -71,18 +68,15 @@ async def test_after_a_restart_the_question_still_needs_an_admin() -> None:
         await here.signal.say("yes", quote=asked.timestamp, group=GROUP, author=BEN)
         async with running_bot(with_admins(here)):
             assert (await here.answer()).text == NOT_COUNTED
-            await here.signal.react("👍", asked.timestamp, group=GROUP, author=ADA)
-            assert (await here.answer()).text == "Done."
+            assert await here.reacted("👍", asked.timestamp, group=GROUP, author=ADA) == "Done."
         assert "exit code 0" in here.told()
 
 
 async def test_in_a_private_chat_the_asker_decides() -> None:
     async with story(listing(), with_admins) as here:
-        await here.signal.say("list it", author=BEN)
-        asked = await question(here)
+        asked = await question(here, "list it", author=BEN)
         assert "admin" not in asked.text
-        await here.signal.react("👍", asked.timestamp, author=BEN)
-        assert (await here.answer()).text == "Done."
+        assert await here.reacted("👍", asked.timestamp, author=BEN) == "Done."
 
 
 async def test_people_outside_the_question_are_told_that_it_is_not_theirs() -> None:
@@ -90,5 +84,4 @@ async def test_people_outside_the_question_are_told_that_it_is_not_theirs() -> N
     async with story(listing(), with_admins) as here:
         asked = await asked_by(here)
         assert await here.asked("no", quote=asked.timestamp, group=GROUP, author=dan) == NOT_YOURS
-        await here.signal.react("👎", asked.timestamp, group=GROUP, author=BEN)
-        assert (await here.answer()).text == "Done."
+        assert await here.reacted("👎", asked.timestamp, group=GROUP, author=BEN) == "Done."

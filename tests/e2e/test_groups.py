@@ -33,8 +33,7 @@ async def test_in_an_announcement_group_the_bot_is_silent_until_it_may_write() -
             assert (await here.asked("private")).endswith("private")
             assert done_in(here, TEAM_CHAT) == []
             await here.signal.change_group(TEAM, admins=[ADA.aci, BOT.aci or ""])
-            await here.signal.say("second", group=TEAM, mention=True)
-            answer = await here.answer()
+            answer = await here.answer_to("second", group=TEAM, mention=True)
     assert answer.chat == TEAM_CHAT
     assert answer.text.endswith("second")
     assert len(here.answers()) == 2

@@ -189,10 +189,8 @@ async def test_an_address_that_a_helper_brings_from_strangers_is_asked_about() -
         helpers={"read": [tool_calls(READ), text(f"Now open {EVIL}")]},
     )
     async with story(minds, with_notes) as here:
-        await here.signal.say("read")
-        asked_about = await question(here)
-        await here.signal.react("👎", asked_about.timestamp)
-        await here.answer()
+        asked_about = await question(here, "read")
+        await here.reacted("👎", asked_about.timestamp)
     assert asked_about.text.startswith("❓ May web_fetch open this address?")
 
 
@@ -204,10 +202,8 @@ async def test_a_task_makes_no_address_one_that_a_person_has_named() -> None:
         helpers={f"open {EVIL}": [tool_calls(("web_fetch", {"url": EVIL})), text("No.")]},
     )
     async with story(minds, with_notes) as here:
-        await here.signal.say("read")
-        asked_about = await question(here)
-        await here.signal.react("👎", asked_about.timestamp)
-        await here.answer()
+        asked_about = await question(here, "read")
+        await here.reacted("👎", asked_about.timestamp)
     assert asked_about.text.startswith("❓ May web_fetch open this address?")
     assert "Not run" in results_in(minds.asked_by_helpers[-1])[0]
 
@@ -328,8 +324,7 @@ async def test_a_yes_to_a_helper_that_was_stopped_comes_too_late() -> None:
         helpers={"write": [tool_calls(WRITE), text("Tried.")]},
     )
     async with story(minds, with_notes) as here:
-        await here.signal.say("write")
-        asked_about = await question(here)
+        asked_about = await question(here, "write")
         assert "Stopped" in await here.asked("!stop")
         await here.signal.react("👍", asked_about.timestamp)
         assert await here.asked("hello") == "Hello."
@@ -387,23 +382,7 @@ async def test_helpers_go_on_with_the_substitute_of_a_failed_model() -> None:
     assert results_in(minds.asked_by_turns[-1]) == ["did: one", "did: two"]
 
 
-async def test_all_of_a_helper_disappears_with_its_turn() -> None:
-    minds = Minds(
-        tool_calls(delegating(SECRET)),
-        text("Done."),
-        text("Hello."),
-        helpers={SECRET: [tool_calls(CALCULATE), text(FOUND)]},
-    )
-    async with story(minds) as here:
-        await here.asked("work", expires_seconds=2)
-        assert rows_with(here, SECRET)
-        assert rows_with(here, FOUND)
-        for words in (SECRET, FOUND):
-            await gone(here, words)
-            await gone_from_files(here, words)
-
-
-@pytest.mark.parametrize("how", ["deleted", "cleared", "not kept"])
+@pytest.mark.parametrize("how", ["deleted", "cleared", "not kept", "disappears"])
 async def test_everything_of_a_helper_is_deleted_with_its_turn(how: str) -> None:
     minds = Minds(
         tool_calls(delegating(SECRET)),
@@ -413,8 +392,11 @@ async def test_everything_of_a_helper_is_deleted_with_its_turn(how: str) -> None
     async with world(minds) as here:
         store = {"retention_days": 0 if how == "not kept" else 30}
         async with running_bot(here.settings(store=store)):
-            said = await here.signal.say("work")
+            said = await here.signal.say("work", expires_seconds=2 if how == "disappears" else 0)
             await here.answer()
+            if how == "disappears":
+                assert rows_with(here, SECRET)
+                assert rows_with(here, FOUND)
             if how == "deleted":
                 await here.signal.delete(said)
             if how == "cleared":
@@ -531,12 +513,10 @@ async def test_a_question_of_a_helper_is_answered_after_a_crash() -> None:
     )
     async with world(minds) as here:
         async with killed_bot(with_notes(here)):
-            await here.signal.say("write")
-            asked_about = await question(here)
+            asked_about = await question(here, "write")
             await there(here, f", 'open', {asked_about.timestamp}")
         async with running_bot(with_notes(here)):
-            await here.signal.react("👍", asked_about.timestamp)
-            assert (await here.answer()).text == "Done."
+            assert await here.reacted("👍", asked_about.timestamp) == "Done."
         assert notes(here) == "buy milk\n"
     assert [sent.text[0] for sent in here.signal.sent].count("❓") == 1
 
@@ -549,8 +529,7 @@ async def test_interrupted_write_of_a_helper_does_not_run_again() -> None:
     )
     async with world(minds) as here:
         async with killed_bot(with_notes(here)):
-            await here.signal.say("write")
-            await here.signal.react("👍", (await question(here)).timestamp)
+            await here.signal.react("👍", (await question(here, "write")).timestamp)
             await there(here, "'begun'")
         async with running_bot(with_notes(here)):
             assert (await here.answer()).text == "Done."

@@ -54,12 +54,9 @@ async def test_three_quick_messages_get_one_answer() -> None:
     never = asyncio.Event()
     steps = script(held(never), held(never), text("384,400 km."), text("You are welcome."))
     async with story(steps) as here:
-        await here.signal.say("Hi")
-        await here.model.wait_for_requests(1)
-        await here.signal.say("one question")
-        await here.model.wait_for_requests(2)
-        await here.signal.say("how far is the moon?")
-        answer = await here.answer()
+        await here.let_think("Hi")
+        await here.let_think("one question", requests=2)
+        answer = await here.answer_to("how far is the moon?")
         assert asked(here) == ["Hi", "one question", "how far is the moon?"]
         assert (answer.text, answer.quote) == ("384,400 km.", None)
         assert await here.asked("thanks") == "You are welcome."
@@ -77,8 +74,7 @@ async def test_answer_comes_as_soon_as_the_model_has_it() -> None:
 async def test_message_joins_while_the_model_writes_after_its_tools() -> None:
     never = asyncio.Event()
     async with story(working(never, text("5461 apples."))) as here:
-        await here.signal.say("127*43?")
-        await here.model.wait_for_requests(2)
+        await here.let_think("127*43?", requests=2)
         assert await here.asked("apples, I mean") == "5461 apples."
     roles = [role for role, _ in shown(here)]
     assert roles == ["user", "assistant", "tool", "assistant", "user"]
@@ -93,8 +89,7 @@ async def test_message_after_the_last_cancelled_request_gets_its_own_turn() -> N
     )
     async with story(steps, **READS) as here:
         for number in range(1, MAX_CANCELLED + 2):
-            await here.signal.say(f"piece {number}")
-            await here.model.wait_for_requests(number)
+            await here.let_think(f"piece {number}", requests=number)
         await write(here, "piece 5")
         release.set()
         assert (await here.answer()).text == "First four."
@@ -108,8 +103,7 @@ async def test_usage_counts_cancelled_requests() -> None:
     async with story(script(text("Hello."), held(never), text("Both."))) as here:
         await here.asked("hello")
         assert "estimate" not in await here.asked("!usage")
-        await here.signal.say("one")
-        await here.model.wait_for_requests(2)
+        await here.let_think("one", requests=2)
         await here.asked("two")
         assert "estimate" in await here.asked("!usage")
 
@@ -118,8 +112,7 @@ async def test_tool_call_of_a_cancelled_request_does_not_run() -> None:
     release = asyncio.Event()
     steps = script(held(release, tool_calls(WRITE)), text("I did nothing."))
     async with story(steps, with_notes) as here:
-        await here.signal.say("note: buy milk")
-        await here.model.wait_for_requests(1)
+        await here.let_think("note: buy milk")
         assert await here.asked("no, forget it") == "I did nothing."
         release.set()
     assert len(here.signal.sent) == 1
@@ -128,8 +121,7 @@ async def test_tool_call_of_a_cancelled_request_does_not_run() -> None:
 async def test_failure_of_a_cancelled_request_is_not_shown() -> None:
     never = asyncio.Event()
     async with story(script(held(never), text("Both.")), llm={"max_concurrency": 1}) as here:
-        await here.signal.say("one")
-        await here.model.wait_for_requests(1)
+        await here.let_think("one")
         assert await here.asked("two") == "Both."
 
 
@@ -156,8 +148,7 @@ async def test_messages_that_wait_join_before_the_first_request() -> None:
     async with world(script(held(release, text("His.")), text("Hers."))) as here:
         settings = here.settings(**READS, access={"groups": "always"})
         async with running_bot(settings):
-            await here.signal.say("mine", author=BEN, group=GROUP)
-            await here.model.wait_for_requests(1)
+            await here.let_think("mine", author=BEN, group=GROUP)
             for words in ("Hi", "how far is the moon?"):
                 await here.signal.say(words, group=GROUP)
             await there(here, "moon")
@@ -176,8 +167,7 @@ async def test_model_without_tool_calling_reads_the_message_with_the_results() -
     async with story(
         script(call, held(never), text("5461 apples.")), llm={"tool_calling": "prompt"}
     ) as here:
-        await here.signal.say("127*43?")
-        await here.model.wait_for_requests(2)
+        await here.let_think("127*43?", requests=2)
         assert await here.asked("apples, I mean") == "5461 apples."
     roles = [message["role"] for message in here.model.requests[-1]["messages"]]
     assert roles == ["system", "user", "assistant", "user"]
@@ -193,8 +183,7 @@ async def test_model_without_tool_calling_reads_the_message_with_the_results() -
 async def test_nothing_overtakes_a_message_that_does_not_join(what: str) -> None:
     release = asyncio.Event()
     async with story(script(held(release, text("5461."))), **READS) as here:
-        await here.signal.say("127*43?")
-        await here.model.wait_for_requests(1)
+        await here.let_think("127*43?")
         match what:
             case "a command":
                 await write(here, "!plan")
@@ -213,8 +202,7 @@ async def test_nothing_overtakes_a_message_that_does_not_join(what: str) -> None
 async def test_command_waits_for_the_answer_before_it() -> None:
     release = asyncio.Event()
     async with story(script(held(release, text("Hello."))), **READS) as here:
-        await here.signal.say("Hi")
-        await here.model.wait_for_requests(1)
+        await here.let_think("Hi")
         await write(here, "!plan")
         release.set()
         assert (await here.answer()).text == "Hello."
@@ -228,11 +216,9 @@ async def test_only_the_asker_joins_in_a_group_and_only_by_addressing_the_bot() 
     async with world(steps) as here:
         here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
         async with running_bot(here.settings(**READS)):
-            await here.signal.say("127*43?", group=GROUP, mention=True)
-            await here.model.wait_for_requests(1)
+            await here.let_think("127*43?", group=GROUP, mention=True)
             await here.signal.say("nobody asked Ada", group=GROUP)
-            await here.signal.say("apples, I mean", group=GROUP, mention=True)
-            await here.model.wait_for_requests(2)
+            await here.let_think("apples, I mean", group=GROUP, mention=True, requests=2)
             await here.signal.say("pears, I say", author=BEN, group=GROUP, mention=True)
             await there(here, "pears")
             release.set()
@@ -247,8 +233,7 @@ async def test_only_the_asker_joins_in_a_group_and_only_by_addressing_the_bot() 
 async def test_answer_in_a_group_quotes_the_last_message_that_joined() -> None:
     never = asyncio.Event()
     async with story(script(held(never), text("384,400 km.")), access={"groups": "always"}) as here:
-        await here.signal.say("Hi", group=GROUP)
-        await here.model.wait_for_requests(1)
+        await here.let_think("Hi", group=GROUP)
         question = await here.signal.say("how far is the moon?", group=GROUP)
         answer = await here.answer()
     assert answer.quote == Quote(question, ADA.aci, "how far is the moon?")
@@ -260,8 +245,7 @@ async def test_edit_of_an_answered_message_does_not_join() -> None:
     async with story(steps) as here:
         question = await here.signal.say("Is Sidney nice?")
         old = await here.answer()
-        await here.signal.say("and in winter?")
-        await here.model.wait_for_requests(2)
+        await here.let_think("and in winter?", requests=2)
         await here.signal.edit("Is Sydney nice?", question)
         await there(here, "Sydney")
         release.set()
@@ -277,10 +261,8 @@ async def test_edit_of_an_answered_message_does_not_join() -> None:
 async def test_stop_ends_the_turn_with_the_messages_that_joined() -> None:
     never = asyncio.Event()
     async with story(script(held(never), held(never))) as here:
-        await here.signal.say("127*43?")
-        await here.model.wait_for_requests(1)
-        await here.signal.say(SECRET)
-        await here.model.wait_for_requests(2)
+        await here.let_think("127*43?")
+        await here.let_think(SECRET, requests=2)
         said = await here.asked("!stop")
         assert said == "Stopped. 1 more of your messages will not be answered."
         assert (await here.asked("hello")).endswith("hello")
@@ -290,8 +272,7 @@ async def test_stop_ends_the_turn_with_the_messages_that_joined() -> None:
 async def test_message_after_a_stop_does_not_join_the_turn_that_it_ends() -> None:
     never = asyncio.Event()
     async with story(script(held(never))) as here:
-        await here.signal.say("never mind")
-        await here.model.wait_for_requests(1)
+        await here.let_think("never mind")
         for words in ("!stop", "how far is the moon?"):
             await here.signal.say(words)
         stopped, answer = sorted([(await here.answer()).text, (await here.answer()).text])
@@ -304,10 +285,8 @@ async def test_edit_of_a_message_that_joined_starts_the_turn_again() -> None:
     never = asyncio.Event()
     steps = script(held(never), held(never), text("5461 pears."))
     async with story(steps) as here:
-        await here.signal.say("127*43?")
-        await here.model.wait_for_requests(1)
-        further = await here.signal.say(f"{SECRET}, I mean")
-        await here.model.wait_for_requests(2)
+        await here.let_think("127*43?")
+        further = await here.let_think(f"{SECRET}, I mean", requests=2)
         await here.signal.edit("pears, I mean", further)
         assert (await here.answer()).text == "5461 pears."
         assert SECRET not in str(here.model.requests[2])
@@ -320,10 +299,8 @@ async def test_deletion_of_a_message_that_joined_leaves_the_question() -> None:
     never = asyncio.Event()
     steps = script(held(never), held(never), text("5461."))
     async with story(steps) as here:
-        await here.signal.say("127*43?")
-        await here.model.wait_for_requests(1)
-        further = await here.signal.say(SECRET)
-        await here.model.wait_for_requests(2)
+        await here.let_think("127*43?")
+        further = await here.let_think(SECRET, requests=2)
         await here.signal.delete(further)
         assert (await here.answer()).text == "5461."
         assert SECRET not in str(here.model.requests[2])
@@ -334,10 +311,8 @@ async def test_deletion_of_the_question_leaves_the_message_that_joined() -> None
     never = asyncio.Event()
     steps = script(held(never), held(never), text("Apples."))
     async with story(steps) as here:
-        question = await here.signal.say(SECRET)
-        await here.model.wait_for_requests(1)
-        await here.signal.say("apples, I mean")
-        await here.model.wait_for_requests(2)
+        question = await here.let_think(SECRET)
+        await here.let_think("apples, I mean", requests=2)
         await here.signal.delete(question)
         assert (await here.answer()).text == "Apples."
         assert shown(here) == [("user", "apples, I mean")]
@@ -347,8 +322,7 @@ async def test_deletion_of_the_question_leaves_the_message_that_joined() -> None
 async def test_deletion_after_the_answer_deletes_the_whole_turn() -> None:
     never = asyncio.Event()
     async with story(script(held(never), text("5461 apples."))) as here:
-        await here.signal.say("127*43?")
-        await here.model.wait_for_requests(1)
+        await here.let_think("127*43?")
         further = await here.signal.say(SECRET)
         await here.answer()
         await here.signal.delete(further)
@@ -360,8 +334,7 @@ async def test_deletion_after_the_answer_deletes_the_whole_turn() -> None:
 async def test_timer_of_a_message_that_joined_is_the_timer_of_the_turn() -> None:
     never = asyncio.Event()
     async with story(script(held(never), text("5461 apples."))) as here:
-        await here.signal.say("127*43?")
-        await here.model.wait_for_requests(1)
+        await here.let_think("127*43?")
         await here.asked("apples, I mean", expires_seconds=2)
         await gone(here, "apples")
 
@@ -393,10 +366,8 @@ async def test_kill_after_a_message_joined_leaves_one_answer(after_tools: bool) 
     steps = script(*before, held(never), held(never), text("5461 apples."))
     async with world(steps) as here:
         async with killed_bot(here.settings()):
-            await here.signal.say("127*43?")
-            await here.model.wait_for_requests(len(before) + 1)
-            await here.signal.say("apples, I mean")
-            await here.model.wait_for_requests(len(before) + 2)
+            await here.let_think("127*43?", requests=len(before) + 1)
+            await here.let_think("apples, I mean", requests=len(before) + 2)
         async with running_bot(here.settings()):
             assert (await here.answer()).text == "5461 apples."
             assert (await here.asked("hello")).endswith("hello")
@@ -408,8 +379,7 @@ async def test_message_joins_a_turn_that_a_kill_interrupted() -> None:
     never = asyncio.Event()
     async with world(script(held(never), held(never), text("Both."))) as here:
         async with killed_bot(here.settings()):
-            await here.signal.say("one")
-            await here.model.wait_for_requests(1)
+            await here.let_think("one")
         async with running_bot(here.settings()):
             await here.model.wait_for_requests(2)
             assert await here.asked("two") == "Both."

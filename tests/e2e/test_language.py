@@ -53,8 +53,7 @@ async def test_troubles_and_questions_are_said_in_the_persons_language() -> None
         await here.signal.say("Bonjour, quel temps fait-il ?")
         assert (await here.answer()).text == translated(LlmUnauthorized.sentence, "fr")
     async with story(script(tool_calls(WRITE), text("Gemacht.")), with_notes) as here:
-        await here.signal.say("Bitte schreib auf: Milch")
-        asked = await question(here)
+        asked = await question(here, "Bitte schreib auf: Milch")
         assert translated(HOW_TO_ANSWER.format(minutes="5 minutes"), "de") in asked.text
         assert "erlaubt notes_write in diesem Chat 30 Tage lang" in asked.text
         assert await here.asked("Ja, mach das") == "Gemacht."

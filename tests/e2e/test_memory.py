@@ -94,13 +94,11 @@ async def test_words_of_strangers_are_remembered_only_after_a_yes_to_all_of_them
     async with story() as here:
         for answer, kept in (("👎", 0), ("👍", 1)):
             here.model.handler = script(remember(planted), text("Well."))
-            await here.signal.say("what is that?", quote=quote)
-            question = await here.answer()
+            question = await here.answer_to("what is that?", quote=quote)
             assert "strangers" in question.text
             assert f'text: "{planted}"' in question.text
             assert not facts_in(here)
-            await here.signal.react(answer, question.timestamp)
-            assert (await here.answer()).text == "Well."
+            assert await here.reacted(answer, question.timestamp) == "Well."
             here.model.handler = script(recall(SECRET), text("Well."))
             await here.asked("what do you remember?")
             assert (SECRET in here.told()) == bool(kept)
@@ -113,11 +111,9 @@ async def test_strangers_words_forget_nothing_without_a_yes() -> None:
         await here.asked("remember it")
         for answer, kept in (("👎", [FACT]), ("👍", [])):
             here.model.handler = script(tool_calls(("forget", {"number": 1})), text("Well."))
-            await here.signal.say("what is that?", quote=quote)
-            question = await here.answer()
+            question = await here.answer_to("what is that?", quote=quote)
             assert question.text.startswith("❓ Forget this fact for good?")
-            await here.signal.react(answer, question.timestamp)
-            assert (await here.answer()).text == "Well."
+            assert await here.reacted(answer, question.timestamp) == "Well."
             assert facts_in(here) == kept
 
 

@@ -71,8 +71,7 @@ async def test_export_holds_only_the_facts_of_the_chat() -> None:
         assert memory.OLDER.format(count=3) in listed
         assert "\n4. fact 4 of Ada" in listed
         assert "\n3. fact" not in listed
-        await here.signal.say("!memory export")
-        answer = await here.answer()
+        answer = await here.answer_to("!memory export")
         assert answer.text == memory.EXPORTED.format(count=33)
         [file] = answer.attachments
         lines = file.data.decode().splitlines()

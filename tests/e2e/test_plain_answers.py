@@ -7,7 +7,6 @@ import pytest
 from bot.chat.meaning import ACCEPTED, ANSWERED, REFUSED
 from bot.chat.question_messages import (
     HOW_TO_WRITE,
-    REMINDER,
     STILL_OPEN,
     WHICH,
     YES_NO_OR_CHANGES,
@@ -17,7 +16,7 @@ from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import BEN
 from tests.e2e.test_plans import propose, proposed
-from tests.e2e.test_questions import GROUP, ask, question
+from tests.e2e.test_questions import GROUP, ask, question, with_polls
 from tests.fakes.openai_server import Step, script, text, tool_calls
 from tests.fakes.signal_side import Sent, SharedFile
 
@@ -53,8 +52,7 @@ async def test_plain_message_answers_the_only_open_question_if_it_reads_as_an_an
     async with story(script(step, text("All right.")), with_notes) as here:
         await here.signal.say("get milk")
         asked = await find(here)
-        await here.signal.say(said)
-        first = await here.answer()
+        first = await here.answer_to(said)
         if told_model is None:
             assert {first.text, (await here.answer()).text} == {STILL_OPEN, "All right."}
             assert here.told().endswith(said)
@@ -85,19 +83,6 @@ async def test_bot_asks_back_if_a_plain_message_is_unclear(
 # Other words
 
 
-async def test_message_waits_while_a_call_waits_for_a_yes_and_joins_its_turn() -> None:
-    async with story(
-        script(tool_calls(WRITE), text("Noted, and it is sunny.")), with_notes
-    ) as here:
-        await here.signal.say("note: buy milk")
-        asked = await question(here)
-        assert await here.asked("and the weather?") == REMINDER
-        assert await here.asked("yes") == "Noted, and it is sunny."
-        assert notes(here) == "buy milk\n"
-    assert here.told().endswith("and the weather?")
-    assert here.answers() == [asked.text, REMINDER, "Noted, and it is sunny."]
-
-
 @pytest.mark.parametrize(
     ("step", "find", "answer", "told_model"),
     [
@@ -124,8 +109,7 @@ async def test_message_gets_its_own_turn_while_a_question_of_the_model_stays_ope
 
 async def test_next_words_answer_a_question_without_options() -> None:
     async with story(script(ask_openly(), text("A pink wall it is."))) as here:
-        await here.signal.say("paint something")
-        asked = await question(here)
+        asked = await question(here, "paint something")
         assert await here.asked("the wall, in pink") == "A pink wall it is."
     assert asked.text == f"❓ What shall I paint?\n\n{HOW_TO_WRITE}"
     assert here.told() == ANSWERED.format(words="the wall, in pink")
@@ -135,8 +119,7 @@ async def test_next_words_answer_a_question_without_options() -> None:
 async def test_question_without_options_waits_through_a_crash() -> None:
     async with world(script(ask_openly(), text("The wall."))) as here:
         async with killed_bot(here.settings()):
-            await here.signal.say("paint something")
-            await question(here)
+            await question(here, "paint something")
         async with running_bot(here.settings()):
             assert await here.asked("the wall") == "The wall."
     assert here.told() == ANSWERED.format(words="the wall")
@@ -144,8 +127,7 @@ async def test_question_without_options_waits_through_a_crash() -> None:
 
 async def test_command_file_or_thumb_does_not_answer_a_question_without_options() -> None:
     async with story(script(ask_openly(), text("Nice."), text("The wall."))) as here:
-        await here.signal.say("paint something")
-        asked = await question(here)
+        asked = await question(here, "paint something")
         assert "Answers in progress: 0" in await here.asked("!status")
         await here.signal.react("👍", asked.timestamp)
         await here.signal.say("like this", files=[NOTE])
@@ -157,10 +139,8 @@ async def test_command_file_or_thumb_does_not_answer_a_question_without_options(
 async def test_free_words_have_to_be_a_reply_if_another_question_is_open() -> None:
     steps = script(ask(), ask_openly("How many?"), text("Hello."), text("Two."), text("Red."))
     async with story(steps) as here:
-        await here.signal.say("paint it")
-        colour = await question(here)
-        await here.signal.say("and print it")
-        openly = await question(here)
+        colour = await question(here, "paint it")
+        openly = await question(here, "and print it")
         await here.signal.say("hello there")
         assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Hello."}
         assert await here.asked("2") == WHICH
@@ -171,14 +151,11 @@ async def test_free_words_have_to_be_a_reply_if_another_question_is_open() -> No
 
 
 async def test_in_a_group_only_a_reply_answers_a_question_without_options() -> None:
-    async with world(script(ask_openly(), text("Hello."), text("The wall."))) as here:
-        here.signal.has_polls = True
-        async with running_bot(here.settings()):
-            await here.signal.say("paint something", group=GROUP, mention=True)
-            asked = await question(here)
-            await here.signal.say("the floor", author=BEN, group=GROUP)
-            assert await here.asked("hi", group=GROUP, mention=True) == "Hello."
-            assert await here.asked("the wall", group=GROUP, quote=asked.timestamp) == "The wall."
+    async with with_polls(script(ask_openly(), text("Hello."), text("The wall."))) as here:
+        asked = await question(here, "paint something", group=GROUP, mention=True)
+        await here.signal.say("the floor", author=BEN, group=GROUP)
+        assert await here.asked("hi", group=GROUP, mention=True) == "Hello."
+        assert await here.asked("the wall", group=GROUP, quote=asked.timestamp) == "The wall."
     assert here.told() == ANSWERED.format(words="the wall")
 
 
@@ -186,8 +163,7 @@ async def test_in_a_group_only_a_reply_answers_a_question_without_options() -> N
 async def test_free_words_are_taken_back_like_any_answer(how: str) -> None:
     steps = script(ask_openly(), ask("Which wall?", ["North", "South"]), ask_openly(), text("Ok."))
     async with story(steps) as here:
-        await here.signal.say("paint something")
-        await question(here)
+        await question(here, "paint something")
         reply = await here.signal.say("my secret wall")
         await question(here)
         if how == "edit":

@@ -1,7 +1,7 @@
 """A plan before any action: the rules until it is accepted, and the effects of answers."""
 
 import json
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -26,8 +26,10 @@ def propose(plan: str = PLAN) -> Step:
     return tool_calls(("propose_plan", {"plan": plan}))
 
 
-async def proposed(here: World) -> Sent:
-    """Return the next message of the bot, which is to be a plan whose turn waits by now."""
+async def proposed(here: World, words: str | None = None, **more: Any) -> Sent:
+    """Say something, if given, and return the bot's plan, whose turn waits by now."""
+    if words is not None:
+        await here.signal.say(words, **more)
     sent = await here.answer()
     assert "This is my plan." in sent.text, sent.text
     await there(here, str(sent.timestamp))
@@ -45,16 +47,14 @@ async def test_a_plan_is_carried_out_once_it_is_accepted_and_side_effects_still_
 ) -> None:
     steps = script(tool_calls(("notes_read", {})), propose(), tool_calls(WRITE), text("Bought."))
     async with story(steps, with_notes) as here:
-        await here.signal.say("!plan get milk")
-        plan = await proposed(here)
+        plan = await proposed(here, "!plan get milk")
         if word == "👍":
             await here.signal.react(word, plan.timestamp)
         else:
             await here.signal.say(word)
         asked = await here.answer()
         assert asked.text.startswith("❓ Run notes_write?")
-        await here.signal.react("👍", asked.timestamp)
-        assert (await here.answer()).text == "Bought."
+        assert await here.reacted("👍", asked.timestamp) == "Bought."
         assert notes(here) == "buy milk\n"
     first, _, accepted, _ = here.model.requests
     assert first["messages"][-1]["content"].endswith(f"get milk\n{PLANNING}")
@@ -76,10 +76,8 @@ async def test_plan_in_the_middle_of_a_sentence_is_not_a_command() -> None:
 
 async def test_changing_tools_do_not_exist_before_the_plan_is_accepted() -> None:
     async with story(script(tool_calls(WRITE), propose(), text("Dropped.")), with_notes) as here:
-        await here.signal.say("!plan get milk")
-        plan = await proposed(here)
-        await here.signal.react("👎", plan.timestamp)
-        assert (await here.answer()).text == "Dropped."
+        plan = await proposed(here, "!plan get milk")
+        assert await here.reacted("👎", plan.timestamp) == "Dropped."
         assert notes(here) == ""
     assert "There is no tool named 'notes_write'" in json.dumps(here.model.requests[1]["messages"])
     assert here.told() == REFUSED
@@ -90,10 +88,8 @@ async def test_a_reply_in_words_changes_the_plan_which_is_proposed_again() -> No
     async with story(
         script(propose(), propose("1. Buy oat milk"), text("Bought.")), with_notes
     ) as here:
-        await here.signal.say("!plan get milk")
-        plan = await proposed(here)
-        await here.signal.say("yes, but oat milk", quote=plan.timestamp)
-        again = await proposed(here)
+        plan = await proposed(here, "!plan get milk")
+        again = await proposed(here, "yes, but oat milk", quote=plan.timestamp)
         assert "oat milk" in again.text
         assert await here.asked("yes, but") == YES_NO_OR_CHANGES
         assert await here.asked("yes", quote=again.timestamp) == "Bought."
@@ -107,8 +103,7 @@ async def test_a_plan_waits_through_a_crash_and_its_mode_with_it() -> None:
     steps = script(propose(), tool_calls(WRITE), propose("1. Other"), text("Dropped."))
     async with world(steps) as here:
         async with killed_bot(with_notes(here)):
-            await here.signal.say("!plan get milk")
-            plan = await proposed(here)
+            plan = await proposed(here, "!plan get milk")
         async with running_bot(with_notes(here)):
             await here.signal.say("not like this", quote=plan.timestamp)
             assert await here.asked("no", quote=(await proposed(here)).timestamp) == "Dropped."
@@ -118,10 +113,8 @@ async def test_a_plan_waits_through_a_crash_and_its_mode_with_it() -> None:
 
 async def test_the_model_may_propose_a_plan_by_itself_and_nothing_is_kept_from_it() -> None:
     async with story(script(propose(), text("Done.")), with_notes) as here:
-        await here.signal.say("get milk")
-        plan = await proposed(here)
-        await here.signal.react("👍", plan.timestamp)
-        assert (await here.answer()).text == "Done."
+        plan = await proposed(here, "get milk")
+        assert await here.reacted("👍", plan.timestamp) == "Done."
     assert all("notes_write" in offered(request) for request in here.model.requests)
 
 
@@ -137,17 +130,14 @@ async def test_any_message_of_a_long_plan_may_be_answered(restarts: bool, part: 
     plan = "\n\n".join(f"{number}. {'step ' * 60}" for number in range(1, 11))
     async with world(script(propose(plan), text("Done."))) as here:
         async with running_bot(here.settings()) as bot:
-            await here.signal.say("!plan a lot")
-            parts = [await here.answer(), await proposed(here)]
+            parts = [await here.answer_to("!plan a lot"), await proposed(here)]
             if restarts:
                 await kill(bot)
             else:
-                await here.signal.react("👍", parts[part].timestamp)
-                assert (await here.answer()).text == "Done."
+                assert await here.reacted("👍", parts[part].timestamp) == "Done."
         if restarts:
             async with running_bot(here.settings()):
-                await here.signal.react("👍", parts[part].timestamp)
-                assert (await here.answer()).text == "Done."
+                assert await here.reacted("👍", parts[part].timestamp) == "Done."
     assert here.told() == ACCEPTED
 
 
@@ -159,8 +149,7 @@ def look(times: int = 1) -> Step:
 async def test_accepted_plan_may_make_ten_times_as_many_calls() -> None:
     steps = script(propose(), look(2), look(PLAN_FACTOR), text("Done."))
     async with story(steps, tools={"max_tool_calls": 1}) as here:
-        await here.signal.say("!plan count")
-        await here.signal.react("👍", (await proposed(here)).timestamp)
+        await here.signal.react("👍", (await proposed(here, "!plan count")).timestamp)
         assert (await here.answer()).text == "Done."
     results = here.results()
     assert len(results) == 1 + 2 + PLAN_FACTOR
@@ -170,15 +159,13 @@ async def test_accepted_plan_may_make_ten_times_as_many_calls() -> None:
 async def test_a_plain_yes_that_fits_a_plan_and_a_call_is_asked_back() -> None:
     steps = script(propose(), tool_calls(WRITE), text("Noted."), text("Done."))
     async with story(steps, with_notes) as here:
-        await here.signal.say("get milk")
-        plan = await proposed(here)
+        plan = await proposed(here, "get milk")
         await here.signal.say("and note: buy milk")
         said = [await here.answer(), await here.answer()]
         call = max(said, key=lambda sent: sent.text.startswith("❓ Run"))
         assert await here.asked("yes") == WHICH
         assert notes(here) == ""
-        await here.signal.react("👍", call.timestamp)
-        assert (await here.answer()).text == "Noted."
+        assert await here.reacted("👍", call.timestamp) == "Noted."
         assert await here.asked("yes", quote=plan.timestamp) == "Done."
     assert here.told() == ACCEPTED
 
@@ -188,8 +175,7 @@ async def test_a_model_without_tool_calling_plans_as_well() -> None:
     async with story(
         script(text(call), text("Done.")), with_notes, llm={"tool_calling": "prompt"}
     ) as here:
-        await here.signal.say("!plan get milk")
-        await here.signal.react("👍", (await proposed(here)).timestamp)
+        await here.signal.react("👍", (await proposed(here, "!plan get milk")).timestamp)
         assert (await here.answer()).text == "Done."
     before, after = (request["messages"][0]["content"] for request in here.model.requests)
     assert "- notes_write:" not in before
@@ -199,10 +185,8 @@ async def test_a_model_without_tool_calling_plans_as_well() -> None:
 async def test_undo_takes_back_all_messages_of_a_plan() -> None:
     plan = "\n\n".join(f"{number}. {'step ' * 60}" for number in range(1, 11))
     async with story(script(propose(plan), text("Done."))) as here:
-        await here.signal.say("a lot")
-        parts = [await here.answer(), await proposed(here)]
-        await here.signal.react("👍", parts[1].timestamp)
-        assert (await here.answer()).text == "Done."
+        parts = [await here.answer_to("a lot"), await proposed(here)]
+        assert await here.reacted("👍", parts[1].timestamp) == "Done."
         await here.signal.say("!undo")
         shown = {(sent.chat, sent.timestamp) for sent in parts}
         await here.signal.until(lambda: shown <= set(here.signal.deleted))

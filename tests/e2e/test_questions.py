@@ -4,8 +4,9 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from typing import Any
 
 import pytest
 
@@ -40,8 +41,10 @@ def asking(question: str, options: list[str], *, multiple: bool = False) -> Mapp
     return {"question": question, "options": options, "multiple": multiple}
 
 
-async def question(here: World) -> Sent:
-    """Return the next message of the bot, which is to be a question whose turn waits by now."""
+async def question(here: World, words: str | None = None, **more: Any) -> Sent:
+    """Say something, if given, and return the bot's question, whose turn waits by now."""
+    if words is not None:
+        await here.signal.say(words, **more)
     sent = await here.answer()
     while sent.text == STILL_OPEN:
         sent = await here.answer()
@@ -67,8 +70,7 @@ async def test_person_answers_in_numbers_or_words_and_the_model_goes_on(
 ) -> None:
     steps = script(ask(multiple=how == "says, of several"), text("All right."))
     async with story(steps) as here:
-        await here.signal.say("paint it")
-        asked = await question(here)
+        asked = await question(here, "paint it")
         if how == "reacts":
             await here.signal.react("👍", asked.timestamp)
             await here.signal.react(said, asked.timestamp)
@@ -80,21 +82,10 @@ async def test_person_answers_in_numbers_or_words_and_the_model_goes_on(
     assert here.answers() == [asked.text, "All right."]
 
 
-async def test_while_a_turn_waits_the_chat_goes_on_and_nothing_is_in_progress() -> None:
-    async with story(script(ask(), text("Sunny."), text("Green it is."))) as here:
-        await here.signal.say("paint it")
-        await question(here)
-        await here.signal.say("and the weather?")
-        assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Sunny."}
-        assert "Answers in progress: 0" in await here.asked("!status")
-        assert await here.asked("green") == "Green it is."
-
-
 async def test_question_survives_ten_restarts_and_the_turn_continues() -> None:
     async with world(script(ask(), text("Green it is."))) as here:
         async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
+            asked = await question(here, "paint it")
         for number in range(10):
             async with running_bot(here.settings()) as bot:
                 await here.signal.until(lambda: here.signal.subscribed)
@@ -124,8 +115,7 @@ async def test_after_a_day_of_silence_the_model_goes_on_without(
     clock = Clock()
     async with world(script(ask(), text("I took red."))) as here:
         async with running_bot(here.settings(), clock=clock):
-            await here.signal.say("paint it")
-            await question(here)
+            await question(here, "paint it")
         clock.ahead = PATIENCE_SECONDS - 3_600
         async with running_bot(here.settings(), clock=clock):
             assert "Answers in progress: 0" in await here.asked("!status")
@@ -139,10 +129,8 @@ async def test_an_answer_to_one_of_two_questions_is_asked_back_once() -> None:
     size = ask("Which size?", ["Small", "Large"])
     steps = script(ask(), size, text("One what?"), text("Large."), text("Red."))
     async with story(steps) as here:
-        await here.signal.say("paint it")
-        colour = await question(here)
-        await here.signal.say("and print it")
-        await question(here)
+        colour = await question(here, "paint it")
+        await question(here, "and print it")
         assert await here.asked("1") == WHICH
         await here.signal.say("1")
         assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "One what?"}
@@ -154,8 +142,7 @@ async def test_an_answer_to_one_of_two_questions_is_asked_back_once() -> None:
 async def test_in_a_group_strangers_do_not_answer_and_admins_may() -> None:
     access = {"policy": "open", "admins": BEN.aci}
     async with story(script(ask(), text("Green it is.")), access=access) as here:
-        await here.signal.say("paint it", group=GROUP, mention=True)
-        asked = await question(here)
+        asked = await question(here, "paint it", group=GROUP, mention=True)
         await here.signal.react("1️⃣", asked.timestamp, author=CARL, group=GROUP)
         await here.signal.say("1", author=CARL, group=GROUP, quote=asked.timestamp)
         assert (await here.answer()).text == NOT_YOURS
@@ -166,8 +153,7 @@ async def test_in_a_group_strangers_do_not_answer_and_admins_may() -> None:
 
 async def test_stop_ends_a_turn_that_waits_and_a_later_answer_is_a_message() -> None:
     async with story(script(ask(), text("Two what?"))) as here:
-        await here.signal.say("paint it")
-        asked = await question(here)
+        asked = await question(here, "paint it")
         assert await here.asked("!stop") == "Stopped."
         assert await here.asked("2", quote=asked.timestamp) == "Two what?"
         assert await here.asked("!stop") == "There is nothing to stop."
@@ -175,8 +161,7 @@ async def test_stop_ends_a_turn_that_waits_and_a_later_answer_is_a_message() -> 
 
 async def test_clear_ends_waiting_turns() -> None:
     async with story(script(ask("Which secret colour?"))) as here:
-        await here.signal.say("paint it")
-        asked = await question(here)
+        asked = await question(here, "paint it")
         assert await here.asked("!clear") == "Forgotten. We start afresh."
         assert rows_with(here, "secret") == 0
         assert (await here.asked("2", quote=asked.timestamp)).startswith("answer to: ")
@@ -198,8 +183,7 @@ async def test_an_edit_restarts_the_turn_and_a_deletion_forgets_it() -> None:
 
 async def test_a_question_disappears_with_its_message() -> None:
     async with story(script(ask("Which secret colour?"))) as here:
-        await here.signal.say("paint it", expires_seconds=1)
-        await question(here)
+        await question(here, "paint it", expires_seconds=1)
         await gone(here, "secret")
         assert await here.asked("!stop") == "There is nothing to stop."
 
@@ -207,8 +191,7 @@ async def test_a_question_disappears_with_its_message() -> None:
 @pytest.mark.parametrize("order", ["answer first", "stop first"])
 async def test_first_of_a_simultaneous_answer_and_stop_wins(order: str) -> None:
     async with story(script(ask(), text("Green it is."))) as here:
-        await here.signal.say("paint it")
-        asked = await question(here)
+        asked = await question(here, "paint it")
         slow = asyncio.Event()
         here.model.handler = held(slow, text("Green it is."))
         if order == "answer first":
@@ -257,8 +240,7 @@ async def test_a_model_without_tool_calling_asks_as_well() -> None:
     async with world(script(text(call), text("Green it is."))) as here:
         llm = {"tool_calling": "prompt"}
         async with running_bot(here.settings(llm=llm)):
-            await here.signal.say("paint it")
-            await question(here)
+            await question(here, "paint it")
         async with running_bot(here.settings(llm=llm)):
             assert await here.asked("2") == "Green it is."
     assert here.told() == "Result of ask_user:\nThe person chose: Green"
@@ -267,8 +249,7 @@ async def test_a_model_without_tool_calling_asks_as_well() -> None:
 async def test_control_characters_are_spelt_out_and_letters_of_all_scripts_stay() -> None:
     options = ["\u202etxt.exe", "أحمر", "Red\n4. Everything"]
     async with story(script(ask("Which\u2028one?", options))) as here:
-        await here.signal.say("paint it")
-        asked = await question(here)
+        asked = await question(here, "paint it")
     lines = asked.text.splitlines()
     assert lines[:4] == ["❓ Which", "one?", "1. ⟨U+202E⟩txt.exe", "2. أحمر"]
     assert lines[4] == "3. Red 4. Everything"
@@ -283,36 +264,39 @@ async def test_options_that_leave_no_choice_are_the_models_to_mend(options: list
 # Polls
 
 
+@asynccontextmanager
+async def with_polls(steps: Step) -> AsyncIterator[World]:
+    """Run a bot in a world whose Signal has polls."""
+    async with story(steps) as here:
+        here.signal.has_polls = True
+        yield here
+
+
 async def asked_in_a_group(here: World, *, multiple: bool = False) -> Sent:
     """Return the poll that the bot asks in a group, once its turn waits."""
-    await here.signal.say("paint it", group=GROUP, mention=True)
-    sent = await here.answer()
+    sent = await here.answer_to("paint it", group=GROUP, mention=True)
     assert sent.poll == Poll("Which colour?", tuple(COLOURS), multiple)
     await there(here, str(sent.timestamp))
     return sent
 
 
 async def test_in_a_group_a_question_is_a_poll_that_a_vote_of_the_asker_answers() -> None:
-    async with world(script(ask(), text("Green it is."))) as here:
-        here.signal.has_polls = True
-        async with running_bot(here.settings()):
-            poll = await asked_in_a_group(here)
-            await here.signal.vote([0], poll.timestamp, author=CARL, group=GROUP)
-            await here.signal.vote([], poll.timestamp, group=GROUP)
-            await here.signal.vote([17], poll.timestamp, group=GROUP)
-            await here.signal.vote([1], poll.timestamp + 1, group=GROUP)
-            await here.signal.vote([1], poll.timestamp, group=GROUP)
-            assert (await here.answer()).text == "Green it is."
-            await here.signal.vote([2], poll.timestamp, group=GROUP)
+    async with with_polls(script(ask(), text("Green it is."))) as here:
+        poll = await asked_in_a_group(here)
+        await here.signal.vote([0], poll.timestamp, author=CARL, group=GROUP)
+        await here.signal.vote([], poll.timestamp, group=GROUP)
+        await here.signal.vote([17], poll.timestamp, group=GROUP)
+        await here.signal.vote([1], poll.timestamp + 1, group=GROUP)
+        await here.signal.vote([1], poll.timestamp, group=GROUP)
+        assert (await here.answer()).text == "Green it is."
+        await here.signal.vote([2], poll.timestamp, group=GROUP)
     assert here.told() == "The person chose: Green"
 
 
 async def test_a_poll_is_answered_by_words_as_well() -> None:
-    async with world(script(ask(), text("Pink it is."))) as here:
-        here.signal.has_polls = True
-        async with running_bot(here.settings()):
-            poll = await asked_in_a_group(here)
-            assert await here.asked("pink", group=GROUP, quote=poll.timestamp) == "Pink it is."
+    async with with_polls(script(ask(), text("Pink it is."))) as here:
+        poll = await asked_in_a_group(here)
+        assert await here.asked("pink", group=GROUP, quote=poll.timestamp) == "Pink it is."
     assert here.told() == WROTE.format(words="pink")
 
 
@@ -348,14 +332,12 @@ async def test_a_poll_ends_with_its_question(monkeypatch: pytest.MonkeyPatch, ho
 
 
 async def test_a_poll_that_undo_deletes_is_not_ended_as_well() -> None:
-    async with world(script(ask())) as here:
-        here.signal.has_polls = True
-        async with running_bot(here.settings()):
-            poll = await asked_in_a_group(here)
-            await here.signal.say("!undo", group=GROUP, mention=True)
-            await here.signal.until(lambda: bool(here.signal.deleted))
-            assert here.signal.deleted == [(poll.chat, poll.timestamp)]
-            await gone(here, f"', {poll.timestamp})")
+    async with with_polls(script(ask())) as here:
+        poll = await asked_in_a_group(here)
+        await here.signal.say("!undo", group=GROUP, mention=True)
+        await here.signal.until(lambda: bool(here.signal.deleted))
+        assert here.signal.deleted == [(poll.chat, poll.timestamp)]
+        await gone(here, f"', {poll.timestamp})")
     assert not here.signal.ended_polls
 
 
@@ -410,23 +392,17 @@ async def test_vote_for_several_options_counts_once_no_other_vote_follows(
 
 async def test_signal_cli_without_polls_shows_numbered_lines() -> None:
     async with story(script(ask(), ask(), text("All right."))) as here:
-        await here.signal.say("paint it", group=GROUP, mention=True)
-        asked = await question(here)
-        await here.signal.say("2", group=GROUP, quote=asked.timestamp)
-        again = await question(here)
+        asked = await question(here, "paint it", group=GROUP, mention=True)
+        again = await question(here, "2", group=GROUP, quote=asked.timestamp)
         assert await here.asked("3", group=GROUP, quote=again.timestamp) == "All right."
     assert here.answers() == [asked.text, again.text, "All right."]
 
 
 async def test_private_questions_and_unsuitable_polls_are_numbered_lines() -> None:
-    async with world(script(ask("What?\nNow?"), ask(), text("All right."))) as here:
-        here.signal.has_polls = True
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it", group=GROUP, mention=True)
-            asked = await question(here)
-            await here.signal.say("paint it")
-            await question(here)
-            assert await here.asked("1", group=GROUP, quote=asked.timestamp) == "All right."
+    async with with_polls(script(ask("What?\nNow?"), ask(), text("All right."))) as here:
+        asked = await question(here, "paint it", group=GROUP, mention=True)
+        await question(here, "paint it")
+        assert await here.asked("1", group=GROUP, quote=asked.timestamp) == "All right."
 
 
 async def test_over_the_rest_api_a_group_votes_as_well() -> None:
@@ -471,8 +447,7 @@ async def test_an_answer_while_another_call_of_the_turn_still_runs_is_not_lost()
         permission, colour = sorted(asked, key=lambda sent: "Which" in sent.text)
         await here.signal.react("2️⃣", colour.timestamp)
         await there(here, "The person chose: Green")
-        await here.signal.react("👍", permission.timestamp)
-        assert (await here.answer()).text == "All right."
+        assert await here.reacted("👍", permission.timestamp) == "All right."
         assert notes(here) == "buy milk\n"
     results = here.results()
     assert results[0] == "The person chose: Green"
@@ -483,8 +458,7 @@ async def test_question_counts_as_one_call_also_before_refused_calls() -> None:
         ("ask_user", asking("Which colour?", COLOURS)), ("calculate", {"expression": "1+1"})
     )
     async with story(script(calls, text("All right.")), tools={"max_tool_calls": 1}) as here:
-        await here.signal.say("paint it")
-        await question(here)
+        await question(here, "paint it")
         assert await here.asked("1") == "All right."
     results = here.results()
     assert results == ["The person chose: Red", OVER_LIMIT]
@@ -504,8 +478,7 @@ async def test_a_chat_has_a_bound_of_open_questions() -> None:
     people = [ask(f"Number {number}?") for number in range(MAX_OPEN_IN_CHAT)]
     async with story(script(*people, ask("One more?"), text("Later."))) as here:
         for _ in people:
-            await here.signal.say("paint it")
-            await question(here)
+            await question(here, "paint it")
         await here.signal.say("paint it")
         assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Later."}
     assert here.told() == TOO_MANY
@@ -514,8 +487,7 @@ async def test_a_chat_has_a_bound_of_open_questions() -> None:
 async def test_after_one_of_several_messages_is_deleted_the_rest_is_asked_again() -> None:
     async with story(script(ask(), ask("Which wall?", ["North", "South"]), text("Done."))) as here:
         first = await here.signal.say("paint it")
-        await here.signal.say("the small room")
-        await question(here)
+        await question(here, "the small room")
         await here.signal.delete(first)
         wall = await question(here)
         assert await here.asked("1", quote=wall.timestamp) == "Done."
@@ -527,8 +499,7 @@ async def test_after_one_of_several_messages_is_deleted_the_rest_is_asked_again(
 async def test_waiting_turn_starts_again_without_deleted_overheard_words() -> None:
     async with story(script(ask(), ask(), text("Done."))) as here:
         secret = await here.signal.say("my secret is pink", author=BEN, group=GROUP)
-        await here.signal.say("paint it", group=GROUP, mention=True)
-        await question(here)
+        await question(here, "paint it", group=GROUP, mention=True)
         await here.signal.delete(secret, author=BEN, group=GROUP)
         again = await question(here)
         assert rows_with(here, "pink") == 0
@@ -544,10 +515,8 @@ async def test_answer_that_is_taken_back_while_the_turn_runs_is_asked_for_again(
     think = asyncio.Event()
     steps = script(ask(), held(think, text("Pink it is.")), ask(), text("Green it is."))
     async with story(steps) as here:
-        await here.signal.say("paint it")
-        asked = await question(here)
-        reply = await here.signal.say("pink, like my secret", quote=asked.timestamp)
-        await here.model.wait_for_requests(2)
+        asked = await question(here, "paint it")
+        reply = await here.let_think("pink, like my secret", quote=asked.timestamp, requests=2)
         if is_edited:
             await here.signal.edit("well", reply)
         else:
@@ -565,8 +534,7 @@ async def test_withdrawn_answer_next_to_another_open_question_is_asked_again(
 ) -> None:
     walls = ask("Which wall?", ["North", "South"])
     async with story(script(ask(), walls, ask(), text("Done."))) as here:
-        await here.signal.say("paint it")
-        asked = await question(here)
+        asked = await question(here, "paint it")
         reply = await here.signal.say("pink, like my secret", quote=asked.timestamp)
         await question(here)
         if is_edited:
@@ -580,8 +548,7 @@ async def test_withdrawn_answer_next_to_another_open_question_is_asked_again(
 
 async def test_deleted_answer_is_gone_after_its_turn_has_ended() -> None:
     async with story(script(ask(), text("Pink it is."))) as here:
-        await here.signal.say("paint it")
-        asked = await question(here)
+        asked = await question(here, "paint it")
         reply = await here.signal.say("pink, like my secret", quote=asked.timestamp)
         assert (await here.answer()).text == "Pink it is."
         await here.signal.delete(reply)
@@ -590,8 +557,7 @@ async def test_deleted_answer_is_gone_after_its_turn_has_ended() -> None:
 
 async def test_undo_deletes_the_questions_of_the_turn() -> None:
     async with story(script(ask(), text("Green it is."))) as here:
-        await here.signal.say("paint it")
-        asked = await question(here)
+        asked = await question(here, "paint it")
         assert await here.asked("2") == "Green it is."
         await here.signal.say("!undo")
         await here.signal.until(lambda: (asked.chat, asked.timestamp) in here.signal.deleted)
@@ -600,8 +566,7 @@ async def test_undo_deletes_the_questions_of_the_turn() -> None:
 async def test_an_answer_that_was_stored_before_its_question_is_not_asked_for_again() -> None:
     async with world(script(ask(), text("All right."))) as here:
         async with killed_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
+            asked = await question(here, "paint it")
         with closing(sqlite3.connect(here.folder / "store.db")) as store, store:
             store.execute(
                 "UPDATE questions SET state = 'answered', answer = 'Red', signal_timestamp = NULL"
@@ -630,8 +595,7 @@ async def test_a_clock_that_skips_a_day_ends_the_silence_while_the_bot_runs(
     clock = Clock()
     async with world(script(ask(), text("I took red."))) as here:
         async with running_bot(here.settings(), clock=clock):
-            await here.signal.say("paint it")
-            await question(here)
+            await question(here, "paint it")
             clock.ahead = PATIENCE_SECONDS + 60
             assert (await here.answer()).text == "I took red."
     assert here.told() == NOBODY

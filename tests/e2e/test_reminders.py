@@ -299,11 +299,9 @@ async def test_after_strangers_words_a_person_is_asked_before_a_reminder_is_set(
         tool_calls(("notes_read", {})), remind("Pay the stranger", at(60)), text("Not set.")
     )
     async with story(steps, with_notes) as here:
-        await here.signal.say("what do my notes say?")
-        asked = await here.answer()
+        asked = await here.answer_to("what do my notes say?")
         assert asked.text.startswith("❓ Set this reminder?")
-        await here.signal.react("👎", asked.timestamp)
-        assert (await here.answer()).text == "Not set."
+        assert await here.reacted("👎", asked.timestamp) == "Not set."
         assert rows(here.folder, "SELECT 1 FROM reminders") == []
 
 
@@ -325,11 +323,9 @@ async def test_strangers_words_neither_cancel_nor_move_a_reminder(
     async with story(steps, with_notes) as here:
         assert await here.asked("I am in Rome: remind me of my pills") == "Yes."
         before = rows(here.folder, held_to)
-        await here.signal.say("what do my notes say?")
-        asked = await here.answer()
+        asked = await here.answer_to("what do my notes say?")
         assert asked.text.startswith(asks)
-        await here.signal.react("👎", asked.timestamp)
-        assert (await here.answer()).text == "Not done."
+        assert await here.reacted("👎", asked.timestamp) == "Not done."
         assert rows(here.folder, held_to) == before
 
 

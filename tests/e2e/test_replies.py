@@ -39,14 +39,12 @@ def asked(here: World, number: int = -1) -> list[str]:
 async def test_an_answer_quotes_its_question_when_others_came_in_between() -> None:
     release = asyncio.Event()
     async with story(script(held(release)), bot={"read_receipts": True}) as here:
-        one = await here.signal.say("one")
-        await here.model.wait_for_requests(1)
+        one = await here.let_think("one")
         two = await here.signal.say("!plan")
         await here.signal.until(lambda: (ADA.aci, (two,)) in here.signal.receipts)
         release.set()
         first, second = await here.answer(), await here.answer()
-        await here.signal.say("three")
-        third = await here.answer()
+        third = await here.answer_to("three")
     assert first.quote == Quote(one, ADA.aci, "one")
     assert second.quote == Quote(two, ADA.aci, "!plan")
     assert third.quote is None
@@ -73,16 +71,14 @@ async def test_a_corrected_answer_in_a_group_quotes_the_message_that_phones_know
 
 async def test_long_message_is_quoted_by_its_beginning() -> None:
     async with story() as here:
-        await here.signal.say("word " * 400, group=GROUP, mention=True)
-        answer = await here.answer()
+        answer = await here.answer_to("word " * 400, group=GROUP, mention=True)
     assert answer.quote is not None
     assert answer.quote.text == "word " * 40
 
 
 async def test_model_sees_the_quote_of_a_reply() -> None:
     async with story(script(text("It is A."))) as here:
-        await here.signal.say("A or B?")
-        answer = await here.answer()
+        answer = await here.answer_to("A or B?")
         await here.asked("no, the other one", quote=answer.timestamp)
         assert asked(here) == ["[in reply to your message: “It is A.”] no, the other one"]
         await here.asked("this", quote=Quote(5, ADA.aci, "my [old]\nquestion"))
@@ -163,11 +159,9 @@ async def test_after_a_quote_of_others_words_a_made_up_address_needs_a_yes(
         await here.signal.say("I am ill")
         await here.asked("and this?", quote=quote_of(await here.answer()))
         assert "[Untrusted content from a quote" in "".join(asked(here))
-        await here.signal.say("thanks")
-        question = await here.answer()
+        question = await here.answer_to("thanks")
         assert question.text.startswith("❓ May web_fetch open this address?")
-        await here.signal.react("👎", question.timestamp)
-        assert (await here.answer()).text == "Then not."
+        assert await here.reacted("👎", question.timestamp) == "Then not."
 
 
 @pytest.mark.parametrize(
@@ -213,8 +207,7 @@ async def test_question_edited_during_a_request_keeps_overheard_messages() -> No
     never = asyncio.Event()
     async with story(script(held(never))) as here:
         await here.signal.say("pizza?", group=GROUP)
-        question = await here.signal.say("what do they wnat?", group=GROUP, mention=True)
-        await here.model.wait_for_requests(1)
+        question = await here.let_think("what do they wnat?", group=GROUP, mention=True)
         await here.signal.edit("what do they want?", question, group=GROUP, mention=True)
         await here.answer()
     assert asked(here)[1:] == ["Ada: pizza?", "[Said to you:]", "Ada: what do they want?"]

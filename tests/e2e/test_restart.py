@@ -56,8 +56,7 @@ async def test_after_a_crash_the_sign_of_progress_still_says_how_earlier_calls_e
     )  # fmt: skip
     async with world(steps) as here:
         async with killed_bot(here.settings()):
-            await here.signal.say("What is 127*43?")
-            await here.model.wait_for_requests(3)
+            await here.let_think("What is 127*43?", requests=3)
             before = "🔧 Using calculate ✗, date_time ✓"
             await here.signal.until(lambda: here.signal.sent[-1].text == before)
             shown = here.signal.sent[-1].timestamp
@@ -74,8 +73,7 @@ async def test_a_stop_sent_during_downtime_stops_only_earlier_messages() -> None
     never = asyncio.Event()
     async with world(held(never)) as here:
         async with killed_bot(here.settings()):
-            await here.signal.say("think")
-            await here.model.wait_for_requests(1)
+            await here.let_think("think")
         async with open_store(here.folder / "store.db") as store:
             assert all(await store.messages.accept([received("!stop", 7), received("after", 8)]))
         here.model.handler = text("Fine.")
@@ -90,8 +88,7 @@ async def test_deletion_interrupted_by_a_crash_leaves_the_other_pieces() -> None
     async with world(script(held(never))) as here:
         async with killed_bot(here.settings()):
             await here.signal.say("keep this")
-            wrong = await here.signal.say("forget this")
-            await here.model.wait_for_requests(1)
+            wrong = await here.let_think("forget this")
         async with open_store(here.folder / "store.db") as store:
             assert all(await store.messages.accept([about(wrong, "deletion")]))
         async with running_bot(here.settings()):
@@ -105,8 +102,7 @@ async def test_edit_interrupted_by_a_crash_is_answered() -> None:
     never = asyncio.Event()
     async with world(script(held(never))) as here:
         async with killed_bot(here.settings()):
-            question = await here.signal.say("wrong")
-            await here.model.wait_for_requests(1)
+            question = await here.let_think("wrong")
         async with open_store(here.folder / "store.db") as store:
             # Something that is to be sent keeps the chat's turn waiting.
             await store.outbox.add_note(ChatId.parse(f"direct:{ADA.aci}"), "By the way.")
@@ -139,8 +135,7 @@ async def test_a_shutdown_begins_nothing_new_and_the_next_start_does_it() -> Non
     release = asyncio.Event()
     async with world(held(release)) as here, asyncio.TaskGroup() as tasks:
         async with running_bot(here.settings()):
-            await here.signal.say("one")
-            await here.model.wait_for_requests(1)
+            await here.let_think("one")
             await here.signal.say("two")
             tasks.create_task(_release_when_unsubscribed(here, release))
         assert [answer[-3:] for answer in here.answers()] == ["one"]

@@ -231,13 +231,11 @@ async def test_the_file_of_a_message_that_comes_twice_is_still_seen() -> None:
     release = asyncio.Event()
     async with folder_world() as here, running_bot(settings(here)):
         here.model.handler = held(release)
-        await here.signal.say("first")
-        await here.model.wait_for_requests(1)
+        await here.let_think("first")
         frame = text_of(NOW, "look", attachments=[here.signal.share(PHOTO)])
         for _ in range(2):
             await here.signal.push(frame)
-        await here.signal.say("hello", author=BEN)
-        await here.model.wait_for_requests(2)
+        await here.let_think("hello", author=BEN, requests=2)
         assert len(left(here)) == 1
         release.set()
         answer = await here.signal.wait_for(lambda sent: "look" in sent.text)
@@ -274,8 +272,7 @@ async def test_phone_with_a_wrong_clock_may_ask_edit_and_delete(
     timestamp: int,
 ) -> None:
     async with story() as here:
-        await here.signal.say("wording one", timestamp=timestamp, group=GROUP, mention=True)
-        first = await here.answer()
+        first = await here.answer_to("wording one", timestamp=timestamp, group=GROUP, mention=True)
         await here.signal.edit("wording two", timestamp, group=GROUP, mention=True)
         second = await here.answer()
         await here.signal.delete(timestamp, group=GROUP)
@@ -324,8 +321,7 @@ async def test_shutdown_during_messages_loses_nothing() -> None:
     async with world(script(held(never), held(release, text("Both.")), echo)) as here:
         async with daemon(environment(here), folder=here.folder) as bot:
             for number, words in enumerate(("one", "two"), start=1):
-                await here.signal.say(words)
-                await here.model.wait_for_requests(number)
+                await here.let_think(words, requests=number)
             bot.send_signal(signal.SIGTERM)
             await bot.event("app.stopping")
             release.set()

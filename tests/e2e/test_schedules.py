@@ -47,8 +47,7 @@ async def test_a_scheduled_question_is_no_command_and_no_answer_to_another_quest
     )  # fmt: skip
     async with story(steps, with_notes) as here:
         assert await here.asked("ask yourself two odd things") == "I will."
-        await here.signal.say("note: buy milk")
-        asked = await here.answer()
+        asked = await here.answer_to("note: buy milk")
         assert asked.text.startswith("❓")
         await there_is(here, TWO_ASKED)
         await here.signal.react("👍", asked.timestamp)

@@ -55,8 +55,7 @@ async def test_a_table_comes_in_and_a_picture_of_it_goes_out() -> None:
         text("Here is the plot."),
     )
     async with story(steps, for_everyone) as here:
-        await here.signal.say("plot the sums per month", files=[CSV])
-        asked = await question(here)
+        asked = await question(here, "plot the sums per month", files=[CSV])
         assert asked.text.startswith("❓ Run this Python program in the workspace of this chat?")
         assert 'csv.DictReader(open(\\"inbox/sums.csv\\"))' in asked.text
         await here.signal.react("👍", asked.timestamp)
@@ -85,8 +84,7 @@ async def test_pandas_plots_where_it_is_installed() -> None:
         text("Here is the plot."),
     )
     async with story(steps, for_everyone, approval="never") as here:
-        await here.signal.say("plot the sums per month", files=[CSV])
-        answer = await here.answer()
+        answer = await here.answer_to("plot the sums per month", files=[CSV])
         assert answer.text == "Here is the plot.", here.told()
         [file] = answer.attachments
         assert len(file.data) > 2_000
@@ -96,8 +94,7 @@ async def test_pandas_plots_where_it_is_installed() -> None:
 async def test_without_a_yes_nothing_runs() -> None:
     steps = script(tool_calls(("run_command", {"command": "touch ran"})), text("As you wish."))
     async with story(steps, for_everyone) as here:
-        await here.signal.say("do it")
-        await here.signal.react("👎", (await question(here)).timestamp)
+        await here.signal.react("👎", (await question(here, "do it")).timestamp)
         assert (await here.answer()).text == "As you wish."
         assert not list(here.folder.rglob("ran"))
     assert "the person said no" in here.told()
@@ -107,8 +104,7 @@ async def test_a_program_is_started_without_a_shell_where_it_has_arguments() -> 
     call = {"command": "printf", "arguments": "'%s|' '$HOME; exit 3' \"a b\""}
     steps = script(tool_calls(("run_command", call)), text("Done."))
     async with story(steps, for_everyone) as here:
-        await here.signal.say("print")
-        await here.signal.react("👍", (await question(here)).timestamp)
+        await here.signal.react("👍", (await question(here, "print")).timestamp)
         await here.answer()
     assert "exit code 0\nstdout:\n$HOME; exit 3|a b|" in here.told()
 
@@ -142,8 +138,7 @@ async def test_a_command_finds_nothing_of_the_bots_own_and_nothing_of_another_ch
         here.model.handler = script(text("Kept."), call, text("No."))
         await here.asked("keep the hedgehog", files=[note("hedgehog")], author=BEN)
         assert len(folders(here)) == 1
-        await here.signal.say("look for it")
-        await here.signal.react("👍", (await question(here)).timestamp)
+        await here.signal.react("👍", (await question(here, "look for it")).timestamp)
         await here.answer()
     found = here.told().partition("stderr")[0]
     assert found.rstrip().endswith("stdout:\nlooked")
@@ -161,8 +156,7 @@ async def test_slow_command_is_ended_and_its_output_is_read() -> None:
     call = {"command": "echo begun; sleep 60", "timeout_seconds": 1}
     steps = script(tool_calls(("run_command", call)), text("Too slow."))
     async with story(steps, for_everyone) as here:
-        await here.signal.say("wait")
-        await here.signal.react("👍", (await question(here)).timestamp)
+        await here.signal.react("👍", (await question(here, "wait")).timestamp)
         await here.answer()
     assert "It was ended after 1 seconds." in here.told()
     assert "stdout:\nbegun" in here.told()
@@ -189,8 +183,7 @@ async def test_workspace_filled_by_a_command_takes_files_again_once_cleared(
     )
     small = {"workspace": {"for": "everyone", "quota_mb": 1, "max_files": 200}}
     async with story(steps, tools=small) as here:
-        await here.signal.say("fill it")
-        await here.signal.react("👍", (await question(here)).timestamp)
+        await here.signal.react("👍", (await question(here, "fill it")).timestamp)
         await here.answer()
         assert said in here.told(1)
         assert "Wrote more.txt" not in here.told()
@@ -246,8 +239,7 @@ async def test_unwritable_disk_refuses_calls_in_sentences_and_answers_go_on(
 async def test_stop_ends_a_command_with_all_that_it_has_started() -> None:
     steps = script(tool_calls(("run_command", {"command": f"{ONCE} & wait"})))
     async with story(steps, for_everyone) as here:
-        await here.signal.say("do it")
-        await here.signal.react("👍", (await question(here)).timestamp)
+        await here.signal.react("👍", (await question(here, "do it")).timestamp)
         await until(lambda: log_of(here))
         await here.asked("!stop")
         await asyncio.to_thread(nothing_works_in, folders(here)[0] / "files")
@@ -269,8 +261,7 @@ async def test_a_command_of_a_killed_bot_ends_with_it_and_is_not_run_again() -> 
     async with world(steps) as here:
         settings = environment(here, TOOLS__WORKSPACE__FOR="everyone")
         async with daemon(settings, folder=here.folder) as bot:
-            await here.signal.say("do it")
-            await here.signal.react("👍", (await question(here)).timestamp)
+            await here.signal.react("👍", (await question(here, "do it")).timestamp)
             await until(lambda: log_of(here))
             await bot.killed()
         await here.signal.wait_until_alone()
@@ -293,12 +284,10 @@ async def test_always_survives_a_restart_until_it_is_taken_back() -> None:
     )
     async with world(steps) as here:
         async with running_bot(for_everyone(here)):
-            await here.signal.say("list")
-            asked = await question(here)
+            asked = await question(here, "list")
             always = "♾️ or “always” allows run_command, run_python in this chat for 30 days"
             assert always in asked.text
-            await here.signal.react("♾️", asked.timestamp)
-            assert (await here.answer()).text == "One."
+            assert await here.reacted("♾️", asked.timestamp) == "One."
         async with running_bot(for_everyone(here)):
             assert await here.asked("list") == "Two."
             listed = await here.asked("!grants")
@@ -308,8 +297,7 @@ async def test_always_survives_a_restart_until_it_is_taken_back() -> None:
             assert await here.asked("!grants revoke 1") == "From now on I ask again: run_command."
             assert await here.asked("!grants revoke all") == "From now on I ask again: run_python."
             assert "ask each time" in await here.asked("!grants")
-            await here.signal.say("list")
-            await here.signal.react("👍", (await question(here)).timestamp)
+            await here.signal.react("👍", (await question(here, "list")).timestamp)
             assert (await here.answer()).text == "3."
 
 
@@ -325,12 +313,10 @@ async def test_always_covers_every_command_in_the_same_chat_alone() -> None:
         text("Three."),
     )
     async with story(steps, for_everyone) as here:
-        await here.signal.say("list")
-        assert await here.asked("always", quote=(await question(here)).timestamp) == "One."
+        assert await here.asked("always", quote=(await question(here, "list")).timestamp) == "One."
         assert await here.asked("delete, and print") == "Two."
         await here.signal.say("list", author=BEN)
-        await here.signal.react("👍", (await question(here)).timestamp, author=BEN)
-        assert (await here.answer()).text == "Three."
+        assert await here.reacted("👍", (await question(here)).timestamp, author=BEN) == "Three."
 
 
 async def test_always_does_not_cover_commands_after_strangers_words() -> None:
@@ -339,30 +325,24 @@ async def test_always_does_not_cover_commands_after_strangers_words() -> None:
         *(tool_calls(LIST), text("One.")), *(tool_calls(listing), tool_calls(LIST), text("Two."))
     )
     async with story(steps, for_everyone) as here:
-        await here.signal.say("list")
-        await here.signal.react("♾️", (await question(here)).timestamp)
+        await here.signal.react("♾️", (await question(here, "list")).timestamp)
         assert (await here.answer()).text == "One."
-        await here.signal.say("read, then list")
-        asked = await here.answer()
+        asked = await here.answer_to("read, then list")
         assert asked.text.startswith("❓")
         assert "♾️" not in asked.text
-        await here.signal.react("👍", asked.timestamp)
-        assert (await here.answer()).text == "Two."
+        assert await here.reacted("👍", asked.timestamp) == "Two."
 
 
 async def test_always_does_not_cover_commands_of_helpers() -> None:
     task = ("delegate", {"task": "Count them.", "tools": ["run_command"]})
     async with story(script(tool_calls(LIST), text("One.")), for_everyone) as here:
-        await here.signal.say("list")
-        await here.signal.react("♾️", (await question(here)).timestamp)
+        await here.signal.react("♾️", (await question(here, "list")).timestamp)
         assert (await here.answer()).text == "One."
         here.model.handler = script(tool_calls(task), tool_calls(LIST), text("None."), text("Two."))
-        await here.signal.say("let somebody count")
-        asked = await here.answer()
+        asked = await here.answer_to("let somebody count")
         assert asked.text.startswith("❓")
         assert "♾️" not in asked.text
-        await here.signal.react("👍", asked.timestamp)
-        assert (await here.answer()).text == "Two."
+        assert await here.reacted("👍", asked.timestamp) == "Two."
 
 
 @pytest.mark.parametrize(
@@ -379,10 +359,8 @@ async def test_question_warns_of_words_in_commands(
     call: tuple[str, dict[str, str]], hints: str
 ) -> None:
     async with story(script(tool_calls(call), text("No.")), for_everyone) as here:
-        await here.signal.say("do it")
-        asked = await question(here)
-        await here.signal.react("👎", asked.timestamp)
-        assert (await here.answer()).text == "No."
+        asked = await question(here, "do it")
+        assert await here.reacted("👎", asked.timestamp) == "No."
     assert ("\n⚠️ " in asked.text) is bool(hints)
     assert hints in asked.text
 
@@ -407,18 +385,14 @@ async def test_always_in_a_group_is_given_by_admins_and_ends_with_their_role() -
     everyone = {"workspace": {"for": "everyone"}}
     async with world(steps) as here:
         async with running_bot(here.settings(tools=everyone, access={"admins": ADA.number})):
-            await here.signal.say("list", group=GROUP, mention=True, author=BEN)
-            asked = await question(here)
+            asked = await question(here, "list", group=GROUP, mention=True, author=BEN)
             await here.signal.react("♾️", asked.timestamp, group=GROUP, author=BEN)
-            await here.signal.react("♾️", asked.timestamp, group=GROUP)
-            assert (await here.answer()).text == "One."
+            assert await here.reacted("♾️", asked.timestamp, group=GROUP) == "One."
             assert await here.asked("list", group=GROUP, mention=True, author=BEN) == "Two."
         here.model.handler = script(tool_calls(LIST), text("Three."))
         async with running_bot(here.settings(tools=everyone, access={"admins": BEN.aci})):
-            await here.signal.say("list", group=GROUP, mention=True, author=BEN)
-            asked = await question(here)
-            await here.signal.react("👍", asked.timestamp, group=GROUP, author=BEN)
-            assert (await here.answer()).text == "Three."
+            asked = await question(here, "list", group=GROUP, mention=True, author=BEN)
+            assert await here.reacted("👍", asked.timestamp, group=GROUP, author=BEN) == "Three."
 
 
 @pytest.mark.parametrize("call", [REMOVE, ("run_python", {"code": "print(1)"})])

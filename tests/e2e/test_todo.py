@@ -70,8 +70,7 @@ async def test_after_a_crash_the_list_stands_there_as_before() -> None:
     steps = script(tool_calls(todo(add="done", write="doing")), held(never), text("Here."))
     async with world(steps) as here:
         async with killed_bot(here.settings()):
-            await here.signal.say("Please add and write")
-            await here.model.wait_for_requests(2)
+            await here.let_think("Please add and write", requests=2)
             await here.signal.until(lambda: len(here.signal.sent) == 1)
             shown = here.signal.sent[0].timestamp
             await there_is(here, f"SELECT 1 FROM turns WHERE progress_timestamp = {shown}")

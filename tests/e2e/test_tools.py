@@ -159,8 +159,7 @@ async def test_page_that_asks_for_a_side_effect_causes_a_question_at_most() -> N
     async with world(steps) as here, brave_api() as brave:
         search = {"web_search": {"api_key": KEY, "url": brave.url}}
         async with running_bot(with_notes(here, tools=search)):
-            await here.signal.say("Search for night trains")
-            asked = await here.answer()
+            asked = await here.answer_to("Search for night trains")
             assert asked.text.startswith("❓ Run notes_write?")
             assert await here.asked("no") == "I did not."
         assert notes(here) == ""
@@ -171,12 +170,10 @@ async def test_a_page_that_wants_the_conversation_carried_away_gets_a_question_a
     steps = script(tool_calls(SEARCH), tool_calls(("web_fetch", {"url": leak})), text("I did not."))
     async with world(steps) as here, brave_api() as brave:
         async with running_bot(with_search(here, brave)):
-            await here.signal.say("I am ill. Search for night trains")
-            asked = await here.answer()
+            asked = await here.answer_to("I am ill. Search for night trains")
             assert leak in asked.text
             assert "Nobody named it here" in asked.text
-            await here.signal.react("👎", asked.timestamp)
-            assert (await here.answer()).text == "I did not."
+            assert await here.reacted("👎", asked.timestamp) == "I did not."
     assert "said no" in here.told()
 
 
@@ -185,13 +182,11 @@ async def test_call_with_a_question_is_shown_only_after_the_yes() -> None:
     steps = script(tool_calls(SEARCH), tool_calls(made_up), text("It is not there."))
     async with world(steps) as here, brave_api() as brave:
         async with running_bot(with_search(here, brave)):
-            await here.signal.say("Search for night trains")
-            asked = await here.answer()
+            asked = await here.answer_to("Search for night trains")
             assert asked.text.startswith("❓")
             assert here.shown().startswith("🔧 Using web_search")
             assert "web_fetch" not in here.shown()
-            await here.signal.react("👍", asked.timestamp)
-            assert (await here.answer()).text == "It is not there."
+            assert await here.reacted("👍", asked.timestamp) == "It is not there."
     assert here.shown() == "🔧 Using web_search ✓, web_fetch ✗"
 
 
@@ -221,8 +216,7 @@ async def test_a_page_that_was_read_long_ago_is_not_forgotten() -> None:
         async with running_bot(settings):
             for said in ("Search for night trains", "a", "b", "c"):
                 await here.asked(said)
-            await here.signal.say("I am ill.")
-            asked = await here.answer()
+            asked = await here.answer_to("I am ill.")
             assert "Nobody named it here" in asked.text
             assert await here.asked("no") == "I did not."
     shown = json.dumps(here.model.requests[-1]["messages"])

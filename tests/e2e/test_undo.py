@@ -26,8 +26,7 @@ PRODUCT: Final = "956043950621"
 
 async def test_a_question_taken_back_leaves_the_store_and_the_phones_with_its_answer() -> None:
     async with story(script(tool_calls(CALCULATE), text(f"{ANSWER} {PRODUCT}"))) as here:
-        await here.signal.say(f"{SECRET}: how much?")
-        answer = await here.answer()
+        answer = await here.answer_to(f"{SECRET}: how much?")
         assert await here.asked("!undo") == UNDONE
         await here.signal.until(lambda: len(here.signal.deleted) == 2)
         progress = [one for one in here.signal.sent if one.text.startswith("🔧")]
@@ -63,8 +62,7 @@ async def let_wait(here: World) -> Sent:
     choice = {"question": "Which wall?", "options": ["North", "South"]}
     here.model.handler = script(text(ANSWER), tool_calls(("ask_user", choice)), text("Else."))
     await here.asked("how high is it?")
-    await here.signal.say(f"{SECRET}: paint it")
-    question = await here.answer()
+    question = await here.answer_to(f"{SECRET}: paint it")
     await there(here, str(question.timestamp))
     return question
 
@@ -104,8 +102,7 @@ async def test_undo_takes_back_joined_and_edited_messages_together() -> None:
 async def test_undo_waits_for_the_answer_that_it_takes_back_and_stop_does_not() -> None:
     release = asyncio.Event()
     async with story(script(held(release, text(ANSWER)))) as here:
-        await here.signal.say(SECRET)
-        await here.model.wait_for_requests(1)
+        await here.let_think(SECRET)
         await here.signal.say("!undo")
         release.set()
         assert (await here.answer()).text == ANSWER
@@ -147,8 +144,7 @@ async def test_after_a_stop_undo_takes_back_the_question_before() -> None:
     never = asyncio.Event()
     async with story(script(text(ANSWER), held(never))) as here:
         await here.asked(SECRET)
-        await here.signal.say("and now?")
-        await here.model.wait_for_requests(2)
+        await here.let_think("and now?", requests=2)
         assert await here.asked("!stop") == "Stopped."
         assert await here.asked("!undo") == UNDONE
         assert not rows_with(here, ANSWER)
@@ -157,8 +153,7 @@ async def test_after_a_stop_undo_takes_back_the_question_before() -> None:
 async def test_next_start_deletes_an_undone_answer_after_a_kill() -> None:
     async with world(script(text(ANSWER), echo)) as here:
         async with killed_bot(here.settings()):
-            await here.signal.say(SECRET)
-            answer = await here.answer()
+            answer = await here.answer_to(SECRET)
             reached = asyncio.Event()
 
             async def cut_off(_: object) -> None:

@@ -197,8 +197,7 @@ async def test_tokens_of_a_stopped_turn_count() -> None:
     never = asyncio.Event()
     async with story() as here:
         here.model.handler = script(tool_calls(SUM), then=held(never, text("Too late.")))
-        await here.signal.say("what is 6*7?")
-        await here.model.wait_for_requests(2)
+        await here.let_think("what is 6*7?", requests=2)
         await here.asked("!stop")
         used = await here.asked("!usage")
     assert int(used.partition("Today: ")[2].split()[0].replace(",", "")) > 18

@@ -85,8 +85,7 @@ async def test_a_file_comes_in_is_changed_and_goes_out_again() -> None:
         text("Here it is."),
     )
     async with story(steps, for_admins) as here:
-        await here.signal.say("Correct January to 4", files=[CSV])
-        answer = await here.answer()
+        answer = await here.answer_to("Correct January to 4", files=[CSV])
         assert answer.text == "Here it is."
         [file] = answer.attachments
         assert file.data == b"month,sum\nJanuary,4\n"
@@ -404,14 +403,12 @@ async def test_admins_see_folders_of_the_machine_and_writing_there_asks() -> Non
         (folder / "todo.txt").write_text("buy milk")
         tools = {"workspace": {"for": "everyone", "folders": {"NOTES": f"{folder}:rw"}}}
         async with running_bot(for_admins(here, tools=tools)):
-            await here.signal.say("buy bread")
-            asked = await question(here)
+            asked = await question(here, "buy bread")
             assert 'file_path: "shared/notes/todo.txt"' in asked.text
             assert "♾️" not in asked.text
             assert (folder / "todo.txt").read_text() == "buy milk"
             await here.signal.react("👍", asked.timestamp)
-            await here.signal.react("👍", (await question(here)).timestamp)
-            assert (await here.answer()).text == "Changed."
+            assert await here.reacted("👍", (await question(here)).timestamp) == "Changed."
             assert await here.asked("and now?", author=BEN) == "There is none."
         assert (folder / "todo.txt").read_text() == "buy bread"
         assert [path.name for path in folder.iterdir()] == ["todo.txt"]
