@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import json
-import re
 from itertools import pairwise
 
 from prometheus_client import generate_latest
@@ -15,7 +14,7 @@ from bot.foundation import Start
 from bot.signal.events import Person
 from conversation_store.models import ChatId, StyleRange, TextStyle
 from tests.e2e.running_bot import story, world
-from tests.fakes.openai_server import held, script, text, tool_calls
+from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_side import ADA
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
@@ -102,33 +101,6 @@ async def test_an_empty_answer_is_asked_for_once_more_then_said_plainly() -> Non
         assert await here.asked("one") == "At last."
         assert "even when asked again" in await here.asked("two")
     assert len(here.model.requests) == 4
-
-
-async def test_a_slow_answer_in_one_chat_does_not_delay_another() -> None:
-    release = asyncio.Event()
-    async with story(script(held(release), text("quick"))) as here:
-        await here.let_think("slow")
-        assert await here.asked("fast", author=BEN) == "quick"
-        release.set()
-        assert (await here.answer()).text.endswith("slow")
-
-
-async def test_messages_of_one_chat_are_answered_in_their_order() -> None:
-    async with story() as here:
-        for number in range(20):
-            await here.signal.say(f"message {number}")
-        await here.signal.wait_for(lambda sent: sent.text.endswith("message 19"))
-        answered = re.findall(r"message (\d+)", "\n".join(here.answers()))
-    assert answered == [str(number) for number in range(20)]
-
-
-async def test_a_duplicate_is_answered_once() -> None:
-    async with story() as here:
-        timestamp = await here.signal.say("hello")
-        await here.signal.say("hello", timestamp=timestamp)
-        assert (await here.asked("!plan")).endswith("hello")
-        assert (await here.answer()).text == HOW_TO_PLAN
-    assert len(here.signal.sent) == 2
 
 
 async def test_a_long_answer_comes_in_parts_that_belong_together() -> None:

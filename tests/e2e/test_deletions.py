@@ -40,17 +40,6 @@ async def test_deleted_waiting_message_is_never_asked() -> None:
     assert SECRET not in str(here.model.requests)
 
 
-async def test_other_pieces_are_answered_without_a_deleted_one() -> None:
-    never = asyncio.Event()
-    async with story(script(held(never))) as here:
-        await here.signal.say("keep this")
-        wrong = await here.let_think(SECRET)
-        await here.signal.delete(wrong)
-        answer = await here.answer()
-    assert answer.text.endswith("keep this")
-    assert SECRET not in answer.text
-
-
 async def test_only_the_author_and_group_admins_delete_a_message() -> None:
     async with story(script(echo, echo), access={"groups": "always"}) as here:
         question = await here.signal.say(SECRET, group=GROUP)

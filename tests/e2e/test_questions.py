@@ -235,17 +235,6 @@ async def _asking_for_a_number(request: Request, writer: asyncio.StreamWriter) -
     await step(request, writer)
 
 
-async def test_a_model_without_tool_calling_asks_as_well() -> None:
-    call = json.dumps({"tool": "ask_user", "input": asking("Which colour?", COLOURS)})
-    async with world(script(text(call), text("Green it is."))) as here:
-        llm = {"tool_calling": "prompt"}
-        async with running_bot(here.settings(llm=llm)):
-            await question(here, "paint it")
-        async with running_bot(here.settings(llm=llm)):
-            assert await here.asked("2") == "Green it is."
-    assert here.told() == "Result of ask_user:\nThe person chose: Green"
-
-
 async def test_control_characters_are_spelt_out_and_letters_of_all_scripts_stay() -> None:
     options = ["\u202etxt.exe", "أحمر", "Red\n4. Everything"]
     async with story(script(ask("Which\u2028one?", options))) as here:

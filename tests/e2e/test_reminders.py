@@ -1,7 +1,6 @@
 """Reminders: said at their time, exactly once, also through `kill -9`."""
 
 import asyncio
-import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -335,15 +334,6 @@ async def test_a_person_may_have_so_many_and_no_more(monkeypatch: pytest.MonkeyP
     async with story(steps) as here:
         assert await here.asked("remind me of mum and dad") == "One alone."
         assert "all that one may have" in here.told()
-
-
-@pytest.mark.parametrize("calling", ["prompt", "native"])
-async def test_models_with_and_without_tool_calling_remind(calling: str) -> None:
-    written = json.dumps({"tool": "remind", "input": {"text": "Call mum", "at": at()}})
-    first = text(written) if calling == "prompt" else remind("Call mum", at())
-    async with story(script(first, text("I will.")), llm={"tool_calling": calling}) as here:
-        assert await here.asked("remind me to call mum") == "I will."
-        assert (await here.answer()).text == "⏰ Call mum"
 
 
 async def test_clear_forgets_no_reminder_and_says_so() -> None:

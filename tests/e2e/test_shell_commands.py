@@ -91,15 +91,6 @@ async def test_pandas_plots_where_it_is_installed() -> None:
     assert "stdout:\n7" in here.told(1)
 
 
-async def test_without_a_yes_nothing_runs() -> None:
-    steps = script(tool_calls(("run_command", {"command": "touch ran"})), text("As you wish."))
-    async with story(steps, for_everyone) as here:
-        await here.signal.react("👎", (await question(here, "do it")).timestamp)
-        assert (await here.answer()).text == "As you wish."
-        assert not list(here.folder.rglob("ran"))
-    assert "the person said no" in here.told()
-
-
 async def test_a_program_is_started_without_a_shell_where_it_has_arguments() -> None:
     call = {"command": "printf", "arguments": "'%s|' '$HOME; exit 3' \"a b\""}
     steps = script(tool_calls(("run_command", call)), text("Done."))

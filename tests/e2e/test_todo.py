@@ -54,17 +54,6 @@ async def test_a_list_is_worked_off_in_one_message_that_is_edited() -> None:
     assert not any("todo" in sign.text for sign in signs)
 
 
-async def test_a_model_that_knows_no_tools_keeps_a_list_as_well() -> None:
-    steps = script(
-        text('{"tool": "todo", "input": {"items": [{"text": "look", "state": "done"}]}}'),
-        text("Looked."),
-    )
-    async with story(steps, llm={"tool_calling": "prompt"}) as here:
-        assert await here.asked("look") == "Looked."
-    assert here.shown() == "🔧 1/1\n☑ look"
-    assert here.told() == "Result of todo:\nThe person sees the list: 1 of 1 done."
-
-
 async def test_after_a_crash_the_list_stands_there_as_before() -> None:
     never = asyncio.Event()
     steps = script(tool_calls(todo(add="done", write="doing")), held(never), text("Here."))
