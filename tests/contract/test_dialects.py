@@ -32,6 +32,7 @@ from tests.contract.dialects.harness import (
     Harness,
     StrictServer,
     client_of,
+    completed,
     sent_words,
 )
 from tests.fakes import anthropic_server, bedrock_server, scripted_http
@@ -135,9 +136,7 @@ def harness(request: pytest.FixtureRequest) -> Harness:
 
 
 async def test_words_come_back_whole_with_their_count(harness: Harness) -> None:
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = harness.text("Good day to you. Grüße 🔧")
-        completion = await client.complete(HELLO)
+    completion = await completed(harness, harness.text("Good day to you. Grüße 🔧"))
 
     assert completion.message == Message(Role.ASSISTANT, "Good day to you. Grüße 🔧")
     assert completion.usage == TokenSum(11, 7)
@@ -186,9 +185,9 @@ def test_key_travels_in_one_header_and_can_be_changed(
 
 async def test_parallel_calls_are_put_together(harness: Harness) -> None:
     asked: Calls = (("clock", {}), ("get_weather", {"place": "Rome", "days": 2}))
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = harness.tool_calls(asked, "Let me see.")
-        completion = await client.complete(HELLO, [CLOCK, WEATHER])
+    completion = await completed(
+        harness, harness.tool_calls(asked, "Let me see."), HELLO, [CLOCK, WEATHER]
+    )
 
     first, second = completion.message.tool_calls
     assert completion.message.content == "Let me see."
@@ -203,9 +202,9 @@ async def test_parallel_calls_are_put_together(harness: Harness) -> None:
 async def test_every_stored_conversation_is_accepted(
     harness: Harness, name: str, *, may_call: bool
 ) -> None:
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = harness.text("Fine.")
-        completion = await client.complete(CONVERSATIONS[name], [CLOCK, WEATHER], may_call=may_call)
+    completion = await completed(
+        harness, harness.text("Fine."), CONVERSATIONS[name], [CLOCK, WEATHER], may_call=may_call
+    )
 
     assert completion.message.content == "Fine."
 
@@ -323,9 +322,7 @@ async def test_answer_beyond_the_bounds_is_refused(harness: Harness) -> None:
 
 
 async def test_an_answer_that_the_limit_cut_off_says_so(harness: Harness) -> None:
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = harness.cut_off("Once upon a")
-        completion = await client.complete(HELLO)
+    completion = await completed(harness, harness.cut_off("Once upon a"))
 
     assert completion.message.content == "Once upon a"
     assert completion.finish_reason == CUT_OFF
@@ -356,9 +353,7 @@ async def test_call_cut_off_at_the_limit_is_asked_for_once_more_and_never_run(
 
 
 async def test_reasoning_in_its_own_fields_is_no_part_of_the_answer(harness: Harness) -> None:
-    async with harness.server() as server, client_of(harness, server) as client:
-        server.handler = harness.thinking("They greet me.", "Hi.")
-        completion = await client.complete(HELLO)
+    completion = await completed(harness, harness.thinking("They greet me.", "Hi."))
 
     assert completion.message.content == "Hi."
 

@@ -102,14 +102,6 @@ async def test_the_conversation_goes_out_as_the_endpoint_expects_it() -> None:
 # What comes back --------------------------------------------------------------------------------
 
 
-async def test_a_stream_that_names_its_finish_needs_no_done() -> None:
-    events = [chunk({"content": "Hi."}), chunk({}, finish_reason="stop")]
-
-    completion = await answer_to(sse(*events, done=False, cut=True))
-
-    assert completion.message.content == "Hi."
-
-
 async def test_an_endpoint_that_never_closes_its_answer_does_not_delay_it() -> None:
     never = asyncio.Event()
     async with (

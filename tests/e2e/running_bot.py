@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bot import app
 from bot.attestation.trust import REAL, Trust
@@ -58,6 +58,37 @@ class World:
             if not sent.text.startswith("🔧"):
                 return sent
 
+    async def answer_to(self, words: str | None, **more: Any) -> Sent:
+        """Say something, and return the answer."""
+        await self.signal.say(words, **more)
+        return await self.answer()
+
+    async def asked(self, words: str | None = "hello", **more: Any) -> str:
+        """Say something, and return the text of the answer."""
+        return (await self.answer_to(words, **more)).text
+
+    async def reacted(self, emoji: str, target: int, **more: Any) -> str:
+        """React to a message, and return the text of the answer."""
+        await self.signal.react(emoji, target, **more)
+        return (await self.answer()).text
+
+    async def let_think(self, words: str | None, *, requests: int = 1, **more: Any) -> int:
+        """Say something, and wait until the model has had so many requests; return when."""
+        timestamp = await self.signal.say(words, **more)
+        await self.model.wait_for_requests(requests)
+        return timestamp
+
+    def told(self, request: int = -1) -> str:
+        """Return the last message of a request to the model."""
+        content = self.model.requests[request]["messages"][-1]["content"]
+        assert isinstance(content, str)
+        return content
+
+    def results(self) -> list[str]:
+        """Return the results of tools in the last request to the model."""
+        messages = self.model.requests[-1]["messages"]
+        return [message["content"] for message in messages if message["role"] == "tool"]
+
 
 @asynccontextmanager
 async def world(handler: Step = echo) -> AsyncIterator[World]:
@@ -101,7 +132,29 @@ async def running_bot(
             told_to_stop.set()
 
 
+@asynccontextmanager
+async def story(
+    handler: Step = echo,
+    settings: Callable[..., Settings] = World.settings,
+    /,
+    **overrides: Any,
+) -> AsyncIterator[World]:
+    """Provide a world, and run a bot in it with these settings."""
+    async with world(handler) as here, running_bot(settings(here, **overrides)):
+        yield here
+
+
 async def kill(bot: asyncio.Task[None]) -> None:
     """End the bot without its shutdown; only its disk remains."""
     bot.cancel()
     await asyncio.wait({bot}, timeout=WAIT_SECONDS)
+
+
+@asynccontextmanager
+async def killed_bot(
+    settings: Settings, *, clock: Callable[[], float] = time.time
+) -> AsyncIterator[None]:
+    """Run the bot inside the block, then kill it."""
+    async with running_bot(settings, clock=clock) as bot:
+        yield
+        await kill(bot)

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from bot.signal.events import Person
-from tests.e2e.running_bot import running_bot, world
+from tests.e2e.running_bot import running_bot, story, world
 from tests.e2e.test_conversation import BEN
 from tests.fakes.openai_server import held, models, script, text
 from tests.fakes.signal_side import ADA
@@ -29,18 +28,15 @@ async def test_the_allowlist_knows_people_by_number_or_aci(who: str) -> None:
         access = {"policy": "allowlist", "allowed": who}
         async with running_bot(here.settings(access=access)):
             await here.signal.say("not you", author=BEN)
-            await here.signal.say("you")
-            assert (await here.answer()).text.endswith("you")
+            assert (await here.asked("you")).endswith("you")
     assert len(here.signal.sent) == 1
 
 
 async def test_group_messages_are_answered_only_if_they_address_the_bot() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         await here.signal.say("not for the bot", group=GROUP)
-        await here.signal.say("for the bot", group=GROUP, mention=True)
-        first = await here.answer()
-        await here.signal.say("a reply to it", group=GROUP, quote=first.timestamp)
-        second = await here.answer()
+        first = await here.answer_to("for the bot", group=GROUP, mention=True)
+        second = await here.answer_to("a reply to it", group=GROUP, quote=first.timestamp)
     assert first.text.endswith("for the bot")
     assert second.text.endswith("a reply to it")
     assert str(first.chat) == f"group:{GROUP}"
@@ -50,7 +46,7 @@ async def test_group_messages_are_answered_only_if_they_address_the_bot() -> Non
 async def test_groups_can_be_answered_always_or_never(
     policy: str, mention: bool, answers: int
 ) -> None:
-    async with world() as here, running_bot(here.settings(access={"groups": policy})):
+    async with story(access={"groups": policy}) as here:
         await here.signal.say("hi all", group=GROUP, mention=mention)
         await here.signal.say("private")
         await here.signal.wait_for(lambda sent: sent.text.endswith("private"))
@@ -58,12 +54,11 @@ async def test_groups_can_be_answered_always_or_never(
 
 
 async def test_fast_writer_gets_one_notice_and_then_silence() -> None:
-    async with world() as here:
-        async with running_bot(here.settings(access={"messages_per_minute": 2})):
-            for number in range(5):
-                await here.signal.say(f"!m{number}")
-            await here.signal.say("ben", author=BEN)
-            await here.signal.until(lambda: len(here.signal.sent) == 4)
+    async with story(access={"messages_per_minute": 2}) as here:
+        for number in range(5):
+            await here.signal.say(f"!m{number}")
+        await here.signal.say("ben", author=BEN)
+        await here.signal.until(lambda: len(here.signal.sent) == 4)
     mine = [sent.text for sent in here.signal.sent if sent.chat.value == ADA.aci]
     assert len(mine) == 3
     assert sum("faster than I can answer" in text for text in mine) == 1
@@ -71,12 +66,9 @@ async def test_fast_writer_gets_one_notice_and_then_silence() -> None:
 
 async def test_fast_writer_can_stop_a_turn() -> None:
     never = asyncio.Event()
-    async with world(script(held(never))) as here:
-        async with running_bot(here.settings(access={"messages_per_minute": 1})):
-            await here.signal.say("a long story, please")
-            await here.model.wait_for_requests(1)
-            await here.signal.say("!stop")
-            assert (await here.answer()).text.startswith("Stopped.")
+    async with story(script(held(never)), access={"messages_per_minute": 1}) as here:
+        await here.let_think("a long story, please")
+        assert (await here.asked("!stop")).startswith("Stopped.")
 
 
 @pytest.mark.parametrize(
@@ -93,21 +85,17 @@ async def test_fast_writer_can_stop_a_turn() -> None:
     ],
 )
 async def test_a_command_is_answered_without_the_model(command: str, words: str) -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say(command)
-        assert words in (await here.answer()).text
+    async with story() as here:
+        assert words in await here.asked(command)
     assert here.model.requests == []
 
 
 async def test_help_lists_admin_commands_only_to_admins_in_private() -> None:
     access = {"policy": "pairing", "admins": BEN.aci, "allowed": ADA.aci}
-    async with world() as here, running_bot(here.settings(access=access)):
-        await here.signal.say("!help", author=BEN)
-        assert "!pair: let somebody in" in (await here.answer()).text
-        await here.signal.say("!help", author=BEN, group=GROUP, mention=True)
-        in_group = (await here.answer()).text
-        await here.signal.say("!help", author=ADA)
-        to_ada = (await here.answer()).text
+    async with story(access=access) as here:
+        assert "!pair: let somebody in" in await here.asked("!help", author=BEN)
+        in_group = await here.asked("!help", author=BEN, group=GROUP, mention=True)
+        to_ada = await here.asked("!help", author=ADA)
     assert in_group == to_ada
     assert "!verify" in to_ada
     assert "!pair" not in to_ada
@@ -116,38 +104,20 @@ async def test_help_lists_admin_commands_only_to_admins_in_private() -> None:
 
 @pytest.mark.parametrize("words", ["!", "!!!", "!5", "help !help", "!?", "hey!help"])
 async def test_text_that_resembles_a_command_is_conversation(words: str) -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say(words)
-        assert (await here.answer()).text.endswith(words)
+    async with story() as here:
+        assert (await here.asked(words)).endswith(words)
 
 
 async def test_models_are_listed_with_the_one_that_answers() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.model.models_handler = models("fake", "other")
-        await here.signal.say("!models")
-        lines = (await here.answer()).text.splitlines()
+        lines = (await here.asked("!models")).splitlines()
     assert lines == ["• fake ← answers here", "• other"]
 
 
 async def test_clear_makes_the_model_forget() -> None:
-    async with world(script(text("one"), text("two"))) as here, running_bot(here.settings()):
-        await here.signal.say("remember this")
-        await here.answer()
-        await here.signal.say("!clear")
-        assert "Forgotten" in (await here.answer()).text
-        await here.signal.say("what did I say?")
-        await here.answer()
+    async with story(script(text("one"), text("two"))) as here:
+        await here.asked("remember this")
+        assert "Forgotten" in await here.asked("!clear")
+        await here.asked("what did I say?")
     assert len(here.model.requests[1]["messages"]) == 2
-
-
-async def test_in_a_group_only_admins_may_clear() -> None:
-    member = Person(aci="0d1e2f30-0000-4000-8000-00000000000c", name="Cleo")
-    async with world() as here:
-        access = {"admins": BEN.aci}
-        async with running_bot(here.settings(access=access)):
-            await here.signal.say("hello", author=ADA, group=GROUP, mention=True)
-            await here.answer()
-            await here.signal.say("!clear", author=member, group=GROUP, mention=True)
-            assert "only an admin" in (await here.answer()).text
-            await here.signal.say("!clear", author=BEN, group=GROUP, mention=True)
-            assert "Forgotten" in (await here.answer()).text

@@ -8,7 +8,7 @@ import pytest
 
 from bot.chat.handler import CUT, EMPTY
 from bot.llm.rearranged import WORDS_ONLY
-from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.running_bot import World, running_bot, story, world
 from tests.fakes.openai_server import chunk, sse, status, text, tool_calls
 from tests.fakes.scripted_http import Body, Request, Step, script, whole
 
@@ -17,8 +17,7 @@ NO_TOOLS: Final = status(400, {"error": {"message": "tools is not supported with
 
 
 async def asked(here: World, words: str = "hello") -> str:
-    await here.signal.say(words)
-    said = await here.answer()
+    said = await here.answer_to(words)
     while said.text.startswith("🔧"):
         said = await here.answer()
     return said.text
@@ -29,7 +28,7 @@ def told(body: Body) -> str:
 
 
 async def test_reasoning_never_reaches_a_person_nor_the_next_request() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.model.handler = text("<think>A secret plan.</think>\n\nHello!")
         assert await asked(here) == "Hello!"
         await asked(here)
@@ -38,7 +37,7 @@ async def test_reasoning_never_reaches_a_person_nor_the_next_request() -> None:
 
 async def test_a_call_that_is_written_as_text_is_run() -> None:
     written = '<tool_call>\n{"name": "calculate", "arguments": {"expression": "6*7"}}\n</tool_call>'
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.model.handler = script(text(f"Let me see. {written}"), then=text("It is 42."))
         assert await asked(here) == "It is 42."
         call, result = here.model.requests[-1]["messages"][-2:]
@@ -47,7 +46,7 @@ async def test_a_call_that_is_written_as_text_is_run() -> None:
 
 
 async def test_half_a_call_is_asked_for_once_more() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.model.handler = script(text(CALL[:30]), text(CALL), then=text("It is 42."))
         assert await asked(here) == "It is 42."
         assert len(here.model.requests) == 3
@@ -60,14 +59,14 @@ async def test_half_a_call_is_asked_for_once_more() -> None:
 
 
 async def test_a_model_that_only_calls_ends_at_the_budget() -> None:
-    async with world() as here, running_bot(here.settings(tools={"max_tool_calls": 3})):
+    async with story(tools={"max_tool_calls": 3}) as here:
         here.model.handler = text(CALL)
         assert await asked(here) == EMPTY
         assert len(here.model.requests) <= 6
 
 
 async def test_a_cut_answer_is_continued_as_one_message() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.model.handler = script(
             text("Once upon a time there was a pri", finish_reason="length"),
             text("princess who", finish_reason="length"),
@@ -79,7 +78,7 @@ async def test_a_cut_answer_is_continued_as_one_message() -> None:
 
 
 async def test_an_answer_without_end_says_that_it_was_cut() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.model.handler = script(
             text("One, ", finish_reason="length"),
             text("two, ", finish_reason="length"),
@@ -94,7 +93,7 @@ async def test_an_answer_without_end_says_that_it_was_cut() -> None:
 
 async def test_reasoning_up_to_the_limit_is_no_answer_and_ten_megabytes_are_read_past() -> None:
     pieces = [chunk({"reasoning_content": "Hm. " * 25_000}) for _ in range(100)]
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.model.handler = text(f"<think>{'Hm. ' * 1_000}", finish_reason="length")
         assert await asked(here) == EMPTY
         assert len(here.model.requests) == 2
@@ -139,7 +138,7 @@ def counting_what_is_said(here: World, *, forgets_tools: bool) -> Step:
 
 
 async def test_tools_are_told_in_words_if_the_endpoint_silently_drops_them() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.model.handler = counting_what_is_said(here, forgets_tools=True)
         assert await asked(here, "what is 6*7?") == "It is 42."
         assert [("tools" in body) for body in here.model.requests] == [True, False, False]
@@ -149,7 +148,7 @@ async def test_tools_are_told_in_words_if_the_endpoint_silently_drops_them() -> 
 
 
 async def test_an_endpoint_that_only_counts_otherwise_keeps_its_own_way_of_calling() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.model.handler = counting_what_is_said(here, forgets_tools=False)
         for _ in range(4):
             assert await asked(here) == "Hello."
@@ -177,17 +176,14 @@ async def test_an_operator_chooses_how_tools_are_declared(tool_calling: str) -> 
 
 async def test_model_is_asked_for_words_after_its_last_allowed_call() -> None:
     settings = {"tool_calling": "prompt"}
-    async with (
-        world() as here,
-        running_bot(here.settings(llm=settings, tools={"max_tool_calls": 1})),
-    ):
+    async with story(llm=settings, tools={"max_tool_calls": 1}) as here:
         here.model.handler = script(text(CALL), then=text("It is 42."))
         assert await asked(here) == "It is 42."
         assert WORDS_ONLY in told(here.model.requests[-1])
 
 
 async def test_native_tool_calling_reports_a_refusal_of_tools() -> None:
-    async with world() as here, running_bot(here.settings(llm={"tool_calling": "native"})):
+    async with story(llm={"tool_calling": "native"}) as here:
         here.model.handler = NO_TOOLS
         assert "did not accept this request" in await asked(here)
         assert len(here.model.requests) == 1

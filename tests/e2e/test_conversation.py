@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import json
-import re
 from itertools import pairwise
 
 from prometheus_client import generate_latest
@@ -14,8 +13,8 @@ from bot.commands.questions import HOW_TO_PLAN
 from bot.foundation import Start
 from bot.signal.events import Person
 from conversation_store.models import ChatId, StyleRange, TextStyle
-from tests.e2e.running_bot import running_bot, world
-from tests.fakes.openai_server import held, script, text, tool_calls
+from tests.e2e.running_bot import story, world
+from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_side import ADA
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
@@ -23,19 +22,16 @@ CALCULATE = ("calculate", {"expression": "127*43"})
 
 
 async def test_a_message_gets_one_answer() -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say("hello")
-        answer = await here.answer()
+    async with story() as here:
+        answer = await here.answer_to("hello")
     assert answer.text.startswith("answer to: ")
     assert answer.text.endswith("hello")
     assert len(here.signal.sent) == 1
 
 
 async def test_progress_is_shown_while_a_tool_runs_and_then_one_answer_comes() -> None:
-    async with world(script(tool_calls(CALCULATE), text("It is 5461."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("What is 127*43?")
-            answer = await here.answer()
+    async with story(script(tool_calls(CALCULATE), text("It is 5461."))) as here:
+        answer = await here.answer_to("What is 127*43?")
     assert here.shown() == "🔧 Using calculate ✓"
     assert [sent.text for sent in here.signal.sent][-1] == "It is 5461."
     assert answer.replaces is None
@@ -47,9 +43,8 @@ async def test_further_tools_extend_the_same_progress_message() -> None:
     unknown: tuple[str, dict[str, object]] = ("no_such_tool", {})
     clock: tuple[str, dict[str, object]] = ("date_time", {})
     steps = script(tool_calls(CALCULATE), tool_calls(CALCULATE, unknown, clock), text("Done."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("Work")
-        await here.answer()
+    async with story(steps) as here:
+        await here.asked("Work")
     first, *others = (sent for sent in here.signal.sent if sent.text.startswith("🔧"))
     assert (first.text, first.replaces) == ("🔧 Using calculate…", None)
     for earlier, later in pairwise((first, *others)):
@@ -57,23 +52,10 @@ async def test_further_tools_extend_the_same_progress_message() -> None:
     assert here.shown() == "🔧 Using calculate ✓, date_time ✓"
 
 
-async def test_an_unknown_tool_and_bad_arguments_are_told_to_the_model() -> None:
-    calls = tool_calls(("frobnicate", {}), ("calculate", "not json"), ("calculate", {"x": 1}))
-    async with world(script(calls, text("Sorry."))) as here, running_bot(here.settings()):
-        await here.signal.say("Work")
-        assert (await here.answer()).text == "Sorry."
-    results = [message["content"] for message in here.model.requests[1]["messages"][-3:]]
-    assert "no tool named 'frobnicate'" in results[0]
-    assert "arguments of calculate are wrong" in results[1]
-    assert "expression" in results[2]
-
-
 async def test_after_the_last_allowed_call_the_model_must_answer_in_words() -> None:
     rounds = [tool_calls(CALCULATE, CALCULATE), tool_calls(CALCULATE, CALCULATE)]
-    async with world(script(*rounds, text("Enough."))) as here:
-        async with running_bot(here.settings(tools={"max_tool_calls": 3})):
-            await here.signal.say("Work")
-            assert (await here.answer()).text == "Enough."
+    async with story(script(*rounds, text("Enough.")), tools={"max_tool_calls": 3}) as here:
+        assert await here.asked("Work") == "Enough."
     assert "tools" in here.model.requests[1]
     last = here.model.requests[2]
     assert last["tools"] == here.model.requests[1]["tools"]
@@ -85,20 +67,16 @@ async def test_after_the_last_allowed_call_the_model_must_answer_in_words() -> N
 
 async def test_invented_tool_names_are_no_metric_labels_even_beyond_the_limit() -> None:
     calls = tool_calls(CALCULATE, ("xyzzy_beyond", {}))
-    async with world(script(calls, text("Enough."))) as here:
-        async with running_bot(here.settings(tools={"max_tool_calls": 1})):
-            await here.signal.say("Work")
-            assert (await here.answer()).text == "Enough."
+    async with story(script(calls, text("Enough.")), tools={"max_tool_calls": 1}) as here:
+        assert await here.asked("Work") == "Enough."
     assert "xyzzy_beyond" in json.dumps(here.model.requests[1])
     assert b"xyzzy_beyond" not in generate_latest()
 
 
 async def test_no_tools_are_offered_when_none_are_allowed() -> None:
-    async with world() as here, running_bot(here.settings(tools={"max_tool_calls": 0})):
-        await here.signal.say("hello")
-        await here.answer()
-        await here.signal.say("!tools")
-        assert "no tools" in (await here.answer()).text
+    async with story(tools={"max_tool_calls": 0}) as here:
+        await here.asked("hello")
+        assert "no tools" in await here.asked("!tools")
     request = here.model.requests[0]
     assert "tools" not in request
     assert "calculate" not in request["messages"][0]["content"]
@@ -106,11 +84,9 @@ async def test_no_tools_are_offered_when_none_are_allowed() -> None:
 
 async def test_the_model_is_shown_the_conversation_with_its_tool_calls() -> None:
     steps = script(tool_calls(CALCULATE), text("It is 5461."), text("As I said."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("What is 127*43?")
-        await here.answer()
-        await here.signal.say("Sure?")
-        await here.answer()
+    async with story(steps) as here:
+        await here.asked("What is 127*43?")
+        await here.asked("Sure?")
     first, second, third = (request["messages"] for request in here.model.requests)
     assert second[: len(first)] == first
     assert third[: len(second)] == second
@@ -121,48 +97,15 @@ async def test_the_model_is_shown_the_conversation_with_its_tool_calls() -> None
 
 
 async def test_an_empty_answer_is_asked_for_once_more_then_said_plainly() -> None:
-    async with world(script(text(""), text("At last."), text(""), text(" \n"))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("one")
-            assert (await here.answer()).text == "At last."
-            await here.signal.say("two")
-            assert "even when asked again" in (await here.answer()).text
+    async with story(script(text(""), text("At last."), text(""), text(" \n"))) as here:
+        assert await here.asked("one") == "At last."
+        assert "even when asked again" in await here.asked("two")
     assert len(here.model.requests) == 4
-
-
-async def test_a_slow_answer_in_one_chat_does_not_delay_another() -> None:
-    release = asyncio.Event()
-    async with world(script(held(release), text("quick"))) as here, running_bot(here.settings()):
-        await here.signal.say("slow")
-        await here.model.wait_for_requests(1)
-        await here.signal.say("fast", author=BEN)
-        assert (await here.answer()).text == "quick"
-        release.set()
-        assert (await here.answer()).text.endswith("slow")
-
-
-async def test_messages_of_one_chat_are_answered_in_their_order() -> None:
-    async with world() as here, running_bot(here.settings()):
-        for number in range(20):
-            await here.signal.say(f"message {number}")
-        await here.signal.wait_for(lambda sent: sent.text.endswith("message 19"))
-        answered = re.findall(r"message (\d+)", "\n".join(here.answers()))
-    assert answered == [str(number) for number in range(20)]
-
-
-async def test_a_duplicate_is_answered_once() -> None:
-    async with world() as here, running_bot(here.settings()):
-        timestamp = await here.signal.say("hello")
-        await here.signal.say("hello", timestamp=timestamp)
-        await here.signal.say("!plan")
-        assert (await here.answer()).text.endswith("hello")
-        assert (await here.answer()).text == HOW_TO_PLAN
-    assert len(here.signal.sent) == 2
 
 
 async def test_a_long_answer_comes_in_parts_that_belong_together() -> None:
     long = "\n\n".join(f"Paragraph {number}. " + "word " * 100 for number in range(12))
-    async with world(script(text(long))) as here, running_bot(here.settings()):
+    async with story(script(text(long))) as here:
         await here.signal.say("tell me")
         await here.signal.say("!plan")
         await here.signal.wait_for(lambda sent: sent.text == HOW_TO_PLAN)
@@ -174,13 +117,11 @@ async def test_a_long_answer_comes_in_parts_that_belong_together() -> None:
 
 async def test_markdown_of_the_model_is_shown_as_styles_also_where_the_answer_is_split() -> None:
     long = "\n\n".join(f"{'word ' * 100}and **👋 {number}** again." for number in range(8))
-    async with world(script(text("It is **bold**, 2*3*4."), text(long))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("tell me")
-            short = await here.answer()
-            await here.signal.say("tell me more")
-            await here.signal.say("!plan")
-            await here.signal.wait_for(lambda sent: sent.text == HOW_TO_PLAN)
+    async with story(script(text("It is **bold**, 2*3*4."), text(long))) as here:
+        short = await here.answer_to("tell me")
+        await here.signal.say("tell me more")
+        await here.signal.say("!plan")
+        await here.signal.wait_for(lambda sent: sent.text == HOW_TO_PLAN)
     assert short.text == "It is bold, 2*3*4."
     assert short.styles == (StyleRange(6, 4, TextStyle.BOLD),)
     parts = here.signal.sent[1:-1]
@@ -194,7 +135,7 @@ async def test_markdown_of_the_model_is_shown_as_styles_also_where_the_answer_is
 
 
 async def test_a_file_that_signal_does_not_give_is_asked_for_again() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         await here.signal.push(
             {
                 "account": here.signal.account.number,
@@ -214,18 +155,15 @@ async def test_a_file_that_signal_does_not_give_is_asked_for_again() -> None:
 
 
 async def test_mention_without_words_is_asked_for_its_question() -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say("", group="Z3JvdXA=", mention=True)
-        assert (await here.answer()).text.startswith("Yes?")
+    async with story() as here:
+        assert (await here.asked("", group="Z3JvdXA=", mention=True)).startswith("Yes?")
     assert here.model.requests == []
 
 
 async def test_each_message_carries_its_time_and_in_a_group_its_author() -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say("in private")
-        await here.answer()
-        await here.signal.say("in the group", group="Z3JvdXA=", mention=True)
-        await here.answer()
+    async with story() as here:
+        await here.asked("in private")
+        await here.asked("in the group", group="Z3JvdXA=", mention=True)
     private, group = (request["messages"][-1]["content"] for request in here.model.requests)
     assert private.startswith("[20")
     assert private.endswith(" UTC] in private")
@@ -233,23 +171,20 @@ async def test_each_message_carries_its_time_and_in_a_group_its_author() -> None
 
 
 async def test_the_prompt_claims_no_enclave_where_there_is_none() -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say("hello")
-        await here.answer()
-        await here.signal.say("!verify")
-        assert "does not run in a trusted execution environment" in (await here.answer()).text
+    async with story() as here:
+        await here.asked("hello")
+        assert "does not run in a trusted execution environment" in await here.asked("!verify")
     system = here.model.requests[0]["messages"][0]["content"]
     assert "You do not run in a trusted execution environment" in system
 
 
 async def test_answered_turns_are_freed_at_once() -> None:
     turns = 20
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         try:
             for turn in range(turns):
                 here.model.handler = script(tool_calls(CALCULATE), text("It is 5461."))
-                await here.signal.say(f"What is 127*43? ({turn})")
-                await here.answer()
+                await here.asked(f"What is 127*43? ({turn})")
                 if turn == 0:  # the first turn loads modules, which does not count
                     gc.collect()
                     gc.disable()

@@ -3,7 +3,7 @@
 import asyncio
 
 from bot.signal.events import Person
-from tests.e2e.running_bot import running_bot, world
+from tests.e2e.running_bot import story
 from tests.e2e.traces import gone
 from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import echo, held, script, text
@@ -17,59 +17,40 @@ ANSWER = "antidisestablishmentarianism"
 
 async def test_a_deletion_ends_the_turn_and_nothing_is_answered() -> None:
     never = asyncio.Event()
-    async with world(script(held(never))) as here, running_bot(here.settings()):
-        question = await here.signal.say(SECRET)
-        await here.model.wait_for_requests(1)
+    async with story(script(held(never))) as here:
+        question = await here.let_think(SECRET)
         await here.signal.delete(question)
-        await here.signal.say("hello")
-        answer = await here.answer()
+        answer = await here.answer_to("hello")
     assert answer.text.endswith("hello")
     assert len(here.signal.sent) == 1
 
 
 async def test_deleted_waiting_message_is_never_asked() -> None:
     release = asyncio.Event()
-    async with world(script(held(release))) as here:
-        async with running_bot(here.settings(bot={"read_receipts": True})):
-            await here.signal.say("first")
-            await here.model.wait_for_requests(1)
-            await here.signal.say("!plan")  # later calls wait
-            waiting = await here.signal.say(SECRET)
-            await here.signal.delete(waiting)
-            third = (ADA.aci, (await here.signal.say("third"),))
-            await here.signal.until(lambda: third in here.signal.receipts)
-            release.set()
-            answers = [(await here.answer()).text for _ in range(3)]
+    async with story(script(held(release)), bot={"read_receipts": True}) as here:
+        await here.let_think("first")
+        await here.signal.say("!plan")  # later calls wait
+        waiting = await here.signal.say(SECRET)
+        await here.signal.delete(waiting)
+        third = (ADA.aci, (await here.signal.say("third"),))
+        await here.signal.until(lambda: third in here.signal.receipts)
+        release.set()
+        answers = [(await here.answer()).text for _ in range(3)]
     assert answers[2].endswith("third")
     assert SECRET not in str(here.model.requests)
 
 
-async def test_other_pieces_are_answered_without_a_deleted_one() -> None:
-    never = asyncio.Event()
-    async with world(script(held(never))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("keep this")
-            wrong = await here.signal.say(SECRET)
-            await here.model.wait_for_requests(1)
-            await here.signal.delete(wrong)
-            answer = await here.answer()
-    assert answer.text.endswith("keep this")
-    assert SECRET not in answer.text
-
-
 async def test_only_the_author_and_group_admins_delete_a_message() -> None:
-    async with world(script(echo, echo)) as here:
-        async with running_bot(here.settings(access={"groups": "always"})):
-            question = await here.signal.say(SECRET, group=GROUP)
-            await here.answer()
-            await here.signal.delete(question, author=BEN, group=GROUP, target_author=ADA)
-            await here.signal.say("one", author=BEN, group=GROUP)
-            await here.answer()
-            assert SECRET in str(here.model.requests[-1])
-            here.signal.groups[GROUP].admins.add(BEN.aci)
-            await here.signal.change_group(GROUP)
-            await here.signal.delete(question, author=BEN, group=GROUP, target_author=ADA)
-            await gone(here, SECRET)
+    async with story(script(echo, echo), access={"groups": "always"}) as here:
+        question = await here.signal.say(SECRET, group=GROUP)
+        await here.answer()
+        await here.signal.delete(question, author=BEN, group=GROUP, target_author=ADA)
+        await here.asked("one", author=BEN, group=GROUP)
+        assert SECRET in str(here.model.requests[-1])
+        here.signal.groups[GROUP].admins.add(BEN.aci)
+        await here.signal.change_group(GROUP)
+        await here.signal.delete(question, author=BEN, group=GROUP, target_author=ADA)
+        await gone(here, SECRET)
 
 
 async def test_an_answer_that_was_not_sent_when_its_question_was_deleted_never_is() -> None:
@@ -79,13 +60,12 @@ async def test_an_answer_that_was_not_sent_when_its_question_was_deleted_never_i
         refused.set()
         raise Refusal(-32603, "try again")
 
-    async with world(script(text(ANSWER), echo)) as here, running_bot(here.settings()):
+    async with story(script(text(ANSWER), echo)) as here:
         here.signal.on_send = refuse
         question = await here.signal.say(SECRET)
         await refused.wait()
         await here.signal.delete(question)
         await gone(here, ANSWER)
         here.signal.on_send = None
-        await here.signal.say("hello")
-        assert (await here.answer()).text.endswith("hello")
+        assert (await here.asked("hello")).endswith("hello")
     assert len(here.answers()) == 1

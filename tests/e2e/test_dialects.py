@@ -12,7 +12,7 @@ import pytest
 from bot.config.settings import Settings
 from tests.contract.dialects.all_of_them import HARNESSES
 from tests.contract.dialects.harness import Harness, StrictServer, sent_words
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, killed_bot, running_bot, world
 from tests.fakes.openai_server import MODEL
 from tests.fakes.scripted_http import script, status
 
@@ -43,26 +43,9 @@ async def all_servers() -> AsyncIterator[Mapping[str, StrictServer]]:
         }
 
 
-async def asked(here: World, words: str) -> str:
-    await here.signal.say(words)
-    return (await here.answer()).text
-
-
 def side_by_side(here: World, servers: Mapping[str, StrictServer], **llm: object) -> Settings:
     models = {name: settings_of(DIALECTS[name], server) for name, server in servers.items()}
     return here.settings(llm={**models.pop("openai"), "models": models, **llm})
-
-
-@pytest.mark.parametrize("name", DIALECTS)
-async def test_a_person_is_answered_with_tools_in_every_dialect(name: str) -> None:
-    harness = DIALECTS[name]
-    async with harness.server() as server, world() as here:
-        calculates(harness, server, "It is 42.")
-        async with running_bot(here.settings(llm=settings_of(harness, server))):
-            assert await asked(here, "what is 6*7?") == "It is 42."
-            assert "42" in sent_words(server)
-            status_said = await asked(here, "!status")
-        assert ("nothing of the kind exists for its API" in status_said) == (name != "openai")
 
 
 async def test_a_conversation_moves_from_every_dialect_to_every_other() -> None:
@@ -71,8 +54,8 @@ async def test_a_conversation_moves_from_every_dialect_to_every_other() -> None:
             for pair in permutations(servers, 2):
                 for name in pair:
                     calculates(DIALECTS[name], servers[name], f"{name} says 42.")
-                    await asked(here, f"!model {'default' if name == 'openai' else name}")
-                    assert await asked(here, "what is 6*7?") == f"{name} says 42."
+                    await here.asked(f"!model {'default' if name == 'openai' else name}")
+                    assert await here.asked("what is 6*7?") == f"{name} says 42."
 
 
 @pytest.mark.parametrize("name", DIALECTS)
@@ -81,14 +64,16 @@ async def test_killed_turn_goes_on_with_its_calls(name: str) -> None:
     async with harness.server() as server, world() as here:
         server.handler = script(harness.tool_calls(SUM, ""), then=status(503))
         settings = here.settings(llm=settings_of(harness, server))
-        async with running_bot(settings) as bot:
+        async with killed_bot(settings):
             await here.signal.say("what is 6*7?")
             await server.wait_for_requests(2)
-            await kill(bot)
         server.handler = harness.text("It is 42.")
         async with running_bot(settings):
             assert (await here.answer()).text == "It is 42."
-        assert len(here.answers()) == 1
+            assert "42" in sent_words(server)
+            status_said = await here.asked("!status")
+        assert len(here.answers()) == 2
+    assert ("nothing of the kind exists for its API" in status_said) == (name != "openai")
 
 
 def test_unused_dialects_are_not_loaded() -> None:

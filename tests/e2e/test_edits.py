@@ -3,7 +3,7 @@
 import asyncio
 
 from bot.signal.events import Person
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
 from tests.e2e.traces import files_of
 from tests.fakes.openai_server import echo, held, script, text
 from tests.fakes.signal_side import ADA
@@ -21,9 +21,8 @@ def asked(here: World) -> str:
 
 async def test_edit_during_a_request_replaces_the_question() -> None:
     never = asyncio.Event()
-    async with world(script(held(never))) as here, running_bot(here.settings()):
-        question = await here.signal.say("How hihg is Everest?")
-        await here.model.wait_for_requests(1)
+    async with story(script(held(never))) as here:
+        question = await here.let_think("How hihg is Everest?")
         await here.signal.edit("How high is Everest?", question)
         answer = await here.answer()
     assert asked(here) == "How high is Everest?"
@@ -32,31 +31,28 @@ async def test_edit_during_a_request_replaces_the_question() -> None:
 
 async def test_edit_of_a_waiting_message_keeps_its_place() -> None:
     release = asyncio.Event()
-    async with world(script(held(release))) as here:
-        async with running_bot(here.settings(bot={"read_receipts": True})):
-            await here.signal.say("first")
-            await here.model.wait_for_requests(1)
-            await here.signal.say("!plan")  # later calls wait
-            waiting = await here.signal.say("secnod")
-            await here.signal.edit("second", waiting)
-            third = (ADA.aci, (await here.signal.say("third"),))
-            await here.signal.until(lambda: third in here.signal.receipts)
-            release.set()
-            first, _, answer = [(await here.answer()).text for _ in range(3)]
+    async with story(script(held(release)), bot={"read_receipts": True}) as here:
+        await here.let_think("first")
+        await here.signal.say("!plan")  # later calls wait
+        waiting = await here.signal.say("secnod")
+        await here.signal.edit("second", waiting)
+        third = (ADA.aci, (await here.signal.say("third"),))
+        await here.signal.until(lambda: third in here.signal.receipts)
+        release.set()
+        first, _, answer = [(await here.answer()).text for _ in range(3)]
     assert first.endswith("first")
     assert [line.partition("] ")[2] for line in answer.splitlines()] == ["second", "third"]
 
 
 async def test_each_edit_after_the_answer_edits_the_answer_and_the_old_words_are_gone() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         last = await here.signal.say("Is Sidney nice?")
         answer = await here.answer()
         for words in ("Is Sydney nice?", "Is Sydney warm?"):
             last, old = await here.signal.edit(words, last), answer.timestamp
             answer = await here.answer()
             assert (answer.replaces, asked(here)) == (old, words)
-        await here.signal.say("and in winter?")
-        await here.answer()
+        await here.asked("and in winter?")
     shown = [message["content"] for message in here.model.requests[-1]["messages"][1:]]
     assert len(shown) == 3
     assert not any("nice" in content for content in shown)
@@ -64,23 +60,22 @@ async def test_each_edit_after_the_answer_edits_the_answer_and_the_old_words_are
 
 async def test_a_longer_answer_edits_the_old_one_and_continues_below() -> None:
     long = "\n\n".join(f"Paragraph {number}. {'word ' * 300}" for number in range(3))
-    async with world(script(text("short"), text(long), text("short again"))) as here:
-        async with running_bot(here.settings()):
-            question = await here.signal.say("one")
-            short = await here.answer()
-            edit = await here.signal.edit("two", question)
-            parts = [await here.answer() for _ in range(3)]
-            assert [part.replaces for part in parts] == [short.timestamp, None, None]
-            await here.signal.edit("three", edit)
-            last = await here.answer()
-            await here.signal.until(lambda: len(here.signal.deleted) == 2)
+    async with story(script(text("short"), text(long), text("short again"))) as here:
+        question = await here.signal.say("one")
+        short = await here.answer()
+        edit = await here.signal.edit("two", question)
+        parts = [await here.answer() for _ in range(3)]
+        assert [part.replaces for part in parts] == [short.timestamp, None, None]
+        await here.signal.edit("three", edit)
+        last = await here.answer()
+        await here.signal.until(lambda: len(here.signal.deleted) == 2)
     assert last.replaces == parts[0].timestamp
     gone = [timestamp for _, timestamp in here.signal.deleted]
     assert gone == [parts[1].timestamp, parts[2].timestamp]
 
 
 async def test_only_the_author_edits_a_message() -> None:
-    async with world() as here, running_bot(here.settings(access={"groups": "always"})):
+    async with story(access={"groups": "always"}) as here:
         question = await here.signal.say("mine", group=GROUP)
         answer = await here.answer()
         await here.signal.edit("forged", question, author=BEN, group=GROUP)
@@ -92,22 +87,20 @@ async def test_only_the_author_edits_a_message() -> None:
 
 async def test_an_edit_by_a_stranger_is_nothing() -> None:
     access = {"policy": "allowlist", "allowed": ADA.aci}
-    async with world() as here, running_bot(here.settings(access=access)):
+    async with story(access=access) as here:
         await here.signal.edit("hello", NEVER_CAME, author=BEN)
-        await here.signal.say("hello")
-        await here.answer()
+        await here.asked("hello")
     assert len(here.signal.sent) == 1
 
 
 async def test_each_edit_of_an_unknown_message_is_answered_once() -> None:
     never = asyncio.Event()
     async with world(script(held(never), held(never), echo)) as here:
-        async with running_bot(here.settings()) as bot:
+        async with killed_bot(here.settings()):
             edit = await here.signal.edit("one", NEVER_CAME)
             await here.model.wait_for_requests(1)
             await here.signal.edit("two", NEVER_CAME)
             await here.model.wait_for_requests(2)
-            await kill(bot)
         async with running_bot(here.settings()):
             old = await here.answer()
             last = await here.signal.edit("three", edit)
@@ -122,30 +115,26 @@ async def test_each_edit_of_an_unknown_message_is_answered_once() -> None:
 
 async def test_a_question_that_is_edited_into_a_stop_is_not_answered() -> None:
     never = asyncio.Event()
-    async with world(script(held(never), echo)) as here, running_bot(here.settings()):
-        question = await here.signal.say("How high is Everest?")
-        await here.model.wait_for_requests(1)
+    async with story(script(held(never), echo)) as here:
+        question = await here.let_think("How high is Everest?")
         await here.signal.edit("!stop", question)
         answer = await here.answer()
         assert answer.text == "There is nothing to stop."
-        await here.signal.say("hello")
-        assert (await here.answer()).text.endswith("hello")
+        assert (await here.asked("hello")).endswith("hello")
 
 
 async def test_waiting_message_edited_into_stop_stops_the_turn_before_it() -> None:
     never = asyncio.Event()
-    async with world(script(held(never), echo)) as here, running_bot(here.settings()):
-        await here.signal.say("How high is Everest?")
-        await here.model.wait_for_requests(1)
+    async with story(script(held(never), echo)) as here:
+        await here.let_think("How high is Everest?")
         waiting = await here.signal.say("!stpo it")
         await here.signal.edit("!stop", waiting)
         assert (await here.answer()).text == "Stopped."
-        await here.signal.say("hello")
-        assert (await here.answer()).text.endswith("hello")
+        assert (await here.asked("hello")).endswith("hello")
 
 
 async def test_overheard_message_becomes_a_question_when_an_edit_mentions_the_bot() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         words = await here.signal.say("what is thsi?", group=GROUP)
         first = await here.signal.edit("what is this?", words, group=GROUP)
         await here.signal.edit("what is this?", first, group=GROUP, mention=True)
@@ -159,15 +148,14 @@ async def test_overheard_message_becomes_a_question_when_an_edit_mentions_the_bo
 
 async def test_an_edit_in_a_group_that_is_not_listened_to_is_never_stored() -> None:
     access = {"groups": "off"}
-    async with world() as here, running_bot(here.settings(access=access)):
+    async with story(access=access) as here:
         await here.signal.edit("sesquipedalian", NEVER_CAME, group=GROUP)
-        await here.signal.say("hello")
-        await here.answer()
+        await here.asked("hello")
         assert b"sesquipedalian" not in files_of(here)
 
 
 async def test_an_answer_that_was_edited_too_often_is_sent_anew() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         last = await here.signal.say("0")
         await here.answer()
         for number in range(1, 12):

@@ -6,7 +6,7 @@ import pytest
 
 from bot.commands.questions import HOW_TO_PLAN
 from bot.llm.client import MAX_BROKEN_ANSWERS
-from tests.e2e.running_bot import running_bot, world
+from tests.e2e.running_bot import story
 from tests.e2e.test_conversation import CALCULATE
 from tests.fakes.json_rpc_server import HangUp, LostReply, Refusal
 from tests.fakes.openai_server import (
@@ -32,10 +32,9 @@ async def test_passing_troubles_of_the_model_are_not_noticed() -> None:
     slow_down = status(429, {"error": {"message": "slow down"}}, {"Retry-After": "0"})
     troubles = (slow_down, status(503), cut, CUT_STREAM, GARBAGE)
     steps = (step for trouble in troubles for step in (trouble, text("Fine.")))
-    async with world(script(*steps)) as here, running_bot(here.settings()):
+    async with story(script(*steps)) as here:
         for _ in troubles:
-            await here.signal.say("hello")
-            assert (await here.answer()).text == "Fine."
+            assert await here.asked("hello") == "Fine."
 
 
 async def test_lasting_faults_give_a_plain_sentence_and_the_next_turn_works() -> None:
@@ -47,14 +46,12 @@ async def test_lasting_faults_give_a_plain_sentence_and_the_next_turn_works() ->
         "no model: operator": (status(404, {"error": {"message": "no model"}}),),
         "!clear": (too_long,),
     }
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         for words, steps in troubles.items():
             here.model.handler = script(*steps, text("Fine."))
-            await here.signal.say("hello")
-            first = (await here.answer()).text
+            first = await here.asked("hello")
             assert words.rpartition(": ")[2] in first
-            await here.signal.say("again")
-            assert (await here.answer()).text == "Fine."
+            assert await here.asked("again") == "Fine."
             assert here.model.requests[-1]["messages"][-2]["content"] == first
 
 
@@ -65,7 +62,7 @@ async def test_an_answer_waits_for_a_signal_side_that_is_away() -> None:
         thinking.set()
         await held(release, echo)(request, writer)  # type: ignore[arg-type]
 
-    async with world(think) as here, running_bot(here.settings()):
+    async with story(think) as here:
         await here.signal.say("hello")
         await thinking.wait()
         await here.signal.go_away()
@@ -85,7 +82,7 @@ async def test_a_send_that_is_refused_or_loses_its_reply_is_tried_again(fault: E
         if attempts == 1:
             raise fault
 
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.signal.on_send = fail_once
         await here.signal.say("hello")
         await here.signal.wait_for(lambda sent: sent.text.endswith("hello"))
@@ -101,11 +98,10 @@ async def test_a_send_that_can_never_work_is_given_up_and_the_chat_goes_on() -> 
             refusals += 1
             raise Refusal(-1, "Unregistered user")
 
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.signal.on_send = refuse
         await here.signal.say("one")
-        await here.signal.say("!plan")
-        assert (await here.answer()).text == HOW_TO_PLAN
+        assert await here.asked("!plan") == HOW_TO_PLAN
     assert refusals == 1
 
 
@@ -114,30 +110,9 @@ async def test_a_progress_message_that_cannot_be_sent_does_not_harm_the_answer()
         if sent.text.startswith("🔧"):
             raise Refusal(-1, "no")
 
-    async with world(script(tool_calls(CALCULATE), text("5461"))) as here:
-        async with running_bot(here.settings()):
-            here.signal.on_send = refuse_progress
-            await here.signal.say("What is 127*43?")
-            assert (await here.answer()).text == "5461"
-
-
-async def test_stop_ends_the_running_turn_and_drops_waiting_messages() -> None:
-    never = asyncio.Event()
-    async with world(script(held(never), text("Fine."))) as here, running_bot(here.settings()):
-        await here.signal.say("think hard")
-        await here.model.wait_for_requests(1)
-        await here.signal.say("and more")
-        await here.signal.say("!stop")
-        assert (
-            await here.answer()
-        ).text == "Stopped. 1 more of your messages will not be answered."
-        await here.signal.say("something else")
-        assert (await here.answer()).text == "Fine."
-        await here.signal.say(" !STOP ")
-        assert (await here.answer()).text == "There is nothing to stop."
-    assert len(here.model.requests) == 2
-    roles = [message["role"] for message in here.model.requests[1]["messages"]]
-    assert roles == ["system", "user"]
+    async with story(script(tool_calls(CALCULATE), text("5461"))) as here:
+        here.signal.on_send = refuse_progress
+        assert await here.asked("What is 127*43?") == "5461"
 
 
 async def test_an_answer_that_the_phone_confirms_after_a_lost_reply_comes_once() -> None:
@@ -145,12 +120,10 @@ async def test_an_answer_that_the_phone_confirms_after_a_lost_reply_comes_once()
         if sent.text.endswith("one"):
             raise LostReply
 
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.signal.on_send = lose_the_first
-        await here.signal.say("one")
-        answer = await here.answer()
+        answer = await here.answer_to("one")
         await here.signal.drop_connections()
         await here.signal.deliver_receipt(answer.timestamp)
-        await here.signal.say("two")
-        assert (await here.answer()).text.endswith("two")
+        assert (await here.asked("two")).endswith("two")
     assert [text.split()[-1] for text in here.answers()] == ["one", "two"]

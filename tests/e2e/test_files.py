@@ -8,7 +8,7 @@ import pytest
 
 from bot.config.settings import Settings
 from bot.signal.events import Person
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, killed_bot, running_bot, world
 from tests.e2e.traces import let_all_timers_run_out, there
 from tests.fakes.openai_server import echo, held, images_in, script, text
 from tests.fakes.signal_frames import data_message, message_frame
@@ -46,8 +46,7 @@ async def all_gone(here: World) -> None:
 
 
 async def commanded(here: World) -> None:
-    await here.signal.say("!help", files=[PHOTO])
-    await here.answer()
+    await here.asked("!help", files=[PHOTO])
 
 
 async def too_fast(here: World) -> None:
@@ -59,8 +58,7 @@ async def too_fast(here: World) -> None:
 async def of_strangers(here: World) -> None:
     for _ in range(40):
         await here.signal.say("spam", author=BEN, files=[PHOTO] * 8)
-    await here.signal.say("hello")
-    await here.answer()
+    await here.asked("hello")
 
 
 async def to_others_in_a_group(here: World) -> None:
@@ -102,8 +100,7 @@ async def test_files_of_ended_messages_are_deleted(fate: str) -> None:
             for said in reversed(asked):
                 await here.signal.delete(said)
         else:
-            await here.signal.say("!stop")
-            await here.answer()
+            await here.asked("!stop")
         await all_gone(here)
 
 
@@ -111,12 +108,10 @@ async def test_file_of_a_message_that_disappeared_during_an_outage() -> None:
     never = asyncio.Event()
     async with folder_world() as here:
         here.model.handler = held(never)
-        async with running_bot(settings(here)) as bot:
-            await here.signal.say("first")
-            await here.model.wait_for_requests(1)
+        async with killed_bot(settings(here)):
+            await here.let_think("first")
             await here.signal.say("second", expires_seconds=600, files=[PHOTO])
             await there(here, "second")
-            await kill(bot)
         here.model.handler = echo
         let_all_timers_run_out(here)
         async with running_bot(settings(here)):
@@ -133,8 +128,7 @@ async def test_a_file_is_still_seen_when_words_are_edited(*, files_first: bool) 
             if files_first:
                 await here.signal.say(None, files=[PHOTO])
             files = [] if files_first else [PHOTO]
-            words = await here.signal.say("what's thsi?", files=files)
-            await here.model.wait_for_requests(1)
+            words = await here.let_think("what's thsi?", files=files)
             await here.signal.edit("what's this?", words)
             assert (await here.answer()).text == "A cat."
             await all_gone(here)
@@ -145,8 +139,7 @@ async def test_a_view_once_image_is_gone_before_the_model_answers() -> None:
     release = asyncio.Event()
     async with folder_world() as here, running_bot(settings(here)):
         here.model.handler = held(release, text("A cat."))
-        await here.signal.say("what's this?", files=[PHOTO], view_once=True)
-        await here.model.wait_for_requests(1)
+        await here.let_think("what's this?", files=[PHOTO], view_once=True)
         assert left(here) == []
         release.set()
         await here.answer()
@@ -170,12 +163,10 @@ async def test_the_files_of_a_long_text_a_quote_and_a_link_and_those_that_are_to
 async def test_a_file_that_waited_over_a_restart_is_seen_once_signal_is_back() -> None:
     async with folder_world() as here:
         here.model.handler = held(asyncio.Event())
-        async with running_bot(settings(here)) as bot:
-            await here.signal.say("hello", files=[PHOTO])
-            await here.model.wait_for_requests(1)
+        async with killed_bot(settings(here)):
+            await here.let_think("hello", files=[PHOTO])
             await here.signal.say("look", files=[PHOTO])  # waits for its turn
             await there(here, "look")
-            await kill(bot)
         here.model.handler = text("A cat.")
         async with running_bot(settings(here)):
             for _ in range(2):

@@ -25,8 +25,7 @@ async def test_restored_copy_answers_no_message_twice() -> None:
     async with world(script(held(think, text("first")), text("second"))) as here:
         settings = environment(here, STORE__KEY=STORE_KEY)
         async with daemon(settings, folder=here.folder) as bot:
-            await here.signal.say("a long question")
-            await here.model.wait_for_requests(1)
+            await here.let_think("a long question")
             copied, refused = await asyncio.gather(
                 run_command(["backup", "copy.db"], settings, folder=here.folder),
                 run_command(["restore", "copy.db"], settings, folder=here.folder),
@@ -36,8 +35,7 @@ async def test_restored_copy_answers_no_message_twice() -> None:
             await stopped(bot)
         code, out, err = await run_command(["restore", "copy.db"], settings, folder=here.folder)
         async with running_bot(here.settings(store={"key": STORE_KEY})):
-            await here.signal.say("a short question")
-            assert (await here.answer()).text == "second"
+            assert await here.asked("a short question") == "second"
     assert copied == (0, "Copied to copy.db\n", "")
     assert refused[0] == 1
     assert refused[2].startswith("restore: another process uses this store: stop the bot first (")
@@ -65,8 +63,7 @@ async def test_plain_copy_of_a_store_that_is_encrypted_now_is_restored_as_the_re
             return await run_command(arguments, settings, folder=here.folder)
 
         async with running_bot(here.settings()):
-            await here.signal.say("hello")
-            await here.answer()
+            await here.asked("hello")
             assert (await bot("backup", "copy.db", settings=plain))[0] == 0
         assert (await bot("encrypt", settings=encrypted))[0] == 0
         code, _, err = await bot("restore", "copy.db", settings=encrypted)
@@ -74,8 +71,7 @@ async def test_plain_copy_of_a_store_that_is_encrypted_now_is_restored_as_the_re
         assert (await bot("restore", "copy.db", settings=plain))[0] == 0
         assert (await bot("encrypt", settings=encrypted))[0] == 0
         async with running_bot(here.settings(store={"key": STORE_KEY})):
-            await here.signal.say("again")
-            await here.answer()
+            await here.asked("again")
     assert [one["role"] for one in here.model.requests[-1]["messages"]].count("user") == 2
 
 
@@ -86,8 +82,7 @@ async def test_a_copy_without_room_leaves_nothing_behind() -> None:
         try:
             with memory_disk(folder) as disk:
                 async with running_bot(here.settings()):
-                    await here.signal.say("hello")
-                    await here.answer()
+                    await here.asked("hello")
                     disk.fill()
                     code, _, err = await run_command(
                         ["backup", "small/copy.db"], environment(here), folder=here.folder

@@ -9,12 +9,11 @@ from bot.chat.joining import MAX_CANCELLED, MAX_JOINED_BYTES
 from bot.commands.questions import HOW_TO_PLAN
 from bot.signal.events import Person
 from conversation_store.models import Quote
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_workspace import CSV
 from tests.e2e.traces import files_of, gone, rows_with, there
 from tests.fakes.openai_server import Step, held, script, text, tool_calls
-from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import ADA, Group
 
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
@@ -43,57 +42,30 @@ def asked(here: World, request: int = -1) -> list[str]:
     return [line.partition("] ")[2] for line in last.splitlines() if line]
 
 
-def at_work(release: asyncio.Event, *then: Step) -> Step:
-    """Call a tool that runs until a person has answered or the event is set, then go on."""
-    return script(held(release, tool_calls(CALCULATE)), *then)
-
-
 def working(release: asyncio.Event, *then: Step) -> Step:
     """Call a tool; hold the next request, so that a message can come while the model writes."""
     return script(tool_calls(CALCULATE), held(release, text("5461.")), *then)
 
 
-async def usage(here: World) -> str:
-    await here.signal.say("!usage")
-    return (await here.answer()).text
-
-
 # While the model writes ---------------------------------------------------------------------------
-
-
-async def test_message_joins_while_the_model_writes() -> None:
-    never = asyncio.Event()
-    async with world(script(held(never), text("Both."))) as here, running_bot(here.settings()):
-        await here.signal.say("one")
-        await here.model.wait_for_requests(1)
-        await here.signal.say("two")
-        assert (await here.answer()).text == "Both."
-        assert asked(here) == ["one", "two"]
-        await here.signal.say("!status")
-        await here.answer()
-    assert len(here.signal.sent) == len(here.model.requests) == 2
 
 
 async def test_three_quick_messages_get_one_answer() -> None:
     never = asyncio.Event()
     steps = script(held(never), held(never), text("384,400 km."), text("You are welcome."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("Hi")
-        await here.model.wait_for_requests(1)
-        await here.signal.say("one question")
-        await here.model.wait_for_requests(2)
-        await here.signal.say("how far is the moon?")
-        answer = await here.answer()
+    async with story(steps) as here:
+        await here.let_think("Hi")
+        await here.let_think("one question", requests=2)
+        answer = await here.answer_to("how far is the moon?")
         assert asked(here) == ["Hi", "one question", "how far is the moon?"]
         assert (answer.text, answer.quote) == ("384,400 km.", None)
-        await here.signal.say("thanks")
-        assert (await here.answer()).text == "You are welcome."
+        assert await here.asked("thanks") == "You are welcome."
     assert len(here.signal.sent) == 2
     assert asked(here) == ["thanks"]
 
 
 async def test_answer_comes_as_soon_as_the_model_has_it() -> None:
-    async with world(text("Hello.")) as here, running_bot(here.settings()):
+    async with story(text("Hello.")) as here:
         await here.signal.say("hello")
         async with asyncio.timeout(5):
             assert (await here.answer()).text == "Hello."
@@ -101,11 +73,9 @@ async def test_answer_comes_as_soon_as_the_model_has_it() -> None:
 
 async def test_message_joins_while_the_model_writes_after_its_tools() -> None:
     never = asyncio.Event()
-    async with world(working(never, text("5461 apples."))) as here, running_bot(here.settings()):
-        await here.signal.say("127*43?")
-        await here.model.wait_for_requests(2)
-        await here.signal.say("apples, I mean")
-        assert (await here.answer()).text == "5461 apples."
+    async with story(working(never, text("5461 apples."))) as here:
+        await here.let_think("127*43?", requests=2)
+        assert await here.asked("apples, I mean") == "5461 apples."
     roles = [role for role, _ in shown(here)]
     assert roles == ["user", "assistant", "tool", "assistant", "user"]
     assert shown(here)[-1] == ("user", "apples, I mean")
@@ -117,10 +87,9 @@ async def test_message_after_the_last_cancelled_request_gets_its_own_turn() -> N
     steps = script(
         *[held(never)] * MAX_CANCELLED, held(release, text("First four.")), text("The fifth.")
     )
-    async with world(steps) as here, running_bot(here.settings(**READS)):
+    async with story(steps, **READS) as here:
         for number in range(1, MAX_CANCELLED + 2):
-            await here.signal.say(f"piece {number}")
-            await here.model.wait_for_requests(number)
+            await here.let_think(f"piece {number}", requests=number)
         await write(here, "piece 5")
         release.set()
         assert (await here.answer()).text == "First four."
@@ -131,87 +100,47 @@ async def test_message_after_the_last_cancelled_request_gets_its_own_turn() -> N
 
 async def test_usage_counts_cancelled_requests() -> None:
     never = asyncio.Event()
-    async with world(script(text("Hello."), held(never), text("Both."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("hello")
-            await here.answer()
-            assert "estimate" not in await usage(here)
-            await here.signal.say("one")
-            await here.model.wait_for_requests(2)
-            await here.signal.say("two")
-            await here.answer()
-            assert "estimate" in await usage(here)
-
-
-async def test_usage_counts_a_request_that_stop_cancels() -> None:
-    never = asyncio.Event()
-    async with world(script(held(never))) as here, running_bot(here.settings()):
-        await here.signal.say("one")
-        await here.model.wait_for_requests(1)
-        await here.signal.say("!stop")
-        await here.answer()
-        assert "estimate" in await usage(here)
+    async with story(script(text("Hello."), held(never), text("Both."))) as here:
+        await here.asked("hello")
+        assert "estimate" not in await here.asked("!usage")
+        await here.let_think("one", requests=2)
+        await here.asked("two")
+        assert "estimate" in await here.asked("!usage")
 
 
 async def test_tool_call_of_a_cancelled_request_does_not_run() -> None:
     release = asyncio.Event()
     steps = script(held(release, tool_calls(WRITE)), text("I did nothing."))
-    async with world(steps) as here, running_bot(with_notes(here)):
-        await here.signal.say("note: buy milk")
-        await here.model.wait_for_requests(1)
-        await here.signal.say("no, forget it")
-        assert (await here.answer()).text == "I did nothing."
+    async with story(steps, with_notes) as here:
+        await here.let_think("note: buy milk")
+        assert await here.asked("no, forget it") == "I did nothing."
         release.set()
     assert len(here.signal.sent) == 1
 
 
 async def test_failure_of_a_cancelled_request_is_not_shown() -> None:
     never = asyncio.Event()
-    async with world(script(held(never), text("Both."))) as here:
-        async with running_bot(here.settings(llm={"max_concurrency": 1})):
-            await here.signal.say("one")
-            await here.model.wait_for_requests(1)
-            await here.signal.say("two")
-            assert (await here.answer()).text == "Both."
-
-
-async def test_message_while_the_answer_is_stored_gets_its_own_turn() -> None:
-    async with world() as here, running_bot(here.settings()):
-        for words in ("one", "two", "three"):
-            await here.signal.say(words)
-            assert (await here.answer()).text.endswith(words)
-    assert len(here.model.requests) == 3
+    async with story(script(held(never), text("Both.")), llm={"max_concurrency": 1}) as here:
+        await here.let_think("one")
+        assert await here.asked("two") == "Both."
 
 
 # While tools run, and before the first request ----------------------------------------------------
 
 
 async def test_message_joins_while_a_tool_waits_for_a_person() -> None:
-    async with world(script(tool_calls(WRITE), text("Done."))) as here:
-        async with running_bot(with_notes(here, **READS)):
-            await here.signal.say("note: buy milk")
-            await here.signal.next_sent()
-            await write(here, "the fresh one")
-            reminder = await here.signal.next_sent()
-            assert "👍 or 👎" in reminder.text
-            await here.signal.say("yes")
-            assert (await here.answer()).text == "Done."
-            assert notes(here) == "buy milk\n"
+    async with story(script(tool_calls(WRITE), text("Done.")), with_notes, **READS) as here:
+        await here.signal.say("note: buy milk")
+        await here.signal.next_sent()
+        await write(here, "the fresh one")
+        reminder = await here.signal.next_sent()
+        assert "👍 or 👎" in reminder.text
+        assert await here.asked("yes") == "Done."
+        assert notes(here) == "buy milk\n"
     roles = [role for role, _ in shown(here)]
     assert roles == ["user", "assistant", "tool", "assistant", "user"]
     assert shown(here)[-1] == ("user", "the fresh one")
     assert len(here.model.requests) == 2
-
-
-async def test_message_joins_when_no_more_calls_are_allowed() -> None:
-    never = asyncio.Event()
-    async with world(working(never, text("5461 apples."))) as here:
-        async with running_bot(here.settings(tools={"max_tool_calls": 1})):
-            await here.signal.say("127*43?")
-            await here.model.wait_for_requests(2)
-            await here.signal.say("apples, I mean")
-            assert (await here.answer()).text == "5461 apples."
-    assert shown(here)[-1] == ("user", "apples, I mean")
 
 
 async def test_messages_that_wait_join_before_the_first_request() -> None:
@@ -219,8 +148,7 @@ async def test_messages_that_wait_join_before_the_first_request() -> None:
     async with world(script(held(release, text("His.")), text("Hers."))) as here:
         settings = here.settings(**READS, access={"groups": "always"})
         async with running_bot(settings):
-            await here.signal.say("mine", author=BEN, group=GROUP)
-            await here.model.wait_for_requests(1)
+            await here.let_think("mine", author=BEN, group=GROUP)
             for words in ("Hi", "how far is the moon?"):
                 await here.signal.say(words, group=GROUP)
             await there(here, "moon")
@@ -236,31 +164,16 @@ async def test_messages_that_wait_join_before_the_first_request() -> None:
 async def test_model_without_tool_calling_reads_the_message_with_the_results() -> None:
     never = asyncio.Event()
     call = text('{"tool": "calculate", "input": {"expression": "127*43"}}')
-    async with world(script(call, held(never), text("5461 apples."))) as here:
-        async with running_bot(here.settings(llm={"tool_calling": "prompt"})):
-            await here.signal.say("127*43?")
-            await here.model.wait_for_requests(2)
-            await here.signal.say("apples, I mean")
-            assert (await here.answer()).text == "5461 apples."
+    async with story(
+        script(call, held(never), text("5461 apples.")), llm={"tool_calling": "prompt"}
+    ) as here:
+        await here.let_think("127*43?", requests=2)
+        assert await here.asked("apples, I mean") == "5461 apples."
     roles = [message["role"] for message in here.model.requests[-1]["messages"]]
     assert roles == ["system", "user", "assistant", "user"]
     last = here.model.requests[-1]["messages"][-1]["content"]
     assert "5461" in last
     assert last.endswith("apples, I mean")
-
-
-async def test_message_joins_over_the_rest_api() -> None:
-    never = asyncio.Event()
-    steps = working(never, text("5461 apples."))
-    async with world(steps) as here, SignalRestApi.listen() as api:
-        settings = here.settings(signal={"url": api.url, "phone_number": NUMBER})
-        async with running_bot(settings):
-            await api.wait_for_receiver()
-            await api.say("127*43?")
-            await here.model.wait_for_requests(2)
-            await api.say("apples, I mean")
-            await api.wait_until(lambda: "5461 apples." in [sent.text for sent in api.sent])
-    assert shown(here)[-1] == ("user", "apples, I mean")
 
 
 # Messages that do not join -----------------------------------------------------------------------
@@ -269,35 +182,31 @@ async def test_message_joins_over_the_rest_api() -> None:
 @pytest.mark.parametrize("what", ["a command", "a file", "a long message"])
 async def test_nothing_overtakes_a_message_that_does_not_join(what: str) -> None:
     release = asyncio.Event()
-    async with world(script(held(release, text("5461.")))) as here:
-        async with running_bot(here.settings(**READS)):
-            await here.signal.say("127*43?")
-            await here.model.wait_for_requests(1)
-            match what:
-                case "a command":
-                    await write(here, "!plan")
-                case "a file":
-                    await write(here, "look", files=[CSV])
-                case _:
-                    await write(here, "x" * (MAX_JOINED_BYTES + 1))
-            await write(here, "apples, I mean")
-            release.set()
-            assert (await here.answer()).text == "5461."
-            while not (await here.answer()).text.endswith("apples, I mean"):
-                pass
+    async with story(script(held(release, text("5461."))), **READS) as here:
+        await here.let_think("127*43?")
+        match what:
+            case "a command":
+                await write(here, "!plan")
+            case "a file":
+                await write(here, "look", files=[CSV])
+            case _:
+                await write(here, "x" * (MAX_JOINED_BYTES + 1))
+        await write(here, "apples, I mean")
+        release.set()
+        assert (await here.answer()).text == "5461."
+        while not (await here.answer()).text.endswith("apples, I mean"):
+            pass
     assert "apples" not in str(here.model.requests[0])
 
 
 async def test_command_waits_for_the_answer_before_it() -> None:
     release = asyncio.Event()
-    async with world(script(held(release, text("Hello.")))) as here:
-        async with running_bot(here.settings(**READS)):
-            await here.signal.say("Hi")
-            await here.model.wait_for_requests(1)
-            await write(here, "!plan")
-            release.set()
-            assert (await here.answer()).text == "Hello."
-            assert (await here.answer()).text == HOW_TO_PLAN
+    async with story(script(held(release, text("Hello."))), **READS) as here:
+        await here.let_think("Hi")
+        await write(here, "!plan")
+        release.set()
+        assert (await here.answer()).text == "Hello."
+        assert (await here.answer()).text == HOW_TO_PLAN
     assert len(here.model.requests) == 1
 
 
@@ -307,11 +216,9 @@ async def test_only_the_asker_joins_in_a_group_and_only_by_addressing_the_bot() 
     async with world(steps) as here:
         here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
         async with running_bot(here.settings(**READS)):
-            await here.signal.say("127*43?", group=GROUP, mention=True)
-            await here.model.wait_for_requests(1)
+            await here.let_think("127*43?", group=GROUP, mention=True)
             await here.signal.say("nobody asked Ada", group=GROUP)
-            await here.signal.say("apples, I mean", group=GROUP, mention=True)
-            await here.model.wait_for_requests(2)
+            await here.let_think("apples, I mean", group=GROUP, mention=True, requests=2)
             await here.signal.say("pears, I say", author=BEN, group=GROUP, mention=True)
             await there(here, "pears")
             release.set()
@@ -325,23 +232,20 @@ async def test_only_the_asker_joins_in_a_group_and_only_by_addressing_the_bot() 
 
 async def test_answer_in_a_group_quotes_the_last_message_that_joined() -> None:
     never = asyncio.Event()
-    async with world(script(held(never), text("384,400 km."))) as here:
-        async with running_bot(here.settings(access={"groups": "always"})):
-            await here.signal.say("Hi", group=GROUP)
-            await here.model.wait_for_requests(1)
-            question = await here.signal.say("how far is the moon?", group=GROUP)
-            answer = await here.answer()
+    async with story(script(held(never), text("384,400 km.")), access={"groups": "always"}) as here:
+        await here.let_think("Hi", group=GROUP)
+        question = await here.signal.say("how far is the moon?", group=GROUP)
+        answer = await here.answer()
     assert answer.quote == Quote(question, ADA.aci, "how far is the moon?")
 
 
 async def test_edit_of_an_answered_message_does_not_join() -> None:
     never, release = asyncio.Event(), asyncio.Event()
     steps = script(text("Sidney?"), held(release, text("Mild.")), text("Yes, it is."), held(never))
-    async with world(steps) as here, running_bot(here.settings()):
+    async with story(steps) as here:
         question = await here.signal.say("Is Sidney nice?")
         old = await here.answer()
-        await here.signal.say("and in winter?")
-        await here.model.wait_for_requests(2)
+        await here.let_think("and in winter?", requests=2)
         await here.signal.edit("Is Sydney nice?", question)
         await there(here, "Sydney")
         release.set()
@@ -356,24 +260,19 @@ async def test_edit_of_an_answered_message_does_not_join() -> None:
 
 async def test_stop_ends_the_turn_with_the_messages_that_joined() -> None:
     never = asyncio.Event()
-    async with world(script(held(never), held(never))) as here, running_bot(here.settings()):
-        await here.signal.say("127*43?")
-        await here.model.wait_for_requests(1)
-        await here.signal.say(SECRET)
-        await here.model.wait_for_requests(2)
-        await here.signal.say("!stop")
-        said = (await here.answer()).text
+    async with story(script(held(never), held(never))) as here:
+        await here.let_think("127*43?")
+        await here.let_think(SECRET, requests=2)
+        said = await here.asked("!stop")
         assert said == "Stopped. 1 more of your messages will not be answered."
-        await here.signal.say("hello")
-        assert (await here.answer()).text.endswith("hello")
+        assert (await here.asked("hello")).endswith("hello")
         assert not rows_with(here, SECRET)
 
 
 async def test_message_after_a_stop_does_not_join_the_turn_that_it_ends() -> None:
     never = asyncio.Event()
-    async with world(script(held(never))) as here, running_bot(here.settings()):
-        await here.signal.say("never mind")
-        await here.model.wait_for_requests(1)
+    async with story(script(held(never))) as here:
+        await here.let_think("never mind")
         for words in ("!stop", "how far is the moon?"):
             await here.signal.say(words)
         stopped, answer = sorted([(await here.answer()).text, (await here.answer()).text])
@@ -385,11 +284,9 @@ async def test_message_after_a_stop_does_not_join_the_turn_that_it_ends() -> Non
 async def test_edit_of_a_message_that_joined_starts_the_turn_again() -> None:
     never = asyncio.Event()
     steps = script(held(never), held(never), text("5461 pears."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("127*43?")
-        await here.model.wait_for_requests(1)
-        further = await here.signal.say(f"{SECRET}, I mean")
-        await here.model.wait_for_requests(2)
+    async with story(steps) as here:
+        await here.let_think("127*43?")
+        further = await here.let_think(f"{SECRET}, I mean", requests=2)
         await here.signal.edit("pears, I mean", further)
         assert (await here.answer()).text == "5461 pears."
         assert SECRET not in str(here.model.requests[2])
@@ -401,11 +298,9 @@ async def test_edit_of_a_message_that_joined_starts_the_turn_again() -> None:
 async def test_deletion_of_a_message_that_joined_leaves_the_question() -> None:
     never = asyncio.Event()
     steps = script(held(never), held(never), text("5461."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("127*43?")
-        await here.model.wait_for_requests(1)
-        further = await here.signal.say(SECRET)
-        await here.model.wait_for_requests(2)
+    async with story(steps) as here:
+        await here.let_think("127*43?")
+        further = await here.let_think(SECRET, requests=2)
         await here.signal.delete(further)
         assert (await here.answer()).text == "5461."
         assert SECRET not in str(here.model.requests[2])
@@ -415,11 +310,9 @@ async def test_deletion_of_a_message_that_joined_leaves_the_question() -> None:
 async def test_deletion_of_the_question_leaves_the_message_that_joined() -> None:
     never = asyncio.Event()
     steps = script(held(never), held(never), text("Apples."))
-    async with world(steps) as here, running_bot(here.settings()):
-        question = await here.signal.say(SECRET)
-        await here.model.wait_for_requests(1)
-        await here.signal.say("apples, I mean")
-        await here.model.wait_for_requests(2)
+    async with story(steps) as here:
+        question = await here.let_think(SECRET)
+        await here.let_think("apples, I mean", requests=2)
         await here.signal.delete(question)
         assert (await here.answer()).text == "Apples."
         assert shown(here) == [("user", "apples, I mean")]
@@ -428,28 +321,22 @@ async def test_deletion_of_the_question_leaves_the_message_that_joined() -> None
 
 async def test_deletion_after_the_answer_deletes_the_whole_turn() -> None:
     never = asyncio.Event()
-    async with world(script(held(never), text("5461 apples."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("127*43?")
-            await here.model.wait_for_requests(1)
-            further = await here.signal.say(SECRET)
-            await here.answer()
-            await here.signal.delete(further)
-            await here.signal.say("hello")
-            await here.answer()
-            assert "apples" not in str(here.model.requests[-1])
-            assert SECRET.encode() not in files_of(here)
+    async with story(script(held(never), text("5461 apples."))) as here:
+        await here.let_think("127*43?")
+        further = await here.signal.say(SECRET)
+        await here.answer()
+        await here.signal.delete(further)
+        await here.asked("hello")
+        assert "apples" not in str(here.model.requests[-1])
+        assert SECRET.encode() not in files_of(here)
 
 
 async def test_timer_of_a_message_that_joined_is_the_timer_of_the_turn() -> None:
     never = asyncio.Event()
-    async with world(script(held(never), text("5461 apples."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("127*43?")
-            await here.model.wait_for_requests(1)
-            await here.signal.say("apples, I mean", expires_seconds=2)
-            await here.answer()
-            await gone(here, "apples")
+    async with story(script(held(never), text("5461 apples."))) as here:
+        await here.let_think("127*43?")
+        await here.asked("apples, I mean", expires_seconds=2)
+        await gone(here, "apples")
 
 
 # Kills --------------------------------------------------------------------------------------------
@@ -458,17 +345,15 @@ async def test_timer_of_a_message_that_joined_is_the_timer_of_the_turn() -> None
 async def test_kill_before_a_message_joins_leaves_one_answer() -> None:
     steps = script(tool_calls(WRITE), text("5461 apples."))
     async with world(steps) as here:
-        async with running_bot(with_notes(here, **READS)) as bot:
+        async with killed_bot(with_notes(here, **READS)):
             await here.signal.say("note: buy milk")
             question = await here.signal.next_sent()
             await write(here, "apples, I mean")
-            await kill(bot)
         async with running_bot(with_notes(here, **READS)):
             await here.signal.react("👍", question.timestamp)
             while (answer := await here.answer()).text != "5461 apples.":
                 assert "👍 or 👎" in answer.text
-            await here.signal.say("!status")
-            await here.answer()
+            await here.asked("!status")
             assert notes(here) == "buy milk\n"
     assert shown(here)[-1] == ("user", "apples, I mean")
     assert len(here.model.requests) == 2
@@ -480,16 +365,12 @@ async def test_kill_after_a_message_joined_leaves_one_answer(after_tools: bool) 
     before = [tool_calls(CALCULATE)] if after_tools else []
     steps = script(*before, held(never), held(never), text("5461 apples."))
     async with world(steps) as here:
-        async with running_bot(here.settings()) as bot:
-            await here.signal.say("127*43?")
-            await here.model.wait_for_requests(len(before) + 1)
-            await here.signal.say("apples, I mean")
-            await here.model.wait_for_requests(len(before) + 2)
-            await kill(bot)
+        async with killed_bot(here.settings()):
+            await here.let_think("127*43?", requests=len(before) + 1)
+            await here.let_think("apples, I mean", requests=len(before) + 2)
         async with running_bot(here.settings()):
             assert (await here.answer()).text == "5461 apples."
-            await here.signal.say("hello")
-            assert (await here.answer()).text.endswith("hello")
+            assert (await here.asked("hello")).endswith("hello")
     joined, again = (here.model.requests[len(before) + place]["messages"] for place in (1, 2))
     assert joined == again
 
@@ -497,13 +378,10 @@ async def test_kill_after_a_message_joined_leaves_one_answer(after_tools: bool) 
 async def test_message_joins_a_turn_that_a_kill_interrupted() -> None:
     never = asyncio.Event()
     async with world(script(held(never), held(never), text("Both."))) as here:
-        async with running_bot(here.settings()) as bot:
-            await here.signal.say("one")
-            await here.model.wait_for_requests(1)
-            await kill(bot)
+        async with killed_bot(here.settings()):
+            await here.let_think("one")
         async with running_bot(here.settings()):
             await here.model.wait_for_requests(2)
-            await here.signal.say("two")
-            assert (await here.answer()).text == "Both."
+            assert await here.asked("two") == "Both."
     assert asked(here) == ["one", "two"]
     assert len(here.signal.sent) == 1

@@ -9,7 +9,6 @@ import pytest
 
 from bot.chat.history import OPENING
 from tests.e2e.running_bot import running_bot, world
-from tests.e2e.test_catch_up import ask
 from tests.e2e.test_summaries import is_for_summary, last_prompt
 from tests.e2e.traces import there_is
 from tests.fakes.openai_server import text, words_of
@@ -60,12 +59,12 @@ async def test_a_fact_of_turn_3_is_known_in_turn_300() -> None:
         async with world(step) as here, running_bot(here.settings(llm=CONTEXT), clock=lambda: NOON):
             further = (f"Day {number}. {'It was long. ' * 25}" for number in range(TURNS))
             for number, said in zip(range(1, TURNS), chain(BEGINNING, further), strict=False):
-                await ask(here, said)
+                await here.asked(said)
                 if number == FIRST_SUMMARY:
                     await there_is(here, SETTLED)
                 if number % 100 == 0:
-                    await ask(here, "!usage")  # otherwise the bot takes Ada for a bot
-            await ask(here, "What is the name of my dog?")
+                    await here.asked("!usage")  # otherwise the bot takes Ada for a bot
+            await here.asked("What is the name of my dog?")
             past = last_prompt(here)[1]
     assert past.startswith(OPENING)
     assert "Rexington" in past

@@ -1,14 +1,12 @@
 """An unreachable model: the words for people, the operator and the log."""
 
-import asyncio
 import time
 from typing import Final
 
 import pytest
 
-from tests.e2e.daemon_process import daemon, environment
-from tests.e2e.running_bot import running_bot, world
-from tests.e2e.test_check_and_demo import run_cli
+from tests.e2e.daemon_process import daemon, environment, run_command
+from tests.e2e.running_bot import story, world
 from tests.fakes.openai_server import Step, echo, status
 from tests.fakes.signal_side import ADA
 
@@ -29,11 +27,9 @@ async def test_a_wrong_address_is_said_within_seconds_to_people_log_and_admins()
         )
         async with daemon(settings, folder=here.folder) as bot:
             began = time.monotonic()
-            await here.signal.say("frobnicate")
-            answer = (await here.answer()).text
+            answer = await here.asked("frobnicate")
             assert time.monotonic() - began < SAID_WITHIN_SECONDS
-            await here.signal.say("!status")
-            status_said = (await here.answer()).text
+            status_said = await here.asked("!status")
             logged = bot.events("llm.failed")[-1]
             log = "\n".join(bot.stderr)
     assert answer == "I cannot reach my model. Please tell the operator of this bot."
@@ -46,11 +42,9 @@ async def test_a_wrong_address_is_said_within_seconds_to_people_log_and_admins()
 
 @pytest.mark.full
 async def test_others_than_admins_hear_nothing_of_the_endpoint() -> None:
-    async with world() as here, running_bot(here.settings(llm={"base_url": NOBODY})):
-        await here.signal.say("hello")
-        answer = (await here.answer()).text
-        await here.signal.say("!status")
-        said = (await here.answer()).text
+    async with story(llm={"base_url": NOBODY}) as here:
+        answer = await here.asked("hello")
+        said = await here.asked("!status")
     assert "127.0.0.1" not in answer + said
 
 
@@ -63,10 +57,8 @@ async def test_a_long_wait_is_announced_once_in_the_persons_language(
     *, away: bool, language: str
 ) -> None:
     async with world() as here, daemon(environment(here), folder=here.folder):
-        await here.signal.say(f"!language {language}")
-        await here.answer()
-        await here.signal.say("one")
-        await here.answer()
+        await here.asked(f"!language {language}")
+        await here.asked("one")
         if away:
             await here.model.stop()
         else:
@@ -96,9 +88,8 @@ async def test_a_long_wait_is_announced_once_in_the_persons_language(
 async def test_in_the_demo_the_reason_is_shown(step: Step | None, reason: str) -> None:
     async with world(step or echo) as here:
         url = here.model.base_url if step else NOBODY
-        done = await asyncio.to_thread(
-            run_cli, "demo", "--say", "hello", folder=here.folder, LLM__BASE_URL=url
-        )
-    shown = " ".join(done.stdout.replace("│", " ").split())
+        arguments, settings = ["demo", "--say", "hello"], {"LLM__BASE_URL": url}
+        _, out, _ = await run_command(arguments, settings, folder=here.folder)
+    shown = " ".join(out.replace("│", " ").split())
     assert "The model gave no answer. 127.0.0.1:" in shown or step is None
     assert reason in shown

@@ -12,7 +12,7 @@ from bot.config.settings import Settings
 from bot.llm.models import NOT_PROVEN_EITHER
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.proving_world import proving_world
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, killed_bot, running_bot, world
 from tests.fakes.openai_server import (
     OpenAiServer,
     chunk,
@@ -43,25 +43,20 @@ def settings_of(here: World, other: OpenAiServer, **llm: object) -> Settings:
     return here.settings(llm={"models": {"second": second}, **llm})
 
 
-async def asked(here: World, words: str) -> str:
-    await here.signal.say(words)
-    return (await here.answer()).text
-
-
 async def test_a_chat_chooses_its_model_and_keeps_it_over_a_restart() -> None:
     async with two_models() as (here, other):
         settings = settings_of(here, other)
         async with running_bot(settings):
-            listed = await asked(here, "!model")
-            unknown = await asked(here, "!model gpt-9")
-            assert await asked(here, "hello") == "I am the first."
-            assert "the model second answers here" in await asked(here, "!model SECOND ")
-            assert await asked(here, "hello") == "I am the second."
+            listed = await here.asked("!model")
+            unknown = await here.asked("!model gpt-9")
+            assert await here.asked("hello") == "I am the first."
+            assert "the model second answers here" in await here.asked("!model SECOND ")
+            assert await here.asked("hello") == "I am the second."
         async with running_bot(settings):
-            assert await asked(here, "and now?") == "I am the second."
-            assert "←" in (await asked(here, "!model")).splitlines()[1]
-            assert "the model default answers here" in await asked(here, "!model default")
-            assert await asked(here, "hello") == "I am the first."
+            assert await here.asked("and now?") == "I am the second."
+            assert "←" in (await here.asked("!model")).splitlines()[1]
+            assert "the model default answers here" in await here.asked("!model default")
+            assert await here.asked("hello") == "I am the first."
     assert unknown.startswith("There is no model of that name.")
     first, second, how = listed.splitlines()
     assert first.startswith("• default (fake): tools, images, reads 32,000 tokens, not proven ←")
@@ -76,9 +71,9 @@ async def test_a_chat_chooses_its_model_and_keeps_it_over_a_restart() -> None:
 async def test_a_model_removed_from_the_settings_is_announced_once() -> None:
     async with two_models() as (here, other):
         async with running_bot(settings_of(here, other)):
-            await asked(here, "!model second")
+            await here.asked("!model second")
         async with running_bot(here.settings()):
-            first, second = await asked(here, "hello"), await asked(here, "hello")
+            first, second = await here.asked("hello"), await here.asked("hello")
     gone = "The model second, which was chosen here, is gone; the default one answers now."
     assert (first, second) == (f"{gone}\n\nI am the first.", "I am the first.")
 
@@ -87,8 +82,7 @@ async def test_in_a_group_only_its_admins_choose() -> None:
     async with two_models() as (here, other):
         here.signal.groups[TEAM] = Group(members={ADA.aci: ADA})
         async with running_bot(settings_of(here, other)):
-            await here.signal.say("!model second", group=TEAM, mention=True)
-            assert (await here.answer()).text == ONLY_ADMINS
+            assert await here.asked("!model second", group=TEAM, mention=True) == ONLY_ADMINS
 
 
 @pytest.mark.parametrize(
@@ -103,11 +97,11 @@ async def test_a_replacement_continues_for_a_failed_model_and_says_so(trouble: o
     async with two_models() as (here, other):
         here.model.handler = trouble  # type: ignore[assignment]
         async with running_bot(settings_of(here, other, fallback="second")):
-            assert await asked(here, "hello") == "I am the second.\n\n(answered by second)"
+            assert await here.asked("hello") == "I am the second.\n\n(answered by second)"
             here.model.handler = text("I am back.")
         # The bot avoids it for a while, so that no turn waits for its time-outs.
         async with running_bot(settings_of(here, other, fallback="second")):
-            assert await asked(here, "hello") == "I am back."
+            assert await here.asked("hello") == "I am back."
     assert "answered by" not in str(here.model.requests[-1]["messages"])
 
 
@@ -115,7 +109,7 @@ async def test_failure_of_all_models_is_one_plain_sentence() -> None:
     async with two_models() as (here, other):
         here.model.handler = other.handler = status(401)
         async with running_bot(settings_of(here, other, fallback="second")):
-            assert "refuses my access" in await asked(here, "hello")
+            assert "refuses my access" in await here.asked("hello")
     assert len(here.answers()) == 1
 
 
@@ -127,10 +121,9 @@ async def test_a_kill_in_the_midst_of_a_change_of_models_leaves_one_answer() -> 
         )
         other.handler = held(never)
         settings = settings_of(here, other, fallback="second")
-        async with running_bot(settings) as bot:
+        async with killed_bot(settings):
             await here.signal.say("What is 6*7?")
             await asyncio.wait_for(other.wait_for_requests(1), 10)
-            await kill(bot)
         other.handler = text("I am the second.")
         async with running_bot(settings):
             answer = (await here.answer()).text
@@ -147,11 +140,9 @@ async def test_a_proven_chat_goes_to_no_model_that_is_not_proven() -> None:
         llm = {"models": {"second": second}, "fallback": "second"}
         settings = proving.settings("warn", llm=llm)
         async with running_bot(settings, trust=proving.trust):
-            await proving.here.signal.say("hello")
-            await proving.here.answer()
+            await proving.here.asked("hello")
             proving.cloud.handler = sse(chunk({"content": "Well"}), done=False, cut=True)
-            await proving.here.signal.say("a secret")
-            answer = (await proving.here.answer()).text
+            answer = await proving.here.asked("a secret")
     assert answer == NOT_PROVEN_EITHER
     assert other.requests == []
 
@@ -161,8 +152,7 @@ async def test_a_model_without_proof_is_not_chosen_where_proof_is_required() -> 
         second = {"base_url": other.base_url, "model": "other"}
         settings = proving.settings("require", llm={"models": {"second": second}})
         async with running_bot(settings, trust=proving.trust):
-            await proving.here.signal.say("!model second")
-            answer = (await proving.here.answer()).text
+            answer = await proving.here.asked("!model second")
     assert answer.startswith("The model second has not proven who can read along there")
 
 

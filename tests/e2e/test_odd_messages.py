@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.e2e.running_bot import running_bot, world
+from tests.e2e.running_bot import story, world
 from tests.e2e.test_over_rest import guest
 from tests.fakes.signal_frames import data_message, message_frame
 from tests.fakes.signal_side import ADA
@@ -41,7 +41,7 @@ WORDLESS: Final[list[tuple[dict[str, Any], str]]] = [
 async def test_a_message_without_words_is_passed_to_the_model(
     data: dict[str, Any], words: str
 ) -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         account = here.signal.account
         sent = data_message(account, 1_795_291_728_387, None) | data
         await here.signal.push(message_frame(account, ADA, sent))
@@ -73,7 +73,7 @@ def mention(name: str, aci: str = ACI) -> dict[str, Any]:
     ],
 )
 async def test_a_mention_shows_a_name_and_never_an_id(name: str, aci: str, shown: str) -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         account = here.signal.account
         data = data_message(account, 1_795_291_728_387, "Ask \ufffc please") | mention(name, aci)
         await here.signal.push(message_frame(account, ADA, data))

@@ -104,8 +104,7 @@ async def test_messages_during_a_full_disk_survive_a_kill() -> None:
     async with world() as here, notify_socket(here.folder / "notify") as systemd:
         settings = environment(here, NOTIFY_SOCKET=systemd.address)
         async with daemon(settings, folder=here.folder) as bot:
-            await here.signal.say("one")
-            await here.answer()
+            await here.asked("one")
             bot.leave_no_room()
             await here.signal.say("two")
             await bot.event("store.refuses")
@@ -122,8 +121,7 @@ async def test_shutdown_on_a_full_disk_waits_for_room_for_read_messages() -> Non
     async with world() as here:
         settings = environment(here)
         async with daemon(settings, folder=here.folder) as bot:
-            await here.signal.say("one")
-            await here.answer()
+            await here.asked("one")
             bot.leave_no_room()
             await here.signal.say("two")
             await bot.event("store.refuses")

@@ -16,9 +16,9 @@ from bot.commands.past import (
 )
 from tests.e2e.running_bot import kill, running_bot, world
 from tests.e2e.test_approvals import WRITE, question, with_notes
-from tests.e2e.test_catch_up import BEN, CLEO, TEAM, ask, command, team
-from tests.e2e.test_guest_over_rest import guest
-from tests.e2e.test_tools import offered, told, with_search
+from tests.e2e.test_catch_up import BEN, CLEO, TEAM, command, team
+from tests.e2e.test_over_rest import guest
+from tests.e2e.test_tools import offered, with_search
 from tests.e2e.traces import files_of, gone, gone_from_files, there
 from tests.fakes.brave import KEY, brave_api
 from tests.fakes.open_meteo import open_meteo
@@ -40,22 +40,22 @@ async def test_a_person_finds_words_in_any_case_accent_and_script() -> None:
     async with world(script(*(text(words) for words in ("Schön!", "晴れです", "ไม่ตก")))) as here:
         async with running_bot(here.settings()):
             for said in ("I was in the Café in Zürich", "明日の天気予報は", "พรุ่งนี้ฝนจะตกไหม"):
-                await ask(here, said)
-            found = await ask(here, "!find CAFE zurich")
+                await here.asked(said)
+            found = await here.asked("!find CAFE zurich")
             assert found.startswith(FOUND)
             assert lines(found) == [f"{ADA.name}: I was in the Café in Zürich"]
-            assert lines(await ask(here, "!find 天気")) == [f"{ADA.name}: 明日の天気予報は"]
-            assert lines(await ask(here, "!find ฝน")) == [f"{ADA.name}: พรุ่งนี้ฝนจะตกไหม"]
-            assert lines(await ask(here, "!find schon")) == ["🤖: Schön!"]
-            assert await ask(here, "!find railway") == NOTHING_FOUND.format(days=30)
-            assert await ask(here, "!find") == HOW_TO_FIND
+            assert lines(await here.asked("!find 天気")) == [f"{ADA.name}: 明日の天気予報は"]
+            assert lines(await here.asked("!find ฝน")) == [f"{ADA.name}: พรุ่งนี้ฝนจะตกไหม"]
+            assert lines(await here.asked("!find schon")) == ["🤖: Schön!"]
+            assert await here.asked("!find railway") == NOTHING_FOUND.format(days=30)
+            assert await here.asked("!find") == HOW_TO_FIND
 
 
 async def test_messages_with_all_words_come_first_and_newer_ones_before_older_ones() -> None:
     async with world(script(*[text("Noted.")] * 3)) as here, running_bot(here.settings()):
         for said in ("red car", "blue car", "red bicycle"):
-            await ask(here, said)
-        found = lines(await ask(here, "!find red car"))
+            await here.asked(said)
+        found = lines(await here.asked("!find red car"))
     assert found == [f"{ADA.name}: {said}" for said in ("red car", "red bicycle", "blue car")]
 
 
@@ -63,11 +63,11 @@ async def test_the_model_searches_the_chat_and_knows_that_it_may_quote_strangers
     search = tool_calls(("search_chat", {"query": "passport", "after": "2020-01-01"}))
     steps = script(text("Noted."), search, text("In the drawer."))
     async with world(steps) as here, running_bot(here.settings()):
-        await ask(here, "My passport is in the drawer")
+        await here.asked("My passport is in the drawer")
         assert "search_chat" not in offered(here.model.requests[0])
-        assert await ask(here, "Where is it?") == "In the drawer."
+        assert await here.asked("Where is it?") == "In the drawer."
         assert "search_chat" in offered(here.model.requests[1])
-        result = told(here)
+        result = here.told()
     assert result.startswith("[Untrusted content from search_chat, begins here: ")
     assert f"{ADA.name}: My passport is in the drawer" in result
     assert "Where is it" not in result
@@ -84,9 +84,9 @@ async def test_a_search_can_be_limited_to_days(arguments: dict[str, str], answer
     search = tool_calls(("search_chat", {"query": "passport", **arguments}))
     async with world(script(text("Noted."), search, text("."))) as here:
         async with running_bot(here.settings()):
-            await ask(here, "My passport is in the drawer")
-            await ask(here, "Where is it?")
-    assert answer in told(here)
+            await here.asked("My passport is in the drawer")
+            await here.asked("Where is it?")
+    assert answer in here.told()
 
 
 async def test_a_group_finds_what_was_said_to_the_bot_or_kept_since_the_person_came() -> None:
@@ -94,15 +94,15 @@ async def test_a_group_finds_what_was_said_to_the_bot_or_kept_since_the_person_c
         async with running_bot(here.settings()):
             team(here, ADA, BEN, CLEO)
             await here.signal.say("the tent is heavy", author=BEN, group=TEAM)
-            await ask(here, "the tent is red", group=TEAM, mention=True)
+            await here.asked("the tent is red", group=TEAM, mention=True)
             assert lines(await command(here, "!find tent")) == [f"{ADA.name}: the tent is red"]
             await command(here, "!catchup on")
-            await ask(here, "hello", author=BEN, group=TEAM, mention=True)
+            await here.asked("hello", author=BEN, group=TEAM, mention=True)
             await here.signal.say("the tent is wet", author=BEN, group=TEAM)
             await there(here, "the tent is wet")
             both = [f"{BEN.name}: the tent is wet", f"{ADA.name}: the tent is red"]
             assert lines(await command(here, "!find tent")) == both
-            await ask(here, "hi", author=CLEO, group=TEAM, mention=True)
+            await here.asked("hi", author=CLEO, group=TEAM, mention=True)
             found = lines(await command(here, "!find tent", author=CLEO))
             assert found == both[1:]
 
@@ -113,26 +113,26 @@ async def test_deleted_words_are_not_found_and_nobody_keeps_a_copy() -> None:
     async with world(steps) as here, running_bot(here.settings()):
         said = await here.signal.say(f"The word is {SECRET}")
         await here.answer()
-        await ask(here, "What was the word?")
+        await here.asked("What was the word?")
         await here.signal.delete(said)
         await gone(here, SECRET)
         await gone_from_files(here, SECRET)
-        assert await ask(here, f"!find {SECRET}") == NOTHING_FOUND.format(days=30)
+        assert await here.asked(f"!find {SECRET}") == NOTHING_FOUND.format(days=30)
 
 
 async def test_search_goes_on_after_a_kill_and_finds_nothing_if_nothing_is_kept() -> None:
     async with world() as here:
         async with running_bot(here.settings()) as bot:
-            await ask(here, "the tent is red")
+            await here.asked("the tent is red")
             await kill(bot)
         async with running_bot(here.settings()):
-            assert lines(await ask(here, "!find tent"))[-1] == f"{ADA.name}: the tent is red"
+            assert lines(await here.asked("!find tent"))[-1] == f"{ADA.name}: the tent is red"
     async with world() as here:
         async with running_bot(
             here.settings(store={"path": here.folder / "s", "retention_days": 0})
         ):
-            await ask(here, "the tent is red")
-            assert await ask(here, "!find tent") == KEEPS_NOTHING
+            await here.asked("the tent is red")
+            assert await here.asked("!find tent") == KEEPS_NOTHING
 
 
 # What left ----------------------------------------------------------------------------------------
@@ -155,9 +155,9 @@ async def test_a_person_sees_all_that_left_for_an_answer() -> None:
         async with running_bot(here.settings(tools=tools)):
             await here.signal.say("How do I get to Berlin?")
             answer = await here.answer()
-            await ask(here, "hello")
-            listed = (await ask(here, "!sent", quote=answer.timestamp)).splitlines()
-            last = (await ask(here, "!sent")).splitlines()
+            await here.asked("hello")
+            listed = (await here.asked("!sent", quote=answer.timestamp)).splitlines()
+            last = (await here.asked("!sent")).splitlines()
     assert listed[0] == LEFT
     assert "• Web search at 127.0.0.1: “night trains”" in listed
     assert "• Place to 127.0.0.1, for its weather: “Berlin”" in listed
@@ -175,17 +175,17 @@ async def test_calls_of_mcp_servers_are_listed_with_their_arguments_also_after_a
             assert (await here.answer()).text == "Done."
             await kill(bot)
         async with running_bot(with_notes(here)):
-            assert 'write {"text": "buy milk"}' in await ask(here, "!sent")
+            assert 'write {"text": "buy milk"}' in await here.asked("!sent")
 
 
 async def test_in_a_group_only_the_asker_and_admins_see_the_list() -> None:
     async with world(script(text("Noted."))) as here, running_bot(here.settings()):
         team(here, ADA, BEN, CLEO)
-        await ask(here, "hello", author=BEN, group=TEAM, mention=True)
+        await here.asked("hello", author=BEN, group=TEAM, mention=True)
         assert await command(here, "!sent", author=CLEO) == ONLY_ASKER
         assert (await command(here, "!sent", author=BEN)).startswith(LEFT)
         assert (await command(here, "!sent", author=ADA)).startswith(LEFT)
-        assert await ask(here, "!sent") == NO_ANSWER
+        assert await here.asked("!sent") == NO_ANSWER
 
 
 async def test_the_list_goes_with_its_answer() -> None:
@@ -197,7 +197,7 @@ async def test_the_list_goes_with_its_answer() -> None:
             await there(here, SECRET)
             await here.signal.delete(said)
             await gone(here, SECRET)
-            assert await ask(here, "!sent", quote=answer.timestamp) == NOT_KEPT
+            assert await here.asked("!sent", quote=answer.timestamp) == NOT_KEPT
     assert SECRET.encode() not in files_of(here)
 
 

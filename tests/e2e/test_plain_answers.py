@@ -7,17 +7,16 @@ import pytest
 from bot.chat.meaning import ACCEPTED, ANSWERED, REFUSED
 from bot.chat.question_messages import (
     HOW_TO_WRITE,
-    REMINDER,
     STILL_OPEN,
     WHICH,
     YES_NO_OR_CHANGES,
     YES_OR_NO,
 )
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import BEN
 from tests.e2e.test_plans import propose, proposed
-from tests.e2e.test_questions import GROUP, ask, question, told
+from tests.e2e.test_questions import GROUP, ask, question, with_polls
 from tests.fakes.openai_server import Step, script, text, tool_calls
 from tests.fakes.signal_side import Sent, SharedFile
 
@@ -50,18 +49,16 @@ def ask_openly(words: str = "What shall I paint?") -> Step:
 async def test_plain_message_answers_the_only_open_question_if_it_reads_as_an_answer(
     step: Step, find: Asked, said: str, told_model: str | None
 ) -> None:
-    async with world(script(step, text("All right."))) as here:
-        async with running_bot(with_notes(here)):
-            await here.signal.say("get milk")
-            asked = await find(here)
-            await here.signal.say(said)
-            first = await here.answer()
-            if told_model is None:
-                assert {first.text, (await here.answer()).text} == {STILL_OPEN, "All right."}
-                assert told(here).endswith(said)
-                return
-            assert first.text == "All right."
-    assert told(here).startswith(told_model) or told_model in told(here)
+    async with story(script(step, text("All right.")), with_notes) as here:
+        await here.signal.say("get milk")
+        asked = await find(here)
+        first = await here.answer_to(said)
+        if told_model is None:
+            assert {first.text, (await here.answer()).text} == {STILL_OPEN, "All right."}
+            assert here.told().endswith(said)
+            return
+        assert first.text == "All right."
+    assert here.told().startswith(told_model) or told_model in here.told()
     assert here.answers() == [asked.text, "All right."]
 
 
@@ -75,32 +72,15 @@ async def test_plain_message_answers_the_only_open_question_if_it_reads_as_an_an
 async def test_bot_asks_back_if_a_plain_message_is_unclear(
     step: Step, find: Asked, said: str, asked_back: str
 ) -> None:
-    async with world(script(step, text("All right."))) as here:
-        async with running_bot(with_notes(here)):
-            await here.signal.say("get milk")
-            await find(here)
-            await here.signal.say(said)
-            assert (await here.answer()).text == asked_back
-            await here.signal.say("no")
-            assert (await here.answer()).text == "All right."
+    async with story(script(step, text("All right.")), with_notes) as here:
+        await here.signal.say("get milk")
+        await find(here)
+        assert await here.asked(said) == asked_back
+        assert await here.asked("no") == "All right."
         assert notes(here) == ""
 
 
 # Other words
-
-
-async def test_message_waits_while_a_call_waits_for_a_yes_and_joins_its_turn() -> None:
-    async with world(script(tool_calls(WRITE), text("Noted, and it is sunny."))) as here:
-        async with running_bot(with_notes(here)):
-            await here.signal.say("note: buy milk")
-            asked = await question(here)
-            await here.signal.say("and the weather?")
-            assert (await here.answer()).text == REMINDER
-            await here.signal.say("yes")
-            assert (await here.answer()).text == "Noted, and it is sunny."
-        assert notes(here) == "buy milk\n"
-    assert told(here).endswith("and the weather?")
-    assert here.answers() == [asked.text, REMINDER, "Noted, and it is sunny."]
 
 
 @pytest.mark.parametrize(
@@ -113,110 +93,84 @@ async def test_message_waits_while_a_call_waits_for_a_yes_and_joins_its_turn() -
 async def test_message_gets_its_own_turn_while_a_question_of_the_model_stays_open(
     step: Step, find: Asked, answer: str, told_model: str
 ) -> None:
-    async with world(script(step, text("Sunny."), text("Windy."), text("Done."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            await find(here)
-            await here.signal.say("and the weather?")
-            assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Sunny."}
-            await here.signal.say("and tomorrow?")  # the bot reminds once
-            assert (await here.answer()).text == "Windy."
-            await here.signal.say(answer)
-            assert (await here.answer()).text == "Done."
-    assert told(here) == told_model
+    async with story(script(step, text("Sunny."), text("Windy."), text("Done."))) as here:
+        await here.signal.say("paint it")
+        await find(here)
+        await here.signal.say("and the weather?")
+        assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Sunny."}
+        await here.signal.say("and tomorrow?")  # the bot reminds once
+        assert (await here.answer()).text == "Windy."
+        assert await here.asked(answer) == "Done."
+    assert here.told() == told_model
 
 
 # A question without options
 
 
 async def test_next_words_answer_a_question_without_options() -> None:
-    async with world(script(ask_openly(), text("A pink wall it is."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint something")
-            asked = await question(here)
-            await here.signal.say("the wall, in pink")
-            assert (await here.answer()).text == "A pink wall it is."
+    async with story(script(ask_openly(), text("A pink wall it is."))) as here:
+        asked = await question(here, "paint something")
+        assert await here.asked("the wall, in pink") == "A pink wall it is."
     assert asked.text == f"❓ What shall I paint?\n\n{HOW_TO_WRITE}"
-    assert told(here) == ANSWERED.format(words="the wall, in pink")
+    assert here.told() == ANSWERED.format(words="the wall, in pink")
     assert here.answers() == [asked.text, "A pink wall it is."]
 
 
 async def test_question_without_options_waits_through_a_crash() -> None:
     async with world(script(ask_openly(), text("The wall."))) as here:
-        async with running_bot(here.settings()) as bot:
-            await here.signal.say("paint something")
-            await question(here)
-            await kill(bot)
+        async with killed_bot(here.settings()):
+            await question(here, "paint something")
         async with running_bot(here.settings()):
-            await here.signal.say("the wall")
-            assert (await here.answer()).text == "The wall."
-    assert told(here) == ANSWERED.format(words="the wall")
+            assert await here.asked("the wall") == "The wall."
+    assert here.told() == ANSWERED.format(words="the wall")
 
 
 async def test_command_file_or_thumb_does_not_answer_a_question_without_options() -> None:
-    async with world(script(ask_openly(), text("Nice."), text("The wall."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint something")
-            asked = await question(here)
-            await here.signal.say("!status")
-            assert "Answers in progress: 0" in (await here.answer()).text
-            await here.signal.react("👍", asked.timestamp)
-            await here.signal.say("like this", files=[NOTE])
-            assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Nice."}
-            await here.signal.say("the wall")
-            assert (await here.answer()).text == "The wall."
-    assert told(here) == ANSWERED.format(words="the wall")
+    async with story(script(ask_openly(), text("Nice."), text("The wall."))) as here:
+        asked = await question(here, "paint something")
+        assert "Answers in progress: 0" in await here.asked("!status")
+        await here.signal.react("👍", asked.timestamp)
+        await here.signal.say("like this", files=[NOTE])
+        assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Nice."}
+        assert await here.asked("the wall") == "The wall."
+    assert here.told() == ANSWERED.format(words="the wall")
 
 
 async def test_free_words_have_to_be_a_reply_if_another_question_is_open() -> None:
     steps = script(ask(), ask_openly("How many?"), text("Hello."), text("Two."), text("Red."))
-    async with world(steps) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            colour = await question(here)
-            await here.signal.say("and print it")
-            openly = await question(here)
-            await here.signal.say("hello there")
-            assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Hello."}
-            await here.signal.say("2")
-            assert (await here.answer()).text == WHICH
-            await here.signal.say("2", quote=openly.timestamp)
-            assert (await here.answer()).text == "Two."
-            assert told(here) == ANSWERED.format(words="2")
-            await here.signal.say("1", quote=colour.timestamp)
-            assert (await here.answer()).text == "Red."
-    assert told(here) == "The person chose: Red"
+    async with story(steps) as here:
+        colour = await question(here, "paint it")
+        openly = await question(here, "and print it")
+        await here.signal.say("hello there")
+        assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Hello."}
+        assert await here.asked("2") == WHICH
+        assert await here.asked("2", quote=openly.timestamp) == "Two."
+        assert here.told() == ANSWERED.format(words="2")
+        assert await here.asked("1", quote=colour.timestamp) == "Red."
+    assert here.told() == "The person chose: Red"
 
 
 async def test_in_a_group_only_a_reply_answers_a_question_without_options() -> None:
-    async with world(script(ask_openly(), text("Hello."), text("The wall."))) as here:
-        here.signal.has_polls = True
-        async with running_bot(here.settings()):
-            await here.signal.say("paint something", group=GROUP, mention=True)
-            asked = await question(here)
-            await here.signal.say("the floor", author=BEN, group=GROUP)
-            await here.signal.say("hi", group=GROUP, mention=True)
-            assert (await here.answer()).text == "Hello."
-            await here.signal.say("the wall", group=GROUP, quote=asked.timestamp)
-            assert (await here.answer()).text == "The wall."
-    assert told(here) == ANSWERED.format(words="the wall")
+    async with with_polls(script(ask_openly(), text("Hello."), text("The wall."))) as here:
+        asked = await question(here, "paint something", group=GROUP, mention=True)
+        await here.signal.say("the floor", author=BEN, group=GROUP)
+        assert await here.asked("hi", group=GROUP, mention=True) == "Hello."
+        assert await here.asked("the wall", group=GROUP, quote=asked.timestamp) == "The wall."
+    assert here.told() == ANSWERED.format(words="the wall")
 
 
 @pytest.mark.parametrize("how", ["edit", "deletion"])
 async def test_free_words_are_taken_back_like_any_answer(how: str) -> None:
     steps = script(ask_openly(), ask("Which wall?", ["North", "South"]), ask_openly(), text("Ok."))
-    async with world(steps) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint something")
-            await question(here)
-            reply = await here.signal.say("my secret wall")
-            await question(here)
-            if how == "edit":
-                await here.signal.edit("well", reply)
-            else:
-                await here.signal.delete(reply)
-            await question(here)
-            await here.signal.say("the floor")
-            assert (await here.answer()).text == "Ok."
-    assert told(here) == ANSWERED.format(words="the floor")
+    async with story(steps) as here:
+        await question(here, "paint something")
+        reply = await here.signal.say("my secret wall")
+        await question(here)
+        if how == "edit":
+            await here.signal.edit("well", reply)
+        else:
+            await here.signal.delete(reply)
+        await question(here)
+        assert await here.asked("the floor") == "Ok."
+    assert here.told() == ANSWERED.format(words="the floor")
     assert "secret" not in str(here.model.requests[-1])

@@ -4,8 +4,9 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from bot.chat.plan import OVER_LIMIT
 from bot.chat.question_messages import NOT_YOURS, STILL_OPEN, WHICH
 from bot.signal.events import Person
 from bot.signal.messenger import Poll
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, kill, killed_bot, running_bot, story, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import BEN
 from tests.e2e.traces import gone, rows_with, there
@@ -40,8 +41,10 @@ def asking(question: str, options: list[str], *, multiple: bool = False) -> Mapp
     return {"question": question, "options": options, "multiple": multiple}
 
 
-async def question(here: World) -> Sent:
-    """Return the next message of the bot, which is to be a question whose turn waits by now."""
+async def question(here: World, words: str | None = None, **more: Any) -> Sent:
+    """Say something, if given, and return the bot's question, whose turn waits by now."""
+    if words is not None:
+        await here.signal.say(words, **more)
     sent = await here.answer()
     while sent.text == STILL_OPEN:
         sent = await here.answer()
@@ -50,85 +53,39 @@ async def question(here: World) -> Sent:
     return sent
 
 
-def told(here: World) -> str:
-    """Return the result of the last call as the model saw it."""
-    content = here.model.requests[-1]["messages"][-1]["content"]
-    assert isinstance(content, str)
-    return content
-
-
-async def test_a_person_chooses_by_a_number_and_the_model_goes_on() -> None:
-    async with world(script(ask(), text("Green it is."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
-            await here.signal.say("2")
-            assert (await here.answer()).text == "Green it is."
-    assert asked.text.startswith("❓ Which colour?\n1. Red\n2. Green\n3. Blue\n\n")
-    assert told(here) == "The person chose: Green"
-    assert here.answers() == [asked.text, "Green it is."]
-
-
 @pytest.mark.parametrize(
-    ("said", "result"),
+    ("how", "said", "result"),
     [
-        ("blue!", "The person chose: Blue"),
-        ("3️⃣", "The person chose: Blue"),
-        ("a dark one", "The person chose none of the options, and answered: a dark one"),
-        ("1, 2", "The person chose none of the options, and answered: 1, 2"),
+        ("says", "2", "The person chose: Green"),
+        ("replies", "blue!", "The person chose: Blue"),
+        ("replies", "3️⃣", "The person chose: Blue"),
+        ("replies", "a dark one", WROTE.format(words="a dark one")),
+        ("replies", "1, 2", WROTE.format(words="1, 2")),
+        ("says, of several", "1 and 3", "The person chose: Red; Blue"),
+        ("reacts", "1️⃣", "The person chose: Red"),
     ],
 )
-async def test_a_reply_answers_in_an_options_words_a_number_or_ones_own_words(
-    said: str, result: str
+async def test_person_answers_in_numbers_or_words_and_the_model_goes_on(
+    how: str, said: str, result: str
 ) -> None:
-    async with world(script(ask(), text("All right."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
-            await here.signal.say(said, quote=asked.timestamp)
-            assert (await here.answer()).text == "All right."
-    assert told(here) == result
-
-
-async def test_several_are_chosen_where_several_may_be() -> None:
-    async with world(script(ask(multiple=True), text("All right."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            await question(here)
-            await here.signal.say("1 and 3")
-            assert (await here.answer()).text == "All right."
-    assert told(here) == "The person chose: Red; Blue"
-
-
-async def test_a_reaction_with_a_number_chooses() -> None:
-    async with world(script(ask(), text("All right."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
+    steps = script(ask(multiple=how == "says, of several"), text("All right."))
+    async with story(steps) as here:
+        asked = await question(here, "paint it")
+        if how == "reacts":
             await here.signal.react("👍", asked.timestamp)
-            await here.signal.react("1️⃣", asked.timestamp)
-            assert (await here.answer()).text == "All right."
-    assert told(here) == "The person chose: Red"
-
-
-async def test_while_a_turn_waits_the_chat_goes_on_and_nothing_is_in_progress() -> None:
-    async with world(script(ask(), text("Sunny."), text("Green it is."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            await question(here)
-            await here.signal.say("and the weather?")
-            assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Sunny."}
-            await here.signal.say("!status")
-            assert "Answers in progress: 0" in (await here.answer()).text
-            await here.signal.say("green")
-            assert (await here.answer()).text == "Green it is."
+            await here.signal.react(said, asked.timestamp)
+        else:
+            await here.signal.say(said, quote=asked.timestamp if how == "replies" else None)
+        assert (await here.answer()).text == "All right."
+    assert asked.text.startswith("❓ Which colour?\n1. Red\n2. Green\n3. Blue\n\n")
+    assert here.told() == result
+    assert here.answers() == [asked.text, "All right."]
 
 
 async def test_question_survives_ten_restarts_and_the_turn_continues() -> None:
     async with world(script(ask(), text("Green it is."))) as here:
         async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
+            asked = await question(here, "paint it")
         for number in range(10):
             async with running_bot(here.settings()) as bot:
                 await here.signal.until(lambda: here.signal.subscribed)
@@ -136,10 +93,9 @@ async def test_question_survives_ten_restarts_and_the_turn_continues() -> None:
                     await kill(bot)
         assert len(here.model.requests) == 1
         async with running_bot(here.settings()):
-            await here.signal.say("2", quote=asked.timestamp)
-            assert (await here.answer()).text == "Green it is."
+            assert await here.asked("2", quote=asked.timestamp) == "Green it is."
     assert here.answers() == [asked.text, "Green it is."]
-    assert told(here) == "The person chose: Green"
+    assert here.told() == "The person chose: Green"
 
 
 class Clock:
@@ -159,121 +115,94 @@ async def test_after_a_day_of_silence_the_model_goes_on_without(
     clock = Clock()
     async with world(script(ask(), text("I took red."))) as here:
         async with running_bot(here.settings(), clock=clock):
-            await here.signal.say("paint it")
-            await question(here)
+            await question(here, "paint it")
         clock.ahead = PATIENCE_SECONDS - 3_600
         async with running_bot(here.settings(), clock=clock):
-            await here.signal.say("!status")
-            assert "Answers in progress: 0" in (await here.answer()).text
+            assert "Answers in progress: 0" in await here.asked("!status")
         clock.ahead = PATIENCE_SECONDS + 60
         async with running_bot(here.settings(), clock=clock):
             assert (await here.answer()).text == "I took red."
-    assert told(here) == NOBODY
+    assert here.told() == NOBODY
 
 
 async def test_an_answer_to_one_of_two_questions_is_asked_back_once() -> None:
     size = ask("Which size?", ["Small", "Large"])
     steps = script(ask(), size, text("One what?"), text("Large."), text("Red."))
-    async with world(steps) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            colour = await question(here)
-            await here.signal.say("and print it")
-            await question(here)
-            await here.signal.say("1")
-            assert (await here.answer()).text == WHICH
-            await here.signal.say("1")
-            assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "One what?"}
-            await here.signal.say("large")
-            assert (await here.answer()).text == "Large."
-            await here.signal.say("1", quote=colour.timestamp)
-            assert (await here.answer()).text == "Red."
-    assert told(here) == "The person chose: Red"
+    async with story(steps) as here:
+        colour = await question(here, "paint it")
+        await question(here, "and print it")
+        assert await here.asked("1") == WHICH
+        await here.signal.say("1")
+        assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "One what?"}
+        assert await here.asked("large") == "Large."
+        assert await here.asked("1", quote=colour.timestamp) == "Red."
+    assert here.told() == "The person chose: Red"
 
 
 async def test_in_a_group_strangers_do_not_answer_and_admins_may() -> None:
     access = {"policy": "open", "admins": BEN.aci}
-    async with world(script(ask(), text("Green it is."))) as here:
-        async with running_bot(here.settings(access=access)):
-            await here.signal.say("paint it", group=GROUP, mention=True)
-            asked = await question(here)
-            await here.signal.react("1️⃣", asked.timestamp, author=CARL, group=GROUP)
-            await here.signal.say("1", author=CARL, group=GROUP, quote=asked.timestamp)
-            assert (await here.answer()).text == NOT_YOURS
-            await here.signal.say("2", author=BEN, group=GROUP, quote=asked.timestamp)
-            assert (await here.answer()).text == "Green it is."
-    assert told(here) == "The person chose: Green"
+    async with story(script(ask(), text("Green it is.")), access=access) as here:
+        asked = await question(here, "paint it", group=GROUP, mention=True)
+        await here.signal.react("1️⃣", asked.timestamp, author=CARL, group=GROUP)
+        await here.signal.say("1", author=CARL, group=GROUP, quote=asked.timestamp)
+        assert (await here.answer()).text == NOT_YOURS
+        await here.signal.say("2", author=BEN, group=GROUP, quote=asked.timestamp)
+        assert (await here.answer()).text == "Green it is."
+    assert here.told() == "The person chose: Green"
 
 
 async def test_stop_ends_a_turn_that_waits_and_a_later_answer_is_a_message() -> None:
-    async with world(script(ask(), text("Two what?"))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
-            await here.signal.say("!stop")
-            assert (await here.answer()).text == "Stopped."
-            await here.signal.say("2", quote=asked.timestamp)
-            assert (await here.answer()).text == "Two what?"
-            await here.signal.say("!stop")
-            assert (await here.answer()).text == "There is nothing to stop."
+    async with story(script(ask(), text("Two what?"))) as here:
+        asked = await question(here, "paint it")
+        assert await here.asked("!stop") == "Stopped."
+        assert await here.asked("2", quote=asked.timestamp) == "Two what?"
+        assert await here.asked("!stop") == "There is nothing to stop."
 
 
 async def test_clear_ends_waiting_turns() -> None:
-    async with world(script(ask("Which secret colour?"))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
-            await here.signal.say("!clear")
-            assert (await here.answer()).text == "Forgotten. We start afresh."
-            assert rows_with(here, "secret") == 0
-            await here.signal.say("2", quote=asked.timestamp)
-            assert (await here.answer()).text.startswith("answer to: ")
+    async with story(script(ask("Which secret colour?"))) as here:
+        asked = await question(here, "paint it")
+        assert await here.asked("!clear") == "Forgotten. We start afresh."
+        assert rows_with(here, "secret") == 0
+        assert (await here.asked("2", quote=asked.timestamp)).startswith("answer to: ")
 
 
 async def test_an_edit_restarts_the_turn_and_a_deletion_forgets_it() -> None:
-    async with world(script(ask(), ask("Which wall?", ["North", "South"]))) as here:
-        async with running_bot(here.settings()):
-            asked_for = await here.signal.say("paint it")
-            first = await question(here)
-            await here.signal.edit("paint the wall", asked_for)
-            await question(here)
-            assert "paint the wall" in json.dumps(here.model.requests[-1]["messages"])
-            assert "Which colour?" not in json.dumps(here.model.requests[-1]["messages"])
-            await here.signal.delete(asked_for)
-            await gone(here, "Which wall?")
-            await here.signal.say("!stop")
-            assert (await here.answer()).text == "There is nothing to stop."
+    async with story(script(ask(), ask("Which wall?", ["North", "South"]))) as here:
+        asked_for = await here.signal.say("paint it")
+        first = await question(here)
+        await here.signal.edit("paint the wall", asked_for)
+        await question(here)
+        assert "paint the wall" in json.dumps(here.model.requests[-1]["messages"])
+        assert "Which colour?" not in json.dumps(here.model.requests[-1]["messages"])
+        await here.signal.delete(asked_for)
+        await gone(here, "Which wall?")
+        assert await here.asked("!stop") == "There is nothing to stop."
     assert first.text.startswith("❓ Which colour?")
 
 
 async def test_a_question_disappears_with_its_message() -> None:
-    async with world(script(ask("Which secret colour?"))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it", expires_seconds=1)
-            await question(here)
-            await gone(here, "secret")
-            await here.signal.say("!stop")
-            assert (await here.answer()).text == "There is nothing to stop."
+    async with story(script(ask("Which secret colour?"))) as here:
+        await question(here, "paint it", expires_seconds=1)
+        await gone(here, "secret")
+        assert await here.asked("!stop") == "There is nothing to stop."
 
 
 @pytest.mark.parametrize("order", ["answer first", "stop first"])
 async def test_first_of_a_simultaneous_answer_and_stop_wins(order: str) -> None:
-    async with world(script(ask(), text("Green it is."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
-            slow = asyncio.Event()
-            here.model.handler = held(slow, text("Green it is."))
-            if order == "answer first":
-                await here.signal.react("2️⃣", asked.timestamp)
-                await here.signal.say("!stop")
-            else:
-                await here.signal.say("!stop")
-                await here.signal.react("2️⃣", asked.timestamp)
-            assert (await here.answer()).text == "Stopped."
-            slow.set()
+    async with story(script(ask(), text("Green it is."))) as here:
+        asked = await question(here, "paint it")
+        slow = asyncio.Event()
+        here.model.handler = held(slow, text("Green it is."))
+        if order == "answer first":
+            await here.signal.react("2️⃣", asked.timestamp)
             await here.signal.say("!stop")
-            assert (await here.answer()).text == "There is nothing to stop."
+        else:
+            await here.signal.say("!stop")
+            await here.signal.react("2️⃣", asked.timestamp)
+        assert (await here.answer()).text == "Stopped."
+        slow.set()
+        assert await here.asked("!stop") == "There is nothing to stop."
     assert here.answers() == [asked.text, "Stopped.", "There is nothing to stop."]
 
 
@@ -286,8 +215,7 @@ async def test_waiting_turns_delay_no_one_and_each_gets_its_own_answer() -> None
             asked = [await here.answer() for _ in people]
             status = ""
             while "Answers in progress: 0" not in status:
-                await here.signal.say("!status")
-                status = (await here.answer()).text
+                status = await here.asked("!status")
         async with running_bot(here.settings()):
             for sent in reversed(asked):
                 (person,) = (one for one in people if one.aci == sent.chat.value)
@@ -307,37 +235,10 @@ async def _asking_for_a_number(request: Request, writer: asyncio.StreamWriter) -
     await step(request, writer)
 
 
-async def test_a_model_without_tool_calling_asks_as_well() -> None:
-    call = json.dumps({"tool": "ask_user", "input": asking("Which colour?", COLOURS)})
-    async with world(script(text(call), text("Green it is."))) as here:
-        llm = {"tool_calling": "prompt"}
-        async with running_bot(here.settings(llm=llm)):
-            await here.signal.say("paint it")
-            await question(here)
-        async with running_bot(here.settings(llm=llm)):
-            await here.signal.say("2")
-            assert (await here.answer()).text == "Green it is."
-    assert told(here) == "Result of ask_user:\nThe person chose: Green"
-
-
-async def test_questions_work_over_the_rest_api() -> None:
-    async with world(script(ask(), text("Green it is."))) as here, SignalRestApi.listen() as api:
-        async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
-            await api.wait_for_receiver()
-            await api.say("paint it")
-            await api.wait_until(lambda: len(api.sent) == 1)
-            await there(here, str(api.sent[0].timestamp))
-            await api.say("2", quote=api.sent[0].timestamp)
-            await api.wait_until(lambda: len(api.sent) == 2)
-    assert [sent.text for sent in api.sent][1] == "Green it is."
-
-
 async def test_control_characters_are_spelt_out_and_letters_of_all_scripts_stay() -> None:
     options = ["\u202etxt.exe", "أحمر", "Red\n4. Everything"]
-    async with world(script(ask("Which\u2028one?", options))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
+    async with story(script(ask("Which\u2028one?", options))) as here:
+        asked = await question(here, "paint it")
     lines = asked.text.splitlines()
     assert lines[:4] == ["❓ Which", "one?", "1. ⟨U+202E⟩txt.exe", "2. أحمر"]
     assert lines[4] == "3. Red 4. Everything"
@@ -345,47 +246,47 @@ async def test_control_characters_are_spelt_out_and_letters_of_all_scripts_stay(
 
 @pytest.mark.parametrize("options", [["Red"], ["Red", "red"], [str(n) for n in range(11)]])
 async def test_options_that_leave_no_choice_are_the_models_to_mend(options: list[str]) -> None:
-    async with world(script(ask(options=options), text("I took red."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            assert (await here.answer()).text == "I took red."
+    async with story(script(ask(options=options), text("I took red."))) as here:
+        assert await here.asked("paint it") == "I took red."
 
 
 # Polls
 
 
+@asynccontextmanager
+async def with_polls(steps: Step) -> AsyncIterator[World]:
+    """Run a bot in a world whose Signal has polls."""
+    async with story(steps) as here:
+        here.signal.has_polls = True
+        yield here
+
+
 async def asked_in_a_group(here: World, *, multiple: bool = False) -> Sent:
     """Return the poll that the bot asks in a group, once its turn waits."""
-    await here.signal.say("paint it", group=GROUP, mention=True)
-    sent = await here.answer()
+    sent = await here.answer_to("paint it", group=GROUP, mention=True)
     assert sent.poll == Poll("Which colour?", tuple(COLOURS), multiple)
     await there(here, str(sent.timestamp))
     return sent
 
 
 async def test_in_a_group_a_question_is_a_poll_that_a_vote_of_the_asker_answers() -> None:
-    async with world(script(ask(), text("Green it is."))) as here:
-        here.signal.has_polls = True
-        async with running_bot(here.settings()):
-            poll = await asked_in_a_group(here)
-            await here.signal.vote([0], poll.timestamp, author=CARL, group=GROUP)
-            await here.signal.vote([], poll.timestamp, group=GROUP)
-            await here.signal.vote([17], poll.timestamp, group=GROUP)
-            await here.signal.vote([1], poll.timestamp + 1, group=GROUP)
-            await here.signal.vote([1], poll.timestamp, group=GROUP)
-            assert (await here.answer()).text == "Green it is."
-            await here.signal.vote([2], poll.timestamp, group=GROUP)
-    assert told(here) == "The person chose: Green"
+    async with with_polls(script(ask(), text("Green it is."))) as here:
+        poll = await asked_in_a_group(here)
+        await here.signal.vote([0], poll.timestamp, author=CARL, group=GROUP)
+        await here.signal.vote([], poll.timestamp, group=GROUP)
+        await here.signal.vote([17], poll.timestamp, group=GROUP)
+        await here.signal.vote([1], poll.timestamp + 1, group=GROUP)
+        await here.signal.vote([1], poll.timestamp, group=GROUP)
+        assert (await here.answer()).text == "Green it is."
+        await here.signal.vote([2], poll.timestamp, group=GROUP)
+    assert here.told() == "The person chose: Green"
 
 
 async def test_a_poll_is_answered_by_words_as_well() -> None:
-    async with world(script(ask(), text("Pink it is."))) as here:
-        here.signal.has_polls = True
-        async with running_bot(here.settings()):
-            poll = await asked_in_a_group(here)
-            await here.signal.say("pink", group=GROUP, quote=poll.timestamp)
-            assert (await here.answer()).text == "Pink it is."
-    assert told(here) == WROTE.format(words="pink")
+    async with with_polls(script(ask(), text("Pink it is."))) as here:
+        poll = await asked_in_a_group(here)
+        assert await here.asked("pink", group=GROUP, quote=poll.timestamp) == "Pink it is."
+    assert here.told() == WROTE.format(words="pink")
 
 
 async def ended(here: World, poll: Sent) -> None:
@@ -420,26 +321,23 @@ async def test_a_poll_ends_with_its_question(monkeypatch: pytest.MonkeyPatch, ho
 
 
 async def test_a_poll_that_undo_deletes_is_not_ended_as_well() -> None:
-    async with world(script(ask())) as here:
-        here.signal.has_polls = True
-        async with running_bot(here.settings()):
-            poll = await asked_in_a_group(here)
-            await here.signal.say("!undo", group=GROUP, mention=True)
-            await here.signal.until(lambda: bool(here.signal.deleted))
-            assert here.signal.deleted == [(poll.chat, poll.timestamp)]
-            await gone(here, f"', {poll.timestamp})")
+    async with with_polls(script(ask())) as here:
+        poll = await asked_in_a_group(here)
+        await here.signal.say("!undo", group=GROUP, mention=True)
+        await here.signal.until(lambda: bool(here.signal.deleted))
+        assert here.signal.deleted == [(poll.chat, poll.timestamp)]
+        await gone(here, f"', {poll.timestamp})")
     assert not here.signal.ended_polls
 
 
 async def test_poll_of_an_answered_question_ends_after_a_crash() -> None:
     async with world(script(ask(), text("Green it is."))) as here:
         here.signal.has_polls = True
-        async with running_bot(here.settings()) as bot:
+        async with killed_bot(here.settings()):
             poll = await asked_in_a_group(here)
             here.signal.takes_poll_ends.clear()
             await here.signal.vote([1], poll.timestamp, group=GROUP)
             assert (await here.answer()).text == "Green it is."
-            await kill(bot)
         here.signal.takes_poll_ends.set()
         async with running_bot(here.settings()):
             await ended(here, poll)
@@ -451,8 +349,7 @@ async def test_restart_keeps_polls_of_waiting_questions() -> None:
         async with running_bot(here.settings()):
             poll = await asked_in_a_group(here)
         async with running_bot(here.settings()):
-            await here.signal.say("!status", group=GROUP, mention=True)
-            await here.answer()
+            await here.asked("!status", group=GROUP, mention=True)
             assert not here.signal.ended_polls
             await here.signal.vote([1], poll.timestamp, group=GROUP)
             assert (await here.answer()).text == "Green it is."
@@ -479,31 +376,22 @@ async def test_vote_for_several_options_counts_once_no_other_vote_follows(
         if dies:
             async with running_bot(here.settings()):
                 assert (await here.answer()).text == "All right."
-    assert told(here) == "The person chose: Red; Blue"
+    assert here.told() == "The person chose: Red; Blue"
 
 
 async def test_signal_cli_without_polls_shows_numbered_lines() -> None:
-    async with world(script(ask(), ask(), text("All right."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it", group=GROUP, mention=True)
-            asked = await question(here)
-            await here.signal.say("2", group=GROUP, quote=asked.timestamp)
-            again = await question(here)
-            await here.signal.say("3", group=GROUP, quote=again.timestamp)
-            assert (await here.answer()).text == "All right."
+    async with story(script(ask(), ask(), text("All right."))) as here:
+        asked = await question(here, "paint it", group=GROUP, mention=True)
+        again = await question(here, "2", group=GROUP, quote=asked.timestamp)
+        assert await here.asked("3", group=GROUP, quote=again.timestamp) == "All right."
     assert here.answers() == [asked.text, again.text, "All right."]
 
 
 async def test_private_questions_and_unsuitable_polls_are_numbered_lines() -> None:
-    async with world(script(ask("What?\nNow?"), ask(), text("All right."))) as here:
-        here.signal.has_polls = True
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it", group=GROUP, mention=True)
-            asked = await question(here)
-            await here.signal.say("paint it")
-            await question(here)
-            await here.signal.say("1", group=GROUP, quote=asked.timestamp)
-            assert (await here.answer()).text == "All right."
+    async with with_polls(script(ask("What?\nNow?"), ask(), text("All right."))) as here:
+        asked = await question(here, "paint it", group=GROUP, mention=True)
+        await question(here, "paint it")
+        assert await here.asked("1", group=GROUP, quote=asked.timestamp) == "All right."
 
 
 async def test_over_the_rest_api_a_group_votes_as_well() -> None:
@@ -533,28 +421,24 @@ async def test_two_questions_at_once_each_have_their_answer_before_the_model_goe
             asked = [await question(here), await question(here)]
             colour, size_asked = sorted(asked, key=lambda sent: "size" in sent.text)
             await here.signal.react("1️⃣", size_asked.timestamp)
-            await here.signal.say("!status")
-            assert "Answers in progress: 0" in (await here.answer()).text
+            assert "Answers in progress: 0" in await here.asked("!status")
         async with running_bot(here.settings()):
-            await here.signal.say("blue", quote=colour.timestamp)
-            assert (await here.answer()).text == "All right."
-    results = [m["content"] for m in here.model.requests[-1]["messages"] if m["role"] == "tool"]
+            assert await here.asked("blue", quote=colour.timestamp) == "All right."
+    results = here.results()
     assert results == ["The person chose: Blue", "The person chose: Small"]
 
 
 async def test_an_answer_while_another_call_of_the_turn_still_runs_is_not_lost() -> None:
     calls = tool_calls(("ask_user", asking("Which colour?", COLOURS)), WRITE)
-    async with world(script(calls, text("All right."))) as here:
-        async with running_bot(with_notes(here)):
-            await here.signal.say("paint it")
-            asked = [await here.answer(), await here.answer()]
-            permission, colour = sorted(asked, key=lambda sent: "Which" in sent.text)
-            await here.signal.react("2️⃣", colour.timestamp)
-            await there(here, "The person chose: Green")
-            await here.signal.react("👍", permission.timestamp)
-            assert (await here.answer()).text == "All right."
+    async with story(script(calls, text("All right.")), with_notes) as here:
+        await here.signal.say("paint it")
+        asked = [await here.answer(), await here.answer()]
+        permission, colour = sorted(asked, key=lambda sent: "Which" in sent.text)
+        await here.signal.react("2️⃣", colour.timestamp)
+        await there(here, "The person chose: Green")
+        assert await here.reacted("👍", permission.timestamp) == "All right."
         assert notes(here) == "buy milk\n"
-    results = [m["content"] for m in here.model.requests[-1]["messages"] if m["role"] == "tool"]
+    results = here.results()
     assert results[0] == "The person chose: Green"
 
 
@@ -562,65 +446,53 @@ async def test_question_counts_as_one_call_also_before_refused_calls() -> None:
     calls = tool_calls(
         ("ask_user", asking("Which colour?", COLOURS)), ("calculate", {"expression": "1+1"})
     )
-    async with world(script(calls, text("All right."))) as here:
-        async with running_bot(here.settings(tools={"max_tool_calls": 1})):
-            await here.signal.say("paint it")
-            await question(here)
-            await here.signal.say("1")
-            assert (await here.answer()).text == "All right."
-    results = [m["content"] for m in here.model.requests[-1]["messages"] if m["role"] == "tool"]
+    async with story(script(calls, text("All right.")), tools={"max_tool_calls": 1}) as here:
+        await question(here, "paint it")
+        assert await here.asked("1") == "All right."
+    results = here.results()
     assert results == ["The person chose: Red", OVER_LIMIT]
 
 
 async def test_a_turn_that_asks_often_is_not_given_up() -> None:
     steps = [ask(f"Number {number}?") for number in range(MAX_ATTEMPTS + 2)]
-    async with world(script(*steps, text("All right."))) as here:
-        async with running_bot(here.settings(tools={"max_tool_calls": 20})):
-            await here.signal.say("paint it")
-            for _ in steps:
-                await question(here)
-                await here.signal.say("1")
-            assert (await here.answer()).text == "All right."
+    async with story(script(*steps, text("All right.")), tools={"max_tool_calls": 20}) as here:
+        await here.signal.say("paint it")
+        for _ in steps:
+            await question(here)
+            await here.signal.say("1")
+        assert (await here.answer()).text == "All right."
 
 
 async def test_a_chat_has_a_bound_of_open_questions() -> None:
     people = [ask(f"Number {number}?") for number in range(MAX_OPEN_IN_CHAT)]
-    async with world(script(*people, ask("One more?"), text("Later."))) as here:
-        async with running_bot(here.settings()):
-            for _ in people:
-                await here.signal.say("paint it")
-                await question(here)
-            await here.signal.say("paint it")
-            assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Later."}
-    assert told(here) == TOO_MANY
+    async with story(script(*people, ask("One more?"), text("Later."))) as here:
+        for _ in people:
+            await question(here, "paint it")
+        await here.signal.say("paint it")
+        assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Later."}
+    assert here.told() == TOO_MANY
 
 
 async def test_after_one_of_several_messages_is_deleted_the_rest_is_asked_again() -> None:
-    async with world(script(ask(), ask("Which wall?", ["North", "South"]), text("Done."))) as here:
-        async with running_bot(here.settings()):
-            first = await here.signal.say("paint it")
-            await here.signal.say("the small room")
-            await question(here)
-            await here.signal.delete(first)
-            wall = await question(here)
-            await here.signal.say("1", quote=wall.timestamp)
-            assert (await here.answer()).text == "Done."
+    async with story(script(ask(), ask("Which wall?", ["North", "South"]), text("Done."))) as here:
+        first = await here.signal.say("paint it")
+        await question(here, "the small room")
+        await here.signal.delete(first)
+        wall = await question(here)
+        assert await here.asked("1", quote=wall.timestamp) == "Done."
     said = json.dumps(here.model.requests[-1]["messages"])
     assert "the small room" in said
     assert "paint it" not in said
 
 
 async def test_waiting_turn_starts_again_without_deleted_overheard_words() -> None:
-    async with world(script(ask(), ask(), text("Done."))) as here:
-        async with running_bot(here.settings()):
-            secret = await here.signal.say("my secret is pink", author=BEN, group=GROUP)
-            await here.signal.say("paint it", group=GROUP, mention=True)
-            await question(here)
-            await here.signal.delete(secret, author=BEN, group=GROUP)
-            again = await question(here)
-            assert rows_with(here, "pink") == 0
-            await here.signal.say("1", group=GROUP, quote=again.timestamp)
-            assert (await here.answer()).text == "Done."
+    async with story(script(ask(), ask(), text("Done."))) as here:
+        secret = await here.signal.say("my secret is pink", author=BEN, group=GROUP)
+        await question(here, "paint it", group=GROUP, mention=True)
+        await here.signal.delete(secret, author=BEN, group=GROUP)
+        again = await question(here)
+        assert rows_with(here, "pink") == 0
+        assert await here.asked("1", group=GROUP, quote=again.timestamp) == "Done."
     assert "pink" in json.dumps(here.model.requests[0]["messages"])
     assert "pink" not in json.dumps(here.model.requests[-1]["messages"])
 
@@ -631,19 +503,16 @@ async def test_answer_that_is_taken_back_while_the_turn_runs_is_asked_for_again(
 ) -> None:
     think = asyncio.Event()
     steps = script(ask(), held(think, text("Pink it is.")), ask(), text("Green it is."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("paint it")
-        asked = await question(here)
-        reply = await here.signal.say("pink, like my secret", quote=asked.timestamp)
-        await here.model.wait_for_requests(2)
+    async with story(steps) as here:
+        asked = await question(here, "paint it")
+        reply = await here.let_think("pink, like my secret", quote=asked.timestamp, requests=2)
         if is_edited:
             await here.signal.edit("well", reply)
         else:
             await here.signal.delete(reply)
         again = await question(here)
         think.set()
-        await here.signal.say("2", quote=again.timestamp)
-        assert (await here.answer()).text == "Green it is."
+        assert await here.asked("2", quote=again.timestamp) == "Green it is."
         await gone(here, "my secret")
     assert "my secret" not in json.dumps(here.model.requests[-1]["messages"])
 
@@ -653,50 +522,40 @@ async def test_withdrawn_answer_next_to_another_open_question_is_asked_again(
     is_edited: bool,
 ) -> None:
     walls = ask("Which wall?", ["North", "South"])
-    async with world(script(ask(), walls, ask(), text("Done."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
-            reply = await here.signal.say("pink, like my secret", quote=asked.timestamp)
-            await question(here)
-            if is_edited:
-                await here.signal.edit("well", reply)
-            else:
-                await here.signal.delete(reply)
-            again = await question(here)
-            await here.signal.say("2", quote=again.timestamp)
-            assert (await here.answer()).text == "Done."
-            await gone(here, "my secret")
+    async with story(script(ask(), walls, ask(), text("Done."))) as here:
+        asked = await question(here, "paint it")
+        reply = await here.signal.say("pink, like my secret", quote=asked.timestamp)
+        await question(here)
+        if is_edited:
+            await here.signal.edit("well", reply)
+        else:
+            await here.signal.delete(reply)
+        again = await question(here)
+        assert await here.asked("2", quote=again.timestamp) == "Done."
+        await gone(here, "my secret")
 
 
 async def test_deleted_answer_is_gone_after_its_turn_has_ended() -> None:
-    async with world(script(ask(), text("Pink it is."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
-            reply = await here.signal.say("pink, like my secret", quote=asked.timestamp)
-            assert (await here.answer()).text == "Pink it is."
-            await here.signal.delete(reply)
-            await gone(here, "my secret")
+    async with story(script(ask(), text("Pink it is."))) as here:
+        asked = await question(here, "paint it")
+        reply = await here.signal.say("pink, like my secret", quote=asked.timestamp)
+        assert (await here.answer()).text == "Pink it is."
+        await here.signal.delete(reply)
+        await gone(here, "my secret")
 
 
 async def test_undo_deletes_the_questions_of_the_turn() -> None:
-    async with world(script(ask(), text("Green it is."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            asked = await question(here)
-            await here.signal.say("2")
-            assert (await here.answer()).text == "Green it is."
-            await here.signal.say("!undo")
-            await here.signal.until(lambda: (asked.chat, asked.timestamp) in here.signal.deleted)
+    async with story(script(ask(), text("Green it is."))) as here:
+        asked = await question(here, "paint it")
+        assert await here.asked("2") == "Green it is."
+        await here.signal.say("!undo")
+        await here.signal.until(lambda: (asked.chat, asked.timestamp) in here.signal.deleted)
 
 
 async def test_an_answer_that_was_stored_before_its_question_is_not_asked_for_again() -> None:
     async with world(script(ask(), text("All right."))) as here:
-        async with running_bot(here.settings()) as bot:
-            await here.signal.say("paint it")
-            asked = await question(here)
-            await kill(bot)
+        async with killed_bot(here.settings()):
+            asked = await question(here, "paint it")
         with closing(sqlite3.connect(here.folder / "store.db")) as store, store:
             store.execute(
                 "UPDATE questions SET state = 'answered', answer = 'Red', signal_timestamp = NULL"
@@ -704,18 +563,17 @@ async def test_an_answer_that_was_stored_before_its_question_is_not_asked_for_ag
         async with running_bot(here.settings()):
             assert (await here.answer()).text == "All right."
     assert here.answers() == [asked.text, "All right."]
-    assert told(here) == "Red"
+    assert here.told() == "Red"
 
 
 async def test_the_bot_stops_typing_once_it_has_asked() -> None:
     thought = asyncio.Event()
-    async with world(script(held(thought, ask()))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("paint it")
-            await here.signal.until(lambda: any(begun for _, begun in here.signal.typing))
-            thought.set()
-            asked = await question(here)
-            await here.signal.until(lambda: here.signal.typing[-1] == (asked.chat, False))
+    async with story(script(held(thought, ask()))) as here:
+        await here.signal.say("paint it")
+        await here.signal.until(lambda: any(begun for _, begun in here.signal.typing))
+        thought.set()
+        asked = await question(here)
+        await here.signal.until(lambda: here.signal.typing[-1] == (asked.chat, False))
 
 
 async def test_a_clock_that_skips_a_day_ends_the_silence_while_the_bot_runs(
@@ -726,8 +584,7 @@ async def test_a_clock_that_skips_a_day_ends_the_silence_while_the_bot_runs(
     clock = Clock()
     async with world(script(ask(), text("I took red."))) as here:
         async with running_bot(here.settings(), clock=clock):
-            await here.signal.say("paint it")
-            await question(here)
+            await question(here, "paint it")
             clock.ahead = PATIENCE_SECONDS + 60
             assert (await here.answer()).text == "I took red."
-    assert told(here) == NOBODY
+    assert here.told() == NOBODY

@@ -1,7 +1,6 @@
 """Reminders: said at their time, exactly once, also through `kill -9`."""
 
 import asyncio
-import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,12 +10,11 @@ import pytest
 from bot.commands.memory import NO_REMINDERS, NO_ZONE, UNKNOWN_REMINDER, UNKNOWN_ZONE
 from bot.commands.questions import REMINDERS_STAY
 from conversation_store.models import ChatId, Quote
-from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
+from tests.e2e.running_bot import WAIT_SECONDS, World, killed_bot, running_bot, story, world
 from tests.e2e.test_approvals import with_notes
 from tests.e2e.test_conversation import BEN
 from tests.e2e.traces import gone, there_is
 from tests.fakes.openai_server import Step, held, script, text, tool_calls
-from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import ADA, BOT, Group, Sent
 from tests.unit.stores import rows
 
@@ -64,16 +62,14 @@ async def test_a_reminder_interrupted_by_a_crash_is_said_once_however_often_the_
                 await never.wait()
 
         here.signal.on_send = on_send
-        async with running_bot(here.settings()) as bot:
+        async with killed_bot(here.settings()):
             await here.signal.say("remind me to call mum")
             async with asyncio.timeout(WAIT_SECONDS):
                 await began.wait()
-            await kill(bot)
         here.signal.on_send = None
-        async with running_bot(here.settings()) as bot:
+        async with killed_bot(here.settings()):
             await here.signal.wait_for(lambda sent: sent.text == "⏰ Call mum")
             await there_is(here, "SELECT 1 FROM outbox WHERE inbox_id IS NULL AND state = 'sent'")
-            await kill(bot)
         for _ in range(2):
             async with running_bot(here.settings()):
                 await here.signal.say("hello")
@@ -86,8 +82,7 @@ async def test_a_reminder_that_was_missed_comes_late_and_says_for_when_it_was() 
     when = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     async with world(script(remind("Call mum", when.isoformat()), text("I will."))) as here:
         async with running_bot(here.settings(), clock=wall):
-            await here.signal.say("remind me to call mum in an hour")
-            assert (await here.answer()).text == "I will."
+            assert await here.asked("remind me to call mum in an hour") == "I will."
         wall.pass_by(hours=3)
         async with running_bot(here.settings(), clock=wall):
             said = (await here.answer()).text
@@ -123,13 +118,12 @@ async def test_a_local_time_needs_a_zone_which_the_model_is_told_to_ask_for() ->
         remind("Call mum", f"{tomorrow}T09:00"),
         text("I will."),
     )
-    async with world(steps) as here, running_bot(here.settings()):
+    async with story(steps) as here:
         await here.signal.say("remind me to call mum at 9, the day after tomorrow")
         assert (await here.answer()).text == "Where are you?"
-        assert "city" in last_result(here)
-        await here.signal.say("in Tokyo")
-        assert (await here.answer()).text == "I will."
-        assert f"{tomorrow.year}, 09:00 (Asia/Tokyo)" in last_result(here)
+        assert "city" in here.told()
+        assert await here.asked("in Tokyo") == "I will."
+        assert f"{tomorrow.year}, 09:00 (Asia/Tokyo)" in here.told()
 
 
 async def test_revoked_person_gets_no_reminders() -> None:
@@ -139,8 +133,7 @@ async def test_revoked_person_gets_no_reminders() -> None:
     steps = script(remind("Call mum", at(60)), text("I will."))
     async with world(steps) as here:
         async with running_bot(here.settings(access=allowed), clock=wall):
-            await here.signal.say("remind me to call mum")
-            assert (await here.answer()).text == "I will."
+            assert await here.asked("remind me to call mum") == "I will."
         wall.pass_by(seconds=61)
         async with running_bot(here.settings(access=gone), clock=wall):
             await there_is(here, "SELECT 1 FROM reminders WHERE state = 'done' AND text IS NULL")
@@ -150,11 +143,9 @@ async def test_revoked_person_gets_no_reminders() -> None:
 async def test_a_reminder_does_not_wait_behind_a_slow_turn() -> None:
     slow = asyncio.Event()
     steps = script(remind("Call mum", at()), text("I will."), held(slow, text("Done.")))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("remind me to call mum")
-        assert (await here.answer()).text == "I will."
-        await here.signal.say("think about it")
-        assert (await here.answer()).text == "⏰ Call mum"
+    async with story(steps) as here:
+        assert await here.asked("remind me to call mum") == "I will."
+        assert await here.asked("think about it") == "⏰ Call mum"
         slow.set()
         assert (await here.answer()).text == "Done."
 
@@ -188,8 +179,7 @@ async def test_a_reminder_outlives_the_disappearing_words_that_asked_for_it() ->
     wall = Wall()
     steps = script(remind(SECRET, at(120)), text("I will."))
     async with world(steps) as here, running_bot(here.settings(), clock=wall):
-        await here.signal.say("please remind me", expires_seconds=1)
-        assert (await here.answer()).text == "I will."
+        assert await here.asked("please remind me", expires_seconds=1) == "I will."
         await gone(here, "please remind me")
         wall.pass_by(minutes=2)
         assert (await here.answer()).text == f"⏰ {SECRET}"
@@ -213,9 +203,8 @@ async def test_an_edit_of_its_message_takes_the_place_of_the_reminder() -> None:
 
 async def test_a_thumb_up_marks_a_reminder_as_done_and_it_is_forgotten() -> None:
     steps = script(remind(SECRET, at()), text("I will."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("remind me")
-        assert (await here.answer()).text == "I will."
+    async with story(steps) as here:
+        assert await here.asked("remind me") == "I will."
         said = await here.answer()
         await there_is(here, "SELECT 1 FROM outbox WHERE inbox_id IS NULL AND state = 'sent'")
         await here.signal.say("!reminders")
@@ -223,11 +212,9 @@ async def test_a_thumb_up_marks_a_reminder_as_done_and_it_is_forgotten() -> None
         await here.signal.react("❤️", said.timestamp)
         await here.signal.react("👍", said.timestamp, author=BEN)
         await here.signal.react("👍", said.timestamp, removed=True)
-        await here.signal.say("!reminders")
-        assert SECRET in (await here.answer()).text
+        assert SECRET in await here.asked("!reminders")
         await here.signal.react("👍", said.timestamp)
-        await here.signal.say("!reminders")
-        assert (await here.answer()).text == NO_REMINDERS
+        assert await here.asked("!reminders") == NO_REMINDERS
 
 
 async def test_a_reply_to_a_reminder_tells_the_model_which_one_and_moves_it() -> None:
@@ -236,14 +223,12 @@ async def test_a_reply_to_a_reminder_tells_the_model_which_one_and_moves_it() ->
         remind("Call mum", at(60)), text("I will."), remind("Call mum", at(3_700)), text("Later.")
     )
     async with world(steps) as here, running_bot(here.settings(), clock=wall):
-        await here.signal.say("remind me to call mum")
-        assert (await here.answer()).text == "I will."
+        assert await here.asked("remind me to call mum") == "I will."
         wall.pass_by(seconds=61)
         said = await here.answer()
         await there_is(here, "SELECT 1 FROM outbox WHERE inbox_id IS NULL AND state = 'sent'")
         quote = Quote(said.timestamp, BOT.aci or "", "⏰ Call mu")
-        await here.signal.say("in an hour", quote=quote)
-        assert (await here.answer()).text == "Later."
+        assert await here.asked("in an hour", quote=quote) == "Later."
         asked = here.model.requests[-1]["messages"][-3]["content"]
         assert "[in reply to your message: “⏰ Call mum”] [that was reminder 1] in an hour" in asked
         wall.pass_by(seconds=3_650)
@@ -254,25 +239,18 @@ async def test_reminders_are_listed_and_cancelled_by_their_numbers() -> None:
     steps = script(
         remind("Call mum", at(86_400)), text("Yes."), remind("Call dad", at(90_000)), text("Yes.")
     )
-    async with world(steps) as here, running_bot(here.settings()):
+    async with story(steps) as here:
         for words in ("remind me of mum", "remind me of dad"):
-            await here.signal.say(words)
-            assert (await here.answer()).text == "Yes."
-        await here.signal.say("!reminders")
-        listed = (await here.answer()).text.splitlines()
+            assert await here.asked(words) == "Yes."
+        listed = (await here.asked("!reminders")).splitlines()
         assert [line.split()[0] for line in listed[:2]] == ["1.", "2."]
         assert listed[0].endswith("Call mum")
-        await here.signal.say("!reminders", author=BEN)
-        assert (await here.answer()).text == NO_REMINDERS
-        await here.signal.say("!reminders cancel 1", author=BEN)
-        assert (await here.answer()).text == UNKNOWN_REMINDER
-        await here.signal.say("!reminders cancel 1")
-        assert (await here.answer()).text == "Cancelled: Call mum."
+        assert await here.asked("!reminders", author=BEN) == NO_REMINDERS
+        assert await here.asked("!reminders cancel 1", author=BEN) == UNKNOWN_REMINDER
+        assert await here.asked("!reminders cancel 1") == "Cancelled: Call mum."
         for wrong in ("1", "²", "9" * 30, "9" * 5_000):
-            await here.signal.say(f"!reminders cancel {wrong}")
-            assert (await here.answer()).text == UNKNOWN_REMINDER
-        await here.signal.say("!reminders")
-        assert "Call dad" in (listed_now := (await here.answer()).text)
+            assert await here.asked(f"!reminders cancel {wrong}") == UNKNOWN_REMINDER
+        assert "Call dad" in (listed_now := await here.asked("!reminders"))
         assert "Call mum" not in listed_now
 
 
@@ -281,18 +259,14 @@ async def test_a_group_is_told_nothing_of_private_reminders() -> None:
         remind(SECRET, at(86_400)), text("Yes."),
         tool_calls(("list_reminders", {}), ("cancel_reminder", {"number": 1})), text("None here."),
     )  # fmt: skip
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("remind me")
-        assert (await here.answer()).text == "Yes."
-        await here.signal.say("!reminders", group=GROUP, mention=True)
-        assert (await here.answer()).text == NO_REMINDERS
+    async with story(steps) as here:
+        assert await here.asked("remind me") == "Yes."
+        assert await here.asked("!reminders", group=GROUP, mention=True) == NO_REMINDERS
         await here.signal.say("!reminders cancel 1", group=GROUP, mention=True)
         assert (await here.answer()).text == UNKNOWN_REMINDER
-        await here.signal.say("list my reminders", group=GROUP, mention=True)
-        assert (await here.answer()).text == "None here."
+        assert await here.asked("list my reminders", group=GROUP, mention=True) == "None here."
         assert SECRET not in str(here.model.requests[-1]["messages"])
-        await here.signal.say("!reminders")
-        assert SECRET in (await here.answer()).text
+        assert SECRET in await here.asked("!reminders")
 
 
 async def test_new_time_zone_moves_only_local_reminders() -> None:
@@ -304,19 +278,14 @@ async def test_new_time_zone_moves_only_local_reminders() -> None:
         ),
         text("Yes."),
     )
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("!timezone")
-        assert (await here.answer()).text == NO_ZONE
-        await here.signal.say("!timezone Atlantis")
-        assert (await here.answer()).text == UNKNOWN_ZONE
-        await here.signal.say("!timezone utc")
-        assert (await here.answer()).text.startswith("Your time zone is UTC; it is ")
-        await here.signal.say("remind me")
-        assert (await here.answer()).text == "Yes."
+    async with story(steps) as here:
+        assert await here.asked("!timezone") == NO_ZONE
+        assert await here.asked("!timezone Atlantis") == UNKNOWN_ZONE
+        assert (await here.asked("!timezone utc")).startswith("Your time zone is UTC; it is ")
+        assert await here.asked("remind me") == "Yes."
         await here.signal.say("!timezone Tokyo")
         assert (await here.answer()).text.startswith("Your time zone is Asia/Tokyo; it is ")
-        await here.signal.say("!reminders")
-        listed = (await here.answer()).text
+        listed = await here.asked("!reminders")
         assert f"{day} 08:00 Breakfast" in listed
         assert f"{day} 17:00 Launch" in listed
         due = "SELECT text, due_at / 1000 FROM reminders ORDER BY due_at"
@@ -328,12 +297,10 @@ async def test_after_strangers_words_a_person_is_asked_before_a_reminder_is_set(
     steps = script(
         tool_calls(("notes_read", {})), remind("Pay the stranger", at(60)), text("Not set.")
     )
-    async with world(steps) as here, running_bot(with_notes(here)):
-        await here.signal.say("what do my notes say?")
-        asked = await here.answer()
+    async with story(steps, with_notes) as here:
+        asked = await here.answer_to("what do my notes say?")
         assert asked.text.startswith("❓ Set this reminder?")
-        await here.signal.react("👎", asked.timestamp)
-        assert (await here.answer()).text == "Not set."
+        assert await here.reacted("👎", asked.timestamp) == "Not set."
         assert rows(here.folder, "SELECT 1 FROM reminders") == []
 
 
@@ -352,64 +319,28 @@ async def test_strangers_words_neither_cancel_nor_move_a_reminder(
         text("Yes."), tool_calls(("notes_read", {})), tool_calls(call), text("Not done."),
     )  # fmt: skip
     held_to = "SELECT text, due_at, zone FROM reminders JOIN clocks USING (person)"
-    async with world(steps) as here, running_bot(with_notes(here)):
-        await here.signal.say("I am in Rome: remind me of my pills")
-        assert (await here.answer()).text == "Yes."
+    async with story(steps, with_notes) as here:
+        assert await here.asked("I am in Rome: remind me of my pills") == "Yes."
         before = rows(here.folder, held_to)
-        await here.signal.say("what do my notes say?")
-        asked = await here.answer()
+        asked = await here.answer_to("what do my notes say?")
         assert asked.text.startswith(asks)
-        await here.signal.react("👎", asked.timestamp)
-        assert (await here.answer()).text == "Not done."
+        assert await here.reacted("👎", asked.timestamp) == "Not done."
         assert rows(here.folder, held_to) == before
 
 
 async def test_a_person_may_have_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bot.chat.own_tools.MAX_REMINDERS", 1)
     steps = script(remind("Call mum", at(600)), remind("Call dad", at(600)), text("One alone."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("remind me of mum and dad")
-        assert (await here.answer()).text == "One alone."
-        assert "all that one may have" in last_result(here)
-
-
-@pytest.mark.parametrize("calling", ["prompt", "native"])
-async def test_models_with_and_without_tool_calling_remind(calling: str) -> None:
-    written = json.dumps({"tool": "remind", "input": {"text": "Call mum", "at": at()}})
-    first = text(written) if calling == "prompt" else remind("Call mum", at())
-    async with world(script(first, text("I will."))) as here:
-        async with running_bot(here.settings(llm={"tool_calling": calling})):
-            await here.signal.say("remind me to call mum")
-            assert (await here.answer()).text == "I will."
-            assert (await here.answer()).text == "⏰ Call mum"
-
-
-async def test_reminders_work_over_rest() -> None:
-    steps = script(remind("Call mum", at()), text("I will."), text("Later, then."))
-    async with world(steps) as here, SignalRestApi.listen() as api:
-        signal = {"url": api.url, "phone_number": NUMBER}
-        async with running_bot(here.settings(signal=signal)):
-            await api.wait_for_receiver()
-            await api.say("remind me to call mum")
-            await api.wait_until(lambda: "⏰ Call mum" in [one.text for one in api.sent])
-            bell = api.sent[-1].timestamp
-            await there_is(here, "SELECT 1 FROM outbox WHERE inbox_id IS NULL AND state = 'sent'")
-            await api.say("in an hour", quote=bell)
-            await api.wait_until(lambda: api.sent[-1].text == "Later, then.")
-            assert "[that was reminder 1] in an hour" in str(here.model.requests[-1])
-            await api.react("👍", bell)
-            await there_is(here, "SELECT 1 FROM reminders WHERE state = 'done'")
+    async with story(steps) as here:
+        assert await here.asked("remind me of mum and dad") == "One alone."
+        assert "all that one may have" in here.told()
 
 
 async def test_clear_forgets_no_reminder_and_says_so() -> None:
-    async with world(script(remind("Call mum", at(600)), text("I will."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("remind me to call mum")
-            assert (await here.answer()).text == "I will."
-            await here.signal.say("!clear")
-            assert (await here.answer()).text.endswith(f"\n{REMINDERS_STAY}")
-            await here.signal.say("!reminders")
-            assert "Call mum" in (await here.answer()).text
+    async with story(script(remind("Call mum", at(600)), text("I will."))) as here:
+        assert await here.asked("remind me to call mum") == "I will."
+        assert (await here.asked("!clear")).endswith(f"\n{REMINDERS_STAY}")
+        assert "Call mum" in await here.asked("!reminders")
 
 
 async def test_next_start_sends_reminders_due_at_the_stop() -> None:
@@ -437,10 +368,3 @@ async def test_next_start_sends_reminders_due_at_the_stop() -> None:
 def bells(here: World) -> list[str]:
     """Return the reminders that people have got."""
     return [sent.text for sent in here.signal.sent if sent.text.startswith("⏰")]
-
-
-def last_result(here: World) -> str:
-    """Return the result of the last call as the model saw it."""
-    content = here.model.requests[-1]["messages"][-1]["content"]
-    assert isinstance(content, str)
-    return content

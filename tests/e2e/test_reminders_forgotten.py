@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from conversation_store.models import Quote
-from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.running_bot import World, story
 from tests.e2e.test_reminders import PILLS_AT, SECRET, at, remind, schedule
 from tests.e2e.traces import gone, gone_from_files, there, there_is
 from tests.fakes.openai_server import Step, script, text, tool_calls
@@ -51,7 +51,7 @@ async def test_words_of_a_reminder_go_with_its_source(
     is_scheduled: bool, steps: Sequence[Step], then: str, is_edited: bool
 ) -> None:
     first = scheduled() if is_scheduled else SET
-    async with world(script(*first, *steps)) as here, running_bot(here.settings()):
+    async with story(script(*first, *steps)) as here:
         source = await asked(here, "remind me")
         if is_scheduled:
             await here.answer()
@@ -68,13 +68,12 @@ async def test_words_of_a_reminder_go_with_its_source(
 
 async def test_a_reply_to_a_reminder_is_forgotten_with_its_source() -> None:
     steps = (remind(WORDS, at()), text("I will."), remind(WORDS, PILLS_AT + "Z"), text("Moved."))
-    async with world(script(*steps)) as here, running_bot(here.settings()):
+    async with story(script(*steps)) as here:
         source = await asked(here, "remind me of the pills")
         said = await here.answer()
         assert said.text == f"⏰ {WORDS}"
         await there_is(here, "SELECT 1 FROM outbox WHERE inbox_id IS NULL AND state = 'sent'")
-        await here.signal.say("later", quote=Quote(said.timestamp, BOT.aci or "", said.text))
-        await here.answer()
+        await here.asked("later", quote=Quote(said.timestamp, BOT.aci or "", said.text))
         await there(here, SECRET)
         await here.signal.delete(source)
         await without_words(here)
@@ -82,11 +81,9 @@ async def test_a_reply_to_a_reminder_is_forgotten_with_its_source() -> None:
 
 async def test_reminder_of_another_turn_stays_when_one_is_taken_back() -> None:
     dentist = remind("Call the dentist", PILLS_AT + "Z")
-    async with world(script(*SET, dentist, text("I will."))) as here:
-        async with running_bot(here.settings()):
-            source = await asked(here, "remind me of the pills")
-            await asked(here, "remind me: call the dentist")
-            await here.signal.delete(source)
-            await without_words(here)
-            await here.signal.say("!reminders")
-            assert "Call the dentist" in (await here.answer()).text
+    async with story(script(*SET, dentist, text("I will."))) as here:
+        source = await asked(here, "remind me of the pills")
+        await asked(here, "remind me: call the dentist")
+        await here.signal.delete(source)
+        await without_words(here)
+        assert "Call the dentist" in await here.asked("!reminders")

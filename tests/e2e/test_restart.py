@@ -11,7 +11,7 @@ from bot.chat.joining import MAX_WAITING
 from bot.signal.events import Person
 from conversation_store.models import ChatId, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, killed_bot, running_bot, world
 from tests.e2e.test_conversation import CALCULATE
 from tests.e2e.traces import there_is
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
@@ -41,8 +41,7 @@ async def test_doubt_delays_only_its_own_chat(monkeypatch: pytest.MonkeyPatch) -
             sent_at = time.time_ns() // 1_000_000 + 1
         async with running_bot(here.settings()):
             await here.signal.say("mine", author=ADA)
-            await here.signal.say("his", author=bob)
-            assert (await here.answer()).text.endswith("his")
+            assert (await here.asked("his", author=bob)).endswith("his")
             await here.signal.deliver_receipt(sent_at)
             assert (await here.answer()).text.endswith("mine")
     assert len(here.answers()) == 2
@@ -56,14 +55,12 @@ async def test_after_a_crash_the_sign_of_progress_still_says_how_earlier_calls_e
         tool_calls(("recall", {"query": ""})), text("It is 5461."),
     )  # fmt: skip
     async with world(steps) as here:
-        async with running_bot(here.settings()) as bot:
-            await here.signal.say("What is 127*43?")
-            await here.model.wait_for_requests(3)
+        async with killed_bot(here.settings()):
+            await here.let_think("What is 127*43?", requests=3)
             before = "🔧 Using calculate ✗, date_time ✓"
             await here.signal.until(lambda: here.signal.sent[-1].text == before)
             shown = here.signal.sent[-1].timestamp
             await there_is(here, f"SELECT 1 FROM turns WHERE progress_timestamp = {shown}")
-            await kill(bot)
         async with running_bot(here.settings()):
             assert (await here.answer()).text == "It is 5461."
     assert here.shown() == f"{before}, recall ✓"
@@ -75,10 +72,8 @@ async def test_after_a_crash_the_sign_of_progress_still_says_how_earlier_calls_e
 async def test_a_stop_sent_during_downtime_stops_only_earlier_messages() -> None:
     never = asyncio.Event()
     async with world(held(never)) as here:
-        async with running_bot(here.settings()) as bot:
-            await here.signal.say("think")
-            await here.model.wait_for_requests(1)
-            await kill(bot)
+        async with killed_bot(here.settings()):
+            await here.let_think("think")
         async with open_store(here.folder / "store.db") as store:
             assert all(await store.messages.accept([received("!stop", 7), received("after", 8)]))
         here.model.handler = text("Fine.")
@@ -91,17 +86,14 @@ async def test_a_stop_sent_during_downtime_stops_only_earlier_messages() -> None
 async def test_deletion_interrupted_by_a_crash_leaves_the_other_pieces() -> None:
     never = asyncio.Event()
     async with world(script(held(never))) as here:
-        async with running_bot(here.settings()) as bot:
+        async with killed_bot(here.settings()):
             await here.signal.say("keep this")
-            wrong = await here.signal.say("forget this")
-            await here.model.wait_for_requests(1)
-            await kill(bot)
+            wrong = await here.let_think("forget this")
         async with open_store(here.folder / "store.db") as store:
             assert all(await store.messages.accept([about(wrong, "deletion")]))
         async with running_bot(here.settings()):
             answer = (await here.answer()).text
-            await here.signal.say("!status")
-            await here.answer()
+            await here.asked("!status")
     assert answer.endswith("keep this")
     assert len(here.answers()) == 2
 
@@ -109,10 +101,8 @@ async def test_deletion_interrupted_by_a_crash_leaves_the_other_pieces() -> None
 async def test_edit_interrupted_by_a_crash_is_answered() -> None:
     never = asyncio.Event()
     async with world(script(held(never))) as here:
-        async with running_bot(here.settings()) as bot:
-            question = await here.signal.say("wrong")
-            await here.model.wait_for_requests(1)
-            await kill(bot)
+        async with killed_bot(here.settings()):
+            question = await here.let_think("wrong")
         async with open_store(here.folder / "store.db") as store:
             # Something that is to be sent keeps the chat's turn waiting.
             await store.outbox.add_note(ChatId.parse(f"direct:{ADA.aci}"), "By the way.")
@@ -120,8 +110,7 @@ async def test_edit_interrupted_by_a_crash_is_answered() -> None:
         async with running_bot(here.settings()):
             assert (await here.answer()).text == "By the way."
             assert (await here.answer()).text.endswith("right")
-            await here.signal.say("!status")
-            await here.answer()
+            await here.asked("!status")
     assert len(here.answers()) == 3
 
 
@@ -132,9 +121,8 @@ async def test_a_start_waits_for_no_room_however_much_there_is_to_go_on_with() -
         async with open_store(here.folder / "store.db") as store:
             edit = about(MAX_WAITING + 1, "edit", "of what never came")
             assert all(await store.messages.accept([*waiting, edit]))
-        async with running_bot(here.settings()) as bot:
+        async with killed_bot(here.settings()):
             await here.model.wait_for_requests(1)
-            await kill(bot)
 
 
 def about(timestamp: int, kind: ReceivedKind, text: str = "") -> ReceivedMessage:
@@ -147,8 +135,7 @@ async def test_a_shutdown_begins_nothing_new_and_the_next_start_does_it() -> Non
     release = asyncio.Event()
     async with world(held(release)) as here, asyncio.TaskGroup() as tasks:
         async with running_bot(here.settings()):
-            await here.signal.say("one")
-            await here.model.wait_for_requests(1)
+            await here.let_think("one")
             await here.signal.say("two")
             tasks.create_task(_release_when_unsubscribed(here, release))
         assert [answer[-3:] for answer in here.answers()] == ["one"]
@@ -165,8 +152,7 @@ async def _release_when_unsubscribed(here: World, release: asyncio.Event) -> Non
 async def test_nothing_that_was_written_while_the_bot_was_away_is_lost() -> None:
     async with world(echo) as here:
         async with running_bot(here.settings()):
-            await here.signal.say("one")
-            await here.answer()
+            await here.asked("one")
         for number in range(50):
             await here.signal.say(f"away {number}")
         async with running_bot(here.settings()):

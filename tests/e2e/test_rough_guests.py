@@ -14,7 +14,7 @@ from bot.signal.events import Person
 from bot.signal.formatting import MAX_ANSWER_BYTES, MAX_PART_BYTES
 from conversation_store.models import Quote
 from tests.e2e.daemon_process import daemon, environment
-from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.running_bot import World, running_bot, story, world
 from tests.e2e.test_files import all_gone, folder_world, left, settings
 from tests.e2e.test_media import PHOTO, VOICE_NOTE
 from tests.e2e.test_over_rest import guest
@@ -85,25 +85,23 @@ async def test_a_short_question_about_a_huge_text_reaches_the_model() -> None:
         here.model.handler = text("It is about words.")
         async with running_bot(here.settings()):
             await here.signal.say(HUGE)
-            await here.signal.say("What is it about?")
-            await here.answer()
+            await here.asked("What is it about?")
     assert asked(here).endswith("What is it about?")
     assert "é🙂 word é🙂 word" in asked(here)
 
 
 async def test_overheard_messages_leave_room_for_the_question() -> None:
-    async with world() as here, running_bot(here.settings(llm={"context_tokens": 2_200})):
+    async with story(llm={"context_tokens": 2_200}) as here:
         for number in range(20):
             await here.signal.say(f"{number} {'chatter ' * 40}", group=GROUP)
-        await here.signal.say("What is it about?", group=GROUP, mention=True)
-        await here.answer()
+        await here.asked("What is it about?", group=GROUP, mention=True)
     assert asked(here).endswith("Ada: What is it about?")
     assert "Ada: 19 chatter" in asked(here)
     assert "Ada: 0 chatter" not in asked(here)
 
 
 async def test_edits_and_quotes_of_64_kib_are_answered_in_private_and_in_groups() -> None:
-    async with world(text("yes")) as here, running_bot(here.settings()):
+    async with story(text("yes")) as here:
         for group in (None, GROUP):
             question = await here.signal.say(HUGE, group=group, mention=True)
             first = await here.answer()
@@ -112,8 +110,7 @@ async def test_edits_and_quotes_of_64_kib_are_answered_in_private_and_in_groups(
             assert second.replaces == first.timestamp
             assert "Now: é🙂 word" in asked(here)
             quote = Quote(question, ADA.aci, HUGE)
-            await here.signal.say("And this?", group=group, mention=True, quote=quote)
-            await here.answer()
+            await here.asked("And this?", group=group, mention=True, quote=quote)
             assert asked(here).endswith("…”] And this?")
 
 
@@ -123,7 +120,7 @@ async def test_an_answer_of_64_kib_comes_in_parts_and_gives_way_to_a_short_one()
         words = "short" if short else "**bold** `code` 🙂 word\n" * 4_000
         await text(words)(request, writer)
 
-    async with world(as_asked) as here, running_bot(here.settings()):
+    async with story(as_asked) as here:
         question = await here.signal.say("long")
         await here.signal.wait_for(lambda sent: "ends here" in sent.text)
         parts = list(here.signal.sent)
@@ -177,7 +174,7 @@ async def test_every_readable_one_of_thirty_files_is_read() -> None:
 async def test_repeated_frames_count_once() -> None:
     edit = edit_of(NOW, NOW + 1, "two")
     deletion = deletion_frame(BOT, ADA, NOW + 2, NOW)
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         for _ in range(3):
             await here.signal.push(text_of(NOW, "one"))
         await here.answer()
@@ -197,7 +194,7 @@ async def test_repeated_frames_count_once() -> None:
 
 
 async def test_second_edit_counts_even_if_it_comes_first() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         await here.signal.push(text_of(NOW, "first wording"))
         await here.answer()
         await here.signal.push(edit_of(NOW + 1, NOW + 2, "third wording"))
@@ -234,13 +231,11 @@ async def test_the_file_of_a_message_that_comes_twice_is_still_seen() -> None:
     release = asyncio.Event()
     async with folder_world() as here, running_bot(settings(here)):
         here.model.handler = held(release)
-        await here.signal.say("first")
-        await here.model.wait_for_requests(1)
+        await here.let_think("first")
         frame = text_of(NOW, "look", attachments=[here.signal.share(PHOTO)])
         for _ in range(2):
             await here.signal.push(frame)
-        await here.signal.say("hello", author=BEN)
-        await here.model.wait_for_requests(2)
+        await here.let_think("hello", author=BEN, requests=2)
         assert len(left(here)) == 1
         release.set()
         answer = await here.signal.wait_for(lambda sent: "look" in sent.text)
@@ -251,17 +246,16 @@ async def test_the_file_of_a_message_that_comes_twice_is_still_seen() -> None:
 async def test_simultaneous_edits_of_two_people_are_answered_each() -> None:
     release = asyncio.Event()
     last = 12
-    async with world(held(release)) as here:
-        async with running_bot(here.settings(access={"groups": "always"})):
-            at = {one: await here.signal.say("0", author=one, group=GROUP) for one in (ADA, BEN)}
-            for number in range(1, last + 1):
-                if number == last // 2:
-                    release.set()
-                for one, target in tuple(at.items()):
-                    edit = here.signal.edit(str(number), target, author=one, group=GROUP)
-                    at[one] = await edit
-            await here.signal.wait_for(lambda sent: sent.text.endswith(f"Ada: {last}"))
-            await here.signal.wait_for(lambda sent: sent.text.endswith(f"Ben: {last}"))
+    async with story(held(release), access={"groups": "always"}) as here:
+        at = {one: await here.signal.say("0", author=one, group=GROUP) for one in (ADA, BEN)}
+        for number in range(1, last + 1):
+            if number == last // 2:
+                release.set()
+            for one, target in tuple(at.items()):
+                edit = here.signal.edit(str(number), target, author=one, group=GROUP)
+                at[one] = await edit
+        await here.signal.wait_for(lambda sent: sent.text.endswith(f"Ada: {last}"))
+        await here.signal.wait_for(lambda sent: sent.text.endswith(f"Ben: {last}"))
     shown = {sent.timestamp: sent.text for sent in here.signal.sent}
     for sent in here.signal.sent:
         shown.pop(sent.replaces or 0, None)
@@ -277,9 +271,8 @@ async def test_simultaneous_edits_of_two_people_are_answered_each() -> None:
 async def test_phone_with_a_wrong_clock_may_ask_edit_and_delete(
     timestamp: int,
 ) -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say("wording one", timestamp=timestamp, group=GROUP, mention=True)
-        first = await here.answer()
+    async with story() as here:
+        first = await here.answer_to("wording one", timestamp=timestamp, group=GROUP, mention=True)
         await here.signal.edit("wording two", timestamp, group=GROUP, mention=True)
         second = await here.answer()
         await here.signal.delete(timestamp, group=GROUP)
@@ -292,7 +285,7 @@ async def test_phone_with_a_wrong_clock_may_ask_edit_and_delete(
 async def test_people_with_a_hidden_number_and_any_name_are_answered(name: object) -> None:
     hidden = {"source": ADA.aci, "sourceNumber": None, "sourceName": name}
     team = {"groupId": GROUP, "type": "DELIVER"}
-    async with world() as here, running_bot(here.settings(access={"groups": "always"})):
+    async with story(access={"groups": "always"}) as here:
         await here.signal.change_group(GROUP)
         for number, more in enumerate(({}, {"groupInfo": team})):
             frame = text_of(NOW + number, "hello", **more)
@@ -311,7 +304,7 @@ async def test_styles_and_mentions_of_any_shape_are_no_harm() -> None:
         None,
     ]
     wrong = dict.fromkeys(("quote", "attachments", "previews", "expiresInSeconds", "viewOnce"), "x")
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         await here.signal.push(text_of(NOW, "a🙂b", textStyles=styles, mentions=mentions))
         assert (await here.answer()).text.endswith("a🙂b")
         await here.signal.push(text_of(NOW + 1, "ab", textStyles="x", mentions="x", **wrong))
@@ -328,8 +321,7 @@ async def test_shutdown_during_messages_loses_nothing() -> None:
     async with world(script(held(never), held(release, text("Both.")), echo)) as here:
         async with daemon(environment(here), folder=here.folder) as bot:
             for number, words in enumerate(("one", "two"), start=1):
-                await here.signal.say(words)
-                await here.model.wait_for_requests(number)
+                await here.let_think(words, requests=number)
             bot.send_signal(signal.SIGTERM)
             await bot.event("app.stopping")
             release.set()
@@ -428,7 +420,7 @@ async def test_second_sigterm_ends_the_bot_at_once_even_if_signal_cli_hangs() ->
 
 
 async def test_fifty_messages_and_their_edits_that_waited_at_signal_are_answered_once() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         await here.signal.go_away()
         said = [await here.signal.say(f"old {number}") for number in range(50)]
         for number, timestamp in enumerate(said):

@@ -1,19 +1,17 @@
 """Scheduled questions: answered like others, once, and stopped after failures."""
 
 import asyncio
-from functools import partial
 
 from bot.chat.alarm import STOPPED
 from bot.chat.handler import MAX_TOKENS
 from bot.commands.memory import NO_REMINDERS
 from conversation_store.models import ChatId
-from tests.e2e.running_bot import WAIT_SECONDS, World, kill, running_bot, world
+from tests.e2e.running_bot import WAIT_SECONDS, World, killed_bot, running_bot, story, world
 from tests.e2e.test_approvals import with_notes
 from tests.e2e.test_conversation import BEN
 from tests.e2e.test_reminders import GROUP, Wall, at, schedule
 from tests.e2e.traces import gone, there_is
 from tests.fakes.openai_server import chunk, held, script, sse, status, text, tool_calls
-from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import ADA, Group
 
 QUESTION = "How is the weather in Rome?"
@@ -30,36 +28,14 @@ def asked_last(here: World) -> str:
 
 async def test_scheduled_question_is_answered_with_tools_below_its_words() -> None:
     steps = script(schedule(QUESTION, at()), text("I will."), tool_calls(SUM), text("Sunny."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("tell me then how the weather is")
-        assert (await here.answer()).text == "I will."
+    async with story(steps) as here:
+        assert await here.asked("tell me then how the weather is") == "I will."
         answer = await here.answer()
         assert answer.text == f"⏰ {QUESTION}\n\nSunny."
         assert answer.quote is None
         assert "Nobody has written just now" in asked_last(here)
         assert asked_last(here).endswith(QUESTION)
-        await here.signal.say("!reminders")
-        assert (await here.answer()).text == NO_REMINDERS
-
-
-def has_said(api: SignalRestApi, words: str) -> bool:
-    """Whether the bot's last message has these words."""
-    return bool(api.sent) and words in api.sent[-1].text
-
-
-async def test_schedules_and_their_commands_work_over_rest() -> None:
-    steps = script(schedule(QUESTION, at()), text("I will."), tool_calls(SUM), text("Sunny."))
-    async with world(steps) as here, SignalRestApi.listen() as api:
-        signal = {"url": api.url, "phone_number": NUMBER}
-        async with running_bot(here.settings(signal=signal)):
-            await api.wait_for_receiver()
-            for words, answered in (
-                ("!timezone Berlin", "Europe/Berlin"),
-                ("tell me then how the weather is", f"⏰ {QUESTION}\n\nSunny."),
-                ("!reminders", NO_REMINDERS),
-            ):
-                await api.say(words)
-                await api.wait_until(partial(has_said, api, answered))
+        assert await here.asked("!reminders") == NO_REMINDERS
 
 
 async def test_a_scheduled_question_is_no_command_and_no_answer_to_another_question() -> None:
@@ -69,11 +45,9 @@ async def test_a_scheduled_question_is_no_command_and_no_answer_to_another_quest
                    ("schedule", {"question": "!help", "at": at(0.5)})),
         text("I will."), tool_calls(write), text("Noted."), text("Yes what?"), text("Help whom?"),
     )  # fmt: skip
-    async with world(steps) as here, running_bot(with_notes(here)):
-        await here.signal.say("ask yourself two odd things")
-        assert (await here.answer()).text == "I will."
-        await here.signal.say("note: buy milk")
-        asked = await here.answer()
+    async with story(steps, with_notes) as here:
+        assert await here.asked("ask yourself two odd things") == "I will."
+        asked = await here.answer_to("note: buy milk")
         assert asked.text.startswith("❓")
         await there_is(here, TWO_ASKED)
         await here.signal.react("👍", asked.timestamp)
@@ -85,12 +59,10 @@ async def test_a_question_that_a_crash_interrupts_is_answered_once() -> None:
     never = asyncio.Event()
     steps = script(schedule(QUESTION, at()), text("I will."), held(never))
     async with world(steps) as here:
-        async with running_bot(here.settings()) as bot:
-            await here.signal.say("tell me then how the weather is")
-            assert (await here.answer()).text == "I will."
+        async with killed_bot(here.settings()):
+            assert await here.asked("tell me then how the weather is") == "I will."
             async with asyncio.timeout(WAIT_SECONDS):
                 await here.model.wait_for_requests(3)
-            await kill(bot)
         here.model.handler = text("Sunny.")
         for _ in range(2):
             async with running_bot(here.settings()):
@@ -107,19 +79,16 @@ async def test_a_schedule_ends_after_three_failures_without_an_answer_between_th
         text("I will."),
     )
     async with world(steps) as here, running_bot(here.settings(), clock=wall):
-        await here.signal.say("every hour, please")
-        assert (await here.answer()).text == "I will."
+        assert await here.asked("every hour, please") == "I will."
         wall.pass_by(hours=0.003)
         for said in ("The model", "The model", "Sunny.", "The model", "The model", "The model"):
             here.model.handler = text("Sunny.") if said == "Sunny." else status(401)
             wall.pass_by(hours=1)
             assert (await here.answer()).text.startswith(f"⏰ {QUESTION}\n\n{said}")
         assert (await here.answer()).text == f"⏰ {STOPPED}\n{QUESTION}"
-        await here.signal.say("!reminders")
-        assert (await here.answer()).text == NO_REMINDERS
+        assert await here.asked("!reminders") == NO_REMINDERS
         wall.pass_by(hours=3)
-        await here.signal.say("!reminders")
-        await here.answer()
+        await here.asked("!reminders")
     assert sum(said.startswith(f"⏰ {QUESTION}") for said in here.answers()) == 6
 
 
@@ -133,19 +102,17 @@ async def test_scheduled_run_above_its_token_limit_answers_with_its_findings() -
         {**chunk({}), "choices": [], "usage": usage},
     )
     steps = script(schedule(QUESTION, at()), text("I will."), costly, text("Enough."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("tell me then how the weather is")
-        assert (await here.answer()).text == "I will."
+    async with story(steps) as here:
+        assert await here.asked("tell me then how the weather is") == "I will."
         assert (await here.answer()).text.endswith("Enough.")
         assert here.model.requests[-1].get("tool_choice") == "none"
 
 
 async def test_in_a_group_the_answer_goes_to_the_group() -> None:
     steps = script(schedule(QUESTION, at()), text("I will."), text("Sunny."))
-    async with world(steps) as here, running_bot(here.settings()):
+    async with story(steps) as here:
         here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
-        await here.signal.say("tell us then", group=GROUP, mention=True)
-        assert (await here.answer()).text == "I will."
+        assert await here.asked("tell us then", group=GROUP, mention=True) == "I will."
         answer = await here.answer()
         assert answer.chat == ChatId.group(GROUP)
         assert answer.text == f"⏰ {QUESTION}\n\nSunny."
@@ -157,8 +124,7 @@ async def test_a_question_that_was_missed_is_asked_once_and_its_answer_says_for_
     steps = script(schedule(QUESTION, at(3_600)), text("I will."), text("Sunny."))
     async with world(steps) as here:
         async with running_bot(here.settings(), clock=wall):
-            await here.signal.say("in an hour, please")
-            assert (await here.answer()).text == "I will."
+            assert await here.asked("in an hour, please") == "I will."
         wall.pass_by(hours=30)
         async with running_bot(here.settings(), clock=wall):
             said = (await here.answer()).text
@@ -168,9 +134,8 @@ async def test_a_question_that_was_missed_is_asked_once_and_its_answer_says_for_
 
 async def test_answer_to_a_scheduled_question_disappears_by_the_timer() -> None:
     steps = script(schedule("sesquipedalian", at()), text("I will."), text("Sunny."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("please", expires_seconds=1)
-        assert (await here.answer()).text == "I will."
+    async with story(steps) as here:
+        assert await here.asked("please", expires_seconds=1) == "I will."
         assert (await here.answer()).text.endswith("Sunny.")
         await gone(here, "sesquipedalian")
         await gone(here, "Sunny")
@@ -179,28 +144,23 @@ async def test_answer_to_a_scheduled_question_disappears_by_the_timer() -> None:
 async def test_stop_ends_a_scheduled_turn_like_any_other() -> None:
     never = asyncio.Event()
     steps = script(schedule(QUESTION, at()), text("I will."), held(never))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("please")
-        assert (await here.answer()).text == "I will."
+    async with story(steps) as here:
+        assert await here.asked("please") == "I will."
         async with asyncio.timeout(WAIT_SECONDS):
             await here.model.wait_for_requests(3)
-        await here.signal.say("!stop")
-        assert (await here.answer()).text == "Stopped."
+        assert await here.asked("!stop") == "Stopped."
 
 
 async def test_a_scheduled_turn_may_ask_its_person_and_goes_on_with_the_answer() -> None:
     question = ("ask_user", {"question": "Rome or Paris?", "options": ["Rome", "Paris"]})
     steps = script(schedule(QUESTION, at()), text("I will."), tool_calls(question), text("Sunny."))
     async with world(steps) as here:
-        async with running_bot(here.settings()) as bot:
-            await here.signal.say("please")
-            assert (await here.answer()).text == "I will."
+        async with killed_bot(here.settings()):
+            assert await here.asked("please") == "I will."
             asked = await here.answer()
             assert "Rome or Paris?" in asked.text
             await there_is(
                 here, f"SELECT 1 FROM questions WHERE signal_timestamp = {asked.timestamp}"
             )
-            await kill(bot)
         async with running_bot(here.settings()):
-            await here.signal.say("Rome", quote=asked.timestamp)
-            assert (await here.answer()).text == f"⏰ {QUESTION}\n\nSunny."
+            assert await here.asked("Rome", quote=asked.timestamp) == f"⏰ {QUESTION}\n\nSunny."

@@ -8,12 +8,12 @@ import pytest
 from bot.config.settings import Settings
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.disks import memory_disk, mounted
-from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.running_bot import World, running_bot, story, world
 from tests.e2e.test_approvals import question
 from tests.e2e.test_conversation import BEN
-from tests.e2e.test_tools import offered, told
+from tests.e2e.test_tools import offered
 from tests.e2e.test_workspace import GROUP, folders
-from tests.fakes.openai_server import script, text, tool_calls
+from tests.fakes.openai_server import echo, script, text, tool_calls
 from tests.fakes.signal_side import ADA, SharedFile
 from tests.integration.test_spawned import until
 
@@ -54,9 +54,8 @@ async def test_a_table_comes_in_and_a_picture_of_it_goes_out() -> None:
         tool_calls(("send_file", {"file_path": "plot.png"})),
         text("Here is the plot."),
     )
-    async with world(steps) as here, running_bot(for_everyone(here)):
-        await here.signal.say("plot the sums per month", files=[CSV])
-        asked = await question(here)
+    async with story(steps, for_everyone) as here:
+        asked = await question(here, "plot the sums per month", files=[CSV])
         assert asked.text.startswith("❓ Run this Python program in the workspace of this chat?")
         assert 'csv.DictReader(open(\\"inbox/sums.csv\\"))' in asked.text
         await here.signal.react("👍", asked.timestamp)
@@ -65,7 +64,7 @@ async def test_a_table_comes_in_and_a_picture_of_it_goes_out() -> None:
         [file] = answer.attachments
         assert (file.name, file.content_type) == ("plot.png", "image/png")
         assert file.data.startswith(b"\x89PNG")
-    assert "exit code 0\nstdout:\nsums: [3, 4]" in told(here, 1)
+    assert "exit code 0\nstdout:\nsums: [3, 4]" in here.told(1)
 
 
 SUMS = """
@@ -84,33 +83,21 @@ async def test_pandas_plots_where_it_is_installed() -> None:
         tool_calls(("send_file", {"file_path": "sums.png"})),
         text("Here is the plot."),
     )
-    async with world(steps) as here, running_bot(for_everyone(here, approval="never")):
-        await here.signal.say("plot the sums per month", files=[CSV])
-        answer = await here.answer()
-        assert answer.text == "Here is the plot.", told(here)
+    async with story(steps, for_everyone, approval="never") as here:
+        answer = await here.answer_to("plot the sums per month", files=[CSV])
+        assert answer.text == "Here is the plot.", here.told()
         [file] = answer.attachments
         assert len(file.data) > 2_000
-    assert "stdout:\n7" in told(here, 1)
-
-
-async def test_without_a_yes_nothing_runs() -> None:
-    steps = script(tool_calls(("run_command", {"command": "touch ran"})), text("As you wish."))
-    async with world(steps) as here, running_bot(for_everyone(here)):
-        await here.signal.say("do it")
-        await here.signal.react("👎", (await question(here)).timestamp)
-        assert (await here.answer()).text == "As you wish."
-        assert not list(here.folder.rglob("ran"))
-    assert "the person said no" in told(here)
+    assert "stdout:\n7" in here.told(1)
 
 
 async def test_a_program_is_started_without_a_shell_where_it_has_arguments() -> None:
     call = {"command": "printf", "arguments": "'%s|' '$HOME; exit 3' \"a b\""}
     steps = script(tool_calls(("run_command", call)), text("Done."))
-    async with world(steps) as here, running_bot(for_everyone(here)):
-        await here.signal.say("print")
-        await here.signal.react("👍", (await question(here)).timestamp)
+    async with story(steps, for_everyone) as here:
+        await here.signal.react("👍", (await question(here, "print")).timestamp)
         await here.answer()
-    assert "exit code 0\nstdout:\n$HOME; exit 3|a b|" in told(here)
+    assert "exit code 0\nstdout:\n$HOME; exit 3|a b|" in here.told()
 
 
 @pytest.mark.parametrize(
@@ -124,15 +111,14 @@ async def test_a_program_is_started_without_a_shell_where_it_has_arguments() -> 
 )
 async def test_program_runs_as_people_read_it_whatever_encoding_it_declares(code: str) -> None:
     steps = script(tool_calls(("run_python", {"code": code})), text("Done."))
-    async with world(steps) as here, running_bot(for_everyone(here, approval="never")):
-        await here.signal.say("print")
-        await here.answer()
+    async with story(steps, for_everyone, approval="never") as here:
+        await here.asked("print")
         assert not list(here.folder.rglob("ran"))
-    assert "exit code 0\nstdout:\nü 3" in told(here)
+    assert "exit code 0\nstdout:\nü 3" in here.told()
 
 
 async def test_a_command_finds_nothing_of_the_bots_own_and_nothing_of_another_chat() -> None:
-    async with world() as here, running_bot(for_everyone(here)):
+    async with story(echo, for_everyone) as here:
         (here.folder / ".env").write_text("LLM__API_KEY=hedgehog")
         look = (
             "word=hedge; echo $word''hog | grep -rlas -f - "  # for its own words do not count
@@ -141,21 +127,18 @@ async def test_a_command_finds_nothing_of_the_bots_own_and_nothing_of_another_ch
         )
         call = tool_calls(("run_command", {"command": look}))
         here.model.handler = script(text("Kept."), call, text("No."))
-        await here.signal.say("keep the hedgehog", files=[note("hedgehog")], author=BEN)
-        await here.answer()
+        await here.asked("keep the hedgehog", files=[note("hedgehog")], author=BEN)
         assert len(folders(here)) == 1
-        await here.signal.say("look for it")
-        await here.signal.react("👍", (await question(here)).timestamp)
+        await here.signal.react("👍", (await question(here, "look for it")).timestamp)
         await here.answer()
-    found = told(here).partition("stderr")[0]
+    found = here.told().partition("stderr")[0]
     assert found.rstrip().endswith("stdout:\nlooked")
-    assert "hedgehog" not in told(here)
+    assert "hedgehog" not in here.told()
 
 
 async def test_commands_can_be_switched_off() -> None:
-    async with world() as here, running_bot(for_everyone(here, enabled=False)):
-        await here.signal.say("hello")
-        await here.answer()
+    async with story(echo, for_everyone, enabled=False) as here:
+        await here.asked("hello")
     assert "write_file" in offered(here.model.requests[-1])
     assert "run_command" not in offered(here.model.requests[-1])
 
@@ -163,12 +146,11 @@ async def test_commands_can_be_switched_off() -> None:
 async def test_slow_command_is_ended_and_its_output_is_read() -> None:
     call = {"command": "echo begun; sleep 60", "timeout_seconds": 1}
     steps = script(tool_calls(("run_command", call)), text("Too slow."))
-    async with world(steps) as here, running_bot(for_everyone(here)):
-        await here.signal.say("wait")
-        await here.signal.react("👍", (await question(here)).timestamp)
+    async with story(steps, for_everyone) as here:
+        await here.signal.react("👍", (await question(here, "wait")).timestamp)
         await here.answer()
-    assert "It was ended after 1 seconds." in told(here)
-    assert "stdout:\nbegun" in told(here)
+    assert "It was ended after 1 seconds." in here.told()
+    assert "stdout:\nbegun" in here.told()
 
 
 @pytest.mark.parametrize(
@@ -191,17 +173,14 @@ async def test_workspace_filled_by_a_command_takes_files_again_once_cleared(
         text("Written."),
     )
     small = {"workspace": {"for": "everyone", "quota_mb": 1, "max_files": 200}}
-    async with world(steps) as here, running_bot(here.settings(tools=small)):
-        await here.signal.say("fill it")
-        await here.signal.react("👍", (await question(here)).timestamp)
+    async with story(steps, tools=small) as here:
+        await here.signal.react("👍", (await question(here, "fill it")).timestamp)
         await here.answer()
-        assert said in told(here, 1)
-        assert "Wrote more.txt" not in told(here)
-        await here.signal.say("!clear files")
-        await here.answer()
-        await here.signal.say("write it")
-        await here.answer()
-    assert "Wrote more.txt" in told(here)
+        assert said in here.told(1)
+        assert "Wrote more.txt" not in here.told()
+        await here.asked("!clear files")
+        await here.asked("write it")
+    assert "Wrote more.txt" in here.told()
 
 
 FILL = 'cat a; echo next > b || echo refused; python3 -c \'open("c", "w").write("x" * 9999)\''
@@ -235,30 +214,25 @@ async def test_unwritable_disk_refuses_calls_in_sentences_and_answers_go_on(
         async with world(steps) as here:
             tools = {"workspace": workspace, "commands": {"approval": "never"}}
             async with running_bot(here.settings(tools=tools)):
-                await here.signal.say("write")
-                await here.answer()
+                await here.asked("write")
                 disk.fill() if state == "full" else disk.forbid_writing()
-                await here.signal.say("write more", files=[note("words")])
-                answer = (await here.answer()).text
+                answer = await here.asked("write more", files=[note("words")])
                 assert answer.endswith("It cannot be written.")
                 assert f"I could not put it into the workspace. {of_a_write}" in answer
-                assert of_a_write in told(here, -2)
-                assert "stdout:\nwhole" in told(here)
-                assert of_a_command in told(here)
-                await here.signal.say("!files")
-                files = (await here.answer()).text
+                assert of_a_write in here.told(-2)
+                assert "stdout:\nwhole" in here.told()
+                assert of_a_command in here.told()
+                files = await here.asked("!files")
                 assert of_the_person in files
                 assert "new" not in files
 
 
 async def test_stop_ends_a_command_with_all_that_it_has_started() -> None:
     steps = script(tool_calls(("run_command", {"command": f"{ONCE} & wait"})))
-    async with world(steps) as here, running_bot(for_everyone(here)):
-        await here.signal.say("do it")
-        await here.signal.react("👍", (await question(here)).timestamp)
+    async with story(steps, for_everyone) as here:
+        await here.signal.react("👍", (await question(here, "do it")).timestamp)
         await until(lambda: log_of(here))
-        await here.signal.say("!stop")
-        await here.answer()
+        await here.asked("!stop")
         await asyncio.to_thread(nothing_works_in, folders(here)[0] / "files")
 
 
@@ -278,8 +252,7 @@ async def test_a_command_of_a_killed_bot_ends_with_it_and_is_not_run_again() -> 
     async with world(steps) as here:
         settings = environment(here, TOOLS__WORKSPACE__FOR="everyone")
         async with daemon(settings, folder=here.folder) as bot:
-            await here.signal.say("do it")
-            await here.signal.react("👍", (await question(here)).timestamp)
+            await here.signal.react("👍", (await question(here, "do it")).timestamp)
             await until(lambda: log_of(here))
             await bot.killed()
         await here.signal.wait_until_alone()
@@ -289,7 +262,7 @@ async def test_a_command_of_a_killed_bot_ends_with_it_and_is_not_run_again() -> 
         assert log is not None
         assert log.read_text() == "ran\n"
         await asyncio.to_thread(nothing_works_in, log.parent)
-    assert "It was begun before a restart" in told(here)
+    assert "It was begun before a restart" in here.told()
 
 
 LIST = ("run_command", {"command": "ls"})
@@ -302,29 +275,20 @@ async def test_always_survives_a_restart_until_it_is_taken_back() -> None:
     )
     async with world(steps) as here:
         async with running_bot(for_everyone(here)):
-            await here.signal.say("list")
-            asked = await question(here)
+            asked = await question(here, "list")
             always = "♾️ or “always” allows run_command, run_python in this chat for 30 days"
             assert always in asked.text
-            await here.signal.react("♾️", asked.timestamp)
-            assert (await here.answer()).text == "One."
+            assert await here.reacted("♾️", asked.timestamp) == "One."
         async with running_bot(for_everyone(here)):
-            await here.signal.say("list")
-            assert (await here.answer()).text == "Two."
-            await here.signal.say("!grants")
-            listed = (await here.answer()).text
+            assert await here.asked("list") == "Two."
+            listed = await here.asked("!grants")
             assert listed.startswith("1. run_command (⏱ 20")
             assert "\n2. run_python (⏱ 20" in listed
-            await here.signal.say("!grants revoke 3")
-            assert "no such number" in (await here.answer()).text
-            await here.signal.say("!grants revoke 1")
-            assert (await here.answer()).text == "From now on I ask again: run_command."
-            await here.signal.say("!grants revoke all")
-            assert (await here.answer()).text == "From now on I ask again: run_python."
-            await here.signal.say("!grants")
-            assert "ask each time" in (await here.answer()).text
-            await here.signal.say("list")
-            await here.signal.react("👍", (await question(here)).timestamp)
+            assert "no such number" in await here.asked("!grants revoke 3")
+            assert await here.asked("!grants revoke 1") == "From now on I ask again: run_command."
+            assert await here.asked("!grants revoke all") == "From now on I ask again: run_python."
+            assert "ask each time" in await here.asked("!grants")
+            await here.signal.react("👍", (await question(here, "list")).timestamp)
             assert (await here.answer()).text == "3."
 
 
@@ -339,15 +303,11 @@ async def test_always_covers_every_command_in_the_same_chat_alone() -> None:
         tool_calls(LIST),
         text("Three."),
     )
-    async with world(steps) as here, running_bot(for_everyone(here)):
-        await here.signal.say("list")
-        await here.signal.say("always", quote=(await question(here)).timestamp)
-        assert (await here.answer()).text == "One."
-        await here.signal.say("delete, and print")
-        assert (await here.answer()).text == "Two."
+    async with story(steps, for_everyone) as here:
+        assert await here.asked("always", quote=(await question(here, "list")).timestamp) == "One."
+        assert await here.asked("delete, and print") == "Two."
         await here.signal.say("list", author=BEN)
-        await here.signal.react("👍", (await question(here)).timestamp, author=BEN)
-        assert (await here.answer()).text == "Three."
+        assert await here.reacted("👍", (await question(here)).timestamp, author=BEN) == "Three."
 
 
 async def test_always_does_not_cover_commands_after_strangers_words() -> None:
@@ -355,34 +315,25 @@ async def test_always_does_not_cover_commands_after_strangers_words() -> None:
     steps = script(
         *(tool_calls(LIST), text("One.")), *(tool_calls(listing), tool_calls(LIST), text("Two."))
     )
-    async with world(steps) as here, running_bot(for_everyone(here)):
-        await here.signal.say("list")
-        await here.signal.react("♾️", (await question(here)).timestamp)
+    async with story(steps, for_everyone) as here:
+        await here.signal.react("♾️", (await question(here, "list")).timestamp)
         assert (await here.answer()).text == "One."
-        await here.signal.say("read, then list")
-        asked = await here.answer()
+        asked = await here.answer_to("read, then list")
         assert asked.text.startswith("❓")
         assert "♾️" not in asked.text
-        await here.signal.react("👍", asked.timestamp)
-        assert (await here.answer()).text == "Two."
+        assert await here.reacted("👍", asked.timestamp) == "Two."
 
 
 async def test_always_does_not_cover_commands_of_helpers() -> None:
     task = ("delegate", {"task": "Count them.", "tools": ["run_command"]})
-    async with world(script(tool_calls(LIST), text("One."))) as here:
-        async with running_bot(for_everyone(here)):
-            await here.signal.say("list")
-            await here.signal.react("♾️", (await question(here)).timestamp)
-            assert (await here.answer()).text == "One."
-            here.model.handler = script(
-                tool_calls(task), tool_calls(LIST), text("None."), text("Two.")
-            )
-            await here.signal.say("let somebody count")
-            asked = await here.answer()
-            assert asked.text.startswith("❓")
-            assert "♾️" not in asked.text
-            await here.signal.react("👍", asked.timestamp)
-            assert (await here.answer()).text == "Two."
+    async with story(script(tool_calls(LIST), text("One.")), for_everyone) as here:
+        await here.signal.react("♾️", (await question(here, "list")).timestamp)
+        assert (await here.answer()).text == "One."
+        here.model.handler = script(tool_calls(task), tool_calls(LIST), text("None."), text("Two."))
+        asked = await here.answer_to("let somebody count")
+        assert asked.text.startswith("❓")
+        assert "♾️" not in asked.text
+        assert await here.reacted("👍", asked.timestamp) == "Two."
 
 
 @pytest.mark.parametrize(
@@ -398,12 +349,9 @@ async def test_always_does_not_cover_commands_of_helpers() -> None:
 async def test_question_warns_of_words_in_commands(
     call: tuple[str, dict[str, str]], hints: str
 ) -> None:
-    async with world(script(tool_calls(call), text("No."))) as here:
-        async with running_bot(for_everyone(here)):
-            await here.signal.say("do it")
-            asked = await question(here)
-            await here.signal.react("👎", asked.timestamp)
-            assert (await here.answer()).text == "No."
+    async with story(script(tool_calls(call), text("No.")), for_everyone) as here:
+        asked = await question(here, "do it")
+        assert await here.reacted("👎", asked.timestamp) == "No."
     assert ("\n⚠️ " in asked.text) is bool(hints)
     assert hints in asked.text
 
@@ -416,12 +364,11 @@ async def test_a_command_that_closes_folders_keeps_no_other_from_running() -> No
         tool_calls(("read_file", {"file_path": "a/b/c"})),
         text("Kept."),
     )
-    async with world(steps) as here, running_bot(for_everyone(here, approval="never")):
-        await here.signal.say("close it, and read it")
-        assert (await here.answer()).text == "Kept."
-    assert "exit code 0\nstdout:\nclosed" in told(here, 1)
-    assert "exit code 0\nstdout:\nkept" in told(here, 2)
-    assert "1\tkept" in told(here, 3)
+    async with story(steps, for_everyone, approval="never") as here:
+        assert await here.asked("close it, and read it") == "Kept."
+    assert "exit code 0\nstdout:\nclosed" in here.told(1)
+    assert "exit code 0\nstdout:\nkept" in here.told(2)
+    assert "1\tkept" in here.told(3)
 
 
 async def test_always_in_a_group_is_given_by_admins_and_ends_with_their_role() -> None:
@@ -429,30 +376,25 @@ async def test_always_in_a_group_is_given_by_admins_and_ends_with_their_role() -
     everyone = {"workspace": {"for": "everyone"}}
     async with world(steps) as here:
         async with running_bot(here.settings(tools=everyone, access={"admins": ADA.number})):
-            await here.signal.say("list", group=GROUP, mention=True, author=BEN)
-            asked = await question(here)
+            asked = await question(here, "list", group=GROUP, mention=True, author=BEN)
             await here.signal.react("♾️", asked.timestamp, group=GROUP, author=BEN)
-            await here.signal.react("♾️", asked.timestamp, group=GROUP)
-            assert (await here.answer()).text == "One."
-            await here.signal.say("list", group=GROUP, mention=True, author=BEN)
-            assert (await here.answer()).text == "Two."
+            assert await here.reacted("♾️", asked.timestamp, group=GROUP) == "One."
+            assert await here.asked("list", group=GROUP, mention=True, author=BEN) == "Two."
         here.model.handler = script(tool_calls(LIST), text("Three."))
         async with running_bot(here.settings(tools=everyone, access={"admins": BEN.aci})):
-            await here.signal.say("list", group=GROUP, mention=True, author=BEN)
-            asked = await question(here)
-            await here.signal.react("👍", asked.timestamp, group=GROUP, author=BEN)
-            assert (await here.answer()).text == "Three."
+            asked = await question(here, "list", group=GROUP, mention=True, author=BEN)
+            assert await here.reacted("👍", asked.timestamp, group=GROUP, author=BEN) == "Three."
 
 
 @pytest.mark.parametrize("call", [REMOVE, ("run_python", {"code": "print(1)"})])
 async def test_operator_may_let_commands_run_without_a_question(
     call: tuple[str, dict[str, str]],
 ) -> None:
-    async with world(script(tool_calls(call), text("Done."))) as here:
-        async with running_bot(for_everyone(here, approval="never")):
-            await here.signal.say("do it")
-            assert (await here.answer()).text == "Done."
-    assert "exit code" in told(here)
+    async with story(
+        script(tool_calls(call), text("Done.")), for_everyone, approval="never"
+    ) as here:
+        assert await here.asked("do it") == "Done."
+    assert "exit code" in here.told()
 
 
 @pytest.mark.full

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.loop_stall import MAX_MS, stalls
 from benchmarks.rough_texts import flood, rough_text
 from bot.signal.events import Person
-from tests.e2e.running_bot import running_bot, world
+from tests.e2e.running_bot import story
 from tests.fakes.openai_server import Request, chunk, sse, words_of
 from tests.fakes.signal_side import ADA, Sent
 
@@ -43,9 +43,8 @@ def ends_with(words: str, sent: Sent) -> bool:
     ],
 )
 async def test_hard_text_delays_no_other_chat(words: str) -> None:
-    async with world(repeated) as here, running_bot(here.settings()):
-        await here.signal.say("hello", author=BEN)
-        await here.answer()
+    async with story(repeated) as here:
+        await here.asked("hello", author=BEN)
         async with stalls() as longest:
             await here.signal.say(words)
             for number in range(ASKED_MEANWHILE):

@@ -5,7 +5,7 @@ from typing import Final
 
 from bot.signal.events import Person
 from tests.e2e.daemon_process import daemon, environment
-from tests.e2e.running_bot import running_bot, world
+from tests.e2e.running_bot import story, world
 from tests.fakes.openai_server import status
 from tests.fakes.signal_side import ADA
 
@@ -31,14 +31,11 @@ FOR_ADMINS: Final = re.compile(
 
 
 async def test_everybody_hears_how_busy_the_bot_is_and_admins_in_private_how_it_is() -> None:
-    async with world() as here, running_bot(here.settings(access={"admins": ADA.aci})):
+    async with story(access={"admins": ADA.aci}) as here:
         await here.signal.change_group(GROUP, members=[BEN], admins=[ADA.aci])
-        await here.signal.say("!status", author=BEN)
-        to_ben = (await here.answer()).text
-        await here.signal.say("!status", group=GROUP, mention=True)
-        in_group = (await here.answer()).text
-        await here.signal.say("!status")
-        in_private = (await here.answer()).text
+        to_ben = await here.asked("!status", author=BEN)
+        in_group = await here.asked("!status", group=GROUP, mention=True)
+        in_private = await here.asked("!status")
     assert FOR_EVERYBODY.fullmatch(to_ben)
     assert FOR_EVERYBODY.fullmatch(in_group)
     assert FOR_ADMINS.fullmatch(in_private)
@@ -49,8 +46,6 @@ async def test_status_tells_admins_the_last_trouble() -> None:
     async with world(status(401, {"error": {"message": "sesame"}})) as here:
         settings = environment(here, ACCESS__ADMINS=ADA.aci)
         async with daemon(settings, folder=here.folder):
-            await here.signal.say("hello")
-            await here.answer()
-            await here.signal.say("!status")
-            failed = (await here.answer()).text
+            await here.asked("hello")
+            failed = await here.asked("!status")
     assert re.search(rf"\nLast trouble: turn\.failed \(LlmUnauthorized\), {SPAN} ago$", failed)

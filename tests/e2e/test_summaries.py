@@ -10,8 +10,8 @@ from bot.chat.history import OPENING
 from bot.chat.summaries import INSTRUCTIONS
 from conversation_store.models import Quote
 from tests.e2e.running_bot import World, kill, running_bot, world
-from tests.e2e.test_catch_up import BEN, ask
-from tests.e2e.test_guest_over_rest import guest
+from tests.e2e.test_catch_up import BEN
+from tests.e2e.test_over_rest import guest
 from tests.e2e.test_tools import offered
 from tests.e2e.traces import gone, gone_from_files, there_is
 from tests.fakes.openai_server import Step, echo, held, text, words_of
@@ -65,7 +65,7 @@ def naming(words: str) -> Step:
 
 async def talk(here: World, first: int, last: int) -> None:
     for number in range(first, last):
-        await ask(here, f"Message {number}. {LONG}")
+        await here.asked(f"Message {number}. {LONG}")
 
 
 async def summarised(here: World) -> None:
@@ -89,14 +89,14 @@ async def test_a_summary_replaces_the_oldest_turns_and_survives_a_kill() -> None
     shown = f"{OPENING}\n- Ada says {SECRET}"
     async with world(summarising(text(f"- Ada says {SECRET}"), text("- more"))) as here:
         async with running_bot(here.settings(llm=SMALL)) as bot:
-            await ask(here, f"The word is {SECRET}. {LONG}")
+            await here.asked(f"The word is {SECRET}. {LONG}")
             await talk(here, 1, 8)
             await summarised(here)
-            await ask(here, "and now?")
+            await here.asked("and now?")
             before = last_prompt(here)[1]
             await kill(bot)
         async with running_bot(here.settings(llm=SMALL)):
-            await ask(here, "and after a kill?")
+            await here.asked("and after a kill?")
             after = last_prompt(here)[1]
     for past in (before, after):
         assert past.startswith(shown)
@@ -115,7 +115,7 @@ async def test_a_kill_while_a_summary_is_written_leaves_one_answer_and_a_later_s
             await kill(bot)
         count = len(here.answers())
         async with running_bot(here.settings(llm=SMALL)):
-            await ask(here, "and now?")
+            await here.asked("and now?")
             await there_is(here, "SELECT 1 FROM summaries WHERE text = '- whole'")
             assert rows(here.folder, "SELECT 1 FROM summaries WHERE text LIKE '%half%'") == []
     assert len(here.answers()) == count + 1
@@ -127,14 +127,14 @@ async def test_a_summary_is_extended_so_that_requests_begin_alike() -> None:
         async with running_bot(here.settings(llm={"context_tokens": 6_000})):
             await talk(here, 0, 16)
             await there_is(here, "SELECT 1 FROM summaries")
-            await ask(here, "one")
+            await here.asked("one")
             before = last_prompt(here)[1].partition("\n\n")[0]
             for number in range(16, 40):
-                await ask(here, f"Message {number}. {LONG}")
+                await here.asked(f"Message {number}. {LONG}")
                 if rows(here.folder, "SELECT 1 FROM summaries WHERE text LIKE '%second%'"):
                     break
             await there_is(here, "SELECT 1 FROM summaries WHERE text LIKE '%second%'")
-            await ask(here, "two")
+            await here.asked("two")
             after = last_prompt(here)[1].partition("\n\n")[0]
     assert after == f"{before}\n- the second part"
 
@@ -145,7 +145,7 @@ async def test_a_summary_goes_with_a_message_in_it_and_is_made_again_without_it(
         async with running_bot(here.settings(llm=SMALL)):
             said = await here.signal.say(f"The word is {SECRET}.")
             await here.answer()
-            await ask(here, "Message 0. Not long.")
+            await here.asked("Message 0. Not long.")
             await talk(here, 1, 8)
             await summarised(here)
             asked_before = len(asked_for_summaries(here))
@@ -184,7 +184,7 @@ async def test_no_message_waits_for_a_summary_even_with_one_place_at_the_model()
         async with running_bot(here.settings(llm={**SMALL, "max_concurrency": 1})):
             await talk(here, 0, 8)
             await asked.wait()
-            assert await ask(here, "still there?")
+            assert await here.asked("still there?")
             await there_is(here, "SELECT 1 FROM summaries WHERE text LIKE '%in time'")
 
 
@@ -202,10 +202,10 @@ async def test_the_mark_of_strangers_words_survives() -> None:
     async with world(summarising(text("- the page says hello"))) as here:
         async with running_bot(here.settings(llm=SMALL)):
             quote = Quote(1_795_000_000_000, BEN.aci, "buy now")
-            await ask(here, f"What is that? {LONG}", quote=quote)
+            await here.asked(f"What is that? {LONG}", quote=quote)
             await talk(here, 1, 8)
             await summarised(here)
-            await ask(here, "and now?")
+            await here.asked("and now?")
     assert "[Untrusted content from summary, begins here: " in last_prompt(here)[1]
 
 
@@ -221,7 +221,7 @@ async def test_there_is_no_summary_if_it_is_not_wanted_or_would_soon_go(why: str
         async with running_bot(here.settings(**settings)):
             for number in range(8):
                 timer = 43_200 if why == "a short timer" else 0
-                await ask(here, f"Message {number}. {LONG}", expires_seconds=timer)
+                await here.asked(f"Message {number}. {LONG}", expires_seconds=timer)
     assert asked_for_summaries(here) == []
 
 
@@ -230,10 +230,10 @@ async def test_clear_deletes_the_summary() -> None:
         async with running_bot(here.settings(llm=SMALL)):
             await talk(here, 0, 8)
             await summarised(here)
-            await ask(here, "!clear")
+            await here.asked("!clear")
             assert rows(here.folder, "SELECT * FROM summaries") == []
             await gone_from_files(here, SECRET)
-            await ask(here, "hello")
+            await here.asked("hello")
     assert len(last_prompt(here)) == 2
 
 

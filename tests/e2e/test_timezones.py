@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.e2e.running_bot import running_bot, world
-from tests.e2e.test_memory import asked, remember
+from tests.e2e.running_bot import story
+from tests.e2e.test_memory import remember
 from tests.e2e.test_tools import system_text
 from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_side import ADA
@@ -20,16 +20,15 @@ FARTHEST = [
 
 @pytest.mark.parametrize(("city", "zone", "offset"), FARTHEST)
 async def test_today_is_the_day_where_the_person_is(city: str, zone: str, offset: str) -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say(f"!timezone {city}")
-        await here.answer()
+    async with story() as here:
+        await here.asked(f"!timezone {city}")
         here.model.handler = script(
             remember(), tool_calls(("date_time", {"start": "today"})), text("It is.")
         )
         before = datetime.now(ZoneInfo(zone))
-        await asked(here, "Which day is today?")
+        await here.asked("Which day is today?")
         after = datetime.now(ZoneInfo(zone))
-        await asked(here, "Thanks.")
+        await here.asked("Thanks.")
     days = {before.date(), after.date()}
     first, *_, last = here.model.requests
     assert any(f"Today is {day:%A, %d %B %Y} ({zone}, the" in system_text(first) for day in days)
@@ -41,8 +40,8 @@ async def test_today_is_the_day_where_the_person_is(city: str, zone: str, offset
 
 
 async def test_without_a_zone_everything_is_in_utc() -> None:
-    async with world() as here, running_bot(here.settings()):
-        await asked(here, "Hello.")
+    async with story() as here:
+        await here.asked("Hello.")
     request = here.model.requests[0]
     assert " (UTC)." in system_text(request)
     assert request["messages"][-1]["content"].endswith(" UTC] Hello.")
@@ -63,6 +62,5 @@ async def test_without_a_zone_everything_is_in_utc() -> None:
     ],
 )
 async def test_large_cities_are_known(city: str, zone: str) -> None:
-    async with world() as here, running_bot(here.settings()):
-        await here.signal.say(f"!timezone {city}", author=ADA)
-        assert zone in (await here.answer()).text
+    async with story() as here:
+        assert zone in await here.asked(f"!timezone {city}", author=ADA)

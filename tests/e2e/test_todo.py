@@ -7,15 +7,11 @@ import pytest
 
 from bot.chat.plan import MAX_FREE_CALLS
 from bot.cli.check import tools as findings
-from bot.signal.frames import Account
-from tests.e2e.running_bot import World, kill, running_bot, world
+from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
 from tests.e2e.test_conversation import CALCULATE
-from tests.e2e.test_tools import offered, told
+from tests.e2e.test_tools import offered
 from tests.e2e.traces import gone, gone_from_files, there_is
 from tests.fakes.openai_server import Step, held, script, text, tool_calls
-from tests.fakes.signal_frames import text_frame
-from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
-from tests.fakes.signal_side import ADA, BOT
 
 Call = tuple[str, dict[str, Any]]
 
@@ -45,13 +41,12 @@ def progress(here: World) -> list[str]:
 
 
 async def test_a_list_is_worked_off_in_one_message_that_is_edited() -> None:
-    async with world(longer_work()) as here, running_bot(here.settings()):
-        await here.signal.say("Please add 127*43")
-        assert (await here.answer()).text == "It is 5461."
+    async with story(longer_work()) as here:
+        assert await here.asked("Please add 127*43") == "It is 5461."
         signs = [sent for sent in here.signal.sent if sent.text.startswith("🔧")]
     assert "todo" in offered(here.model.requests[0])
-    assert told(here, 1) == "The person sees the list: 0 of 2 done."
-    assert told(here, 3) == "The person sees the list: 2 of 2 done."
+    assert here.told(1) == "The person sees the list: 0 of 2 done."
+    assert here.told(3) == "The person sees the list: 2 of 2 done."
     assert signs[0].text == BEGUN
     assert signs[0].replaces is None
     assert all(sign.replaces is not None for sign in signs[1:]), "only edits: nobody's phone rings"
@@ -59,46 +54,15 @@ async def test_a_list_is_worked_off_in_one_message_that_is_edited() -> None:
     assert not any("todo" in sign.text for sign in signs)
 
 
-async def test_the_same_over_the_rest_api_and_in_a_group() -> None:
-    async with world(longer_work()) as here, SignalRestApi.listen() as api:
-        async with running_bot(here.settings(signal={"url": api.url, "phone_number": NUMBER})):
-            await api.wait_for_receiver()
-            frame = text_frame(Account(NUMBER, BOT.aci), ADA, 1_795_000_000_000, "127*43?")
-            await api.push(frame)
-            await api.wait_until(lambda: any("It is" in sent.text for sent in api.sent))
-    begun, *_, over, answer = api.sent
-    assert (begun.text, over.text, answer.text) == (BEGUN, OVER, "It is 5461.")
-    async with world(longer_work()) as here:
-        async with running_bot(here.settings(access={"groups": "always"})):
-            await here.signal.say("127*43?", group=GROUP)
-            assert (await here.answer()).text == "It is 5461."
-            assert here.shown() == OVER
-
-
-async def test_a_model_that_knows_no_tools_keeps_a_list_as_well() -> None:
-    steps = script(
-        text('{"tool": "todo", "input": {"items": [{"text": "look", "state": "done"}]}}'),
-        text("Looked."),
-    )
-    async with world(steps) as here:
-        async with running_bot(here.settings(llm={"tool_calling": "prompt"})):
-            await here.signal.say("look")
-            assert (await here.answer()).text == "Looked."
-    assert here.shown() == "🔧 1/1\n☑ look"
-    assert told(here) == "Result of todo:\nThe person sees the list: 1 of 1 done."
-
-
 async def test_after_a_crash_the_list_stands_there_as_before() -> None:
     never = asyncio.Event()
     steps = script(tool_calls(todo(add="done", write="doing")), held(never), text("Here."))
     async with world(steps) as here:
-        async with running_bot(here.settings()) as bot:
-            await here.signal.say("Please add and write")
-            await here.model.wait_for_requests(2)
+        async with killed_bot(here.settings()):
+            await here.let_think("Please add and write", requests=2)
             await here.signal.until(lambda: len(here.signal.sent) == 1)
             shown = here.signal.sent[0].timestamp
             await there_is(here, f"SELECT 1 FROM turns WHERE progress_timestamp = {shown}")
-            await kill(bot)
         async with running_bot(here.settings()):
             await here.signal.until(lambda: len(progress(here)) == 2)
             assert (await here.answer()).text == "Here."
@@ -113,11 +77,9 @@ async def test_a_list_takes_no_calls_from_the_work(limit: int) -> None:
     steps: list[Step] = []
     for _ in range(limit):
         steps += [tool_calls(todo(add="doing")), tool_calls(CALCULATE, todo(add="done"))]
-    async with world(script(*steps, text("Done."))) as here:
-        async with running_bot(here.settings(tools={"max_tool_calls": limit})):
-            await here.signal.say("work")
-            assert (await here.answer()).text == "Done."
-    results = [m["content"] for m in here.model.requests[-1]["messages"] if m["role"] == "tool"]
+    async with story(script(*steps, text("Done.")), tools={"max_tool_calls": limit}) as here:
+        assert await here.asked("work") == "Done."
+    results = here.results()
     assert results.count("5461") == limit
     assert not any("no more tool calls" in result for result in results)
 
@@ -127,49 +89,39 @@ async def test_a_model_that_only_writes_lists_ends_at_a_bound() -> None:
         may_call = request.body.get("tool_choice") != "none"
         await (tool_calls(todo(add="open")) if may_call else text("Enough."))(request, writer)
 
-    async with world(handler) as here:
-        async with running_bot(here.settings(tools={"max_tool_calls": 2})):
-            await here.signal.say("work")
-            assert (await here.answer()).text == "Enough."
+    async with story(handler, tools={"max_tool_calls": 2}) as here:
+        assert await here.asked("work") == "Enough."
     assert len(here.model.requests) == MAX_FREE_CALLS + 1
 
 
 async def test_a_list_that_is_too_long_is_refused() -> None:
     items = [{"text": f"step {number}"} for number in range(21)]
-    async with world(script(tool_calls(("todo", {"items": items})), text("Done."))) as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("work")
-            await here.answer()
-    assert "The arguments of todo are wrong" in told(here)
+    async with story(script(tool_calls(("todo", {"items": items})), text("Done."))) as here:
+        await here.asked("work")
+    assert "The arguments of todo are wrong" in here.told()
     assert progress(here) == []
 
 
 async def test_list_disappears_with_its_turn() -> None:
     steps = script(tool_calls(todo(antidisestablishmentarianism="doing")), text("Done."))
-    async with world(steps) as here, running_bot(here.settings()):
-        await here.signal.say("work", expires_seconds=1)
-        await here.answer()
+    async with story(steps) as here:
+        await here.asked("work", expires_seconds=1)
         await gone(here, "antidisestablishmentarianism")
         await gone_from_files(here, "antidisestablishmentarianism")
 
 
 @pytest.mark.parametrize("tools", [{"enabled": False}, {"max_tool_calls": 0}])
 async def test_without_tools_there_is_no_list(tools: dict[str, object]) -> None:
-    async with world() as here:
-        async with running_bot(here.settings(tools=tools)):
-            await here.signal.say("hello")
-            await here.answer()
-            await here.signal.say("!tools")
-            assert "todo" not in (await here.answer()).text
-        parts = {finding.part async for finding in findings(here.settings(tools=tools))}
+    async with story(tools=tools) as here:
+        await here.asked("hello")
+        assert "todo" not in await here.asked("!tools")
+    parts = {finding.part async for finding in findings(here.settings(tools=tools))}
     assert offered(here.model.requests[0]) == []
     assert "todo" not in parts
 
 
 async def test_check_and_tools_command_list_todo() -> None:
-    async with world() as here:
-        async with running_bot(here.settings()):
-            await here.signal.say("!tools")
-            assert "• Keep a list of my steps, or ask helpers (todo" in (await here.answer()).text
-        found = {finding.part: finding async for finding in findings(here.settings())}
+    async with story() as here:
+        assert "• Keep a list of my steps, or ask helpers (todo" in await here.asked("!tools")
+    found = {finding.part: finding async for finding in findings(here.settings())}
     assert found["todo"].verdict == "ok"

@@ -10,7 +10,7 @@ from bot.config.settings import AccessSettings
 from bot.signal.events import Person
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.minds import Minds, delegating
-from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.running_bot import running_bot, story, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.fakes.openai_server import openai_server, text, tool_calls
 from tests.fakes.scripted_http import Step, held, script, whole
@@ -51,11 +51,6 @@ def counting(words: str, prompt: int, completion: int) -> Step:
     return whole({"id": "1", "choices": [choice], "usage": usage})
 
 
-async def asked(here: World, words: str, author: Person = ADA) -> str:
-    await here.signal.say(words, author=author)
-    return (await here.answer()).text
-
-
 def budget(tokens: int, **more: object) -> Mapping[str, object]:
     return {"tokens_per_day": tokens, **more}
 
@@ -64,24 +59,24 @@ async def test_usage_shows_the_tokens_of_each_person() -> None:
     async with world() as here:
         async with running_bot(here.settings()):
             here.model.handler = counting("Hi.", 34, 1_200)
-            await asked(here, "hello")
-            await asked(here, "hello again")
-            await asked(here, "hello", BEN)
-            assert await asked(here, "!usage") == "Today: 2,468 tokens.\nIn 30 days: 2,468 tokens."
+            await here.asked("hello")
+            await here.asked("hello again")
+            await here.asked("hello", author=BEN)
+            assert await here.asked("!usage") == "Today: 2,468 tokens.\nIn 30 days: 2,468 tokens."
         async with running_bot(here.settings()):
-            said = await asked(here, "!usage", BEN)
+            said = await here.asked("!usage", author=BEN)
     assert said == "Today: 1,234 tokens.\nIn 30 days: 1,234 tokens."
 
 
 async def test_every_request_of_a_turn_counts_those_of_cut_answers_too() -> None:
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.model.handler = script(
             tool_calls(SUM), text("It is for", finish_reason="length"), then=text("forty-two.")
         )
-        await asked(here, "what is 6*7?")
+        await here.asked("what is 6*7?")
         each = 11 + 7
         assert len(here.model.requests) == 3
-        assert f"Today: {3 * each} tokens." in await asked(here, "!usage")
+        assert f"Today: {3 * each} tokens." in await here.asked("!usage")
 
 
 async def test_models_are_told_apart_and_admins_hear_the_sum() -> None:
@@ -90,11 +85,11 @@ async def test_models_are_told_apart_and_admins_hear_the_sum() -> None:
         settings = here.settings(llm={"models": further}, access={"admins": BEN.aci})
         async with running_bot(settings):
             here.model.handler = counting("Hi.", 10, 5)
-            await asked(here, "hello")
-            await asked(here, "!model second")
-            await asked(here, "hello")
-            said = await asked(here, "!usage")
-            sum_said = await asked(here, "!usage", BEN)
+            await here.asked("hello")
+            await here.asked("!model second")
+            await here.asked("hello")
+            said = await here.asked("!usage")
+            sum_said = await here.asked("!usage", author=BEN)
     assert said.endswith("In 30 days: 115 tokens.\n• default: 15\n• second: 100")
     assert sum_said.endswith("\nEverybody together (1): 115 tokens today, 115 in 30 days.")
 
@@ -103,50 +98,46 @@ async def test_used_up_budget_names_the_wait_and_allows_commands() -> None:
     async with world() as here:
         async with running_bot(here.settings(access=budget(1_000))):
             here.model.handler = counting("Hi.", 60, 840)
-            assert await asked(here, "one") == "Hi."
-            assert "\n100 of 1,000 are left for today." in await asked(here, "!usage")
-            assert await asked(here, "two") == "Hi."  # begun below the bound, and answered whole
+            assert await here.asked("one") == "Hi."
+            assert "\n100 of 1,000 are left for today." in await here.asked("!usage")
+            assert await here.asked("two") == "Hi."  # begun below the bound, and answered whole
             assert re.fullmatch(
                 "For today you have used up what I may read and write for one person. I go on"
                 r" at 00:00 UTC, in (\d+ h )?\d+ min\.",
-                await asked(here, "three"),
+                await here.asked("three"),
             )
             await here.signal.say("four")  # it is said once
-            assert "\n0 of 1,000 are left for today." in await asked(here, "!usage")
-            assert await asked(here, "hello", BEN) == "Hi."
+            assert "\n0 of 1,000 are left for today." in await here.asked("!usage")
+            assert await here.asked("hello", author=BEN) == "Hi."
         assert len(here.model.requests) == 3
         assert sum("used up" in answer for answer in here.answers()) == 1
         async with running_bot(here.settings(access=budget(1_000, admins=ADA.aci))):
-            assert await asked(here, "an admin has no bound") == "Hi."
+            assert await here.asked("an admin has no bound") == "Hi."
 
 
 async def test_a_question_of_the_bot_is_still_answered_when_the_day_is_used_up() -> None:
     async with world(script(tool_calls(WRITE), then=text("Hi."))) as here:
         here.signal.groups[TEAM] = Group(members={ADA.aci: ADA})
         async with running_bot(with_notes(here, access=budget(20))):
-            await here.signal.say("note: buy milk")
-            assert (await here.answer()).text.startswith("❓")
-            await here.signal.say("hello", group=TEAM, mention=True)
-            assert (await here.answer()).text == "Hi."
-            assert re.fullmatch(STOPPED, await asked(here, "yes"))
+            assert (await here.asked("note: buy milk")).startswith("❓")
+            assert await here.asked("hello", group=TEAM, mention=True) == "Hi."
+            assert re.fullmatch(STOPPED, await here.asked("yes"))
             await here.signal.say("and eggs")  # it has been said today
-            assert "\n0 of 20 are left for today." in await asked(here, "!usage")
+            assert "\n0 of 20 are left for today." in await here.asked("!usage")
         assert notes(here).count("buy milk") == 1
         assert len(here.model.requests) == 2
 
 
 async def test_a_turn_asks_no_model_any_more_once_the_day_is_used_up() -> None:
-    async with world(script(tool_calls(SUM), then=tool_calls(SUM))) as here:
-        async with running_bot(here.settings(access=budget(50))):
-            assert re.fullmatch(STOPPED, await asked(here, "what is 6*7?"))
-            assert "\n0 of 50 are left for today." in await asked(here, "!usage")
-        assert len(here.model.requests) == 3  # the third began with 14 tokens left
+    async with story(script(tool_calls(SUM), then=tool_calls(SUM)), access=budget(50)) as here:
+        assert re.fullmatch(STOPPED, await here.asked("what is 6*7?"))
+        assert "\n0 of 50 are left for today." in await here.asked("!usage")
+    assert len(here.model.requests) == 3  # the third began with 14 tokens left
 
 
 async def test_calls_of_the_last_request_are_not_run() -> None:
-    async with world(tool_calls(WRITE)) as here:
-        async with running_bot(with_notes(here, access=budget(1))):
-            assert re.fullmatch(STOPPED, await asked(here, "note: buy milk"))
+    async with story(tool_calls(WRITE), with_notes, access=budget(1)) as here:
+        assert re.fullmatch(STOPPED, await here.asked("note: buy milk"))
         assert notes(here) == ""
 
 
@@ -156,10 +147,9 @@ async def test_helpers_use_the_budget_of_their_person() -> None:
         tool_calls(*map(delegating, tasks)),
         helpers={task: [tool_calls(SUM)] * 9 for task in tasks},
     )
-    async with world(minds) as here:
-        async with running_bot(here.settings(access=budget(80))):
-            assert re.fullmatch(STOPPED, await asked(here, "Please help"))
-            assert "0 of 80 are left" in await asked(here, "!usage")
+    async with story(minds, access=budget(80)) as here:
+        assert re.fullmatch(STOPPED, await here.asked("Please help"))
+        assert "0 of 80 are left" in await here.asked("!usage")
     assert len(minds.asked_by_turns) == 1
     assert 3 < len(minds.asked_by_helpers) <= 6  # each may have a request on its way at the end
 
@@ -198,19 +188,17 @@ async def test_group_question_uses_the_budget_of_its_asker() -> None:
         here.signal.groups[TEAM] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
         async with running_bot(here.settings(access=budget(1_000))):
             here.model.handler = counting("Hi.", 60, 940)
-            await here.signal.say("hello", author=ADA, group=TEAM, mention=True)
-            await here.answer()
-            assert await asked(here, "hello", BEN) == "Hi."
-            assert "used up" in await asked(here, "hello", ADA)
+            await here.asked("hello", author=ADA, group=TEAM, mention=True)
+            assert await here.asked("hello", author=BEN) == "Hi."
+            assert "used up" in await here.asked("hello", author=ADA)
 
 
 async def test_tokens_of_a_stopped_turn_count() -> None:
     never = asyncio.Event()
-    async with world() as here, running_bot(here.settings()):
+    async with story() as here:
         here.model.handler = script(tool_calls(SUM), then=held(never, text("Too late.")))
-        await here.signal.say("what is 6*7?")
-        await here.model.wait_for_requests(2)
-        await asked(here, "!stop")
-        used = await asked(here, "!usage")
+        await here.let_think("what is 6*7?", requests=2)
+        await here.asked("!stop")
+        used = await here.asked("!usage")
     assert int(used.partition("Today: ")[2].split()[0].replace(",", "")) > 18
     assert "estimate" in used  # of the request that was cancelled

@@ -14,7 +14,7 @@ from bot.commands.behaviour import VOICE_USAGE, WHEN
 from bot.config.loading import settings_of
 from bot.models import voice_problem
 from tests.e2e.running_bot import kill, running_bot, world
-from tests.e2e.test_catch_up import BEN, ask, command, team
+from tests.e2e.test_catch_up import BEN, command, team
 from tests.e2e.test_media import VOICE_NOTE
 from tests.e2e.test_reactions import TRANSPORTS, Side, side
 from tests.e2e.traces import rows_with, there_is
@@ -96,13 +96,13 @@ async def test_on_auto_a_voice_note_is_answered_by_one_and_a_restart_keeps_the_c
         here.model.transcription_handler = transcript("When does it close?")
         settings = here.settings(llm={**VOICE, "transcription_model": "ears"})
         async with running_bot(settings):
-            await ask(here, "!voice auto")
+            await here.asked("!voice auto")
         async with running_bot(settings):
             await here.signal.say("When does it close?")
             assert (await here.answer()).attachments == ()
             await here.signal.say(None, files=[VOICE_NOTE])
             assert recordings(await here.answer()) == [("audio/aac", AAC)]
-            assert (await ask(here, "!voice")).startswith(WHEN["auto"])
+            assert (await here.asked("!voice")).startswith(WHEN["auto"])
 
 
 async def test_a_server_of_its_own_listens_and_speaks_with_its_own_key() -> None:
@@ -116,10 +116,10 @@ async def test_a_server_of_its_own_listens_and_speaks_with_its_own_key() -> None
             "speech_url": local.base_url,
         }
         async with running_bot(here.settings(llm={**VOICE, **own, "api_key": "model-key"})):
-            await ask(here, "!voice on")
+            await here.asked("!voice on")
             await here.signal.say(None, files=[VOICE_NOTE])
             assert recordings(await here.answer()) == [("audio/aac", AAC)]
-            listed = await ask(here, "!sent")
+            listed = await here.asked("!sent")
     keys = [one.headers.get("authorization") for one in local.received]
     assert keys == ["Bearer ears-key", None]
     assert "Voice note to 127.0.0.1" in listed
@@ -141,8 +141,8 @@ async def test_code_tables_and_links_are_never_spoken(answer: str, said: str) ->
     async with world(text(answer)) as here:
         here.model.speech_handler = speech(AAC)
         async with running_bot(here.settings(llm=VOICE)):
-            await ask(here, "!voice on")
-            await ask(here, "tell me")
+            await here.asked("!voice on")
+            await here.asked("tell me")
     assert asked_to_speak(here.model) == [said]
 
 
@@ -150,8 +150,8 @@ async def test_an_answer_of_code_alone_is_not_spoken() -> None:
     async with world(text("```py\nprint(1)\n```")) as here:
         here.model.speech_handler = speech(AAC)
         async with running_bot(here.settings(llm=VOICE)):
-            await ask(here, "!voice on")
-            assert "print(1)" in await ask(here, "tell me")
+            await here.asked("!voice on")
+            assert "print(1)" in await here.asked("tell me")
     assert asked_to_speak(here.model) == []
 
 
@@ -176,8 +176,8 @@ async def test_a_long_answer_is_shortened_for_speech_and_shown_whole(
     async with world(step) as here:
         here.model.speech_handler = speech(AAC)
         async with running_bot(here.settings(llm=VOICE)):
-            await ask(here, "!voice on")
-            assert long.strip() in await ask(here, "tell me")
+            await here.asked("!voice on")
+            assert long.strip() in await here.asked("tell me")
     assert asked_to_speak(here.model) == [said.strip()]
     assert len(said.strip()) <= MAX_SPOKEN
 
@@ -198,7 +198,7 @@ async def test_the_text_arrives_if_nothing_can_be_spoken(failing: Step) -> None:
     async with world(text("At six.")) as here:
         here.model.speech_handler = failing
         async with running_bot(here.settings(llm=VOICE)):
-            await ask(here, "!voice on")
+            await here.asked("!voice on")
             await here.signal.say("When?")
             answer = await here.answer()
     assert (answer.text, answer.attachments) == ("At six.", ())
@@ -212,7 +212,7 @@ async def test_a_server_without_aac_is_asked_for_opus() -> None:
     async with world(text("At six.")) as here:
         here.model.speech_handler = only_opus
         async with running_bot(here.settings(llm=VOICE)):
-            await ask(here, "!voice on")
+            await here.asked("!voice on")
             for _ in range(2):
                 await here.signal.say("When?")
                 assert recordings(await here.answer()) == [("audio/ogg", OPUS)]
@@ -246,7 +246,7 @@ async def test_a_deleted_question_takes_its_spoken_words_along() -> None:
     async with world(script(text("sesquipedalian"), echo)) as here:
         here.model.speech_handler = held(never, speech(AAC))
         async with running_bot(here.settings(llm=VOICE)):
-            await ask(here, "!voice on")
+            await here.asked("!voice on")
             asked = await here.signal.say("which word?")
             await there_is(here, UNMADE)
             await here.signal.delete(asked)
@@ -258,7 +258,7 @@ async def test_the_answer_to_an_edit_replaces_a_voice_note_which_phones_do_not_e
     async with world(script(text("At six."), text("At seven."))) as here:
         here.model.speech_handler = speech(AAC)
         async with running_bot(here.settings(llm=VOICE)):
-            await ask(here, "!voice on")
+            await here.asked("!voice on")
             asked = await here.signal.say("When?")
             first = await here.answer()
             await here.signal.edit("When on Sundays?", asked)
@@ -274,7 +274,7 @@ async def test_files_of_an_answer_follow_its_voice_note() -> None:
         here.model.speech_handler = speech(AAC)
         access = {"policy": "open", "admins": ADA.aci}
         async with running_bot(here.settings(llm=VOICE, access=access)):
-            await ask(here, "!voice on")
+            await here.asked("!voice on")
             await here.signal.say("Send me this", files=[SharedFile("text/plain", b"hi", "a.txt")])
             spoken, file = await here.answer(), await here.answer()
     assert (spoken.text, recordings(spoken)) == ("Here it is.", [("audio/aac", AAC)])
@@ -310,7 +310,7 @@ async def test_in_a_group_only_admins_choose_and_without_a_voice_there_is_no_com
             assert await command(here, "!voice on", author=BEN) == ONLY_ADMINS
             assert (await command(here, "!voice on")).startswith(WHEN["on"])
         async with running_bot(here.settings()):
-            assert await ask(here, "!voice on") == UNKNOWN_COMMAND
+            assert await here.asked("!voice on") == UNKNOWN_COMMAND
 
 
 async def test_a_slow_voice_delays_no_other_chat() -> None:
@@ -318,7 +318,7 @@ async def test_a_slow_voice_delays_no_other_chat() -> None:
     async with world(text("At six.")) as here:
         here.model.speech_handler = held(never, speech(AAC))
         async with running_bot(here.settings(llm=VOICE)):
-            await ask(here, "!voice on")
+            await here.asked("!voice on")
             await here.signal.say("When?")
             await there_is(here, UNMADE)
-            assert await ask(here, "And you?", author=BEN) == "At six."
+            assert await here.asked("And you?", author=BEN) == "At six."

@@ -5,7 +5,6 @@ from typing import Final
 
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import world
-from tests.e2e.test_tools import told
 from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_side import ADA, SharedFile
 
@@ -25,14 +24,11 @@ async def test_missing_required_walls_refuse_files_and_withhold_tools() -> None:
     async with world(script(text("Hello."))) as here:
         settings = environment(here, ACCESS__ADMINS=ADA.aci, SANDBOX="required")
         async with daemon(settings, folder=here.folder, through=WITHOUT_SECCOMP) as bot:
-            await here.signal.say("hello", files=[NOTE])
-            answer = (await here.answer()).text
-            await here.signal.say("!tools")
-            tools = (await here.answer()).text
+            answer = await here.asked("hello", files=[NOTE])
+            tools = await here.asked("!tools")
             while "• workspace: not available. " not in tools:  # a long list is two messages
                 tools += (await here.answer()).text
-            await here.signal.say("!status")
-            status = (await here.answer()).text
+            status = await here.asked("!status")
             missing = bot.events("sandbox.wall_missing")
     assert answer == f"About “note.txt”: {REASON}\n\nHello."
     assert f"• calculate: not available. {REASON}" in tools
@@ -54,8 +50,7 @@ async def test_file_and_command_tools_need_namespaces_or_landlock() -> None:
             here, ACCESS__ADMINS=ADA.aci, TOOLS__COMMANDS__APPROVAL="never", SANDBOX="available"
         )
         async with daemon(settings, folder=here.folder, through=without):
-            await here.signal.say("do it")
-            assert (await here.answer()).text == "Neither is possible."
+            assert await here.asked("do it") == "Neither is possible."
     for number in (1, 2):
-        assert NO_FOLDER in told(here, number)
+        assert NO_FOLDER in here.told(number)
     assert not list(here.folder.rglob("files/*"))

@@ -20,13 +20,14 @@ from bot.config.settings import Settings
 from bot.llm.openai import HEARD
 from bot.llm.rearranged import LEFT_OUT, SHOWN_BY_TOOLS
 from tests.e2e.daemon_process import daemon, environment
-from tests.e2e.running_bot import World, running_bot, world
-from tests.e2e.test_account import until
+from tests.e2e.running_bot import World, running_bot, story, world
+from tests.e2e.test_approvals import question
 from tests.e2e.test_conversation import BEN
-from tests.e2e.test_tools import offered, told
+from tests.e2e.test_tools import offered
 from tests.fakes.office import row, xlsx
 from tests.fakes.openai_server import (
     Step,
+    echo,
     images_in,
     refusing_images,
     script,
@@ -34,7 +35,8 @@ from tests.fakes.openai_server import (
     tool_calls,
     words_of,
 )
-from tests.fakes.signal_side import ADA, Sent, SharedFile
+from tests.fakes.signal_side import ADA, SharedFile
+from tests.integration.test_spawned import until
 from tests.unit.test_media import picture
 
 CSV = SharedFile("text/csv", b"month,sum\nJanuary,3\n", "sums.csv")
@@ -82,17 +84,16 @@ async def test_a_file_comes_in_is_changed_and_goes_out_again() -> None:
         calls(("send_file", {"file_path": "inbox/sums.csv"})),
         text("Here it is."),
     )
-    async with world(steps) as here, running_bot(for_admins(here)):
-        await here.signal.say("Correct January to 4", files=[CSV])
-        answer = await here.answer()
+    async with story(steps, for_admins) as here:
+        answer = await here.answer_to("Correct January to 4", files=[CSV])
         assert answer.text == "Here it is."
         [file] = answer.attachments
         assert file.data == b"month,sum\nJanuary,4\n"
         asked = here.model.requests[0]["messages"][-1]["content"]
         assert "[This file is inbox/sums.csv in the workspace.]" in asked
         assert "January,3" in asked
-    assert "inbox/sums.csv (20 bytes, " in told(here, 1)
-    assert "2\tJanuary,4" in told(here, 2)
+    assert "inbox/sums.csv (20 bytes, " in here.told(1)
+    assert "2\tJanuary,4" in here.told(2)
 
 
 async def test_office_document_is_read_again_from_the_workspace() -> None:
@@ -103,14 +104,13 @@ async def test_office_document_is_read_again_from_the_workspace() -> None:
         calls(("read_file", {"file_path": "no.docx"})),
         text("Three and four."),
     )
-    async with world(steps) as here, running_bot(for_admins(here)):
-        await here.signal.say("What are the sums?", files=[sheet])
-        assert (await here.answer()).text == "Three and four."
+    async with story(steps, for_admins) as here:
+        assert await here.asked("What are the sums?", files=[sheet]) == "Three and four."
     asked = here.model.requests[0]["messages"][-1]["content"]
     assert "Sheet Sums:\nMay\t3\nJune\t4" in asked
-    assert "2\tMay\t3\n[1 more line; go on at offset 3.]" in told(here, 1)
-    assert "inbox/a.xlsx has 3 lines, and no more." in told(here, 2)
-    assert "There is no no.docx." in told(here, 3)
+    assert "2\tMay\t3\n[1 more line; go on at offset 3.]" in here.told(1)
+    assert "inbox/a.xlsx has 3 lines, and no more." in here.told(2)
+    assert "There is no no.docx." in here.told(3)
 
 
 READ_PHOTO = ("read_file", {"file_path": "inbox/photo.jpg"})
@@ -118,15 +118,11 @@ READ_PHOTO = ("read_file", {"file_path": "inbox/photo.jpg"})
 
 async def test_an_image_of_the_workspace_is_shown_to_a_model_that_sees_and_again_later() -> None:
     steps = script(text("Kept."), calls(READ_PHOTO), text("A cat."), text("Still a cat."))
-    async with world(steps) as here, running_bot(for_admins(here)):
-        await here.signal.say("keep that", files=[PHOTO])
-        await here.answer()
-        await here.signal.say("!clear")
-        await here.answer()
-        await here.signal.say("what is in inbox/photo.jpg?")
-        assert (await here.answer()).text == "A cat."
-        await here.signal.say("sure?")
-        assert (await here.answer()).text == "Still a cat."
+    async with story(steps, for_admins) as here:
+        await here.asked("keep that", files=[PHOTO])
+        await here.asked("!clear")
+        assert await here.asked("what is in inbox/photo.jpg?") == "A cat."
+        assert await here.asked("sure?") == "Still a cat."
     *_, result, bridge, shown = here.model.requests[2]["messages"]
     assert bridge == {"role": "assistant", "content": HEARD}
     assert result["role"] == "tool"
@@ -139,29 +135,23 @@ async def test_an_image_of_the_workspace_is_shown_to_a_model_that_sees_and_again
 
 async def test_blind_model_learns_that_a_file_is_an_image() -> None:
     steps = script(text("Kept."), calls(READ_PHOTO), text("I cannot see it."))
-    async with world(steps) as here:
-        async with running_bot(for_admins(here, llm={"vision": "off"})):
-            await here.signal.say("keep that", files=[PHOTO])
-            await here.answer()
-            await here.signal.say("what is in the photo?")
-            assert (await here.answer()).text == "I cannot see it."
-    assert "inbox/photo.jpg is an image, and you cannot see images." in told(here)
+    async with story(steps, for_admins, llm={"vision": "off"}) as here:
+        await here.asked("keep that", files=[PHOTO])
+        assert await here.asked("what is in the photo?") == "I cannot see it."
+    assert "inbox/photo.jpg is an image, and you cannot see images." in here.told()
     assert not any(map(images_in, here.model.requests))
 
 
 async def test_a_model_that_turns_out_not_to_see_goes_on_without_the_image() -> None:
     steps = refusing_images(script(text("Kept."), calls(READ_PHOTO), text("Hm.")))
-    async with world(steps) as here, running_bot(for_admins(here)):
-        await here.signal.say("hello")
-        await here.answer()
-        await here.signal.say("!files")
-        await here.answer()
+    async with story(steps, for_admins) as here:
+        await here.asked("hello")
+        await here.asked("!files")
         (files,) = here.folder.glob("workspaces/*/files")
         (files / "inbox").mkdir()
         (files / "inbox" / "photo.jpg").write_bytes(PHOTO.data)
-        await here.signal.say("what is in the photo?")
-        assert (await here.answer()).text == f"{CANNOT_SEE}\n\nHm."
-    assert LEFT_OUT in told(here)
+        assert await here.asked("what is in the photo?") == f"{CANNOT_SEE}\n\nHm."
+    assert LEFT_OUT in here.told()
 
 
 async def test_broken_and_hostile_images_of_the_workspace_become_sentences() -> None:
@@ -169,19 +159,16 @@ async def test_broken_and_hostile_images_of_the_workspace_become_sentences() -> 
     steps = script(
         text("Hi."), calls(*(("read_file", {"file_path": name}) for name in named)), text("None.")
     )
-    async with world(steps) as here, running_bot(for_admins(here)):
-        await here.signal.say("hello")
-        await here.answer()
-        await here.signal.say("!files")
-        await here.answer()
+    async with story(steps, for_admins) as here:
+        await here.asked("hello")
+        await here.asked("!files")
         (files,) = here.folder.glob("workspaces/*/files")
         (files / "bomb.png").write_bytes(BOMB)
         (files / "no.gif").write_bytes(b"#!/bin/sh")
         (files / "broken.jpg").write_bytes(PHOTO.data[:400])
         (files / "large.png").write_bytes(b"\x89PNG" + bytes(9 * 2**20))
-        await here.signal.say("what is in them?")
-        assert (await here.answer()).text == "None."
-    results = [m["content"] for m in here.model.requests[-1]["messages"] if m["role"] == "tool"]
+        assert await here.asked("what is in them?") == "None."
+    results = here.results()
     assert results[0] == "This image has too many pixels for me."
     assert results[1] == "This is no image that I can read; I read JPEG, PNG, WebP and GIF."
     assert results[2] == "This image is broken and cannot be read."
@@ -195,12 +182,9 @@ async def test_only_the_newest_images_are_shown_for_which_the_model_has_room() -
     async with world(steps) as here:
         llm = {"context_tokens": 8_000, "tool_calling": "native"}
         async with running_bot(for_admins(here, llm=llm)):
-            await here.signal.say("keep that", files=[PHOTO])
-            await here.answer()
-            await here.signal.say("!clear")
-            await here.answer()
-            await here.signal.say("look five times")
-            assert (await here.answer()).text == "Five cats."
+            await here.asked("keep that", files=[PHOTO])
+            await here.asked("!clear")
+            assert await here.asked("look five times") == "Five cats."
     messages = here.model.requests[-1]["messages"]
     shown = len(images_in(here.model.requests[-1]))
     left_out = [LEFT_OUT in m["content"] for m in messages if m["role"] == "tool"]
@@ -239,10 +223,8 @@ async def test_an_image_that_was_read_before_a_kill_is_shown_after_the_restart()
 
         here.model.handler = model
         async with daemon(settings, folder=here.folder) as bot:
-            await here.signal.say("keep that", files=[PHOTO])
-            await here.answer()
-            await here.signal.say("!clear")
-            await here.answer()
+            await here.asked("keep that", files=[PHOTO])
+            await here.asked("!clear")
             await here.signal.say("what is in the photo?")
             await bot.exit_code()
         await here.signal.wait_until_alone()
@@ -256,7 +238,7 @@ async def test_an_image_that_was_read_before_a_kill_is_shown_after_the_restart()
 
 @pytest.mark.parametrize("is_undone", [False, True])
 async def test_file_is_deleted_with_its_message(is_undone: bool) -> None:
-    async with world(script(text("I see."))) as here, running_bot(for_admins(here)):
+    async with story(script(text("I see.")), for_admins) as here:
         sent = await here.signal.say("Keep that", files=[ARCHIVE])
         await here.answer()
         (kept,) = here.folder.glob("workspaces/*/files/inbox/*")
@@ -268,44 +250,34 @@ async def test_file_is_deleted_with_its_message(is_undone: bool) -> None:
 
 
 async def test_unreadable_file_is_kept_without_a_notice() -> None:
-    async with world(script(text("I see."))) as here, running_bot(for_admins(here)):
-        await here.signal.say("Keep that", files=[ARCHIVE])
-        assert (await here.answer()).text == "I see."
-    assert "inbox/all of it.zip" in told(here)
+    async with story(script(text("I see.")), for_admins) as here:
+        assert await here.asked("Keep that", files=[ARCHIVE]) == "I see."
+    assert "inbox/all of it.zip" in here.told()
 
 
 async def test_by_default_only_admins_have_a_workspace() -> None:
     steps = script(text("For Ada."), text("For Ben."), calls(("list_files", {})), text("No."))
-    async with world(steps) as here, running_bot(for_admins(here)):
-        await here.signal.say("hello", author=ADA)
-        await here.answer()
-        await here.signal.say("hello", author=BEN, files=[CSV])
-        await here.answer()
-        await here.signal.say("list my files", author=BEN)
-        assert (await here.answer()).text == "No."
-        await here.signal.say("!files", author=BEN)
-        assert "no workspace" in (await here.answer()).text
-        await here.signal.say("!tools", author=BEN)
-        assert "list_files" not in (await here.answer()).text
-        await here.signal.say("!tools", author=ADA)
-        assert "list_files" in (await here.answer()).text
+    async with story(steps, for_admins) as here:
+        await here.asked("hello", author=ADA)
+        await here.asked("hello", author=BEN, files=[CSV])
+        assert await here.asked("list my files", author=BEN) == "No."
+        assert "no workspace" in await here.asked("!files", author=BEN)
+        assert "list_files" not in await here.asked("!tools", author=BEN)
+        assert "list_files" in await here.asked("!tools", author=ADA)
         of_ada, of_ben = (offered(request) for request in here.model.requests[:2])
         assert set(of_ada) - set(of_ben) >= {"list_files", "write_file", "send_file"}
         assert "list_files" not in here.model.requests[1]["messages"][0]["content"]
         assert "workspace" not in here.model.requests[1]["messages"][-1]["content"]
-    assert "There is no tool named 'list_files'" in told(here)
+    assert "There is no tool named 'list_files'" in here.told()
     assert folders(here) == []
 
 
 async def test_settings_can_switch_workspaces_off() -> None:
     nobody = {"workspace": {"for": "nobody"}}
-    async with world() as here, running_bot(for_admins(here, tools=nobody)):
-        await here.signal.say("!help")
-        assert "!files" not in (await here.answer()).text
-        await here.signal.say("!files")
-        assert (await here.answer()).text == UNKNOWN_COMMAND
-        await here.signal.say("hello")
-        await here.answer()
+    async with story(echo, for_admins, tools=nobody) as here:
+        assert "!files" not in await here.asked("!help")
+        assert await here.asked("!files") == UNKNOWN_COMMAND
+        await here.asked("hello")
     assert "read_file" not in offered(here.model.requests[-1])
 
 
@@ -316,17 +288,16 @@ async def test_people_see_their_files_and_delete_them_all() -> None:
         calls(("read_file", {"file_path": "poem.txt"})),
         text("Read."),
     )
-    async with world(steps) as here, running_bot(for_everyone(here)):
+    async with story(steps, for_everyone) as here:
 
         async def asked(words: str) -> str:
-            await here.signal.say(words)
-            return (await here.answer()).text
+            return await here.asked(words)
 
         assert await asked("!files") == "There are no files in this chat."
         assert await asked("write a poem") == "Written."
         assert await asked("!files") == "1 file, 0.0 MB of 200.0 MB:\npoem.txt (16 bytes)"
         assert await asked("read it") == "Read."
-        assert "Violets are blue" in told(here)
+        assert "Violets are blue" in here.told()
         assert await asked("!clear files") == "The files of this chat are deleted."
         assert await asked("!files") == "There are no files in this chat."
         assert await asked("!undo") == UNDONE
@@ -340,12 +311,10 @@ async def test_a_chat_does_not_see_the_files_of_another() -> None:
         calls(("search_files", {"query": "Ada"}), ("read_file", {"file_path": "secret.txt"})),
         text("Nothing."),
     )
-    async with world(steps) as here, running_bot(for_everyone(here)):
-        await here.signal.say("write it down", author=ADA)
-        await here.answer()
-        await here.signal.say("what does Ada hide?", author=BEN)
-        await here.answer()
-        results = [m["content"] for m in here.model.requests[-1]["messages"] if m["role"] == "tool"]
+    async with story(steps, for_everyone) as here:
+        await here.asked("write it down", author=ADA)
+        await here.asked("what does Ada hide?", author=BEN)
+        results = here.results()
         assert "[Nothing was found.]" in results[0]
         assert results[1] == "There is no secret.txt."
         named = [folder.name for folder in folders(here)]
@@ -354,22 +323,19 @@ async def test_a_chat_does_not_see_the_files_of_another() -> None:
 
 
 async def test_files_of_messages_that_disappear_are_not_kept() -> None:
-    async with world(script(text("I see."))) as here, running_bot(for_everyone(here)):
-        await here.signal.say("look", files=[CSV], expires_seconds=600)
-        await here.answer()
-    assert "workspace" not in told(here)
+    async with story(script(text("I see.")), for_everyone) as here:
+        await here.asked("look", files=[CSV], expires_seconds=600)
+    assert "workspace" not in here.told()
     assert folders(here) == []
 
 
 async def test_in_a_group_only_admins_clear_its_files() -> None:
     steps = script(calls(("write_file", {"file_path": "a", "content": "b"})), text("Written."))
-    async with world(steps) as here, running_bot(for_everyone(here)):
-        await here.signal.say("write it", group=GROUP, mention=True)
-        await here.answer()
+    async with story(steps, for_everyone) as here:
+        await here.asked("write it", group=GROUP, mention=True)
         await here.signal.say("!clear files", group=GROUP, mention=True, author=BEN)
         assert "only an admin" in (await here.answer()).text
-        await here.signal.say("!files", group=GROUP, mention=True)
-        assert "a (1 byte)" in (await here.answer()).text
+        assert "a (1 byte)" in await here.asked("!files", group=GROUP, mention=True)
 
 
 @pytest.mark.parametrize("after", ["write_file", "send_file"])
@@ -412,20 +378,12 @@ async def test_files_of_unused_chats_are_deleted() -> None:
     steps = script(tool_calls(("write_file", {"file_path": "a", "content": "b"})), text("Written."))
     async with world(steps) as here:
         async with running_bot(for_everyone(here)):
-            await here.signal.say("write it")
-            await here.answer()
+            await here.asked("write it")
             assert len(folders(here)) == 1
         os.utime(folders(here)[0], (0, 0))
         async with running_bot(for_everyone(here)):
             while folders(here):  # noqa: ASYNC110 - a folder has no event; the test is bounded
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
-
-
-async def next_question(here: World) -> Sent:
-    """Return the next question, without progress messages."""
-    while not (sent := await here.signal.next_sent()).text.startswith("❓"):
-        continue
-    return sent
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -445,19 +403,16 @@ async def test_admins_see_folders_of_the_machine_and_writing_there_asks() -> Non
         (folder / "todo.txt").write_text("buy milk")
         tools = {"workspace": {"for": "everyone", "folders": {"NOTES": f"{folder}:rw"}}}
         async with running_bot(for_admins(here, tools=tools)):
-            await here.signal.say("buy bread")
-            asked = await next_question(here)
+            asked = await question(here, "buy bread")
             assert 'file_path: "shared/notes/todo.txt"' in asked.text
             assert "♾️" not in asked.text
             assert (folder / "todo.txt").read_text() == "buy milk"
             await here.signal.react("👍", asked.timestamp)
-            await here.signal.react("👍", (await next_question(here)).timestamp)
-            assert (await here.answer()).text == "Changed."
-            await here.signal.say("and now?", author=BEN)
-            assert (await here.answer()).text == "There is none."
+            assert await here.reacted("👍", (await question(here)).timestamp) == "Changed."
+            assert await here.asked("and now?", author=BEN) == "There is none."
         assert (folder / "todo.txt").read_text() == "buy bread"
         assert [path.name for path in folder.iterdir()] == ["todo.txt"]
-    assert "1\tbuy milk" in told(here, 1)
-    assert "stdout:\nbuy bread" in told(here, 3)
-    assert "Read-only file system" in told(here, 3)
-    assert "There is no shared/notes/todo.txt" in told(here, 5)
+    assert "1\tbuy milk" in here.told(1)
+    assert "stdout:\nbuy bread" in here.told(3)
+    assert "Read-only file system" in here.told(3)
+    assert "There is no shared/notes/todo.txt" in here.told(5)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bot.chat.ask import Questions
-from bot.chat.question_messages import GOES_ON, TOO_LATE
+from bot.chat.question_messages import GOES_ON
 from bot.language.languages import Languages
 from bot.signal.errors import SignalRejected, SignalUnavailable
 from bot.signal.events import Person, Reaction
@@ -29,7 +29,6 @@ from conversation_store.models import (
     StyledText,
     StyleRange,
     ToolCall,
-    TurnEnd,
 )
 from conversation_store.store import ConversationStore, open_store
 from tests.fakes.partial_messenger import PartialMessenger
@@ -393,29 +392,3 @@ async def test_only_answers_in_time_count_after_a_restart(
             await desk.react(reaction("👍", 1_001, timestamp=answered))
             assert await asking is decision
     assert phone.texts == []
-
-
-async def test_yes_after_the_end_of_a_turn_gets_an_answer(
-    tmp_path: Path,
-) -> None:
-    async with open_call(tmp_path) as (store, accepted), desk_of(store, Phone()) as desk:
-        await asked_before_a_restart(store, accepted)
-        await desk.resume()
-        await store.turns.answer(accepted, ("The tool is gone. Shall I try again?",), outcome="ok")
-        (said,) = await store.messages.accept([yes_to(accepted)])
-        assert said is not None
-        answer = desk.answered_by(said.message)
-        assert answer
-        assert await desk.settle(said, answer) == TOO_LATE
-
-
-async def test_the_end_of_a_turn_closes_only_its_own_questions(tmp_path: Path) -> None:
-    async with open_call(tmp_path) as (store, accepted):
-        await asked_before_a_restart(store, accepted)
-        (other,) = await store.messages.accept([replace(accepted.message, timestamp=2)])
-        assert other is not None
-        begun = store.turns.begin([other], "hello")
-        await store.turns.finish(begun, TurnEnd("answered", "Hello."), ["Hello."])
-        assert len(await store.questions.open()) == 1
-        await store.turns.answer(accepted, ("Something went wrong.",), outcome="bug")
-        assert await store.questions.open() == ()

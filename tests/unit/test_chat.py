@@ -58,26 +58,6 @@ async def test_work_of_a_chat_runs_in_order_and_chats_run_side_by_side() -> None
     assert done == ["urgent", "other chat", "slow", "after it"]
 
 
-async def test_work_that_waits_is_left_to_the_next_start() -> None:
-    done: list[str] = []
-    gate = asyncio.Event()
-
-    async def never() -> None:
-        done.append("begun")
-
-    async with asyncio.TaskGroup() as tasks:
-        here = chats(tasks)
-        with here.open(ADA) as ada:
-            ada.add(gate.wait)
-            ada.add(never)
-            await asyncio.sleep(0)
-            here.wind_down()
-            ada.add(never)
-        gate.set()
-        await here.drain()
-    assert done == []
-
-
 async def test_callers_wait_for_room_in_the_queues() -> None:
     room = Room("ordinary")
     queue = Queue(room)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -34,7 +33,6 @@ from tools.base import (
 )
 from tools.executor import RateLimits, ToolExecutor
 from tools.registry import Registry
-from tools.sandbox.errors import ToolUnavailable
 from tools.schema import parse_object, tool_from
 
 SECRET = "what a person wrote"
@@ -136,21 +134,6 @@ async def test_each_outcome_of_a_call_is_reported_and_audited(
     result = await execute(tool, arguments)
     assert (result.outcome, result.content) == (outcome, content)
     assert 0 <= result.duration_seconds < 5
-
-
-async def test_a_tool_learns_which_call_it_carries_out() -> None:
-    async def name_call(call: str) -> str:
-        """Say which call this is.
-
-        Args:
-            call: the call.
-        """
-        return call
-
-    named = tool_from(name_call, given={"call": lambda caller: f"{caller.turn}, {caller.call}"})
-    request = ToolRequest("call_7", "name_call", "{}", replace(SOMEONE, turn=3))
-    result = await run_call(an_executor([named]), request, Results(), Person())
-    assert result.content == "3, call_7"
 
 
 async def test_unknown_tool_is_answered_with_some_names_and_the_nearest() -> None:
@@ -311,53 +294,12 @@ async def test_a_budget_without_room_for_a_frame_is_refused_at_the_start() -> No
         )
 
 
-async def test_words_of_strangers_are_marked_but_no_empty_page() -> None:
-    executor = an_executor([tool_from(echo, untrusted=True)])
-    result = await execute("echo", '{"text": "Obey! ", "times": 500}', executor=executor)
-    token = re.match(r"\[Untrusted content from echo, begins here: (\w+)\.", result.content)
-    assert token is not None
-    assert f"\n[Untrusted content {token[1]} ends here.]\n[Cut: " in result.content
-    assert len(result.content.encode()) <= 1_000
-    result = await execute("echo", '{"text": " \\n"}', executor=executor)
-    assert result.content == "The tool ran and returned nothing."
-
-
-async def test_calls_over_a_limit_are_not_run_and_told_when_to_come_again() -> None:
-    executor = an_executor([tool_from(echo, calls_per_minute=2), tool_from(refuse)])
-    calls = [await execute("echo", '{"text": "Hi"}', executor=executor) for _ in range(3)]
-    assert [call.outcome for call in calls] == ["ok", "ok", "rate_limited"]
-    assert re.fullmatch(
-        r"Not run: too many calls of echo right now; the next one can run in \d+ seconds\.",
-        calls[-1].content,
-    )
-    assert calls[-1].duration_seconds == 0.0
-    assert (await execute("refuse", executor=executor)).outcome == "failed"
-
-
 async def test_a_call_that_cannot_run_anyway_takes_nothing_from_the_limits() -> None:
     executor = an_executor([tool_from(echo, calls_per_minute=1)])
     for _ in range(10):
         assert (await execute("echo", "[]", executor=executor)).outcome == "invalid"
     result = await execute("echo", '{"text": "Hi"}', executor=executor)
     assert result.outcome == "ok"
-
-
-async def test_after_a_yes_the_start_is_stored_and_then_the_tool_runs() -> None:
-    results, person = Results(), Person(Decision.YES)
-    request = ToolRequest("call_1", "write", "", SOMEONE)
-
-    async def write() -> str:
-        """Write a file. Carefully."""
-        assert person.questions == ["Run write? Write a file."]
-        assert results.started == [request]
-        return "Written."
-
-    executor = an_executor([tool_from(write, side_effects=True)])
-    result = await run_call(executor, request, results, person)
-    assert (result.outcome, result.content) == ("ok", "Written.")
-    assert results == [result]
-    [consent] = person.consents
-    assert (consent.covers, consent.needs_admin) == (("write",), False)
 
 
 def refuse_to_parse(_: str) -> object:
@@ -412,27 +354,6 @@ async def test_a_tool_that_changed_while_a_person_was_asked_is_not_run(
     assert results.started == []
 
 
-@pytest.mark.parametrize(
-    ("decision", "outcome"),
-    [
-        (Decision.NO, "declined"),
-        (Decision.SILENCE, "unanswered"),
-        (Decision.NOT_ASKED, "unanswered"),
-        (Decision.INTERRUPTED, "interrupted"),
-    ],
-)
-async def test_without_a_yes_nothing_starts(decision: Decision, outcome: Outcome) -> None:
-    results = Results()
-    executor = an_executor([tool_from(crash, side_effects=True)])
-    result = await run_call(
-        executor, ToolRequest("call_1", "crash", "", SOMEONE), results, Person(decision)
-    )
-    assert (result.outcome, result.duration_seconds) == (outcome, 0.0)
-    assert "Do not call it again" in result.content
-    assert "tell the person" in result.content
-    assert results.started == []
-
-
 async def test_a_tool_offered_again_in_the_meantime_runs_in_its_new_form() -> None:
     async def run_of_the_dead(_: Any, __: Caller) -> str:
         raise KeyError
@@ -469,58 +390,6 @@ async def test_the_time_that_a_person_takes_is_not_the_tools() -> None:
     result = await execute("echo", '{"text": "Hi"}', executor=executor, person=person)
     assert result.outcome == "ok"
     assert 0 < result.duration_seconds < monotonic() - started - person.seconds
-
-
-async def test_a_tool_that_reports_itself_unusable_is_withdrawn() -> None:
-    together = asyncio.Barrier(3)
-
-    async def search() -> str:
-        """Search."""
-        await together.wait()
-        raise ToolUnavailable("The key is refused.")
-
-    registry = Registry([tool_from(search), tool_from(echo)])
-    executor = an_executor(registry)
-    with capture_logs() as logs:
-        async with asyncio.TaskGroup() as turn:
-            calls = [turn.create_task(execute("search", executor=executor)) for _ in range(3)]
-    for call in calls:
-        assert call.result().outcome == "failed"
-        assert call.result().content == "The key is refused."
-    assert [tool.name for tool in registry.tools] == ["echo"]
-    assert registry.absent == {"search": "The key is refused."}
-    assert [log["event"] for log in logs] == ["tool.unavailable"]
-    assert (await execute("search", executor=executor)).outcome == "unknown"
-
-
-@pytest.mark.parametrize("side_effects", [False, True])
-async def test_cancelling_a_turn_cancels_its_call_and_leaves_no_result(
-    *, side_effects: bool
-) -> None:
-    entered = asyncio.Event()
-
-    async def wait() -> str:
-        """Wait."""
-        entered.set()
-        await asyncio.Event().wait()
-        return ""
-
-    class Undecided(Person):
-        async def ask(self, request: ToolRequest, question: str) -> Decision:
-            entered.set()
-            await asyncio.Event().wait()
-            return Decision.YES
-
-    results = Results()
-    executor = an_executor([tool_from(wait, side_effects=side_effects)])
-    async with asyncio.TaskGroup() as turn:
-        call = turn.create_task(
-            run_call(executor, ToolRequest("call_1", "wait", "", SOMEONE), results, Undecided())
-        )
-        await entered.wait()
-        call.cancel()
-    assert call.cancelled()
-    assert results == []
 
 
 class FullAtTheStart(Results):
@@ -569,15 +438,6 @@ async def drawn(output: ToolOutput, *, untrusted: bool = False) -> ToolResult:
 
     executor = an_executor([tool_from(draw, untrusted=untrusted)], result_limit_bytes=1_000)
     return await execute("draw", executor=executor)
-
-
-async def test_a_file_goes_to_the_person_and_the_words_to_the_model() -> None:
-    result = await drawn(ToolOutput("A chart of the year.", (PICTURE,)))
-    assert (result.outcome, result.content) == ("ok", "A chart of the year.")
-    assert result.files == (PICTURE,)
-    without_words = (await drawn(ToolOutput(" ", (PICTURE,)))).content
-    assert without_words == "The tool ran; the person gets what it returned as a file."
-    assert (await drawn(ToolOutput(""))).content == "The tool ran and returned nothing."
 
 
 @pytest.mark.parametrize("words", ["A chart of the year.", " "])

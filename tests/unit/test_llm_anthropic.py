@@ -14,8 +14,9 @@ from bot.llm.errors import LlmBroken
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from conversation_store.models import Message, ModelState, Role, ToolCall
 from tests.contract.dialects import anthropic as strict
+from tests.contract.dialects import harness
 from tests.contract.dialects.anthropic import SIGNATURE
-from tests.contract.dialects.harness import CLOCK, HELLO, OVER_AT_ONCE, client_of
+from tests.contract.dialects.harness import CLOCK, HELLO, client_of
 from tests.fakes import anthropic_server as fake
 from tests.fakes.anthropic_server import MODEL, began, ended, error, sse, streamed, text
 from tests.fakes.scripted_http import Step, script
@@ -42,12 +43,7 @@ def sent(messages: Sequence[Message], *tools: ToolSpec, may_call: bool = True) -
 
 async def completed(step: Step) -> Completion:
     """Return the strict server's answer to a question with a tool."""
-    async with (
-        strict.server() as server,
-        client_of(strict.HARNESS, server, retry=OVER_AT_ONCE) as client,
-    ):
-        server.handler = step
-        return await client.complete(HELLO, [CLOCK])
+    return await harness.completed(strict.HARNESS, step, HELLO, [CLOCK])
 
 
 def test_unchanging_parts_are_marked_for_the_cache() -> None:

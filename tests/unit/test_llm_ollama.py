@@ -4,7 +4,7 @@ import pytest
 
 from bot.config.llm import LlmSettings
 from bot.llm.ollama import Ollama
-from tests.contract.dialects.harness import CLOCK, HELLO, client_of
+from tests.contract.dialects.harness import CLOCK, HELLO, client_of, completed
 from tests.contract.dialects.ollama import HARNESS, answer, line, server, text
 from tests.fakes.scripted_http import raw_body
 
@@ -38,13 +38,11 @@ async def test_a_model_that_does_not_think_is_not_asked_to_again() -> None:
 
 @pytest.mark.parametrize("content_type", ["application/x-ndjson", "application/json"])
 async def test_a_cached_prompt_without_a_count_still_has_usage(content_type: str) -> None:
-    async with server() as running, client_of(HARNESS, running) as client:
-        cached = line({"content": "Hi."}, done=True, done_reason="stop", eval_count=3)
-        running.handler = raw_body(cached, content_type=content_type)
-        completion = await client.complete(HELLO)
-        assert completion.message.content == "Hi."
-        assert completion.usage is not None
-        assert completion.usage.completion_tokens == 3
+    cached = line({"content": "Hi."}, done=True, done_reason="stop", eval_count=3)
+    completion = await completed(HARNESS, raw_body(cached, content_type=content_type))
+    assert completion.message.content == "Hi."
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens == 3
 
 
 async def test_calls_are_not_offered_where_they_may_not_be_made() -> None:

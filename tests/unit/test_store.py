@@ -38,7 +38,6 @@ from tests.unit.stores import (
     deletion_of,
     edit_of,
     finish,
-    forget,
     is_left,
     mark,
     now_ms,
@@ -68,15 +67,6 @@ async def resumed(store: ConversationStore) -> StoredTurn:
 
 async def past(store: ConversationStore, chat: ChatId = ADA) -> tuple[tuple[Message, ...], ...]:
     return (await store.turns.history(chat, max_bytes=10_000)).turns
-
-
-async def test_a_duplicate_of_a_message_is_accepted_once(tmp_path: Path) -> None:
-    bob = received(1, chat=BOB, author="bob")
-    async with store_at(tmp_path) as store:
-        first = await store.messages.accept([received(1), received(2), received(1), bob])
-        again = await store.messages.accept([received(2), received(3)])
-    assert [accepted is not None for accepted in first] == [True, True, False, True]
-    assert [accepted is not None for accepted in again] == [False, True]
 
 
 async def test_everything_that_was_received_is_found_again_after_a_restart(tmp_path: Path) -> None:
@@ -191,45 +181,6 @@ async def test_history_is_cut_at_a_turn_that_does_not_fit(tmp_path: Path) -> Non
         assert await past(store, BOB) == ()
 
 
-async def test_pieces_are_one_turn_and_end_with_it(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        pieces = [await accept(store, received(number)) for number in (1, 2, 3)]
-        other = await accept(store, received(1, chat=BOB, author="bob"))
-        turn = store.turns.begin(pieces, "one two three", notices=["🎤 one"], images=[IMAGE])
-        assert turn.id == pieces[0].id
-    async with store_at(tmp_path) as store:
-        first, second = await store.messages.unfinished()
-        assert first == replace(pieces[0], begun=True, joined=tuple(pieces[1:]))
-        assert second == other
-        again = await store.turns.resume(first)
-        assert again == replace(turn, attempts=2)
-        (sent,) = await finish(store, again)
-        assert sent.quote is None
-        assert await waiting(store) == [other.id]
-    outcomes = rows(tmp_path, "SELECT outcome, body FROM inbox ORDER BY id")
-    assert outcomes[:3] == [("answered", None), ("joined", None), ("joined", None)]
-
-
-async def test_a_restarted_turn_may_have_other_pieces(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        pieces = [await accept(store, received(number)) for number in (1, 2, 3)]
-        turn = store.turns.begin(pieces[:2], "the first try", images=[IMAGE])
-        await call(store, turn, "the first result")
-        await store.turns.restart(turn.id)
-    async with store_at(tmp_path) as store:
-        found = await store.messages.unfinished()
-        assert [(one.id, one.begun, one.joined) for one in found] == [
-            (piece.id, False, ()) for piece in pieces
-        ]
-        store.turns.begin(pieces[1:], "the first try", images=[IMAGE])  # a try that left its row
-        await finish(store, store.turns.begin(pieces[1:], "the second try"))
-        assert await waiting(store) == [pieces[0].id]
-        assert await past(store) == (
-            (Message(Role.USER, "the second try"), Message(Role.ASSISTANT, "a")),
-        )
-    assert not is_left(tmp_path, "the first")
-
-
 @pytest.mark.parametrize("how", ["stopped", "a bug"])
 async def test_a_turn_without_an_answer_leaves_nothing_and_closes_its_pieces(
     tmp_path: Path, how: str
@@ -249,29 +200,6 @@ async def test_a_turn_without_an_answer_leaves_nothing_and_closes_its_pieces(
         assert await past(store) == ()
         assert rows(tmp_path, "SELECT * FROM turn_files") == []
         assert await store.upkeep.purge(FAR) == 1
-    assert not is_left(tmp_path, "secret")
-    assert not is_left(tmp_path, "a cat")
-
-
-async def test_clearing_forgets_only_one_chat_and_no_running_turn(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await store.messages.overhear([received(1, "secret talk", GROUP)])
-        for number, chat in enumerate((GROUP, BOB), 2):
-            turn = await begin(store, received(number, "secret", chat), images=[IMAGE])
-            lost, sent = await finish(store, turn, [f"words for {chat}", "sent"])
-            await store.outbox.mark_failed(lost, give_up=True)
-            await store.outbox.mark_sent(sent, number)
-        await answer(store, received(4, chat=GROUP))
-        running = await begin(store, received(5, "it runs", GROUP))
-        assert await store.turns.clear(GROUP) == 2
-        assert await store.messages.overheard(GROUP) == ()
-        assert await past(store, GROUP) == ()
-        assert len(await past(store, BOB)) == 1
-        assert is_left(tmp_path, "words for direct:bob")
-        assert await store.upkeep.purge(now_ms() + 1_000 * DAY_MS) == 1
-        assert len(await finish(store, running)) == 1
-        assert await questions(store, GROUP) == ["it runs"]
-    assert not is_left(tmp_path, "words for group:g")
     assert not is_left(tmp_path, "secret")
     assert not is_left(tmp_path, "a cat")
 
@@ -331,24 +259,6 @@ async def test_newest_images_of_results_are_kept_until_their_turn_expires(tmp_pa
         assert rows(tmp_path, "SELECT * FROM images") == []
 
 
-async def test_an_answer_is_a_reply_only_if_other_messages_came_in_between(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        first, second = [await accept(store, received(number)) for number in (1, 2)]
-        (to_first,) = await finish(store, store.turns.begin([first], "q"), quote=QUOTE)
-        assert to_first.quote == QUOTE  # the second message came in between
-        (to_second,) = await finish(store, store.turns.begin([second], "q"), quote=QUOTE)
-        assert to_second.quote == QUOTE  # the first answer came in between
-        late = await begin(store, received(3, received_at=now_ms() + 60_000))
-        (to_late,) = await finish(store, late, quote=QUOTE)
-        assert to_late.quote is None
-        other = await accept(store, received(4, chat=BOB, author="bob"))
-        later = await accept(store, received(5, received_at=now_ms() + 60_000))
-        await accept(store, received(6, chat=BOB, author="bob"))
-        await store.turns.answer(other, ["elsewhere"], outcome="command")
-        (to_later,) = await store.turns.answer(later, ["x"], outcome="command", quote=QUOTE)
-        assert to_later.quote is None
-
-
 async def test_files_of_tools_go_out_with_the_first_part_and_are_kept_no_longer(
     tmp_path: Path,
 ) -> None:
@@ -371,41 +281,12 @@ async def test_files_of_tools_go_out_with_the_first_part_and_are_kept_no_longer(
     assert not is_left(tmp_path, "f" * 1_000)
 
 
-async def test_nothing_is_stored_of_a_turn_that_was_forgotten_while_it_ran(tmp_path: Path) -> None:
-    file = Attachment("secret", "x/y", b"secret")
-    async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1))
-        turn = store.turns.begin([accepted], "secret")
-        await store.turns.record_calls(turn.id, CALLING)
-        assert await forget(store, 1, 2) == (accepted.id,)
-        entry = AuditEntry(1, ADA, "ada", turn.id, "calculate", "00", "ok", 3)
-        await store.turns.record_calls(turn.id, Message(Role.ASSISTANT, "secret", (CALL,)))
-        await store.turns.record_result(CALL.id, "secret", entry, files=[file])
-        assert await finish(store, turn, ["secret"]) == ()
-        assert await store.turns.answer(accepted, ["secret"], outcome="bug") == ()
-        store.turns.begin([accepted], "secret")
-        await store.upkeep.ping()
-        assert rows(tmp_path, "SELECT tool FROM audit") == [("calculate",)]
-        for table in ("turns", "messages", "outbox", "turn_files", "exchanges"):
-            assert rows(tmp_path, f"SELECT * FROM {table}") == []
-    assert not is_left(tmp_path, "secret")
-
-
 async def test_words_of_strangers_are_found_in_results_and_messages(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1, "[a letter] Dear Ada"))
         assert await store.turns.has_result_with(ADA, "[a letter]")
         assert not await store.turns.has_result_with(ADA, "[a page]")
         assert not await store.turns.has_result_with(GROUP, "[a letter]")
-
-
-async def test_dropped_answer_is_not_mistaken_for_a_later_one(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        dropped = await finish(store, await begin(store, received(1)), ["to be dropped"])
-        await forget(store, 1, 2)
-        parts = await finish(store, await begin(store, received(3)), ["to be sent"])
-        await mark(store, dropped, 100)
-        assert await store.outbox.unfinished() == parts
 
 
 async def answered_with(store: ConversationStore, timestamp: int, *exchanged: NewExchange) -> None:

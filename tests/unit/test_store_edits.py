@@ -15,11 +15,9 @@ from conversation_store.models import (
     StyleRange,
     TextStyle,
 )
-from conversation_store.outbox import MAX_ANSWER_EDITS
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     ADA,
-    GROUP,
     accept,
     answer,
     begin,
@@ -74,21 +72,6 @@ async def test_a_message_that_waits_reads_as_its_edit_says(tmp_path: Path) -> No
         final = await store.changes.merge_edit(again, merged)
         assert await store.messages.unfinished() == (final,)
         assert final.message.text == "then"
-
-
-async def test_an_edit_changes_the_latest_of_several_edits_that_wait(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        turn = await begin(store, received(1, "one"))
-        await mark(store, await finish(store, turn), 100)
-        begun = await accept(store, edit_of(1, 2, "two"))
-        behind = await accept(store, edit_of(2, 3, "three"))
-        last, later = await store.messages.accept([edit_of(3, 4, "four"), edit_of(4, 5, "five")])
-        assert last is not None
-        assert later is not None
-        found = [await store.messages.find_target(one.message) for one in (begun, behind, last)]
-        assert found == [turn.id, begun.id, behind.id]
-        await store.changes.merge_edit(last, behind)
-        assert await store.messages.find_target(later.message) == behind.id
 
 
 async def test_turn_about_old_words_of_a_piece_does_not_continue(tmp_path: Path) -> None:
@@ -154,19 +137,6 @@ async def test_parts_of_the_earlier_answer_that_are_not_sent_are_dropped(tmp_pat
             assert await store.outbox.unfinished() == replacing
 
 
-async def test_an_answer_that_was_edited_too_often_is_sent_as_a_new_message(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1), sent_at=100)
-        for number in range(MAX_ANSWER_EDITS):
-            parts = await answer_edit(store, 1, 2 + number, "x")
-            assert shapes(parts) == [("x", 100 + number, 0)]
-            await mark(store, parts, 101 + number)
-        fresh = await answer_edit(store, 1, 50, "x")
-        assert shapes(fresh) == [("x", None, 0)]
-        await mark(store, fresh, 500)
-        assert shapes(await answer_edit(store, 1, 51, "y")) == [("y", 500, 0)]
-
-
 async def test_files_follow_a_part_that_is_an_edit(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         await answer(store, received(1), sent_at=100)
@@ -180,23 +150,6 @@ async def test_files_follow_a_part_that_is_an_edit(tmp_path: Path) -> None:
             parts = await finish(store, turn, ["x"], replaces=edit.replaces)
             assert shapes(parts) == shape
             await mark(store, parts, timestamp * 100)
-
-
-async def test_an_edited_command_is_answered_in_its_place_as_well(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        command = await accept(store, received(1, "!hepl"))
-        await mark(store, await store.turns.answer(command, ["?"], outcome="command"), 100)
-        _, edit = await settle(store, edit_of(1, 2, "!help"))
-        parts = await store.turns.answer(edit, ["help"], outcome="command", attachments=[FILE])
-        assert shapes(parts) == [("help", 100, 0), ("", None, 1)]
-
-
-async def test_an_edit_of_a_piece_replaces_the_answer_to_all_of_them(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        pieces = [await accept(store, received(number)) for number in (1, 2)]
-        await mark(store, await finish(store, store.turns.begin(pieces, "one two")), 100)
-        outcome, edit = await settle(store, edit_of(2, 3, "edited"))
-        assert (outcome, edit.replaces) == ("answered", pieces[0].id)
 
 
 async def test_an_edit_that_was_settled_stays_so_however_long_a_restart_takes(
@@ -243,31 +196,3 @@ async def test_edit_of_a_refused_stopped_or_deleted_message_is_not_answered(
         settled, _ = await store.changes.settle_edit(edit, answered_within_ms=600_000)
         assert settled == "too_late"
         assert await waiting(store) == []
-
-
-async def test_an_edit_reaches_only_its_authors_own_message_in_the_same_chat(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1, "ada's", GROUP))
-        for edit in (edit_of(1, 2, "x", GROUP, author="bob"), edit_of(1, 3, "x", ADA)):
-            assert await store.messages.find_target(edit) is None
-            assert (await settle(store, edit))[0] == "unknown"
-        assert await questions(store, GROUP) == ["ada's"]
-
-
-async def test_edit_changes_an_overheard_message_until_its_use(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await store.messages.overhear([received(1, "teh dog", GROUP)])
-        for timestamp, target in ((2, 1), (3, 2)):
-            edit = edit_of(target, timestamp, f"dog {timestamp}", GROUP)
-            await store.changes.edit_overheard(edit)
-        heard = await store.messages.overheard(GROUP)
-        assert [one.text for one in heard] == ["dog 3"]
-        assert await waiting(store) == []
-        assert not is_left(tmp_path, "teh dog")
-        turn = await begin(store, received(9, chat=GROUP), overheard=heard)
-        for timestamp in (4, 5):
-            await store.changes.edit_overheard(edit_of(1, timestamp, "the dog", GROUP))
-            assert await store.messages.overheard(GROUP) == ()
-            await finish(store, turn)

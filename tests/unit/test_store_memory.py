@@ -12,7 +12,6 @@ from conversation_store.models import AcceptedMessage, ChatId, Fact, NotRemember
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     ADA,
-    GROUP,
     accept,
     begin,
     finish,
@@ -70,34 +69,6 @@ async def known(store: ConversationStore, chat: ChatId = ADA) -> list[str]:
     return texts(await store.memory.of_chat(chat))
 
 
-async def test_each_chat_knows_only_its_own_facts_and_numbers_them(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        for at, (chat, text) in enumerate(
-            [(ADA, "Ada sings"), (BEN, "Ben sings"), (GROUP, "All sing"), (ADA, "Ada runs")], 1
-        ):
-            await remember(store, text, at, chat)
-        assert [fact.number for fact in await store.memory.of_chat(ADA)] == [1, 2]
-        for chat, facts in ((ADA, ["Ada sings", "Ada runs"]), (BEN, ["Ben sings"])):
-            assert await known(store, chat) == facts
-            assert texts((await store.memory.noted(chat)).facts) == facts
-        assert texts(await recall(store, "sings sing", 9, GROUP)) == ["All sing"]
-        assert not await store.memory.forget(BEN, 2)
-        assert await store.memory.forget(ADA, 1)
-        assert await store.memory.forget(ADA, 1)  # a call that is run again
-        await remember(store, "Ada swims", 10)
-        assert [fact.number for fact in await store.memory.of_chat(ADA)] == [2, 3]
-
-
-async def test_a_call_that_is_run_again_remembers_once(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        turn = await begin(store, received(1), "x")
-        for _ in range(2):
-            for call, number in (("a", 1), ("b", 2)):
-                text = f"fact of {call}"
-                assert await keep(store, turn, text, call) == number
-        assert await known(store) == ["fact of a", "fact of b"]
-
-
 async def test_repeated_fact_keeps_its_number_and_comes_from_the_latest_message(
     tmp_path: Path,
 ) -> None:
@@ -110,20 +81,6 @@ async def test_repeated_fact_keeps_its_number_and_comes_from_the_latest_message(
         await forget(store, 1, 3)
         assert await known(store) == ["ada SINGS"]
         await forget(store, 2, 4)
-        assert await known(store) == []
-
-
-@pytest.mark.parametrize("how", ["deletion", "stop"])
-async def test_a_turn_that_is_taken_back_has_remembered_nothing(tmp_path: Path, how: str) -> None:
-    async with store_at(tmp_path) as store:
-        turn = await begin(store, received(1))
-        await keep(store, turn, "the code is zebra", "a")
-        if how == "deletion":
-            await forget(store, 1, 2)
-            late = await store.memory.remember(ADA, "late", turn_id=turn.id, call="b")
-            assert late == "kept_nowhere"
-        else:
-            await store.changes.stop([turn.id])
         assert await known(store) == []
 
 

@@ -2,19 +2,16 @@
 
 from pathlib import Path
 
-from conversation_store.heard import OVERHEARD_BYTES, OVERHEARD_ROWS
+from conversation_store.heard import OVERHEARD_BYTES
 from conversation_store.models import ChatId
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
     GROUP,
     accept,
     begin,
-    edit_of,
     finish,
-    forget,
     is_left,
     received,
-    settle,
     store_at,
 )
 
@@ -23,19 +20,6 @@ OTHER = ChatId.parse("group:other")
 
 async def texts(store: ConversationStore, chat: ChatId = GROUP) -> list[str]:
     return [heard.text for heard in await store.messages.overheard(chat)]
-
-
-async def test_newest_overheard_messages_are_kept_once_and_in_order(tmp_path: Path) -> None:
-    many = [received(number, f"number {number}", GROUP) for number in range(OVERHEARD_ROWS + 7)]
-    async with store_at(tmp_path) as store:
-        await store.messages.overhear([received(1, "one", OTHER, sent_at=7)])
-        await store.messages.overhear([*many, many[-1]])
-    async with store_at(tmp_path) as store:
-        (other,) = await store.messages.overheard(OTHER)
-        assert (other.text, other.author_name, other.sent_at) == ("one", "Ada", 7)
-        assert await texts(store) == [message.text for message in many[7:]]
-        await store.messages.overhear(many)
-        assert await texts(store) == [message.text for message in many[7:]]
 
 
 async def test_only_so_many_bytes_are_kept(tmp_path: Path) -> None:
@@ -74,16 +58,3 @@ async def test_unanswered_turn_leaves_overheard_messages_to_the_next(tmp_path: P
         assert await texts(store) == ["meanwhile"]
         await store.upkeep.expire()
     assert not is_left(tmp_path, "small talk")
-
-
-async def test_edited_question_deletes_overheard_words_from_its_unsent_answer(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        await store.messages.overhear([received(1, "secret words", GROUP)])
-        told = await store.messages.overheard(GROUP)
-        turn = await begin(store, received(2, "?", GROUP, author="ben"), overheard=told)
-        await finish(store, turn, ["secret words"])
-        await settle(store, edit_of(2, 3, "what was that?", GROUP, author="ben"))
-        await forget(store, 1, 4, GROUP)
-        assert not is_left(tmp_path, "secret")

@@ -1,6 +1,5 @@
 """Reminders in the store: added once, corrected after a wrong clock, and dropped by a restore."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 from conversation_store import backup
@@ -35,21 +34,6 @@ async def test_a_call_that_runs_again_after_a_crash_adds_nothing(tmp_path: Path)
         new = NewReminder(False, "Call mum", None, None, now_ms())
         late = await store.reminders.add("ada", ADA, new, turn=turn.id, call="late", at_most=9)
         assert late is None
-
-
-async def test_moved_or_cancelled_reminder_is_not_said(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        turn = await begin(store, received(1))
-        local = datetime.now(UTC).replace(tzinfo=None).isoformat()
-        for call in ("moved", "cancelled"):
-            await add(store, turn, call, 1_000, local_at=local)
-        moved, cancelled = await store.reminders.of("ada", ADA)
-        await store.reminders.set_zone("ada", "UTC", [(moved.id, local, 2_000)])
-        await store.reminders.cancel("ada", ADA, cancelled.number)
-        for one in (moved, cancelled):
-            assert await store.reminders.deliver(one, "⏰ Call mum", None, now_ms()) is None
-            assert await store.reminders.ask(one, None, now_ms()) is None
-        assert rows(tmp_path, "SELECT 1 FROM outbox") == []
 
 
 async def test_questions_of_one_person_at_one_time_are_all_asked(tmp_path: Path) -> None:

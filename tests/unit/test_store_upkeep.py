@@ -8,16 +8,13 @@ import apsw
 from bot.chat import upkeep
 from conversation_store import deletion, outbox, schema
 from conversation_store.connections import Row, Session, Value, add_indexed
-from conversation_store.models import DAY_MS, NewExchange
+from conversation_store.models import DAY_MS
 from conversation_store.upkeep import DUPLICATES_KNOWN_DAYS, MIN_FREE_PAGES, NEXT_EXPIRY_SQL
 from tests.unit.stores import (
     ADA,
     GROUP,
     accept,
     answer,
-    call,
-    finish,
-    mark,
     now_ms,
     questions,
     received,
@@ -65,21 +62,6 @@ async def test_old_turns_go_in_small_steps_and_their_messages_stay_known_for_lon
         assert await store.messages.accept([received(1)]) == (None,)
         await store.upkeep.purge(known_until + DAY_MS)
     assert rows(tmp_path, "SELECT timestamp FROM inbox") == [(OLD,)]
-
-
-async def test_old_turns_go_with_everything_derived_from_them(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1))
-        turn = store.turns.begin([accepted], "question")
-        await call(store, turn, "5461")
-        exchanged = [NewExchange("c", "00", "00")]
-        await mark(store, await finish(store, turn, ["a"], exchanged=exchanged), 9_000)
-        for exchange in await store.exchanges.unchecked(10):
-            await store.exchanges.settle(exchange, "proven", kind="", message="Fine.")
-        await store.messages.overhear([received(2, "said to others", GROUP)])
-        await store.upkeep.purge(now_ms() + 100 * DAY_MS)
-    for table in ("turns", "messages", "exchanges", "outbox", "overheard", "audit"):
-        assert rows(tmp_path, f"SELECT count(*) FROM {table}") == [(0,)]
 
 
 async def test_empty_pages_of_a_large_file_are_given_back_to_the_disk(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from bot.config.llm import LlmSettings
 from bot.llm.client import LlmClient, RetryPolicy, open_transport
+from bot.llm.messages import Completion
 from conversation_store.models import Message, Role
 from tests.fakes.openai_server import MODEL
 from tests.fakes.scripted_http import ScriptedServer, Step, status
@@ -130,3 +131,18 @@ async def client_at(
     llm = LlmSettings.model_validate({"base_url": base_url, "model": MODEL, **settings})
     async with open_transport(llm, tls=tls) as transport:
         yield LlmClient(transport, llm, retry=retry)
+
+
+async def completed(
+    harness: Harness,
+    step: Step,
+    messages: Sequence[Message] = HELLO,
+    tools: Sequence[ToolSpec] = (),
+    *,
+    retry: RetryPolicy = OVER_AT_ONCE,
+    may_call: bool = True,
+) -> Completion:
+    """Return what a client makes of an answer of the strict server."""
+    async with harness.server() as server, client_of(harness, server, retry=retry) as client:
+        server.handler = step
+        return await client.complete(messages, tools, may_call=may_call)
