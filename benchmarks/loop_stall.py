@@ -27,12 +27,14 @@ from bot.chat.handler import asked_again
 from bot.chat.history import Past
 from bot.chat.meaning import chosen, meaning_of
 from bot.chat.media import name_of, title_of_file, type_of_file
+from bot.chat.pictures import picture_for
 from bot.chat.plan import without_command
 from bot.chat.prompt import Prompt
 from bot.chat.question_messages import question_messages
 from bot.chat.quotes import own_words, reply
 from bot.chat.rendering import SHORT_CHARACTERS, SHORT_STOPS, Renderer, open_renderer
 from bot.chat.replies import parse_command
+from bot.chat.summaries import MAX_BYTES, checked_summary
 from bot.commands.questions import plan
 from bot.config.llm import LlmSettings
 from bot.language.catalogs import NAMES, translated
@@ -73,6 +75,7 @@ from conversation_store.models import (
     TextStyle,
     ToolCall,
 )
+from conversation_store.words import words_of
 from tests.fakes.signal_frames import data_message, edit_frame, message_frame
 from tests.fakes.signal_side import ADA, BOT
 from tools import executor
@@ -106,6 +109,7 @@ from tools.mcp.results import output_of
 from tools.registry import Registry
 from tools.reminders import MAX_RULE_CHARACTERS, parse_rule
 from tools.schema import parameters_of, parse_object, plain, tool_from
+from tools.search_chat import MAX_FOUND, MAX_QUERY_CHARACTERS, Found, line
 from tools.settings import MAX_RESULT_BYTES
 from tools.web.fetch import part_of
 from tools.web.guard import MAX_URL, checked
@@ -417,6 +421,20 @@ def _questioned(text: str) -> Reads:
     yield partial(visible, text[: executor.MAX_QUESTION_BYTES])
 
 
+def _found(text: str) -> Reads:
+    """Thirty long messages that a search has found, a table, and a summary."""
+    messages = [Found("Ada", text, 1)] * MAX_FOUND
+
+    def show() -> None:
+        for one in messages:
+            line(one, text[:MAX_QUERY_CHARACTERS], "UTC", bot="You")
+
+    yield show
+    yield partial(words_of, text)
+    yield partial(picture_for, text, ())
+    yield partial(checked_summary, text, MAX_BYTES, f"{text}more")
+
+
 def _results(text: str) -> Reads:
     yield partial(trim, text, MAX_RESULT_BYTES)
     yield partial(mark, text, "web_search", MAX_RESULT_BYTES)
@@ -463,6 +481,7 @@ READERS: Final[Mapping[str, Callable[[str], Reads]]] = {
     "addresses, places, expressions": _addresses,
     "questions to a person": _questioned,
     "results of tools": _results,
+    "what was found, a table, a summary": _found,
     "markup for signal-cli-rest-api": _marked_up,
 }
 """Functions that read texts of people or models on the event loop."""

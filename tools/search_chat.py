@@ -13,7 +13,11 @@ from tools.schema import tool_from
 
 MAX_QUERY_CHARACTERS: Final = 200
 MAX_FOUND: Final = 30
+MAX_CHARACTERS: Final = 10_000
+"""Part of a message that is looked at."""
 EXCERPT_CHARACTERS: Final = 300
+SEARCHED_CHARACTERS: Final = 2_000
+"""Part of a message that is searched for the place of an excerpt; otherwise it is the beginning."""
 BEFORE_CHARACTERS: Final = 80
 """Part of an excerpt before the first word that was found."""
 FOREVER_MS: Final = 2**62
@@ -70,10 +74,10 @@ def line(found: Found, query: str, zone: str, *, bot: str) -> str:
 
 def _excerpt(text: str, query: str) -> str:
     """Return a part of a text, on one line, with the first word of a search that is in it."""
-    text = " ".join(text.split())
+    text = " ".join(text[:MAX_CHARACTERS].split())
     if len(text) <= EXCERPT_CHARACTERS:
         return text
-    folded = "".join(map(_folded, text))  # as long as the text
+    folded = "".join(map(_folded, text[:SEARCHED_CHARACTERS]))  # a character for each one
     places = [folded.find("".join(map(_folded, word))) for word in query.split()]
     first = min((place for place in places if place >= 0), default=0)
     start = max(0, min(first - BEFORE_CHARACTERS, len(text) - EXCERPT_CHARACTERS))

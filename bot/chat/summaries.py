@@ -115,14 +115,15 @@ class Summaries:
             model = self.models.route(chat).model
             context_bytes = model.traits.context_tokens * BYTES_PER_TOKEN
             most_bytes = int(context_bytes * HISTORY_SHARE)
+            request_bytes = int(context_bytes * REQUEST_SHARE)
             due = await self.store.summaries.due(
-                chat, most_bytes=most_bytes, request_bytes=int(context_bytes * REQUEST_SHARE)
+                chat, most_bytes=most_bytes, request_bytes=request_bytes
             )
             if due is None or model.client.is_full or await self.stops(person, lambda: 0):
                 return
             about = due.turns[-1][0] if due.turns else due.summaries[-1].last_turn
             size = min(MAX_BYTES, max(MIN_BYTES, int(most_bytes * SUMMARY_SHARE)))
-            material = "\n".join(_material(due))
+            material = trim("\n".join(_material(due)), request_bytes)
             try:
                 with noting(partial(self._note, about)):
                     completion = await self._asked(model, chat, person, material, size)
@@ -132,7 +133,7 @@ class Summaries:
                 return
             if completion is None:  # a message needed the place; the next answer looks again
                 return
-            text = _checked(completion.message.content or "", size, material)
+            text = checked_summary(completion.message.content or "", size, material)
             if not text:
                 log.info("summary.failed", error="nonsense")
                 self._failed[chat] = True
@@ -205,16 +206,20 @@ def _material(due: Due) -> Iterator[str]:
                 yield f"Assistant calls {call.name}: {trim(call.arguments, RESULT_BYTES)}"
 
 
-def _checked(answer: str, size: int, material: str) -> str:
+def checked_summary(answer: str, size: int, material: str) -> str:
     """Return a summary as it is kept, in at most so many bytes; empty if the answer is none.
 
     The mark of strangers' words survives: it is around the whole summary if any of them were in
     the material.
     """
-    lines = [one_line(line) for line in answer.splitlines() if line.strip()]
-    while lines and len("\n".join(lines).encode()) > size:
-        lines.pop()
-    text = "\n".join(lines) or trim(one_line(answer), size)
+    lines, room = [], size
+    for line in answer[: 4 * size].splitlines():
+        said = one_line(line)
+        room -= len(said.encode(errors="replace")) + 1
+        if room < 0:
+            break
+        lines += [said] if said else []
+    text = "\n".join(lines) or trim(one_line(answer[:size]), size)
     if len(re.findall(r"[^\W_]", text)) < MIN_LETTERS or len(text) >= len(material):
         return ""
     return mark(text, FRAME, 2 * size) if holds_marked(material) else text
