@@ -11,9 +11,9 @@ from bot.attestation.near_ai.pins import KNOWN, ModelPins, pins_sha256
 from bot.cli.attest import IS_THERE, NEVER_SEEN, attest_model
 from bot.cli.check import findings
 from bot.errors import SettingsError
+from tests.e2e.daemon_process import run_command
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import running_bot
-from tests.e2e.test_check_and_demo import run_cli
 from tests.e2e.test_proof import SECRET, ask, until_status
 from tests.fakes.openai_server import status
 from tests.near_ai_captures import CLOUD, recorded_capture
@@ -124,10 +124,10 @@ def test_known_measurements_come_from_recorded_machines() -> None:
     [{}, pytest.param({"ATTESTATION__MODEL_PINS": "nowhere.json"}, marks=pytest.mark.full)],
     ids=str,
 )
-def test_a_bot_that_requires_proof_does_not_start_without_pins(
+async def test_a_bot_that_requires_proof_does_not_start_without_pins(
     pins: dict[str, str], tmp_path: Path
 ) -> None:
     required = {"SIGNAL__PHONE_NUMBER": "+15550100000", "ATTESTATION__MODEL_POLICY": "require"}
-    done = run_cli("run", folder=tmp_path, **required, **pins)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("ATTESTATION__MODEL_PINS: ")
+    code, _, err = await run_command(["run"], required | pins, folder=tmp_path)
+    assert code == 2
+    assert err.splitlines()[-1].startswith("ATTESTATION__MODEL_PINS: ")

@@ -1,14 +1,12 @@
 """An unreachable model: the words for people, the operator and the log."""
 
-import asyncio
 import time
 from typing import Final
 
 import pytest
 
-from tests.e2e.daemon_process import daemon, environment
+from tests.e2e.daemon_process import daemon, environment, run_command
 from tests.e2e.running_bot import running_bot, world
-from tests.e2e.test_check_and_demo import run_cli
 from tests.fakes.openai_server import Step, echo, status
 from tests.fakes.signal_side import ADA
 
@@ -96,9 +94,8 @@ async def test_a_long_wait_is_announced_once_in_the_persons_language(
 async def test_in_the_demo_the_reason_is_shown(step: Step | None, reason: str) -> None:
     async with world(step or echo) as here:
         url = here.model.base_url if step else NOBODY
-        done = await asyncio.to_thread(
-            run_cli, "demo", "--say", "hello", folder=here.folder, LLM__BASE_URL=url
-        )
-    shown = " ".join(done.stdout.replace("│", " ").split())
+        said = ["demo", "--say", "hello"]
+        _, out, _ = await run_command(said, {"LLM__BASE_URL": url}, folder=here.folder)
+    shown = " ".join(out.replace("│", " ").split())
     assert "The model gave no answer. 127.0.0.1:" in shown or step is None
     assert reason in shown

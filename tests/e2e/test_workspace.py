@@ -21,7 +21,6 @@ from bot.llm.openai import HEARD
 from bot.llm.rearranged import LEFT_OUT, SHOWN_BY_TOOLS
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, world
-from tests.e2e.test_account import until
 from tests.e2e.test_conversation import BEN
 from tests.e2e.test_tools import offered, told
 from tests.fakes.office import row, xlsx
@@ -35,6 +34,7 @@ from tests.fakes.openai_server import (
     words_of,
 )
 from tests.fakes.signal_side import ADA, Sent, SharedFile
+from tests.integration.test_spawned import until
 from tests.unit.test_media import picture
 
 CSV = SharedFile("text/csv", b"month,sum\nJanuary,3\n", "sums.csv")
