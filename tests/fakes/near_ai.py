@@ -286,7 +286,6 @@ async def near_ai(
     handler: Step = echo,
     *,
     tcb_status: str = "UpToDate",
-    direct: bool = False,
     model: str = MODEL,
 ) -> AsyncIterator[NearAi]:
     """Run the cloud and NVIDIA's service on free loopback ports.
@@ -294,7 +293,6 @@ async def near_ai(
     Args:
         handler: answers chat completions.
         tcb_status: Intel's verdict on the platform.
-        direct: be a model's own endpoint instead of the gateway.
         model: its name.
     """
     authority = Authority()
@@ -304,7 +302,6 @@ async def near_ai(
             platform=SoftTdx(tcb_status),
             authority=authority,
             nras=nras,
-            direct=direct,
             model=model,
         )
         await cloud.start()
