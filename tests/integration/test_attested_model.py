@@ -88,7 +88,7 @@ class World:
             task.cancel()
 
     @contextlib.asynccontextmanager
-    async def chat(self, *, retry: RetryPolicy = NO_RETRY) -> AsyncIterator[LlmClient]:
+    async def chat(self) -> AsyncIterator[LlmClient]:
         """Client that sends nothing to a TLS key without attestation."""
         context = pin(self.cloud.authority.client_context(), self.model.keys)
         transport = AiohttpTransport(max_connections=2, silence_seconds=5.0, tls=context)
@@ -96,7 +96,7 @@ class World:
             base_url=self.cloud.base_url, model=self.cloud.model, api_key=API_KEY
         )
         try:
-            yield LlmClient(transport, endpoint, retry=retry)
+            yield LlmClient(transport, endpoint, retry=NO_RETRY)
         finally:
             await transport.aclose()
 
