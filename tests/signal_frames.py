@@ -55,13 +55,11 @@ def edit(new: IncomingMessage) -> Edit:
     return Edit(message=new, target_timestamp=1795291719387)
 
 
-def reaction(
-    emoji: str = "👍", *, chat: ChatId = DIRECT, number: str | None = PHONE, removed: bool = False
-) -> Reaction:
+def reaction(emoji: str = "👍", *, removed: bool = False) -> Reaction:
     return Reaction(
         account=BOT.number,
-        chat=chat,
-        author=Person(ADA, number, "Ada"),
+        chat=DIRECT,
+        author=Person(ADA, PHONE, "Ada"),
         timestamp=1795291728387,
         emoji=emoji,
         target_timestamp=1795291723387,

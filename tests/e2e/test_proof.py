@@ -6,7 +6,7 @@ import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 
@@ -20,7 +20,7 @@ from bot.chat.proofs import MAX_CHECKS, WARNING
 from bot.commands.base import PROOFS_PER_MINUTE
 from bot.errors import SettingsError
 from bot.signal.events import Person
-from conversation_store.models import Attachment
+from conversation_store.models import Attachment, ChatId
 from tests.e2e.proving_world import ProvingWorld, proving_world
 from tests.e2e.running_bot import WAIT_SECONDS, kill, running_bot, world
 from tests.fakes.dstack_agent import SoftAgent, says, serving
@@ -30,6 +30,7 @@ from tests.fakes.signal_side import ADA, BOT, IDENTITY_KEY
 OUTSIDE: Final = opening(in_tee=False, proven=False)
 INSIDE: Final = opening(in_tee=True, proven=False)
 BOB: Final = Person("b0b00000-0000-4000-8000-000000000000")
+PEOPLE: Final = [Person(f"a11ce000-0000-4000-8000-00000000000{number}") for number in range(5)]
 SECRET = "the-secret-of-ada"
 HALF = "446657246696264293037458627907"
 """The bot account's half of every safety number, from libsignal's vectors."""
@@ -52,7 +53,7 @@ async def prove(proving: ProvingWorld, challenge: str) -> Attachment:
 
 
 def verified(
-    proving: ProvingWorld, file: Attachment, challenge: str, safety_number: str
+    proving: ProvingWorld, file: Attachment, challenge: str, safety_number: str | None = None
 ) -> BundleReport:
     collateral = Collateral.parse(proving.cloud.platform.collateral)
     return verify_bundle(
@@ -250,6 +251,58 @@ async def test_a_guest_agent_that_makes_no_quote_proves_nothing(fault: object) -
             await ask(proving, "hello")
     assert said.startswith("I cannot prove anything right now.")
     assert OUTSIDE in proving.here.model.requests[0]["messages"][0]["content"]
+
+
+# On their way: several at once, in a group, through a kill
+
+
+async def test_simultaneous_askers_get_proofs_for_their_own_challenges() -> None:
+    async with proving_world() as proving:
+        async with running_bot(proving.settings("off"), trust=proving.trust):
+            for person in PEOPLE:
+                await proving.here.signal.say(f"!verify by {person.aci}", author=person)
+            answers = [await proving.here.answer() for _ in PEOPLE]
+    files = {answer.chat: answer.attachments for answer in answers}
+    for person in PEOPLE:
+        [file] = files[ChatId.direct(person.aci)]
+        assert verified(proving, file, f"by {person.aci}").passed
+
+
+async def test_in_a_group_the_proof_goes_to_the_group_and_the_safety_number_elsewhere() -> None:
+    async with proving_world() as proving:
+        async with running_bot(proving.settings("off"), trust=proving.trust):
+            await proving.here.signal.say("!verify tea", group="team", mention=True)
+            proof = await proving.here.answer()
+            await proving.here.signal.say("!verify last", group="team", mention=True)
+            last = await proving.here.answer()
+    assert proof.chat == last.chat == ChatId.group("team")
+    [file] = proof.attachments
+    assert verified(proving, file, "tea").passed
+    assert "In our private chat, not in this group" in proof.text
+    assert last.text.startswith("There are no signatures to show")
+
+
+async def test_proof_interrupted_by_a_kill_is_made_after_the_restart() -> None:
+    async with proving_world() as proving:
+        signal, asked = proving.here.signal, asyncio.Event()
+
+        async def silent() -> NoReturn:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError("nobody sets this event")
+
+        async with running_bot(proving.settings("off"), trust=proving.trust) as bot:
+            proving.agent.fault = silent
+            await signal.say("!verify tea")
+            async with asyncio.timeout(WAIT_SECONDS):
+                await asked.wait()
+            await kill(bot)
+        proving.agent.fault = None
+        await signal.go_away()
+        async with running_bot(proving.settings("off"), trust=proving.trust):
+            await signal.come_back()
+            [file] = (await proving.here.answer()).attachments
+    assert verified(proving, file, "tea").passed
 
 
 # The model's policy

@@ -67,6 +67,7 @@ async def test_an_answer_to_a_person_with_a_new_key_waits_also_over_a_restart() 
     assert here.signal.trusted == [(ADA.aci, number)]
     assert told(here, ADA.aci) == ["the answer"]
     assert len(here.model.requests) == 1
+    assert len([one for one in told(here, BEN.aci) if "new safety number" in one]) == 1
 
 
 async def test_a_new_key_revealed_by_a_failed_send_is_noted_too() -> None:

@@ -286,16 +286,12 @@ async def near_ai(
     handler: Step = echo,
     *,
     tcb_status: str = "UpToDate",
-    direct: bool = False,
-    model: str = MODEL,
 ) -> AsyncIterator[NearAi]:
     """Run the cloud and NVIDIA's service on free loopback ports.
 
     Args:
         handler: answers chat completions.
         tcb_status: Intel's verdict on the platform.
-        direct: be a model's own endpoint instead of the gateway.
-        model: its name.
     """
     authority = Authority()
     async with nras_server(authority) as nras:
@@ -304,8 +300,6 @@ async def near_ai(
             platform=SoftTdx(tcb_status),
             authority=authority,
             nras=nras,
-            direct=direct,
-            model=model,
         )
         await cloud.start()
         try:

@@ -289,18 +289,14 @@ class SignalPeople(ABC):
         text: str,
         *,
         replaces: int | None = None,
-        quote: int | Quote | None = None,
         files: Sequence[SharedFile] = (),
-        expires_seconds: int = 0,
     ) -> int:
         """Write, as the owner of the bot's account, a note to self, or edit one."""
         data = data_message(
             self.account,
             self._new_timestamp(),
             text,
-            quote=self._quote_of(quote),
             files=[self.share(file) for file in files],
-            expires_seconds=expires_seconds,
         )
         return await self._push_timed(note_frame(self.account, data, replaces=replaces))
 

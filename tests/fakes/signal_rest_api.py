@@ -12,7 +12,7 @@ from enum import Enum
 from http import HTTPStatus
 from typing import Any, Final, Self
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSMsgType, web
 
 from bot.signal.account import Profile
 from bot.signal.frames import Account
@@ -202,11 +202,11 @@ class SignalRestApi(SignalPeople):
             with suppress(ConnectionResetError):
                 await websocket.send_frame(data, kind)
 
-    async def close_websockets(self, code: int = WSCloseCode.OK) -> None:
+    async def close_websockets(self) -> None:
         websockets = tuple(self._websockets)
         self._websockets.clear()
         for websocket in websockets:
-            await websocket.close(code=code)
+            await websocket.close()
 
     def drop_websockets(self) -> None:
         """Break the connections without a closing handshake."""

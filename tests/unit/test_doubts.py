@@ -445,16 +445,6 @@ async def test_copy_stays_after_a_day(bot: Bot) -> None:
     assert bot.query("SELECT * FROM doubts") == []
 
 
-async def test_receipts_of_one_person_are_bounded(bot: Bot) -> None:
-    await leave(bot, "hello")
-    async with bot.life() as life:
-        life.confirm(*range(START_MS + 6, START_MS + 5_000), person=BOB)
-        life.confirm(START_MS + 5)
-        await life.settled()
-    assert bot.signal.sent == []
-    assert bot.confirmations() == [(START_MS + 5, ADA)]
-
-
 @asynccontextmanager
 async def sending_for_ever(bot: Bot) -> AsyncIterator[DeliveryReceipts]:
     """Provide a process that is killed while an answer is on its way."""
@@ -588,16 +578,6 @@ async def test_bot_concludes_nothing_without_a_connection(bot: Bot) -> None:
         life.confirm(START_MS + 5)
         await life.settled()
     assert bot.signal.sent == []
-
-
-async def test_all_messages_from_other_devices_are_known(bot: Bot) -> None:
-    await leave(bot, "hello")
-    async with bot.life() as life:
-        for timestamp in range(START_MS + 5, START_MS + 5 + 2 * MAX_CONFIRMED_BY_ONE):
-            bot.signal.receipts.take(Receipt(None, (timestamp,)))
-        life.confirm(START_MS + 4 + 2 * MAX_CONFIRMED_BY_ONE)
-        await life.settled()
-    assert len(bot.signal.sent) == 1
 
 
 async def test_answer_deleted_in_the_meantime_is_not_sent_again(bot: Bot) -> None:

@@ -22,7 +22,7 @@ from bot.signal.events import GroupChanged, Person
 from conversation_store.models import ChatId
 from tests.fakes.clock import Clock
 from tests.fakes.partial_messenger import PartialMessenger
-from tests.unit.stores import answer, received, store_at
+from tests.unit.stores import store_at
 
 BOT = "+15550100000"
 ADMIN = Person("boss", "+15550100009", "Boss")
@@ -36,6 +36,7 @@ ROOM = Group(
     only_admins_write=False,
 )
 INVITED = replace(ROOM, is_member=False, is_invited=True)
+SLOW = [SignalUnavailable("x"), SignalTimeout("x")]
 ANNOUNCEMENTS = replace(ROOM, only_admins_write=True)
 QUICK = RetryUntil(seconds=0.05, backoff=Backoff(first_seconds=0.001, longest_seconds=0.002))
 
@@ -165,19 +166,27 @@ async def test_remembered_groups_are_bounded(tmp_path: Path) -> None:
         assert directory.asked == MAX_GROUPS + 2
 
 
-async def test_inviting_admin_is_known_by_number(tmp_path: Path) -> None:
-    directory = Directory(INVITED)
-    admins = frozenset({"+15550100009"})
-    async with group_permissions(tmp_path, directory, admins=admins) as here:
-        await here.changed(changed_by(ADMIN))
-    assert directory.joined == [TEAM]
-
-
-async def test_invitation_survives_a_slow_signal_side(tmp_path: Path) -> None:
-    directory = Directory(INVITED, [SignalUnavailable("x"), SignalTimeout("x")])
-    async with group_permissions(tmp_path, directory) as here:
-        await here.changed(changed_by(ADMIN))
-    assert directory.joined == [TEAM]
+@pytest.mark.parametrize(
+    ("directory", "admins", "author", "joins"),
+    [
+        (Directory(INVITED), {"+15550100009"}, ADMIN, True),
+        (
+            Directory(INVITED, SLOW),
+            {"boss"},
+            ADMIN,
+            True,
+        ),
+        (Directory(), set(), EVE, False),
+        (Directory(replace(ROOM, is_member=False)), {"boss"}, ADMIN, False),
+    ],
+    ids=["admin by number", "slow Signal side", "no admins", "not in it"],
+)
+async def test_bot_joins_stays_in_or_ignores_a_changed_group(
+    tmp_path: Path, directory: Directory, admins: set[str], author: Person, joins: bool
+) -> None:
+    async with group_permissions(tmp_path, directory, admins=frozenset(admins)) as here:
+        await here.changed(changed_by(author))
+    assert (directory.joined, directory.left) == ([TEAM] * joins, [])
 
 
 async def test_refusal_by_signal_does_no_harm(tmp_path: Path) -> None:
@@ -190,22 +199,6 @@ async def test_refusal_by_signal_does_no_harm(tmp_path: Path) -> None:
     assert directory.joined == [TEAM]
 
 
-async def test_bot_without_admins_stays_in_groups(tmp_path: Path) -> None:
-    directory = Directory()
-    async with group_permissions(tmp_path, directory, admins=frozenset()) as here:
-        await here.changed(changed_by(EVE))
-    assert directory.left == []
-
-
-async def test_bot_stays_in_a_group_with_history(tmp_path: Path) -> None:
-    directory = Directory()
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1, "hi", TEAM))
-    async with group_permissions(tmp_path, directory) as here:
-        await here.changed(changed_by(EVE))
-    assert directory.left == []
-
-
 async def test_bot_stays_after_the_inviting_admin_left(tmp_path: Path) -> None:
     directory = Directory(INVITED)
     async with group_permissions(tmp_path, directory) as here:
@@ -214,10 +207,3 @@ async def test_bot_stays_after_the_inviting_admin_left(tmp_path: Path) -> None:
     async with group_permissions(tmp_path, directory) as here:
         await here.changed(changed_by(EVE))
     assert directory.left == []
-
-
-async def test_bot_ignores_groups_without_it(tmp_path: Path) -> None:
-    directory = Directory(replace(ROOM, is_member=False))
-    async with group_permissions(tmp_path, directory) as here:
-        await here.changed(changed_by(ADMIN))
-    assert (directory.joined, directory.left) == ([], [])

@@ -130,19 +130,6 @@ async def house(
         yield House(identities, keys, notices, clock, outbox.released)
 
 
-async def test_tofu_asks_the_admins_once_for_each_key(tmp_path: Path) -> None:
-    async with house(tmp_path, "tofu") as here:
-        await here.new_key()
-        await here.identities.changed(ADA)
-        (note,) = await here.told()
-        await here.new_key(SECOND)
-        assert len(await here.told()) == 2
-    assert "Ada (+15550100001) has a new safety number" in note
-    assert " ".join(["12345"] * 12) in note
-    assert re.search(r"!trust [A-Z0-9]{6}\n", note)
-    assert (here.keys.trusted, here.released) == ([], [])
-
-
 @pytest.mark.parametrize(
     ("person", "called"),
     [
@@ -159,19 +146,6 @@ async def test_a_note_names_the_person_as_well_as_it_can(
         here.keys.set(person, TrustLevel.UNTRUSTED)
         await here.identities.changed(person)
         assert (await here.told())[0].startswith(called)
-
-
-async def test_the_digits_of_a_note_verify_the_key_also_after_a_restart(tmp_path: Path) -> None:
-    keys = KeyRing()
-    keys.set(ADA, TrustLevel.UNTRUSTED)
-    async with house(tmp_path, "tofu", keys=keys) as here:
-        await here.identities.changed(ADA)
-    async with house(tmp_path, "tofu", keys=keys) as here:
-        await here.identities.changed(ADA)
-        assert await here.told() == []
-        assert await here.identities.trust(" ".join(["12345"] * 12)) == "Ada (+15550100001)"
-    assert keys.trusted == [(ADA.aci, FIRST)]
-    assert here.released == [ADA.aci]
 
 
 async def test_a_code_is_valid_only_for_its_own_key(tmp_path: Path) -> None:

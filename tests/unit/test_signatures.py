@@ -19,6 +19,8 @@ from bot.attestation.near_ai.signatures import (
     SignatureVerdict,
     check_signature,
 )
+from bot.commands.verify import NO_SIGNATURES, signatures
+from conversation_store.models import ExchangeState, StoredExchange
 from tests.fakes.near_ai import Signing
 from tests.fakes.openai_server import (
     JSON,
@@ -325,3 +327,40 @@ async def test_a_name_from_outside_stays_one_part_of_the_address_or_is_not_asked
     asked_for = [request.path.partition("?")[0] for request in requests]
     assert asked_for == [f"/v1/signature/{path}" for path in paths]
     assert verdict.state == ("proven" if paths else "missing")
+
+
+# The words of `!verify last`
+
+
+def stored(state: ExchangeState, kind: str = "", words: str = "") -> StoredExchange:
+    return StoredExchange(1, 1, "chatcmpl-1", "00" * 32, "11" * 32, state, kind, words)
+
+
+PROVEN: Final = stored("proven", "provider_tee", "The model's machine has signed.")
+WRONG: Final = stored("wrong", "gateway", "The signature is of another key.")
+MISSING: Final = stored("missing", words="The endpoint has none.")
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "paragraphs"),
+    [
+        ([PROVEN], ["The model's machine has signed."]),
+        (
+            [PROVEN, stored("waiting"), PROVEN],
+            [
+                "In 2 of 3 cases: The model's machine has signed.",
+                "In 1 of 3 cases: The signature is not checked yet. Ask again in a minute.",
+            ],
+        ),
+        ([WRONG], ["The signature is of another key.\nDo not rely on the answer."]),
+        ([MISSING], ["The endpoint has none.\nSo nothing proves which model answered."]),
+    ],
+)
+def test_each_signature_is_explained(
+    exchanges: list[StoredExchange], paragraphs: list[str]
+) -> None:
+    title, *found, ending = signatures(exchanges).split("\n\n")
+    assert ("I asked the model" in title) == (len(exchanges) > 1)
+    assert found == paragraphs
+    assert "!verify" in ending
+    assert signatures([]) == NO_SIGNATURES
