@@ -1,7 +1,6 @@
 """Queues of chats: order, bounds and idle chats; cases beyond the stories in tests/e2e."""
 
 import asyncio
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,33 +28,6 @@ def chats(tasks: asyncio.TaskGroup, store: Any = None, **parts: Any) -> Chats:
 
 def message(number: int) -> AcceptedMessage:
     return AcceptedMessage(number, received(number))
-
-
-async def test_work_of_a_chat_runs_in_order_and_chats_run_side_by_side() -> None:
-    done: list[str] = []
-    gate, bens_done = asyncio.Event(), asyncio.Event()
-
-    async def slow() -> None:
-        await gate.wait()
-        done.append("slow")
-
-    async def quick(name: str, ended: asyncio.Event | None = None) -> None:
-        done.append(name)
-        if ended is not None:
-            ended.set()
-
-    async with asyncio.TaskGroup() as tasks:
-        here = chats(tasks)
-        with here.open(ADA) as ada, here.open(BEN) as ben:
-            ada.add(slow)
-            ada.add(partial(quick, "after it"))
-            ada.add(partial(quick, "urgent"), urgent=True)
-            ben.add(partial(quick, "other chat", bens_done))
-        await bens_done.wait()
-        assert done == ["urgent", "other chat"]
-        gate.set()
-        await here.drain()
-    assert done == ["urgent", "other chat", "slow", "after it"]
 
 
 async def test_callers_wait_for_room_in_the_queues() -> None:

@@ -112,31 +112,6 @@ async def test_message_names_running_tools(changes: list[Change], shown: list[st
     assert replaced == [None, *range(101, 100 + len(replaced))]
 
 
-ENDED: Final = "🔧 Using calculate ✓, web_fetch ✗"
-
-
-@pytest.mark.parametrize(
-    ("timestamp", "edits", "at_once"),
-    [(101, 0, [ENDED]), (101, EDITS_AT_ONCE, []), (None, 0, [])],
-)
-@without_waiting
-async def test_calls_before_a_restart_are_shown_again_without_a_new_message(
-    timestamp: int | None, edits: int, at_once: list[str]
-) -> None:
-    channel = Channel()
-    progress = Progress(channel, CHAT, timestamp, remember=lambda _: None, edits=edits)
-    async with progress.running():
-        progress.show_again([("calculate", True), ("web_fetch", False)])
-        await a_while()
-        assert channel.texts == at_once
-        progress.tools.show("web_search")
-        await a_while()
-        progress.tools.finished("web_search", ok=True)
-    running, over = f"{ENDED}, web_search…", f"{ENDED}, web_search ✓"
-    shown_later = [over] if edits == EDITS_AT_ONCE else [running, over]
-    assert channel.texts == [*at_once, *shown_later]
-
-
 @without_waiting
 async def test_long_call_leaves_an_edit_for_the_end() -> None:
     channel = Channel()

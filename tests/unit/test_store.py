@@ -1,7 +1,6 @@
 """The public interface of the conversation store: messages, turns, history and the outbox."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -10,7 +9,6 @@ import pytest
 from conversation_store.models import (
     DAY_MS,
     Attachment,
-    AuditEntry,
     ChatId,
     Image,
     Message,
@@ -23,7 +21,6 @@ from conversation_store.models import (
     StyledText,
     StyleRange,
     TextStyle,
-    ToolCall,
 )
 from conversation_store.store import ConversationStore
 from conversation_store.turns import MAX_IMAGES_OF_RESULTS
@@ -137,38 +134,6 @@ async def test_second_answer_fails_and_leaves_its_batch_intact(tmp_path: Path) -
         )
         assert [type(result) for result in results] == [tuple, apsw.ConstraintError, tuple]
         assert len(await store.messages.unfinished()) == 2
-
-
-async def test_turn_continues_after_a_crash_with_the_results_of_its_calls(tmp_path: Path) -> None:
-    two = ToolCall("call_2", "calculate", "{}")
-    asked = Message(Role.ASSISTANT, "hm", (CALL, two))
-    entry = AuditEntry(1, ADA, "ada", 1, "calculate", "00" * 32, "timeout", 3)
-    image = Image("image/png", b"a chart")
-    async with store_at(tmp_path) as store:
-        accepted = await accept(store, received(1))
-        turn = store.turns.begin([accepted], "What is 127*43?", images=[IMAGE])
-        await store.turns.record_calls(turn.id, asked)
-        await store.turns.record_result(CALL.id, "Too long.", entry, images=[image])
-        for timestamp in (75, 76, 77):
-            store.turns.record_progress(turn.id, timestamp)
-    messages = (
-        Message(Role.USER, "What is 127*43?", images=(IMAGE,)),
-        asked,
-        Message(Role.TOOL, "Too long.", tool_call_id=CALL.id, images=(image,), failed=True),
-        Message(Role.TOOL, None, tool_call_id="call_2"),
-    )
-    async with store_at(tmp_path) as store:
-        assert await store.messages.unfinished() == (replace(accepted, begun=True),)
-        turn = await resumed(store)
-        assert turn == StoredTurn(
-            id=accepted.id, attempts=2, messages=messages, progress_timestamp=77, progress_edits=2
-        )
-        assert await past(store) == ()
-        await finish(store, turn, ["It is 5461."])
-        ((*shown, cut_off, said),) = await past(store)
-        assert tuple(shown) == messages[:3]
-        assert "cut off" in (cut_off.content or "")
-        assert said == Message(Role.ASSISTANT, "It is 5461.")
 
 
 async def test_history_is_cut_at_a_turn_that_does_not_fit(tmp_path: Path) -> None:

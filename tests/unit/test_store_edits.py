@@ -6,18 +6,13 @@ import pytest
 
 from conversation_store.models import (
     Attachment,
-    Message,
     OutgoingMessage,
     ReceivedFile,
     ReceivedQuote,
-    Role,
     StyledText,
-    StyleRange,
-    TextStyle,
 )
 from conversation_store.store import ConversationStore
 from tests.unit.stores import (
-    ADA,
     accept,
     answer,
     begin,
@@ -25,9 +20,7 @@ from tests.unit.stores import (
     edit_of,
     finish,
     forget,
-    is_left,
     mark,
-    questions,
     received,
     settle,
     store_at,
@@ -102,30 +95,6 @@ async def test_an_edit_of_nothing_that_is_known_is_a_message(
         assert shapes(await answer_edit(store, 1, 3, "b")) == [("b", 100, 0)]
 
 
-async def test_the_answer_to_an_edit_takes_the_place_of_the_answer_before_it(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1, "the first words"), ["a", "b", "c"], sent_at=100)
-        await answer(store, received(9, "q2"))
-    async with store_at(tmp_path) as store:
-        fewer = await answer_edit(store, 1, 2, "A")
-        assert shapes(fewer) == [("A", 100, 0), ("", 101, 0), ("", 102, 0)]
-        assert await store.outbox.unfinished() == fewer
-        await mark(store, fewer, 200)
-        assert (await store.turns.history(ADA, max_bytes=1_000)).turns == (
-            (Message(Role.USER, "q2"), Message(Role.ASSISTANT, "a")),
-            (Message(Role.USER, "edit 2"), Message(Role.ASSISTANT, "A")),
-        )
-        bold = StyledText("B", (StyleRange(0, 1, TextStyle.BOLD),))
-        more = await answer_edit(store, 2, 3, bold, "C")
-        assert shapes(more) == [("B", 200, 0), ("C", None, 0)]
-        await mark(store, more, 300)
-        assert shapes(await answer_edit(store, 1, 4, "D")) == [("D", 300, 0), ("", 301, 0)]
-        assert not is_left(tmp_path, "the first words")
-        assert not is_left(tmp_path, "edit 2")
-
-
 async def test_parts_of_the_earlier_answer_that_are_not_sent_are_dropped(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         parts = await finish(store, await begin(store, received(1)), ["a", "b", "c"])
@@ -165,15 +134,6 @@ async def test_an_edit_that_was_settled_stays_so_however_long_a_restart_takes(
         assert settled == ("answered", edit)
         assert await store.turns.answer(edit, (), outcome="rate_limited") == ()
         assert await store.outbox.unfinished() == ()
-
-
-async def test_an_edit_comes_too_late_for_an_answer_of_long_ago(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1, "q"))
-        outcome, _ = await settle(store, edit_of(1, 2, "edited"), within_ms=-1)
-        assert outcome == "too_late"
-        assert await waiting(store) == []
-        assert await questions(store) == ["q"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from conversation_store.models import AuditEntry, Image, Message, Role, StoredTurn, ToolCall
 from conversation_store.store import ConversationStore
-from tests.unit.stores import ADA, MAY_RUN, begin, finish, forget, is_left, received, rows, store_at
+from tests.unit.stores import ADA, begin, finish, forget, is_left, received, store_at
 
 IDS = ("call_0", "call_1", "call_2")
 """Endpoints number the calls of every conversation alike."""
@@ -18,7 +18,6 @@ IDS = ("call_0", "call_1", "call_2")
 DELEGATES = tuple(ToolCall(id_, "delegate", "{}") for id_ in IDS)
 WRITE = Message(Role.ASSISTANT, None, (ToolCall("call_0", "write", "{}"),))
 SHOWN = Image("image/png", b"of the person")
-CHART = Image("image/png", b"a chart")
 
 
 async def begun(store: ConversationStore) -> StoredTurn:
@@ -51,56 +50,12 @@ async def record(
     await store.turns.record_result(call_id, result, entry, helper=helper, images=images)
 
 
-async def test_helper_begins_with_its_task_and_continues_from_the_store(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        turn = await begun(store)
-        first, messages = await helper_of(store, turn, "call_0", "add")
-        other = await helper_of(store, turn, "call_1", "look")
-        assert messages == (Message(Role.USER, "add"),)
-        await store.turns.record_calls(turn.id, WRITE, helper=first)
-        await record(store, turn, "call_0", "5461", helper=first, images=(CHART,) * 4)
-    async with store_at(tmp_path) as store:
-        result = Message(Role.TOOL, "5461", tool_call_id="call_0", images=(CHART,) * 4)
-        again = await helper_of(store, turn, "call_0", "another task")
-        assert again == (first, (*messages, WRITE, result))
-        assert await helper_of(store, turn, "call_1", "look") == other
-        await finish(store, turn)
-        (past,) = (await store.turns.history(ADA, max_bytes=10_000)).turns
-    assert past[0].images == (SHOWN,)
-    assert not any(message.images for message in past[1:])
-
-
 async def test_a_call_that_is_not_open_has_no_helper(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         turn = await begun(store)
         await record(store, turn, "call_0", "done")
         for turn_id, call_id in ((turn.id, "call_0"), (turn.id, "call_9"), (turn.id + 1, "call_1")):
             assert await store.turns.begin_helper(turn_id, call_id, "add") is None
-
-
-async def test_a_yes_is_for_the_call_of_one_helper_though_all_calls_have_one_id(
-    tmp_path: Path,
-) -> None:
-    async with store_at(tmp_path) as store:
-        turn = await begun(store)
-        asked: dict[int, int] = {}
-        for call_id in IDS[:2]:
-            helper, _ = await helper_of(store, turn, call_id)
-            await store.turns.record_calls(turn.id, WRITE, helper=helper)
-            found = await store.questions.find_or_open(turn.id, "call_0", MAY_RUN, helper=helper)
-            assert found is not None
-            asked[helper] = found.id
-        approval, other = asked.values()
-        assert approval != other
-        await store.questions.answer(approval, "yes")
-        for helper in reversed(asked):
-            await store.questions.begin(turn.id, "call_0", helper)
-        await store.upkeep.ping()
-        states = "SELECT id, state, answer FROM questions ORDER BY id"
-        assert rows(tmp_path, states) == [(approval, "begun", "yes"), (other, "open", None)]
-        await finish(store, turn)
-        assert rows(tmp_path, states)[1] == (other, "answered", "silence")
-        assert not rows(tmp_path, "SELECT 1 FROM messages WHERE role = 'tool' AND content IS NULL")
 
 
 class Conversation:

@@ -19,7 +19,6 @@ from tests.unit.stores import (
     is_left,
     mark,
     now_ms,
-    questions,
     received,
     rows,
     store_at,
@@ -82,24 +81,6 @@ async def test_repeated_fact_keeps_its_number_and_comes_from_the_latest_message(
         assert await known(store) == ["ada SINGS"]
         await forget(store, 2, 4)
         assert await known(store) == []
-
-
-async def test_fact_disappears_with_the_earliest_of_its_messages(tmp_path: Path) -> None:
-    soon, later = now_ms() + HOUR_MS, now_ms() + 2 * HOUR_MS
-    async with store_at(tmp_path) as store:
-        pieces = [
-            await accept(store, received(number, expires_at=at))
-            for number, at in ((1, soon), (2, later))
-        ]
-        turn = store.turns.begin(pieces, "the code is zebra")
-        await keep(store, turn, "the code is zebra", "a")
-        await finish(store, turn)
-        assert texts(await recall(store, "code", 3)) == ["the code is zebra"]
-        assert (await store.upkeep.expire()).next_at == soon
-        assert await known(store) == ["the code is zebra"]
-        await store.upkeep.expire(soon)
-        assert await questions(store) == []
-    assert not is_left(tmp_path, "zebra")
 
 
 async def test_retention_takes_facts_and_a_store_that_keeps_nothing_remembers_nothing(

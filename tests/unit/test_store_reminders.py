@@ -36,17 +36,6 @@ async def test_a_call_that_runs_again_after_a_crash_adds_nothing(tmp_path: Path)
         assert late is None
 
 
-async def test_questions_of_one_person_at_one_time_are_all_asked(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        turn = await begin(store, received(1))
-        for call in ("call_0", "call_1", "call_2"):
-            await add(store, turn, call, 5_000)
-        for one in await store.reminders.of("ada", ADA):
-            assert await store.reminders.ask(one, None, now_ms()) is not None
-        found = rows(tmp_path, "SELECT timestamp FROM inbox WHERE kind = 'scheduled'")
-        assert found == [(5_000,), (5_001,), (5_002,)]
-
-
 async def test_restored_copy_repeats_no_reminder(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         turn = await begin(store, received(1))
