@@ -173,7 +173,7 @@ async def test_workspace_filled_by_a_command_takes_files_again_once_cleared(
         text("Written."),
     )
     small = {"workspace": {"for": "everyone", "quota_mb": 1, "max_files": 200}}
-    async with story(steps, tools=small) as here:
+    async with story(steps, tools=small, bot={"summaries": False}) as here:
         await here.signal.react("👍", (await question(here, "fill it")).timestamp)
         await here.answer()
         assert said in here.told(1)
