@@ -50,7 +50,7 @@ from bot.chat.proofs import AnswerProofs
 from bot.chat.rendering import Renderer, open_renderer
 from bot.chat.replies import Replies
 from bot.chat.summaries import Summaries
-from bot.chat.turn import Turn, TurnParts, note_outgoing, running_turn
+from bot.chat.turn import Turn, TurnParts, running_turn
 from bot.chat.upkeep import Expiry, FileCleanup, hold_while_refused
 from bot.chat.voice import Voice, is_speech
 from bot.commands.base import Parts
@@ -156,7 +156,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
         speaker, voices = base.endpoints[DEFAULT].speaker, Voices(store)
         voice = None
         if speaker is not None:
-            voice = Voice(speaker, voices, renderer, partial(note_outgoing, store))
+            voice = Voice(speaker, voices, renderer, store)
         outbox = Outbox(messenger, store, make_file=partial(_made, draw, voice))
         notices = Notices(outbox, languages, access)
         identities = Identities(

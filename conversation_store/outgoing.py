@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from conversation_store.connections import Session
-from conversation_store.database import Aggregate, reads
+from conversation_store.database import Aggregate, reads, writes
 from conversation_store.models import ChatId
 
 WITHIN_SECONDS: Final = 0.05
@@ -29,8 +29,25 @@ class Outgoing(NamedTuple):
     bytes: int
 
 
+AUDIT_SQL: Final = """
+    INSERT INTO audit (at, chat, author, turn_id, tool, arguments_sha256, outcome, duration_ms)
+    SELECT ?2, chat, author, id, ?3, ?4, ?5, ?6 FROM inbox WHERE id = ?1
+"""
+
+
 class OutgoingStore(Aggregate):
     """The lists of all turns."""
+
+    @writes
+    def audit(
+        self, db: Session, turn_id: int, what: str, sha256: str, *, outcome: str, duration_ms: int
+    ) -> None:
+        """Add a request for a turn, which no tool has made, to the audit.
+
+        Args:
+            sha256: of what was sent, in hex.
+        """
+        db.run(AUDIT_SQL, turn_id, self._now_ms(), what, sha256, outcome, duration_ms)
 
     def note(self, turn_id: int, entry: Outgoing) -> None:
         """Add an entry to the list of a turn, without waiting for the disk."""

@@ -10,14 +10,13 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from typing import Final
 
 import structlog
 from cachetools import TTLCache
 
 from bot.chat.quotes import one_line
-from bot.chat.turn import note_outgoing
+from bot.chat.turn import audited
 from bot.llm.client import RetryPolicy
 from bot.llm.errors import LlmError
 from bot.llm.messages import BYTES_PER_TOKEN, Completion, ModelRequest
@@ -27,7 +26,6 @@ from conversation_store.models import ChatId, Message, NewExchange, Role, TokenS
 from conversation_store.store import ConversationStore
 from conversation_store.summaries import Due
 from tools.base import holds_marked, mark, trim
-from tools.ledger import Entry, noting
 
 log = structlog.get_logger()
 
@@ -125,7 +123,7 @@ class Summaries:
             size = min(MAX_BYTES, max(MIN_BYTES, int(most_bytes * SUMMARY_SHARE)))
             material = trim("\n".join(_material(due)), request_bytes)
             try:
-                with noting(partial(self._note, about)):
+                async with audited(self.store, about, "summary", material, OF_SUMMARY):
                     completion = await self._asked(model, chat, person, material, size)
             except (LlmError, TimeoutError) as error:
                 log.info("summary.failed", error=type(error).__name__)
@@ -175,9 +173,6 @@ class Summaries:
                     await asking
             if spent:
                 self.store.usage.add(spent)
-
-    def _note(self, turn_id: int, entry: Entry) -> None:
-        note_outgoing(self.store, turn_id, entry._replace(detail=entry.detail + OF_SUMMARY))
 
 
 def _exchange(completion: Completion, model: Model) -> NewExchange:

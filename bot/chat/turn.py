@@ -6,7 +6,9 @@ its last stored step.
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -414,6 +416,30 @@ def note_outgoing(store: ConversationStore, turn_id: int, entry: ledger.Entry) -
     """Store that something leaves for a turn."""
     kind, target, detail, size, is_proven = entry
     store.outgoing.note(turn_id, Outgoing(kind, target, detail, is_proven, 1, size))
+
+
+@asynccontextmanager
+async def audited(
+    store: ConversationStore, turn_id: int, what: str, sent: str, remark: str = ""
+) -> AsyncIterator[None]:
+    """Audit the request for a turn that is made inside, and note what leaves for it.
+
+    Args:
+        remark: added to the details of these notes.
+    """
+
+    def note(entry: ledger.Entry) -> None:
+        note_outgoing(store, turn_id, entry._replace(detail=entry.detail + remark))
+
+    outcome, began = "failed", time.monotonic()
+    try:
+        with ledger.noting(note):
+            yield
+        outcome = "ok"
+    finally:
+        digest = hashlib.sha256(sent.encode(errors="replace")).hexdigest()
+        taken = round((time.monotonic() - began) * 1_000)
+        await store.outgoing.audit(turn_id, what, digest, outcome=outcome, duration_ms=taken)
 
 
 def running_turn(running: dict[int, Turn], caller: Caller) -> Turn:

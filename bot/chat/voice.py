@@ -7,7 +7,7 @@ text goes alone.
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from bot.chat.rendering import Renderer
-from bot.chat.turn import Turn
+from bot.chat.turn import Turn, audited
 from bot.llm.client import RetryPolicy
 from bot.llm.errors import LlmError
 from bot.llm.messages import ModelRequest
@@ -23,7 +23,7 @@ from bot.llm.speech import Speaker, Voices
 from bot.signal.spoken_words import first_sentences
 from conversation_store.models import AcceptedMessage, Attachment, Message, Role
 from conversation_store.outbox import FileToMake
-from tools.ledger import Entry, noting
+from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
 
@@ -44,16 +44,12 @@ _SOURCE: Final = re.compile(r"speech (\d+)\n")
 
 @dataclass(eq=False, repr=False, slots=True)
 class Voice:
-    """Speaks answers.
-
-    Attributes:
-        note: notes what leaves for a turn.
-    """
+    """Speaks answers."""
 
     speaker: Speaker
     voices: Voices
     renderer: Renderer
-    note: Callable[[int, Entry], None]
+    store: ConversationStore
     _speaks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4), init=False)
 
     async def to_speak(self, turn: Turn, pieces: Sequence[AcceptedMessage]) -> FileToMake | None:
@@ -95,9 +91,12 @@ class Voice:
         if about is None:
             return None
         try:
-            async with asyncio.timeout(SPEAK_SECONDS), self._speaks:
-                with noting(partial(self.note, int(about[1]))):
-                    return await self.speaker.speak(source[about.end() :])
+            async with (
+                asyncio.timeout(SPEAK_SECONDS),
+                self._speaks,
+                audited(self.store, int(about[1]), "speech", source),
+            ):
+                return await self.speaker.speak(source[about.end() :])
         except (LlmError, TimeoutError, ValueError) as error:
             log.info("speech.failed", error=type(error).__name__)
             return None

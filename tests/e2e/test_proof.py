@@ -128,6 +128,15 @@ async def test_required_evidence_of_the_model_is_sealed_in_from_the_first_proof_
     assert failure.name == "model_evidence"
 
 
+async def test_proof_without_required_evidence_of_the_model_fails() -> None:
+    async with proving_world() as proving:
+        proving.cloud.report_handler = status(503)
+        async with running_bot(proving.settings("require"), trust=proving.trust):
+            file = await prove(proving, "purple elephants")
+    report = verified(proving, file, "purple elephants", HALF + "1" * 30)
+    assert [check.name for check in report.failures] == ["model_evidence"]
+
+
 @pytest.mark.parametrize(
     "challenge",
     ["x" * MAX_CHALLENGE_BYTES, 'it\'s "quoted" $HOME `id`', "-rf --json", "Zürich 🦒", "!verify"],
@@ -411,6 +420,16 @@ async def test_a_wrong_signature_is_warned_about_once_where_proof_is_required(
             assert await ask(proving, "127*43?") == "5461."
             assert (await proving.here.answer()).text == WARNING
     assert proving.here.answers().count(WARNING) == 1
+
+
+async def test_a_gateways_signature_is_not_taken_for_the_models() -> None:
+    async with proving_world() as proving:
+        proving.cloud.signature_kind = "gateway"
+        async with running_bot(proving.settings(), trust=proving.trust):
+            await until_status(proving, "The model proved at")
+            await ask(proving, "hello")
+            said = await until_last(proving, "gateway")
+    assert "does not prove which model" in said
 
 
 async def test_a_wrong_signature_is_only_shown_where_proof_is_not_required() -> None:

@@ -243,6 +243,7 @@ async def test_the_costs_of_a_summary_are_counted_and_listed() -> None:
             await talk(here, 0, 8)
             await summarised(here)
             await there_is(here, "SELECT 1 FROM outgoing WHERE detail LIKE '%summary%'")
+            await there_is(here, "SELECT 1 FROM audit WHERE tool = 'summary' AND outcome = 'ok'")
             of_turns = 8 * PROMPT_TOKENS
             await there_is(here, f"SELECT 1 FROM token_usage WHERE prompt_tokens > {of_turns}")
     assert all(offered(one) == [] for one in here.model.requests if is_for_summary(one))

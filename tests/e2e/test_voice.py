@@ -87,6 +87,7 @@ async def test_the_bot_speaks_once_it_is_asked_to(transport: str) -> None:
                 assert spoken.voice_note
             await say(it, "!voice off")
             assert recordings(await say(it, "When does it close?")) == []
+            await there_is(it.here, "SELECT 1 FROM audit WHERE tool = 'speech' AND outcome = 'ok'")
     assert asked_to_speak(it.here.model) == ["At six."]
 
 

@@ -29,6 +29,7 @@ from conversation_store.models import (
     StyledText,
     StyleRange,
     ToolCall,
+    TurnEnd,
 )
 from conversation_store.store import ConversationStore, open_store
 from tests.fakes.partial_messenger import PartialMessenger
@@ -392,3 +393,15 @@ async def test_only_answers_in_time_count_after_a_restart(
             await desk.react(reaction("👍", 1_001, timestamp=answered))
             assert await asking is decision
     assert phone.texts == []
+
+
+async def test_the_end_of_a_turn_closes_only_its_own_questions(tmp_path: Path) -> None:
+    async with open_call(tmp_path) as (store, accepted):
+        await asked_before_a_restart(store, accepted)
+        (other,) = await store.messages.accept([replace(accepted.message, timestamp=2)])
+        assert other is not None
+        begun = store.turns.begin([other], "hello")
+        await store.turns.finish(begun, TurnEnd("answered", "Hello."), ["Hello."])
+        assert len(await store.questions.open()) == 1
+        await store.turns.answer(accepted, ("Something went wrong.",), outcome="bug")
+        assert await store.questions.open() == ()
