@@ -150,7 +150,7 @@ async def test_deleted_question_takes_its_table_along() -> None:
     go_on = asyncio.Event()
     secret = WIDE.replace("Rhine", "sesquipedalian")
     async with world(script(held(go_on, text(secret)), text("Yes."))) as here:
-        async with running_bot(here.settings()):
+        async with running_bot(here.settings(), grace_seconds=0.1):
             asked = await here.signal.say("the cities, please")
             await here.model.wait_for_requests(1)
             await here.signal.go_away()

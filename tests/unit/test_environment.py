@@ -177,6 +177,8 @@ def test_operator_may_set_only_settings_that_exist() -> None:
     assert theirs == {
         "SIGNAL__PHONE_NUMBER",
         "LLM__API_KEY",
+        "LLM__TRANSCRIPTION_KEY",
+        "LLM__SPEECH_KEY",
         "LLM__ACCESS_KEY_ID",
         "LLM__SECRET_ACCESS_KEY",
         "LLM__SESSION_TOKEN",
