@@ -420,6 +420,14 @@ CREATE TRIGGER kept_words_change AFTER UPDATE OF text ON kept_words BEGIN
 END;
 INSERT INTO said_words (rowid, words)
 SELECT 2 * id + 1, indexed(text) FROM kept_words;
+-- Of earlier turns: answers, and in private chats people's words behind their time.
+INSERT INTO said (turn_id, chat, by_bot, text, sent_at)
+SELECT turns.id, chat, role = 'assistant',
+    iif(role = 'user', substr(content, instr(content, '] ') + 2), content), created_at
+FROM turns JOIN messages ON turn_id = turns.id
+WHERE turns.state = 'answered' AND helper_of IS NULL AND content IS NOT NULL
+    AND tool_calls IS NULL AND (role = 'assistant' OR role = 'user' AND chat LIKE 'direct:%')
+ORDER BY messages.id;
 
 -- Summaries of the oldest turns of chats. Each one is made of the turns from the first to the last
 -- alone, and goes with any of them.

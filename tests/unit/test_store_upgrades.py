@@ -1,4 +1,4 @@
-"""Upgrades of a store to an invented version 2, and stores that are refused."""
+"""Upgrades of a store to an invented version, and stores that are refused."""
 
 import sqlite3
 from contextlib import closing
@@ -13,7 +13,7 @@ from conversation_store.connections import Session, StoreUnreadable
 from conversation_store.pairings import open_pairing_book
 from conversation_store.schema import APPLICATION_ID, MIGRATIONS
 from conversation_store.store import open_store
-from tests.unit.stores import accept, received, rows, store_at, waiting
+from tests.unit.stores import ADA, accept, now_ms, received, rows, store_at, waiting
 
 HEADER_BYTES = 100
 """SQLite counts in the header how often the file was opened for writing."""
@@ -40,6 +40,26 @@ async def make(folder: Path) -> None:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name != "store.db.lock")
+
+
+async def test_messages_from_before_the_search_are_found(tmp_path: Path) -> None:
+    first = MIGRATIONS[:1]
+    async with open_store(tmp_path / "store.db", migrations=first) as store:
+        await store.set_metadata("version", "1")
+    with closing(apsw.Connection(str(tmp_path / "store.db"))) as old:
+        old.execute(
+            "INSERT INTO inbox (id, account, author, timestamp, kind, chat, received_at, state)"
+            " VALUES (1, 'a', 'ada', 1, 'message', 'direct:ada', 1, 'done');"
+            "INSERT INTO turns (id, chat, state, attempts, started_at)"
+            " VALUES (1, 'direct:ada', 'answered', 1, 1);"
+            "INSERT INTO messages (turn_id, role, content, created_at) VALUES"
+            " (1, 'user', '[2026-11-27 10:00 UTC] Where is the tent?', 1),"
+            " (1, 'assistant', 'The tent is here.', 2)"
+        )
+    async with store_at(tmp_path) as store:
+        reader = await accept(store, received(9))
+        found = await store.search.find(ADA, "tent", 9, reader=reader.id, since=0, until=now_ms())
+    assert [one.text for one in found] == ["The tent is here.", "Where is the tent?"]
 
 
 async def test_upgrade_keeps_all_rows(tmp_path: Path) -> None:
