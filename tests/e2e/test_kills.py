@@ -528,7 +528,8 @@ ACTIVITIES: Final = {
 # The matrix ---------------------------------------------------------------------------------------
 
 REST: Final = "signal-cli-rest-api"
-TRANSPORTS: Final = ("signal-cli", REST)
+DAEMON: Final = "signal-cli"
+TRANSPORTS: Final = (DAEMON, REST)
 EVERYTHING: Final = "everything at once"
 SEEDS: Final = range(3)
 
@@ -543,12 +544,13 @@ CELLS: Final = (
 """Over signal-cli-rest-api a single activity leaves room for its own sends."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("transport", "end", "name", "seed"),
     [
         pytest.param(
             *cell,
-            marks=pytest.mark.long if cell[1:3] == (End.HELD, EVERYTHING) else pytest.mark.full,
+            marks=[] if cell[:3] == (DAEMON, End.HELD, EVERYTHING) else pytest.mark.full,
         )
         for cell in CELLS
     ],

@@ -129,7 +129,7 @@ class ReminderLife(Life):
             await self.dice.choice(steps)()
 
 
-@lives(8)
+@lives(5)
 def test_no_word_of_a_reminder_survives_its_source(seed: int) -> None:
     live(ReminderLife(seed))
 
