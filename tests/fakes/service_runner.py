@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,7 @@ class Unit:
 def descendants(pid: int) -> Iterator[int]:
     """Yield the ids of a process's children and of theirs."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        for child in (thread / "children").read_text().split():
-            yield int(child)
-            yield from descendants(int(child))
+        with suppress(FileNotFoundError):  # a thread has ended in the meantime
+            for child in (thread / "children").read_text().split():
+                yield int(child)
+                yield from descendants(int(child))
