@@ -46,6 +46,8 @@ MIN_LETTERS: Final = 3
 
 SECONDS: Final = 180.0
 """Time for one summary."""
+PAUSE_SECONDS: Final = 0.5
+"""From an answer to the look whether its chat needs a summary."""
 AGAIN_SECONDS: Final = 3_600.0
 """How long a chat waits after a summary that did not come."""
 MAX_CHATS: Final = 10_000
@@ -102,6 +104,7 @@ class Summaries:
         """Write summaries until cancelled."""
         while True:
             await self._wake.wait()
+            await asyncio.sleep(PAUSE_SECONDS)  # turns that follow at once share one look
             self._wake.clear()
             while self._waiting:
                 chat = next(iter(self._waiting))
