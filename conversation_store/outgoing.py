@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from conversation_store.connections import Session
-from conversation_store.database import Aggregate, reads, writes
+from conversation_store.database import Aggregate, reads, writes_later
 from conversation_store.models import ChatId
 
 WITHIN_SECONDS: Final = 0.05
@@ -38,11 +38,11 @@ AUDIT_SQL: Final = """
 class OutgoingStore(Aggregate):
     """The lists of all turns."""
 
-    @writes
+    @writes_later
     def audit(
         self, db: Session, turn_id: int, what: str, sha256: str, *, outcome: str, duration_ms: int
     ) -> None:
-        """Add a request for a turn, which no tool has made, to the audit.
+        """Add a request for a turn, which no tool has made, to the audit; waits for nothing.
 
         Args:
             sha256: of what was sent, in hex.

@@ -16,13 +16,13 @@ import structlog
 from cachetools import TTLCache
 
 from bot.chat.quotes import one_line
-from bot.chat.turn import audited
+from bot.chat.turn import audited, exchange_of
 from bot.llm.client import RetryPolicy
 from bot.llm.errors import LlmError
 from bot.llm.messages import BYTES_PER_TOKEN, Completion, ModelRequest
 from bot.llm.models import Model, Models
 from bot.signal.events import Person
-from conversation_store.models import ChatId, Message, NewExchange, Role, TokenSpend, TokenSum
+from conversation_store.models import ChatId, Message, Role, TokenSpend, TokenSum
 from conversation_store.store import ConversationStore
 from conversation_store.summaries import Due
 from tools.base import holds_marked, mark, trim
@@ -126,7 +126,7 @@ class Summaries:
             size = min(MAX_BYTES, max(MIN_BYTES, int(most_bytes * SUMMARY_SHARE)))
             material = trim("\n".join(_material(due)), request_bytes)
             try:
-                async with audited(self.store, about, "summary", material, OF_SUMMARY):
+                with audited(self.store, about, "summary", material, OF_SUMMARY):
                     completion = await self._asked(model, chat, person, material, size)
             except (LlmError, TimeoutError) as error:
                 log.info("summary.failed", error=type(error).__name__)
@@ -139,7 +139,7 @@ class Summaries:
                 log.info("summary.failed", error="nonsense")
                 self._failed[chat] = True
                 return
-            exchanged = (_exchange(completion, model),) if model.signs else ()
+            exchanged = (exchange_of(model, completion),) if model.signs else ()
             if await self.store.summaries.add(chat, due, text, about, exchanged=exchanged):
                 log.info("summary.written", count=len(due.turns), bytes=len(text.encode()))
 
@@ -176,14 +176,6 @@ class Summaries:
                     await asking
             if spent:
                 self.store.usage.add(spent)
-
-
-def _exchange(completion: Completion, model: Model) -> NewExchange:
-    known = completion.exchange
-    hashes = ("", "", "")
-    if known is not None:
-        hashes = known.completion_id, known.request_sha256, known.response_sha256
-    return NewExchange(*hashes, model.name)
 
 
 def _material(due: Due) -> Iterator[str]:

@@ -7,8 +7,8 @@ its last stored step.
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -270,10 +270,7 @@ class Turn:
         """Add the costs of an answer, and its exchange if signatures are checked."""
         for one in (*completion.earlier, completion):
             if model.signs:
-                known, hashes = one.exchange, ("", "", "")  # counted, but cannot be checked
-                if known is not None:
-                    hashes = known.completion_id, known.request_sha256, known.response_sha256
-                self.costs.exchanged.append(NewExchange(*hashes, model.name))
+                self.costs.exchanged.append(exchange_of(model, one))
             self.count_tokens(model, one.usage or TokenSum(0, 0))
 
     def count_tokens(self, model: Model, usage: TokenSum) -> None:
@@ -412,16 +409,22 @@ class Turn:
                 signs.ended(ok=helper.outcome == "ok")
 
 
+def exchange_of(model: Model, completion: Completion) -> NewExchange:
+    """Return the exchange of an answer; without hashes it counts, but cannot be checked."""
+    known = completion.exchange or NewExchange("", "", "")
+    return replace(known, model=model.name)
+
+
 def note_outgoing(store: ConversationStore, turn_id: int, entry: ledger.Entry) -> None:
     """Store that something leaves for a turn."""
     kind, target, detail, size, is_proven = entry
     store.outgoing.note(turn_id, Outgoing(kind, target, detail, is_proven, 1, size))
 
 
-@asynccontextmanager
-async def audited(
+@contextmanager
+def audited(
     store: ConversationStore, turn_id: int, what: str, sent: str, remark: str = ""
-) -> AsyncIterator[None]:
+) -> Iterator[None]:
     """Audit the request for a turn that is made inside, and note what leaves for it.
 
     Args:
@@ -439,7 +442,7 @@ async def audited(
     finally:
         digest = hashlib.sha256(sent.encode(errors="replace")).hexdigest()
         taken = round((time.monotonic() - began) * 1_000)
-        await store.outgoing.audit(turn_id, what, digest, outcome=outcome, duration_ms=taken)
+        store.outgoing.audit(turn_id, what, digest, outcome=outcome, duration_ms=taken)
 
 
 def running_turn(running: dict[int, Turn], caller: Caller) -> Turn:

@@ -29,6 +29,8 @@ log = structlog.get_logger()
 
 MAX_SPOKEN: Final = 900
 """Characters of a voice note: about a minute."""
+SPOKEN_AT_ONCE: Final = 4
+"""Voice notes of all chats that are made at the same time."""
 SHORTER_SECONDS: Final = 20.0
 SPEAK_SECONDS: Final = 45.0
 """From the request to the recording, with a second attempt in another format."""
@@ -50,7 +52,9 @@ class Voice:
     voices: Voices
     renderer: Renderer
     store: ConversationStore
-    _speaks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4), init=False)
+    _places: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(SPOKEN_AT_ONCE), init=False
+    )
 
     async def to_speak(self, turn: Turn, pieces: Sequence[AcceptedMessage]) -> FileToMake | None:
         """Return what is to be spoken of an answer; None if the person wants no voice note.
@@ -91,12 +95,9 @@ class Voice:
         if about is None:
             return None
         try:
-            async with (
-                asyncio.timeout(SPEAK_SECONDS),
-                self._speaks,
-                audited(self.store, int(about[1]), "speech", source),
-            ):
-                return await self.speaker.speak(source[about.end() :])
+            async with asyncio.timeout(SPEAK_SECONDS), self._places:
+                with audited(self.store, int(about[1]), "speech", source):
+                    return await self.speaker.speak(source[about.end() :])
         except (LlmError, TimeoutError, ValueError) as error:
             log.info("speech.failed", error=type(error).__name__)
             return None
