@@ -324,9 +324,7 @@ def tool_from(
     if not inspect.iscoroutinefunction(function):
         raise TypeError(f"{name} is not async")
     given = given or {}
-    description, argument_texts = _documentation(function)
-    arguments = _arguments_model(function, argument_texts, given)
-    parameters = _parameters(arguments)
+    description, arguments, parameters = _read(function, given)
 
     async def run(values: BaseModel, caller: Caller) -> str | ToolOutput:
         others = {argument: of(caller) for argument, of in given.items()}
@@ -342,6 +340,23 @@ def tool_from(
         address=None if address is None else attrgetter(address),
         **permissions,
     )
+
+
+_readings: Final[dict[object, tuple[str, type[BaseModel], Plain]]] = {}
+"""By code and signature of a function: a reload makes the bot's own functions again."""
+
+
+def _read(
+    function: Callable[..., object], given: Collection[str]
+) -> tuple[str, type[BaseModel], Plain]:
+    """Return description, arguments and parameters that a function states."""
+    code = inspect.unwrap(function).__code__
+    key = code, function.__doc__, str(inspect.signature(function)), frozenset(given)
+    if key not in _readings:
+        description, argument_texts = _documentation(function)
+        arguments = _arguments_model(function, argument_texts, given)
+        _readings[key] = description, arguments, _parameters(arguments)
+    return _readings[key]
 
 
 def parse_object(text: str) -> dict[str, Any]:
