@@ -12,6 +12,7 @@ from bot.cli.console import Console
 from bot.config.settings import Settings
 from bot.errors import BotError
 from bot.signal.errors import SignalUnavailable
+from bot.signal.installation import home_of
 from bot.signal.registration import AccountSetup, DaemonSetup, RestSetup
 from bot.signal.spawned import START_SECONDS, SpawnedSignalCli, socket_path
 
@@ -64,7 +65,9 @@ async def signal_cli_at(settings: Settings, console: Console | None = None) -> A
         if not os.access(path.parent, os.W_OK | os.X_OK):
             # The bot has never run: its folder is left to its first start.
             path = Path(folder) / path.name
-        signal_cli = SpawnedSignalCli(path, data_dir=settings.signal.data_dir)
+        signal_cli = SpawnedSignalCli(
+            path, data_dir=settings.signal.data_dir, home=home_of(settings.store.path)
+        )
         async with signal_cli.process() as process:
             try:
                 await _wait_for(signal_cli.url, process)

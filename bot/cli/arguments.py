@@ -216,6 +216,27 @@ def command_line() -> CommandParser:
         "--unattended", "wait for signal-cli, and do nothing when the account is there already"
     )
 
+    signal_cli = command(
+        "signal-cli",
+        "install signal-cli, or update it",
+        "signal-tee-bot signal-cli install",
+        "signal-tee-bot signal-cli update",
+        does="Install signal-cli next to the store, where SIGNAL__URL=spawn: looks for it first, or"
+        " update it, also while the bot runs. Signal stops to take versions that are some months"
+        " old. Archives are checked by SHA-256.",
+    )
+    signal_cli.has_commands(title="actions", metavar="ACTION", dest="action")
+    for action, what in (
+        ("install", "install the newest release that this bot knows"),
+        ("update", "the same, and start it in place of the one that runs"),
+    ):
+        signal_cli.command(action, what, f"signal-tee-bot signal-cli {action}").add_argument(
+            "--from",
+            dest="source",
+            metavar="FILE",
+            help="an archive that was downloaded elsewhere, or the URL of a mirror",
+        )
+
     verify = command(
         "verify",
         "check a proof from the chat, with no trust in the bot",

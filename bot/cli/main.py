@@ -44,7 +44,11 @@ def _outcome(arguments: Sequence[str] | None) -> int:
 
     try:
         harden()
-        return FAILED if import_module(f"bot.cli.{read.command}").run(read) is False else OK
+        return (
+            FAILED
+            if import_module(f"bot.cli.{read.command.replace('-', '_')}").run(read) is False
+            else OK
+        )
     except KeyboardInterrupt:
         return INTERRUPTED
     except BotError as error:

@@ -7,7 +7,6 @@ interruption, the next run continues there.
 import asyncio
 import re
 import secrets
-import shutil
 from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -25,6 +24,7 @@ from bot.cli.link import link
 from bot.cli.model_findings import ONE_WORD_SECONDS, with_tools
 from bot.cli.pair import who_is
 from bot.cli.register import register
+from bot.cli.signal_cli import install_signal_cli
 from bot.cli.store_errors import explained
 from bot.config.llm import BASE_URLS, NEAR_AI
 from bot.config.loading import load_settings
@@ -42,9 +42,10 @@ from bot.llm.errors import (
 from bot.llm.refusals import WEB_PAGE
 from bot.observability import logs
 from bot.signal.errors import SignalError
+from bot.signal.installation import home_of
 from bot.signal.messenger import NOT_REGISTERED
 from bot.signal.registration import AccountSetup
-from bot.signal.spawned import PROGRAM
+from bot.signal.spawned import PROGRAM, found_program
 from bot.store import store_key
 from conversation_store.backup import is_there
 from conversation_store.connections import StoreError
@@ -197,13 +198,10 @@ def _finish(draft: Draft) -> None:
 
 STATUS_SECONDS: Final = 20.0
 
-NO_SIGNAL_CLI: Final = f"""
-The bot needs {PROGRAM}, which speaks to Signal, and there is none on the PATH. Download the \
-newest release from https://github.com/AsamK/signal-cli/releases (the native build is one file) \
-and put it on the PATH, such as into /usr/local/bin. Or name one that runs elsewhere: \
-unix:/path/to/socket, tcp://host:port or http://host:port.
-"""
-ONCE_INSTALLED: Final = "Its address, or Enter once it is on the PATH:"
+NO_SIGNAL_CLI: Final = (
+    f"\nThe bot needs {PROGRAM}, which speaks to Signal, and there is none on this machine. Shall"
+    " it be downloaded now (110 MB, checked by its SHA-256, kept next to the store)?"
+)
 OTHER_ADDRESS: Final = (
     f"The address of {PROGRAM} (unix:/path/to/socket, tcp://host:port or http://host:port), or"
     " Enter to try again:"
@@ -221,11 +219,8 @@ async def ask_for_signal_cli(console: Console, draft: Draft) -> None:
     """Find a signal-cli that answers, on this machine or at an address; keep only that."""
     url = draft["SIGNAL__URL"] or "spawn:"
     while True:
-        if url == "spawn:" and shutil.which(PROGRAM) is None:
-            console.say(NO_SIGNAL_CLI)
-            url = await console.ask(ONCE_INSTALLED) or url
-            continue
         try:
+            await _offer_to_install(console, url, draft.settings())
             await try_signal_cli(console, draft.settings(SIGNAL__URL=url))
         except SettingsError as error:
             console.say(str(error))
@@ -235,6 +230,13 @@ async def ask_for_signal_cli(console: Console, draft: Draft) -> None:
             draft.keep(SIGNAL__URL=url)
             return
         url = await console.ask(OTHER_ADDRESS) or url
+
+
+async def _offer_to_install(console: Console, url: str, settings: Settings) -> None:
+    """Install signal-cli if there is none and the person agrees."""
+    is_missing = url == "spawn:" and found_program(home_of(settings.store.path)) is None
+    if is_missing and await agrees(console, NO_SIGNAL_CLI):
+        await install_signal_cli(settings, console)
 
 
 def _named(url: str) -> str:

@@ -32,6 +32,7 @@ from bot.backoff import Backoff
 from bot.errors import BotError, SettingsError
 from bot.observability.metrics import SIGNAL_CLI_RESTARTS
 from bot.signal.errors import SignalError
+from bot.signal.installation import program_in
 from bot.signal.json_rpc import JsonRpcConnection, JsonRpcError
 
 PROGRAM: Final = "signal-cli"
@@ -103,11 +104,13 @@ class SpawnedSignalCli:
     Attributes:
         path: of the socket, see `socket_path`.
         data_dir: signal-cli's own folder; None for signal-cli's default.
+        home: of installed releases; its chosen one goes before the signal-cli on the PATH.
         silent: it did not answer the last question for a sign of life.
     """
 
     path: Path
     data_dir: Path | None = None
+    home: Path | None = None
     backoff: Backoff = RESTART
     patience: SpawnTimeouts = field(default_factory=SpawnTimeouts)
     silent: bool = field(default=False, init=False)
@@ -161,7 +164,10 @@ class SpawnedSignalCli:
         command = self._command()
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            await _end_left_over(self.path, self.patience.stop)
+            left_over = listener(self.path)
+            if left_over is not None:
+                await end_listener(left_over, self.patience.stop)
+                log.warning("signal_cli.left_over_ended")
             self.path.unlink(missing_ok=True)  # signal-cli does not start if the socket exists
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-m", "bot.observability.parent_death", str(os.getpid())),
@@ -216,15 +222,21 @@ class SpawnedSignalCli:
         return True
 
     def _command(self) -> list[str]:
-        program = shutil.which(PROGRAM)
+        program = found_program(self.home)
         if program is None:
             raise SettingsError(
-                "SIGNAL__URL: spawn: needs the program signal-cli on the PATH;"
-                " install it, or give the address of one that runs elsewhere"
+                "SIGNAL__URL: spawn: needs signal-cli; `signal-tee-bot signal-cli install` installs"
+                " it. Or give the address of one that runs elsewhere"
             )
         config = ["--config", str(self.data_dir)] if self.data_dir else []
         daemon = ["daemon", "--socket", str(self.path)]
         return [program, *config, *daemon, "--receive-mode", "manual", "--no-receive-stdout"]
+
+
+def found_program(home: Path | None) -> str | None:
+    """Return the installed signal-cli, otherwise the one on the PATH."""
+    installed = None if home is None else program_in(home)
+    return shutil.which(PROGRAM) if installed is None else str(installed)
 
 
 async def _end(process: Process, seconds: float) -> None:
@@ -245,15 +257,16 @@ async def _group_ended(process: Process) -> None:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
 
-async def _end_left_over(path: Path, seconds: float) -> None:
-    """End the process that listens on a socket used only by this program's signal-cli.
+async def end_listener(process: int, seconds: float) -> None:
+    """End the process that listens on a socket used only by the bot's signal-cli.
+
+    Args:
+        process: from `listener`; closed.
+        seconds: for each step, SIGTERM and SIGKILL.
 
     Raises:
         BotError: it does not end.
     """
-    process = _listener(path) if sys.platform == "linux" else None
-    if process is None:
-        return
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(process, ended.set)
@@ -263,7 +276,6 @@ async def _end_left_over(path: Path, seconds: float) -> None:
                 signal.pidfd_send_signal(process, number)
             with suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), seconds)
-                log.warning("signal_cli.left_over_ended")
                 return
     finally:
         loop.remove_reader(process)
@@ -271,8 +283,10 @@ async def _end_left_over(path: Path, seconds: float) -> None:
     raise BotError("Another signal-cli has this bot's socket, and does not end.")
 
 
-def _listener(path: Path) -> int | None:
-    """Return a handle of the process that listens on a socket, or None."""
+def listener(path: Path) -> int | None:
+    """Return a handle (pidfd) of the process that listens on a socket, or None."""
+    if sys.platform != "linux":
+        return None
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:

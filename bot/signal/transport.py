@@ -4,6 +4,7 @@ from typing import Final
 
 from bot.config.settings import Settings
 from bot.observability.health import Health
+from bot.signal.installation import home_of
 from bot.signal.messenger import NOT_REGISTERED, Messenger
 from bot.signal.spawned import START_SECONDS, SpawnedSignalCli, socket_path
 
@@ -15,7 +16,10 @@ def spawned_signal_cli(settings: Settings) -> SpawnedSignalCli | None:
     """Return the signal-cli that the bot has to start; None if one runs elsewhere."""
     if settings.signal.url != "spawn:":
         return None
-    return SpawnedSignalCli(socket_path(settings.store.path), data_dir=settings.signal.data_dir)
+    path = settings.store.path
+    return SpawnedSignalCli(
+        socket_path(path), data_dir=settings.signal.data_dir, home=home_of(path)
+    )
 
 
 def make_messenger(settings: Settings, at: str | None = None) -> Messenger:

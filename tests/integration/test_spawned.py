@@ -212,7 +212,7 @@ async def test_a_missing_signal_cli_is_the_operator_s_to_install(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(folder))
-    with pytest.raises(SettingsError, match=r"SIGNAL__URL: .*on the PATH"):
+    with pytest.raises(SettingsError, match=r"SIGNAL__URL: .*signal-cli install"):
         await SpawnedSignalCli(folder / "socket").run()
 
 
