@@ -24,6 +24,7 @@ from bot.chat import upkeep
 from bot.chat.access import Access, LoopGuard, TokenBudget
 from bot.chat.alarm import Alarm
 from bot.chat.ask import Questions
+from bot.chat.caretaker import Caretaker
 from bot.chat.chat import Chats
 from bot.chat.door import Door, Identities, MessageRequests, Pairing
 from bot.chat.groups import GroupPermissions, GroupTalk
@@ -258,6 +259,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
             reminders_changed=reminders_changed,
         )
         expiry = Expiry(store, clock=clock)
+        caretaker = Caretaker(messenger, base.signal_cli, notices, store, clock=clock)
         alarm = Alarm(store.reminders, chats, messenger, disappears=expiry.timer.at, clock=clock)
         intake = Intake(
             chats=chats,
@@ -287,6 +289,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
                 questions.run,
                 questions.end_polls,
                 *(() if conversation.summaries is None else (conversation.summaries.run,)),
+                caretaker.run,
                 file_cleanup.run,
                 pairing.run,
                 partial(_check_signatures, base, proofs),

@@ -16,6 +16,7 @@ from argparse import Namespace
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Final
 
 from bot.attestation.trust import REAL, Trust
@@ -29,8 +30,10 @@ from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError
 from bot.observability import logs
 from bot.signal.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
-from bot.signal.messenger import NOT_REGISTERED, Messenger
-from bot.signal.transport import make_messenger
+from bot.signal.messenger import Messenger
+from bot.signal.releases import age_days, age_words
+from bot.signal.transport import accounts_folder, make_messenger
+from bot.signal.trouble import trouble_of_missing
 from bot.store import store_key
 from conversation_store.backup import is_there, upgrade_is_due
 from conversation_store.connections import StoreError, StoreLocked
@@ -194,7 +197,10 @@ async def _signal(settings: Settings) -> AsyncIterator[Finding]:
         return
     yield _signal_side(settings, status.server)
     if linked is None:
-        yield failed("account", NOT_REGISTERED)
+        number = settings.signal.phone_number
+        yield failed("account", trouble_of_missing(accounts_folder(settings), number))
+    elif messenger.trouble is not None:
+        yield failed("account", messenger.trouble)
     else:
         yield ok("account", "Registered.")
         yield linked
@@ -225,7 +231,11 @@ def _no_answer(settings: Settings, error: Exception) -> str:
 
 def _signal_side(settings: Settings, server: str) -> Finding:
     if not settings.signal.url.startswith("http"):
-        return ok("signal", f"{server} answers.")
+        today = datetime.now(UTC).date()
+        if (old := age_words(server, today)) is not None:
+            return warning("signal", f"{server} answers. {old}")
+        days = age_days(server, today)
+        return ok("signal", f"{server} answers{'' if days is None else f', {days} days old'}.")
     return warning(
         "signal",
         f"{server} answers. It loses messages in bursts and while the bot is down:"

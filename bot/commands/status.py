@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 from bot import __version__
@@ -9,6 +10,7 @@ from bot.commands.base import CommandContext, Parts, command
 from bot.observability.logs import Trouble, last_trouble
 from bot.observability.metrics import process_figures
 from bot.observability.process import duration, size
+from bot.signal.releases import age_days, age_words
 from tools.base import Caller, Tool, first_sentence
 
 ABILITIES: Final = {
@@ -85,6 +87,13 @@ async def _for_admins(parts: Parts) -> list[str]:
     signal = "not connected" if since is None else f"connected for {_since(since)}"
     store = size(sizes.file_bytes + sizes.log_bytes)
     lines = ["", f"Signal: {signal}"]
+    if (server := parts.messenger.server) is not None:
+        today = datetime.fromtimestamp(parts.clock(), UTC).date()
+        days = age_days(server, today)
+        lines.append(server if days is None else f"{server}, {days} days old")
+        lines += filter(None, [age_words(server, today)])
+    if (account := parts.messenger.trouble) is not None:
+        lines.append(f"Account: {account}")
     lines += [
         f"Endpoint of the model {model.name}: {trouble}"
         for model in parts.models

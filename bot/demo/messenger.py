@@ -53,7 +53,8 @@ class DemoMessenger:
     """
 
     stuck = False
-    unregistered = False
+    trouble = None
+    server = None
 
     def __init__(self) -> None:
         self.on_typing: Callable[[bool], None] = lambda _: None

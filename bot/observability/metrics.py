@@ -100,6 +100,9 @@ SIGNAL_UNANSWERED = _counter(
     kind="probe question sign_of_life text group file change",
 )
 SIGNAL_RECONNECTS = _counter("signal_connections_lost", "Lost connections to the Signal side")
+SIGNAL_CLI_AGE = _gauge(
+    "signal_cli_age_days", "Days since the release of the signal-cli in use; -1 if it is unknown"
+)
 SIGNAL_CLI_RESTARTS = _counter(
     "signal_cli_restarts",
     "Restarts of the bot's own signal-cli (SIGNAL__URL=spawn:): it had ended or was silent",

@@ -3,6 +3,7 @@
 from typing import Any
 
 from bot.errors import BotError
+from bot.signal.trouble import Trouble
 
 
 class SignalError(BotError):
@@ -17,6 +18,18 @@ class SignalError(BotError):
 
 class SignalUnavailable(SignalError):
     """There is no connection, or it broke before the request could have an effect."""
+
+
+class SignalAccountTrouble(SignalUnavailable):
+    """Signal does nothing for the account, or for this version of signal-cli; nothing was done.
+
+    Args:
+        trouble: ends only by the operator.
+    """
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.value)
+        self.trouble = trouble
 
 
 class SignalTimeout(SignalError):

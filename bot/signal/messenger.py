@@ -30,6 +30,7 @@ from bot.signal.errors import SignalError, SignalRejected
 from bot.signal.events import Incoming
 from bot.signal.frames import Account
 from bot.signal.receipts import DeliveryReceipts
+from bot.signal.trouble import Trouble
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 
 RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=10.0)
@@ -37,11 +38,6 @@ RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=10.0)
 STOP_DELIVERY_SECONDS: Final = 5.0
 MAX_DELIVERY: Final = 256
 """Number of events in one commit of the store."""
-
-NOT_REGISTERED: Final = (
-    "SIGNAL__PHONE_NUMBER is not registered there."
-    " Register or link it: signal-tee-bot register, or signal-tee-bot link."
-)
 
 log = structlog.get_logger()
 
@@ -136,8 +132,12 @@ class Messenger(Sender, Protocol):
         """Whether the Signal side takes requests right now and does not answer."""
 
     @property
-    def unregistered(self) -> bool:
-        """Whether the Signal side has said that it does not have the bot's account."""
+    def trouble(self) -> Trouble | None:
+        """What is wrong with the account, if the Signal side has said it."""
+
+    @property
+    def server(self) -> str | None:
+        """Name and version of the Signal side, as `account_status` told last."""
 
     @property
     def connected_since(self) -> float | None:
@@ -316,7 +316,8 @@ class Transport(ABC):
         self._account = Account(number, note_to_self=note_to_self)
         self._backoff = backoff
         self.receipts = DeliveryReceipts()
-        self.unregistered = False
+        self.trouble: Trouble | None = None
+        self.server: str | None = None
         self.last_sign = time.monotonic()
         self._connected_at = self.last_sign
         self._may_start_until = self.last_sign  # no warnings about failures until then
@@ -365,6 +366,12 @@ class Transport(ABC):
     def _note_success(self) -> None:
         """Note that a connection works, so that the next failure is logged as a warning."""
         self._last_failure, self._may_start_until = "", 0.0
+
+    def _note_trouble(self, trouble: Trouble | None) -> None:
+        """Note what is wrong with the account, and log it once."""
+        if trouble is not None and trouble is not self.trouble:
+            log.error("signal.account_trouble", reason=trouble.value)
+        self.trouble = trouble
 
     @abstractmethod
     async def _own_rows(self) -> Sequence[Identity]:

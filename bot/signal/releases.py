@@ -1,6 +1,5 @@
 """The releases of signal-cli that this package knows: their dates, and the archives to install."""
 
-import re
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -14,8 +13,11 @@ from bot.errors import BotError
 LOG_DAYS: Final = 60
 """signal-cli's README: "releases older than three months may not work correctly"."""
 ADMIN_DAYS: Final = 75
-
-_NUMBERS: Final = re.compile(r"\d+(?:\.\d+)+")
+OLD: Final = (
+    "{server} is {days} days old. Signal refuses versions that are some months old and drops their"
+    " accounts. Update it: signal-tee-bot signal-cli update; or, if it runs elsewhere, install its"
+    " newest release there."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +88,20 @@ def newest_for(
     )
 
 
-def age_days(server: str, today: date) -> int | None:
-    """Return the days since the release of a version; None if the table does not have it.
+def age_days(server: str | None, today: date) -> int | None:
+    """Return the days since the release of signal-cli; None if the table does not have it.
 
     Args:
-        server: a text with the version of signal-cli.
+        server: name and version, as `Messenger.server`.
     """
-    found = _NUMBERS.search(server)
+    name, _, version = (server or "").partition(" ")
     dates = {release.version: release.date for release in RELEASES}
-    released = dates.get(found[0]) if found else None
-    return None if released is None else max(0, (today - released).days)
+    if name != "signal-cli" or version not in dates:
+        return None
+    return max(0, (today - dates[version]).days)
+
+
+def age_words(server: str | None, today: date) -> str | None:
+    """Return a warning for operators if signal-cli is old."""
+    days = age_days(server, today)
+    return None if days is None or days < LOG_DAYS else OLD.format(server=server, days=days)

@@ -31,6 +31,7 @@ from signalbot import SignalAPIError, SignalBotError
 from bot.backoff import Backoff
 from bot.observability.metrics import SIGNAL_STUCK, SIGNAL_UNANSWERED
 from bot.signal.errors import (
+    SignalAccountTrouble,
     SignalError,
     SignalLacks,
     SignalRateLimited,
@@ -40,6 +41,7 @@ from bot.signal.errors import (
 )
 from bot.signal.formatting import Span, spans_of
 from bot.signal.messenger import RECONNECT
+from bot.signal.trouble import trouble_in
 from conversation_store.models import StyleRange, TextStyle
 
 PLACES: Final = 3
@@ -286,6 +288,8 @@ def error_from_answer(status: int, body: str, path: str = "") -> SignalError:
         return SignalRejected("signal-cli-rest-api has no such file.")
     if status != HTTPStatus.BAD_REQUEST:
         return error_from_status(status, path)
+    if (trouble := trouble_in(body)) is not None:
+        return SignalAccountTrouble(trouble)
     if _RATE_LIMIT.search(body):
         return error_from_status(HTTPStatus.TOO_MANY_REQUESTS)
     if _NOT_DONE.search(body):

@@ -41,6 +41,7 @@ from bot.signal.account import (
     peer_identity,
 )
 from bot.signal.errors import (
+    SignalAccountTrouble,
     SignalError,
     SignalLacks,
     SignalRateLimited,
@@ -62,7 +63,6 @@ from bot.signal.json_rpc import (
     text_in,
 )
 from bot.signal.messenger import (
-    NOT_REGISTERED,
     RECONNECT,
     STOP_DELIVERY_SECONDS,
     AccountStatus,
@@ -73,6 +73,7 @@ from bot.signal.messenger import (
     check_message,
     check_size,
 )
+from bot.signal.trouble import trouble_in, trouble_of_missing
 from conversation_store.models import (
     MAX_ATTACHMENT_BYTES,
     Attachment,
@@ -84,6 +85,7 @@ from conversation_store.models import (
 
 MAX_QUEUE: Final = 500
 MISSED_PROBES: Final = 2
+ACCOUNT_LOOKS: Final = Backoff(first_seconds=15.0, longest_seconds=300.0)
 ATTACHMENTS: Final = "attachments"
 """Folder in signal-cli's own folder for the files that came with messages."""
 
@@ -112,6 +114,7 @@ class DaemonTimeouts:
     probe_every: float = 20.0  # between two probes; no pause after a missed one
     probe_answer: float = 10.0  # until the answer to a probe; two missed ones end the connection
     stop: float = 5.0  # until the subscription has ended
+    renew_every: float = 3_600.0  # between two subscriptions
     backoff: Backoff = RECONNECT  # between two attempts to connect
 
 
@@ -164,6 +167,8 @@ class SignalDaemon(Transport):
         self._receiving = True
         self._held = False
         self._missed_probes = 0
+        self._looks = 0  # for the account, without finding it
+        self._look_at = 0.0
 
     @property
     def connected(self) -> bool:
@@ -357,6 +362,9 @@ class SignalDaemon(Transport):
     async def own_identity(self) -> OwnIdentity:
         identities = await self._own_rows()
         devices = _read(DEVICES, await self._ask("listDevices", {}))
+        if self.trouble is not None:
+            self.trouble, self._looks = None, 0  # Signal itself has answered that
+            await self._set_up()
         return own_identity(self._account.number, identities, devices)
 
     async def _own_rows(self) -> list[Identity]:
@@ -366,7 +374,7 @@ class SignalDaemon(Transport):
         for params in ({"number": number}, {}):
             try:
                 listed = _read(IDENTITIES, await self._ask("listIdentities", params))
-            except SignalRejected:
+            except (SignalRejected, SignalAccountTrouble):
                 if await self._finds_no_account():
                     break
                 raise
@@ -380,9 +388,8 @@ class SignalDaemon(Transport):
         async with JsonRpcConnection.connect(self._url) as connection:
             answer = await _call(connection, "version", {}, seconds=seconds)
             registered = await self._is_registered(connection)
-        return AccountStatus(
-            server=f"signal-cli {text_in(answer, 'version')}", registered=registered
-        )
+        self.server = f"signal-cli {text_in(answer, 'version')}"
+        return AccountStatus(server=self.server, registered=registered)
 
     async def _is_registered(self, connection: JsonRpcConnection) -> bool:
         found = await _call(connection, "listAccounts", {}, seconds=self._bounds.request)
@@ -409,25 +416,41 @@ class SignalDaemon(Transport):
 
     async def _set_up(self) -> None:
         """Learn the bot's ACI and subscribe, unless that is done already."""
-        if self.unregistered and await self._finds_no_account():
+        if self._is_missing and await self._finds_no_account():
             return
         if self._account.aci is None:  # before the first message, which may mention it
             await self._learn_aci()
-        if self._wants_messages and not self.unregistered:
+        if self._wants_messages and not self._is_missing:
             await self._subscribe()
 
     async def _finds_no_account(self) -> bool:
-        """Ask signal-cli if it lacks the account, which explains a refusal; log that once."""
+        """Ask signal-cli if it lacks the account, which explains a refusal.
+
+        While it does, ask at growing intervals: signal-cli may ask Signal each time.
+        """
         if self._connection is None:
             return False
+        if self._is_missing and time.monotonic() < self._look_at:
+            return True
         try:
-            missing = not await self._is_registered(self._connection)
+            is_listed = await self._is_registered(self._connection)
         except SignalError:
             return False
-        if missing and not self.unregistered:
-            log.error("signal.account_not_registered", reason=NOT_REGISTERED)
-        self.unregistered = missing
-        return missing
+        if is_listed:
+            if self._is_missing:
+                self._looks, self.trouble = 0, None
+            return False
+        self._looks += 1
+        self._look_at = time.monotonic() + ACCOUNT_LOOKS.seconds(self._looks)
+        self._subscription = None  # signal-cli has ended it without a word
+        SIGNAL_CONNECTED.set(0)
+        self._note_trouble(trouble_of_missing(self._data_dir, self._account.number))
+        return True
+
+    @property
+    def _is_missing(self) -> bool:
+        """Whether signal-cli did not list the account at the last look."""
+        return self._looks > 0
 
     async def _subscribe(self) -> None:
         """Ask for messages; keep the connection if signal-cli refuses (account not registered)."""
@@ -436,11 +459,10 @@ class SignalDaemon(Transport):
                 return
             try:
                 self._subscription = _read(_SUBSCRIPTION, await self._ask("subscribeReceive", {}))
-            except SignalRejected:
+            except (SignalRejected, SignalAccountTrouble):
                 if not await self._finds_no_account():
                     log.error("signal.subscription_refused")
                 return
-        self.unregistered = False
         SIGNAL_CONNECTED.set(1)
         log.info("signal.connected")
 
@@ -470,12 +492,13 @@ class SignalDaemon(Transport):
             finally:
                 self._connection = None
                 self._subscription = None
-                self.unregistered = False
+                self.trouble, self._looks = None, 0
                 self._missed_probes = 0
                 SIGNAL_CONNECTED.set(0)
 
     async def _watch(self, connection: JsonRpcConnection) -> None:
         """Return when the connection is lost, or signal-cli has fallen silent."""
+        renew_at = time.monotonic() + self._bounds.renew_every
         while self._missed_probes < MISSED_PROBES:
             self.last_sign = time.monotonic()
             with suppress(TimeoutError):
@@ -485,6 +508,10 @@ class SignalDaemon(Transport):
                 return
             if await self._is_alive(connection):
                 self._missed_probes = 0
+                if time.monotonic() >= renew_at and not connection.reading_paused:
+                    # Once signal-cli has dropped an account and taken it back, it is silent.
+                    await self._unsubscribe()
+                    renew_at = time.monotonic() + self._bounds.renew_every
                 await self._set_up()
             else:
                 self._missed_probes += 1
@@ -506,13 +533,19 @@ class SignalDaemon(Transport):
         """Make a request about the bot's account; `patiently` if it goes to people."""
         if self._connection is None:
             raise SignalUnavailable("There is no connection to signal-cli.")
-        return await _call(
-            self._connection,
-            method,
-            {"account": self._account.number, **params},
-            seconds=self._bounds.send if patiently else self._bounds.request,
-            guarded=patiently,
-        )
+        try:
+            answer = await _call(
+                self._connection,
+                method,
+                {"account": self._account.number, **params},
+                seconds=self._bounds.send if patiently else self._bounds.request,
+                guarded=patiently,
+            )
+        except SignalAccountTrouble as error:
+            if method != "subscribeReceive" and not await self._finds_no_account():
+                self._note_trouble(error.trouble)
+            raise
+        return answer
 
 
 async def _call(
@@ -528,6 +561,8 @@ async def _call(
         return await connection.call(method, params, seconds=seconds, guarded=guarded)
     except JsonRpcError as failure:
         response = failure.data.get("response") if isinstance(failure.data, dict) else None
+        if (trouble := trouble_in(failure.message)) is not None:
+            raise SignalAccountTrouble(trouble) from None
         try:
             sent = _SENT.validate_python(response)
         except ValidationError:

@@ -60,6 +60,7 @@ from bot.signal.account import (
     peer_identity,
 )
 from bot.signal.errors import (
+    SignalAccountTrouble,
     SignalError,
     SignalRejected,
     SignalTimeout,
@@ -68,7 +69,6 @@ from bot.signal.errors import (
 )
 from bot.signal.frames import take_frame
 from bot.signal.messenger import (
-    NOT_REGISTERED,
     STOP_DELIVERY_SECONDS,
     AccountStatus,
     Deliver,
@@ -86,6 +86,7 @@ from bot.signal.rest_requests import (
     error_from_answer,
     escaped_markup,
 )
+from bot.signal.trouble import Trouble
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 from tools.http import new_session, whole_body
 
@@ -358,6 +359,7 @@ class SignalRest(Transport):
     async def own_identity(self) -> OwnIdentity:
         identities = await self._own_rows()
         devices = await self._ask(self._of_account("devices"), DEVICES)
+        self.trouble = None  # Signal itself has answered that
         return own_identity(self._account.number, identities, devices)
 
     async def set_profile(self, profile: Profile) -> None:
@@ -382,10 +384,8 @@ class SignalRest(Transport):
             about = await self._ask("/v1/about", _ABOUT, session=session)
             _check_version(about)
             numbers = await self._ask(PROBE_PATH, _NUMBERS, session=session)
-        return AccountStatus(
-            server=f"signal-cli-rest-api {about.version} in {about.mode} mode",
-            registered=self._account.number in numbers,
-        )
+        self.server = f"signal-cli-rest-api {about.version} in {about.mode} mode"
+        return AccountStatus(self.server, registered=self._account.number in numbers)
 
     # Our own requests
 
@@ -430,7 +430,10 @@ class SignalRest(Transport):
             answer = await whole_body(response, MAX_ANSWER_BYTES, too_big)
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             text = answer.decode(errors="replace")
-            raise error_from_answer(response.status, text, response.url.path)
+            error = error_from_answer(response.status, text, response.url.path)
+            if isinstance(error, SignalAccountTrouble):
+                self._note_trouble(error.trouble)
+            raise error
         return answer
 
     def _recipient(self, chat: ChatId) -> str:
@@ -573,11 +576,12 @@ class SignalRest(Transport):
         Raises:
             SignalError: it did not answer, or it does not know the account.
         """
-        self.unregistered = False  # without an answer this is unknown
         numbers = await self._ask(PROBE_PATH, _NUMBERS, kind="probe")
         if self._account.number not in numbers:
-            self.unregistered = True
-            raise SignalRejected(NOT_REGISTERED)
+            self._note_trouble(Trouble.ABSENT)
+            raise SignalRejected(Trouble.ABSENT)
+        if self.trouble is Trouble.ABSENT:
+            self.trouble = None
         if self._account.aci is None:
             await self._learn_aci()
 

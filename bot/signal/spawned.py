@@ -9,7 +9,7 @@ program is killed (`process.parent_death`). A killed program may leave a signal-
 may a start script that runs signal-cli as a child. At its start, the bot first ends such a
 signal-cli, because two of them must not use one account.
 
-Its output is discarded, because it contains messages.
+Its output is discarded, because it contains messages; its log only tells `Trouble`.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import signal
 import socket
 import struct
 import sys
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -34,6 +34,7 @@ from bot.observability.metrics import SIGNAL_CLI_RESTARTS
 from bot.signal.errors import SignalError
 from bot.signal.installation import program_in
 from bot.signal.json_rpc import JsonRpcConnection, JsonRpcError
+from bot.signal.trouble import Trouble, trouble_in
 
 PROGRAM: Final = "signal-cli"
 SOCKET_NAME: Final = "signal-cli.sock"
@@ -42,6 +43,9 @@ SOCKET_PATH_BYTES: Final = 107
 
 STOP_SECONDS: Final = 5.0
 """signal-cli takes 1.5 s to stop."""
+LOG_BYTES: Final = 16_384
+LONGEST_WORDS: Final = 100
+"""Of a trouble in the log that comes in two pieces, in bytes."""
 LOOK_AGAIN_SECONDS: Final = 0.05
 STEADY_SECONDS: Final = 60.0
 """A signal-cli that ran this long did not fail at the start."""
@@ -106,6 +110,7 @@ class SpawnedSignalCli:
         data_dir: signal-cli's own folder; None for signal-cli's default.
         home: of installed releases; its chosen one goes before the signal-cli on the PATH.
         silent: it did not answer the last question for a sign of life.
+        trouble: what its log said since the last start.
     """
 
     path: Path
@@ -114,6 +119,7 @@ class SpawnedSignalCli:
     backoff: Backoff = RESTART
     patience: SpawnTimeouts = field(default_factory=SpawnTimeouts)
     silent: bool = field(default=False, init=False)
+    trouble: Trouble | None = field(default=None, init=False)
 
     @property
     def url(self) -> str:
@@ -174,17 +180,32 @@ class SpawnedSignalCli:
                 *command,
                 stdin=DEVNULL,
                 stdout=DEVNULL,
-                stderr=DEVNULL,
+                stderr=PIPE,
                 env={name: os.environ[name] for name in _INHERITED if name in os.environ},
                 start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise BotError(f"signal-cli cannot be started: {reason}.") from error
+        self.trouble = None
+        reading = asyncio.create_task(self._read_log(process))
         try:
             yield process
         finally:
             await _end(process, self.patience.stop)
+            reading.cancel()
+
+    async def _read_log(self, process: Process) -> None:
+        """Look for `Trouble` in the log, and keep nothing else of it."""
+        if process.stderr is None:
+            return
+        before = b""
+        while piece := await process.stderr.read(LOG_BYTES):
+            found = trouble_in((before + piece).decode(errors="replace"))
+            before = piece[-LONGEST_WORDS:]
+            if found is not None and found is not self.trouble:
+                log.warning("signal_cli.trouble", reason=found.value)
+                self.trouble = found
 
     async def _hangs(self, process: Process) -> bool:
         """Wait until it ends or gives no sign of life; return whether it still runs."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from typing import Any, Final
+from unittest.mock import ANY
 
 ANSWER_SECONDS: Final = 10.0
 
@@ -28,9 +29,9 @@ METHODS: Final = (
 
 EXCHANGES: Final[list[tuple[str, object]]] = [
     *((request(method, account="+4915299999999"), -32602) for method in METHODS),
-    (request("version"), {"version": "0.13.19"}),
-    ('{"jsonrpc":"2.0","id":7,"method":"version","params":null}', {"version": "0.13.19"}),
-    ('{"jsonrpc":"2.0","id":null,"method":"version"}', {"version": "0.13.19"}),
+    (request("version"), {"version": ANY}),
+    ('{"jsonrpc":"2.0","id":7,"method":"version","params":null}', {"version": ANY}),
+    ('{"jsonrpc":"2.0","id":null,"method":"version"}', {"version": ANY}),
     ("x", -32700),
     ("null", -32600),
     ("3", -32600),

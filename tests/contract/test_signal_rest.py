@@ -28,6 +28,7 @@ from bot.signal.events import Incoming
 from bot.signal.messenger import Deliver, FileTooBig
 from bot.signal.rest_requests import Refused, RestTimeouts
 from bot.signal.signal_rest import MAX_ANSWER_BYTES, SignalRest
+from bot.signal.trouble import Trouble
 from conversation_store.models import Attachment, ChatId, ReceivedFile
 from tests.contract.harnesses import (
     Receiver,
@@ -260,11 +261,11 @@ async def test_an_account_that_is_not_registered_is_not_connected() -> None:
         messenger = SignalRest(api.url, NUMBER)
         async with in_background(messenger.run(ignore)):
             await api.wait_until(lambda: api.requests > 2)
-            await Receiver().until(lambda: messenger.unregistered)
+            await Receiver().until(lambda: messenger.trouble is Trouble.ABSENT)
             assert not messenger.connected
             assert api.connections == 0
             api.accounts.append(NUMBER)
-            await Receiver().until(lambda: messenger.connected and not messenger.unregistered)
+            await Receiver().until(lambda: messenger.connected and messenger.trouble is None)
 
 
 async def test_no_frame_is_read_before_the_one_before_it_is_delivered() -> None:

@@ -64,7 +64,7 @@ async def test_check_finds_everything_well() -> None:
         found = await report(here.settings(store={"key": "k" * 32}))
         (request,) = here.model.requests
     assert not [finding for finding in found.values() if finding.verdict == "failed"]
-    assert found["signal"].words == "signal-cli 0.13.19 answers."
+    assert found["signal"].words == "signal-cli 0.99.0 answers."
     assert found["account"].verdict == "ok"
     assert found["model"].words == "fake is known there."
     assert found["calculate"].verdict == "ok"

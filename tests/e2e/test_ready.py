@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from bot.signal.messenger import NOT_REGISTERED
+from bot.signal.trouble import Trouble
 from tests.e2e.daemon_process import daemon, environment, run_command
 from tests.e2e.running_bot import world
 from tests.e2e.scraped import ANY_PORT, bot_with_health
@@ -30,11 +30,11 @@ async def test_an_account_that_is_not_registered_is_one_line_in_the_log_and_in_r
             settings = environment(here, SIGNAL__URL=signal.url, HEALTH__LISTEN=ANY_PORT)
             async with daemon(settings, folder=folder) as bot:
                 port = await bot.port()
-                said = await bot.event("signal.account_not_registered")
+                said = await bot.event("signal.account_trouble")
                 assert said["level"] == "error"
-                assert said["reason"] == NOT_REGISTERED
+                assert said["reason"] == Trouble.ABSENT
                 listen = {**settings, "HEALTH__LISTEN": f"127.0.0.1:{port}"}
                 code, out, _ = await run_command(["ready"], listen, folder=folder)
-                assert (code, f"signal           {NOT_REGISTERED}" in out) == (1, True)
+                assert (code, f"signal           {Trouble.ABSENT}" in out) == (1, True)
                 assert not bot.events("signal.subscription_refused")
                 assert not bot.events("signal.own_identity_unknown")

@@ -3,6 +3,7 @@ from typing import Any
 
 from bot.signal.errors import SignalError
 from bot.signal.receipts import DeliveryReceipts
+from bot.signal.trouble import Trouble
 
 
 class PartialMessenger:
@@ -10,7 +11,8 @@ class PartialMessenger:
 
     connected: bool = True
     stuck: bool = False
-    unregistered: bool = False
+    trouble: Trouble | None = None
+    server: str | None = None
     connected_since: float | None = None
     last_sign: float = 0.0
     undelivered: int = 0

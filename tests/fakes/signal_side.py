@@ -82,11 +82,18 @@ answer does not)."""
 Method = Callable[[Client, Json], Awaitable[object]]
 
 
+DROPPED: Final = "Specified account does not exist"
+STILL_LISTED: Final = "Failed: [403] Authorization failed! (AuthorizationFailedException)"
+OUTDATED: Final = "Failed to send message: StatusCode: 499 (DeprecatedVersionException)"
+
+
 class SignalSide(SignalPeople):
     """A scripted Signal with one registered account: the bot's.
 
     Attributes:
         version: the version of signal-cli that it reports.
+        fate: what Signal answers for the account: nothing, or one of DROPPED (signal-cli has
+            noticed, and lists the account no more), STILL_LISTED (it has not), OUTDATED.
         identity_key: the account's public identity key.
         device_ids: the account's devices.
         sent: the bot's messages.
@@ -112,7 +119,8 @@ class SignalSide(SignalPeople):
         self.takes_poll_ends = asyncio.Event()
         self.takes_poll_ends.set()
         self.data_dir = data_dir
-        self.version = "0.13.19"
+        self.version = "0.99.0"
+        self.fate = ""
         self.identity_key = IDENTITY_KEY
         self.device_ids = [PRIMARY_DEVICE]
         self.sent: list[Sent] = []
@@ -225,13 +233,24 @@ class SignalSide(SignalPeople):
             raise Refusal(-32601, "Method not implemented")
         if params.get("account", self.account.number) != self.account.number:
             raise Refusal(-32602, "Specified account does not exist")
+        still_goes = name.endswith("ubscribeReceive") and self.fate != DROPPED
+        if self.fate and "account" in params and not still_goes:
+            raise Refusal(-32602 if self.fate == DROPPED else -3, self.fate)
         return await method(client, params)
+
+    async def meets(self, fate: str) -> None:
+        """Let Signal drop the account, or refuse the version; the bot is not told."""
+        self.fate = fate
+        if fate == DROPPED:
+            for client in self._rpc.clients:
+                client.subscriptions.clear()
+        self._deliver()
 
     async def _version(self, _client: Client, _params: Json) -> object:
         return {"version": self.version}
 
     async def _list_accounts(self, _client: Client, _params: Json) -> object:
-        return [{"number": self.account.number}]
+        return [] if self.fate == DROPPED else [{"number": self.account.number}]
 
     async def _list_identities(self, _client: Client, params: Json) -> object:
         rows = [
@@ -394,7 +413,7 @@ class SignalSide(SignalPeople):
         return await asyncio.start_unix_server(self._rpc.serve, self.path, limit=MAX_LINE_BYTES)
 
     def _deliver(self) -> None:
-        while self._undelivered and self.subscribed:
+        while self._undelivered and self.subscribed and not self.fate:
             frame = self._undelivered.popleft()
             for client in self._rpc.clients:
                 for subscription in client.subscriptions:

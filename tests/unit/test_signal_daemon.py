@@ -28,6 +28,7 @@ from bot.signal.errors import (
 )
 from bot.signal.json_rpc import MAX_LINE_BYTES, JsonRpcConnection, LineBuffer
 from bot.signal.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
+from bot.signal.trouble import Trouble
 from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId, ReceivedFile
 from tests.contract.harnesses import Receiver, SlowReceiver, daemon_bounds, in_background
 from tests.contract.signal_cli_protocol import EXCHANGES, check_exchange
@@ -35,7 +36,7 @@ from tests.fakes.json_rpc_server import Json, LostReply, Refusal
 from tests.fakes.registering import RegisteringSignalCli
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
 from tests.fakes.signal_frames import text_frame
-from tests.fakes.signal_side import ADA, BOT, Group, Sent, SharedFile, SignalSide
+from tests.fakes.signal_side import ADA, BOT, DROPPED, Group, Sent, SharedFile, SignalSide
 
 CHAT = ChatId.direct(ADA.aci)
 TEAM = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
@@ -282,16 +283,29 @@ async def test_account_is_connected_once_it_is_registered(tmp_path: Path) -> Non
         messenger = SignalDaemon(side.url, BOT.number, bounds=daemon_bounds(impatient=True))
         with capture_logs() as said:
             async with in_background(messenger.run(receiver.deliver)):
-                await receiver.until(lambda: messenger.unregistered)
+                await receiver.until(lambda: messenger.trouble is Trouble.ABSENT)
                 assert not messenger.connected
                 assert not (await messenger.account_status()).registered
                 side.registrar.registered = True
                 await receiver.until(lambda: messenger.connected)
-                assert not messenger.unregistered
+                assert messenger.trouble is None
                 await side.go_away()
                 await receiver.until(lambda: not messenger.connected)
     events = [line["event"] for line in said]
-    assert events.count("signal.account_not_registered") == 1
+    assert events.count("signal.account_trouble") == 1
+
+
+async def test_a_subscription_that_signal_cli_has_forgotten_is_renewed(tmp_path: Path) -> None:
+    receiver = Receiver()
+    bounds = replace(daemon_bounds(impatient=True), renew_every=0.1)
+    async with signal_cli(tmp_path) as side:
+        messenger = SignalDaemon(f"unix:{side.path}", side.account.number, bounds=bounds)
+        async with in_background(messenger.run(receiver.deliver)):
+            await side.until(lambda: side.subscribed)
+            await side.meets(DROPPED)
+            await side.meets("")
+            await side.say("still there?")
+            assert (await receiver.next_message()).text == "still there?"
 
 
 PICTURE = Attachment("a.png", "image/png", b"pixels")
