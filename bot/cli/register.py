@@ -53,7 +53,7 @@ async def run_register(arguments: Namespace) -> None:
         settings = load_settings({"signal": {"phone_number": number}} if number else {})
         number = settings.signal.phone_number
         async with open_setup(settings, console, wait=unattended) as setup:
-            if unattended and number in await setup.accounts():
+            if unattended and await _has_account(setup, number):
                 console.say(PRESENT)
                 return
             await register(
@@ -79,24 +79,46 @@ async def register(
     Args:
         code: from an earlier run; then Signal is not asked for another one.
     """
-    if number in await setup.accounts():
+    if await _has_account(setup, number):
         raise RegistrationRefused(Reason.ALREADY_HERE)
+    is_listed = number in await setup.accounts()
+    if is_listed:
+        console.say(Reason.DROPPED)
     console.say(BEFORE.format(number=number))
     if code is None:
-        await _have_a_code_sent(setup, console, number, voice=voice, captcha=captcha)
-    if (
-        number not in await setup.accounts()
-    ):  # Signal needs no code for a number that was here before
+        await _have_a_code_sent(
+            setup, console, number, voice=voice, captcha=captcha, anew=is_listed
+        )
+    if not await _has_account(setup, number):  # Signal may know the machine and need no code
         await _enter_the_code(setup, console, number, code)
     console.say(DONE.format(number=number))
 
 
+async def _has_account(setup: AccountSetup, number: str) -> bool:
+    """Return whether signal-cli has the account and Signal has not dropped it."""
+    if number not in await setup.accounts():
+        return False
+    try:
+        await setup.ask_as(number)
+    except RegistrationRefused as refused:
+        if refused.reason is Reason.OUTDATED:
+            raise
+        return refused.reason is not Reason.DROPPED
+    return True
+
+
 async def _have_a_code_sent(
-    setup: AccountSetup, console: Console, number: str, *, voice: bool, captcha: str | None
+    setup: AccountSetup,
+    console: Console,
+    number: str,
+    *,
+    voice: bool,
+    captcha: str | None,
+    anew: bool,
 ) -> None:
     for _ in range(MAX_TRIES):
         try:
-            await setup.register(number, captcha=captcha, voice=voice)
+            await setup.register(number, captcha=captcha, voice=voice, anew=anew)
         except RegistrationRefused as refused:
             if refused.reason not in {Reason.CAPTCHA_NEEDED, Reason.CAPTCHA_REJECTED}:
                 raise

@@ -28,6 +28,7 @@ from bot.signal.errors import (
     SignalUnavailable,
 )
 from bot.signal.json_rpc import UNREADABLE, JsonRpcConnection, JsonRpcError, text_in
+from bot.signal.trouble import trouble_in
 from tools.http import new_session, whole_body
 
 REQUEST_SECONDS: Final = 90.0
@@ -66,6 +67,7 @@ class Reason(StrEnum):
         " ones. It can be registered when seven days have passed without use."
     )
     OUTDATED = "Signal no longer takes this version of signal-cli; install a newer one."
+    DROPPED = "Signal has dropped this account."
     ALREADY_HERE = "This signal-cli has that account already; nothing was changed."
     LINK_EXPIRED = "The code has expired."
     ONE_ACCOUNT_ONLY = "This signal-cli serves one account only; start it without -a."
@@ -97,7 +99,6 @@ _REASONS: Final = (
     (r"locked with a pin", Reason.PIN_NEEDED),
     (r"already exists", Reason.ALREADY_HERE),
     (r"timed out, please try again|unknown device link uri", Reason.LINK_EXPIRED),
-    (r"StatusCode: 499|DeprecatedVersion", Reason.OUTDATED),
     (r"StatusCode: 40[49]|MustRequestNewCode|NoSuchSession", Reason.NEW_CODE_NEEDED),
     (r"method not implemented", Reason.ONE_ACCOUNT_ONLY),
 )
@@ -115,6 +116,8 @@ def registration_error(message: str) -> SignalError:
     """Return the error that signal-cli's words about a registration mean."""
     if _RATE_LIMIT.search(message):
         return _rate_limited(message)
+    if (trouble := trouble_in(message)) is not None:
+        return RegistrationRefused(Reason[trouble.name])
     for pattern, reason in _REASONS:
         if re.search(pattern, message, re.IGNORECASE):
             remaining = _REMAINING.search(message)
@@ -180,9 +183,21 @@ class DaemonSetup:
         linked = await self._call("finishLink", params, seconds=DAEMON_LINK_SECONDS)
         return text_in(linked, "number", _NUMBER)
 
-    async def register(self, number: str, *, captcha: str | None, voice: bool) -> None:
-        """Ask Signal to send a code to a number, by SMS or by a call."""
+    async def ask_as(self, number: str) -> None:
+        """Ask Signal for something in the name of an account, to see whether it still has it."""
+        await self._call("listDevices", {"account": number})
+
+    async def register(
+        self, number: str, *, captcha: str | None, voice: bool, anew: bool = False
+    ) -> None:
+        """Ask Signal to send a code to a number, by SMS or by a call.
+
+        Args:
+            anew: although signal-cli takes the account for registered.
+        """
         params: dict[str, Any] = {"account": number, "voice": voice}
+        if anew:
+            params["reregister"] = True
         if captcha is not None:
             params["captcha"] = captcha
         await self._call("register", params)
@@ -250,7 +265,12 @@ class RestSetup:
             raise RegistrationRefused(Reason.LINK_EXPIRED) from None
         return min(new)
 
-    async def register(self, number: str, *, captcha: str | None, voice: bool) -> None:
+    async def ask_as(self, number: str) -> None:
+        await self._call("GET", f"v1/devices/{number}")
+
+    async def register(
+        self, number: str, *, captcha: str | None, voice: bool, anew: bool = False
+    ) -> None:
         body = {"captcha": captcha or "", "use_voice": voice}
         await self._call("POST", f"v1/register/{number}", body)
 

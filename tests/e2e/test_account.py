@@ -41,7 +41,7 @@ from tests.fakes.registering import (
 )
 from tests.fakes.registering_rest import RegisteringRestApi
 from tests.fakes.signal_cli_program import SAID, install, starts, texts_sent
-from tests.fakes.signal_side import BOT
+from tests.fakes.signal_side import BOT, STILL_LISTED
 from tests.integration.test_spawned import alive, until
 from tests.skipped_waits import run_without_waiting
 
@@ -335,6 +335,21 @@ async def test_a_bot_with_a_signal_cli_of_its_own_answers_and_both_end_together(
         assert len(starts(programs)) == 1
         assert SAID not in "".join(running.stderr)
         assert texts_sent(programs)[0].startswith("answer to: ")
+
+
+async def test_an_account_that_signal_has_dropped_is_registered_again(folder: Path) -> None:
+    async with RegisteringSignalCli.open(folder / "socket") as side:
+        side.registrar.registered = True
+        await side.meets(STILL_LISTED)
+        async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
+            await terminal.reads(Reason.DROPPED)
+            await terminal.answers("The code:", CODE)
+            await terminal.reads(REGISTERED)
+            assert await terminal.exit_code() == 0
+        assert ("register", {"voice": False, "reregister": True}) in side.registrar.asked
+        async with at_a_terminal("register", BOT.number, url=side.url, folder=folder) as terminal:
+            await terminal.reads("has that account already")
+            assert await terminal.exit_code() == 1
 
 
 async def test_people_see_the_profile_of_the_settings(folder: Path) -> None:

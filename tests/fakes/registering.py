@@ -74,6 +74,8 @@ class Registrar:
 
     def register(self, params: Json) -> None:
         self._take("register", params)
+        if self.registered and not params.get("reregister"):
+            raise Refusal(IO_ERROR, "Failed to register: Account is already registered")
         captcha = params.get("captcha")
         if self.wants_captcha and captcha is None:
             raise Refusal(USER_ERROR, CAPTCHA_REQUIRED)
@@ -154,4 +156,5 @@ class RegisteringSignalCli(SignalSide):
     async def _verify(self, _client: Client, params: Json) -> object:
         assert params["account"] == self.registrar.number
         self.registrar.verify(params["verificationCode"], params.get("pin"))
+        await self.meets("")
         return {}

@@ -233,7 +233,9 @@ class SignalSide(SignalPeople):
             raise Refusal(-32601, "Method not implemented")
         if params.get("account", self.account.number) != self.account.number:
             raise Refusal(-32602, "Specified account does not exist")
-        still_goes = name.endswith("ubscribeReceive") and self.fate != DROPPED
+        still_goes = name in {"register", "verify"} or (
+            name.endswith("ubscribeReceive") and self.fate != DROPPED
+        )
         if self.fate and "account" in params and not still_goes:
             raise Refusal(-32602 if self.fate == DROPPED else -3, self.fate)
         return await method(client, params)
