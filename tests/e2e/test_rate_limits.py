@@ -15,7 +15,7 @@ from bot.chat import outbox
 from bot.signal.events import Person
 from conversation_store.models import ChatId
 from tests.e2e.daemon_process import HASTY, daemon, environment
-from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.running_bot import WAIT_SECONDS, World, running_bot, world
 from tests.e2e.stored import copied
 from tests.fakes.json_rpc_server import Refusal, RefusedAfterDelivery
 from tests.fakes.signal_people import Group, SignalPeople
@@ -25,6 +25,7 @@ from tests.fakes.signal_side import ADA, Sent, SignalSide
 BEN: Final = Person(aci="0d1e2f30-0000-4000-8000-000000000001", name="Ben")
 TEAM: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 SOON_SECONDS: Final = 6.0
+"""Sooner than the wait of another chat ends."""
 LIMITS: Final = 3
 
 TOLD: Final = "RATE_LIMIT_FAILURE with the timestamp"
@@ -111,9 +112,11 @@ class Stage:
         sends = [(one.chat, one.text, one.timestamp) for one in self.side.sent]
         return [(text.split()[-1], timestamp) for where, text, timestamp in sends if where == chat]
 
-    async def until_shown(self, chat: ChatId, *words: str) -> list[int]:
+    async def until_shown(
+        self, chat: ChatId, *words: str, seconds: float = WAIT_SECONDS
+    ) -> list[int]:
         await self.side.until(
-            lambda: [text for text, _ in self.shown(chat)] == [*words], seconds=SOON_SECONDS
+            lambda: [text for text, _ in self.shown(chat)] == [*words], seconds=seconds
         )
         return [timestamp for _, timestamp in self.shown(chat)]
 
@@ -247,7 +250,7 @@ async def until_stored(here: World, timestamp: int) -> None:
         "SELECT timestamp FROM confirmations WHERE timestamp = ?1"
         " UNION SELECT signal_timestamp FROM outbox WHERE signal_timestamp = ?1"
     )
-    async with asyncio.timeout(SOON_SECONDS):
+    async with asyncio.timeout(WAIT_SECONDS):
         while True:
             with copied(here.folder / "store.db") as database:
                 if database.execute(sql, (timestamp,)).fetchall():
