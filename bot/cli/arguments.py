@@ -265,13 +265,15 @@ def command_line() -> CommandParser:
     )
     model.add_switch("--force", "replace a file that is there")
 
-    command(
+    backup = command(
         "backup",
         "copy the store, also while the bot runs",
         "signal-tee-bot backup /srv/backups/conversations.db",
         does="Make a consistent copy of the store, also while the bot runs; with STORE__KEY it is"
         " encrypted by the same key.",
-    ).add_argument("file", type=Path, metavar="FILE", help="for the copy")
+    )
+    backup.add_argument("file", type=Path, metavar="FILE", help="for the copy")
+    _add_with_signal(backup, "copy the Signal account as well, encrypted, into this folder")
     command(
         "encrypt",
         "encrypt the store, or change its key, while the bot is stopped",
@@ -289,13 +291,15 @@ def command_line() -> CommandParser:
         "test -e .env || signal-tee-bot env > .env",
         does="Print all settings with their defaults and what they mean, as a file .env.",
     )
-    command(
+    restore = command(
         "restore",
         "go back to a copy of the store, while the bot is stopped",
         "signal-tee-bot restore /srv/backups/conversations.db",
         does="Go back to a copy of the store, while the bot is stopped. Nobody is answered twice,"
         " and the store that was there before is kept beside it.",
-    ).add_argument("file", type=Path, metavar="FILE", help="a copy that backup has made")
+    )
+    restore.add_argument("file", type=Path, metavar="FILE", help="a copy that backup has made")
+    _add_with_signal(restore, "also the Signal account, from this folder, for a lost machine")
 
     completion = command(
         "completion",
@@ -307,6 +311,10 @@ def command_line() -> CommandParser:
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the one you use")
     return parser
+
+
+def _add_with_signal(command: CommandParser, help_: str) -> None:
+    command.add_argument("--with-signal", type=Path, metavar="FOLDER", help=help_)
 
 
 def _add_setup_arguments(setup: CommandParser) -> None:

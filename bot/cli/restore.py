@@ -4,8 +4,10 @@ import asyncio
 from argparse import Namespace
 from typing import Final
 
+from bot.cli.backup import account_of
 from bot.cli.console import complain
 from bot.config.loading import load_settings
+from bot.signal import account_copy
 from bot.store import store_key
 from conversation_store.backup import is_plain, restore
 from conversation_store.connections import StoreError, StoreLocked, WrongKey
@@ -23,8 +25,10 @@ PLAIN_COPY: Final = (
 def run(arguments: Namespace) -> bool:
     """Go back to a copy, and return whether that worked."""
     settings = load_settings()
+    key = asyncio.run(store_key(settings))
+    account = account_of(settings, key) if arguments.with_signal is not None else None
     try:
-        restored = restore(settings.store.path, asyncio.run(store_key(settings)), arguments.file)
+        restored = restore(settings.store.path, key, arguments.file)
     except StoreError as error:
         why = str(error)
         if isinstance(error, StoreLocked):
@@ -41,4 +45,9 @@ def run(arguments: Namespace) -> bool:
             "Not answered or sent again, because that was done after the copy was made:"
             f" {restored.messages} messages that waited, {restored.sends} on their way."
         )
+    if account is not None:
+        aside = account_copy.load(*account, arguments.with_signal)
+        print(f"The Signal account is in {account[0]} again. Never run it in two places.")
+        if aside is not None:
+            print(f"The account before is now {aside}: delete it once it is not needed.")
     return True

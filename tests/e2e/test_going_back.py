@@ -1,11 +1,17 @@
 """Copies of a running bot's store and going back to one."""
 
 import asyncio
+import shutil
 import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Final
 
 import pytest
 
+from bot.errors import BotError
+from bot.signal import account_copy
 from tests.e2e.daemon_process import Daemon, daemon, environment, run_command
 from tests.e2e.disks import CannotMount, memory_disk
 from tests.e2e.running_bot import running_bot, world
@@ -92,3 +98,84 @@ async def test_a_copy_without_room_leaves_nothing_behind() -> None:
                 assert [path.name for path in folder.iterdir()] == ["filler"]
         except CannotMount as reason:
             pytest.skip(str(reason))
+
+
+# With the Signal account -------------------------------------------------------------------------
+
+
+def accounts_folder(folder: Path) -> Path:
+    """Make signal-cli's folder as it is while signal-cli runs; the database is in WAL mode."""
+    data = folder / "signal" / "data"
+    (data / "123.d").mkdir(parents=True)
+    (data / "accounts.json").write_text('{"accounts": []}')
+    (data / "123").write_text('{"registered": true}')
+    (folder / "signal" / "attachments").mkdir()
+    (folder / "signal" / "attachments" / "photo").write_bytes(b"a file that a person sent")
+    return folder / "signal"
+
+
+def keys_in(folder: Path) -> list[str]:
+    with closing(sqlite3.connect(folder / "data" / "123.d" / "account.db")) as database:
+        return [key for (key,) in database.execute("SELECT key FROM keys")]
+
+
+async def test_the_account_is_copied_while_signal_cli_runs_and_comes_back_with_the_store() -> None:
+    async with world() as here:
+        folder = accounts_folder(here.folder)
+        settings = environment(here, STORE__KEY=STORE_KEY, SIGNAL__DATA_DIR=str(folder))
+        async with running_bot(here.settings(store={"key": STORE_KEY})):
+            await here.asked("hello")
+        with closing(sqlite3.connect(folder / "data" / "123.d" / "account.db")) as running:
+            running.execute("PRAGMA journal_mode = WAL")
+            running.execute("CREATE TABLE keys (key)")
+            running.execute("INSERT INTO keys VALUES ('a secret identity')")
+            running.commit()
+            command = ("backup", "copy.db", "--with-signal", "copies")
+            code, out, err = await run_command(command, settings, folder=here.folder)
+        assert (code, err) == (0, "")
+        assert out.endswith("The Signal account: copies/signal-account.copy\n")
+        copy = here.folder / "copies" / "signal-account.copy"
+        assert copy.stat().st_mode & 0o777 == 0o600
+        assert b"secret identity" not in copy.read_bytes()
+        shutil.rmtree(folder)
+        accounts_folder(here.folder)
+        command = ("restore", "copy.db", "--with-signal", "copies")
+        code, out, err = await run_command(command, settings, folder=here.folder)
+        assert (code, err) == (0, "")
+        assert "Never run it in two places." in out
+        assert "The account before is now" in out
+        assert keys_in(folder) == ["a secret identity"]
+        assert (folder / "data" / "123").read_text() == '{"registered": true}'
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"STORE__KEY": ""}, "STORE__KEY: --with-signal needs it"),
+        ({"SIGNAL__DATA_DIR": ""}, "SIGNAL__DATA_DIR: --with-signal needs signal-cli's folder"),
+        ({"SIGNAL__DATA_DIR": "/nowhere"}, "/nowhere has no account of signal-cli"),
+    ],
+)
+async def test_a_copy_with_the_account_needs_a_key_and_signal_cli_s_folder(
+    changed: dict[str, str], said: str
+) -> None:
+    async with world() as here:
+        folder = str(accounts_folder(here.folder))
+        key = changed.get("STORE__KEY", STORE_KEY) or None
+        async with running_bot(here.settings(store={"key": key})):
+            pass
+        settings = environment(here, STORE__KEY=STORE_KEY, SIGNAL__DATA_DIR=folder) | changed
+        command = ("backup", "copy.db", "--with-signal", "copies")
+        code, _, err = await run_command(command, settings, folder=here.folder)
+        assert (code != 0, said in err) == (True, True)
+
+
+def test_a_damaged_copy_of_the_account_replaces_nothing(tmp_path: Path) -> None:
+    folder = accounts_folder(tmp_path)
+    file = account_copy.save(folder, STORE_KEY, tmp_path / "copies")
+    content = file.read_bytes()
+    for key, damaged in ((STORE_KEY, content[:-1] + b"!"), ("another", content), ("", b"no copy")):
+        file.write_bytes(damaged)
+        with pytest.raises(BotError, match=r"signal-account\.copy is "):
+            account_copy.load(folder, key, tmp_path / "copies")
+        assert [path.name for path in folder.glob("data*")] == ["data"]
