@@ -48,6 +48,7 @@ from bot.chat.presence import Presence
 from bot.chat.profile import keep_profile, wanted_profile
 from bot.chat.prompt import Prompt
 from bot.chat.proofs import AnswerProofs
+from bot.chat.registration_lock import RegistrationLock
 from bot.chat.rendering import Renderer, open_renderer
 from bot.chat.replies import Replies
 from bot.chat.summaries import Summaries
@@ -259,7 +260,9 @@ async def build(start: Start) -> AsyncIterator[Bot]:
             reminders_changed=reminders_changed,
         )
         expiry = Expiry(store, clock=clock)
-        caretaker = Caretaker(messenger, base.signal_cli, notices, store, clock=clock)
+        wanted = settings.locks_registration(in_tee=base.in_tee)
+        lock = RegistrationLock(messenger, store, wanted=wanted, clock=clock)
+        caretaker = Caretaker(messenger, base.signal_cli, notices, store, lock, clock=clock)
         alarm = Alarm(store.reminders, chats, messenger, disappears=expiry.timer.at, clock=clock)
         intake = Intake(
             chats=chats,

@@ -21,6 +21,7 @@ from conversation_store.database import (
     StoreContext,
     locked,
     open_database,
+    open_shared,
     reads,
     writes,
 )
@@ -34,7 +35,7 @@ from conversation_store.pairings import Pairings
 from conversation_store.questions import GrantStore, QuestionStore
 from conversation_store.reactions import ReactionStore
 from conversation_store.reminders import ReminderStore
-from conversation_store.schema import MIGRATIONS, Migrations, migrate
+from conversation_store.schema import MIGRATIONS, Migrations, migrate, require_current
 from conversation_store.search import SearchStore
 from conversation_store.summaries import SummaryStore
 from conversation_store.turns import TurnStore
@@ -128,3 +129,12 @@ class ConversationStore(Aggregate):
     def set_metadata(self, db: Session, name: str, value: str) -> None:
         """Store or replace a note of the bot about itself."""
         db.run("INSERT OR REPLACE INTO metadata (name, value) VALUES (?, ?)", name, value)
+
+
+def note_in(path: Path, key: str | None, name: str) -> str | None:
+    """Return a note of the bot about itself, also next to a running bot. Blocks; StoreError."""
+    with open_shared(path, key, check=require_current) as connection:
+        found: str | None = Session(connection).value(
+            "SELECT value FROM metadata WHERE name = ?", name
+        )
+    return found

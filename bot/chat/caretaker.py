@@ -16,6 +16,7 @@ import structlog
 
 from bot.backoff import Backoff
 from bot.chat.outbox import Notices
+from bot.chat.registration_lock import RegistrationLock
 from bot.observability.metrics import SIGNAL_CLI_AGE
 from bot.signal.errors import SignalError
 from bot.signal.messenger import Messenger
@@ -39,12 +40,13 @@ log = structlog.get_logger()
 
 @dataclass(eq=False, repr=False, slots=True)
 class Caretaker:
-    """Looks at the account and at signal-cli's age, and tells log and admins."""
+    """Looks at the account, its lock and signal-cli's age, and tells log and admins."""
 
     messenger: Messenger
     signal_cli: SpawnedSignalCli | None
     notices: Notices
     store: ConversationStore
+    lock: RegistrationLock
     _: KW_ONLY
     clock: Callable[[], float] = time.time
     _told: Trouble | None = field(default=None, init=False)
@@ -75,6 +77,7 @@ class Caretaker:
             await self.messenger.account_status()
             await self._tell_age(datetime.fromtimestamp(self.clock(), UTC).date())
             await self.messenger.own_identity()  # its failure tells the transport about the account
+            await self.lock.keep()
 
     async def _tell_trouble(self) -> None:
         """Tell the admins once that Signal refuses this version; with other troubles none can."""

@@ -218,7 +218,7 @@ def command_line() -> CommandParser:
 
     signal_cli = command(
         "signal-cli",
-        "install signal-cli, or update it",
+        "install or update signal-cli",
         "signal-tee-bot signal-cli install",
         "signal-tee-bot signal-cli update",
         does="Install signal-cli next to the store, where SIGNAL__URL=spawn: looks for it first, or"
@@ -236,6 +236,10 @@ def command_line() -> CommandParser:
             metavar="FILE",
             help="an archive that was downloaded elsewhere, or the URL of a mirror",
         )
+
+    signal_cli.command(
+        "pin", "show the PIN of the registration lock", "signal-tee-bot signal-cli pin"
+    )
 
     verify = command(
         "verify",

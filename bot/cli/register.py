@@ -6,12 +6,16 @@ import re
 from argparse import Namespace
 from typing import Final
 
+from bot.chat.registration_lock import kept_pin
 from bot.cli.account_setup import PUT_NUMBER, open_setup
 from bot.cli.console import Console
 from bot.config.loading import load_settings
+from bot.config.settings import Settings
 from bot.errors import BotError
 from bot.observability import logs
 from bot.signal.registration import AccountSetup, Reason, RegistrationRefused
+from bot.store import store_key
+from conversation_store.connections import StoreError
 
 MAX_TRIES: Final = 3
 
@@ -57,7 +61,13 @@ async def run_register(arguments: Namespace) -> None:
                 console.say(PRESENT)
                 return
             await register(
-                setup, console, number, voice=arguments.voice, captcha=captcha, code=code
+                setup,
+                console,
+                number,
+                voice=arguments.voice,
+                captcha=captcha,
+                code=code,
+                pin=await _own_pin(settings),
             )
             console.say(PUT_NUMBER.format(number=number))
     except asyncio.CancelledError:
@@ -73,11 +83,13 @@ async def register(
     voice: bool = False,
     captcha: str | None = None,
     code: str | None = None,
+    pin: str | None = None,
 ) -> None:
     """Register a number with captcha, code and PIN, as far as Signal demands them.
 
     Args:
         code: from an earlier run; then Signal is not asked for another one.
+        pin: of the lock that the bot has set itself.
     """
     if await _has_account(setup, number):
         raise RegistrationRefused(Reason.ALREADY_HERE)
@@ -90,8 +102,16 @@ async def register(
             setup, console, number, voice=voice, captcha=captcha, anew=is_listed
         )
     if not await _has_account(setup, number):  # Signal may know the machine and need no code
-        await _enter_the_code(setup, console, number, code)
+        await _enter_the_code(setup, console, number, code, pin)
     console.say(DONE.format(number=number))
+
+
+async def _own_pin(settings: Settings) -> str | None:
+    """Return the PIN of the bot's own registration lock, if the store can be read and has one."""
+    try:
+        return kept_pin(settings.store.path, await store_key(settings))
+    except (BotError, StoreError):
+        return None
 
 
 async def _has_account(setup: AccountSetup, number: str) -> bool:
@@ -131,7 +151,7 @@ async def _have_a_code_sent(
 
 
 async def _enter_the_code(
-    setup: AccountSetup, console: Console, number: str, code: str | None
+    setup: AccountSetup, console: Console, number: str, code: str | None, pin: str | None
 ) -> None:
     for _ in range(MAX_TRIES):
         digits = re.sub(r"\D", "", code or await console.ask("The code:"))
@@ -140,9 +160,9 @@ async def _enter_the_code(
             console.say("It is made of digits.")
             continue
         try:
-            await setup.verify(number, digits, pin=None)
+            await setup.verify(number, digits, pin=pin)
         except RegistrationRefused as refused:
-            if refused.reason is Reason.PIN_NEEDED:
+            if refused.reason in {Reason.PIN_NEEDED, Reason.PIN_REJECTED}:
                 await _enter_the_pin(setup, console, number, digits, refused.remaining)
                 return
             if refused.reason is not Reason.REFUSED:

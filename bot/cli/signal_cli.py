@@ -10,8 +10,10 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Final
 
+from bot.chat.registration_lock import kept_pin
 from bot.cli.account_setup import UNKNOWN_NUMBER, signal_cli_at
 from bot.cli.console import Console
+from bot.cli.store_errors import explained
 from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.errors import BotError
@@ -30,6 +32,7 @@ from bot.signal.installation import (
 from bot.signal.registration import DaemonSetup
 from bot.signal.releases import RELEASES, Release, newest_for
 from bot.signal.spawned import START_SECONDS, end_listener, listener, socket_path
+from bot.store import store_key
 
 STOP_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 0.1
@@ -53,8 +56,22 @@ def run(arguments: Namespace) -> None:
     """Install or update signal-cli."""
     logs.configure(level="error", log_format="console")  # the console says what happens
     settings = load_settings({"signal": {"phone_number": UNKNOWN_NUMBER}})
+    if arguments.action == "pin":
+        print(shown_pin(settings))
+        return
     work = update_signal_cli if arguments.action == "update" else install_signal_cli
     asyncio.run(work(settings, Console(), source=arguments.source or DOWNLOADS))
+
+
+def shown_pin(settings: Settings) -> str:
+    """Return the PIN of the registration lock; raises BotError."""
+    if settings.attestation.has_agent:
+        raise BotError("In a TEE nobody is shown the PIN: the bot uses it to register again.")
+    with explained(settings):
+        pin = kept_pin(settings.store.path, asyncio.run(store_key(settings)))
+    if pin is None:
+        raise BotError("There is no PIN: SIGNAL__REGISTRATION_LOCK=true lets the bot set one.")
+    return pin
 
 
 async def install_signal_cli(

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
 from bot.config.llm import LlmSettings
+from bot.errors import SettingsError
 from tools.settings import (
     RESERVED_NAMES,
     TOOL_NAMES,
@@ -81,6 +82,7 @@ class SignalSettings(Section):
     phone_number: PhoneNumber
     trust: Literal["tofu", "always", "verified"] = "tofu"
     data_dir: Path | None = Field(None, description="signal-cli's own folder")
+    registration_lock: bool | None = Field(None, description="with a PIN; default: in a TEE")
 
 
 People = Annotated[
@@ -231,6 +233,14 @@ class Settings(Section):
         over_tls = urlsplit(self.llm.base_url).scheme == "https"
         speaks_it = self.llm.dialect == "openai"
         return over_tls and speaks_it and self.attestation.model_policy != "off"
+
+    def locks_registration(self, *, in_tee: bool) -> bool:
+        """Whether the bot holds a registration lock, whose PIN the encrypted store keeps."""
+        wanted = self.signal.registration_lock
+        is_encrypted = self.store.key is not None or self.store.key_source != "setting"
+        if wanted and not is_encrypted:
+            raise SettingsError("SIGNAL__REGISTRATION_LOCK: needs STORE__KEY, as the PIN is stored")
+        return in_tee and is_encrypted if wanted is None else wanted
 
     def with_default_model(self, name: str) -> Self:
         """Return the settings as they would be if a further model were the default one."""

@@ -214,6 +214,9 @@ class DemoMessenger:
     async def set_profile(self, profile: Profile) -> None:
         """Show nothing."""
 
+    async def lock_registration(self, pin: str | None) -> None:
+        """Lock nothing: the demo has no account."""
+
     async def own_identity(self) -> OwnIdentity:
         """Refuse: the demo has no account."""
         raise SignalRejected("The demo has no Signal account.")

@@ -89,7 +89,7 @@ def _cipher(key: str, salt: bytes) -> ChaCha20Poly1305:
 
 
 def _packed(folder: Path) -> bytes:
-    """Return a tar of signal-cli's folder, with its databases as of now; nothing plain on a disk."""
+    """Return a tar of signal-cli's folder, with its databases as of now, made in memory."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for path in sorted(folder.rglob("*")):

@@ -233,6 +233,13 @@ class Messenger(Sender, Protocol):
             SignalRejected: the Signal side cannot change these parts without the others.
         """
 
+    async def lock_registration(self, pin: str | None) -> None:
+        """Set the PIN of the account's registration lock; None removes the lock.
+
+        Raises:
+            SignalRejected: the account is that of a linked device.
+        """
+
     async def own_identity(self) -> OwnIdentity:
         """Ask the Signal side for the account's own ACI, identity key and linked devices.
 

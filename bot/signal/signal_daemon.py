@@ -359,6 +359,12 @@ class SignalDaemon(Transport):
         if changes:
             await self._ask("updateProfile", changes, patiently=True)
 
+    async def lock_registration(self, pin: str | None) -> None:
+        if pin is None:
+            await self._ask("removePin", {}, patiently=True)
+        else:
+            await self._ask("setPin", {"pin": pin}, patiently=True)
+
     async def own_identity(self) -> OwnIdentity:
         identities = await self._own_rows()
         devices = _read(DEVICES, await self._ask("listDevices", {}))

@@ -356,6 +356,13 @@ class SignalRest(Transport):
         path = f"{self._of_account('identities')}/trust/{quoted(person, safe='')}"
         await self._request("PUT", path, proof)
 
+    async def lock_registration(self, pin: str | None) -> None:
+        path = f"{self._of_account('accounts')}/pin"
+        if pin is None:
+            await self._request("DELETE", path)
+        else:
+            await self._request("POST", path, {"pin": pin})
+
     async def own_identity(self) -> OwnIdentity:
         identities = await self._own_rows()
         devices = await self._ask(self._of_account("devices"), DEVICES)

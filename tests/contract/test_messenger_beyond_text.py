@@ -276,6 +276,12 @@ async def test_a_profile_is_set_as_a_whole(open_harness: Open) -> None:
         assert harness.people.profile == profile
 
 
+async def test_the_registration_lock_is_set_and_removed(harness: Harness) -> None:
+    await harness.messenger.lock_registration("12345678901234567890")
+    await harness.messenger.lock_registration(None)
+    assert harness.people.pins == ["12345678901234567890", None]
+
+
 async def test_no_change_of_the_profile_ever_removes_the_picture(harness: Harness) -> None:
     harness.people.profile = Profile("Tee", "old", PICTURE.data)
     for change in (Profile(name="Tea"), Profile(about="new")):

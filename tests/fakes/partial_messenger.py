@@ -33,4 +33,5 @@ class PartialMessenger:
     stop_receiving = hold_receiving = resume_receiving = run
     send = send_poll = end_poll = delete = react = show_typing = mark_read = run
     fetch_file = discard_file = group = join_group = leave_group = run
-    peer_identity = trust = accept_request = set_profile = own_identity = account_status = run
+    peer_identity = trust = accept_request = set_profile = run
+    own_identity = account_status = lock_registration = run

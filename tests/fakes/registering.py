@@ -43,6 +43,7 @@ class Registrar:
         number: the account's.
         registered: whether this machine has the account.
         wants_captcha, wants_pin: whether Signal demands them before it registers.
+        pin: of the lock.
         refusals: code and text for the next refused requests, in order.
         asked: each request and its parameters, in order.
         expiring: how many link codes expire before one is scanned.
@@ -55,6 +56,7 @@ class Registrar:
         self.registered = False
         self.wants_captcha = False
         self.wants_pin = False
+        self.pin = PIN
         self.refusals: deque[tuple[int, str]] = deque()
         self.asked: list[tuple[str, Json]] = []
         self.expiring = 0
@@ -88,7 +90,7 @@ class Registrar:
             raise Refusal(IO_ERROR, WRONG_CODE)
         if self.wants_pin and pin is None:
             raise Refusal(USER_ERROR, LOCKED)
-        if self.wants_pin and pin != PIN:
+        if self.wants_pin and pin != self.pin:
             tries = 10 - sum(1 for name, params in self.asked if params.get("pin"))
             raise Refusal(USER_ERROR, f"Verification failed! Invalid pin, tries remaining: {tries}")
         self.registered = True

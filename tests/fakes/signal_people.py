@@ -91,6 +91,7 @@ class SignalPeople(ABC):
         receipts: messages that it marked as read, with the ACIs of their authors.
         deleted: chats and its own messages that it deleted for everyone there.
         profile: its public profile.
+        pins: of its registration lock, in the order in which they were set; None: removed.
         accepted_requests: ACIs of people whose message request it accepted.
         ended_polls: chats and its own polls that it ended there.
         has_polls: it knows polls, as signal-cli does from 0.13.23 on.
@@ -107,6 +108,7 @@ class SignalPeople(ABC):
         self.receipts: list[tuple[str, tuple[int, ...]]] = []
         self.deleted: list[tuple[ChatId, int]] = []
         self.profile = Profile()
+        self.pins: list[str | None] = []
         self.accepted_requests: list[str] = []
         self.ended_polls: list[tuple[ChatId, int]] = []
         self.has_polls = False

@@ -168,6 +168,8 @@ class SignalRestApi(SignalPeople):
         app.router.add_delete("/v1/polls/{number}", self._end_poll)
         app.router.add_post("/v1/receipts/{number}", self._mark_read)
         app.router.add_put("/v1/profiles/{number}", self._set_profile)
+        app.router.add_post("/v1/accounts/{number}/pin", self._set_pin)
+        app.router.add_delete("/v1/accounts/{number}/pin", self._set_pin)
         app.router.add_get("/v1/receive/{number}", self._receive)
         app.router.add_post("/v2/send", self._send)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
@@ -379,6 +381,11 @@ class SignalRestApi(SignalPeople):
         )
         await self._announce()
         return web.Response(status=204)
+
+    async def _set_pin(self, request: web.Request) -> web.Response:
+        body = await request.json() if request.can_read_body else {}
+        self.pins.append(body.get("pin"))
+        return web.Response(status=201 if body else 204)
 
     async def _receive(self, request: web.Request) -> web.WebSocketResponse:
         websocket = web.WebSocketResponse(autoping=False, max_msg_size=CLIENT_FRAME_LIMIT_BYTES)

@@ -96,6 +96,7 @@ class SignalSide(SignalPeople):
             noticed, and lists the account no more), STILL_LISTED (it has not), OUTDATED.
         identity_key: the account's public identity key.
         device_ids: the account's devices.
+        is_linked: this signal-cli is a linked device of the account.
         sent: the bot's messages.
         on_send: may delay, refuse or lose sends.
         takes_poll_ends: unless it is set, requests to end a poll wait.
@@ -121,6 +122,7 @@ class SignalSide(SignalPeople):
         self.data_dir = data_dir
         self.version = "0.99.0"
         self.fate = ""
+        self.is_linked = False
         self.identity_key = IDENTITY_KEY
         self.device_ids = [PRIMARY_DEVICE]
         self.sent: list[Sent] = []
@@ -150,6 +152,8 @@ class SignalSide(SignalPeople):
             "trust": self._trust,
             "sendMessageRequestResponse": self._answer_request,
             "updateProfile": self._update_profile,
+            "setPin": self._set_pin,
+            "removePin": self._set_pin,
         }
 
     @classmethod
@@ -250,6 +254,13 @@ class SignalSide(SignalPeople):
 
     async def _version(self, _client: Client, _params: Json) -> object:
         return {"version": self.version}
+
+    async def _set_pin(self, _client: Client, params: Json) -> object:
+        if self.is_linked:
+            raise Refusal(-1, "This command doesn't work on linked devices.")
+        self.pins.append(params.get("pin"))
+        await self._announce()
+        return {}
 
     async def _list_accounts(self, _client: Client, _params: Json) -> object:
         return [] if self.fate == DROPPED else [{"number": self.account.number}]
