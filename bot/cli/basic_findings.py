@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from bot import __version__, built_from
 from bot.chat.profile import wanted_profile
+from bot.cli.neighbours import neighbours
 from bot.config.loading import settings_files
 from bot.config.settings import Settings
 from bot.errors import BotError, SettingsError
@@ -168,6 +169,12 @@ def version() -> Finding:
     """Name what runs here, ready for a bug report."""
     python = platform.python_version()
     return ok("version", f"signal-tee-bot {__version__}, commit {built_from()}, Python {python}.")
+
+
+def environment() -> Iterator[Finding]:
+    """Warn if other packages have the names of the bot's own."""
+    if (words := neighbours()) is not None:
+        yield warning("environment", words)
 
 
 def file_rights(settings: Settings) -> Finding:

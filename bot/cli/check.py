@@ -125,6 +125,7 @@ async def findings(settings: Settings, *, trust: Trust = REAL) -> AsyncIterator[
     admins = settings.access.admins | await _paired_admins(settings)
     for finding in (
         basic_findings.version(),
+        *basic_findings.environment(),
         ok("settings", "Every setting is understood."),
         basic_findings.file_rights(settings),
         basic_findings.access(settings),

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final, TextIO
 
-from bot.cli.arguments import read_arguments
 from bot.cli.exit_codes import FAILED, INTERRUPTED, OK, WRONG_SETTINGS
 from bot.errors import BotError, SettingsError
 
@@ -39,16 +38,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _outcome(arguments: Sequence[str] | None) -> int:
-    read = read_arguments(arguments)
-    from bot.observability.hardening import harden
-
     try:
-        harden()
-        return (
-            FAILED
-            if import_module(f"bot.cli.{read.command.replace('-', '_')}").run(read) is False
-            else OK
-        )
+        try:
+            from bot.cli.arguments import read_arguments
+            from bot.observability.hardening import harden
+
+            read = read_arguments(arguments)
+            harden()
+            command = import_module(f"bot.cli.{read.command.replace('-', '_')}")
+        except ImportError as error:
+            from bot.cli.neighbours import explained
+
+            raise explained(error) from error
+        return FAILED if command.run(read) is False else OK
     except KeyboardInterrupt:
         return INTERRUPTED
     except BotError as error:

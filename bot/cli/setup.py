@@ -22,6 +22,7 @@ from bot.cli.encrypt import KEY_BYTES
 from bot.cli.env import DRAFT_FILE, ENV_FILE, Draft, read_key
 from bot.cli.link import link
 from bot.cli.model_findings import ONE_WORD_SECONDS, with_tools
+from bot.cli.neighbours import neighbours
 from bot.cli.pair import who_is
 from bot.cli.register import register
 from bot.cli.signal_cli import install_signal_cli
@@ -108,6 +109,8 @@ def run(arguments: Namespace) -> None:
 async def set_up(arguments: Namespace, console: Console) -> None:
     """Ask for missing values, try them, write `.env`, and make the first person an admin."""
     console.say(BEGIN)
+    if (words := neighbours()) is not None:
+        console.say(f"{words}\n")
     draft = Draft.begun()
     if draft is not None:
         console.say(GO_ON)
