@@ -250,6 +250,16 @@ def command_line() -> CommandParser:
         " line for each.",
     )
     _add_verify_arguments(verify)
+    watch = command(
+        "watch",
+        "ask a bot for its proof again and again",
+        "signal-tee-bot watch +4915112345678 --account +4915187654321 --every 1d",
+        "signal-tee-bot watch --bundle proof.json --challenge words",
+        does="Ask a bot for its proof from a second Signal account, check it, and report what is"
+        " different from the last time: release, machine, identity. Without --every it asks once."
+        " Exit codes: 0 proven and unchanged, 1 not proven, 3 proven and changed.",
+    )
+    _add_watch_arguments(watch)
     attest = command(
         "attest",
         "check the evidence of the model, and pin its machines",
@@ -334,11 +344,38 @@ def _add_setup_arguments(setup: CommandParser) -> None:
     setup.add_switch("--force", "with --yes: replace .env, which is kept beside it")
 
 
+def _add_watch_arguments(watch: CommandParser) -> None:
+    watch.add_argument("number", nargs="?", metavar="NUMBER", help="of the bot, or its ACI")
+    watch.add_argument("--account", metavar="NUMBER", help="of the second account, which asks")
+    watch.add_argument(
+        "--signal", default="spawn:", metavar="URL", help="of the second account's signal-cli"
+    )
+    watch.add_argument("--every", metavar="TIME", help="between two proofs: 30m, 12h, 1d")
+    watch.add_argument(
+        "--state",
+        type=Path,
+        default=Path("signal-tee-bot-watch.json"),
+        metavar="FILE",
+        help="for what was proven last",
+    )
+    watch.add_argument("--bundle", type=Path, metavar="FILE", help="check this proof; ask nobody")
+    watch.add_argument("--challenge", metavar="TEXT", help="with --bundle: the words after !verify")
+    _add_proof_arguments(watch)
+
+
 def _add_verify_arguments(verify: CommandParser) -> None:
     verify.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file from the chat")
     verify.add_argument(
         "--challenge", required=True, metavar="TEXT", help="what you sent after !verify"
     )
+    verify.add_argument(
+        "--keep-collateral", type=Path, metavar="FOLDER", help="for files that --collateral takes"
+    )
+    verify.add_switch("--json", "the checks as JSON, for programs")
+    _add_proof_arguments(verify)
+
+
+def _add_proof_arguments(verify: CommandParser) -> None:
     verify.add_argument("--safety-number", metavar='"60 digits"', help="of your chat with the bot")
     verify.add_argument("--release", type=Path, metavar="FILE", help="the published release")
     verify.add_argument(
@@ -349,9 +386,5 @@ def _add_verify_arguments(verify: CommandParser) -> None:
         help="what Intel says about a platform, a file for each; then nothing is fetched",
     )
     verify.add_argument(
-        "--keep-collateral", type=Path, metavar="FOLDER", help="for files that --collateral takes"
-    )
-    verify.add_argument(
         "--pccs", default=PCCS_URL, metavar="URL", help="where to fetch that otherwise"
     )
-    verify.add_switch("--json", "the checks as JSON, for programs")

@@ -24,7 +24,7 @@ WITHOUT_LINKS: Final = frozenset({"", "dumb", "linux"})
 NAME: Final = "signal-tee-bot"
 _COMMAND: Final = re.compile(
     rf"\b{NAME}( (?:attest|backup|check|demo|encrypt|link|pair|ready|register|restore|run|setup"
-    r"|signal-cli)\b)"
+    r"|signal-cli|watch)\b)"
 )
 LOCAL_MODES: Final = 3  # their place in what `termios.tcgetattr` returns
 

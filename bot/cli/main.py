@@ -50,7 +50,8 @@ def _outcome(arguments: Sequence[str] | None) -> int:
             from bot.cli.neighbours import explained
 
             raise explained(error) from error
-        return FAILED if command.run(read) is False else OK
+        outcome = command.run(read)
+        return outcome if type(outcome) is int else FAILED if outcome is False else OK
     except KeyboardInterrupt:
         return INTERRUPTED
     except BotError as error:

@@ -49,6 +49,19 @@ async def verify(
     """
     _require_sense(request)
     bundle = Bundle.parse(_content(request.bundle, MAX_BUNDLE_BYTES))
+    report = await report_on(bundle, request, trust=trust, clock=clock)
+    print(_as_json(report) if request.json else _as_text(report, request))
+    return report.passed
+
+
+async def report_on(
+    bundle: Bundle,
+    request: Namespace,
+    *,
+    trust: Trust = REAL,
+    clock: Callable[[], float] = time.time,
+) -> BundleReport:
+    """Check a bundle for what a request asks, with its collateral or that of its services."""
     release = (
         Release.parse(_content(request.release, MAX_RELEASE_BYTES)) if request.release else None
     )
@@ -63,7 +76,7 @@ async def verify(
         def collateral(quote: TdQuote) -> Collateral | str:
             return found.get(quote.raw, "the collateral service took too long")
 
-    report = verify_bundle(
+    return verify_bundle(
         bundle,
         Asked(request.challenge, safety_number=request.safety_number, release=release),
         collateral=collateral,
@@ -71,8 +84,6 @@ async def verify(
         nras=nras,
         trust=trust,
     )
-    print(_as_json(report) if request.json else _as_text(report, request))
-    return report.passed
 
 
 def _require_sense(request: Namespace) -> None:
