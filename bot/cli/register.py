@@ -13,6 +13,7 @@ from bot.config.loading import load_settings
 from bot.config.settings import Settings
 from bot.errors import BotError
 from bot.observability import logs
+from bot.signal.errors import SignalError
 from bot.signal.registration import AccountSetup, Reason, RegistrationRefused
 from bot.store import store_key
 from conversation_store.connections import StoreError
@@ -115,15 +116,13 @@ async def _own_pin(settings: Settings) -> str | None:
 
 
 async def _has_account(setup: AccountSetup, number: str) -> bool:
-    """Return whether signal-cli has the account and Signal has not dropped it."""
+    """Return whether signal-cli has the account, and Signal has not said that it dropped it."""
     if number not in await setup.accounts():
         return False
     try:
         await setup.ask_as(number)
-    except RegistrationRefused as refused:
-        if refused.reason is Reason.OUTDATED:
-            raise
-        return refused.reason is not Reason.DROPPED
+    except SignalError as error:
+        return not (isinstance(error, RegistrationRefused) and error.reason is Reason.DROPPED)
     return True
 
 

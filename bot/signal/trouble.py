@@ -38,7 +38,7 @@ _WORDS: Final = re.compile(
     r"(?P<OUTDATED>StatusCode: 499|DeprecatedVersion|too old for the Signal-Server|AppExpired"
     r"|application is too old)"
     r"|(?P<DROPPED>\[40[13]\] Authorization failed|AuthorizationFailed|DeviceDeregistered"
-    r"|\bUser \S+ is not registered|number registered elsewhere"
+    r"|(?m:^|\")User \+\d{7,15} is not registered\.|number registered elsewhere"
     r"|Specified account does not exist|Number not registered with JSON-RPC)"
 )
 

@@ -197,6 +197,8 @@ def test_without_readable_files_the_account_is_absent(tmp_path: Path) -> None:
         ("signal-cli version is too old for the Signal-Server, please update.", Trouble.OUTDATED),
         ("Error while checking account +4915: [403] Authorization failed!", Trouble.DROPPED),
         ("Ignoring +4915: User is not registered. (NotRegisteredException)", None),
+        ('{"error":"User +4915100000000 is not registered.\\n"}', Trouble.DROPPED),
+        ("The user User +4915100000001 is not registered.", None),
         ("User +4915100000000 is not registered.", Trouble.DROPPED),
         ("org.signal.libsignal.net.DeviceDeregisteredException: device was", Trouble.DROPPED),
         ("Specified account does not exist", Trouble.DROPPED),

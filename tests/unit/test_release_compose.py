@@ -58,12 +58,16 @@ def test_every_service_is_closed(service: dict[str, Any]) -> None:
     assert set(named) <= COMPOSE["volumes"].keys()
 
 
-def test_only_the_bot_has_the_guest_agent_and_without_it_does_not_start(chosen: Settings) -> None:
+def test_the_bot_s_own_program_alone_has_the_guest_agent_and_needs_it(chosen: Settings) -> None:
     assert set(COMPOSE["volumes"].values()) == {None}
-    assert [name for name, service in SERVICES.items() if SOCKET in str(service)] == ["bot"]
-    [mount] = [one for one in BOT["volumes"] if isinstance(one, dict)]
-    assert (mount["source"], mount["target"]) == (SOCKET, SOCKET)
-    assert mount["bind"] == {"create_host_path": False}
+    assert [name for name, service in SERVICES.items() if SOCKET in str(service)] == [
+        "register",
+        "bot",
+    ]
+    for service in (SERVICES["register"], BOT):
+        [mount] = [one for one in service["volumes"] if isinstance(one, dict)]
+        assert (mount["source"], mount["target"]) == (SOCKET, SOCKET)
+        assert mount["bind"] == {"create_host_path": False}
     assert chosen.attestation.dstack_socket == Path(SOCKET)
 
 
