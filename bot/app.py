@@ -433,6 +433,7 @@ def _background(base: Foundation) -> Iterator[Task]:
         yield base.signal_cli.run
     yield metrics.measure_lag
     yield partial(upkeep.tend, store.upkeep, start.clock)
+    yield partial(upkeep.keep_indexed, store.search)
     if base.tools.workspaces is not None:
         yield partial(upkeep.tend_folders, base.tools.workspaces, retention_days)
     yield partial(probe, base.tools.registry)

@@ -477,6 +477,24 @@ CREATE TABLE outgoing (
 """
 
 
+LATE_INDEX: Final = """
+-- Rows of `said` are indexed together, some seconds after their commit: an answer does not wait.
+ALTER TABLE said ADD COLUMN is_indexed INTEGER NOT NULL DEFAULT 0;
+UPDATE said SET is_indexed = 1;
+CREATE INDEX said_not_indexed ON said (id) WHERE is_indexed = 0;
+DROP TRIGGER said_comes;
+CREATE TRIGGER said_indexed AFTER UPDATE OF is_indexed ON said WHEN NEW.is_indexed BEGIN
+    INSERT INTO said_words (rowid, words)
+    VALUES (2 * NEW.id, indexed(NEW.text));
+END;
+DROP TRIGGER said_goes;
+CREATE TRIGGER said_goes AFTER DELETE ON said WHEN OLD.is_indexed BEGIN
+    INSERT INTO said_words (said_words, rowid, words)
+    VALUES ('delete', 2 * OLD.id, indexed(OLD.text));
+END;
+"""
+
+
 def create(db: Session) -> None:
     """Create version 1 in an empty file."""
     db.run(TABLES)
@@ -488,9 +506,14 @@ def add_long_memory(db: Session) -> None:
     db.run(LONG_MEMORY)
 
 
+def index_later(db: Session) -> None:
+    """Take the search index out of the commit of a turn."""
+    db.run(LATE_INDEX)
+
+
 Migrations = tuple[Callable[[Session], None], ...]
 
-MIGRATIONS: Final[Migrations] = (create, add_long_memory)
+MIGRATIONS: Final[Migrations] = (create, add_long_memory, index_later)
 
 
 def version_of(db: Session) -> int:

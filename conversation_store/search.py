@@ -32,6 +32,13 @@ AGAIN_SQL: Final = """
     ORDER BY id
 """
 
+MAX_INDEXED: Final = 200
+"""Rows in one commit."""
+INDEX_SQL: Final = f"""
+    UPDATE said SET is_indexed = 1
+    WHERE id IN (SELECT id FROM said WHERE is_indexed = 0 ORDER BY id LIMIT {MAX_INDEXED})
+"""
+
 FIND_SQL: Final = """
     SELECT said_words.rowid, turn_id, by_bot, author_name, text, sent_at
     FROM said_words JOIN said ON said.id = said_words.rowid / 2
@@ -76,8 +83,22 @@ class SearchStore(Aggregate):
         """
         if not (words := words_of(query)):
             return ()
+        await self.index()
         rows = await self._find(chat, words, limit, reader, since, until)
         return await self._tell(rows, reader) if rows else ()
+
+    async def index(self) -> None:
+        """Index the words that were stored since the last call."""
+        while await self._is_behind():
+            await self._index()
+
+    @reads_aside
+    def _is_behind(self, db: Session) -> bool:
+        return bool(db.run("SELECT 1 FROM said WHERE is_indexed = 0 LIMIT 1"))
+
+    @writes
+    def _index(self, db: Session) -> None:
+        db.run(INDEX_SQL)
 
     @reads_aside
     def _find(

@@ -20,6 +20,7 @@ from bot.signal.events import IncomingMessage
 from bot.signal.messenger import Messenger
 from conversation_store.files import FileStore
 from conversation_store.models import AcceptedMessage, ReceivedFile, ReceivedMessage
+from conversation_store.search import SearchStore
 from conversation_store.store import ConversationStore
 from conversation_store.upkeep import StoreUpkeep
 from tools.workspace.workspaces import Workspaces
@@ -43,6 +44,7 @@ MAX_WAITING: Final = 50_000
 AGAIN_SECONDS: Final = 60.0
 """After this time, the bot tries again to delete files that it could not delete."""
 
+INDEX_SECONDS: Final = 5.0
 EVERY_SECONDS: Final = 3_600.0
 DAY_SECONDS: Final = 86_400.0
 
@@ -182,6 +184,13 @@ async def tend(store: StoreUpkeep, clock: Callable[[], float]) -> None:
         if given_back := await store.give_back():
             log.info("store.shrunk", bytes=given_back)
         await asyncio.sleep(EVERY_SECONDS)
+
+
+async def keep_indexed(search: SearchStore) -> None:
+    """Index what was said, some seconds later, until cancelled."""
+    while True:
+        await asyncio.sleep(INDEX_SECONDS)
+        await search.index()
 
 
 async def tend_folders(folders: Workspaces, retention_days: int) -> None:
