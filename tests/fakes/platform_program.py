@@ -1,0 +1,233 @@
+"""A program that behaves as `phala` or `vmm-cli.py` does, to be started as a child process.
+
+`install` writes it into a folder for the PATH. Next to it, `state.json` has what tests set (see
+State) and what the program was asked for. A machine measures what was deployed, as a soft TDX
+machine does. Quirks of the real ones: a line before the JSON, exit code 0 for a person who has not
+logged in and for an unknown machine, refusals in JSON or as text, long names for the same hash.
+"""
+
+import hashlib
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tests.fakes.dstack_agent import SoftAgent
+
+ROOT: Final = Path(__file__).parents[2]
+MACHINE: Final = "2f0c6a0e-machine"
+PHALA_APP_ID: Final = bytes.fromhex("ab" * 20)
+KEYS_OF_ADMIN: Final = "DSTACK_AUTHORIZED_KEYS"
+SCRIPT: Final = "#!/bin/bash\necho from the cloud\n"
+
+Json = dict[str, Any]
+
+
+def install(folder: Path, name: str, **state: Any) -> Path:
+    """Write the program and its state; return its place.
+
+    Args:
+        state: `logged_in`, `options` (that `deploy --help` shows), `refusal` (text or JSON of
+            `deploy`), `shown` (values in place of the right ones), `measured` (the same in the
+            attestation).
+    """
+    folder.mkdir(exist_ok=True)
+    program = folder / name
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+        "from tests.fakes.platform_program import main\nmain()\n"
+    )
+    program.chmod(0o755)
+    usual = {"logged_in": True, "options": "--no-pre-launch-script", "looks": 0, "calls": []}
+    (folder / "state.json").write_text(json.dumps(usual | state))
+    return program
+
+
+def state_of(program: Path) -> Json:
+    """Return the state of an installed program."""
+    state: Json = json.loads(program.with_name("state.json").read_text())
+    return state
+
+
+def app_compose_of_phala(compose: str, names: list[str], script: str = "") -> str:
+    """Return the app-compose.json that Phala Cloud makes: sorted keys, no spaces, no name."""
+    fields = {
+        "allowed_envs": names,
+        "docker_compose_file": compose,
+        "features": ["kms", "tproxy-net"],
+        "gateway_enabled": True,
+        "kms_enabled": True,
+        "local_key_provider_enabled": False,
+        "manifest_version": 2,
+        "name": "",
+        "no_instance_id": False,
+        "public_logs": False,
+        "public_sysinfo": False,
+        "public_tcbinfo": True,
+        "runner": "docker-compose",
+        "secure_time": True,
+        "storage_fs": "zfs",
+        "tproxy_enabled": True,
+    } | ({"pre_launch_script": script} if script else {})
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def main() -> None:
+    """Do what the command line asks for."""
+    program, arguments = Path(sys.argv[0]), sys.argv[1:]
+    state = state_of(program)
+    call: Json = {"arguments": arguments, "folder": os.fspath(Path.cwd())}
+    secrets = Path("secrets.env")
+    if secrets.exists():
+        call |= {"mode": stat.S_IMODE(secrets.stat().st_mode), "secrets": secrets.read_text()}
+    state["calls"].append(call)
+    command = _phala if program.name == "phala" else _vmm_cli
+    code = command(arguments, state)
+    program.with_name("state.json").write_text(json.dumps(state))
+    sys.exit(code)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _names() -> list[str]:
+    lines = Path("secrets.env").read_text().splitlines()
+    return [line.partition("=")[0] for line in lines]
+
+
+def _refuse(refusal: str | Json) -> int:
+    if isinstance(refusal, str):
+        sys.stderr.write(f"{refusal}\n")
+    else:
+        _say(json.dumps({"success": False} | refusal, indent=2))
+    return 1
+
+
+def _option(arguments: list[str], name: str) -> str:
+    return arguments[arguments.index(name) + 1]
+
+
+# Phala Cloud
+
+
+def _phala(arguments: list[str], state: Json) -> int:
+    if arguments == ["deploy", "--help"]:
+        _say(f"Usage: phala deploy [options]\n  --no-dev-os\n  {state['options']}")
+    elif arguments[0] == "status":
+        if state["logged_in"]:
+            _say(json.dumps({"success": True, "username": "ada"}))
+        else:
+            _say('Not authenticated. Please set an API key with "phala login"')
+    elif arguments[0] == "deploy":
+        return _phala_deploy(arguments, state)
+    elif arguments[:2] == ["cvms", "get"]:
+        state["looks"] += 1
+        _say(json.dumps(_phala_machine(state)))
+    elif arguments[:2] == ["cvms", "attestation"]:
+        _say(json.dumps(_phala_attestation(state)))
+    return 0
+
+
+def _phala_deploy(arguments: list[str], state: Json) -> int:
+    if "refusal" in state:
+        return _refuse(state["refusal"])
+    names = _names() + ([] if "--no-dev-os" in arguments else [KEYS_OF_ADMIN])
+    script = "" if "--no-pre-launch-script" in arguments else SCRIPT
+    compose = Path(_option(arguments, "--compose")).read_text()
+    state["app_compose"] = app_compose_of_phala(compose, names, state.get("script", script))
+    state["looks"] = 0
+    _say("Provisioning CVM signal-tee-bot...")
+    made = {"success": True, "vm_uuid": MACHINE, "app_id": PHALA_APP_ID.hex()}
+    _say(json.dumps(made, indent=2))
+    return 0
+
+
+def _agent(state: Json) -> "SoftAgent":
+    # Importing these takes long, and most calls do without.
+    from tests.fakes.dstack_agent import SoftAgent
+    from tests.fakes.soft_tdx import SoftTdx
+
+    return SoftAgent(SoftTdx(now=0), state["app_compose"], app_id=PHALA_APP_ID)
+
+
+def _phala_machine(state: Json) -> Json:
+    agent = _agent(state)
+    script = json.loads(state["app_compose"]).get("pre_launch_script")
+    shown = {
+        "success": True,
+        "app_id": f"0x{agent.app_id.hex().upper()}",
+        "os": {"is_dev": False, "os_image_hash": f"0x{agent.os_image_hash.hex()}"},
+        "in_progress": state["looks"] < 2,
+        "compose_hash": agent.compose_hash.hex(),
+        "pre_launch_script_hash": hashlib.sha256(script.encode()).hexdigest() if script else None,
+    }
+    changed: Json = state.get("shown", {})
+    return shown | changed
+
+
+def _phala_attestation(state: Json) -> Json:
+    agent = _agent(state)
+    registers = zip(("rtmr0", "rtmr1", "rtmr2", "rtmr3"), agent.rtmrs(), strict=True)
+    measured: Json = {name: value.hex() for name, value in registers}
+    measured["mrtd"] = agent.mr_td.hex()
+    measured |= {"event_log": agent.event_log, "app_compose": agent.app_compose}
+    return {"success": True, "is_online": True, "tcb_info": measured | state.get("measured", {})}
+
+
+# dstack
+
+
+def _vmm_cli(arguments: list[str], state: Json) -> int:
+    command = arguments[0]
+    if command == "lsimage":
+        _say(json.dumps([{"name": "dstack-0.5.9", "version": "0.5.9"}], indent=2))
+    elif command == "deploy":
+        return _vmm_deploy(arguments, state)
+    elif arguments[1] != MACHINE:
+        _say(f"VM with ID {arguments[1]} not found")
+    else:
+        return _vmm_machine(command, state["machine"])
+    return 0
+
+
+def _vmm_deploy(arguments: list[str], state: Json) -> int:
+    if "refusal" in state:
+        return _refuse(state["refusal"])
+    text = Path(_option(arguments, "--compose")).read_text()
+    app_id = hashlib.sha256(text.encode()).hexdigest()[:40]
+    configuration = {"compose_file": text, "image": _option(arguments, "--image")}
+    state["machine"] = {
+        "status": "running",
+        "app_id": app_id,
+        "configuration": configuration | state.get("shown", {}),
+        "boot_error": state.get("boot_error", "failed to start containers"),
+    }
+    _say(f"App ID: {app_id}\nCreated VM with ID: {MACHINE}")
+    return 0
+
+
+def _vmm_machine(command: str, machine: Json) -> int:
+    if command == "info":
+        _say(json.dumps(machine, indent=2))
+        if machine["status"] == "stopping":
+            machine["status"] = "stopped"
+    elif command == "update-env":
+        _update_env(machine["configuration"])
+    elif command == "stop":
+        machine["status"] = "stopping"
+    elif command == "start":
+        if machine["status"] != "stopped":
+            return _refuse("Exception: API call failed: VM is running")
+        machine |= {"status": "running", "boot_error": "", "boot_progress": "done"}
+    return 0
+
+
+def _update_env(configuration: Json) -> None:
+    fields = json.loads(configuration["compose_file"])
+    if fields["allowed_envs"] != _names():
+        fields["allowed_envs"] = _names()
+        configuration["compose_file"] = json.dumps(fields, indent=4)
