@@ -8,7 +8,6 @@ import asyncio
 import hashlib
 import json
 import re
-import shlex
 import shutil
 import signal
 from argparse import Namespace
@@ -23,14 +22,7 @@ from bot.attestation.release import Release, with_slot_values
 from bot.attestation.trust import REAL, Trust
 from bot.cli.arguments import PCCS_URL
 from bot.cli.console import Console
-from bot.cli.deploy_platforms import (
-    APP_COMPOSE,
-    COMPOSE,
-    RELEASE,
-    Dstack,
-    Phala,
-    Platform,
-)
+from bot.cli.deploy_platforms import APP_COMPOSE, COMPOSE, RELEASE, Dstack, Phala, Platform
 from bot.cli.verify import verify
 from bot.errors import BotError, SettingsError
 from bot.observability import logs
@@ -55,12 +47,6 @@ Send this to the bot from your phone, and save the file of its answer on this co
 !verify {words}
 """
 _FAILED: Final = "This bot is not proven, and goes on running: tell nobody its number before it is."
-_STAYS: Final = """\
-The machine {machine} stays, and may cost money. Delete it ({removal}), or go on by hand \
-(docs/VERIFY.md, "Register inside")."""
-_PERHAPS: Final = (
-    "If you are not sure that no machine was made, look at {platform}: it may cost money."
-)
 
 
 def run(arguments: Namespace) -> bool:
@@ -83,12 +69,10 @@ async def deploy(
     release, app_compose = rendered(order)
     fields = read_app_compose(app_compose)
     kind = Phala if order.platform == "phala" else Dstack
-    program = _place_of(getattr(order, "vmm_cli", None) or kind.cli)
+    program = shutil.which(getattr(order, "vmm_cli", None) or kind.cli)
     with TemporaryDirectory(prefix="signal-tee-bot-") as empty:  # a phala.toml would count, too
         folder = Path(empty) if program else order.release / "to-deploy"
-        folder.mkdir(exist_ok=True)
-        (folder / APP_COMPOSE).write_bytes(app_compose.encode())
-        (folder / COMPOSE).write_bytes(fields["docker_compose_file"].encode())
+        _write(folder, {APP_COMPOSE: app_compose, COMPOSE: fields["docker_compose_file"]})
         platform = kind(program or "", folder, order, release, app_compose)
         platform.look_seconds = look_seconds
         if program is None:
@@ -99,23 +83,13 @@ async def deploy(
         console.say(f"Making the machine at {platform.name}…")
         try:
             await platform.create(secrets)
-            await platform.until(platform.is_up)
-            await platform.compare()
+            await platform.started()
             console.say(f"What {platform.name} shows of it is what the release says.\n")
             request = Namespace(release=order.release / RELEASE, pccs=pccs)
             return await _register_and_prove(platform, console, secrets, request, trust)
         except BaseException:
-            removal = shlex.join([platform.cli, *platform.removal])
-            stays = _STAYS if platform.is_made else _PERHAPS
-            console.say(
-                stays.format(machine=platform.machine, removal=removal, platform=platform.name)
-            )
+            console.say(platform.left_over())
             raise
-
-
-def _place_of(program: str) -> str | None:
-    place = shutil.which(program)
-    return str(Path(place).absolute()) if place else None
 
 
 def rendered(order: Namespace) -> tuple[Release, str]:
@@ -142,13 +116,21 @@ def rendered(order: Namespace) -> tuple[Release, str]:
     return release, json.dumps(fields, indent=4, ensure_ascii=False)
 
 
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    try:
+        folder.mkdir(exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_bytes(text.encode())
+    except OSError as error:
+        raise SettingsError(f"{folder}: {error.strerror}") from None
+
+
 async def _secrets(console: Console, names: Iterable[str]) -> dict[str, str]:
     """Ask for the values that come from outside; those of the registration come later."""
     console.say("Values that only the enclave gets to know; Enter leaves one empty.")
     secrets = {}
     for name in names:
-        is_later = name in {CAPTCHA, CODE}
-        secrets[name] = "" if is_later else await _plain(console, f"{name}:", name)
+        secrets[name] = "" if name in {CAPTCHA, CODE} else await _plain(console, f"{name}:", name)
     return secrets
 
 
@@ -171,13 +153,13 @@ async def _register_and_prove(
     for _ in range(MAX_TRIES):
         captcha = {CAPTCHA: await _plain(console, "Paste the link here:", CAPTCHA)}
         await platform.update({**secrets, **captcha})
-        await platform.until(platform.is_up)
+        await platform.started()
         code = await _plain(console, "The code of the SMS; Enter if none comes:", CODE)
         if not code:
             console.say(_NO_SMS)
             continue
         await platform.update({**secrets, **captcha, CODE: code})
-        await platform.until(platform.is_up)
+        await platform.started()
         words = await console.ask("A few words of your own that nobody can guess:")
         console.say(_PROVE.format(words=words))
         is_proven = await _first_proof(console, words, request, trust)

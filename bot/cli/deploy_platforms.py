@@ -34,15 +34,17 @@ REGISTERS: Final = ("mrtd", "rtmr0", "rtmr1", "rtmr2")
 NO_SCRIPT: Final = ("", hashlib.sha256(b"").hexdigest())
 AS_PUBLISHED: Final = "as published"
 
-_REMEDIES: Final = {
+_PHALA_REMEDIES: Final = {
     "Authentication required|API token is required|Invalid API key": "Run `phala login` first.",
     "ERR-01-004": "Choose another --name, or delete the machine that has this one.",
-    "ERR-02-01[03]|image.* not found": "Choose with --image an image that the platform has.",
+    "ERR-02-01[03]": "Choose with --image a system that Phala Cloud has and the release measures.",
     "ERR-02-015|ERR-04-00[23]": "Delete a machine that you do not need, or ask for a higher limit.",
-    "ERR-02-": "Wait for a free machine, or choose another size that the release measures.",
+    "ERR-02-": "Wait for a free machine, or choose another --size that the release measures.",
     "ERR-04-001": "Add money to your account at Phala Cloud first.",
     "ERR-05-002": "Wait a minute, and start again.",
     "ERR-06-006|ERR-03-005": "Use an account that may start machines: `phala login`.",
+}
+_DSTACK_REMEDIES: Final = {
     "untrusted signer|EOFError": "Trust the key service's key first: `vmm-cli.py kms add KEY`.",
     "Unauthorized|Basic auth credentials": "Put the token of dstack's VMM into DSTACK_VMM_TOKEN.",
     "Connection refused|No such file": "Put the address of dstack's VMM into DSTACK_VMM_URL.",
@@ -51,15 +53,23 @@ _REMEDIES: Final = {
 _UNKNOWN: Final = "Put that right, and start again."
 
 _BY_HAND: Final = """\
-There is no {cli} here. Install it and start again, or run these commands by hand:
+There is no {cli} here. {install} Or run these commands by hand:
 
 cd {folder}
 (umask 077 && nano {secrets})   # a line for each, also those that stay empty: {lines}
 {creation}
-# For SIGNAL_CAPTCHA, then for SIGNAL_CODE, in {secrets} (docs/VERIFY.md, "Register inside"):
+# Put the captcha into {secrets}, later the code (docs/VERIFY.md, "Register inside"). After each,
+# with the machine's id in place of MACHINE:
 {updates}
 rm {secrets}
+# Send !verify and words of your own to the bot, save the file of its answer, and check it:
+signal-tee-bot verify signal-tee-bot-proof.json --release ../{release} --challenge "your words"
 """
+
+_STAYS: Final = """\
+The machine {machine} stays, and may cost money. Delete it ({removal}), or go on by hand \
+(docs/VERIFY.md, "Register inside")."""
+_PERHAPS: Final = "Look at {platform} whether there is a machine all the same: it may cost money."
 
 
 class Value(NamedTuple):
@@ -85,6 +95,8 @@ class Platform(ABC):
 
     name: str
     cli: str
+    install: str
+    remedies: Mapping[str, str]
     machine = "MACHINE"
     is_made = False
     look_seconds = 10.0
@@ -92,7 +104,7 @@ class Platform(ABC):
     def __init__(
         self, program: str, folder: Path, order: Namespace, release: Release, app_compose: str
     ) -> None:
-        self._program, self._folder, self._order = program, folder, order
+        self._program, self._folder, self._order = Path(program).absolute(), folder, order
         self._release, self._app_compose = release, app_compose
 
     @property
@@ -130,17 +142,27 @@ class Platform(ABC):
     async def values(self) -> list[Value]:
         """Return what the platform shows of the machine."""
 
-    async def compare(self) -> None:
-        """Refuse a machine of which the platform shows another value than the release has."""
+    async def started(self) -> None:
+        """Wait until the machine's start is over; refuse one that shows other values."""
+        await self.until(self.is_up)
         for name, shown, right in await self.values():
             if shown not in right:
                 said = harmless(shown) or "none"
                 raise Refused(f"{name} is not that of the release: {self.name} shows {said}.")
 
+    def left_over(self) -> str:
+        """Say what an ended deployment leaves."""
+        if not self.is_made:
+            return _PERHAPS.format(platform=self.name)
+        removal = shlex.join([self.cli, *self.removal])
+        return _STAYS.format(machine=self.machine, removal=removal)
+
     def by_hand(self, names: Iterable[str]) -> str:
         """Return the commands that a person without the command line is to run."""
         return _BY_HAND.format(
             cli=self.cli,
+            install=self.install,
+            release=RELEASE,
             folder=shlex.quote(str(self._folder)),
             secrets=SECRETS,
             lines=" ".join(f"{name}=" for name in names),
@@ -175,9 +197,12 @@ class Platform(ABC):
 
     async def _run(self, arguments: Sequence[str]) -> tuple[str, str, int | None]:
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(
-            self._program, *arguments, cwd=self._folder, stdin=nothing, stdout=pipe, stderr=pipe
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self._program, *arguments, cwd=self._folder, stdin=nothing, stdout=pipe, stderr=pipe
+            )
+        except OSError as error:
+            raise Refused(f"{self._program} does not start: {error.strerror}.") from None
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 output, errors = await process.communicate()
@@ -199,7 +224,9 @@ class Platform(ABC):
                 if re.search("error|exception", line, re.IGNORECASE)
             ]
             words = lines[-1:] or printed.split("\n")[:1]
-        remedy = next((do for why, do in _REMEDIES.items() if re.search(why, printed)), _UNKNOWN)
+        remedy = next(
+            (do for why, do in self.remedies.items() if re.search(why, printed)), _UNKNOWN
+        )
         return f"{self.name} refuses: {harmless(': '.join(words))}. {remedy}"
 
     def app_compose_value(self, shown: str) -> Value:
@@ -222,6 +249,8 @@ class Phala(Platform):
 
     name = "Phala Cloud"
     cli = "phala"
+    install = "Install it (`npm install --global phala`), run `phala login`, and start again."
+    remedies = _PHALA_REMEDIES
     app_id = ""
     _fixed: Final = (
         *("--json", "--compose", COMPOSE, "--no-dev-os", "--no-pre-launch-script"),
@@ -302,6 +331,8 @@ class Dstack(Platform):
 
     name = "dstack"
     cli = "vmm-cli.py"
+    install = "Name the one of your dstack with --vmm-cli, and start again."
+    remedies = _DSTACK_REMEDIES
 
     @property
     def creation(self) -> list[str]:

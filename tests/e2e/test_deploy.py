@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ from tests.fakes.platform_program import (
     install,
     state_of,
 )
+from tests.fakes.soft_bundle import soft_bundle
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fakes.some_pins import SOME_PINS_TEXT
 from tests.processes import run_process
@@ -309,9 +311,25 @@ async def test_refusals_of_dstack_say_what_to_do(
     operator = Operator(usual_answers())
     with pytest.raises(BotError, match="Trust the key service's key first"):
         await deployed(order(release, "dstack"), operator)
-    assert "look at dstack: it may cost money" in operator.getvalue()
+    assert "Look at dstack whether there is a machine" in operator.getvalue()
     with pytest.raises(BotError, match="Choose with --image one of"):
         await deployed(order(release, "dstack", image="dstack-1"), Operator(usual_answers()))
+
+
+async def test_machine_of_dstack_that_does_not_boot_is_named(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = install(tmp_path / "bin", "vmm-cli.py", boot_error="failed to get keys from \x1bKMS")
+    in_path(monkeypatch, program)
+    with pytest.raises(BotError, match="does not start: failed to get keys from  KMS"):
+        await deployed(order(release, "dstack"), Operator(usual_answers()))
+
+
+async def test_command_line_that_does_not_start_is_named(release: Path, tmp_path: Path) -> None:
+    program = install(tmp_path / "bin", "vmm-cli.py")
+    program.write_text("#!/nowhere/python\n")
+    with pytest.raises(BotError, match="does not start: No such file or directory"):
+        await deployed(order(release, "dstack", vmm_cli=str(program)), Operator(usual_answers()))
 
 
 # The walk through registration
@@ -320,12 +338,12 @@ async def test_refusals_of_dstack_say_what_to_do(
 async def test_missing_sms_and_missing_answer_lead_back_to_a_fresh_captcha(
     release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = install(tmp_path / "bin", "phala")
+    program = install(tmp_path / "bin", "vmm-cli.py")
     in_path(monkeypatch, program)
     codes = iter(["", "123456", "123456"])
     operator = Operator(usual_answers() | {"The code": lambda: next(codes)})
     with pytest.raises(BotError, match="Three captchas did not lead to an account"):
-        await deployed(order(release), operator)
+        await deployed(order(release, "dstack"), operator)
     printed = operator.getvalue()
     assert "the captcha was too old" in printed
     assert "the code was wrong or too old" in printed
@@ -345,17 +363,61 @@ async def test_value_that_a_file_of_secrets_may_change_is_asked_for_again(
     assert "LLM__API_KEY=a-key\n" in deployments(program)[0]["secrets"]
 
 
-async def test_file_that_proves_nothing_fails(
+async def test_unreadable_file_is_named_and_asked_for_again(
     release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_path(monkeypatch, install(tmp_path / "bin", "phala"))
+    in_path(monkeypatch, install(tmp_path / "bin", "vmm-cli.py"))
     bundle = tmp_path / "proof.json"
     bundle.write_text("{}")
     files = iter(["nowhere.json", str(bundle), "", "", ""])
     operator = Operator(usual_answers() | {"The file": lambda: next(files)})
     with pytest.raises(BotError, match="Three captchas"):
-        await deployed(order(release), operator)
-    assert "nowhere.json: No such file or directory" in operator.getvalue()
+        await deployed(order(release, "dstack"), operator)
+    printed = operator.getvalue()
+    assert "nowhere.json: No such file or directory" in printed
+    assert "the bundle" in printed
+
+
+async def test_proof_that_does_not_hold_fails_and_warns(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_path(monkeypatch, install(tmp_path / "bin", "vmm-cli.py"))
+    platform = SoftTdx(now=0)
+    proof = tmp_path / "proof.json"
+    proof.write_bytes(soft_bundle(platform, SoftAgent(platform), WORDS).to_json())
+    operator = Operator(usual_answers(**{"The file": str(proof)}))
+    assert not await deployed(order(release, "dstack"), operator, pccs="http://127.0.0.1:1")
+    assert "This bot is not proven, and goes on running" in operator.getvalue()
+
+
+# The file of secrets
+
+
+@pytest.mark.parametrize("ending", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+async def test_secrets_are_deleted_if_the_deployment_is_ended(
+    ending: signal.Signals, release: Path, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    install(tmp_path / "bin", "phala", hang=str(told))
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("signal-tee-bot"),
+        *("deploy", "phala", release, "--image", "dstack-0.5.9"),
+        env={"PATH": str(tmp_path / "bin")},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(WAIT_SECONDS):
+        assert process.stdin is not None
+        process.stdin.write("".join(f"{value}\n" for value in SECRETS.values()).encode())
+        secrets = Path(await asyncio.to_thread(told.read_text))
+        assert "LLM__API_KEY=sk-a-secret\n" in await asyncio.to_thread(secrets.read_text)
+        process.send_signal(ending)
+        printed, errors = await process.communicate()
+    assert (errors.decode(), process.returncode) == ("", 130)
+    assert "whether there is a machine all the same" in printed.decode()
+    assert not await asyncio.to_thread(secrets.parent.exists)
 
 
 # Without the platform's command line
@@ -377,7 +439,8 @@ async def test_without_its_command_line_the_commands_are_printed(
     creation = {
         "phala": "phala deploy --name signal-tee-bot --image dstack-0.5.9"
         " --instance-type tdx.medium --kms phala --secure-time --json"
-        " --compose dstack-compose.yaml --no-dev-os --no-pre-launch-script --no-public-logs --no-public-sysinfo -e secrets.env\n",
+        " --compose dstack-compose.yaml --no-dev-os --no-pre-launch-script"
+        " --no-public-logs --no-public-sysinfo -e secrets.env\n",
         "dstack": "vmm-cli.py deploy --name signal-tee-bot --image dstack-0.5.9 --compose"
         " app-compose.json --vcpu 2 --memory 4G --env-file secrets.env --kms-url"
         " https://kms.example\n",

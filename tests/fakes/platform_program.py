@@ -9,6 +9,7 @@ logged in and for an unknown machine, refusals in JSON or as text, long names fo
 import hashlib
 import json
 import os
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -32,7 +33,8 @@ def install(folder: Path, name: str, **state: Any) -> Path:
     Args:
         state: `logged_in`, `options` (that `deploy --help` shows), `refusal` (text or JSON of
             `deploy`), `shown` (values in place of the right ones), `measured` (the same in the
-            attestation).
+            attestation), `script` (that the cloud adds all the same), `boot_error`, `hang` (a FIFO
+            that is told where the secrets are, before the program hangs).
     """
     folder.mkdir(exist_ok=True)
     program = folder / name
@@ -84,6 +86,9 @@ def main() -> None:
     if secrets.exists():
         call |= {"mode": stat.S_IMODE(secrets.stat().st_mode), "secrets": secrets.read_text()}
     state["calls"].append(call)
+    if "hang" in state and secrets.exists():
+        Path(state["hang"]).write_text(str(secrets.absolute()))  # a FIFO, with a reader
+        signal.pause()
     command = _phala if program.name == "phala" else _vmm_cli
     code = command(arguments, state)
     program.with_name("state.json").write_text(json.dumps(state))
@@ -126,7 +131,8 @@ def _phala(arguments: list[str], state: Json) -> int:
         return _phala_deploy(arguments, state)
     elif arguments[:2] == ["cvms", "get"]:
         state["looks"] += 1
-        _say(json.dumps(_phala_machine(state)))
+        in_progress = {"success": True, "in_progress": True}
+        _say(json.dumps(_phala_machine(state) if state["looks"] > 1 else in_progress))
     elif arguments[:2] == ["cvms", "attestation"]:
         _say(json.dumps(_phala_attestation(state)))
     return 0
@@ -161,7 +167,7 @@ def _phala_machine(state: Json) -> Json:
         "success": True,
         "app_id": f"0x{agent.app_id.hex().upper()}",
         "os": {"is_dev": False, "os_image_hash": f"0x{agent.os_image_hash.hex()}"},
-        "in_progress": state["looks"] < 2,
+        "in_progress": False,
         "compose_hash": agent.compose_hash.hex(),
         "pre_launch_script_hash": hashlib.sha256(script.encode()).hexdigest() if script else None,
     }
