@@ -13,10 +13,7 @@ import signal
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from tests.fakes.dstack_agent import SoftAgent
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
 MACHINE: Final = "2f0c6a0e-machine"
@@ -131,10 +128,11 @@ def _phala(arguments: list[str], state: Json) -> int:
         return _phala_deploy(arguments, state)
     elif arguments[:2] == ["cvms", "get"]:
         state["looks"] += 1
-        in_progress = {"success": True, "in_progress": True}
-        _say(json.dumps(_phala_machine(state) if state["looks"] > 1 else in_progress))
+        shown = {"success": True, "in_progress": state["looks"] < 2}
+        _say(json.dumps(shown | state["machine"] | state.get("shown", {})))
     elif arguments[:2] == ["cvms", "attestation"]:
-        _say(json.dumps(_phala_attestation(state)))
+        measured = state["attestation"] | state.get("measured", {})
+        _say(json.dumps({"success": True, "is_online": True, "tcb_info": measured}))
     return 0
 
 
@@ -143,8 +141,11 @@ def _phala_deploy(arguments: list[str], state: Json) -> int:
         return _refuse(state["refusal"])
     names = _names() + ([] if "--no-dev-os" in arguments else [KEYS_OF_ADMIN])
     script = "" if "--no-pre-launch-script" in arguments else SCRIPT
+    script = state.get("script", script)
     compose = Path(_option(arguments, "--compose")).read_text()
-    state["app_compose"] = app_compose_of_phala(compose, names, state.get("script", script))
+    app_compose = app_compose_of_phala(compose, names, script)
+    if state.get("app_compose") != app_compose:
+        state |= {"app_compose": app_compose} | _started(app_compose, script)
     state["looks"] = 0
     _say("Provisioning CVM signal-tee-bot...")
     made = {"success": True, "vm_uuid": MACHINE, "app_id": PHALA_APP_ID.hex()}
@@ -152,36 +153,23 @@ def _phala_deploy(arguments: list[str], state: Json) -> int:
     return 0
 
 
-def _agent(state: Json) -> "SoftAgent":
+def _started(app_compose: str, script: str) -> Json:
+    """Return what the cloud shows of a machine, and what the machine has measured."""
     # Importing these takes long, and most calls do without.
     from tests.fakes.dstack_agent import SoftAgent
     from tests.fakes.soft_tdx import SoftTdx
 
-    return SoftAgent(SoftTdx(now=0), state["app_compose"], app_id=PHALA_APP_ID)
-
-
-def _phala_machine(state: Json) -> Json:
-    agent = _agent(state)
-    script = json.loads(state["app_compose"]).get("pre_launch_script")
-    shown = {
-        "success": True,
+    agent = SoftAgent(SoftTdx(now=0), app_compose, app_id=PHALA_APP_ID)
+    machine = {
         "app_id": f"0x{agent.app_id.hex().upper()}",
         "os": {"is_dev": False, "os_image_hash": f"0x{agent.os_image_hash.hex()}"},
-        "in_progress": False,
         "compose_hash": agent.compose_hash.hex(),
         "pre_launch_script_hash": hashlib.sha256(script.encode()).hexdigest() if script else None,
     }
-    changed: Json = state.get("shown", {})
-    return shown | changed
-
-
-def _phala_attestation(state: Json) -> Json:
-    agent = _agent(state)
     registers = zip(("rtmr0", "rtmr1", "rtmr2", "rtmr3"), agent.rtmrs(), strict=True)
-    measured: Json = {name: value.hex() for name, value in registers}
-    measured["mrtd"] = agent.mr_td.hex()
-    measured |= {"event_log": agent.event_log, "app_compose": agent.app_compose}
-    return {"success": True, "is_online": True, "tcb_info": measured | state.get("measured", {})}
+    attestation: Json = {name: value.hex() for name, value in registers}
+    attestation |= {"mrtd": agent.mr_td.hex(), "app_compose": app_compose}
+    return {"machine": machine, "attestation": attestation | {"event_log": agent.event_log}}
 
 
 # dstack
