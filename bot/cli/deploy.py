@@ -1,7 +1,7 @@
 """`signal-tee-bot deploy`: put a published release into an enclave, up to its first proof.
 
-The platform's own command line does the work. Its answers are compared with the release; the last
-step, a proof read on this computer, trusts neither the platform nor the bot.
+The platform's own command line does the work, and its answers are compared with the release. The
+last step checks a proof on this computer, without trust in the platform or the bot.
 """
 
 import asyncio

@@ -49,7 +49,7 @@ _DSTACK_REMEDIES: Final = {
     "Unauthorized|Basic auth credentials": "Put the token of dstack's VMM into DSTACK_VMM_TOKEN.",
     "Connection refused|No such file": "Put the address of dstack's VMM into DSTACK_VMM_URL.",
 }
-"""What to do after a refusal, by words in it; the first that fits counts."""
+"""Remedies for refusals, by a pattern for their text; the first match counts."""
 _UNKNOWN: Final = "Put that right, and start again."
 
 _BY_HAND: Final = """\
@@ -140,10 +140,10 @@ class Platform(ABC):
 
     @abstractmethod
     async def values(self) -> list[Value]:
-        """Return what the platform shows of the machine."""
+        """Return the values that the platform shows for the machine."""
 
     async def started(self) -> None:
-        """Wait until the machine's start is over; refuse one that shows other values."""
+        """Wait for the end of the machine's start, and compare its values with the release."""
         await self.until(self.is_up)
         for name, shown, right in await self.values():
             if shown not in right:
@@ -214,7 +214,7 @@ class Platform(ABC):
         return output.decode(errors="replace"), errors.decode(errors="replace"), process.returncode
 
     def _refusal(self, printed: str) -> str:
-        """Return a sentence with what the platform said, and one with what to do."""
+        """Return a sentence with the platform's words, and one with the remedy."""
         said = answer_in(printed)
         words = [str(said[key]) for key in ("error_code", "error", "message") if said.get(key)]
         if not words:
@@ -293,7 +293,10 @@ class Phala(Platform):
         machine = answer_in(await self.call(["cvms", "get", self.machine, "--json"]))
         if machine.get("in_progress") is not False:
             return False
-        return (await self._attestation()).get("is_online") is True
+        try:
+            return (await self._attestation()).get("is_online") is True
+        except Refused:  # as long as nothing in the machine answers
+            return False
 
     async def values(self) -> list[Value]:
         machine = answer_in(await self.call(["cvms", "get", self.machine, "--json"]))
@@ -327,7 +330,7 @@ class Phala(Platform):
 
 
 class Dstack(Platform):
-    """A dstack of one's own, by its `vmm-cli.py`, which shows neither OS hash nor key service."""
+    """Own dstack, by its `vmm-cli.py`, which does not show the OS hash or the key service."""
 
     name = "dstack"
     cli = "vmm-cli.py"

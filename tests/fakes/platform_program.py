@@ -131,6 +131,8 @@ def _phala(arguments: list[str], state: Json) -> int:
         shown = {"success": True, "in_progress": state["looks"] < 2}
         _say(json.dumps(shown | state["machine"] | state.get("shown", {})))
     elif arguments[:2] == ["cvms", "attestation"]:
+        if state["looks"] < 3:
+            return _refuse({"error": "the machine does not answer"})
         measured = state["attestation"] | state.get("measured", {})
         _say(json.dumps({"success": True, "is_online": True, "tcb_info": measured}))
     return 0
