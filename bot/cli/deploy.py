@@ -101,8 +101,9 @@ def rendered(order: Namespace) -> tuple[Release, str]:
     try:
         release = Release.parse((order.release / RELEASE).read_bytes())
         app_compose = (order.release / APP_COMPOSE).read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{order.release}: is not the folder of a release: {error}") from None
+    except (OSError, UnicodeDecodeError):
+        files = f"{RELEASE} and {APP_COMPOSE} cannot be read"
+        raise SettingsError(f"{order.release}: is not the folder of a release: {files}") from None
     if hashlib.sha256(app_compose.encode()).hexdigest() not in release.compose_hashes:
         raise SettingsError(f"{order.release}: {APP_COMPOSE} is not the one of {RELEASE}")
     values = dict(argument.partition("=")[::2] for argument in order.set)
