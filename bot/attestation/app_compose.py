@@ -206,7 +206,7 @@ def configuration_problems(fields: dict[str, Any]) -> Iterator[str]:
         elif name not in _FIELDS:
             yield f"{_shown(name)} is not on the list of what app-compose.json may have"
         elif not _FIELDS[name](value):
-            yield f"{name} has another value than it may have"
+            yield f"{name} has another value than it may have{_REMEDIES.get(name, '')}"
 
 
 def variables_of(fields: dict[str, Any]) -> tuple[str, ...]:
@@ -262,8 +262,10 @@ _FIELDS: Final[dict[str, _Accepts]] = {
     "kms_enabled": _TRUTH,
     "local_key_provider_enabled": _TRUTH,
     "manifest_version": _one_of(1, 2),
-    "name": _matching("[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}"),
+    "name": _matching("([A-Za-z0-9][A-Za-z0-9 ._-]{0,62})?"),  # empty at Phala Cloud
     "no_instance_id": _TRUTH,
+    # Also Phala Cloud's own script fails (read: 0.0.14, 0.0.15, 0.0.18 to 0.0.20). It lets the SSH
+    # keys in /dstack/user_config in as root's; the host writes that file, and nothing measures it.
     "pre_launch_script": _one_of(""),
     "public_logs": _one_of(False),
     "public_sysinfo": _one_of(False),
@@ -275,3 +277,6 @@ _FIELDS: Final[dict[str, _Accepts]] = {
     "tproxy_enabled": _TRUTH,
 }
 """Fields and values of `AppCompose` in dstack-types that give the operator nothing."""
+_REMEDIES: Final = {
+    "pre_launch_script": "; phala deploy --no-pre-launch-script leaves out Phala Cloud's script"
+}

@@ -19,6 +19,7 @@ A release file is as good as the place where it was found. Never ask a bot for i
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints, field_validator
@@ -138,6 +139,27 @@ def slot_values(published: str, shown: str) -> tuple[str, ...]:
     if len(ours) != len(theirs):
         raise MalformedEvidence("its compose file has more lines or fewer")
     return tuple(values)
+
+
+def with_slot_values(published: str, values: Mapping[str, str]) -> str:
+    """Return a Docker Compose file with other values in its slots.
+
+    Raises:
+        MalformedEvidence: a value has no slot, or does not fit it.
+    """
+    lines = published.split("\n")
+    slots = {number: slot for number, line in enumerate(lines) if (slot := SLOT.fullmatch(line))}
+    names = {slot["name"] for slot in slots.values()}
+    if foreign := values.keys() - names:
+        raise MalformedEvidence(
+            f"the release has no slot {', '.join(sorted(foreign))}, but {', '.join(sorted(names))}"
+        )
+    for number, slot in slots.items():
+        value = values.get(slot["name"], slot["value"])
+        if not SLOT_KINDS[slot["kind"]].fullmatch(value):
+            raise MalformedEvidence(f"the slot {slot['name']} takes a value of kind {slot['kind']}")
+        lines[number] = f"{slot['before']}{value}{slot['after']}"
+    return "\n".join(lines)
 
 
 # Checks

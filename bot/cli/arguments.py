@@ -241,6 +241,19 @@ def command_line() -> CommandParser:
         "pin", "show the PIN of the registration lock", "signal-tee-bot signal-cli pin"
     )
 
+    _add_deploy(
+        command(
+            "deploy",
+            "put a release into an enclave, up to its first proof",
+            "signal-tee-bot deploy phala release-1.2.0 --image dstack-0.5.9",
+            "signal-tee-bot deploy dstack release-1.2.0 --image dstack-0.5.9 \\\n"
+            "    --kms-url https://kms.example:12001",
+            does="Deploy the files of a release with the platform's own command line, compare what"
+            " the platform shows with the release, register the bot's number inside, and check"
+            " the first proof on this computer.",
+        )
+    )
+
     verify = command(
         "verify",
         "check a proof from the chat, with no trust in the bot",
@@ -361,6 +374,40 @@ def _add_watch_arguments(watch: CommandParser) -> None:
     watch.add_argument("--bundle", type=Path, metavar="FILE", help="check this proof; ask nobody")
     watch.add_argument("--challenge", metavar="TEXT", help="with --bundle: the words after !verify")
     _add_proof_arguments(watch)
+
+
+def _add_deploy(deploy: CommandParser) -> None:
+    deploy.has_commands(title="platforms", metavar="PLATFORM", dest="platform")
+    phala = deploy.command(
+        "phala",
+        "Phala Cloud, with its command line phala",
+        "signal-tee-bot deploy phala release-1.2.0 --image dstack-0.5.9 \\\n"
+        "    --set ACCESS__ADMINS=9d0652a3-dcc3-4d11-975f-74d61598733f",
+    )
+    dstack = deploy.command(
+        "dstack",
+        "a dstack of your own, with its command line vmm-cli.py",
+        "signal-tee-bot deploy dstack release-1.2.0 --image dstack-0.5.9 \\\n"
+        "    --kms-url https://kms.example:12001 --vmm-cli dstack/vmm/src/vmm-cli.py",
+    )
+    for platform in (phala, dstack):
+        platform.add_argument("release", type=Path, metavar="FOLDER", help="of the release's files")
+        platform.add_argument(
+            "--image", required=True, metavar="NAME", help="of the system that the release measures"
+        )
+        platform.add_argument(
+            "--name", default="signal-tee-bot", metavar="NAME", help="of the machine"
+        )
+        platform.add_argument(
+            "--set", action="append", default=[], metavar="NAME=VALUE", help="value for a slot"
+        )
+    phala.add_argument(
+        "--size", default="tdx.medium", metavar="TYPE", help="2 CPUs and 4 GB: tdx.medium"
+    )
+    dstack.add_argument("--cpus", default="2", metavar="COUNT", help="of the machine")
+    dstack.add_argument("--memory", default="4G", metavar="SIZE", help="of the machine")
+    dstack.add_argument("--kms-url", required=True, metavar="URL", help="of the key service")
+    dstack.add_argument("--vmm-cli", metavar="FILE", help="vmm-cli.py, if it is not in the PATH")
 
 
 def _add_verify_arguments(verify: CommandParser) -> None:

@@ -23,8 +23,8 @@ WITHOUT_LINKS: Final = frozenset({"", "dumb", "linux"})
 """Values of TERM whose screens show the characters of an OSC 8 link."""
 NAME: Final = "signal-tee-bot"
 _COMMAND: Final = re.compile(
-    rf"\b{NAME}( (?:attest|backup|check|demo|encrypt|link|pair|ready|register|restore|run|setup"
-    r"|signal-cli|watch)\b)"
+    rf"\b{NAME}( (?:attest|backup|check|demo|deploy|encrypt|link|pair|ready|register|restore|run"
+    r"|setup|signal-cli|watch)\b)"
 )
 LOCAL_MODES: Final = 3  # their place in what `termios.tcgetattr` returns
 

@@ -43,6 +43,7 @@ def checked(**fields: Any) -> Check:
         {},
         {"allowed_envs": []},
         {"allowed_envs": None, "pre_launch_script": ""},
+        {"name": ""},
         {
             "features": ["kms", "tproxy-net"],
             "kms_enabled": True,
@@ -62,7 +63,7 @@ def checked(**fields: Any) -> Check:
             "event_log_version": 2,
         },
     ],
-    ids=["unnamed", "none", "null", "all that tools write"],
+    ids=["unnamed", "none", "null", "without a name", "all that tools write"],
 )
 def test_published_machine_without_variables_leaves_nothing_to_its_operator(
     fields: dict[str, Any],
@@ -72,6 +73,12 @@ def test_published_machine_without_variables_leaves_nothing_to_its_operator(
         Verdict.PROVEN,
         "nothing in there is left to the operator",
     )
+
+
+def test_refused_script_of_phala_cloud_comes_with_the_option_that_leaves_it_out() -> None:
+    check = checked(pre_launch_script="#!/bin/bash\n")
+    assert check.verdict is Verdict.FAILED
+    assert "phala deploy --no-pre-launch-script leaves out" in check.message
 
 
 def test_variables_from_outside_are_named() -> None:
