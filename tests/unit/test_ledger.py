@@ -22,8 +22,10 @@ NOTED: Final = {
 
 WITHOUT_PEOPLE: Final = {
     "bot/attestation/http.py": "evidence and certificates: nonces and quotes, no words of people",
+    "bot/cli/deploy_platforms.py": "the operator's own program for a platform",
     "bot/observability/health_client.py": "asks this machine's own health port",
     "bot/observability/systemd.py": "tells the service manager that the bot lives",
+    "bot/signal/installation.py": "fetches signal-cli, for the operator",
     "bot/signal/json_rpc.py": "Signal itself",
     "bot/signal/registration.py": "Signal itself",
     "bot/signal/signal_rest.py": "Signal itself",
