@@ -43,7 +43,8 @@ SENT: Final = (
     '"type":"SUCCESS"}]},"id":%d}\n'
 )
 RESULTS: Final[dict[str, object]] = {
-    "version": {"version": "0.13.19"},
+    "version": {"version": "99.0.0"},
+    "listDevices": [{"id": 1, "name": None}],
     "listAccounts": [{"number": NUMBER}],
     "listIdentities": [{"number": NUMBER, "uuid": BOT_ACI}],
     "subscribeReceive": 0,

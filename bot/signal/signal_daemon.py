@@ -16,7 +16,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -389,9 +389,12 @@ class SignalDaemon(Transport):
         return []
 
     async def account_status(self) -> AccountStatus:
-        """Ask over a separate connection; works without `run`."""
+        """Ask over the open connection, or without `run` over one of its own."""
         seconds = self._bounds.request
-        async with JsonRpcConnection.connect(self._url) as connection:
+        async with AsyncExitStack() as stack:
+            connection = self._connection
+            if connection is None:
+                connection = await stack.enter_async_context(JsonRpcConnection.connect(self._url))
             answer = await _call(connection, "version", {}, seconds=seconds)
             registered = await self._is_registered(connection)
         self.server = f"signal-cli {text_in(answer, 'version')}"
