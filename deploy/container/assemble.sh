@@ -65,11 +65,7 @@ compile_bytecode() {
 }
 
 copy_system() {
-    find "$image" -type f \( -name '*.so' -o -name '*.so.*' -o -path '*/bin/*' \) -exec ldd {} + |
-        sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^\t\(\/[^ ]*\) .*/\1/p' |
-        sort -u | while read -r needed; do
-            case $needed in "$image"/*) ;; *) cp -L --parents "$needed" "$image" ;; esac
-        done
+    "$source/deploy/container/copy-libraries.sh" "$image"
     mkdir -p "$image/etc/ssl/certs"
     cp -L /etc/ssl/certs/ca-certificates.crt "$image/etc/ssl/certs/"
     cp -L /etc/ld.so.cache "$image/etc/"
