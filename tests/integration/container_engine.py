@@ -43,15 +43,15 @@ driver = "overlay"
 graphroot = "{folder}/storage"
 runroot = "{folder}/run"
 """
-# crun before 1.9 refuses the mixture of both versions of cgroups, so it does not see the second.
+# Mounts are in namespaces of their own, so that none is left in the folder at the end. crun before
+# 1.9 refuses the mixture of both versions of cgroups, so it does not see the second.
 PODMAN: Final = """\
 #!/bin/sh
 export {environment}
-cgroups=/sys/fs/cgroup/unified
-if mountpoint -q $cgroups; then
-    exec unshare --mount sh -c 'umount "$0" && exec podman "$@"' $cgroups "$@"
-fi
-exec podman "$@"
+exec unshare --mount sh -c '
+    if mountpoint -q "$0"; then umount "$0"; fi
+    exec podman "$@"
+' /sys/fs/cgroup/unified "$@"
 """
 
 

@@ -269,12 +269,12 @@ def said(model: OpenAiServer) -> list[str]:
 
 
 @asynccontextmanager
-async def all_in_one(podman: Engine, archive: Path) -> AsyncIterator[OpenAiServer]:
+async def all_in_one(podman: Engine, archive: Path, *options: str) -> AsyncIterator[OpenAiServer]:
     """One container with the two settings that have no default, and the address of a fake model."""
     await build_bot(podman, archive, ALL_IN_ONE_IMAGE, "--target=all-in-one")
     async with openai_server() as model:
         await podman.run(
-            "run", "--detach", "--name=bot", "--init", "--network=host", f"--volume=data:{STATE}",
+            "run", "--detach", "--name=bot", "--network=host", f"--volume=data:{STATE}", *options,
             f"--env=SIGNAL__PHONE_NUMBER={BOT.number}", "--env=LLM__API_KEY=key",
             f"--env=LLM__BASE_URL={model.base_url}", ALL_IN_ONE_IMAGE,
         )  # fmt: skip
@@ -305,8 +305,10 @@ async def test_one_container_with_two_settings_answers_a_first_message(
         await until(answered)
 
 
-async def test_one_container_runs_the_real_signal_cli(podman: Engine, release: Path) -> None:
-    async with all_in_one(podman, release):
+async def test_one_container_with_few_rights_runs_the_real_signal_cli(
+    podman: Engine, release: Path
+) -> None:
+    async with all_in_one(podman, release, *few_rights()):
         assert (await podman.run("exec", "bot", "signal-cli", "--version")).endswith(f"{VERSION}\n")
 
         async def says_that_the_number_is_not_registered() -> bool:
@@ -317,6 +319,12 @@ async def test_one_container_runs_the_real_signal_cli(podman: Engine, release: P
             return False
 
         await until(says_that_the_number_is_not_registered)
+
+
+def few_rights() -> list[str]:
+    """Return the options of the command in DEPLOY.md that take rights away."""
+    [line] = re.findall(r"^ +(--init .+) \\$", (ROOT / "docs/DEPLOY.md").read_text(), re.MULTILINE)
+    return str(line).split()
 
 
 def fake_release(folder: Path) -> Path:
