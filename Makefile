@@ -75,7 +75,7 @@ test: $(VENV)/.installed-dev ## run the tests, 5 minutes on 2 cores
 coverage: $(VENV)/.installed-dev ## the same, and list the lines that no test runs
 	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal --cov --cov-report=term
 
-test-full: $(VENV)/.installed-full ## test with the real signal-cli, llama.cpp and image as well
+test-full: $(VENV)/.installed-full ## test with the real signal-cli, llama.cpp and images as well
 	$(BIN)/python -m pytest -m full --numprocesses 2 --dist worksteal
 
 check: $(VENV)/.installed-dev ## check style, types, imports, dependencies, images, workflows
@@ -133,10 +133,10 @@ audit: $(AUDIT)/.installed $(VENV)/.installed-dev ## look up vulnerabilities and
 	$(AUDIT)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.json $(AUDIT)/locked/bin/python
 	$(AUDIT)/tools/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.lock $(VULNERABILITIES)
 
-# Build the two images of the last commit, reproducibly: deploy/CHECKLIST.md.
+# Build the images of the last commit, reproducibly: deploy/CHECKLIST.md.
 # Another program than Docker's: make image BUILDER="podman build"
 BUILDER = docker buildx build --provenance=false --output type=docker,rewrite-timestamp=true
-image: ## build the two images of what is committed
+image: ## build the images of what is committed
 	context=$$(mktemp -d) && trap 'rm -rf "$$context"' EXIT && \
 	git archive HEAD | tar -x -C "$$context" && \
 	export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) && \
@@ -144,8 +144,10 @@ image: ## build the two images of what is committed
 	version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$$context/bot/__init__.py") && \
 	build() { $(BUILDER) --build-arg SOURCE_DATE_EPOCH="$$SOURCE_DATE_EPOCH" \
 	  --build-arg CREATED="$$created" "$$@" "$$context"; } && \
-	build --tag signal-tee-bot:local --file "$$context/deploy/container/Dockerfile" \
-	  --build-arg COMMIT="$$(git rev-parse HEAD)" --build-arg VERSION="$$version" && \
+	bot() { build --file "$$context/deploy/container/Dockerfile" "$$@" \
+	  --build-arg COMMIT="$$(git rev-parse HEAD)" --build-arg VERSION="$$version"; } && \
+	bot --tag signal-tee-bot:local && \
+	bot --tag signal-tee-bot:all-in-one --target all-in-one && \
 	build --tag signal-cli:local --file "$$context/deploy/container/signal-cli.Dockerfile"
 
 # Make the files of a release (docs/VERIFY.md), in dist/, and push the images:

@@ -20,10 +20,12 @@ trap 'rm -rf "$builder"' EXIT
 copy_python() {
     mkdir -p "$image/usr/local/bin" "$image/usr/local/lib"
     cp -L "$prefix/bin/$python" "$image/usr/local/bin/python3"
-    cp -R "$prefix/lib/$python" "$library"
+    cp -RL "$prefix/lib/$python" "$library"
     rm -rf "$library/site-packages" "$library"/config-* "$library"/lib-dynload/_tkinter.* \
         "$library/ensurepip" "$library/idlelib" "$library/lib2to3" "$library/test" \
         "$library/tkinter" "$library/turtledemo"
+    # `site-packages`, or `dist-packages` in Debian's own Python
+    packages=$("$image/usr/local/bin/python3" -I -c 'import site; print(site.getsitepackages()[-1])')
 }
 
 install_bot() {
@@ -31,9 +33,9 @@ install_bot() {
     pip() { python3 -m pip "$@" --quiet --no-index --find-links "$wheels"; }
     pip install --target "$builder" hatchling
     PYTHONPATH=$builder pip wheel --no-deps --no-build-isolation --wheel-dir "$builder" "$source"
-    pip install --no-compile --target "$library/site-packages" --find-links "$builder" \
+    pip install --no-compile --target "$packages" --find-links "$builder" \
         'signal-tee-bot[duckduckgo,mcp]'
-    rm -r "$library/site-packages/bin"
+    rm -r "$packages/bin"
     cat > "$image/usr/local/bin/signal-tee-bot" <<'PYTHON'
 #!/usr/local/bin/python3 -I
 import sys
@@ -63,11 +65,7 @@ compile_bytecode() {
 }
 
 copy_system() {
-    find "$image" -type f \( -name '*.so' -o -name '*.so.*' -o -path '*/bin/*' \) -exec ldd {} + |
-        sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^\t\(\/[^ ]*\) .*/\1/p' |
-        sort -u | while read -r needed; do
-            case $needed in "$image"/*) ;; *) cp -L --parents "$needed" "$image" ;; esac
-        done
+    "$source/deploy/container/copy-libraries.sh" "$image"
     mkdir -p "$image/etc/ssl/certs"
     cp -L /etc/ssl/certs/ca-certificates.crt "$image/etc/ssl/certs/"
     cp -L /etc/ld.so.cache "$image/etc/"

@@ -18,12 +18,14 @@ import yaml
 
 from bot import app
 from bot.config.loading import setting_names
+from bot.signal.releases import RELEASES
 from tools.sandbox.jail.program import PLACES, Bounds
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
 DOCKERFILES: Final = sorted((DEPLOY / "container").glob("*Dockerfile"))
 PINNED: Final = re.compile(r"[a-z0-9/-]+:[a-z0-9._-]+@sha256:[0-9a-f]{64}")
+CHECKED: Final = 'test "$(sha256sum < %s)" = "${SIGNAL_CLI_SHA256}  -" && '
 COMMAND_SECONDS: Final = 600
 COMMIT: Final = "0123456789abcdef0123456789abcdef01234567"
 EPOCH: Final = 1_700_000_000
@@ -51,11 +53,17 @@ def services() -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 def test_an_image_is_built_from_checked_parts_and_runs_unprivileged(path: Path) -> None:
+    known = {"${BASE}", "${JAVA}", "scratch"}
+    downloaded = ""
     for name, rest in instructions(path):
         assert name != "EXPOSE"
-        assert name != "FROM" or rest.partition(" ")[0] in {"${BASE}", "scratch"}
-        assert not (name == "ARG" and rest.startswith("BASE=")) or PINNED.fullmatch(rest[5:])
-        assert name != "ADD" or re.match(r"--checksum=sha256:[0-9a-f]{64} ", rest)
+        assert name != "FROM" or rest.partition(" ")[0] in known
+        known |= {rest.partition(" AS ")[2]} if name == "FROM" else set()
+        assert not re.match("(BASE|JAVA)=", rest) or PINNED.fullmatch(rest[5:])
+        if name == "ADD":
+            downloaded = rest.removeprefix("${SIGNAL_CLI_SOURCE} ")
+        assert name != "RUN" or not downloaded or rest.startswith(CHECKED % downloaded)
+        downloaded = "" if name == "RUN" else downloaded
         assert name != "RUN" or not re.search(r"\b(curl|wget|apt-get|apk|npm)\b", rest)
         assert name != "RUN" or "pip" not in rest or "--require-hashes" in rest
     user, _, group = last(path, "USER").partition(":")
@@ -63,6 +71,18 @@ def test_an_image_is_built_from_checked_parts_and_runs_unprivileged(path: Path) 
     assert int(group) == BOT_USER  # signal-cli's socket is this group's
     assert last(path, "STOPSIGNAL") == "SIGTERM"
     assert last(path, "ENTRYPOINT").startswith("[")
+
+
+def test_both_images_with_signal_cli_have_the_same_one_that_the_bot_would_install() -> None:
+    bot, alone = (path.read_text() for path in DOCKERFILES)
+    pins = dict(re.findall(r"^ARG (SIGNAL_CLI_\w+)=(.+)$", alone, re.MULTILINE))
+    assert pins == dict(re.findall(r"^ARG (SIGNAL_CLI_\w+)=(.+)$", bot, re.MULTILINE))
+    [java] = re.findall(r"^ARG JAVA=(.+)$", bot, re.MULTILINE)
+    assert f"ARG BASE={java}\n" in alone
+    [release] = [each for each in RELEASES if each.version == pins["SIGNAL_CLI_VERSION"]]
+    assert [build.sha256 for build in release.builds if build.needs_java] == [
+        pins["SIGNAL_CLI_SHA256"]
+    ]
 
 
 def ignore_lines() -> list[str]:
