@@ -43,15 +43,16 @@ driver = "overlay"
 graphroot = "{folder}/storage"
 runroot = "{folder}/run"
 """
-# Mounts are in namespaces of their own, so that none is left in the folder at the end. crun before
-# 1.9 refuses the mixture of both versions of cgroups, so it does not see the second.
 PODMAN: Final = """\
 #!/bin/sh
 export {environment}
-exec unshare --mount sh -c '
-    if mountpoint -q "$0"; then umount "$0"; fi
-    exec podman "$@"
-' /sys/fs/cgroup/unified "$@"
+exec nsenter --mount=/proc/{holder}/ns/mnt podman "$@"
+"""
+# crun before 1.9 refuses the mixture of both versions of cgroups, so it does not see the second.
+HOLDER: Final = """\
+if mountpoint -q /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified; fi
+echo ready
+exec sleep infinity
 """
 
 
@@ -111,12 +112,26 @@ def engine() -> Iterator[Engine]:
             raise NoEngine(f"{program} is not installed")
     with TemporaryDirectory(prefix="stb-") as name:
         made = Engine(Path(name))
-        _configure(made)
-        asyncio.run(_prepare(made))
-        yield made
+        with _mounts() as holder:
+            _configure(made, holder)
+            asyncio.run(_prepare(made))
+            yield made
 
 
-def _configure(made: Engine) -> None:
+@contextmanager
+def _mounts() -> Iterator[int]:
+    """Hold a namespace for the engine's mounts, so that none is left; yield the holder's id."""
+    command = ["unshare", "--mount", "sh", "-c", HOLDER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            if holder.stdout is None or holder.stdout.readline() != "ready\n":
+                raise NoEngine("mounts cannot be kept apart here")
+            yield holder.pid
+        finally:
+            holder.kill()
+
+
+def _configure(made: Engine, holder: int) -> None:
     environment = {
         "CONTAINERS_CONF": f"{made.folder}/containers.conf",
         "CONTAINERS_STORAGE_CONF": f"{made.folder}/storage.conf",
@@ -128,7 +143,7 @@ def _configure(made: Engine) -> None:
     files = {
         "containers.conf": CONTAINERS_CONF.format(environment=quoted, folder=made.folder),
         "storage.conf": STORAGE_CONF.format(folder=made.folder),
-        "podman": PODMAN.replace("{environment}", " ".join(settings)),
+        "podman": PODMAN.format(environment=" ".join(settings), holder=holder),
         "pip.conf": _pip_configuration(),
     }
     for name, text in files.items():
@@ -137,8 +152,9 @@ def _configure(made: Engine) -> None:
 
 
 async def _prepare(made: Engine) -> None:
-    await made.run("import", _debian(), BASE)
+    debian = _debian()
     try:
+        await made.run("import", debian, BASE)
         await made.run("run", "--rm", "--init", "--network=host", "--pids-limit=64", BASE, "true")
     except CommandFailed as error:
         reason = str(error).strip().splitlines()[-1]
@@ -204,5 +220,5 @@ async def run(
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        raise CommandFailed(f"{command}: {out.decode()}{err.decode()}")
+        raise CommandFailed((out + err).decode())
     return out.decode()
