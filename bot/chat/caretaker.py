@@ -20,7 +20,7 @@ from bot.chat.registration_lock import RegistrationLock
 from bot.observability.metrics import SIGNAL_CLI_AGE
 from bot.signal.errors import SignalError
 from bot.signal.messenger import Messenger
-from bot.signal.releases import ADMIN_DAYS, age_days, age_words
+from bot.signal.releases import ADMIN_DAYS, LOG_DAYS, age_days, age_words
 from bot.signal.spawned import SpawnedSignalCli
 from bot.signal.transport import account_trouble
 from bot.signal.trouble import Trouble
@@ -92,7 +92,7 @@ class Caretaker:
         days = age_days(self.messenger.server, today)
         words = age_words(self.messenger.server, today)
         SIGNAL_CLI_AGE.set(-1 if days is None else days)
-        if days is None or words is None:
+        if words is None or days is None or days < LOG_DAYS:
             return
         if self._warned_on != today:
             self._warned_on = today

@@ -31,7 +31,7 @@ from bot.errors import BotError, SettingsError
 from bot.observability import logs
 from bot.signal.errors import SignalError, SignalRejected, SignalTimeout, SignalUnavailable
 from bot.signal.messenger import Messenger
-from bot.signal.releases import age_days, age_words
+from bot.signal.releases import LOG_DAYS, age_days, age_words
 from bot.signal.transport import accounts_folder, make_messenger
 from bot.signal.trouble import trouble_of_missing
 from bot.store import store_key
@@ -233,10 +233,9 @@ def _no_answer(settings: Settings, error: Exception) -> str:
 def _signal_side(settings: Settings, server: str) -> Finding:
     if not settings.signal.url.startswith("http"):
         today = datetime.now(UTC).date()
-        if (old := age_words(server, today)) is not None:
-            return warning("signal", f"{server} answers. {old}")
-        days = age_days(server, today)
-        return ok("signal", f"{server} answers{'' if days is None else f', {days} days old'}.")
+        words = " ".join(filter(None, (f"{server} answers.", age_words(server, today))))
+        is_old = (age_days(server, today) or 0) >= LOG_DAYS
+        return warning("signal", words) if is_old else ok("signal", words)
     return warning(
         "signal",
         f"{server} answers. It loses messages in bursts and while the bot is down:"

@@ -10,7 +10,7 @@ from bot.commands.base import CommandContext, Parts, command
 from bot.observability.logs import Trouble, last_trouble
 from bot.observability.metrics import process_figures
 from bot.observability.process import duration, size
-from bot.signal.releases import age_days, age_words
+from bot.signal.releases import age_words
 from tools.base import Caller, Tool, first_sentence
 
 ABILITIES: Final = {
@@ -89,9 +89,7 @@ async def _for_admins(parts: Parts) -> list[str]:
     lines = ["", f"Signal: {signal}"]
     if (server := parts.messenger.server) is not None:
         today = datetime.fromtimestamp(parts.clock(), UTC).date()
-        days = age_days(server, today)
-        lines.append(server if days is None else f"{server}, {days} days old")
-        lines += filter(None, [age_words(server, today)])
+        lines.append(age_words(server, today) or server)
     if (account := parts.messenger.trouble) is not None:
         lines.append(f"Account: {account}")
     lines += [

@@ -13,8 +13,9 @@ from bot.errors import BotError
 LOG_DAYS: Final = 60
 """signal-cli's README: "releases older than three months may not work correctly"."""
 ADMIN_DAYS: Final = 75
+YOUNG: Final = "{} is {} days old."
 OLD: Final = (
-    "{server} is {days} days old. Signal refuses versions that are some months old and drops their"
+    "{} is {} days old. Signal refuses versions that are some months old and drops their"
     " accounts. Update it: signal-tee-bot signal-cli update; or, if it runs elsewhere, install its"
     " newest release there."
 )
@@ -102,6 +103,6 @@ def age_days(server: str | None, today: date) -> int | None:
 
 
 def age_words(server: str | None, today: date) -> str | None:
-    """Return a warning for operators if signal-cli is old."""
+    """Return the age of signal-cli in words, and from `LOG_DAYS` on what to do."""
     days = age_days(server, today)
-    return None if days is None or days < LOG_DAYS else OLD.format(server=server, days=days)
+    return None if days is None else (YOUNG if days < LOG_DAYS else OLD).format(server, days)

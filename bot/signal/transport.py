@@ -67,6 +67,6 @@ async def signal_health(messenger: Messenger, signal_cli: SpawnedSignalCli | Non
     if messenger.stuck:
         return Health(ok=False, detail=STUCK)
     if messenger.connected:
-        old = age_words(messenger.server, datetime.now(UTC).date())
-        return Health(ok=True, detail="Connected." if old is None else f"Connected. {old}")
+        age = age_words(messenger.server, datetime.now(UTC).date())
+        return Health(ok=True, detail="Connected." if age is None else f"Connected. {age}")
     return Health(ok=False, detail="Not connected; trying again.")

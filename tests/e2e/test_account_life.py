@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.backoff import Backoff
+from bot.cli.check import findings
 from bot.signal.releases import RELEASES
 from bot.signal.trouble import Trouble, trouble_in, trouble_of_missing
 from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
@@ -143,10 +144,23 @@ async def test_the_age_is_told_to_operators_and_admins() -> None:
         async with running_bot(settings, clock=wall):
             while "30 days old" not in (said := await here.asked("!status")):
                 pass
-            assert f"signal-cli {RELEASE.version}, 30 days old" in said
+            assert f"signal-cli {RELEASE.version} is 30 days old.\n" in said
             assert "Update it" not in said
             set_day(wall, 61)
             assert "Update it: signal-tee-bot signal-cli update" in await here.asked("!status")
+
+
+async def test_the_age_is_told_by_check_and_ready() -> None:
+    age = (datetime.now(UTC).date() - RELEASE.date).days
+    told = f"signal-cli {RELEASE.version} is {age} days old."
+    async with world() as here:
+        here.signal.version = RELEASE.version
+        settings = here.settings(health={"listen": ANY_PORT})
+        [found] = [one async for one in findings(settings) if one.part == "signal"]
+        assert told in found.words
+        async with bot_with_health(settings) as port:
+            while told not in (await readiness(port))["signal"][1]:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
 
 
 async def test_an_unknown_newer_version_has_no_age_and_no_warning() -> None:
