@@ -46,7 +46,7 @@ NOTED_SQL: Final = f"""
         (SELECT count(*) FROM facts WHERE {OF_CHAT}
             AND NOT EXISTS (SELECT 1 FROM memories WHERE chat = ?1 AND is_off)),
         EXISTS (SELECT 1 FROM catch_up_groups WHERE ?3 OR chat = ?1),
-        EXISTS (SELECT 1 FROM said WHERE chat = ?1),
+        EXISTS (SELECT 1 FROM turns JOIN said ON turn_id = turns.id WHERE turns.chat = ?1),
         EXISTS (SELECT 1 FROM reminders WHERE person = ?4)
 """
 

@@ -482,6 +482,7 @@ LATE_INDEX: Final = """
 ALTER TABLE said ADD COLUMN is_indexed INTEGER NOT NULL DEFAULT 0;
 UPDATE said SET is_indexed = 1;
 CREATE INDEX said_not_indexed ON said (id) WHERE is_indexed = 0;
+DROP INDEX said_in_chat;
 DROP TRIGGER said_comes;
 CREATE TRIGGER said_indexed AFTER UPDATE OF is_indexed ON said WHEN NEW.is_indexed BEGIN
     INSERT INTO said_words (rowid, words)
