@@ -20,9 +20,11 @@ from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import BundleReport
 from bot.cli.exit_codes import CHANGED, FAILED, OK
 from bot.cli.verify import report_on
+from bot.config.settings import StoreSettings
 from bot.errors import BotError, SettingsError
 from bot.observability import logs
 from bot.signal.events import Incoming, IncomingMessage
+from bot.signal.installation import home_of
 from bot.signal.messenger import Messenger
 from bot.signal.signal_daemon import SignalDaemon
 from bot.signal.spawned import START_SECONDS, SpawnedSignalCli
@@ -116,9 +118,10 @@ async def asked(request: Namespace, challenge: str) -> tuple[bytes, str | None]:
                 received.put_nowait(event)
 
     with tempfile.TemporaryDirectory(prefix="signal-tee-bot-") as folder:
-        signal_cli = (
-            SpawnedSignalCli(Path(folder) / "socket") if request.signal == "spawn:" else None
-        )
+        signal_cli = None
+        if request.signal == "spawn:":
+            home = home_of(StoreSettings().path)
+            signal_cli = SpawnedSignalCli(Path(folder) / "socket", home=home)
         url = request.signal if signal_cli is None else signal_cli.url
         messenger: Messenger = SignalDaemon(url, request.account)
         running = [asyncio.create_task(messenger.run(deliver))]
