@@ -22,6 +22,7 @@ from tests.fakes.signal_side import Sent
 ROOT: Final = Path(__file__).parents[2]
 SOCKET_IN_USE: Final = 3
 BROKEN: Final = 7
+TOO_OLD: Final = "signal-cli version is too old for the Signal-Server, please update."
 MODULE: Final = "tests.fakes.signal_cli_program"
 SAID: Final = "a message for nobody else"
 
@@ -32,7 +33,8 @@ def install(folder: Path, *options: str, become: bool = True) -> Path:
     Args:
         folder: for the script and its notes.
         options: `--stubborn` (SIGTERM does nothing), `--broken` (ends at once), `--busy` (no send
-            comes to its end), `--deaf` (never listens), or `--says VERSION`.
+            comes to its end), `--deaf` (never listens), `--outdated` (ends, its log says why),
+            or `--says VERSION`.
         become: whether the script becomes the program, or waits for it as a bad one does.
     """
     folder.mkdir(exist_ok=True)
@@ -108,6 +110,7 @@ def main() -> int:
     parser.add_argument("--broken", action="store_true")
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--deaf", action="store_true")
+    parser.add_argument("--outdated", action="store_true")
     parser.add_argument("--says")
     parser.add_argument("notes", type=Path)
     parser.add_argument("--config", type=Path)
@@ -121,7 +124,9 @@ def main() -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.write(f"{SAID}\n")
         stream.flush()
-    if chosen.broken:
+    if chosen.outdated:
+        sys.stderr.write(f"Error loading state file for user +1: {TOO_OLD} (IOException)\n")
+    if chosen.broken or chosen.outdated:
         return BROKEN
     if chosen.socket.exists():
         return SOCKET_IN_USE

@@ -26,6 +26,8 @@ from bot.signal.spawned import (
     SpawnTimeouts,
     socket_path,
 )
+from bot.signal.transport import signal_health
+from bot.signal.trouble import Trouble
 from conversation_store.models import ChatId
 from tests.contract.harnesses import Receiver, in_background
 from tests.fakes.signal_cli_program import (
@@ -198,6 +200,22 @@ async def test_signal_cli_of_a_killed_bot_ends_before_the_next_one_starts(
         await until(lambda: len(notes(folder)) == 2)
         assert not alive(notes(folder)[0]["pid"])
         await answering(signal_cli)
+
+
+async def test_what_the_log_says_of_an_old_version_is_told_until_a_newer_one_runs(
+    folder: Path,
+) -> None:
+    install(folder / "bin", "--outdated")
+    with structlog.testing.capture_logs() as logs:
+        async with spawned(folder) as signal_cli:
+            messenger = SignalDaemon(signal_cli.url, BOT.number, bounds=BOUNDS)
+            await until(lambda: signal_cli.trouble is Trouble.OUTDATED)
+            assert (await signal_health(messenger, signal_cli)).detail == Trouble.OUTDATED
+            install(folder / "bin")
+            await answering(signal_cli)
+            assert signal_cli.trouble is None
+    assert SAID not in str(logs)
+    assert "user +1" not in str(logs)
 
 
 async def test_the_socket_file_of_a_killed_signal_cli_is_no_obstacle(folder: Path) -> None:
