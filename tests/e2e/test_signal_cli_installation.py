@@ -3,8 +3,10 @@
 import io
 import os
 import stat
+import tarfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -86,6 +88,10 @@ def swapped(page: ReleasePage, release: Release) -> Release:
     return release
 
 
+def resized(_: ReleasePage, release: Release) -> Release:
+    return replace(release, builds=(replace(release.builds[0], size=1),))
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -94,8 +100,9 @@ def swapped(page: ReleasePage, release: Release) -> Release:
         (gone, "status 404"),
         (swapped, "its SHA-256 is"),
         (lambda _, release: damaged(release), "Nothing was installed"),
+        (resized, "Nothing was installed"),
     ],
-    ids=["cut", "in circles", "gone", "another file", "another hash"],
+    ids=["cut", "in circles", "gone", "another file", "another hash", "another size"],
 )
 async def test_only_the_archive_of_the_table_is_installed(
     spoil: Callable[[ReleasePage, Release], Release], said: str
@@ -107,6 +114,16 @@ async def test_only_the_archive_of_the_table_is_installed(
         home = home_of(here.folder / "store.db")
         assert not list(home.iterdir())
         assert not starts(here.folder / "new")
+
+
+async def test_an_archive_cannot_write_outside_of_its_folder() -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("../../../evil"))
+    async with place() as (here, page):
+        with pytest.raises(BotError, match="outside of its own folder"):
+            await installed(here, page, page.publish(packed.getvalue(), NEW))
+        assert not list(here.folder.rglob("evil"))
 
 
 async def test_a_full_disk_leaves_nothing_and_says_so() -> None:
