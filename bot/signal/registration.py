@@ -10,7 +10,7 @@ import json
 import math
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,7 +28,7 @@ from bot.signal.errors import (
     SignalUnavailable,
 )
 from bot.signal.json_rpc import UNREADABLE, JsonRpcConnection, JsonRpcError, text_in
-from bot.signal.trouble import trouble_in
+from bot.signal.trouble import Trouble, trouble_in
 from tools.http import new_session, whole_body
 
 REQUEST_SECONDS: Final = 90.0
@@ -116,8 +116,8 @@ def registration_error(message: str) -> SignalError:
     """Return the error that signal-cli's words about a registration mean."""
     if _RATE_LIMIT.search(message):
         return _rate_limited(message)
-    if (trouble := trouble_in(message)) is not None:
-        return RegistrationRefused(Reason[trouble.name])
+    if trouble_in(message) is Trouble.OUTDATED:
+        return RegistrationRefused(Reason.OUTDATED)
     for pattern, reason in _REASONS:
         if re.search(pattern, message, re.IGNORECASE):
             remaining = _REMAINING.search(message)
@@ -125,6 +125,12 @@ def registration_error(message: str) -> SignalError:
     if _NO_NETWORK.search(message):
         return SignalUnavailable("signal-cli could not reach Signal. Is there a network?")
     return RegistrationRefused(Reason.REFUSED)
+
+
+def account_error(message: str) -> SignalError:
+    """Return the error that signal-cli's words about a request of an account mean."""
+    is_dropped = trouble_in(message) is Trouble.DROPPED
+    return RegistrationRefused(Reason.DROPPED) if is_dropped else registration_error(message)
 
 
 def _rate_limited(message: str) -> SignalRateLimited:
@@ -185,7 +191,7 @@ class DaemonSetup:
 
     async def ask_as(self, number: str) -> None:
         """Ask Signal for something in the name of an account, to see whether it still has it."""
-        await self._call("listDevices", {"account": number})
+        await self._call("listDevices", {"account": number}, explain=account_error)
 
     async def register(
         self, number: str, *, captcha: str | None, voice: bool, anew: bool = False
@@ -210,12 +216,17 @@ class DaemonSetup:
         await self._call("verify", params)
 
     async def _call(
-        self, method: str, params: dict[str, Any], *, seconds: float = REQUEST_SECONDS
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        seconds: float = REQUEST_SECONDS,
+        explain: Callable[[str], SignalError] = registration_error,
     ) -> object:
         try:
             return await self.connection.call(method, params, seconds=seconds)
         except JsonRpcError as failure:
-            raise registration_error(failure.message) from None
+            raise explain(failure.message) from None
 
 
 @dataclass
@@ -266,7 +277,7 @@ class RestSetup:
         return min(new)
 
     async def ask_as(self, number: str) -> None:
-        await self._call("GET", f"v1/devices/{number}")
+        await self._call("GET", f"v1/devices/{number}", explain=account_error)
 
     async def register(
         self, number: str, *, captcha: str | None, voice: bool, anew: bool = False
@@ -284,7 +295,14 @@ class RestSetup:
         except (ValueError, RecursionError):
             raise SignalTimeout(UNREADABLE) from None
 
-    async def _call(self, verb: str, path: str, body: dict[str, Any] | None = None) -> bytes:
+    async def _call(
+        self,
+        verb: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        explain: Callable[[str], SignalError] = registration_error,
+    ) -> bytes:
         # SignalTimeout, because the request has arrived and may have worked.
         too_big = SignalTimeout("signal-cli-rest-api gave an answer that is too big.")
         try:
@@ -297,7 +315,7 @@ class RestSetup:
         except (TimeoutError, aiohttp.ClientError):
             raise SignalTimeout("signal-cli-rest-api gave no answer.") from None
         if response.status == HTTPStatus.BAD_REQUEST:
-            raise registration_error(answer.decode(errors="replace"))
+            raise explain(answer.decode(errors="replace"))
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise SignalUnavailable(f"signal-cli-rest-api answered with status {response.status}.")
         return answer
