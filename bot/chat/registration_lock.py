@@ -43,12 +43,13 @@ class RegistrationLock:
         pin = await self.store.get_metadata(PIN)
         if not self.wanted:
             if pin:
+                await self.store.set_metadata(SET_AT, "")  # first, as a kill may come in between
                 await self.messenger.lock_registration(None)
                 await self.store.set_metadata(PIN, "")
                 log.info("registration_lock.removed")
             return
-        set_at = await self.store.get_metadata(SET_AT) if pin else None
-        if set_at is not None and self.clock() - float(set_at) < EVERY_SECONDS:
+        set_at = await self.store.get_metadata(SET_AT)
+        if pin and set_at and self.clock() - float(set_at) < EVERY_SECONDS:
             return
         if not pin:
             pin = "".join(secrets.choice("0123456789") for _ in range(DIGITS))
@@ -56,8 +57,9 @@ class RegistrationLock:
         try:
             await self.messenger.lock_registration(pin)
         except SignalRejected:
-            self.wanted = False  # until the next start
-            await self.store.set_metadata(PIN, "")
+            if not set_at:  # otherwise Signal has that PIN, and asks for it
+                self.wanted = False  # until the next start
+                await self.store.set_metadata(PIN, "")
             log.warning(
                 "registration_lock.refused",
                 setting="SIGNAL__REGISTRATION_LOCK",
@@ -68,7 +70,7 @@ class RegistrationLock:
             log.warning("registration_lock.not_set", error=type(error).__name__)
             return
         await self.store.set_metadata(SET_AT, str(int(self.clock())))
-        if set_at is None:
+        if not set_at:
             log.info("registration_lock.set", reason="signal-tee-bot signal-cli pin shows the PIN")
 
 

@@ -57,6 +57,14 @@ async def test_a_lock_is_set_once_and_renewed_before_it_lapses_also_after_a_kill
         assert await run_command(command, settings, folder=here.folder) == (0, f"{pin}\n", "")
         async with running_bot(locking(here, lock=False), clock=wall):
             await here.signal.until(lambda: here.signal.pins[-1] is None)
+        async with running_bot(
+            locking(here), clock=wall
+        ):  # a new lock, although little time passed
+            await here.signal.until(lambda: here.signal.pins[-1] is not None)
+        with capture_logs() as log:
+            async with running_bot(locking(here, lock=False), clock=wall):
+                await until(partial(is_logged, log, "registration_lock.removed", 1))
+        assert here.signal.pins[-1] is None
         code, _, err = await run_command(command, settings, folder=here.folder)
         assert (code, "There is no PIN" in err) == (1, True)
 
@@ -70,6 +78,21 @@ async def test_a_linked_device_sets_no_lock_and_says_so_once() -> None:
                 await here.asked("hello")
         assert is_logged(log, "registration_lock.refused", 1)
         assert here.signal.pins == []
+
+
+async def test_the_pin_of_a_lock_survives_a_refused_renewal() -> None:
+    wall = Wall()
+    async with world() as here:
+        with capture_logs() as log:
+            async with running_bot(locking(here), clock=wall):
+                pin = await locked(here, 1)
+                await until(partial(is_logged, log, "registration_lock.set", 1))
+                here.signal.is_linked = True
+                wall.pass_by(days=4)
+                await until(lambda: any(one["event"] == "registration_lock.refused" for one in log))
+        settings = environment(here, STORE__KEY=KEY)
+        code, shown, _ = await run_command(("signal-cli", "pin"), settings, folder=here.folder)
+        assert (code, shown) == (0, f"{pin}\n")
 
 
 async def test_a_lock_needs_an_encrypted_store() -> None:
