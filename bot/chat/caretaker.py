@@ -23,7 +23,7 @@ from bot.signal.messenger import Messenger
 from bot.signal.releases import ADMIN_DAYS, LOG_DAYS, age_days, age_words
 from bot.signal.spawned import SpawnedSignalCli
 from bot.signal.transport import account_trouble
-from bot.signal.trouble import Trouble
+from bot.signal.trouble import AccountTrouble
 from conversation_store.store import ConversationStore
 
 LOOK_SECONDS: Final = 3_600.0
@@ -49,7 +49,7 @@ class Caretaker:
     lock: RegistrationLock
     _: KW_ONLY
     clock: Callable[[], float] = time.time
-    _told: Trouble | None = field(default=None, init=False)
+    _told: AccountTrouble | None = field(default=None, init=False)
     _warned_on: date | None = field(default=None, init=False)
 
     async def run(self) -> None:
@@ -66,7 +66,7 @@ class Caretaker:
             while time.monotonic() < next_at and self._signs() == signs:  # noqa: ASYNC110
                 await asyncio.sleep(POLL_SECONDS)
 
-    def _signs(self) -> tuple[Trouble | None, Trouble | None]:
+    def _signs(self) -> tuple[AccountTrouble | None, AccountTrouble | None]:
         """Return what the errors of requests and signal-cli's log have told."""
         in_log = None if self.signal_cli is None else self.signal_cli.trouble
         return self.messenger.trouble, in_log
@@ -84,7 +84,7 @@ class Caretaker:
         trouble = account_trouble(self.messenger, self.signal_cli)
         if trouble is not self._told:
             self._told = trouble
-            if trouble is Trouble.OUTDATED:
+            if trouble is AccountTrouble.OUTDATED:
                 await self.notices.to_admins(trouble)
 
     async def _tell_age(self, today: date) -> None:

@@ -46,7 +46,7 @@ from bot.signal.errors import SignalError
 from bot.signal.installation import home_of
 from bot.signal.registration import AccountSetup
 from bot.signal.spawned import PROGRAM, found_program
-from bot.signal.trouble import Trouble
+from bot.signal.trouble import AccountTrouble
 from bot.store import store_key
 from conversation_store.backup import is_there
 from conversation_store.connections import StoreError
@@ -318,7 +318,7 @@ async def try_account(console: Console, settings: Settings) -> None:
     try:
         async with open_setup(settings, console) as setup, asyncio.timeout(STATUS_SECONDS):
             if number not in await setup.accounts():
-                raise BotError(Trouble.ABSENT)
+                raise BotError(AccountTrouble.ABSENT)
     except TimeoutError:
         raise BotError("SIGNAL__URL: signal-cli does not answer in time.") from None
     console.say(f"Signal: {number} is registered.")

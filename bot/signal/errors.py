@@ -3,7 +3,7 @@
 from typing import Any
 
 from bot.errors import BotError
-from bot.signal.trouble import Trouble
+from bot.signal.trouble import AccountTrouble
 
 
 class SignalError(BotError):
@@ -27,7 +27,7 @@ class SignalAccountTrouble(SignalUnavailable):
         trouble: ends only by the operator.
     """
 
-    def __init__(self, trouble: Trouble) -> None:
+    def __init__(self, trouble: AccountTrouble) -> None:
         super().__init__(trouble.value)
         self.trouble = trouble
 

@@ -30,7 +30,7 @@ from bot.signal.errors import SignalError, SignalRejected
 from bot.signal.events import Incoming
 from bot.signal.frames import Account
 from bot.signal.receipts import DeliveryReceipts
-from bot.signal.trouble import Trouble
+from bot.signal.trouble import AccountTrouble
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 
 RECONNECT: Final = Backoff(first_seconds=0.2, longest_seconds=10.0)
@@ -132,7 +132,7 @@ class Messenger(Sender, Protocol):
         """Whether the Signal side takes requests right now and does not answer."""
 
     @property
-    def trouble(self) -> Trouble | None:
+    def trouble(self) -> AccountTrouble | None:
         """What is wrong with the account, if the Signal side has said it."""
 
     @property
@@ -323,7 +323,7 @@ class Transport(ABC):
         self._account = Account(number, note_to_self=note_to_self)
         self._backoff = backoff
         self.receipts = DeliveryReceipts()
-        self.trouble: Trouble | None = None
+        self.trouble: AccountTrouble | None = None
         self.server: str | None = None
         self.last_sign = time.monotonic()
         self._connected_at = self.last_sign
@@ -374,7 +374,7 @@ class Transport(ABC):
         """Note that a connection works, so that the next failure is logged as a warning."""
         self._last_failure, self._may_start_until = "", 0.0
 
-    def _note_trouble(self, trouble: Trouble | None) -> None:
+    def _note_trouble(self, trouble: AccountTrouble | None) -> None:
         """Note what is wrong with the account, and log it once."""
         if trouble is not None and trouble is not self.trouble:
             log.error("signal.account_trouble", reason=trouble.value)

@@ -28,7 +28,7 @@ from bot.signal.errors import (
     SignalUnavailable,
 )
 from bot.signal.json_rpc import UNREADABLE, JsonRpcConnection, JsonRpcError, text_in
-from bot.signal.trouble import Trouble, trouble_in
+from bot.signal.trouble import AccountTrouble, trouble_in
 from tools.http import new_session, whole_body
 
 REQUEST_SECONDS: Final = 90.0
@@ -116,7 +116,7 @@ def registration_error(message: str) -> SignalError:
     """Return the error that signal-cli's words about a registration mean."""
     if _RATE_LIMIT.search(message):
         return _rate_limited(message)
-    if trouble_in(message) is Trouble.OUTDATED:
+    if trouble_in(message) is AccountTrouble.OUTDATED:
         return RegistrationRefused(Reason.OUTDATED)
     for pattern, reason in _REASONS:
         if re.search(pattern, message, re.IGNORECASE):
@@ -129,7 +129,7 @@ def registration_error(message: str) -> SignalError:
 
 def account_error(message: str) -> SignalError:
     """Return the error that signal-cli's words about a request of an account mean."""
-    is_dropped = trouble_in(message) is Trouble.DROPPED
+    is_dropped = trouble_in(message) is AccountTrouble.DROPPED
     return RegistrationRefused(Reason.DROPPED) if is_dropped else registration_error(message)
 
 

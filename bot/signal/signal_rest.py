@@ -86,7 +86,7 @@ from bot.signal.rest_requests import (
     error_from_answer,
     escaped_markup,
 )
-from bot.signal.trouble import Trouble
+from bot.signal.trouble import AccountTrouble
 from conversation_store.models import Attachment, ChatId, Quote, ReceivedFile, StyleRange
 from tools.http import new_session, whole_body
 
@@ -585,9 +585,9 @@ class SignalRest(Transport):
         """
         numbers = await self._ask(PROBE_PATH, _NUMBERS, kind="probe")
         if self._account.number not in numbers:
-            self._note_trouble(Trouble.ABSENT)
-            raise SignalRejected(Trouble.ABSENT)
-        if self.trouble is Trouble.ABSENT:
+            self._note_trouble(AccountTrouble.ABSENT)
+            raise SignalRejected(AccountTrouble.ABSENT)
+        if self.trouble is AccountTrouble.ABSENT:
             self.trouble = None
         if self._account.aci is None:
             await self._learn_aci()

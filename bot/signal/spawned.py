@@ -9,7 +9,7 @@ program is killed (`process.parent_death`). A killed program may leave a signal-
 may a start script that runs signal-cli as a child. At its start, the bot first ends such a
 signal-cli, because two of them must not use one account.
 
-Its output is discarded, because it contains messages; its log only tells `Trouble`.
+Its output is discarded, because it contains messages; its log only tells `AccountTrouble`.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from bot.observability.metrics import SIGNAL_CLI_RESTARTS
 from bot.signal.errors import SignalError
 from bot.signal.installation import program_in
 from bot.signal.json_rpc import JsonRpcConnection, JsonRpcError
-from bot.signal.trouble import Trouble, trouble_in
+from bot.signal.trouble import AccountTrouble, trouble_in
 
 PROGRAM: Final = "signal-cli"
 SOCKET_NAME: Final = "signal-cli.sock"
@@ -119,7 +119,7 @@ class SpawnedSignalCli:
     backoff: Backoff = RESTART
     patience: SpawnTimeouts = field(default_factory=SpawnTimeouts)
     silent: bool = field(default=False, init=False)
-    trouble: Trouble | None = field(default=None, init=False)
+    trouble: AccountTrouble | None = field(default=None, init=False)
 
     @property
     def url(self) -> str:
@@ -196,7 +196,7 @@ class SpawnedSignalCli:
             reading.cancel()
 
     async def _read_log(self, process: Process) -> None:
-        """Look for `Trouble` in the log, and keep nothing else of it."""
+        """Look for `AccountTrouble` in the log, and keep nothing else of it."""
         if process.stderr is None:
             return
         before = b""

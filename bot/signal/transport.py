@@ -10,7 +10,7 @@ from bot.signal.installation import home_of
 from bot.signal.messenger import Messenger
 from bot.signal.releases import age_words
 from bot.signal.spawned import START_SECONDS, SpawnedSignalCli, socket_path
-from bot.signal.trouble import Trouble
+from bot.signal.trouble import AccountTrouble
 
 STUCK: Final = "The Signal side takes requests and does not answer; if that lasts, restart it."
 SILENT: Final = "signal-cli does not answer; if that lasts, it is ended and started again."
@@ -52,7 +52,9 @@ def make_messenger(settings: Settings, at: str | None = None) -> Messenger:
     )
 
 
-def account_trouble(messenger: Messenger, signal_cli: SpawnedSignalCli | None) -> Trouble | None:
+def account_trouble(
+    messenger: Messenger, signal_cli: SpawnedSignalCli | None
+) -> AccountTrouble | None:
     """Return what is wrong with the account; what a log says counts without a connection only."""
     said = None if signal_cli is None or messenger.connected else signal_cli.trouble
     return messenger.trouble or said

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 
-class Trouble(StrEnum):
+class AccountTrouble(StrEnum):
     """What is wrong with the account, as sentences for the operator."""
 
     ABSENT = (
@@ -43,13 +43,13 @@ _WORDS: Final = re.compile(
 )
 
 
-def trouble_in(words: str) -> Trouble | None:
+def trouble_in(words: str) -> AccountTrouble | None:
     """Return the trouble that an error or a line of signal-cli's log tells."""
     found = _WORDS.search(words)
-    return None if found is None else Trouble[str(found.lastgroup)]
+    return None if found is None else AccountTrouble[str(found.lastgroup)]
 
 
-def trouble_of_missing(data_dir: Path | None, number: str) -> Trouble:
+def trouble_of_missing(data_dir: Path | None, number: str) -> AccountTrouble:
     """Tell why signal-cli does not list an account, by its own files if the bot may read them.
 
     signal-cli leaves out accounts that it could not check with Signal, also without a network.
@@ -59,10 +59,10 @@ def trouble_of_missing(data_dir: Path | None, number: str) -> Trouble:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         account = None
     if account is None:
-        return Trouble.ABSENT
+        return AccountTrouble.ABSENT
     if account.get("registered") is True:
-        return Trouble.UNCHECKED
-    return Trouble.DROPPED if account.get("deviceId") == 1 else Trouble.UNLINKED
+        return AccountTrouble.UNCHECKED
+    return AccountTrouble.DROPPED if account.get("deviceId") == 1 else AccountTrouble.UNLINKED
 
 
 def _account_file(data_dir: Path, number: str) -> dict[str, Any] | None:

@@ -28,7 +28,7 @@ from bot.signal.events import Incoming
 from bot.signal.messenger import Deliver, FileTooBig
 from bot.signal.rest_requests import Refused, RestTimeouts
 from bot.signal.signal_rest import MAX_ANSWER_BYTES, SignalRest
-from bot.signal.trouble import Trouble
+from bot.signal.trouble import AccountTrouble
 from conversation_store.models import Attachment, ChatId, ReceivedFile
 from tests.contract.harnesses import (
     Receiver,
@@ -261,7 +261,7 @@ async def test_an_account_that_is_not_registered_is_not_connected() -> None:
         messenger = SignalRest(api.url, NUMBER)
         async with in_background(messenger.run(ignore)):
             await api.wait_until(lambda: api.requests > 2)
-            await Receiver().until(lambda: messenger.trouble is Trouble.ABSENT)
+            await Receiver().until(lambda: messenger.trouble is AccountTrouble.ABSENT)
             assert not messenger.connected
             assert api.connections == 0
             api.accounts.append(NUMBER)

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from bot.backoff import Backoff
 from bot.cli.check import findings
 from bot.signal.releases import RELEASES
-from bot.signal.trouble import Trouble, trouble_in, trouble_of_missing
+from bot.signal.trouble import AccountTrouble, trouble_in, trouble_of_missing
 from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
 from tests.e2e.scraped import ANY_PORT, bot_with_health, readiness
 from tests.e2e.test_reminders import Wall
@@ -114,14 +114,14 @@ async def test_a_hundred_days_of_an_account_lose_and_repeat_no_answer() -> None:
 @pytest.mark.parametrize(
     ("fate", "trouble"),
     [
-        (OUTDATED, Trouble.OUTDATED),
-        (DROPPED, Trouble.ABSENT),
-        (STILL_LISTED, Trouble.DROPPED),
+        (OUTDATED, AccountTrouble.OUTDATED),
+        (DROPPED, AccountTrouble.ABSENT),
+        (STILL_LISTED, AccountTrouble.DROPPED),
     ],
     ids=["outdated", "dropped", "still listed"],
 )
 async def test_a_trouble_is_said_by_ready_and_ends_with_the_account_back(
-    fate: str, trouble: Trouble
+    fate: str, trouble: AccountTrouble
 ) -> None:
     async with world() as here:
         settings = here.settings(health={"listen": ANY_PORT}, access={"admins": ADA.aci})
@@ -181,45 +181,54 @@ def account(folder: Path, **facts: object) -> Path:
 @pytest.mark.parametrize(
     ("facts", "trouble"),
     [
-        ({"registered": False, "deviceId": 1}, Trouble.DROPPED),
-        ({"registered": False, "deviceId": 3}, Trouble.UNLINKED),
-        ({"registered": True, "deviceId": 1}, Trouble.UNCHECKED),
+        ({"registered": False, "deviceId": 1}, AccountTrouble.DROPPED),
+        ({"registered": False, "deviceId": 3}, AccountTrouble.UNLINKED),
+        ({"registered": True, "deviceId": 1}, AccountTrouble.UNCHECKED),
     ],
 )
 def test_files_of_signal_cli_tell_a_dropped_account_from_an_unlinked_device(
-    facts: dict[str, object], trouble: Trouble, tmp_path: Path
+    facts: dict[str, object], trouble: AccountTrouble, tmp_path: Path
 ) -> None:
     assert trouble_of_missing(account(tmp_path, **facts), BOT.number) is trouble
-    assert trouble_of_missing(tmp_path, "+4915200000000") is Trouble.ABSENT
+    assert trouble_of_missing(tmp_path, "+4915200000000") is AccountTrouble.ABSENT
 
 
 def test_without_readable_files_the_account_is_absent(tmp_path: Path) -> None:
-    assert trouble_of_missing(None, BOT.number) is Trouble.ABSENT
-    assert trouble_of_missing(tmp_path, BOT.number) is Trouble.ABSENT
+    assert trouble_of_missing(None, BOT.number) is AccountTrouble.ABSENT
+    assert trouble_of_missing(tmp_path, BOT.number) is AccountTrouble.ABSENT
     (account(tmp_path) / "data" / "123").write_text("[]")
-    assert trouble_of_missing(tmp_path, BOT.number) is Trouble.ABSENT
+    assert trouble_of_missing(tmp_path, BOT.number) is AccountTrouble.ABSENT
 
 
 @pytest.mark.parametrize(
     ("words", "trouble"),
     [
-        ("Failed to register: StatusCode: 499 (DeprecatedVersionException)", Trouble.OUTDATED),
+        (
+            "Failed to register: StatusCode: 499 (DeprecatedVersionException)",
+            "OUTDATED",
+        ),
         (
             "SendHelper - Failed to send message due to IO exception: StatusCode: 499",
-            Trouble.OUTDATED,
+            "OUTDATED",
         ),
-        ("signal-cli version is too old for the Signal-Server, please update.", Trouble.OUTDATED),
-        ("Error while checking account +4915: [403] Authorization failed!", Trouble.DROPPED),
+        (
+            "signal-cli version is too old for the Signal-Server, please update.",
+            "OUTDATED",
+        ),
+        ("Error while checking account +4915: [403] Authorization failed!", "DROPPED"),
         ("Ignoring +4915: User is not registered. (NotRegisteredException)", None),
-        ('{"error":"User +4915100000000 is not registered.\\n"}', Trouble.DROPPED),
+        ('{"error":"User +4915100000000 is not registered.\\n"}', "DROPPED"),
         ("The user User +4915100000001 is not registered.", None),
-        ("User +4915100000000 is not registered.", Trouble.DROPPED),
-        ("org.signal.libsignal.net.DeviceDeregisteredException: device was", Trouble.DROPPED),
-        ("Specified account does not exist", Trouble.DROPPED),
+        ("User +4915100000000 is not registered.", "DROPPED"),
+        (
+            "org.signal.libsignal.net.DeviceDeregisteredException: device was",
+            "DROPPED",
+        ),
+        ("Specified account does not exist", "DROPPED"),
         ("Failed to send message: Unregistered user +4915100000001", None),
         ("Connection closed unexpectedly, reconnecting in 51200 ms", None),
         ("Failed to send: [413] Rate limit exceeded", None),
     ],
 )
-def test_words_of_signal_cli_tell_what_is_wrong(words: str, trouble: Trouble | None) -> None:
-    assert trouble_in(words) is trouble
+def test_words_of_signal_cli_tell_what_is_wrong(words: str, trouble: str | None) -> None:
+    assert trouble_in(words) is (None if trouble is None else AccountTrouble[trouble])

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from bot.signal.trouble import Trouble
+from bot.signal.trouble import AccountTrouble
 from tests.e2e.daemon_process import daemon, environment, run_command
 from tests.e2e.running_bot import world
 from tests.e2e.scraped import ANY_PORT, bot_with_health
@@ -32,9 +32,9 @@ async def test_an_account_that_is_not_registered_is_one_line_in_the_log_and_in_r
                 port = await bot.port()
                 said = await bot.event("signal.account_trouble")
                 assert said["level"] == "error"
-                assert said["reason"] == Trouble.ABSENT
+                assert said["reason"] == AccountTrouble.ABSENT
                 listen = {**settings, "HEALTH__LISTEN": f"127.0.0.1:{port}"}
                 code, out, _ = await run_command(["ready"], listen, folder=folder)
-                assert (code, f"signal           {Trouble.ABSENT}" in out) == (1, True)
+                assert (code, f"signal           {AccountTrouble.ABSENT}" in out) == (1, True)
                 assert not bot.events("signal.subscription_refused")
                 assert not bot.events("signal.own_identity_unknown")

@@ -3,7 +3,7 @@ from typing import Any
 
 from bot.signal.errors import SignalError
 from bot.signal.receipts import DeliveryReceipts
-from bot.signal.trouble import Trouble
+from bot.signal.trouble import AccountTrouble
 
 
 class PartialMessenger:
@@ -11,7 +11,7 @@ class PartialMessenger:
 
     connected: bool = True
     stuck: bool = False
-    trouble: Trouble | None = None
+    trouble: AccountTrouble | None = None
     server: str | None = None
     connected_since: float | None = None
     last_sign: float = 0.0

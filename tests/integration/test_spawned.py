@@ -27,7 +27,7 @@ from bot.signal.spawned import (
     socket_path,
 )
 from bot.signal.transport import signal_health
-from bot.signal.trouble import Trouble
+from bot.signal.trouble import AccountTrouble
 from conversation_store.models import ChatId
 from tests.contract.harnesses import Receiver, in_background
 from tests.fakes.signal_cli_program import (
@@ -209,8 +209,8 @@ async def test_what_the_log_says_of_an_old_version_is_told_until_a_newer_one_run
     with structlog.testing.capture_logs() as logs:
         async with spawned(folder) as signal_cli:
             messenger = SignalDaemon(signal_cli.url, BOT.number, bounds=BOUNDS)
-            await until(lambda: signal_cli.trouble is Trouble.OUTDATED)
-            assert (await signal_health(messenger, signal_cli)).detail == Trouble.OUTDATED
+            await until(lambda: signal_cli.trouble is AccountTrouble.OUTDATED)
+            assert (await signal_health(messenger, signal_cli)).detail == AccountTrouble.OUTDATED
             install(folder / "bin")
             await answering(signal_cli)
             assert signal_cli.trouble is None

@@ -28,7 +28,7 @@ from bot.signal.errors import (
 )
 from bot.signal.json_rpc import MAX_LINE_BYTES, JsonRpcConnection, LineBuffer
 from bot.signal.signal_daemon import MAX_QUEUE, DaemonTimeouts, SignalDaemon
-from bot.signal.trouble import Trouble
+from bot.signal.trouble import AccountTrouble
 from conversation_store.models import MAX_ATTACHMENT_BYTES, Attachment, ChatId, ReceivedFile
 from tests.contract.harnesses import Receiver, SlowReceiver, daemon_bounds, in_background
 from tests.contract.signal_cli_protocol import EXCHANGES, check_exchange
@@ -283,7 +283,7 @@ async def test_account_is_connected_once_it_is_registered(tmp_path: Path) -> Non
         messenger = SignalDaemon(side.url, BOT.number, bounds=daemon_bounds(impatient=True))
         with capture_logs() as said:
             async with in_background(messenger.run(receiver.deliver)):
-                await receiver.until(lambda: messenger.trouble is Trouble.ABSENT)
+                await receiver.until(lambda: messenger.trouble is AccountTrouble.ABSENT)
                 assert not messenger.connected
                 assert not (await messenger.account_status()).registered
                 side.registrar.registered = True
