@@ -543,7 +543,7 @@ class SignalDaemon(Transport):
         if self._connection is None:
             raise SignalUnavailable("There is no connection to signal-cli.")
         try:
-            answer = await _call(
+            return await _call(
                 self._connection,
                 method,
                 {"account": self._account.number, **params},
@@ -554,7 +554,6 @@ class SignalDaemon(Transport):
             if method != "subscribeReceive" and not await self._finds_no_account():
                 self._note_trouble(error.trouble)
             raise
-        return answer
 
 
 async def _call(
@@ -570,12 +569,13 @@ async def _call(
         return await connection.call(method, params, seconds=seconds, guarded=guarded)
     except JsonRpcError as failure:
         response = failure.data.get("response") if isinstance(failure.data, dict) else None
-        if (trouble := trouble_in(failure.message)) is not None:
-            raise SignalAccountTrouble(trouble) from None
         try:
             sent = _SENT.validate_python(response)
         except ValidationError:
             sent = None
+        # With a timestamp, the message may have reached some of its recipients.
+        if sent is None and (trouble := trouble_in(failure.message)) is not None:
+            raise SignalAccountTrouble(trouble) from None
         raise _refusal(failure.code, sent, failure.message) from None
 
 

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from bot.observability.metrics import FRAMES, SENDS
 from bot.signal.account import PeerIdentity, Profile, TrustLevel
 from bot.signal.errors import (
+    SignalAccountTrouble,
     SignalError,
     SignalPassedOver,
     SignalRateLimited,
@@ -36,7 +37,7 @@ from tests.fakes.json_rpc_server import Json, LostReply, Refusal
 from tests.fakes.registering import RegisteringSignalCli
 from tests.fakes.signal_cli import FIXTURE_ACCOUNT, SignalCli
 from tests.fakes.signal_frames import text_frame
-from tests.fakes.signal_side import ADA, BOT, DROPPED, Group, Sent, SharedFile, SignalSide
+from tests.fakes.signal_side import ADA, BOT, DROPPED, OUTDATED, Group, Sent, SharedFile, SignalSide
 
 CHAT = ChatId.direct(ADA.aci)
 TEAM = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
@@ -126,6 +127,8 @@ def failure_data(*fates: str) -> object:
         (Refusal(-1, "failed", failure_data("RATE_LIMIT_FAILURE")), SignalRateLimited),
         (Refusal(-3, "io"), SignalUnavailable),
         (Refusal(-3, "io", failure_data()), SignalUnclear),
+        (Refusal(-3, OUTDATED, failure_data("SUCCESS", "NETWORK_FAILURE")), SignalUnclear),
+        (Refusal(-3, OUTDATED), SignalAccountTrouble),
         (Refusal(-32603, "disk", failure_data("SUCCESS")), SignalUnclear),
         (Refusal(-4, "untrusted", failure_data("IDENTITY_FAILURE")), SignalUntrusted),
         (Refusal(-4, "untrusted"), SignalUntrusted),
