@@ -206,7 +206,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         body: bytes,
         timeout: aiohttp.ClientTimeout,
     ) -> "Response":
-        with _httpx2_errors():
+        with httpx2_errors():
             response = await self._session.request(
                 method,
                 _as_spelled(url),
@@ -246,7 +246,7 @@ class Response(httpx2.AsyncByteStream):
         began = loop.time()
         self._being_read.add(self)
         try:
-            with _httpx2_errors():
+            with httpx2_errors():
                 async for piece in self._response.content.iter_any():
                     yield piece
                     by_load = len(self._being_read) * GULP_SECONDS_PER_STREAM
@@ -284,7 +284,7 @@ def _sendable(body: bytes) -> bytes | io.BytesIO | None:
 
 
 @contextlib.contextmanager
-def _httpx2_errors() -> Iterator[None]:
+def httpx2_errors() -> Iterator[None]:
     """Translate aiohttp's errors, most specific first; no text names a host or quotes a server."""
     try:
         yield

@@ -21,10 +21,11 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO, Final
 
 import aiohttp
+import httpx2
 
 from bot.errors import BotError
 from bot.signal.releases import Build, Release
-from tools.http import new_session
+from tools.http import httpx2_errors, new_session
 
 DOWNLOADS: Final = "https://github.com/AsamK/signal-cli/releases/download"
 MAX_ARCHIVE_BYTES: Final = 256 * 2**20
@@ -171,23 +172,24 @@ async def _download(address: str, target: BinaryIO, progress: Progress) -> str:
         total=DOWNLOAD_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
     )
     try:
-        async with (
-            new_session(bounds) as session,
-            session.get(address, max_redirects=MAX_REDIRECTS) as response,
-        ):
-            if response.status != 200:
-                raise BotError(f"{address} answered with status {response.status}.")
-            async for piece in response.content.iter_chunked(PIECE_BYTES):
-                size = _keep(piece, size, digest, target)
-                progress(size)
-    except aiohttp.TooManyRedirects:
-        raise BotError(f"{address} leads in circles.") from None
-    except aiohttp.ClientPayloadError:
-        raise BotError(f"The download broke off after {size:,} bytes. Try again.") from None
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        with httpx2_errors():
+            async with (
+                new_session(bounds) as session,
+                session.get(address, max_redirects=MAX_REDIRECTS) as response,
+            ):
+                if response.status != 200:
+                    raise BotError(f"{address} answered with status {response.status}.")
+                async for piece in response.content.iter_chunked(PIECE_BYTES):
+                    size = _keep(piece, size, digest, target)
+                    progress(size)
+    except httpx2.TransportError as error:
+        if size:
+            raise BotError(f"The download broke off after {size:,} bytes. Try again.") from None
+        if isinstance(error.__cause__, aiohttp.TooManyRedirects):
+            raise BotError(f"{address} leads in circles.") from None
         raise BotError(
-            f"{address} cannot be downloaded ({type(error).__name__}). Without a network, fetch the"
-            " file elsewhere and give it with --from FILE."
+            f"{address} cannot be downloaded. {error} Without a network, fetch the file elsewhere"
+            " and give it with --from FILE."
         ) from None
     return digest.hexdigest()
 

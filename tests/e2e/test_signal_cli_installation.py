@@ -116,6 +116,16 @@ async def test_only_the_archive_of_the_table_is_installed(
         assert not starts(here.folder / "new")
 
 
+async def test_a_download_without_a_server_says_why_in_words() -> None:
+    async with place() as (here, page):
+        release = page.publish(archive_of(NEW, here.folder / "new"), NEW)
+        await page.stop()
+        with pytest.raises(
+            BotError, match=r"cannot be downloaded. It refuses connections\..*--from"
+        ):
+            await installed(here, page, release)
+
+
 async def test_an_archive_cannot_write_outside_of_its_folder() -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
