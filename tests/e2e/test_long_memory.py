@@ -16,17 +16,19 @@ from tests.fakes.scripted_http import Request
 from tests.integration.test_llama_cpp import ALIAS, llama_cpp
 from tests.integration.test_llama_cpp import pytestmark as needs_llama_cpp
 
-FACT: Final = "My dog is called Rexington and he is four years old."
+FACT: Final = "My dog is called Rexington."
+WALK: Final = "Rexington and I went for a walk. " * 9
 BEGINNING: Final = {
-    "My name is Ada.": "Nice to meet you, Ada.",
-    "I live in Lisbon.": "Lisbon is beautiful.",
+    "I have a dog.": "What is your dog called?",
+    "Guess.": "I do not know.",
     FACT: "Rexington is a fine name.",
-    "It is a sunny day.": "I see.",
-    "We went to the sea.": "I see.",
-    "The train was late.": "I see.",
-    "I had soup.": "I see.",
-}
-"""The first turns; the fact is in the third."""
+    "Rexington is four years old.": "Rexington is young.",
+    "Rexington likes the sea.": "The sea is good for Rexington.",
+    "Rexington was late today.": "Where was Rexington?",
+    "Rexington had soup.": "I hope Rexington liked it.",
+} | {f"Walk {number}. {WALK}".strip(): "Fine." for number in range(4)}
+"""The turns of the first summary; the fact is in the third. All of them are about the dog, because
+a model this small leaves out what is said once, depending on the time of day in its material."""
 FIRST_SUMMARY: Final = 18
 """After so many turns the history is long enough for a summary."""
 NOON: Final = 1_795_860_000.0
