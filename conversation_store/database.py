@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -356,6 +356,30 @@ Body = Callable[Concatenate[A, Session, P], T]
 Method = Callable[Concatenate[A, P], Coroutine[Any, Any, T]]
 
 
+class FewChats:
+    """Chats that may have rows in a table that few chats use.
+
+    After a commit, a reader has to decrypt each page again, so a search in an empty table takes as
+    long as one that finds something.
+    """
+
+    def __init__(self, table: str) -> None:
+        self._sql = f"SELECT DISTINCT chat FROM {table}"
+        self._chats: set[str] = set()
+        self._is_loaded = False
+
+    def add(self, chat: str) -> None:
+        """Add a chat, before its row is committed."""
+        self._chats.add(chat)
+
+    def may_have(self, db: Session, chat: str) -> bool:
+        """Return whether a chat may have rows."""
+        if not self._is_loaded:
+            self._chats.update(chat for (chat,) in db.run(self._sql))
+            self._is_loaded = True
+        return chat in self._chats
+
+
 @dataclass(slots=True)
 class StoreContext:
     """The database of an open store, and settings of all its parts.
@@ -368,6 +392,9 @@ class StoreContext:
     path: Path
     clock: Callable[[], float]
     retention_days: int
+    with_images: FewChats = field(default_factory=lambda: FewChats("images"), init=False)
+    with_reactions: FewChats = field(default_factory=lambda: FewChats("reactions"), init=False)
+    with_summaries: FewChats = field(default_factory=lambda: FewChats("summaries"), init=False)
 
     def scrub_if_gone(self, *, expired: bool) -> None:
         """Empty the log soon if rows lost words that must not be found again."""

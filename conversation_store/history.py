@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -27,6 +27,13 @@ HISTORY_SQL: Final = """
         AND turns.state IN ('answered', 'failed') AND helper_of IS NULL
     ORDER BY turns.id DESC, messages.id DESC
     LIMIT ?
+"""
+
+IMAGES_SQL: Final = """
+    SELECT turn_id, message_id, content_type, data FROM images
+    WHERE chat = ? AND turn_id BETWEEN ? AND ? AND NOT EXISTS
+        (SELECT 1 FROM messages WHERE messages.id = message_id AND helper_of IS NOT NULL)
+    ORDER BY turn_id DESC, id DESC LIMIT ?
 """
 
 SUSPENDED: Final = """
@@ -66,20 +73,14 @@ class EndedCalls:
 def of_chat(
     db: Session,
     chat: ChatId,
+    has_images: Callable[[Session, ChatId], bool],
     *,
     max_bytes: int,
-    max_messages: int = MAX_HISTORY_ROWS,
-    first_turn: int = 0,
-    before: int | None = None,
+    max_messages: int,
+    first_turn: int,
+    before: int | None,
 ) -> History:
-    """Return the newest whole turns of a chat that fit, oldest first, with the newest images.
-
-    Args:
-        max_bytes: UTF-8 bytes of contents and calls; a turn that does not fit ends the history.
-        max_messages: of all turns together.
-        first_turn: older turns are not read.
-        before: this turn and later ones are not read.
-    """
+    """See `TurnStore.history`."""
     last = LAST_TURN if before is None else before
     rows = db.run(HISTORY_SQL, chat, first_turn, last, max_messages + 1)
     turns = _newest_turns(rows[:max_messages], max_bytes)
@@ -87,13 +88,9 @@ def of_chat(
     if not turns:
         return History((), first_turn, whole=whole)
     shown: dict[int, dict[int | None, list[Image]]] = {}
-    for turn_id, message_id, content_type, data in db.run(
-        "SELECT turn_id, message_id, content_type, data FROM images"
-        " WHERE chat = ? AND turn_id BETWEEN ? AND ? AND NOT EXISTS (SELECT 1 FROM messages"
-        " WHERE messages.id = message_id AND helper_of IS NOT NULL)"
-        " ORDER BY turn_id DESC, id DESC LIMIT ?",
-        *(chat, min(turns), max(turns), HISTORY_IMAGES),
-    ):
+    span = (chat, min(turns), max(turns), HISTORY_IMAGES)
+    images = db.run(IMAGES_SQL, *span) if has_images(db, chat) else ()
+    for turn_id, message_id, content_type, data in images:
         in_turn = shown.setdefault(turn_id, {})
         in_turn.setdefault(message_id, []).insert(0, Image(content_type, data))
     with_images = (

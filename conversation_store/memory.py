@@ -46,8 +46,9 @@ NOTED_SQL: Final = f"""
         (SELECT count(*) FROM facts WHERE {OF_CHAT}
             AND NOT EXISTS (SELECT 1 FROM memories WHERE chat = ?1 AND is_off)),
         EXISTS (SELECT 1 FROM catch_up_groups WHERE ?3 OR chat = ?1),
-        EXISTS (SELECT 1 FROM turns JOIN said ON turn_id = turns.id WHERE turns.chat = ?1),
-        EXISTS (SELECT 1 FROM reminders WHERE person = ?4)
+        EXISTS (SELECT 1 FROM turns WHERE chat = ?1 AND state != 'running'),
+        EXISTS (SELECT 1 FROM reminders WHERE person = ?4),
+        (SELECT zone FROM clocks WHERE person = ?4)
 """
 
 
@@ -166,10 +167,11 @@ class MemoryStore(Aggregate):
     def noted(self, db: Session, chat: ChatId, person: str = "") -> Noted:
         """Return the additions of a chat and of a person in it to the prompt, in one read."""
         now = self._now_ms()
-        ((wishes, count, *has),) = db.run(NOTED_SQL, chat, now, not chat.is_group, person)
+        rows = db.run(NOTED_SQL, chat, now, not chat.is_group, person)
+        ((wishes, count, *has, zone),) = rows
         facts = _shown(db, chat, now) if count else ()
-        zone = db.value("SELECT zone FROM clocks WHERE person = ?", person)
-        reacted = reactions.waiting(db, chat)
+        has_reacted = self._context.with_reactions.may_have(db, chat)
+        reacted = reactions.waiting(db, chat) if has_reacted else ()
         return Noted(wishes, facts, count - len(facts), zone, reacted, *map(bool, has))
 
     @reads

@@ -117,6 +117,7 @@ class ReactionStore(Aggregate):
     @writes
     def keep(self, db: Session, new: NewReaction) -> None:
         """Keep a reaction instead of the person's earlier one, if the answer is stored."""
+        self._context.with_reactions.add(new.chat)
         for (turn_id,) in db.run(ANSWER_SQL, new.chat, new.answer_at):
             db.run(
                 "INSERT INTO reactions (turn_id, person, chat, name, emoji, sent_at)"

@@ -23,8 +23,8 @@ ADD_SQL: Final = """
     INSERT INTO said (turn_id, chat, by_bot, author_name, text, sent_at)
     SELECT ?1, chat, 0, body ->> '$.author_name', trim(body ->> '$.text' || ?2),
         coalesce(nullif(body ->> '$.sent_at', 0), received_at)
-    FROM inbox WHERE (id = ?1 OR turn_id = ?1) AND id IS NOT ?3 AND state = 'waiting'
-        AND kind IN ('message', 'edit') ORDER BY id
+    FROM (SELECT * FROM inbox WHERE id = ?1 UNION ALL SELECT * FROM inbox WHERE turn_id = ?1)
+    WHERE id IS NOT ?3 AND state = 'waiting' AND kind IN ('message', 'edit')
 """
 AGAIN_SQL: Final = """
     INSERT INTO said (turn_id, chat, by_bot, author_name, text, sent_at)

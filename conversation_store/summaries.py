@@ -61,7 +61,7 @@ class SummaryStore(Aggregate):
     @reads
     def of_chat(self, db: Session, chat: ChatId) -> tuple[Summary, ...]:
         """Return a chat's summaries, oldest first."""
-        return _of_chat(db, chat)
+        return _of_chat(db, chat) if self._context.with_summaries.may_have(db, chat) else ()
 
     @reads_aside
     def due(self, db: Session, chat: ChatId, *, most_bytes: int, request_bytes: int) -> Due | None:
@@ -128,6 +128,7 @@ class SummaryStore(Aggregate):
             return False
         for summary in due.summaries:
             db.run("DELETE FROM summaries WHERE id = ?", summary.id)
+        self._context.with_summaries.add(chat)
         ends = due.summaries or [(0, turn_id, turn_id) for turn_id, _ in due.turns]
         db.insert("summaries", chat=chat, first_turn=ends[0][1], last_turn=ends[-1][2], text=text)
         return True

@@ -34,12 +34,13 @@ from conversation_store.database import (
     writes_and_scrubs_soon,
     writes_later,
 )
-from conversation_store.history import of_chat as history_of_chat
+from conversation_store.history import MAX_HISTORY_ROWS
 from conversation_store.models import (
     AcceptedMessage,
     Attachment,
     AuditEntry,
     ChatId,
+    History,
     Image,
     Message,
     NewExchange,
@@ -75,7 +76,35 @@ class TurnStore(Aggregate):
 
     ended_calls = reads(of_aggregate(history.ended_calls))
     last_question = reads(of_aggregate(changes.last_question))
-    history = reads(of_aggregate(history_of_chat))
+
+    @reads
+    def history(
+        self,
+        db: Session,
+        chat: ChatId,
+        *,
+        max_bytes: int,
+        max_messages: int = MAX_HISTORY_ROWS,
+        first_turn: int = 0,
+        before: int | None = None,
+    ) -> History:
+        """Return the newest whole turns of a chat that fit, oldest first, with the newest images.
+
+        Args:
+            max_bytes: UTF-8 bytes of contents and calls; a turn that does not fit ends the history.
+            max_messages: of all turns together.
+            first_turn: older turns are not read.
+            before: this turn and later ones are not read.
+        """
+        return history.of_chat(
+            db,
+            chat,
+            self._context.with_images.may_have,
+            max_bytes=max_bytes,
+            max_messages=max_messages,
+            first_turn=first_turn,
+            before=before,
+        )
 
     def begin(
         self,
@@ -142,6 +171,8 @@ class TurnStore(Aggregate):
         if any(piece.message.quote for piece in pieces):
             reminders.tell_quoted(db, pieces, turn.id, now)
         _add_message(db, turn.id, turn.messages[0], now)
+        if turn.messages[0].images:
+            self._context.with_images.add(chat)
         for image in turn.messages[0].images:
             _add_image(db, turn.id, None, image)
 
@@ -284,6 +315,7 @@ class TurnStore(Aggregate):
             sql = "UPDATE messages SET content = ?, outcome = ? WHERE id = ?"
             db.run(sql, content, entry.outcome, call)
         if call is not None and images:
+            self._context.with_images.add(entry.chat)
             _add_images_of_result(db, entry.turn_id, call, images)
         sql = "SELECT answered_by FROM questions WHERE id = ? AND state = 'begun'"
         db.insert("audit", **asdict(entry), allowed_by=db.value(sql, call))
@@ -324,7 +356,7 @@ class TurnStore(Aggregate):
         """
         now = self._now_ms()
         usage.count(db, ended.spent, now)
-        rows = _end(db, turn.id, ended, now)
+        rows = _end(db, turn, ended, now)
         if not rows:
             return (), ended.retried is not None
         ((chat, expires_at),) = rows
@@ -520,8 +552,9 @@ def _add_images_of_result(
     )
 
 
-def _end(db: Session, turn_id: int, ended: TurnEnd, now_ms: int) -> list[Row]:
+def _end(db: Session, turn: StoredTurn, ended: TurnEnd, now_ms: int) -> list[Row]:
     """Make a turn history; return its chat and timer, or nothing if it or its message is gone."""
+    turn_id = turn.id
     rows = db.run(
         "UPDATE turns SET state = ? WHERE id = ? AND EXISTS"
         " (SELECT 1 FROM inbox WHERE inbox.id = turns.id AND inbox.state = 'waiting')"
@@ -537,21 +570,18 @@ def _end(db: Session, turn_id: int, ended: TurnEnd, now_ms: int) -> list[Row]:
         questions.end(db, turn_id)
     if rows:
         _add_message(db, turn_id, Message(Role.ASSISTANT, ended.answer), now_ms)
-        _make_searchable(db, turn_id, rows[0][0], ended, now_ms)
+        _make_searchable(db, turn, rows[0][0], ended, now_ms)
         if ChatId.parse(rows[0][0]).is_group:
             # The table `sources` still says that the turn was told them.
             db.run("DELETE FROM overheard WHERE turn_id = ?", turn_id)
     return rows
 
 
-def _make_searchable(db: Session, turn_id: int, chat: str, ended: TurnEnd, now_ms: int) -> None:
-    content = db.value(
-        "SELECT content FROM messages WHERE turn_id = ? AND role = 'user' ORDER BY id LIMIT 1",
-        turn_id,
-    )
-    search.add(db, turn_id, content, None if ended.retried is None else ended.retried.turn)
+def _make_searchable(db: Session, turn: StoredTurn, chat: str, ended: TurnEnd, now_ms: int) -> None:
+    content = turn.messages[0].content or ""
+    search.add(db, turn.id, content, None if ended.retried is None else ended.retried.turn)
     if ended.state == "answered" and not ended.reaction:
-        search.add_answer(db, turn_id, chat, ended.answer, now_ms)
+        search.add_answer(db, turn.id, chat, ended.answer, now_ms)
 
 
 def _add_answer(

@@ -355,7 +355,7 @@ class ChatHandler:
             raise TurnForgotten
         self.answered()
         if self.summaries is not None:
-            self.summaries.look(turn.chat, turn.person)
+            self.summaries.look(turn.chat, turn.person, turn.bytes_in_chat)
         log.debug("turn.finished", turn=first.id, outcome=turn.status, count=turn.rounds)
         _count(turn)
         return outgoing

@@ -26,10 +26,12 @@ class Past(NamedTuple):
     Attributes:
         turns: oldest first.
         summary: of what came before them; None without one.
+        is_whole: the turns are all that came before.
     """
 
     turns: tuple[tuple[Message, ...], ...] = ()
     summary: Message | None = None
+    is_whole: bool = False
 
 
 NO_PAST: Final = Past()
@@ -68,6 +70,7 @@ class HistoryWindow:
             before: leave out this turn and later turns.
         """
         summary, last = None, 0
+        known: tuple[Summary, ...] = ()
         if self.shows_summaries:
             known = await self.store.summaries.of_chat(chat)
             known = tuple(one for one in known if before is None or one.last_turn < before)
@@ -82,6 +85,7 @@ class HistoryWindow:
         history = await self.store.turns.history(
             chat, max_bytes=max_bytes, first_turn=first_turn, before=before
         )
+        is_whole = history.whole and first_turn == 1
         if not history.whole:
             history = await self.store.turns.history(
                 chat,
@@ -91,4 +95,4 @@ class HistoryWindow:
                 before=before,
             )
             self._first_turns[chat] = history.first_turn
-        return Past(history.turns, summary)
+        return Past(history.turns, summary, is_whole)

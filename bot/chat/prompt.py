@@ -291,7 +291,7 @@ class Prompt:
 
     def history_bytes(self, now: datetime, traits: ModelTraits, turn: Iterable[Message]) -> int:
         """Return how many bytes of history fit next to a running turn."""
-        return max(0, self._room(self.system(now, traits), traits) - _bytes_of(turn))
+        return max(0, self._room(self.system(now, traits), traits) - bytes_of(turn))
 
     def _room(self, system: Message, traits: ModelTraits) -> int:
         """Return the bytes that history and the running turn may take."""
@@ -317,10 +317,10 @@ class Prompt:
         system = self.system(now, traits)
         most = self._room(system, traits)
         turn = _fitted(turn, most)
-        left = most - _bytes_of(turn)
+        left = most - bytes_of(turn)
         history = past.turns if past.summary is None else ((past.summary,), *past.turns)
         first = len(history)
-        while first and (left := left - _bytes_of(history[first - 1])) >= 0:
+        while first and (left := left - bytes_of(history[first - 1])) >= 0:
             first -= 1
         earlier = (message for past in history[first:] for message in past)
         return [system, *earlier, *turn]
@@ -444,7 +444,7 @@ def _cut(line: str, most: int) -> str:
 
 def _fitted(turn: Sequence[Message], room: int) -> Sequence[Message]:
     """Return a turn whose longest messages are shown in part, so that it fits."""
-    over = _bytes_of(turn) - room
+    over = bytes_of(turn) - room
     if over <= 0:
         return turn
     sizes = [_size_of(message.content or "") for message in turn]
@@ -477,7 +477,8 @@ def _size_of(line: str) -> int:
     return len(line.encode(errors="replace"))
 
 
-def _bytes_of(messages: Iterable[Message]) -> int:
+def bytes_of(messages: Iterable[Message]) -> int:
+    """Return the bytes that messages take in a prompt."""
     return sum(
         len((message.content or "").encode(errors="replace"))
         + len(message.images) * IMAGE_TOKENS * BYTES_PER_TOKEN

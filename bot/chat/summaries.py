@@ -89,11 +89,20 @@ class Summaries:
     )
     _asking: tuple[Model, asyncio.Task[Completion]] | None = field(default=None, init=False)
 
-    def look(self, chat: ChatId, person: Person) -> None:
-        """Look soon whether a chat needs a summary; the person pays for it."""
+    def look(self, chat: ChatId, person: Person, bytes_in_chat: int | None = None) -> None:
+        """Look soon whether a chat needs a summary; the person pays for it.
+
+        Args:
+            bytes_in_chat: of all turns, if that is known.
+        """
+        if bytes_in_chat is not None and bytes_in_chat <= _most_bytes(self._model_of(chat)):
+            return
         if len(self._waiting) < MAX_CHATS and chat not in self._failed:
             self._waiting[chat] = person
             self._wake.set()
+
+    def _model_of(self, chat: ChatId) -> Model:
+        return self.models.route(chat).model
 
     def make_way(self) -> None:
         """Give up the summary that is being written if its model has no place for a turn."""
@@ -113,10 +122,9 @@ class Summaries:
     async def _summarise(self, chat: ChatId, person: Person) -> None:
         """Write the summaries that are due in a chat."""
         for _ in range(AT_ONCE):
-            model = self.models.route(chat).model
-            context_bytes = model.traits.context_tokens * BYTES_PER_TOKEN
-            most_bytes = int(context_bytes * HISTORY_SHARE)
-            request_bytes = int(context_bytes * REQUEST_SHARE)
+            model = self._model_of(chat)
+            most_bytes = _most_bytes(model)
+            request_bytes = int(_context_bytes(model) * REQUEST_SHARE)
             due = await self.store.summaries.due(
                 chat, most_bytes=most_bytes, request_bytes=request_bytes
             )
@@ -176,6 +184,14 @@ class Summaries:
                     await asking
             if spent:
                 self.store.usage.add(spent)
+
+
+def _context_bytes(model: Model) -> int:
+    return model.traits.context_tokens * BYTES_PER_TOKEN
+
+
+def _most_bytes(model: Model) -> int:
+    return int(_context_bytes(model) * HISTORY_SHARE)
 
 
 def _material(due: Due) -> Iterator[str]:

@@ -21,7 +21,7 @@ from bot.chat.joining import RunningTurn
 from bot.chat.media import CANNOT_SEE
 from bot.chat.plan import is_accepted
 from bot.chat.progress import Ended, Progress, ToolSigns
-from bot.chat.prompt import Prompt
+from bot.chat.prompt import Prompt, bytes_of
 from bot.chat.quotes import checked, own_words
 from bot.language.languages import Languages
 from bot.llm.messages import Completion
@@ -231,6 +231,13 @@ class Turn:
         if self.past.summary is not None:  # not a person's words, and perhaps strangers'
             heard = replace(heard, results=[self.past.summary.content or "", *heard.results])
         return replace(heard, of_turn=sum(one.role is Role.TOOL for one in self.messages))
+
+    @property
+    def bytes_in_chat(self) -> int | None:
+        """Bytes of this turn and all before it; None if the model does not see all of them."""
+        if not self.past.is_whole:
+            return None
+        return bytes_of(chain(*self.past.turns, self.messages)) + len(self.answer.encode())
 
     async def join(self) -> None:
         """Store and add the messages that the person has sent in the meantime."""

@@ -210,6 +210,22 @@ async def test_the_newest_images_come_along_with_the_history(tmp_path: Path) -> 
     assert shown == [[], [], [b"2.1", b"2.2"], [b"3.1", b"3.2"]]
 
 
+@pytest.mark.parametrize("source", ["a person", "a tool"])
+async def test_the_first_image_of_a_chat_comes_with_its_history(
+    tmp_path: Path, source: str
+) -> None:
+    async with store_at(tmp_path) as store:
+        await finish(store, await begin(store, received(1)))
+        assert await past(store)
+        turn = await begin(store, received(2), images=[IMAGE] if source == "a person" else [])
+        if source == "a tool":
+            await call(store, turn, "a chart", images=[IMAGE])
+        await finish(store, turn)
+        assert IMAGE in [one for message in (await past(store))[1] for one in message.images]
+    async with store_at(tmp_path) as store:
+        assert IMAGE in [one for message in (await past(store))[1] for one in message.images]
+
+
 async def test_newest_images_of_results_are_kept_until_their_turn_expires(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         message = received(1, expires_at=now_ms() + DAY_MS)
