@@ -83,7 +83,7 @@ def of_chat(
     """See `TurnStore.history`."""
     last = LAST_TURN if before is None else before
     rows = db.run(HISTORY_SQL, chat, first_turn, last, max_messages + 1)
-    turns = _newest_turns(rows[:max_messages], max_bytes)
+    turns, size = _newest_turns(rows[:max_messages], max_bytes)
     whole = len(rows) <= max_messages and sum(map(len, turns.values())) == len(rows)
     if not turns:
         return History((), first_turn, whole=whole)
@@ -96,7 +96,7 @@ def of_chat(
     with_images = (
         _with_images(messages, shown.get(turn_id, {})) for turn_id, messages in turns.items()
     )
-    return History(tuple(with_images), min(turns), whole=whole)
+    return History(tuple(with_images), min(turns), whole=whole, size=size)
 
 
 def of_turn(db: Session, turn_id: int, helper: int | None = None) -> Messages:
@@ -172,19 +172,24 @@ def _with_images(messages: Numbered, shown: Shown) -> Messages:
     )
 
 
-def _newest_turns(rows: Iterable[Row], max_bytes: int) -> dict[int, Numbered]:
-    """Collect whole turns, oldest first, from rows that run from the newest to the oldest."""
+def _newest_turns(rows: Iterable[Row], max_bytes: int) -> tuple[dict[int, Numbered], int]:
+    """Collect whole turns, oldest first, from rows that run from the newest to the oldest.
+
+    Returns:
+        the turns, and their bytes.
+    """
     turns: list[tuple[int, Numbered]] = []
     size = 0
     for turn_id, newest_first in groupby(rows, key=itemgetter(0)):
         turn = [_numbered_message(row[1:]) for row in newest_first]
         turn.reverse()
-        size += sum(_size(message) for _, message in turn)
+        more = sum(_size(message) for _, message in turn)
         # A turn opens with the person's message, unless the limit on rows has cut it.
-        if size > max_bytes or turn[0][1].role != "user":
+        if size + more > max_bytes or turn[0][1].role != "user":
             break
+        size += more
         turns.append((turn_id, turn))
-    return dict(reversed(turns))
+    return dict(reversed(turns)), size
 
 
 def _numbered_message(row: Row) -> tuple[int, Message]:

@@ -262,11 +262,13 @@ class History:
     Attributes:
         first_turn: id of the oldest; without turns, the id that the caller gave.
         whole: no older turn had to be left out.
+        size: bytes of contents and calls.
     """
 
     turns: "tuple[tuple[Message, ...], ...]"
     first_turn: int
     whole: bool
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,10 @@ WITHIN_SECONDS: Final = 0.05
 """An entry shares the commit of what follows, as the beginning of a turn does."""
 
 NOTE_SQL: Final = """
-    INSERT INTO outgoing (turn_id, kind, target, detail, is_proven, requests, bytes)
-    SELECT id, ?2, ?3, ?4, ?5, ?6, ?7 FROM turns WHERE id = ?1
+    INSERT INTO outgoing (turn_id, kind, target, detail, is_proven, number, requests, bytes)
+    SELECT id, ?2, ?3, ?4, ?5,
+        (SELECT coalesce(max(number), 0) + 1 FROM outgoing WHERE turn_id = ?1), ?6, ?7
+    FROM turns WHERE id = ?1
     ON CONFLICT DO UPDATE SET requests = requests + excluded.requests,
         bytes = bytes + excluded.bytes
 """
@@ -58,7 +60,7 @@ class OutgoingStore(Aggregate):
         """Return the list of a turn, oldest first."""
         sql = (
             "SELECT kind, target, detail, is_proven, requests, bytes FROM outgoing"
-            " WHERE turn_id = ? ORDER BY id"
+            " WHERE turn_id = ? ORDER BY number"
         )
         return tuple(Outgoing(*row) for row in db.run(sql, turn_id))
 

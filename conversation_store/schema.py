@@ -479,20 +479,42 @@ CREATE TABLE outgoing (
 
 LATE_INDEX: Final = """
 -- Rows of `said` are indexed together, some seconds after their commit: an answer does not wait.
-ALTER TABLE said ADD COLUMN is_indexed INTEGER NOT NULL DEFAULT 0;
-UPDATE said SET is_indexed = 1;
-CREATE INDEX said_not_indexed ON said (id) WHERE is_indexed = 0;
-DROP INDEX said_in_chat;
-DROP TRIGGER said_comes;
-CREATE TRIGGER said_indexed AFTER UPDATE OF is_indexed ON said WHEN NEW.is_indexed BEGIN
-    INSERT INTO said_words (rowid, words)
-    VALUES (2 * NEW.id, indexed(NEW.text));
-END;
-DROP TRIGGER said_goes;
-CREATE TRIGGER said_goes AFTER DELETE ON said WHEN OLD.is_indexed BEGIN
+-- `metadata` says up to which row that is done, so ids must never be reused.
+CREATE TABLE said_3 (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    turn_id INTEGER NOT NULL REFERENCES turns (id) ON DELETE CASCADE,
+    chat TEXT NOT NULL,
+    by_bot INTEGER NOT NULL,
+    author_name TEXT,
+    text TEXT NOT NULL,
+    sent_at INTEGER NOT NULL
+) STRICT;
+INSERT INTO said_3 SELECT * FROM said;
+DROP TABLE said;
+ALTER TABLE said_3 RENAME TO said;
+CREATE INDEX said_in_turn ON said (turn_id);
+INSERT INTO metadata SELECT 'indexed_said', coalesce(max(id), 0) FROM said;
+CREATE TRIGGER said_goes AFTER DELETE ON said
+WHEN OLD.id <= (SELECT CAST(value AS INTEGER) FROM metadata WHERE name = 'indexed_said') BEGIN
     INSERT INTO said_words (said_words, rowid, words)
     VALUES ('delete', 2 * OLD.id, indexed(OLD.text));
 END;
+-- As one tree; `number` is the place of an entry in its turn.
+CREATE TABLE outgoing_3 (
+    turn_id INTEGER NOT NULL REFERENCES turns (id) ON DELETE CASCADE,
+    kind TEXT NOT NULL,
+    target TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    is_proven INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    requests INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (turn_id, kind, target, detail, is_proven)
+) STRICT, WITHOUT ROWID;
+INSERT INTO outgoing_3
+SELECT turn_id, kind, target, detail, is_proven, id, requests, bytes FROM outgoing;
+DROP TABLE outgoing;
+ALTER TABLE outgoing_3 RENAME TO outgoing;
 """
 
 
@@ -508,7 +530,7 @@ def add_long_memory(db: Session) -> None:
 
 
 def index_later(db: Session) -> None:
-    """Take the search index out of the commit of a turn."""
+    """Let the commit of a turn write less: the search index comes later."""
     db.run(LATE_INDEX)
 
 

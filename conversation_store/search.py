@@ -13,7 +13,7 @@ from conversation_store import deletion
 from conversation_store.connections import Row, Session
 from conversation_store.database import Aggregate, reads_aside, writes
 from conversation_store.models import ChatId
-from conversation_store.words import partly, whole, words_of
+from conversation_store.words import indexed, partly, whole, words_of
 
 VOICE_NOTE: Final = "[voice note] "
 """Stands before the words of a voice note in what the model reads."""
@@ -34,9 +34,10 @@ AGAIN_SQL: Final = """
 
 MAX_INDEXED: Final = 200
 """Rows in one commit."""
-INDEX_SQL: Final = f"""
-    UPDATE said SET is_indexed = 1
-    WHERE id IN (SELECT id FROM said WHERE is_indexed = 0 ORDER BY id LIMIT {MAX_INDEXED})
+BEHIND_SQL: Final = f"""
+    SELECT id, text FROM said
+    WHERE id > (SELECT CAST(value AS INTEGER) FROM metadata WHERE name = 'indexed_said')
+    ORDER BY id LIMIT {MAX_INDEXED}
 """
 
 FIND_SQL: Final = """
@@ -94,11 +95,15 @@ class SearchStore(Aggregate):
 
     @reads_aside
     def _is_behind(self, db: Session) -> bool:
-        return bool(db.run("SELECT 1 FROM said WHERE is_indexed = 0 LIMIT 1"))
+        return bool(db.run(BEHIND_SQL))
 
     @writes
     def _index(self, db: Session) -> None:
-        db.run(INDEX_SQL)
+        number = 0
+        for number, text in db.run(BEHIND_SQL):
+            db.run("INSERT INTO said_words (rowid, words) VALUES (?, ?)", 2 * number, indexed(text))
+        if number:
+            db.run("UPDATE metadata SET value = ? WHERE name = 'indexed_said'", str(number))
 
     @reads_aside
     def _find(

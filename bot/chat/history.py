@@ -26,12 +26,12 @@ class Past(NamedTuple):
     Attributes:
         turns: oldest first.
         summary: of what came before them; None without one.
-        is_whole: the turns are all that came before.
+        size: bytes of all that came before; None if something of it is not shown as it was.
     """
 
     turns: tuple[tuple[Message, ...], ...] = ()
     summary: Message | None = None
-    is_whole: bool = False
+    size: int | None = None
 
 
 NO_PAST: Final = Past()
@@ -85,7 +85,7 @@ class HistoryWindow:
         history = await self.store.turns.history(
             chat, max_bytes=max_bytes, first_turn=first_turn, before=before
         )
-        is_whole = history.whole and first_turn == 1
+        whole = history.size if history.whole and first_turn == 1 else None
         if not history.whole:
             history = await self.store.turns.history(
                 chat,
@@ -95,4 +95,4 @@ class HistoryWindow:
                 before=before,
             )
             self._first_turns[chat] = history.first_turn
-        return Past(history.turns, summary, is_whole)
+        return Past(history.turns, summary, whole)

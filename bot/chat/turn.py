@@ -235,9 +235,9 @@ class Turn:
     @property
     def bytes_in_chat(self) -> int | None:
         """Bytes of this turn and all before it; None if the model does not see all of them."""
-        if not self.past.is_whole:
+        if self.past.size is None:
             return None
-        return bytes_of(chain(*self.past.turns, self.messages)) + len(self.answer.encode())
+        return self.past.size + bytes_of(self.messages) + len(self.answer.encode())
 
     async def join(self) -> None:
         """Store and add the messages that the person has sent in the meantime."""

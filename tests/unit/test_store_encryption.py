@@ -17,6 +17,7 @@ from tests.unit.stores import answer, questions, received
 
 WORD: Final = "sesquipedalian"
 NEW: Final = "a new key"
+VALUE_SQL: Final = "SELECT value FROM metadata WHERE name = 'name'"
 RAW: Final = "raw:" + "0123456789abcdef" * 4
 STEP_SECONDS: Final = 15.0
 
@@ -74,7 +75,7 @@ async def test_a_store_opens_again_and_by_sqlites_own_derivation(key: str, tmp_p
             await store.set_metadata("name", value)
     with closing(apsw.Connection(str(path))) as database:
         database.pragma("key", key)
-        assert database.execute("SELECT value FROM metadata").fetchall() == [("second",)]
+        assert database.execute(VALUE_SQL).fetchall() == [("second",)]
         database.execute("UPDATE metadata SET value = 'third'")
     async with open_store(path, key=key) as store:
         assert await store.get_metadata("name") == "third"

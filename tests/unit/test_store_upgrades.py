@@ -9,7 +9,8 @@ import apsw
 import pytest
 
 from conversation_store.backup import backup, encrypt, restore, upgrade_is_due
-from conversation_store.connections import Session, StoreUnreadable
+from conversation_store.connections import Session, StoreUnreadable, add_indexed
+from conversation_store.outgoing import Outgoing
 from conversation_store.pairings import open_pairing_book
 from conversation_store.schema import APPLICATION_ID, MIGRATIONS
 from conversation_store.store import open_store
@@ -60,6 +61,44 @@ async def test_messages_from_before_the_search_are_found(tmp_path: Path) -> None
         reader = await accept(store, received(9))
         found = await store.search.find(ADA, "tent", 9, reader=reader.id, since=0, until=now_ms())
     assert [one.text for one in found] == ["The tent is here.", "Where is the tent?"]
+
+
+async def test_a_list_of_outgoing_data_and_found_words_survive_a_later_index(
+    tmp_path: Path,
+) -> None:
+    second = MIGRATIONS[:2]
+    async with open_store(tmp_path / "store.db", migrations=second) as store:
+        await store.set_metadata("version", "2")
+    with closing(apsw.Connection(str(tmp_path / "store.db"))) as old:
+        add_indexed(old)
+        old.execute(
+            "INSERT INTO inbox (id, account, author, timestamp, kind, chat, received_at, state)"
+            " VALUES (1, 'a', 'ada', 1, 'message', 'direct:ada', 1, 'done');"
+            "INSERT INTO turns (id, chat, state, attempts, started_at)"
+            " VALUES (1, 'direct:ada', 'answered', 1, 1);"
+            "INSERT INTO said (turn_id, chat, by_bot, text, sent_at)"
+            " VALUES (1, 'direct:ada', 0, 'Where is the tent?', 1);"
+            "INSERT INTO outgoing (turn_id, kind, target, detail, is_proven, requests, bytes)"
+            " VALUES (1, 'model', 'first', '', 1, 2, 30), (1, 'web', 'second', '', 0, 1, 9)"
+        )
+    async with store_at(tmp_path) as store:
+        reader = await accept(store, received(9))
+        times = {"since": 0, "until": now_ms()}
+        found = await store.search.find(ADA, "tent", 5, reader=reader.id, **times)
+        sent = await store.outgoing.of_turn(1)
+        store.outgoing.note(1, Outgoing("model", "first", "", 1, 1, 12))
+        await store.upkeep.ping()
+        summed = await store.outgoing.of_turn(1)
+        await store.turns.clear(ADA)
+        gone = await store.search.find(ADA, "tent", 5, reader=reader.id, **times)
+    assert [one.text for one in found] == ["Where is the tent?"]
+    assert [(one.target, one.requests, one.bytes) for one in sent] == [
+        ("first", 2, 30),
+        ("second", 1, 9),
+    ]
+    assert [(one.requests, one.bytes) for one in summed] == [(3, 42), (1, 9)]
+    assert gone == ()
+    assert rows(tmp_path, "SELECT * FROM said_words_docsize") == []
 
 
 async def test_upgrade_keeps_all_rows(tmp_path: Path) -> None:
