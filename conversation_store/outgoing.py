@@ -11,10 +11,8 @@ WITHIN_SECONDS: Final = 0.05
 """An entry shares the commit of what follows, as the beginning of a turn does."""
 
 NOTE_SQL: Final = """
-    INSERT INTO outgoing (turn_id, kind, target, detail, is_proven, number, requests, bytes)
-    SELECT id, ?2, ?3, ?4, ?5,
-        (SELECT coalesce(max(number), 0) + 1 FROM outgoing WHERE turn_id = ?1), ?6, ?7
-    FROM turns WHERE id = ?1
+    INSERT INTO outgoing (turn_id, number, kind, target, detail, is_proven, requests, bytes)
+    SELECT id, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM turns WHERE id = ?1
     ON CONFLICT DO UPDATE SET requests = requests + excluded.requests,
         bytes = bytes + excluded.bytes
 """
@@ -76,4 +74,5 @@ class OutgoingStore(Aggregate):
 
 
 def _note(db: Session, turn_id: int, entry: Outgoing) -> None:
-    db.run(NOTE_SQL, turn_id, *entry)
+    number = db.value("SELECT count(*) FROM outgoing WHERE turn_id = ?", turn_id)
+    db.run(NOTE_SQL, turn_id, number, *entry)
