@@ -65,15 +65,29 @@ async def signal_cli_at(settings: Settings, console: Console | None = None) -> A
         if not os.access(path.parent, os.W_OK | os.X_OK):
             # The bot has never run: its folder is left to its first start.
             path = Path(folder) / path.name
-        signal_cli = SpawnedSignalCli(
-            path, data_dir=settings.signal.data_dir, home=home_of(settings.store.path)
-        )
-        async with signal_cli.process() as process:
-            try:
-                await _wait_for(signal_cli.url, process)
-            except TimeoutError:
-                raise BotError("signal-cli was started, but does not listen.") from None
-            yield signal_cli.url
+        async with started(path, settings.store.path, settings.signal.data_dir) as address:
+            yield address
+
+
+@asynccontextmanager
+async def started(path: Path, store: Path, data_dir: Path | None = None) -> AsyncIterator[str]:
+    """Run a signal-cli for this block and provide its address, once it listens.
+
+    Args:
+        path: of its socket.
+        store: `STORE__PATH`.
+        data_dir: see `SpawnedSignalCli`.
+
+    Raises:
+        BotError: it cannot be started, ends at once, or does not listen.
+    """
+    signal_cli = SpawnedSignalCli(path, data_dir=data_dir, home=home_of(store))
+    async with signal_cli.process() as process:
+        try:
+            await _wait_for(signal_cli.url, process)
+        except TimeoutError:
+            raise BotError("signal-cli was started, but does not listen.") from None
+        yield signal_cli.url
 
 
 async def _wait_for(url: str, process: asyncio.subprocess.Process | None = None) -> None:

@@ -4,13 +4,13 @@ import asyncio
 import json
 import re
 import secrets
-import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from bot.attestation.bundle import MAX_BUNDLE_BYTES, Bundle
@@ -18,21 +18,20 @@ from bot.attestation.errors import MalformedEvidence
 from bot.attestation.report import FILE_NAME, conclusion
 from bot.attestation.trust import REAL, Trust
 from bot.attestation.verification import BundleReport
+from bot.cli.account_setup import started
 from bot.cli.exit_codes import CHANGED, FAILED, OK
 from bot.cli.verify import report_on
 from bot.config.settings import StoreSettings
 from bot.errors import BotError, SettingsError
 from bot.observability import logs
 from bot.signal.events import Incoming, IncomingMessage
-from bot.signal.installation import home_of
 from bot.signal.messenger import Messenger
 from bot.signal.signal_daemon import SignalDaemon
-from bot.signal.spawned import START_SECONDS, SpawnedSignalCli
 from conversation_store.models import ChatId
 
 ANSWER_SECONDS: Final = 300.0
 """For a proof: the bot asks its enclave and its model's machines."""
-CONNECT_SECONDS: Final = START_SECONDS
+CONNECT_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.05
 CHALLENGE_BYTES: Final = 12
 UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400}
@@ -117,26 +116,30 @@ async def asked(request: Namespace, challenge: str) -> tuple[bytes, str | None]:
             if isinstance(event, IncomingMessage):
                 received.put_nowait(event)
 
-    with tempfile.TemporaryDirectory(prefix="signal-tee-bot-") as folder:
-        signal_cli = None
-        if request.signal == "spawn:":
-            home = home_of(StoreSettings().path)
-            signal_cli = SpawnedSignalCli(Path(folder) / "socket", home=home)
-        url = request.signal if signal_cli is None else signal_cli.url
-        messenger: Messenger = SignalDaemon(url, request.account)
-        running = [asyncio.create_task(messenger.run(deliver))]
-        if signal_cli is not None:
-            running.append(asyncio.create_task(signal_cli.run()))
+    async with _signal_cli_of(request) as address:
+        messenger: Messenger = SignalDaemon(address, request.account)
+        running = asyncio.create_task(messenger.run(deliver))
         asking = asyncio.create_task(_ask(messenger, request.number, challenge, received))
         try:
-            await asyncio.wait([asking, *running], return_when=asyncio.FIRST_COMPLETED)
-            for ended in (task for task in running if task.done()):
-                await ended  # raises why signal-cli cannot be started
+            await asyncio.wait([asking, running], return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                await running  # raises why there is no connection
             return await asking
         finally:
-            for task in (asking, *running):
-                task.cancel()
-            await asyncio.gather(asking, *running, return_exceptions=True)
+            asking.cancel()
+            running.cancel()
+            await asyncio.gather(asking, running, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _signal_cli_of(request: Namespace) -> AsyncIterator[str]:
+    """Provide the address of the second account's signal-cli."""
+    if request.signal != "spawn:":
+        yield request.signal
+        return
+    with TemporaryDirectory(prefix="signal-tee-bot-") as folder:
+        async with started(Path(folder) / "socket", StoreSettings().path) as address:
+            yield address
 
 
 async def _ask(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,6 +33,7 @@ from tests.fakes.soft_bundle import (
 )
 from tests.fakes.soft_tdx import SoftTdx
 from tests.fixtures_attestation import CLOCK
+from tests.integration.test_spawned import alive
 
 PLATFORM: Final = SoftTdx(now=CLOCK)
 AGENT: Final = SoftAgent(PLATFORM)
@@ -146,6 +148,28 @@ async def test_with_an_interval_it_asks_until_it_is_stopped(
         await bot.side.until(lambda: len(bot.side.sent) >= 3)
         watching.cancel()
         assert len({sent.text for sent in bot.side.sent}) == len(bot.side.sent)
+
+
+async def test_it_starts_and_ends_a_signal_cli_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("STORE__PATH", str(tmp_path / "store.db"))
+    async with proving_bot(tmp_path) as bot:
+        # Listens through a link to the socket of the fake.
+        program = tmp_path / "signal-cli"
+        program.write_text(
+            f"#!/bin/sh\necho $$ > {tmp_path}/pid\n"
+            f'for one; do [ "$last" = --socket ] && ln -s {bot.side.path} "$one"; last=$one; done\n'
+            "exec tail -f /dev/null\n"
+        )
+        program.chmod(0o700)
+        assert await bot.watched(signal="spawn:") == OK
+        assert "Proven: the first proof is kept." in capsys.readouterr().out
+        assert not alive(int((tmp_path / "pid").read_text()))
+        program.write_text("#!/bin/sh\nexit 7\n")
+        assert await bot.watched(signal="spawn:") == FAILED
+        assert "exit code 7" in capsys.readouterr().out
 
 
 async def test_given_bundles_are_compared_without_an_account(tmp_path: Path) -> None:
