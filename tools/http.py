@@ -33,7 +33,7 @@ GULP_SECONDS_PER_STREAM: Final = 0.005
 """Longest wait for the next gulp, for each response that is being read."""
 MAX_GULP_SECONDS: Final = 0.1
 
-REFUSED: Final = "It refuses connections. Is the model's server running there?"
+REFUSED: Final = "It refuses connections. Is the server running there?"
 UNKNOWN_HOST: Final = "There is no host of this name."
 NO_NAME_SERVER: Final = "Its name could not be looked up: no name server answers."
 NO_ROUTE: Final = "This machine has no route to it."

@@ -33,7 +33,7 @@ async def test_a_wrong_address_is_said_within_seconds_to_people_log_and_admins()
             logged = bot.events("llm.failed")[-1]
             log = "\n".join(bot.stderr)
     assert answer == "I cannot reach my model. Please tell the operator of this bot."
-    reason = "It refuses connections. Is the model's server running there? See LLM__BASE_URL."
+    reason = "It refuses connections. Is the server running there? See LLM__BASE_URL."
     assert (logged["host"], logged["reason"]) == ("127.0.0.1:9", reason)
     assert f"\nEndpoint of the model default: 127.0.0.1:9: {reason}\n" in status_said
     assert len(here.answers()) == 2
