@@ -20,7 +20,7 @@ from bot.signal.messenger import Poll
 from tests.e2e.running_bot import World, kill, killed_bot, running_bot, story, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import BEN
-from tests.e2e.traces import gone, rows_with, there
+from tests.e2e.traces import gone, gone_from_files, rows_with, there
 from tests.fakes.openai_server import Request, Step, held, script, text, tool_calls
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi
 from tests.fakes.signal_side import Sent
@@ -184,7 +184,7 @@ async def test_an_edit_restarts_the_turn_and_a_deletion_forgets_it() -> None:
 async def test_a_question_disappears_with_its_message() -> None:
     async with story(script(ask("Which secret colour?"))) as here:
         await question(here, "paint it", expires_seconds=1)
-        await gone(here, "secret")
+        await gone_from_files(here, "secret")
         assert await here.asked("!stop") == "There is nothing to stop."
 
 
