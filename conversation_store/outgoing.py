@@ -74,5 +74,7 @@ class OutgoingStore(Aggregate):
 
 
 def _note(db: Session, turn_id: int, entry: Outgoing) -> None:
-    number = db.value("SELECT count(*) FROM outgoing WHERE turn_id = ?", turn_id)
+    number = db.value(
+        "SELECT coalesce(max(number), 0) + 1 FROM outgoing WHERE turn_id = ?", turn_id
+    )
     db.run(NOTE_SQL, turn_id, number, *entry)

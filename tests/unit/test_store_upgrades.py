@@ -43,62 +43,74 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name != "store.db.lock")
 
 
-async def test_messages_from_before_the_search_are_found(tmp_path: Path) -> None:
-    first = MIGRATIONS[:1]
-    async with open_store(tmp_path / "store.db", migrations=first) as store:
-        await store.set_metadata("version", "1")
-    with closing(apsw.Connection(str(tmp_path / "store.db"))) as old:
+async def make_earlier(folder: Path, version: int, rows_of_turn: str) -> None:
+    """Make a store of an earlier version, with an answered turn.
+
+    Args:
+        rows_of_turn: SQL for its rows in other tables; the turn is 1.
+    """
+    async with open_store(folder / "store.db", migrations=MIGRATIONS[:version]) as store:
+        await store.set_metadata("version", str(version))
+    with closing(apsw.Connection(str(folder / "store.db"))) as old:
+        add_indexed(old)
         old.execute(
             "INSERT INTO inbox (id, account, author, timestamp, kind, chat, received_at, state)"
             " VALUES (1, 'a', 'ada', 1, 'message', 'direct:ada', 1, 'done');"
             "INSERT INTO turns (id, chat, state, attempts, started_at)"
-            " VALUES (1, 'direct:ada', 'answered', 1, 1);"
-            "INSERT INTO messages (turn_id, role, content, created_at) VALUES"
-            " (1, 'user', '[2026-11-27 10:00 UTC] Where is the tent?', 1),"
-            " (1, 'assistant', 'The tent is here.', 2)"
+            f" VALUES (1, 'direct:ada', 'answered', 1, 1); {rows_of_turn}"
         )
+
+
+async def test_messages_from_before_the_search_are_found(tmp_path: Path) -> None:
+    messages = """
+        INSERT INTO messages (turn_id, role, content, created_at) VALUES
+        (1, 'user', '[2026-11-27 10:00 UTC] Where is the tent?', 1),
+        (1, 'assistant', 'The tent is here.', 2)
+    """
+    await make_earlier(tmp_path, 1, messages)
     async with store_at(tmp_path) as store:
         reader = await accept(store, received(9))
         found = await store.search.find(ADA, "tent", 9, reader=reader.id, since=0, until=now_ms())
     assert [one.text for one in found] == ["The tent is here.", "Where is the tent?"]
 
 
-async def test_a_list_of_outgoing_data_and_found_words_survive_a_later_index(
+async def test_words_from_before_the_later_index_are_found_until_they_are_deleted(
     tmp_path: Path,
 ) -> None:
-    second = MIGRATIONS[:2]
-    async with open_store(tmp_path / "store.db", migrations=second) as store:
-        await store.set_metadata("version", "2")
-    with closing(apsw.Connection(str(tmp_path / "store.db"))) as old:
-        add_indexed(old)
-        old.execute(
-            "INSERT INTO inbox (id, account, author, timestamp, kind, chat, received_at, state)"
-            " VALUES (1, 'a', 'ada', 1, 'message', 'direct:ada', 1, 'done');"
-            "INSERT INTO turns (id, chat, state, attempts, started_at)"
-            " VALUES (1, 'direct:ada', 'answered', 1, 1);"
-            "INSERT INTO said (turn_id, chat, by_bot, text, sent_at)"
-            " VALUES (1, 'direct:ada', 0, 'Where is the tent?', 1);"
-            "INSERT INTO outgoing (turn_id, kind, target, detail, is_proven, requests, bytes)"
-            " VALUES (1, 'model', 'first', '', 1, 2, 30), (1, 'web', 'second', '', 0, 1, 9)"
-        )
+    said = """
+        INSERT INTO said (turn_id, chat, by_bot, text, sent_at)
+        VALUES (1, 'direct:ada', 0, 'Where is the tent?', 1)
+    """
+    await make_earlier(tmp_path, 2, said)
     async with store_at(tmp_path) as store:
         reader = await accept(store, received(9))
         times = {"since": 0, "until": now_ms()}
         found = await store.search.find(ADA, "tent", 5, reader=reader.id, **times)
-        sent = await store.outgoing.of_turn(1)
-        store.outgoing.note(1, Outgoing("model", "first", "", 1, 1, 12))
-        await store.upkeep.ping()
-        summed = await store.outgoing.of_turn(1)
         await store.turns.clear(ADA)
         gone = await store.search.find(ADA, "tent", 5, reader=reader.id, **times)
     assert [one.text for one in found] == ["Where is the tent?"]
-    assert [(one.target, one.requests, one.bytes) for one in sent] == [
-        ("first", 2, 30),
-        ("second", 1, 9),
-    ]
-    assert [(one.requests, one.bytes) for one in summed] == [(3, 42), (1, 9)]
     assert gone == ()
     assert rows(tmp_path, "SELECT * FROM said_words_docsize") == []
+
+
+async def test_a_list_of_outgoing_data_goes_on_after_an_upgrade_in_its_order(
+    tmp_path: Path,
+) -> None:
+    outgoing = """
+        INSERT INTO outgoing (id, turn_id, kind, target, detail, is_proven, requests, bytes) VALUES
+        (7, 1, 'model', 'second', '', 1, 2, 30), (6, 1, 'web', 'first', '', 0, 1, 9)
+    """
+    await make_earlier(tmp_path, 2, outgoing)
+    async with store_at(tmp_path) as store:
+        store.outgoing.note(1, Outgoing("model", "second", "", 1, 1, 12))
+        store.outgoing.note(1, Outgoing("web", "a third", "", 0, 1, 5))
+        await store.upkeep.ping()
+        listed = await store.outgoing.of_turn(1)
+    assert [(one.target, one.requests, one.bytes) for one in listed] == [
+        ("first", 1, 9),
+        ("second", 3, 42),
+        ("a third", 1, 5),
+    ]
 
 
 async def test_upgrade_keeps_all_rows(tmp_path: Path) -> None:
