@@ -359,7 +359,7 @@ Method = Callable[Concatenate[A, P], Coroutine[Any, Any, T]]
 class FewChats:
     """Chats that may have rows in a table that few chats use.
 
-    After a commit, a reader has to decrypt each page again, so a search in an empty table takes as
+    After a commit, a reader has to read each page again, so a search in an empty table takes as
     long as one that finds something.
     """
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -73,8 +73,8 @@ class EndedCalls:
 def of_chat(
     db: Session,
     chat: ChatId,
-    has_images: Callable[[Session, ChatId], bool],
     *,
+    has_images: bool,
     max_bytes: int,
     max_messages: int,
     first_turn: int,
@@ -89,7 +89,7 @@ def of_chat(
         return History((), first_turn, whole=whole)
     shown: dict[int, dict[int | None, list[Image]]] = {}
     span = (chat, min(turns), max(turns), HISTORY_IMAGES)
-    images = db.run(IMAGES_SQL, *span) if has_images(db, chat) else ()
+    images = db.run(IMAGES_SQL, *span) if has_images else ()
     for turn_id, message_id, content_type, data in images:
         in_turn = shown.setdefault(turn_id, {})
         in_turn.setdefault(message_id, []).insert(0, Image(content_type, data))

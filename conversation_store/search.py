@@ -39,6 +39,10 @@ BEHIND_SQL: Final = f"""
     WHERE id > (SELECT CAST(value AS INTEGER) FROM metadata WHERE name = 'indexed_said')
     ORDER BY id LIMIT {MAX_INDEXED}
 """
+IS_BEHIND_SQL: Final = """
+    SELECT (SELECT max(id) FROM said) > CAST(value AS INTEGER)
+    FROM metadata WHERE name = 'indexed_said'
+"""
 
 FIND_SQL: Final = """
     SELECT said_words.rowid, turn_id, by_bot, author_name, text, sent_at
@@ -95,7 +99,7 @@ class SearchStore(Aggregate):
 
     @reads_aside
     def _is_behind(self, db: Session) -> bool:
-        return bool(db.run(BEHIND_SQL))
+        return bool(db.value(IS_BEHIND_SQL))
 
     @writes
     def _index(self, db: Session) -> None:

@@ -99,7 +99,7 @@ class TurnStore(Aggregate):
         return history.of_chat(
             db,
             chat,
-            self._context.with_images.may_have,
+            has_images=self._context.with_images.may_have(db, chat),
             max_bytes=max_bytes,
             max_messages=max_messages,
             first_turn=first_turn,

@@ -70,7 +70,6 @@ class HistoryWindow:
             before: leave out this turn and later turns.
         """
         summary, last = None, 0
-        known: tuple[Summary, ...] = ()
         if self.shows_summaries:
             known = await self.store.summaries.of_chat(chat)
             known = tuple(one for one in known if before is None or one.last_turn < before)
@@ -85,14 +84,14 @@ class HistoryWindow:
         history = await self.store.turns.history(
             chat, max_bytes=max_bytes, first_turn=first_turn, before=before
         )
-        whole = history.size if history.whole and first_turn == 1 else None
-        if not history.whole:
-            history = await self.store.turns.history(
-                chat,
-                max_bytes=int(max_bytes * KEPT_SHARE),
-                max_messages=int(MAX_HISTORY_ROWS * KEPT_SHARE),
-                first_turn=last + 1,
-                before=before,
-            )
-            self._first_turns[chat] = history.first_turn
-        return Past(history.turns, summary, whole)
+        if history.whole:
+            return Past(history.turns, summary, history.size if first_turn == 1 else None)
+        history = await self.store.turns.history(
+            chat,
+            max_bytes=int(max_bytes * KEPT_SHARE),
+            max_messages=int(MAX_HISTORY_ROWS * KEPT_SHARE),
+            first_turn=last + 1,
+            before=before,
+        )
+        self._first_turns[chat] = history.first_turn
+        return Past(history.turns, summary)
