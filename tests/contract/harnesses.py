@@ -76,7 +76,7 @@ class Receiver:
     async def until(self, happened: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             while not happened():  # noqa: ASYNC110  # a messenger has no event to wait for
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.001)
 
 
 class SlowReceiver(Receiver):

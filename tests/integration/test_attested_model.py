@@ -67,7 +67,7 @@ class World:
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             while not holds():  # noqa: ASYNC110 - a verdict is read, it announces nothing
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.001)
 
     async def verified_again(self, *, within_seconds: float) -> None:
         before = self.model.evidence()
