@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.e2e.quick_start import MAX_LINE_BYTES, Program, start
 from tests.e2e.running_bot import World
 from tests.fakes.signal_side import BOT
 
@@ -23,8 +24,6 @@ AFTER_KILL_SECONDS: Final = 30.0
 HASTY: Final = "tests.e2e.hasty_bot"
 """The settings of a daemon that is killed often."""
 
-MAX_LINE_BYTES: Final = 1024 * 1024
-
 
 class Daemon:
     """A process with its output and its exit. Made by `daemon`.
@@ -34,7 +33,7 @@ class Daemon:
             which should be nothing.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | Program) -> None:
         self._process = process
         self._said = asyncio.Condition()
         self._silent = False
@@ -113,21 +112,27 @@ async def daemon(
         settings: the environment, and nothing else but PATH.
         folder: its working directory.
         module: what is run.
-        through: a command that executes the command in its arguments.
+        through: a command that executes the command in its arguments, so that Python starts anew.
     """
-    process = await asyncio.create_subprocess_exec(
-        *through, sys.executable, "-m", module, "run",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={"PATH": os.environ["PATH"], **settings},
-        cwd=folder,
-        limit=MAX_LINE_BYTES,
-    )  # fmt: skip
-    assert process.stdout is not None
+    variables = {"PATH": os.environ["PATH"], **settings}
+    process: asyncio.subprocess.Process | Program
+    if through:
+        process = await asyncio.create_subprocess_exec(
+            *through, sys.executable, "-m", module, "run",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=variables,
+            cwd=folder,
+            limit=MAX_LINE_BYTES,
+        )  # fmt: skip
+        output = process.stdout
+    else:
+        process, output, _ = await start(module, "run", environment=variables, folder=folder)
+    assert output is not None
     running = Daemon(process)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(running.listen(process.stdout))
+        tasks.create_task(running.listen(output))
         try:
             yield running
         finally:
@@ -138,22 +143,19 @@ async def run_command(
     arguments: Sequence[str], settings: Mapping[str, str], *, folder: Path
 ) -> tuple[int, str, str]:
     """Run `python -m bot ...` to its end and return its exit code, stdout and stderr."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bot", *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={"PATH": os.environ["PATH"], **settings},
-        cwd=folder,
-    )  # fmt: skip
+    variables = {"PATH": os.environ["PATH"], **settings}
+    process, output, errors = await start(
+        "bot", *arguments, environment=variables, folder=folder, errors_apart=True
+    )
     try:
         async with asyncio.timeout(COMMAND_SECONDS):
-            out, err = await process.communicate()
+            out, err = await asyncio.gather(output.read(), errors.read())
+            await process.wait()
     finally:
         if process.returncode is None:
-            process.kill()
-            await process.communicate()
-    return process.returncode or 0, out.decode(), err.decode()
+            process.send_signal(signal.SIGKILL)
+        code = await process.wait()
+    return code, out.decode(), err.decode()
 
 
 def environment(here: World, **more: str) -> dict[str, str]:

@@ -5,13 +5,16 @@ import codecs
 import fcntl
 import os
 import re
+import signal
 import struct
-import sys
 import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
+
+from tests.e2e.quick_start import Program, start_with
 
 READ_BYTES: Final = 65_536
 ROWS: Final = 24
@@ -25,7 +28,7 @@ class Terminal:
         shown: everything that the terminal has got so far.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, keys: int) -> None:
+    def __init__(self, process: Program, keys: int) -> None:
         self._process = process
         self._keys = keys
         self._changed = asyncio.Condition()
@@ -87,20 +90,15 @@ async def at_a_terminal(
     keys, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
     search = os.environ["PATH"] if path is None else f"{path}:{os.environ['PATH']}"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", AT_ITS_TERMINAL, *arguments,
-        stdin=its, stdout=its, stderr=its,
-        cwd=folder,
-        env={
-            "PATH": search,
-            "SIGNAL__URL": url,
-            "STORE__PATH": str(folder / "store.db"),
-            "TERM": "xterm",
-            "PROMPT_TOOLKIT_NO_CPR": "1",  # nothing answers where the cursor is
-        },
-        start_new_session=True,
-    )  # fmt: skip
-    os.close(its)
+    variables = {
+        "PATH": search,
+        "SIGNAL__URL": url,
+        "STORE__PATH": str(folder / "store.db"),
+        "TERM": "xterm",
+        "PROMPT_TOOLKIT_NO_CPR": "1",  # nothing answers where the cursor is
+    }
+    files = dict.fromkeys((0, 1, 2), Connection(its))
+    process = await start_with(files, "bot", *arguments, environment=variables, folder=folder)
     terminal = Terminal(process, keys)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(terminal.listen())
@@ -108,14 +106,6 @@ async def at_a_terminal(
             yield terminal
         finally:
             if process.returncode is None:
-                process.kill()
+                process.send_signal(signal.SIGKILL)
             await process.wait()
     os.close(keys)
-
-
-AT_ITS_TERMINAL: Final = """
-import fcntl, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C is a signal
-from bot.cli.main import main
-sys.exit(main())
-"""

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import sys
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -17,6 +18,7 @@ from tests.e2e.daemon_process import daemon, environment, run_command
 from tests.e2e.running_bot import World, world
 from tests.e2e.scraped import ANY_PORT, readiness
 from tests.e2e.traffic import PEOPLE, Traffic
+from tests.processes import run_process
 
 STORE_KEY: Final = "a key that nobody may see"
 
@@ -120,7 +122,8 @@ async def test_version_help_and_completion_need_no_settings_and_import_nothing_h
     arguments: str, shown: str, tmp_path: Path
 ) -> None:
     settings = {"PYTHONPROFILEIMPORTTIME": "1"}
-    code, out, err = await run_command(arguments.split(), settings, folder=tmp_path)
+    program = (sys.executable, "-m", "bot", *arguments.split())
+    out, err, code = await run_process(*program, folder=tmp_path, environment=settings)
     assert (code, shown in out) == (0, True)
     imported = {line.rsplit("|", 1)[-1].strip() for line in err.splitlines()}
     assert "bot.cli.main" in imported

@@ -99,7 +99,8 @@ async def test_the_log_of_whole_conversations_tells_nothing_of_them() -> None:
         here.model.transcription_handler = transcript(f"spoken {WORD}")
         settings = talkative(here)
         module = "tests.e2e.clumsy_bot"
-        async with daemon(settings, folder=here.folder, module=module) as bot:
+        anew = ("env",)
+        async with daemon(settings, folder=here.folder, module=module, through=anew) as bot:
             await bot.event("mcp.connected")
             secrets = [await _pair(here), await _send_files(here)]
             await _change_words(here, bot)

@@ -41,10 +41,24 @@ def is_running(process: int) -> bool:
     return os.waitpid(process, os.WNOHANG) == (0, 0)
 
 
+BEFORE: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def _note_older_processes() -> None:
+    BEFORE.clear()
+    BEFORE.update(processes_of(os.getpid()))
+
+
+def started() -> list[int]:
+    """Return what the test has started and still runs, parents first."""
+    return [one for one in processes_of(os.getpid()) if one not in BEFORE]
+
+
 def command_lines() -> bytes:
-    """Return the command lines of all that this process has started."""
+    """Return the command lines of all that the test has started."""
     lines = []
-    for process in processes_of(os.getpid()):
+    for process in started():
         with suppress(OSError):  # it has ended
             lines.append(Path(f"/proc/{process}/cmdline").read_bytes())
     return b"\n".join(lines)
@@ -345,7 +359,7 @@ async def test_program_above_a_bound_ends_with_its_children(
         ended = await run(kind, tmp_path / "here", script, **bounds)  # type: ignore[arg-type]
     # The kernel's own limit may come first: then a fork fails, and the script ends by itself.
     assert ended.stopped in (stopped, None if hog == "processes" else stopped)
-    assert list(processes_of(os.getpid())) == [os.getpid()]
+    assert started() == []
 
 
 @KINDS
@@ -483,7 +497,7 @@ async def test_nothing_outlives_a_command(tmp_path: Path, kind: Kind, script: st
     async with asyncio.timeout(30):
         ended = await run(kind, tmp_path / "here", script)
     assert (ended.exit_code, ended.stopped) == (0, None)
-    assert list(processes_of(os.getpid())) == [os.getpid()]
+    assert started() == []
 
 
 @KINDS
@@ -498,7 +512,7 @@ async def test_cancelled_program_ends_right_after_its_start(
         with suppress(TimeoutError):
             async with asyncio.timeout(milliseconds / 1_000):
                 await jail.run(program, Bounds())
-    assert list(processes_of(os.getpid())) == [os.getpid()]
+    assert started() == []
 
 
 CALLER = """
@@ -549,7 +563,7 @@ def runs(argument: str) -> bool:
 async def test_program_ends_with_its_supervisor(tmp_path: Path) -> None:
     running = asyncio.create_task(run("Landlock", tmp_path / "here", "sleep 60"))
     await until(lambda: b"sleep\x0060" in command_lines())
-    watching = next(one for one in processes_of(os.getpid()) if one != os.getpid())
+    watching = started()[0]
     os.kill(watching, signal.SIGKILL)
     async with asyncio.timeout(30):
         assert (await running).exit_code != 0
@@ -626,7 +640,7 @@ async def test_the_kernel_ends_programs_in_jails_first_and_bounds_their_number(
 ) -> None:
     running = asyncio.create_task(run(kind, tmp_path / "here", "sleep 60"))
     await until(lambda: b"sleep\x0060" in command_lines())
-    last = list(processes_of(os.getpid()))[-1]
+    last = started()[-1]
     score = await asyncio.to_thread(Path(f"/proc/{last}/oom_score_adj").read_text)
     limits = await asyncio.to_thread(Path(f"/proc/{last}/limits").read_text)
     assert score == "1000\n"
