@@ -14,7 +14,7 @@ from bot.signal.events import Person
 from conversation_store.reactions import MAX_KEPT, MAX_TOLD
 from tests.e2e.running_bot import World, kill, running_bot, world
 from tests.e2e.test_conversation import BEN
-from tests.e2e.test_reminders import GROUP, at, schedule
+from tests.e2e.test_reminders import GROUP, Wall, at, schedule
 from tests.e2e.traces import rows_with, there, there_is
 from tests.fakes.openai_server import Step, held, script, text, tool_calls
 from tests.fakes.signal_people import Reacted
@@ -417,14 +417,16 @@ async def test_reaction_to_a_long_or_edited_answer_is_one_to_the_answer() -> Non
 async def test_answers_to_questions_and_done_reminders_are_not_told() -> None:
     steps = script(
         tool_calls(("ask_user", {"question": "Which?", "options": ["Red", "Blue"]})), text("Red."),
-        tool_calls(("remind", {"text": "tea", "at": at()})), text("I will."), text("Fine."),
+        tool_calls(("remind", {"text": "tea", "at": at(60)})), text("I will."), text("Fine."),
     )  # fmt: skip
-    async with world(steps) as here, running_bot(here.settings()):
+    wall = Wall()
+    async with world(steps) as here, running_bot(here.settings(), clock=wall):
         await here.signal.say("paint it")
         await here.signal.react("1️⃣", (await here.answer()).timestamp)
         assert (await here.answer()).text == "Red."
         await here.signal.say("remind me")
         assert (await here.answer()).text == "I will."
+        wall.pass_by(seconds=61)
         bell = await here.answer()
         await here.signal.react("👍", bell.timestamp)
         await there_is(here, "SELECT 1 FROM reminders WHERE state = 'done'")

@@ -141,21 +141,26 @@ async def test_revoked_person_gets_no_reminders() -> None:
 
 
 async def test_a_reminder_does_not_wait_behind_a_slow_turn() -> None:
-    slow = asyncio.Event()
-    steps = script(remind("Call mum", at()), text("I will."), held(slow, text("Done.")))
-    async with story(steps) as here:
+    slow, wall = asyncio.Event(), Wall()
+    steps = script(remind("Call mum", at(60)), text("I will."), held(slow, text("Done.")))
+    async with world(steps) as here, running_bot(here.settings(), clock=wall):
         assert await here.asked("remind me to call mum") == "I will."
-        assert await here.asked("think about it") == "⏰ Call mum"
+        await here.signal.say("think about it")
+        await here.model.wait_for_requests(3)
+        wall.pass_by(seconds=61)
+        assert (await here.answer()).text == "⏰ Call mum"
         slow.set()
         assert (await here.answer()).text == "Done."
 
 
 async def test_group_reminder_names_its_person() -> None:
-    async with world(script(remind("take out the rubbish", at()), text("I will."))) as here:
+    wall = Wall()
+    async with world(script(remind("take out the rubbish", at(60)), text("I will."))) as here:
         here.signal.groups[GROUP] = Group(members={ADA.aci: ADA, BEN.aci: BEN})
-        async with running_bot(here.settings()):
+        async with running_bot(here.settings(), clock=wall):
             await here.signal.say("remind me of the rubbish", group=GROUP, mention=True)
             assert (await here.answer()).text == "I will."
+            wall.pass_by(seconds=61)
             said = await here.answer()
     assert said.text == f"⏰ {ADA.name}: take out the rubbish"
     assert said.chat == ChatId.group(GROUP)
@@ -202,13 +207,15 @@ async def test_an_edit_of_its_message_takes_the_place_of_the_reminder() -> None:
 
 
 async def test_a_thumb_up_marks_a_reminder_as_done_and_it_is_forgotten() -> None:
-    steps = script(remind(SECRET, at()), text("I will."))
-    async with story(steps) as here:
+    wall, due = Wall(), at(60)
+    steps = script(remind(SECRET, due), text("I will."))
+    async with world(steps) as here, running_bot(here.settings(), clock=wall):
         assert await here.asked("remind me") == "I will."
+        wall.pass_by(seconds=61)
         said = await here.answer()
         await there_is(here, "SELECT 1 FROM outbox WHERE inbox_id IS NULL AND state = 'sent'")
         await here.signal.say("!reminders")
-        assert f"⏰✓ {datetime.now(UTC):%Y-%m-%d}" in (await here.answer()).text
+        assert f"⏰✓ {due[:10]}" in (await here.answer()).text
         await here.signal.react("❤️", said.timestamp)
         await here.signal.react("👍", said.timestamp, author=BEN)
         await here.signal.react("👍", said.timestamp, removed=True)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from conversation_store.models import Quote
-from tests.e2e.running_bot import World, story
-from tests.e2e.test_reminders import PILLS_AT, SECRET, at, remind, schedule
+from tests.e2e.running_bot import World, running_bot, story, world
+from tests.e2e.test_reminders import PILLS_AT, SECRET, Wall, at, remind, schedule
 from tests.e2e.traces import gone, gone_from_files, there, there_is
 from tests.fakes.openai_server import Step, script, text, tool_calls
 from tests.fakes.signal_side import BOT
@@ -67,9 +67,11 @@ async def test_words_of_a_reminder_go_with_its_source(
 
 
 async def test_a_reply_to_a_reminder_is_forgotten_with_its_source() -> None:
-    steps = (remind(WORDS, at()), text("I will."), remind(WORDS, PILLS_AT + "Z"), text("Moved."))
-    async with story(script(*steps)) as here:
+    wall = Wall()
+    steps = (remind(WORDS, at(60)), text("I will."), remind(WORDS, PILLS_AT + "Z"), text("Moved."))
+    async with world(script(*steps)) as here, running_bot(here.settings(), clock=wall):
         source = await asked(here, "remind me of the pills")
+        wall.pass_by(seconds=61)
         said = await here.answer()
         assert said.text == f"⏰ {WORDS}"
         await there_is(here, "SELECT 1 FROM outbox WHERE inbox_id IS NULL AND state = 'sent'")

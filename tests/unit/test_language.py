@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -16,12 +15,14 @@ from hypothesis import strategies as st
 from bot.attestation.report import report_line
 from bot.chat.door import ASK
 from bot.chat.question_messages import HOW_TO_ANSWER
+from bot.commands.catalog import COMMANDS
 from bot.language.catalogs import ENGLISH, NAMES, translated
 from bot.language.languages import detect
 
 ROOT: Final = Path(__file__).parents[2]
 PLACE: Final = re.compile(r"\{\w+\}")
 FOREIGN: Final = [language for language in NAMES if language != ENGLISH]
+LINES_OF_HELP: Final = {f"!{one.name}: {one.summary}" for one in COMMANDS}
 
 
 def entries(language: str) -> dict[str, str]:
@@ -42,23 +43,17 @@ def sentences_of_the_program() -> set[str]:
             elif isinstance(node, ast.JoinedStr):
                 parts = (p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
                 found.add("".join(map(str, parts)))
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.update(lines_of_help(node))
     found.update(*map(str.splitlines, tuple(found)))
-    return found | {report_line(text) for text in found} | {"5 minutes"}
-
-
-def lines_of_help(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    """Return the line of `!help` for a function that is a command."""
-    for made in node.decorator_list:
-        if isinstance(made, ast.Call) and ast.unparse(made.func) == "command":
-            name, summary = (ast.literal_eval(part) for part in made.args)
-            yield f"!{name}: {summary}"
+    return found | LINES_OF_HELP | {report_line(text) for text in found} | {"5 minutes"}
 
 
 def test_every_translation_is_of_a_sentence_that_the_program_says() -> None:
     said = sentences_of_the_program()
     assert [one for one in entries("de") if PLACE.sub("{}", one) not in said] == []
+
+
+def test_every_line_of_help_is_translated() -> None:
+    assert LINES_OF_HELP - entries("de").keys() == set()
 
 
 @pytest.mark.parametrize("language", FOREIGN)
