@@ -124,7 +124,7 @@ def upgrade_is_due(path: Path, key: str | None, migrations: Migrations = MIGRATI
 def restore(path: Path, key: str | None, source: Path) -> Restored:
     """Replace a store by a copy, and keep the store next to it. Blocks.
 
-    Messages that waited in the copy are closed: the replaced store has answered them since. A copy
+    Messages that waited in the copy are closed: they may have been answered since. A copy
     of an earlier schema is brought up to date.
 
     Args:

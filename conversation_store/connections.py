@@ -55,7 +55,7 @@ Row = tuple[Any, ...]
 _REFUSALS: Final[dict[type[Exception], str]] = {
     apsw.FullError: "the disk is full",
     apsw.ReadOnlyError: "the disk is read-only",
-    apsw.IOError: "the disk does not take or give what is stored",
+    apsw.IOError: "the disk reports an input/output error",
     apsw.CantOpenError: "the files cannot be opened",
     apsw.BusyError: "another program holds the file",
 }

@@ -1,4 +1,4 @@
-"""What left the machine for each turn."""
+"""Lists of the data that this machine sent for each turn, shown by `!sent`."""
 
 from functools import partial
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from conversation_store.database import Aggregate, reads, writes_later
 from conversation_store.models import ChatId
 
 WITHIN_SECONDS: Final = 0.05
-"""An entry shares the commit of what follows, as the beginning of a turn does."""
+"""How long an entry waits for another write, to share its commit."""
 
 NOTE_SQL: Final = """
     INSERT INTO outgoing (turn_id, number, kind, target, detail, is_proven, requests, bytes)

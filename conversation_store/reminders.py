@@ -1,8 +1,9 @@
 """Reminders and scheduled questions: kept until their time, then said once.
 
 A due reminder becomes an outgoing message, and a due question an incoming one. The same transaction
-closes it or moves it to its next date, so a crash loses and repeats nothing. A reminder comes
-from the turn that set it. That turn is a source of every turn that is told the reminder.
+closes it or moves it to its next date, so a crash loses and repeats nothing. So a reminder waits,
+is delivered (said, and not yet done), or is done; a series keeps waiting. A reminder comes from the
+turn that set it. That turn is a source of every turn that is told the reminder.
 """
 
 from collections.abc import Iterable, Sequence

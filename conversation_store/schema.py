@@ -530,7 +530,7 @@ def add_long_memory(db: Session) -> None:
 
 
 def index_later(db: Session) -> None:
-    """Let the commit of a turn write less: the search index comes later."""
+    """Move search indexing out of the commit of a turn, so that it writes less."""
     db.run(LATE_INDEX)
 
 

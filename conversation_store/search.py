@@ -1,8 +1,8 @@
 """Search in what people said to the bot, in its answers, and in words kept for catch-up.
 
-Of the latter, people find none from before their own first message: they may have joined then.
-Words are found only as long as the turn or the message that they belong to is kept. Whoever is told
-of them has read them, so `sources` names their turn.
+In the words kept for catch-up, people find nothing older than their own first message, because they
+may have joined only then. Words are found only while their turn or message is kept. A turn that is
+told of words has read them, so `sources` lists their turn.
 """
 
 import re
@@ -83,8 +83,8 @@ class SearchStore(Aggregate):
 
         Args:
             reader: the turn or the command that is told; its own messages are not found.
-            since: of times from here (ms).
-            until: and before here (ms).
+            since: earliest time (ms).
+            until: time before which a message must be (ms).
         """
         if not (words := words_of(query)):
             return ()

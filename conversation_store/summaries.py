@@ -1,7 +1,7 @@
 """Summaries of the oldest turns of chats, and the turns that the next one is to be made of.
 
-Each summary is made of its turns alone. A trigger deletes it together with the first of them that
-goes, whatever the reason (`schema.py`), and the turns that are left are summarised again.
+Each summary is made only of its own turns. When any of them is deleted, a trigger (`schema.py`)
+deletes the summary too, and the remaining turns are summarised again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ from conversation_store.database import (
 from conversation_store.models import DAY_MS, ChatId, Message, NewExchange
 
 LEFT_MS: Final = DAY_MS
-"""A turn that is kept for less than this is not summarised: the summary would soon go with it."""
+"""Turns kept for less than this are not summarised: the summary would soon be deleted too."""
 
 KEPT_SHARE: Final = 0.7
 """Share of the room that turns keep when the oldest of them are summarised."""
@@ -65,13 +65,14 @@ class SummaryStore(Aggregate):
 
     @reads_aside
     def due(self, db: Session, chat: ChatId, *, most_bytes: int, request_bytes: int) -> Due | None:
-        """Return what is to be summarised next; None if nothing is.
+        """Return the turns or summaries to summarise next, or None.
 
-        That is: turns between summaries, whose summary has gone; the oldest turns, once all turns
-        and summaries together exceed `most_bytes`; the oldest summaries, once all exceed half.
+        In this order: turns between summaries, whose own summary was deleted; the oldest summaries,
+        once all summaries exceed half of `most_bytes`; the oldest turns, once all turns and
+        summaries together exceed `most_bytes`.
 
         Args:
-            request_bytes: of all turns to be summarised at once, but at least one turn.
+            request_bytes: bytes of the returned turns at most, unless it is a single turn.
         """
         now = self._now_ms()
         kept_since = now - self._context.retention_days * DAY_MS + LEFT_MS

@@ -445,7 +445,7 @@ class TurnStore(Aggregate):
         """Delete a chat's history and return the number of turns.
 
         Answers that could not be sent and words that wait for a turn are deleted as well. Messages
-        that wait to be sent stay. Turns go a few at a time, so that no other chat waits for long.
+        that wait to be sent stay. Turns are deleted a few at a time: no other chat waits for long.
         """
         last = await self._database.write(partial(_clear_waiting, chat=chat))
         cleared = 0

@@ -1,7 +1,7 @@
-"""Words of texts and of searches, in all scripts: what SQLite's FTS5 indexes and what it looks for.
+"""Split texts and queries of all scripts into the words that SQLite's FTS5 indexes and looks for.
 
-Case and accents do not count. Scripts that put no space between words are indexed by character, and
-a run of their characters is found wherever the same run is.
+Case and accents do not count. Scripts that put no space between words are indexed by character. A
+query in them matches texts with the same characters in a row.
 """
 
 import re
@@ -25,7 +25,7 @@ _RUN: Final = re.compile(f"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])\\w)+")
 
 
 def plain(text: str) -> str:
-    """Return a text in which case and forms of characters no longer differ."""
+    """Return a text case-folded and normalised (NFKC)."""
     return unicodedata.normalize("NFKC", text).casefold()
 
 

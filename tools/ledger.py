@@ -13,7 +13,7 @@ MAX_CHARACTERS: Final = 2_000
 """Longest detail; the rest is left out."""
 
 Kind = Literal["model", "recording", "speech", "search", "page", "place", "tool", "file"]
-"""What left.
+"""Kinds of data that the machine sends.
 
 - model: the conversation, to a model. recording: a voice note, to be written down. speech: an
   answer, to be spoken.
@@ -23,7 +23,7 @@ Kind = Literal["model", "recording", "speech", "search", "page", "place", "tool"
 
 
 class Entry(NamedTuple):
-    """Something that left.
+    """One kind of data that was sent to one place.
 
     Attributes:
         target: the host or server that got it.

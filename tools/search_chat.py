@@ -17,7 +17,7 @@ MAX_CHARACTERS: Final = 10_000
 """Part of a message that is looked at."""
 EXCERPT_CHARACTERS: Final = 300
 SEARCHED_CHARACTERS: Final = 2_000
-"""Part of a message that is searched for the place of an excerpt; otherwise it is the beginning."""
+"""Part of a message in which an excerpt may begin at a found word; else it is the beginning."""
 BEFORE_CHARACTERS: Final = 80
 """Part of an excerpt before the first word that was found."""
 FOREVER_MS: Final = 2**62

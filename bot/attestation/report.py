@@ -193,7 +193,7 @@ PROOF: Final = (
 )
 NO_PROOF: Final = (
     "This does not prove that nobody else reads along: my own check of the attached file found"
-    " something wrong. Until that is mended, treat me as if my operator could read what you write."
+    " something wrong. Until that is fixed, treat me as if my operator could read what you write."
 )
 
 

@@ -21,12 +21,11 @@ MAX_PEOPLE: Final = 10_000
 """People that each part here remembers at once; when full, it forgets the oldest."""
 
 USED_UP: Final = (
-    "For today you have used up what I may read and write for one person. I go on at 00:00 UTC, in"
-    " {wait}."
+    "You have used up your tokens for today. I answer you again after 00:00 UTC, in {wait}."
 )
 STOPPED: Final = (
-    "I had to stop before I was done: for today you have used up what I may read and write for one"
-    " person. Ask me again after 00:00 UTC, in {wait}."
+    "I had to stop before I was done: you have used up your tokens for today. Ask me again after"
+    " 00:00 UTC, in {wait}."
 )
 
 MAX_TURNS: Final = 200

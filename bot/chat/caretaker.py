@@ -28,9 +28,9 @@ from conversation_store.store import ConversationStore
 
 LOOK_SECONDS: Final = 3_600.0
 AGAIN: Final = Backoff(first_seconds=15.0, longest_seconds=300.0)
-"""Between two looks while something is wrong."""
+"""Pause between two checks while something is wrong."""
 POLL_SECONDS: Final = 1.0
-"""Between two looks at what signal-cli has said, which cost nothing."""
+"""Pause between two checks of signal-cli's log, which cost nothing."""
 DAYS_BETWEEN_WARNINGS: Final = 7
 WARNED: Final = "signal_cli_age_told"
 """Entry of the store: day of the last warning to the admins."""
@@ -53,7 +53,7 @@ class Caretaker:
     _warned_on: date | None = field(default=None, init=False)
 
     async def run(self) -> None:
-        """Look until cancelled: each hour, with a trouble at growing intervals."""
+        """Check the account each hour, during a trouble at growing intervals, until cancelled."""
         looks = 0
         while True:
             if self.messenger.connected or self.messenger.trouble is not None:
@@ -80,7 +80,10 @@ class Caretaker:
             await self.lock.keep()
 
     async def _tell_trouble(self) -> None:
-        """Tell the admins once that Signal refuses this version; with other troubles none can."""
+        """Tell the admins once that Signal refuses this version.
+
+        With any other trouble of the account, the bot could not send that message.
+        """
         trouble = account_trouble(self.messenger, self.signal_cli)
         if trouble is not self._told:
             self._told = trouble

@@ -48,7 +48,8 @@ MAX_NAME: Final = 100
 POLL_SECONDS: Final = 0.5
 
 ASK: Final = (
-    "Hello! I am a bot, and I do not know you yet. Please give this code to whoever runs this bot:"
+    "Hello! I am a bot, and I do not know you yet. Please give this code to the operator of this"
+    " bot:"
     "\n\n{code}\n\n"
     "It is valid for one hour. I will tell you when you are let in. I keep nothing of what you"
     " write until then."
@@ -194,9 +195,9 @@ HINT: Final = "an admin's !trust, or signal-cli trust, lets the person in"
 RETRY_UNTIL: Final = RetryUntil(seconds=300.0)
 
 NEW_KEY: Final = (
-    "{who} has a new safety number. Most often that means that Signal was installed anew; it can"
-    " mean that somebody sits between us. So I neither read nor send anything there until you say"
-    " so: what was written waits.\n\nThe new safety number:\n{number}\n\n"
+    "{who} has a new safety number. Usually the person has reinstalled Signal, but an attacker may"
+    " also be intercepting the chat. I neither read nor send messages there until you trust the"
+    " number; the messages wait.\n\nThe new safety number:\n{number}\n\n"
 )
 NOT_VERIFIED: Final = (
     "{who} writes to me, and nobody has compared the safety number yet. I listen only to people"

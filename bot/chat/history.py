@@ -21,12 +21,12 @@ MAX_WINDOWS: Final = 10_000
 
 
 class Past(NamedTuple):
-    """What a prompt shows of a chat before the running turn.
+    """The part of a chat's past that a prompt shows.
 
     Attributes:
         turns: oldest first.
         summary: of what came before them; None without one.
-        size: bytes of all that came before; None if something of it is not shown as it was.
+        size: bytes of the whole past; None unless all of it is shown unchanged.
     """
 
     turns: tuple[tuple[Message, ...], ...] = ()

@@ -1,9 +1,8 @@
 """The queue of a chat, and its running turn, which messages can stop, change or join.
 
-A person's next messages become part of the turn that answers the last one.
-
-Before its first request and while its tools run, a turn takes them before it asks the model again.
-While the model writes, it cancels the request and asks again with the new words.
+A person's next messages become part of the turn that answers the last one. Messages that come
+before the first request, or while tools run, go into the next request. While the model writes, a
+new message cancels the request, and the turn asks again with it.
 """
 
 import asyncio

@@ -22,10 +22,10 @@ FILE_NAME: Final = "question.txt"
 GOES_ON: Final = "⟨goes on⟩"
 
 IN_A_FILE: Final = (
-    "Run {tool}? What it is called with is too long for messages. All of it is in the file: please"
-    " read it to its end before you answer."
+    "Run {tool}? Its arguments are too long for a message. They are all in the file: please read"
+    " it to the end before you answer."
 )
-ABOUT_MARKS: Final = "(What stands between ⟨ and ⟩ a phone would hide or show elsewhere.)\n"
+ABOUT_MARKS: Final = "(Characters that a phone would hide or move are spelt out between ⟨ and ⟩.)\n"
 
 MAX_POLL_CHARACTERS: Final = 100
 """Phones' limit for a poll's question and for each option."""
@@ -56,7 +56,7 @@ HOW_TO_DECIDE: Final = (
 
 NOT_YOURS: Final = "Only the person this is for, or an admin of the bot, can answer that question."
 NOT_COUNTED: Final = "Only admins of the bot can allow this; your yes does not count."
-TOO_LATE: Final = "That question has been answered already."
+TOO_LATE: Final = "That question is no longer open."
 YES_OR_NO: Final = "Please answer the question with “yes” or “no”."
 YES_NO_OR_CHANGES: Final = "Please reply to my plan with “yes”, “no” or what to change."
 WHICH: Final = (

@@ -1,8 +1,8 @@
 """The registration lock: a PIN without which nobody else can register the bot's number.
 
 Signal asks for the PIN until the account has been unused for 7 days. The bot makes the PIN, keeps
-it in the encrypted store, and sets it again every 3 days: a lock that Signal has not taken, or has
-lost with the change of an enclave, is back then.
+it in the encrypted store, and sets it again every 3 days, because Signal may lose PINs
+when it changes its enclaves. If Signal cannot be reached, the bot tries again at its next check.
 """
 
 import secrets
@@ -63,7 +63,7 @@ class RegistrationLock:
             log.warning(
                 "registration_lock.refused",
                 setting="SIGNAL__REGISTRATION_LOCK",
-                reason="only a primary device can set it: the phone of a linked one has its own",
+                reason="if the bot is a linked device, use the registration lock of the phone",
             )
             return
         except SignalError as error:

@@ -38,21 +38,21 @@ SUMMARY_SHARE: Final = 1 / 8
 MIN_BYTES: Final = 400
 MAX_BYTES: Final = 4_000
 RESULT_BYTES: Final = 600
-"""Bytes of a tool's result, or of its arguments, that a summary is made of."""
+"""Bytes of a call's arguments, or of its result, that the model gets to summarise."""
 MESSAGE_BYTES: Final = 6_000
-"""The same, of one message."""
+"""Bytes of one message that the model gets to summarise."""
 MIN_LETTERS: Final = 3
-"""Letters or digits in anything that is a summary."""
+"""Minimum of letters and digits in a valid summary."""
 
 SECONDS: Final = 180.0
 """Time for one summary."""
 PAUSE_SECONDS: Final = 0.5
-"""From an answer to the look whether its chat needs a summary."""
+"""Pause after an answer, before the bot checks whether the chat needs a summary."""
 AGAIN_SECONDS: Final = 3_600.0
-"""How long a chat waits after a summary that did not come."""
+"""Pause of a chat after a summary failed."""
 MAX_CHATS: Final = 10_000
 AT_ONCE: Final = 20
-"""Summaries of a chat, one after the other; a store of an earlier version may need many."""
+"""Maximum of summaries of a chat in a row; a store of an earlier version may need many."""
 PATIENCE: Final = RetryPolicy(bound_seconds=10.0, unreached_seconds=5.0)
 
 FRAME: Final = "summary"
@@ -105,7 +105,7 @@ class Summaries:
         return self.models.route(chat).model
 
     def make_way(self) -> None:
-        """Give up the summary that is being written if its model has no place for a turn."""
+        """Cancel the running summary if its model has no free place for a turn."""
         if self._asking is not None and self._asking[0].client.is_full:
             self._asking[1].cancel()
 
@@ -213,10 +213,9 @@ def _material(due: Due) -> Iterator[str]:
 
 
 def checked_summary(answer: str, size: int, material: str) -> str:
-    """Return a summary as it is kept, in at most so many bytes; empty if the answer is none.
+    """Return the summary in a model's answer, cut to `size` bytes; empty if it is unusable.
 
-    The mark of strangers' words survives: it is around the whole summary if any of them were in
-    the material.
+    If the material holds strangers' words, the whole summary gets their mark.
     """
     lines, room = [], size
     for line in answer[: 4 * size].splitlines():

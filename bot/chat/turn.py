@@ -306,7 +306,9 @@ class Turn:
         """Raise ToolError unless a reaction to the last message may be the whole answer."""
         asked = next((one for one in reversed(self.messages) if one.tool_calls), None)
         if asked is None or len(asked.tool_calls) > 1:
-            raise ToolError("Not sent: a reaction ends your answer, so call react alone, at last.")
+            raise ToolError(
+                "Not sent: a reaction ends your answer, so call react alone, as the last call."
+            )
         # Nobody has just written a scheduled question. The answer to an edit and a repeated answer
         # replace words, and lines for the person stand above words.
         running = self.running

@@ -57,9 +57,9 @@ class Voice:
     )
 
     async def to_speak(self, turn: Turn, pieces: Sequence[AcceptedMessage]) -> FileToMake | None:
-        """Return what is to be spoken of an answer; None if the person wants no voice note.
+        """Return the words of an answer to speak; None if the chat wants no voice note.
 
-        The model shortens what would take too long.
+        The model shortens a long answer.
         """
         when = self.voices.of(turn.chat)
         heard = any(file.voice_note for piece in pieces for file in piece.message.files)

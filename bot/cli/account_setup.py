@@ -86,7 +86,10 @@ async def started(path: Path, store: Path, data_dir: Path | None = None) -> Asyn
         try:
             await _wait_for(signal_cli.url, process)
         except TimeoutError:
-            raise BotError("signal-cli was started, but does not listen.") from None
+            raise BotError(
+                f"signal-cli was started, but does not listen after {START_SECONDS:g} seconds. Run"
+                " signal-cli --version to see why."
+            ) from None
         yield signal_cli.url
 
 
@@ -96,8 +99,9 @@ async def _wait_for(url: str, process: asyncio.subprocess.Process | None = None)
         while not await _listens(url):
             if process is not None and process.returncode is not None:
                 raise BotError(
-                    f"signal-cli ended with exit code {process.returncode}. Try what"
-                    " signal-cli --version says; it needs Java 25, older ones Java 21."
+                    f"signal-cli ended with exit code {process.returncode}. Run"
+                    " signal-cli --version to see why. signal-cli needs Java 25; older versions"
+                    " need Java 21."
                 )
             await asyncio.sleep(RETRY_SECONDS)
 

@@ -123,7 +123,7 @@ def command_line() -> CommandParser:
         "signal-tee-bot setup --yes --model-url http://127.0.0.1:8080/v1 \\\n"
         "    --model qwen --number +4915112345678",
         does="Ask which model answers, which Signal account the bot has and who may write to it,"
-        " try each answer at once, and write .env. Who breaks off goes on where it was.",
+        " try each answer at once, and write .env. If interrupted, run it again to continue.",
     )
     _add_setup_arguments(setup)
     command(
@@ -139,10 +139,10 @@ def command_line() -> CommandParser:
     )
     check = command(
         "check",
-        "check every part and say how to mend it",
+        "check every part and say how to fix problems",
         "signal-tee-bot check",
         does="Check settings, store, Signal, model, tools and attestation, and print a line for"
-        " each: ok, warning or failed, and how to mend it. It receives and sends no message, also"
+        " each: ok, warning or failed, and how to fix it. It receives and sends no message, also"
         " while the bot runs. The exit code is 0 if nothing failed.",
     )
     check.add_switch(
@@ -152,10 +152,10 @@ def command_line() -> CommandParser:
     )
     command(
         "ready",
-        "ask the running bot whether it is well",
+        "ask the running bot whether it is ready",
         "signal-tee-bot ready",
-        does="Ask the running bot, at HEALTH__LISTEN, whether Signal, model and store are well. The"
-        " exit code is 0 if they are; a container's health check runs this.",
+        does="Ask the running bot, at HEALTH__LISTEN, whether Signal, model and store work. The"
+        " exit code is 0 if they do; a container's health check runs this.",
     )
 
     pair = command(
@@ -171,18 +171,20 @@ def command_line() -> CommandParser:
     )
     approve = pair.command(
         "approve",
-        "let somebody in",
+        "let a person in",
         "signal-tee-bot pair approve K7MPXQ",
         "signal-tee-bot pair approve --admin K7MPXQ",
     )
-    approve.add_argument("code", metavar="CODE", help="what the bot told that person, or WHO")
+    approve.add_argument(
+        "code", metavar="CODE", help="the code that the bot gave the person; with --admin also WHO"
+    )
     approve.add_switch(
         "--admin",
         "as an admin; WHO (a number, an ACI, or the beginning of one) may be let in already",
     )
     pair.command(
         "revoke",
-        "put somebody out again",
+        "take a person's access away",
         "signal-tee-bot pair revoke +4915112345678",
         "signal-tee-bot pair revoke 7f3c1a52",
     ).add_argument("who", metavar="WHO", help="a number, an ACI, or the beginning of one")
@@ -222,13 +224,13 @@ def command_line() -> CommandParser:
         "signal-tee-bot signal-cli install",
         "signal-tee-bot signal-cli update",
         does="Install signal-cli next to the store, where SIGNAL__URL=spawn: looks for it first, or"
-        " update it, also while the bot runs. Signal stops to take versions that are some months"
+        " update it, also while the bot runs. Signal stops accepting versions that are some months"
         " old. Archives are checked by SHA-256.",
     )
     signal_cli.has_commands(title="actions", metavar="ACTION", dest="action")
     for action, what in (
         ("install", "install the newest release that this bot knows"),
-        ("update", "the same, and start it in place of the one that runs"),
+        ("update", "install the newest release, and restart the running bot's signal-cli with it"),
     ):
         signal_cli.command(action, what, f"signal-tee-bot signal-cli {action}").add_argument(
             "--from",
@@ -306,9 +308,9 @@ def command_line() -> CommandParser:
         "encrypt the store, or change its key, while the bot is stopped",
         "signal-tee-bot encrypt",
         "signal-tee-bot encrypt --old-key-file old-key.txt",
-        does="Encrypt the store with STORE__KEY; without one, make it first, in .env. For another"
-        " key, change STORE__KEY and run this, which asks for the one before. Also before the first"
-        " start.",
+        does="Encrypt the store with STORE__KEY. If it is empty, this makes a key and puts it into"
+        " .env. To change the key, change STORE__KEY and run this: it asks for the old key. It also"
+        " works before the first start.",
     ).add_argument(
         "--old-key-file", type=Path, metavar="FILE", help="has the key of the store as it is now"
     )
@@ -322,11 +324,11 @@ def command_line() -> CommandParser:
         "restore",
         "go back to a copy of the store, while the bot is stopped",
         "signal-tee-bot restore /srv/backups/conversations.db",
-        does="Go back to a copy of the store, while the bot is stopped. Nobody is answered twice,"
-        " and the store that was there before is kept beside it.",
+        does="Go back to a copy of the store, while the bot is stopped. No message is answered"
+        " twice, and the present store is kept next to it under another name.",
     )
     restore.add_argument("file", type=Path, metavar="FILE", help="a copy that backup has made")
-    _add_with_signal(restore, "also the Signal account, from this folder, for a lost machine")
+    _add_with_signal(restore, "also the Signal account, from this folder, after a loss")
 
     completion = command(
         "completion",
@@ -354,7 +356,7 @@ def _add_setup_arguments(setup: CommandParser) -> None:
     setup.add_argument("--number", metavar="NUMBER", help="the bot's: SIGNAL__PHONE_NUMBER")
     setup.add_argument("--admin", metavar="WHO", help="numbers or ACIs: ACCESS__ADMINS")
     setup.add_switch("--yes", "ask nothing; what is missing is an error")
-    setup.add_switch("--force", "with --yes: replace .env, which is kept beside it")
+    setup.add_switch("--force", "with --yes: replace .env; the old file is kept next to it")
 
 
 def _add_watch_arguments(watch: CommandParser) -> None:

@@ -41,8 +41,8 @@ WRITTEN: Final = """\
 Set ATTESTATION__MODEL_PINS={file}; in an enclave it is part of the release (docs/VERIFY.md).
 
 A compose hash changes with every version of NEAR AI's programs, and then nothing is sent until you
-have made new pins. To leave it to the key service which versions may run, write the application's
-id in its place: {{"app_id": "…"}} for {{"compose_hash": "…"}}."""
+have made new pins. To let the key service decide which versions may run, replace
+{{"compose_hash": "…"}} by {{"app_id": "…"}}, the application's id."""
 
 
 _Seen = tuple[Part, TdQuote, BootClaims]

@@ -79,7 +79,7 @@ def access(settings: Settings) -> Finding:
         )
     if any(person.startswith("+") for person in people):
         # Signal's default: people hide their number and are known by ACI alone.
-        said.append("A number fits only people who show theirs to the bot; an ACI always.")
+        said.append("Numbers work only for people who show theirs to the bot; ACIs always work.")
         return warning(part, " ".join(said))
     return ok(part, " ".join(said))
 
@@ -106,7 +106,7 @@ def safety_numbers(settings: Settings, admins: Collection[str]) -> Iterator[Find
     elif admins:
         yield ok(part, "Admins are told about new ones and decide in the chat.")
     else:
-        who = "Everybody" if policy == "verified" else "Who installs Signal anew"
+        who = "Everybody" if policy == "verified" else "A person who reinstalls Signal"
         yield warning(
             part,
             f"{who} waits until you run signal-cli trust by hand, and nobody is told of it: set"
@@ -157,8 +157,8 @@ def profile(settings: Settings) -> Iterator[Finding]:
     if settings.signal.url.startswith("http") and wanted != Profile() and not is_whole:
         yield warning(
             "profile",
-            "signal-cli-rest-api would remove what is not sent along, so it is not set without"
-            " both BOT__PROFILE_NAME and BOT__PROFILE_PICTURE.",
+            "signal-cli-rest-api deletes a name or picture that is missing, so the bot sets no"
+            " profile. Set both BOT__PROFILE_NAME and BOT__PROFILE_PICTURE.",
         )
 
 
@@ -232,8 +232,8 @@ def disk(settings: Settings) -> Iterator[Finding]:
     if copies:
         yield warning(
             "copies",
-            f"{', '.join(file.name for file in copies)} beside the store: what people delete stays"
-            " in there. Delete them when you need them no more.",
+            f"{', '.join(file.name for file in copies)} next to the store may still hold messages"
+            " that people have deleted. Delete these copies when you no longer need them.",
         )
 
 
@@ -247,7 +247,9 @@ async def health_address(settings: Settings) -> Finding:
             words = f"HEALTH__LISTEN is free: {listen}."
     except BotError as error:
         if not await _is_the_bot(listen):
-            return failed("health", f"{error}. Give another one, or end the program that has it.")
+            return failed(
+                "health", f"{error}. Set another address, or end the program that uses this one."
+            )
         words = f"Answered by the running bot at {listen}."
     if _is_loopback(listen):
         return ok("health", words)

@@ -1,4 +1,4 @@
-"""`signal-tee-bot check`: one line for each part, and how to mend it.
+"""`signal-tee-bot check`: one line for each part, and how to fix it.
 
 It takes no message from Signal, sends nothing, makes no file, and writes to the store only what
 opening it writes. It does not disturb a running bot.
@@ -219,8 +219,8 @@ def _no_answer(settings: Settings, error: Exception) -> str:
         return str(error)  # signal-cli-rest-api is too old; signal-cli is missing, or ends
     if settings.signal.url == "spawn:":
         return (
-            f"signal-cli was started, and does not answer within {PART_SECONDS:g} s. Try what"
-            " signal-cli --version says."
+            f"signal-cli was started, and does not answer within {PART_SECONDS:g} s. Run"
+            " signal-cli --version to see why."
         )
     program = (
         "signal-cli-rest-api (MODE=json-rpc)"
@@ -238,7 +238,7 @@ def _signal_side(settings: Settings, server: str) -> Finding:
         return warning("signal", words) if is_old else ok("signal", words)
     return warning(
         "signal",
-        f"{server} answers. It loses messages in bursts and while the bot is down:"
+        f"{server} answers. It loses messages if many come at once, and while the bot is down:"
         " signal-cli's own daemon (SIGNAL__URL=unix:/path) does not.",
     )
 
@@ -410,7 +410,7 @@ async def _sandboxes(policy: SandboxPolicy) -> Finding:
         words += "; the other walls hold without it."
     else:
         words += (
-            ": what breaks out of a sandbox may do what the bot may. SANDBOX=required runs nothing"
-            " in one here."
+            ": code that breaks out of a sandbox can do all that the bot can. With"
+            " SANDBOX=required, the bot runs no sandboxes on this machine."
         )
     return warning(part, words)

@@ -46,7 +46,9 @@ Send this to the bot from your phone, and save the file of its answer on this co
 
 !verify {words}
 """
-_FAILED: Final = "This bot is not proven, and goes on running: tell nobody its number before it is."
+_FAILED: Final = (
+    "The bot is not proven, but it keeps running. Do not share its number until a proof succeeds."
+)
 
 
 def run(arguments: Namespace) -> bool:
@@ -140,7 +142,7 @@ async def _plain(console: Console, question: str, name: str) -> str:
         value = await console.ask(question, secret=_SECRET.fullmatch(name) is not None)
         if _PLAIN.fullmatch(value):
             return value
-        console.say("That has a space, a quotation mark or another character of shells in it.")
+        console.say("Please leave out spaces, quotation marks and other characters of shells.")
 
 
 async def _register_and_prove(

@@ -67,9 +67,9 @@ signal-tee-bot verify signal-tee-bot-proof.json --release ../{release} --challen
 """
 
 _STAYS: Final = """\
-The machine {machine} stays, and may cost money. Delete it ({removal}), or go on by hand \
+The machine {machine} still exists, and may cost money. Delete it ({removal}), or go on by hand \
 (docs/VERIFY.md, "Register inside")."""
-_PERHAPS: Final = "Look at {platform} whether there is a machine all the same: it may cost money."
+_PERHAPS: Final = "Look at {platform} whether a machine exists all the same: it may cost money."
 
 
 class Value(NamedTuple):
@@ -369,7 +369,7 @@ class Dstack(Platform):
             r"^Created VM with ID: (\S+)$", await self.call(self.creation, secrets), re.MULTILINE
         )
         if made is None:
-            raise Refused("vmm-cli.py names no machine. Look with `vmm-cli.py lsvm`.")
+            raise Refused("vmm-cli.py did not name the new machine. Run `vmm-cli.py lsvm`.")
         self.machine, self.is_made = made[1], True
 
     async def update(self, secrets: Mapping[str, str]) -> None:

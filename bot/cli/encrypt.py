@@ -29,7 +29,7 @@ SAME_KEY: Final = (
 )
 ENCRYPTED: Final = (
     "The store is encrypted with STORE__KEY now. Backups and copies from before are as they were;"
-    " signal-tee-bot check names those beside the store."
+    " signal-tee-bot check names those next to the store."
 )
 NOT_THE_OLD_KEY: Final = "That is not the key that the store has now; nothing was changed."
 OLD_KEY: Final = "The key that the store has now (it is not shown):"

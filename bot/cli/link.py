@@ -31,17 +31,17 @@ RESET: Final = "\x1b[0m"
 
 BEFORE: Final = """\
 This makes the bot a linked device of the Signal account on a phone: it reads what is written to \
-that account and answers in its name. Take a phone that has a number for the bot alone; for your \
-own account there is ACCESS__NOTE_TO_SELF=true, with which it answers nowhere but in your notes.
+that account and answers in its name. Use a phone whose number is for the bot alone. For your own \
+account, set ACCESS__NOTE_TO_SELF=true: then the bot answers only in your Note to Self.
 """
 HOW_TO_SCAN: Final = """\
 On the phone, in Signal: Settings → Linked devices → Link new device. Scan the code below, or \
-make a code of this link, on this machine and nowhere else:
+turn this link into a QR code, on this machine and nowhere else:
 """
 TOO_SMALL: Final = """\
-This terminal is too small or too old to show the code. Make it larger and run this again, or make \
-a code of the link below, on this machine and nowhere else. On the phone, in Signal: Settings → \
-Linked devices → Link new device.
+This terminal is too small or too old to show the code. Make it larger and run this again, or turn \
+the link below into a QR code, on this machine and nowhere else. On the phone, in Signal: \
+Settings → Linked devices → Link new device.
 """
 WAITING: Final = "Waiting for the phone; Ctrl-C stops."
 BESIDE: Final = (

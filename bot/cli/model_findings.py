@@ -38,7 +38,7 @@ MAX_LISTED: Final = 9
 """Models that are named when the wanted one is missing."""
 
 HANGS: Final = (
-    "{host}: It takes the question and gives no answer within {seconds:g} s. Restart the server, or"
+    "{host}: It gave no answer within {seconds:g} s. Restart the server, or"
     " wait until it has loaded its model. Does LLM__BASE_URL name this server?"
 )
 ONE_WORD: Final = "Say one word."
@@ -196,7 +196,8 @@ def _images(settings: Settings, *, listed: bool | None) -> Finding:
     mode = settings.llm.vision
     if mode == "on" and listed is False:
         return warning(
-            "images", "Shown to the model, which sees none as the endpoint says. See LLM__VISION."
+            "images",
+            "Shown to the model, although the endpoint says that it sees none. See LLM__VISION.",
         )
     if mode == "off" or (mode == "auto" and listed is False):
         return ok("images", "Not shown to the model; people are told so.")

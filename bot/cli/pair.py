@@ -81,7 +81,7 @@ def revoke(book: PairingBook, who: str, access: AccessSettings) -> str:
         " `signal-tee-bot pair list` shows who was."
     )
     person = _one_of(book.revoke(who), nobody=nobody)
-    said = f"Put out: {who_is(person)}"
+    said = f"Access removed: {who_is(person)}"
     if access.policy == "open" or {person.person, person.number} & (access.allowed | access.admins):
         said += "\nThe settings let this person talk all the same: see ACCESS__ in .env."
     return said

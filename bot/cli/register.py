@@ -156,7 +156,7 @@ async def _enter_the_code(
         digits = re.sub(r"\D", "", code or await console.ask("The code:"))
         code = None
         if not digits:
-            console.say("It is made of digits.")
+            console.say("The code has only digits. Please try again.")
             continue
         try:
             await setup.verify(number, digits, pin=pin)
@@ -176,7 +176,7 @@ async def _enter_the_pin(
     setup: AccountSetup, console: Console, number: str, code: str, hours: int | None
 ) -> None:
     until = f" It ends in {hours} hours if the number is not used until then." if hours else ""
-    console.say(f"{Reason.PIN_NEEDED}{until} Its PIN is the one of whoever had the number before.")
+    console.say(f"{Reason.PIN_NEEDED}{until} Enter the PIN that its last owner set.")
     for _ in range(MAX_TRIES):
         while not (pin := await console.ask("The PIN:", secret=True)):
             pass  # an empty one would count as a try
@@ -190,4 +190,6 @@ async def _enter_the_pin(
             console.say(f"{Reason.PIN_REJECTED}{left}")
         else:
             return
-    raise BotError("Three PINs were wrong. Signal locks the number after too many.")
+    raise BotError(
+        "Three PINs were wrong. Find out the right one: Signal locks the number after too many."
+    )

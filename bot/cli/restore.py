@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> bool:
         print(f"The store before is now {restored.aside}: delete it once it is not needed.")
     if restored.messages or restored.sends:
         print(
-            "Not answered or sent again, because that was done after the copy was made:"
+            "Not answered or sent again, because that may have happened after the copy was made:"
             f" {restored.messages} messages that waited, {restored.sends} on their way."
         )
     if account is not None:

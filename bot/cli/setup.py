@@ -55,13 +55,13 @@ from tools.sandbox.pool import SandboxPolicy
 
 BEGIN: Final = """\
 This sets up the bot: which model answers, which Signal account it has, and who may write to it. \
-Each answer is tried before the next question. Ctrl-C breaks off; run it again to go on.
+Each answer is tried before the next question. Ctrl-C interrupts; run setup again to continue.
 """
 GO_ON: Final = (
-    f"Going on where this was broken off. To begin anew, delete {DRAFT_FILE} and run it again."
+    f"Continuing an interrupted setup. To start over, delete {DRAFT_FILE} and run setup again."
 )
-BROKEN_OFF: Final = f"\nBroken off; {DRAFT_FILE} has what was answered. Run it again to go on."
-NOTHING_YET: Final = "\nBroken off; nothing was answered yet."
+BROKEN_OFF: Final = f"\nInterrupted. {DRAFT_FILE} has your answers: run setup again to continue."
+NOTHING_YET: Final = "\nInterrupted; nothing was answered yet."
 LEFT_AS_IT_IS: Final = (
     "It stays as it is. Edit .env by hand; signal-tee-bot check tries it, signal-tee-bot run runs"
     " the bot."
@@ -69,7 +69,7 @@ LEFT_AS_IT_IS: Final = (
 CHANGE_IT: Final = (
     "There is a .env already. Change it? Settings not asked about here stay as they are."
 )
-KEEP: Final = "Does {what} stay?"
+KEEP: Final = "Keep {what}?"
 WRITTEN: Final = """
 All of it is in .env, which only you may read. Keep a copy of its STORE__KEY.
 The model may search the web with DuckDuckGo, without a key. For Brave or a SearXNG of your \
@@ -78,11 +78,11 @@ KEEP_RUNNING: Final = """
 To keep the bot running:
   - on a server with systemd, or in containers: docs/DEPLOY.md has the commands for both;
   - here and now: signal-tee-bot run.
-What does not work is said by signal-tee-bot check.
+signal-tee-bot check says what does not work.
 """
 NO_ADMIN: Final = (
-    "Nobody may write to it yet. Whoever does gets a code; signal-tee-bot pair approve CODE --admin"
-    " lets in, and makes an admin."
+    "The bot has no admin yet. Write to it from your own phone: it answers with a code. Then run"
+    " signal-tee-bot pair approve CODE --admin, which lets you in and makes you an admin."
 )
 UNATTENDED: Final = {
     "model_url": "--model-url",
@@ -142,7 +142,7 @@ async def set_up_unattended(arguments: Namespace, console: Console) -> None:
     if missing:
         raise SettingsError(*(f"{option}: is required with --yes" for option in missing))
     if ENV_FILE.exists() and not arguments.force:
-        raise SettingsError("--force: is required to replace .env, which is kept beside it")
+        raise SettingsError("--force: is required to replace .env; the old file is kept next to it")
     draft = Draft.read(ENV_FILE) if ENV_FILE.exists() else Draft({})
     _take(draft, arguments)
     await try_model(console, draft.settings())
@@ -320,7 +320,7 @@ async def try_account(console: Console, settings: Settings) -> None:
             if number not in await setup.accounts():
                 raise BotError(AccountTrouble.ABSENT)
     except TimeoutError:
-        raise BotError("SIGNAL__URL: signal-cli does not answer in time.") from None
+        raise BotError("SIGNAL__URL: signal-cli does not answer in time. Restart it.") from None
     console.say(f"Signal: {number} is registered.")
 
 
@@ -343,7 +343,9 @@ WRITE_TO_YOURSELF: Final = """
 The bot runs. Write something into your Note to Self on the phone: it answers there.
 """
 ADMIN_ALREADY: Final = "\nThe bot runs. {who} is the admin already."
-EXPIRED: Final = "That code has expired. Write again, and run signal-tee-bot setup again."
+EXPIRED: Final = (
+    "That code has expired. Run signal-tee-bot setup again, and then write to the bot again."
+)
 DONE: Final = "Now ask it something. Press Enter here when you are done: the bot stops then."
 
 
@@ -405,7 +407,7 @@ async def _running_bot(settings: Settings) -> AsyncIterator[None]:
 
 LIST_SECONDS: Final = 8.0
 MAX_LISTED: Final = 9
-"""Models that are offered as a list; of more, one is named."""
+"""Maximum of a numbered list of models; for more models, people type the name."""
 
 ON_THIS_MACHINE: Final = {
     "llama.cpp": ("openai", "http://127.0.0.1:8080/v1"),

@@ -1,7 +1,7 @@
-"""`signal-tee-bot signal-cli`: install and update a signal-cli of the bot's own.
+"""`signal-tee-bot signal-cli`: install and update the bot's own signal-cli, and show the PIN.
 
-`update` also works while the bot runs: the bot starts its signal-cli again, and it is the new one.
-One that does not come up gives way to the version before.
+`update` also works while the bot runs: it ends the running signal-cli, and the bot starts the new
+one. If the new one does not answer, the command goes back to the previous version.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ ANSWER_SECONDS: Final = 5.0
 MEGABYTE: Final = 10**6
 
 NOT_SPAWNED: Final = (
-    "SIGNAL__URL names a signal-cli that runs elsewhere, and the bot does not use this one. With"
-    " SIGNAL__URL=spawn: it would."
+    "The bot will not use this signal-cli, because SIGNAL__URL names one that runs elsewhere. To"
+    " use it, set SIGNAL__URL=spawn:."
 )
 
 NO_LIBRARY: Final = (
@@ -70,7 +70,7 @@ def shown_pin(settings: Settings) -> str:
     with explained(settings):
         pin = kept_pin(settings.store.path, asyncio.run(store_key(settings)))
     if pin is None:
-        raise BotError("There is no PIN: SIGNAL__REGISTRATION_LOCK=true lets the bot set one.")
+        raise BotError("There is no PIN. Set SIGNAL__REGISTRATION_LOCK=true and restart the bot.")
     return pin
 
 

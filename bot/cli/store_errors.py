@@ -43,7 +43,7 @@ def said(error: StoreError, settings: Settings) -> str:
         return f"STORE__KEY: {_about_key(settings)}"
     path = settings.store.path
     if isinstance(error, StoreLocked):
-        stop = "stop that one first, perhaps a bot that runs already"
+        stop = "stop that process first; it may be a running bot"
         return f"STORE__PATH: {error}; {stop} ({path})"
     if "cannot be opened" not in str(error):
         return f"STORE__PATH: {error} ({path})"

@@ -156,7 +156,9 @@ async def _connected(messenger: Messenger) -> None:
             while not messenger.connected:  # noqa: ASYNC110 - a transport has no event for it
                 await asyncio.sleep(POLL_SECONDS)
             return
-    raise BotError(messenger.trouble or "--signal: no connection to the second account.")
+    raise BotError(
+        messenger.trouble or "--signal: no connection to signal-cli. Does it run at that address?"
+    )
 
 
 async def _proof(
@@ -177,7 +179,10 @@ async def _proof(
                         peer = await messenger.peer_identity(message.author.aci)
                         return content, peer.safety_number if peer else None
     except TimeoutError:
-        raise BotError(f"The bot sent no proof within {ANSWER_SECONDS:g} seconds.") from None
+        raise BotError(
+            f"The bot sent no proof within {ANSWER_SECONDS:g} seconds. Does it run, and may the"
+            " second account write to it?"
+        ) from None
 
 
 def _compared(report: BundleReport) -> dict[str, str | None]:

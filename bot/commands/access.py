@@ -8,19 +8,19 @@ from conversation_store.questions import StoredGrant
 from tools.display import visible
 
 
-@command("pair", "let somebody in with the code that I gave them", allowed="admins")
+@command("pair", "let a person in with the code that I gave them", allowed="admins")
 async def pair(context: CommandContext) -> str:
     """Admit the owner of a code."""
     let_in = context.parts.let_in
     if not context.argument or let_in is None:
-        return "Send !pair and the code that somebody got from me, such as !pair K7MPXQ"
+        return "Send !pair and the code that I gave a person, such as !pair K7MPXQ."
     person = await let_in(context.argument)
     if person is None:
         return "I know no such code. It may have expired: codes are valid for one hour."
     return f"{person.name or person.number or 'Somebody'} can talk to me now."
 
 
-@command("trust", "trust somebody's new safety number", allowed="admins")
+@command("trust", "trust a person's new safety number", allowed="admins")
 async def trust(context: CommandContext) -> str:
     """Trust the new key of a person."""
     if not context.argument:

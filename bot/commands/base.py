@@ -1,7 +1,8 @@
 """A chat command: a function with a decorator that gives its name, help and permission.
 
-Add a command in four steps: write the function in a file of this package, decorate it with
-`command`, list it in `bot.commands.catalog`, and translate its line of `!help` in `bot/language`.
+Add a command in four steps: write the function in the file of its subject (`status` for the bot's
+state), decorate it with `command`, list it in `bot.commands.catalog`, and translate its line of
+`!help` in every `bot/language/*.po`. docs/ASSISTANT.md has the table of commands for people.
 """
 
 import math
@@ -31,7 +32,7 @@ PROOFS_PER_MINUTE: Final = 5
 MINUTE_SECONDS: Final = 60.0
 
 UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
-"""Commands for admins also give other people this answer."""
+"""Other people also get this answer to commands for admins."""
 IN_PRIVATE: Final = "I do that only in our private chat."
 ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
 ONLY_ASKER: Final = (

@@ -12,10 +12,10 @@ HOW: Final = (
     "Send !instructions and how I should behave here, such as: answer in German, briefly, as a"
     " tutor."
 )
-END: Final = "!instructions off ends that."
-SET: Final = "From now on I follow this here:"
-DISAPPEARS: Final = "That ends when your message disappears."
-STAYS: Final = "That holds until !instructions off."
+END: Final = "!instructions off ends them."
+SET: Final = "From now on I follow these instructions here:"
+DISAPPEARS: Final = "I forget them when your message disappears."
+STAYS: Final = "I follow them until you send !instructions off."
 INSTRUCTIONS_ENDED: Final = "From now on I behave as usual here."
 TOO_LONG: Final = "That is too long: please keep it within {most} characters. It has {count}."
 
@@ -31,8 +31,8 @@ HOW_TO_END: Final = (
 NOT_KEPT: Final = "I keep nothing here to tell members what they have missed."
 HOW_TO_BEGIN: Final = "An admin changes that with !catchup on."
 CATCH_UP_ENDED: Final = (
-    "From now on I keep nothing here for that. I have deleted everything that I had kept, and"
-    " forgotten my answers that told of it."
+    "From now on I keep no messages of this group for catching up. I have deleted everything that"
+    " I had kept, and forgotten my answers about it."
 )
 KEEPS_NOTHING: Final = (
     "I am set up to forget everything after an answer, so I cannot tell what people missed."
@@ -85,7 +85,7 @@ async def language(context: CommandContext) -> str:
     wanted = context.argument.casefold()
     if not wanted:
         now = NAMES[languages.of(chat)]
-        chosen = f"I speak {now} here, because somebody chose it."
+        chosen = f"I speak {now} here, because it was chosen with !language."
         heard = f"I speak {now} here, because you write in it."
         how = (
             f"Send !language and one of: {codes}. With auto I use the language in which you write."

@@ -39,9 +39,9 @@ SWITCHED_OFF: Final = (
     " them."
 )
 SWITCHED_ON: Final = "Memory is on here from now on."
-FORGOTTEN: Final = "Forgotten: {what}. The messages about it in this chat are there until !clear."
+FORGOTTEN: Final = "Forgotten: {what}. I still see the messages about it here until !clear."
 ALL_FORGOTTEN: Final = (
-    "I remember nothing here any more. The messages in this chat are there until !clear."
+    "I remember nothing here any more. I still see the messages of this chat until !clear."
 )
 UNKNOWN_FACT: Final = "There is no such number. Send !memory to see them."
 EXPORTED: Final = "Here is all that I remember in this chat. Facts: {count}."

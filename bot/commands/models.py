@@ -43,8 +43,8 @@ def _wanted(models: Models, argument: str) -> Model:
         raise Refused(UNKNOWN_MODEL)
     if models.proof_required and not found.proof.proven:
         raise Refused(
-            f"The model {found.name} has not proven who can read along there, and I send nothing"
-            " to such a model. Please choose another one."
+            f"I send nothing to the model {found.name}, because it has not proven who can read what"
+            " I send. Please choose another one."
         )
     return found
 

@@ -1,4 +1,4 @@
-"""What is kept of a chat: `!find` searches it, and `!sent` lists what left for an answer."""
+"""Commands about the past: `!find` searches it, `!sent` lists what was sent for an answer."""
 
 from typing import Final
 
@@ -14,15 +14,15 @@ ME: Final = "🤖"
 HOW_TO_FIND: Final = "Send !find and the words that you look for, such as !find train ticket."
 FOUND: Final = "I found this here:"
 NOTHING_FOUND: Final = (
-    "I found no message with these words here. I search what was said to me and what I answered,"
-    " and keep that for {days} days."
+    "I found no message with these words here. I keep messages to me, and my answers, for {days}"
+    " days."
 )
 KEEPS_NOTHING: Final = "I am set up to forget everything after an answer."
 
 NO_ANSWER: Final = "I have given no answer here that I could tell you about."
-NOT_KEPT: Final = "I no longer keep that answer, so I cannot tell you what left for it."
-NOTHING_LEFT: Final = "Nothing left this machine for that answer, except through Signal."
-LEFT: Final = "This left this machine for that answer, apart from what went through Signal:"
+NOT_KEPT: Final = "I no longer keep that answer, so I cannot list what this machine sent for it."
+NOTHING_LEFT: Final = "For that answer, this machine sent nothing, except through Signal."
+LEFT: Final = "For that answer, this machine sent the following, not counting Signal:"
 SHOWN_CHARACTERS: Final = 300
 KILOBYTE: Final = 1_000
 
@@ -51,7 +51,7 @@ async def find(context: CommandContext) -> str:
 
 @command(
     "sent",
-    "list what left this machine for the answer that you reply to, or for the last",
+    "list what this machine sent for the answer that you reply to, or for the last one",
     changes="never",
 )
 async def sent(context: CommandContext) -> str:
@@ -77,11 +77,11 @@ async def sent(context: CommandContext) -> str:
 LINES: Final = {
     "model": "• Model {what} at {where}, not proven: {size} (requests: {count})",
     "model, proven": "• Model {what} at {where}, proven: {size} (requests: {count})",
-    "recording": "• Voice note to {where}, to be written down: {size}",
-    "speech": "• Answer to {where}, to be spoken: {size}",
+    "recording": "• Voice note to {where}, for transcription: {size}",
+    "speech": "• Answer to {where}, for text-to-speech: {size}",
     "search": "• Web search at {where}: “{what}”",
     "page": "• Web page of {where}: {what}",
-    "place": "• Place to {where}, for its weather: “{what}”",
+    "place": "• Name of a place to {where}, for the weather: “{what}”",
     "tool": "• MCP server {where}: {what}",
     "file": "• File with the answer: {what} ({size})",
 }

@@ -34,7 +34,7 @@ async def stop(context: CommandContext) -> str:
     """Stop the running answer and drop the messages that wait after it."""
     stopped = await context.turns.stop(context.inbox_id)
     if stopped > 1:
-        return f"Stopped. {stopped - 1} more of your messages will not be answered."
+        return f"Stopped. Other messages here that I will not answer: {stopped - 1}."
     return "Stopped." if stopped else "There is nothing to stop."
 
 

@@ -33,7 +33,7 @@ BASE_URLS: Final[Mapping[str, str]] = {
 def _base_url(value: str) -> str:
     """Refuse an address that ends in the path of the chat service."""
     if value.endswith("/completions"):
-        raise ValueError("must end before /chat/completions, at most servers with /v1")
+        raise ValueError("must not contain /chat/completions; at most servers it ends with /v1")
     return value
 
 
@@ -177,7 +177,7 @@ class LlmSettings(ModelSettings):
         for name in self.fallback:
             if name != DEFAULT and name not in self.models:
                 raise ValueError(
-                    "FALLBACK names a model that is not there; LLM__MODELS__NAME__MODEL makes one"
+                    "FALLBACK names an unknown model; LLM__MODELS__NAME__MODEL defines one"
                 )
         return self
 

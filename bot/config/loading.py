@@ -136,7 +136,7 @@ def _variables() -> dict[str, str]:
         raise SettingsError(f"{where}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise SettingsError(
-            ".env or a secret file is no UTF-8 text: save it as such, or make it anew (setup)"
+            ".env or a secret file is no UTF-8 text: save it as UTF-8, or run setup again"
         ) from None
     found = _set(secrets) | _set(file) | _set(os.environ) | _set(moved_variables())
     return {name: value for name, value in found.items() if _is_ours(name)}

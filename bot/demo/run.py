@@ -139,4 +139,4 @@ def _introduction(settings: Settings) -> str:
         )
     else:
         who = f"{settings.llm.model} at {settings.llm.base_url}"
-    return f"signal-tee-bot demo, all on this machine. Behind the bot: {who}."
+    return f"signal-tee-bot demo, with the bot on this machine. Behind it: {who}."

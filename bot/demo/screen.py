@@ -127,7 +127,7 @@ class PlainScreen:
 class TerminalScreen:
     """Bubbles that scroll up, and below them the line of input.
 
-    Tools that run and typing are shown above that line. An edited message is printed again.
+    Running tools and the typing sign are shown above that line. An edited message is printed again.
 
     Raises:
         ImportError: the extra `demo` is not installed.

@@ -230,4 +230,4 @@ async def store_health(store: ConversationStore) -> Health:
     if store.refusal is not None:
         message = f"Nothing can be stored: {store.refusal}. No message is taken until it can."
         return Health(ok=False, detail=message)
-    return Health(ok=True, detail="Takes what is to be stored.")
+    return Health(ok=True, detail="Stores messages.")

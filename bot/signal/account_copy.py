@@ -2,7 +2,7 @@
 
 The file has 8 bytes of MAGIC, 16 of salt, 12 of nonce, and a tar under ChaCha20-Poly1305 (RFC 8439)
 with a key from scrypt (RFC 7914). signal-cli's databases are copied as SQLite sees them, so it may
-run meanwhile; caches and files that people sent are left out.
+keep running; caches and files that people sent are left out.
 """
 
 import io

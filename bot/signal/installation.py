@@ -70,7 +70,7 @@ def chosen_in(home: Path) -> str | None:
 
 
 def choose(home: Path, version: str | None) -> None:
-    """Let `spawn:` run an installed release from its next start on; None: the one on the PATH."""
+    """Select the release that `spawn:` runs from its next start on; None: the one on the PATH."""
     link = home / _CURRENT
     if version is None:
         link.unlink(missing_ok=True)
@@ -124,7 +124,7 @@ def is_installed(home: Path, version: str) -> bool:
 
 @contextmanager
 def _workplace(home: Path) -> Iterator[Path]:
-    """Provide a folder on the same disk, which goes with all that is left in it."""
+    """Provide a temporary folder on the same disk, and delete it at the end of the block."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".new-", dir=home) as folder:
         yield Path(folder)
@@ -186,7 +186,7 @@ async def _download(address: str, target: BinaryIO, progress: Progress) -> str:
         if size:
             raise BotError(f"The download broke off after {size:,} bytes. Try again.") from None
         if isinstance(error.__cause__, aiohttp.TooManyRedirects):
-            raise BotError(f"{address} leads in circles.") from None
+            raise BotError(f"{address} redirects in circles.") from None
         raise BotError(
             f"{address} cannot be downloaded. {error} Without a network, fetch the file elsewhere"
             " and give it with --from FILE."

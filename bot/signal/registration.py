@@ -48,7 +48,7 @@ _NUMBER: Final = re.compile(r"\+[1-9]\d{6,14}", re.ASCII)
 
 
 class Reason(StrEnum):
-    """Reason why an account is missing, as a sentence for the operator."""
+    """Reason why linking or registering failed, as a sentence for the operator."""
 
     CAPTCHA_NEEDED = "Signal wants a captcha solved first."
     CAPTCHA_REJECTED = (
@@ -190,7 +190,7 @@ class DaemonSetup:
         return text_in(linked, "number", _NUMBER)
 
     async def ask_as(self, number: str) -> None:
-        """Ask Signal for something in the name of an account, to see whether it still has it."""
+        """Ask Signal for something in the name of an account, to see whether it still exists."""
         await self._call("listDevices", {"account": number}, explain=account_error)
 
     async def register(
@@ -199,7 +199,7 @@ class DaemonSetup:
         """Ask Signal to send a code to a number, by SMS or by a call.
 
         Args:
-            anew: although signal-cli takes the account for registered.
+            anew: register even if signal-cli says that the account is registered.
         """
         params: dict[str, Any] = {"account": number, "voice": voice}
         if anew:

@@ -45,13 +45,13 @@ STOP_SECONDS: Final = 5.0
 """signal-cli takes 1.5 s to stop."""
 LOG_BYTES: Final = 16_384
 LONGEST_WORDS: Final = 100
-"""Of a trouble in the log that comes in two pieces, in bytes."""
+"""Bytes kept from one read of the log to the next, to find words that are split between reads."""
 LOOK_AGAIN_SECONDS: Final = 0.05
 STEADY_SECONDS: Final = 60.0
 """A signal-cli that ran this long did not fail at the start."""
 START_SECONDS: Final = 60.0
 """Until it listens: that takes 2 s, or 10 s with accounts and no network."""
-ENDS_AT_ONCE: Final = "It ends again and again. Try what signal-cli --version says."
+ENDS_AT_ONCE: Final = "It ends again and again. Run signal-cli --version to see why."
 MISSED_SIGNS: Final = 2
 NOBODY_LISTENS: Final = (ConnectionRefusedError, FileNotFoundError, TimeoutError)
 RESTART: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
@@ -301,7 +301,7 @@ async def end_listener(process: int, seconds: float) -> None:
     finally:
         loop.remove_reader(process)
         os.close(process)
-    raise BotError("Another signal-cli has this bot's socket, and does not end.")
+    raise BotError("Another signal-cli uses this bot's socket and does not end: kill it first.")
 
 
 def listener(path: Path) -> int | None:

@@ -1,7 +1,7 @@
 """Turn an answer in Markdown into words for speech: prose alone.
 
-Code, tables, addresses, pictures, formulas, crossed-out and hidden words are never spoken. Of a
-link, its text is spoken unless it is an address itself.
+Code, tables, addresses, pictures, formulas, crossed-out and hidden words are never spoken. The text
+of a link is spoken, unless the text is an address.
 """
 
 import re

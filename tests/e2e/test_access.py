@@ -93,7 +93,7 @@ async def test_a_command_is_answered_without_the_model(command: str, words: str)
 async def test_help_lists_admin_commands_only_to_admins_in_private() -> None:
     access = {"policy": "pairing", "admins": BEN.aci, "allowed": ADA.aci}
     async with story(access=access) as here:
-        assert "!pair: let somebody in" in await here.asked("!help", author=BEN)
+        assert "!pair: let a person in" in await here.asked("!help", author=BEN)
         in_group = await here.asked("!help", author=BEN, group=GROUP, mention=True)
         to_ada = await here.asked("!help", author=ADA)
     assert in_group == to_ada

@@ -200,7 +200,7 @@ async def test_a_number_is_registered_and_mistyped_answers_are_asked_for_again(
             await terminal.answers("The code:", "111111")
             await terminal.reads("did not take that code")
             await terminal.answers("The code:", "")
-            await terminal.reads("made of digits")
+            await terminal.reads("only digits")
             await terminal.answers("The code:", "123-456")
             await terminal.reads("It ends in 167 hours")
             await terminal.answers("The PIN:", "0000")

@@ -154,7 +154,7 @@ WITH_IMAGES: Final = {"architecture": {"input_modalities": ["text", "image"]}}
             },
             WITH_IMAGES,
             {
-                "access": ("warning", "A number fits only people who show theirs"),
+                "access": ("warning", "Numbers work only for people who show"),
                 "safety numbers": ("warning", "trusted at once"),
                 "images": ("ok", "Not shown"),
                 "voice notes": ("ok", "Not listened to"),
@@ -169,7 +169,7 @@ WITH_IMAGES: Final = {"architecture": {"input_modalities": ["text", "image"]}}
             {
                 "access": ("warning", "ACCESS__ALLOWED"),
                 "admins": None,
-                "safety numbers": ("warning", "Who installs Signal anew waits"),
+                "safety numbers": ("warning", "A person who reinstalls Signal waits"),
                 "images": ("ok", "Shown to the model."),
             },
         ),

@@ -311,7 +311,7 @@ async def test_refusals_of_dstack_say_what_to_do(
     operator = Operator(usual_answers())
     with pytest.raises(BotError, match="Trust the key service's key first"):
         await deployed(order(release, "dstack"), operator)
-    assert "Look at dstack whether there is a machine" in operator.getvalue()
+    assert "Look at dstack whether a machine exists" in operator.getvalue()
     with pytest.raises(BotError, match="Choose with --image one of"):
         await deployed(order(release, "dstack", image="dstack-1"), Operator(usual_answers()))
 
@@ -359,7 +359,7 @@ async def test_value_that_a_file_of_secrets_may_change_is_asked_for_again(
     operator = Operator(usual_answers() | {"LLM__API_KEY:": lambda: next(keys)})
     with pytest.raises(BotError, match="enough"):
         await deployed(order(release), operator)
-    assert operator.getvalue().count("That has a space") == 3
+    assert operator.getvalue().count("Please leave out spaces") == 3
     assert "LLM__API_KEY=a-key\n" in deployments(program)[0]["secrets"]
 
 
@@ -387,7 +387,7 @@ async def test_proof_that_does_not_hold_fails_and_warns(
     proof.write_bytes(soft_bundle(platform, SoftAgent(platform), WORDS).to_json())
     operator = Operator(usual_answers(**{"The file": str(proof)}))
     assert not await deployed(order(release, "dstack"), operator, pccs="http://127.0.0.1:1")
-    assert "This bot is not proven, and goes on running" in operator.getvalue()
+    assert "The bot is not proven, but it keeps running" in operator.getvalue()
 
 
 # The file of secrets
@@ -416,7 +416,7 @@ async def test_secrets_are_deleted_if_the_deployment_is_ended(
         process.send_signal(ending)
         printed, errors = await process.communicate()
     assert (errors.decode(), process.returncode) == ("", 130)
-    assert "whether there is a machine all the same" in printed.decode()
+    assert "whether a machine exists all the same" in printed.decode()
     assert not await asyncio.to_thread(secrets.parent.exists)
 
 

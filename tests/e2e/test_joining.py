@@ -264,7 +264,7 @@ async def test_stop_ends_the_turn_with_the_messages_that_joined() -> None:
         await here.let_think("127*43?")
         await here.let_think(SECRET, requests=2)
         said = await here.asked("!stop")
-        assert said == "Stopped. 1 more of your messages will not be answered."
+        assert said == "Stopped. Other messages here that I will not answer: 1."
         assert (await here.asked("hello")).endswith("hello")
         assert not rows_with(here, SECRET)
 

@@ -153,14 +153,14 @@ async def test_a_model_without_proof_is_not_chosen_where_proof_is_required() -> 
         settings = proving.settings("require", llm={"models": {"second": second}})
         async with running_bot(settings, trust=proving.trust):
             answer = await proving.here.asked("!model second")
-    assert answer.startswith("The model second has not proven who can read along there")
+    assert answer.startswith("I send nothing to the model second, because it has not proven")
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ({"LLM__DIALECT": "klingon"}, "LLM__DIALECT: must be 'openai', 'anthropic'"),
-        ({"LLM__FALLBACK": "second"}, "LLM__FALLBACK names a model that is not there"),
+        ({"LLM__FALLBACK": "second"}, "LLM__FALLBACK names an unknown model"),
         ({"LLM__DIALECT": "bedrock", "LLM__MODEL": "x"}, "LLM__DIALECT=bedrock needs LLM__REGION"),
         ({"LLM__MODELS__SECOND__API_KEY": "x"}, "LLM__MODELS__SECOND__MODEL: is required"),
         ({"LLM__TOOL_CALLING": "maybe"}, "LLM__TOOL_CALLING: must be"),

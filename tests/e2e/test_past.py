@@ -160,7 +160,7 @@ async def test_a_person_sees_all_that_left_for_an_answer() -> None:
             last = (await here.asked("!sent")).splitlines()
     assert listed[0] == LEFT
     assert "• Web search at 127.0.0.1: “night trains”" in listed
-    assert "• Place to 127.0.0.1, for its weather: “Berlin”" in listed
+    assert "• Name of a place to 127.0.0.1, for the weather: “Berlin”" in listed
     (model,) = (line for line in listed if "Model fake at 127.0.0.1" in line)
     assert model.endswith("(requests: 2)")
     assert "not proven" in model

@@ -98,7 +98,9 @@ async def test_a_second_daemon_leaves_the_store_alone() -> None:
         await first.event("app.started")
         code, _, err = await run_command(["run"], environment(here), folder=here.folder)
         assert (code, err.count("\n")) == (1, 1)
-        assert err.startswith("STORE__PATH: another process uses this store; stop that one first")
+        assert err.startswith(
+            "STORE__PATH: another process uses this store; stop that process first"
+        )
         code, _, err = await run_command(
             ["backup", "missing/copy.db"], environment(here), folder=here.folder
         )

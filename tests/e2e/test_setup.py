@@ -127,12 +127,12 @@ async def test_interrupted_setup_continues() -> None:
             await names_the_model(terminal, at)
             await terminal.reads("Is it the bot's?")
             terminal.presses_ctrl_c()
-            await terminal.reads("Run it again to go on.")
+            await terminal.reads("run setup again to continue.")
             assert await terminal.exit_code() == 130
         assert not at.env.exists()
         assert stat.S_IMODE((at.folder / ".env.setup").stat().st_mode) == 0o600
         async with at_a_terminal(*arguments, url="", folder=at.folder) as terminal:
-            await terminal.reads("Going on where this was broken off.")
+            await terminal.reads("Continuing an interrupted setup.")
             await terminal.reads("It answers.")
             await terminal.answers("Is it the bot's?", "y")
             await terminal.reads("To keep the bot running:")
@@ -233,7 +233,7 @@ async def test_scripts_get_an_env_that_was_tried() -> None:
         code, _, err = await at.unattended()
         assert (code, err) == (
             2,
-            "--force: is required to replace .env, which is kept beside it\n",
+            "--force: is required to replace .env; the old file is kept next to it\n",
         )
         code, _, _ = await at.unattended("--force")
         assert code == 0

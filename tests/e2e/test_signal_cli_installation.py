@@ -96,7 +96,7 @@ def resized(_: ReleasePage, release: Release) -> Release:
     ("spoil", "said"),
     [
         (cut, "The download broke off after 300 bytes"),
-        (in_circles, "leads in circles"),
+        (in_circles, "redirects in circles"),
         (gone, "status 404"),
         (swapped, "its SHA-256 is"),
         (lambda _, release: damaged(release), "Nothing was installed"),

@@ -19,8 +19,8 @@ from tests.fakes.signal_side import ADA, Group
 BEN = Person("33333333-3333-4333-8333-333333333333", "+15550100003", "Ben")
 TEAM = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 STOPPED = (
-    "I had to stop before I was done: for today you have used up what I may read and write for one"
-    r" person\. Ask me again after 00:00 UTC, in (\d+ h )?\d+ min\."
+    "I had to stop before I was done: you have used up your tokens for today."
+    r" Ask me again after 00:00 UTC, in (\d+ h )?\d+ min\."
 )
 SUM = ("calculate", {"expression": "6*7"})
 
@@ -102,8 +102,8 @@ async def test_used_up_budget_names_the_wait_and_allows_commands() -> None:
             assert "\n100 of 1,000 are left for today." in await here.asked("!usage")
             assert await here.asked("two") == "Hi."  # begun below the bound, and answered whole
             assert re.fullmatch(
-                "For today you have used up what I may read and write for one person. I go on"
-                r" at 00:00 UTC, in (\d+ h )?\d+ min\.",
+                "You have used up your tokens for today. I answer you again after 00:00 UTC,"
+                r" in (\d+ h )?\d+ min\.",
                 await here.asked("three"),
             )
             await here.signal.say("four")  # it is said once

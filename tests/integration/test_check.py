@@ -177,7 +177,7 @@ async def test_check_names_version_disk_files_and_leftovers_next_to_the_store() 
         (here.folder / "store.db.replaced-1").touch()
         found = await report(without_tools(here))
     assert found["copies"].verdict == found["disk"].verdict == "warning"
-    assert found["copies"].words.startswith("store.db.replaced-1 beside the store")
+    assert found["copies"].words.startswith("store.db.replaced-1 next to the store")
     assert "STORE__PATH" in found["disk"].words
 
 

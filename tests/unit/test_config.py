@@ -71,7 +71,7 @@ NO_VALUE = "has no value of its own; set what is below it, such as"
         ("LLM__BASE_URL", "http://host:secret", "http:// or https://"),
         ("LLM__BASE_URL", "http://host:99999/v1", ""),
         ("LLM__BASE_URL", "http://1.2.3.444/v1", "must name a host"),
-        ("LLM__BASE_URL", "http://host/v1/chat/completions", "must end before /chat/completions"),
+        ("LLM__BASE_URL", "http://host/v1/chat/completions", "must not contain /chat/completions"),
         ("LLM__API_KEY", "schlüsselsecret", "must be"),
         ("LLM__API_KEY", "two\nlines secret", "must be"),
         ("LLM__TIMEOUT_SECONDS", "inf", "finite"),

@@ -27,7 +27,7 @@ def put_together(texts: list[str]) -> str:
         goes_on = whole.endswith(GOES_ON)
         if number < len(texts):
             whole = whole.removesuffix(GOES_ON) if goes_on else f"{whole}\n"
-    return re.sub(r"\n\n(\(What stands between.*\n)?👍 this message\.\Z", "", whole)
+    return re.sub(r"\n\n(\(Characters that a phone.*\n)?👍 this message\.\Z", "", whole)
 
 
 def test_a_short_question_is_one_message() -> None:
