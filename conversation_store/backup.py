@@ -1,4 +1,4 @@
-"""Copies of a store: to keep, to go back to, and under another key.
+"""Copies of a store: back up, restore, and encrypt under another key.
 
 `VACUUM INTO` makes a copy in one read transaction: the copy is consistent and has no empty pages,
 and the bot can write in the meantime. (SQLite's backup interface starts again after each write of
@@ -97,7 +97,9 @@ def backup(path: Path, key: str | None, target: Path) -> None:
 
 
 def make_ready(path: Path, key: str | None, migrations: Migrations = MIGRATIONS) -> None:
-    """Finish what a crash interrupted in a `locked` store, and refuse a file of another program.
+    """Finish a replacement that a crash interrupted, and refuse a file of another program.
+
+    The store must be `locked`.
 
     Raises:
         StoreUnreadable: see `upgrade_is_due`; the file stays unchanged.
@@ -270,9 +272,10 @@ def _require_sound(db: Session) -> None:
 
 
 def _close_debts(db: Session) -> tuple[int, int]:
-    """Close all that a copy would answer, send or ask; return how many messages and sends.
+    """Close everything that a copy would still answer, send or ask; carry out waiting deletions.
 
-    Waiting deletions are carried out.
+    Returns:
+        the number of messages, and the number of sends.
     """
     migrate(db)
     now = time.time_ns() // 1_000_000

@@ -37,8 +37,8 @@ def carry_out(db: Session, deletion_: AcceptedMessage) -> tuple[tuple[int, ...],
     deleted turn wait again, without a turn.
 
     Returns:
-        rows that owed an answer and are closed now: their turns must be stopped. Running turns that
-        have read something of it: they are deleted when they end.
+        the rows that owed an answer and are closed now, whose turns must be stopped; and the
+        running turns that have read something of it, which are deleted when they end.
     """
     found = messages.versions(db, deletion_.message)
     closed, told = forget_messages(db, found, messages.quoting(db, deletion_.message))
@@ -115,7 +115,7 @@ class ChangeStore(Aggregate):
 
     @writes_and_scrubs
     def edit_overheard(self, db: Session, edit: ReceivedMessage) -> None:
-        """Replace words that people said to each other; an edit of other messages leaves nothing.
+        """Replace words that people said to each other. Edits of unknown messages are not stored.
 
         Turns keep the words that they were told.
         """

@@ -32,7 +32,7 @@ class WrongKey(StoreUnreadable):
 
 
 class StoreFailed(StoreError):
-    """The disk is broken, or not there."""
+    """The disk or a file does not allow the operation: damaged, missing, or in the way."""
 
 
 class StoreRefused(StoreFailed):
@@ -261,7 +261,7 @@ def translated() -> Iterator[None]:
     except tuple(_REFUSALS) as error:
         raise StoreRefused(_REFUSALS[type(error)]) from error
     except apsw.CorruptError as error:
-        # SQLite says the same of a sector that cannot be read, which may be so for a moment only.
+        # SQLite reports an unreadable sector in the same way, and that may pass.
         raise StoreFailed(
             "the database is damaged, or the disk cannot read it: if it stays so, restore a backup"
         ) from error
@@ -280,7 +280,7 @@ def told(what: str) -> Iterator[None]:
 
 def key_for(connection: Any, passphrase: str) -> str:
     """Return the key for the file of a connection that has not read anything yet."""
-    # By SQLite's own descriptor: to close another one would end its locks (POSIX).
+    # Read through SQLite's own descriptor: closing another one would release its locks (POSIX).
     is_there, salt = connection.read("main", 0, 0, SALT_BYTES)
     if not is_there or passphrase.startswith(RAW):  # a new file has no salt yet
         return passphrase

@@ -18,8 +18,8 @@ CATCH_UP: Final = "catch_up"
 TURN: Final = "turn"
 FACT: Final = "fact"
 """Kinds of sources: overheard words, words for catch-up, or something of an earlier turn (a fact,
-a reminder, an answer that a message quotes or has a reaction, a file in the inbox). A fact is both
-TURN and FACT."""
+a reminder, an answer that was quoted or got a reaction, a file in the inbox). A fact is both TURN
+and FACT."""
 
 DIRECT_SQL: Final = """
     WITH RECURSIVE gone (id) AS (
@@ -77,7 +77,8 @@ def forget(
 
     Args:
         turns: ids of the turns.
-        messages: rows of further messages to delete; other people's messages started their turns.
+        messages: rows of the deleted messages: turns that have read them as overheard words or for
+            catch-up are deleted too.
         quoting: turns that quote these messages.
 
     Returns:

@@ -77,7 +77,7 @@ class CatchUpStore(Aggregate):
 
     @writes_and_scrubs
     def switch_off(self, db: Session, chat: ChatId) -> None:
-        """Delete the messages that are kept of a group, with all that was derived from them.
+        """Delete a group's kept and waiting words, and everything derived from the kept ones.
 
         A turn that runs is deleted when it ends.
         """

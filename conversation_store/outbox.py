@@ -135,8 +135,8 @@ class OutboxStore(Aggregate):
     def as_waiting(self, db: Session, part: OutgoingMessage) -> OutgoingMessage | None:
         """Return a message as it may be sent now, without a quote that has disappeared.
 
-        None if its question was deleted or disappeared long ago; a reaction has nothing to be on
-        as soon as it disappears.
+        Return None if its question was deleted or disappeared long ago; for a reaction, as soon as
+        its message has disappeared.
         """
         sql = "SELECT quote NOT NULL FROM outbox WHERE id = ? AND state = 'waiting'"
         for (quotes,) in db.run(sql, part.id):
@@ -167,7 +167,7 @@ class OutboxStore(Aggregate):
     ) -> OutgoingMessage | None:
         """Add the file that was to be made, or None if that failed, and return the message.
 
-        None if it was deleted in the meantime, or has nothing to say without the file.
+        Return None if the message was deleted in the meantime, or is empty without the file.
         """
         sql = "UPDATE outbox SET unmade = NULL WHERE id = ? AND state = 'waiting' RETURNING id"
         if not db.run(sql, part.id):
@@ -422,7 +422,7 @@ FRESH_MS: Final = 3_600_000
 """Receipts younger than this may come before their row is marked."""
 
 SETTLED_MS: Final = 60_000
-"""After its last question, a waiting turn sends nothing more after this time."""
+"""This long after its last question, a waiting turn sends nothing more."""
 
 ELSEWHERE: Final = ""
 """In place of a person: the timestamp is of a known message, so a receipt proves nothing."""

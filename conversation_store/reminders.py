@@ -360,7 +360,7 @@ def count_run(db: Session, row: int, *, has_failed: bool, now_ms: int) -> None:
 
 
 def close_debts(db: Session, now_ms: int) -> None:
-    """End everything due by now in a restored copy: it may have been said since."""
+    """End due reminders of a restored copy, except series: they may have been said since."""
     for (reminder,) in db.run(
         "SELECT id FROM reminders WHERE state = 'waiting' AND repeat IS NULL AND due_at <= ?",
         now_ms,

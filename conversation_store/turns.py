@@ -444,8 +444,9 @@ class TurnStore(Aggregate):
     async def clear(self, chat: ChatId) -> int:
         """Delete a chat's history and return the number of turns.
 
-        Answers that could not be sent and words that wait for a turn are deleted as well. Messages
-        that wait to be sent stay. Turns are deleted a few at a time: no other chat waits for long.
+        Also deletes answers that could not be sent, words that wait for a turn, and words kept for
+        catch-up. Messages that wait to be sent stay. Turns are deleted a few at a time, so that no
+        other chat waits for long.
         """
         last = await self._database.write(partial(_clear_waiting, chat=chat))
         cleared = 0
@@ -456,7 +457,11 @@ class TurnStore(Aggregate):
 
 
 def _clear_waiting(db: Session, chat: ChatId) -> int:
-    """Delete what waits in a chat; return the id of the newest turn of all."""
+    """Delete a chat's given-up answers and overheard words; return the newest turn of all chats.
+
+    Also deletes the words kept for catch-up. Running turns that were told them are deleted when
+    they end.
+    """
     outbox.drop(db, "chat = ? AND state = 'given_up'", chat)
     heard.forget_waiting(db, chat)
     db.run("DELETE FROM kept_words WHERE chat = ?", chat)

@@ -26,8 +26,8 @@ PURGE_ROWS: Final = 100
 """Rows deleted in one write."""
 
 DUPLICATES_KNOWN_DAYS: Final = 45
-"""Signal's server keeps undelivered messages about that long (SIGNAL_WIRE 5.2), so keys of messages
-are kept at least as long to recognise them."""
+"""Signal's server keeps undelivered messages about that long, so keys of messages are kept at least
+as long to recognise duplicates."""
 
 INCREMENTAL: Final = 2
 """Value of `auto_vacuum` of a file that is made smaller step by step."""

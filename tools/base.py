@@ -113,11 +113,11 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool:
-    """A tool that a model may call. Made of a function by `tools.schema.tool_from`.
+    """A tool that a model may call; see `tools.schema.tool_from` for built-in tools.
 
     Attributes:
         name: for the model, `[a-zA-Z0-9_-]{1,64}`.
-        schema_text: the same as shown to the model, as compact JSON.
+        schema_text: the parameters as the model sees them, as compact JSON.
         spec: the part that the model is told.
         parse: turns the model's text into arguments; raises InvalidArguments.
         run: does the work; raises ToolError for an expected failure.
@@ -331,7 +331,7 @@ def mark(content: str, tool: str, limit_bytes: int) -> str:
 
 
 def marked_by(result: str) -> str | None:
-    """Return the tool of a result that is one frame as a whole, or None."""
+    """Return the tool named by the frame that a result begins with, or None."""
     mark = _MARK.match(result)
     return mark[1] if mark else None
 

@@ -104,7 +104,7 @@ async def open_tools(
                 continue
             try:
                 if name in IN_WORKSPACES:
-                    # If this is not known yet, the first call finds out, and withdraws them.
+                    # If the first call finds a wall missing, it withdraws the tools.
                     sandboxes.require_walls(around_folder=True)
                 offered = await resources.enter_async_context(source)
             except ToolUnavailable as error:

@@ -111,10 +111,11 @@ def strangers_words(heard: Heard) -> bool:
 
 
 def may_run_unasked(consent: Consent, heard: Heard) -> bool:
-    """Tell whether "always" holds for a call after what the model has read.
+    """Tell whether "always" still holds for a call.
 
-    It ends with strangers' words, which may want the call. Earlier results of the same tools do not
-    count, and for commands, which reach no network, neither do those of this turn.
+    It does not once the model has read strangers' words, because these may have asked for the call.
+    Earlier results of the same tools do not count, and for commands, which reach no network,
+    neither do those of this turn.
     """
     first = 0 if set(consent.covers) <= set(COMMAND_TOOLS) else heard.of_turn
     earlier = heard.results[: len(heard.results) - first]

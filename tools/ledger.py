@@ -1,4 +1,4 @@
-"""The one list of what leaves the machine for an answer.
+"""The one list of the data that leaves the machine for an answer.
 
 Every path out calls `note` before it sends. A turn collects the entries of all that runs in its
 task, and stores them (`!sent` shows them). Outside of a turn, nothing of a person leaves.
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
         target: the host or server that got it.
         detail: the name of the model, the words, the address, or the call.
         size: bytes.
-        is_proven: who can read it there is proven.
+        is_proven: it is proven who can read the data there.
     """
 
     kind: Kind

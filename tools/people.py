@@ -1,4 +1,4 @@
-"""Tools by which the model meets the person who wrote.
+"""Tools by which the model asks the person, or answers with an emoji.
 
 `ask_user` and `propose_plan` ask, and the model goes on after the answer. `react` is an answer.
 """

@@ -105,7 +105,7 @@ HORIZON: Final = timedelta(days=10 * 366)
 """Dates beyond it do not count."""
 
 GAPS_COMPARED: Final = 200
-"""Dates whose distance is compared: all of a day, however dense, and of the next."""
+"""Number of dates whose distances are compared: two days of dates with the least gap."""
 
 HOW: Final = (
     "repeat is an RRULE of RFC 5545, such as FREQ=DAILY, FREQ=WEEKLY;INTERVAL=2;BYDAY=TU,"
@@ -359,7 +359,7 @@ class Reminders:
         zone: returns the person's time zone.
         move: stores a time zone by the name of a place, and returns its name.
         add: stores an entry, once for each call; None if the person has `at_most`.
-        listed: returns the entries by time; they and the turn are deleted together.
+        listed: returns the entries by time; the turn is deleted together with their sources.
         cancel: deletes an entry by its number, once for each call; False if it is unknown.
     """
 

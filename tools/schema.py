@@ -343,7 +343,7 @@ def tool_from(
 
 
 _readings: Final[dict[object, tuple[str, type[BaseModel], Plain]]] = {}
-"""By code and signature of a function: a reload makes the bot's own functions again."""
+"""Cache of `_read` by code and signature, because a reload creates the bot's functions again."""
 
 
 def _read(

@@ -17,7 +17,8 @@ MAX_CHARACTERS: Final = 10_000
 """Part of a message that is looked at."""
 EXCERPT_CHARACTERS: Final = 300
 SEARCHED_CHARACTERS: Final = 2_000
-"""Part of a message in which an excerpt may begin at a found word; else it is the beginning."""
+"""Part of a message that is searched for the found words; without one there, the excerpt is the
+message's beginning."""
 BEFORE_CHARACTERS: Final = 80
 """Part of an excerpt before the first word that was found."""
 FOREVER_MS: Final = 2**62
@@ -102,5 +103,5 @@ def _ms(text: str, zone: str) -> int:
 
 
 def search_tool(chat_of: Callable[[Caller], Chat]) -> Tool:
-    """Return the tool. What it finds may quote strangers."""
+    """Return the tool; its results may quote strangers."""
     return tool_from(search_chat, untrusted=True, given={"chat": chat_of})

@@ -264,8 +264,8 @@ _FIELDS: Final[dict[str, _Accepts]] = {
     "manifest_version": _one_of(1, 2),
     "name": _matching("([A-Za-z0-9][A-Za-z0-9 ._-]{0,62})?"),  # empty at Phala Cloud
     "no_instance_id": _TRUTH,
-    # Also Phala Cloud's own script fails (read: 0.0.14, 0.0.15, 0.0.18 to 0.0.20). It lets the SSH
-    # keys in /dstack/user_config in as root's; the host writes that file, and nothing measures it.
+    # Phala Cloud's own script fails too (read: 0.0.14, 0.0.15, 0.0.18 to 0.0.20). It accepts the
+    # SSH keys in /dstack/user_config for root; the host writes that file, and nothing measures it.
     "pre_launch_script": _one_of(""),
     "public_logs": _one_of(False),
     "public_sysinfo": _one_of(False),

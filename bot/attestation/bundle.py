@@ -15,8 +15,8 @@ The quote's report data tie it to the statement and to a challenge:
     report_data[0:32]  = SHA256("signal-bot/report-data/v1" 0x00 || statement)
     report_data[32:64] = SHA256("signal-bot/nonce/v1"       0x00 || challenge)
 
-Both are hashed under names of their own. So a quote never holds a stranger's words as they are,
-and no challenge can make this bot sign data of another protocol.
+Each hash begins with a name of its own (domain separation). So a quote never holds a stranger's
+words as they are, and no challenge can make this bot sign data of another protocol.
 """
 
 import hashlib

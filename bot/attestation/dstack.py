@@ -154,8 +154,8 @@ async def derive_store_key(agent: DstackAgent, *, may_be_lost: bool) -> str:
 
         K = HKDF-SHA256(GetKey("signal-bot/db/v1"), no salt, info "sqlcipher", 32 bytes)
 
-    GetKey is bound to the application, not to its code: the key survives an upgrade, and everyone
-    who can get an upgrade approved can read with it.
+    GetKey is bound to the application, not to its code: the key survives an upgrade, and anyone who
+    can get an upgrade approved can read the store.
 
     Args:
         may_be_lost: whether to accept a key that does not survive.

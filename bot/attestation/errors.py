@@ -20,7 +20,10 @@ class AgentError(BotError):
 
 
 class EvidenceUnavailable(BotError):
-    """A service is down, slow, limits the rate or answers garbage; ends a sentence."""
+    """A service is down or slow, limits the rate, or answers garbage.
+
+    The message is the end of a sentence.
+    """
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)

@@ -24,7 +24,7 @@ from bot.attestation.strict_json import StrictModel, canonical_json, decode, rea
 RUNTIME_EVENT: Final = 0x08000001
 RUNTIME_RTMR: Final = 3
 KEY_SERVICE: Final = "kms"
-"""The only key provider whose keys survive."""
+"""The only key provider whose keys survive a restart or an upgrade."""
 MAX_LOG_CHARS: Final = 1024 * 1024
 MAX_EVENTS: Final = 512
 MAX_NAME_CHARS: Final = 256

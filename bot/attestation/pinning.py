@@ -47,7 +47,7 @@ class AttestedKeys:
     _strangers: dict[bytes, float] = field(default_factory=dict, init=False)
 
     def vouch(self, keys: Iterable[bytes], *, expires_at: float) -> None:
-        """Count these keys as attested until then, in Unix seconds."""
+        """Count these keys as attested until `expires_at`, in Unix seconds."""
         keys = tuple(keys)
         self._expiry = prolonged(self._expiry, keys, expires_at, self.clock())
         for key in keys:
@@ -118,7 +118,7 @@ def pin(context: ssl.SSLContext, keys: AttestedKeys) -> ssl.SSLContext:
 def prolonged(
     known: Mapping[_Key, float], keys: Iterable[_Key], expires_at: float, now: float
 ) -> dict[_Key, float]:
-    """Return the unexpired keys, and new ones, with their expiry; the later one counts."""
+    """Return the unexpired and the new keys with their expiry; of two times, the later counts."""
     kept = {key: until for key, until in known.items() if until > now}
     return kept | {key: max(expires_at, kept.get(key, expires_at)) for key in keys}
 

@@ -63,7 +63,7 @@ FIRST_EVIDENCE_SECONDS: Final = 15.0
 """How long a proof waits for the first verification of the model; then it is made without."""
 CONNECTION_POLLS: Final = 300
 CONNECTION_POLL_SECONDS: Final = 0.2
-"""How long a proof waits for Signal; without a connection its answer could not be sent either."""
+"""Pause between two looks. Without a connection to Signal, the proof could not be sent either."""
 
 log = structlog.get_logger()
 
@@ -235,7 +235,7 @@ async def open_prover(
     trust: Trust = REAL,
     clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[OwnProof]:
-    """Provide what makes proofs.
+    """Provide an `OwnProof` for this bot.
 
     Args:
         model_evidence: returns the model's evidence, if there is any.

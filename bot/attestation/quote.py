@@ -111,7 +111,8 @@ def low_s(raw: bytes) -> bytes:
     """Return a quote with its two ECDSA signatures in their lower form.
 
     If (r, s) is valid, so is (r, n - s), and anyone can compute it. The quoting enclave makes both
-    forms, so a verifier accepts both; the bot hands out the lower one.
+    forms, so `quote_checks` accepts both. The bot hands out the lower one, and `verify_bundle`
+    refuses the other.
     """
     lowered = bytearray(raw)
     for at in _SIGNATURES_AT:
@@ -346,7 +347,7 @@ def _date(moment: int) -> str:
 
 
 def _pck_chain(raw: bytes) -> tuple[bytes, ...]:
-    """Return the certificates at the end of a quote, whose lengths and kinds must fit together."""
+    """Return the certificates at the end of a quote; check that its lengths and kinds fit."""
     if raw[:8] != struct.pack("<HHI", 4, _ECDSA_P256, _TDX):
         raise MalformedEvidence("this is not a TDX quote of version 4")
     try:

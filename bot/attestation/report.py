@@ -148,7 +148,7 @@ def _achieved(report: Report) -> str:
 
 
 def how_to_compare(own_half: str) -> str:
-    """Return how a person compares the account of a bundle with the one in their chat.
+    """Return instructions to compare the account of a bundle with the one in a person's chat.
 
     Args:
         own_half: the thirty digits of the account in every safety number.

@@ -1,7 +1,8 @@
 """Turns a model's output into one clean answer: words for people, and tool calls.
 
 An answer may take several requests. The bot asks the model to continue an answer that the token
-limit cut off, or to repeat an unreadable call. Once, it learns how to tell the model of tools.
+limit cut off, or to repeat an unreadable call. For each endpoint, it finds out once whether tools
+must be described in the prompt.
 """
 
 import re
@@ -37,7 +38,7 @@ CALL_SHORTER: Final = (
 NO_WORDS_YET: Final = "(My tool call was cut off.)"
 """Stands for an answer without words, because APIs refuse empty messages."""
 MAX_DOUBTS: Final = 3
-"""After so many questions without a call, the endpoint is trusted to show tools."""
+"""After this many checks without a call, the endpoint is trusted to pass tools to the model."""
 MOST_CHARACTERS_OF_A_TOKEN: Final = 6
 """On average over a request with tools; JSON has about three."""
 
@@ -47,7 +48,7 @@ MIN_OVERLAP_CHARACTERS: Final = 6
 MAX_BROKEN_WORD_CHARACTERS: Final = 40
 
 _FENCE_AGAIN: Final = re.compile(r"\A\s*(?:```|~~~)[ \t]*\w[^\n`]*\n")
-"""A fence without a language closes the block."""
+"""Opening fence that a continuation repeats; a fence without a language would close the block."""
 
 ToolCalling = Literal["auto", "native", "prompt", "off"]
 Ask = Callable[[ModelRequest], Awaitable[Completion]]
@@ -159,7 +160,7 @@ def _read(
 
 
 async def _whole(request: ModelRequest, answer: Completion, ask: Ask) -> Completion:
-    """Continue an answer in words that was cut off, until it is whole or too long.
+    """Continue an answer in words that was cut off, with at most `MAX_CONTINUATIONS` requests.
 
     Its reasoning stays in it, because only the whole answer shows where reasoning ends.
     """

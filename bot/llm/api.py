@@ -187,7 +187,7 @@ MAX_TOKEN_COUNT: Final = 1_000_000_000
 MAX_NAME_CHARACTERS: Final = 64
 
 NOTHING_SAID: Final = "(no words)"
-"""Replaces blank words of a person."""
+"""Replaces blank words, which some APIs refuse."""
 END_OF_STREAM: Final = b"[DONE]"
 UNREADABLE: Final = "The endpoint's answer could not be understood."
 
@@ -583,7 +583,10 @@ def joined(value: Any) -> Any:
 
 
 def _told_once(pieces: Sequence[str]) -> Sequence[str]:
-    """Return pieces without repetition: at some servers each holds all so far, or the last does."""
+    """Return pieces without repetition.
+
+    Some servers repeat the text so far in every piece, others repeat all of it in the last piece.
+    """
     *before, last = [piece for piece in pieces if piece] or [""]
     if len(before) < MIN_REPEATED_PIECES or len(last) < MIN_REPEATED_CHARACTERS:
         return pieces

@@ -13,7 +13,7 @@ MAX_DEPTH: Final = 32
 MAX_PYTHON_CHARACTERS: Final = 8_000
 MAX_PYTHON_BRACKETS: Final = 200
 MAX_QUOTING: Final = 8
-"""Strings around strings around arguments."""
+"""How often the arguments may be quoted as a JSON string, one inside another."""
 MAX_OBJECTS: Final = 16
 """Objects in a row as the arguments of one call."""
 
@@ -23,7 +23,7 @@ _WORDS: Final = {"true": True, "false": False, "null": None}
 _AROUND: Final = re.compile(
     r"(?:[\s;,}\]]|```|~~~|(?<=```)\w{1,10}(?=\s)|</?tool_call>|<\|\w{1,30}\|>)*+"
 )
-"""Stands before, between and after objects without a meaning of its own."""
+"""Text without meaning before, between and after objects."""
 
 
 def as_json(value: object) -> str:
@@ -59,7 +59,7 @@ def _json_in(text: str) -> object:
 
 
 def _only_object(text: str) -> object:
-    """Return the object of a text, which may stand among empty ones; False if there are several."""
+    """Return a text's only object that is not empty, `{}` if all are, False if several are not."""
     found: list[object] = []
     at = _after_mark(text, 0)
     while at < len(text):

@@ -37,7 +37,7 @@ class BlockApi(Api):
     Attributes:
         model_role: the API's name for the model's role.
         content: the member of a message that holds its blocks.
-        foreign: members added to the first of several calls that another model made at once.
+        foreign: members added to the first call of a message without valid state of this model.
     """
 
     model_role = "assistant"

@@ -9,7 +9,7 @@ calls, which only its server can read. Other calls are written in one of five wa
 - a bare JSON object
 - `{"tool": NAME, "input": {...}}`, the form that the bot's own prompt asks for
 
-Marks of other models, such as `<|python_tag|>` or DeepSeek's DSML, are never shown. What is between
+Marks of other models, such as `<|python_tag|>` or DeepSeek's DSML, are never shown. Text between
 them is a call if it has one of these forms; otherwise it counts as a call that cannot be read.
 
 Marks inside Markdown code are text (https://spec.commonmark.org/0.31.2/#fenced-code-blocks).
@@ -67,7 +67,7 @@ _FOREIGN_MARK: Final = re.compile(
     r"|\[(?:END_)?TOOL_REQUEST\]",
     re.IGNORECASE,
 )
-"""Marks around calls in forms that are not read here; only tokens never occur in prose."""
+"""Marks of other models around calls. Those of the group `token` never occur in prose."""
 _ENDS: Final = re.compile(r"[<\u2039][|\uff5c]?/|\[END_|<[^<]*(?:\b|_)end(?:\b|_)", re.IGNORECASE)
 _OF_A_CALL: Final = re.compile(r"[{\[]|name=|arg_key", re.IGNORECASE)
 

@@ -335,15 +335,15 @@ def counted(asked_for: Literal["answer", "transcription", "speech"]) -> Iterator
 
 
 class LlmClient:
-    """Asks the model of one endpoint; every question raises LlmError without a usable answer.
+    """Asks the model of one endpoint; a question without a usable answer raises LlmError.
 
     Args:
         transport: sends the requests, see `open_transport`; its creator closes it.
-        admit: called before each request with parts of a conversation; returns whether the endpoint
-            is proven, and raises LlmNotAttested if nothing may be sent.
+        admit: called before a conversation is sent; returns whether the endpoint is proven, and
+            raises LlmNotAttested if nothing may be sent.
         seal: returns fresh keys for one request; LlmNotAttested without a verified key. None
             sends conversations in the clear.
-        learnt: parts of requests that the endpoint refuses, from earlier runs too.
+        learnt: facts about the endpoint, from earlier runs too.
     """
 
     def __init__(
@@ -386,7 +386,7 @@ class LlmClient:
 
         Args:
             messages: see `ModelRequest`, as for `tools` and `may_call`.
-            still_trying: called once if the retries take long.
+            still_trying: called once if the model says nothing for `RetryPolicy.silent_seconds`.
             cancelled: called if the request is cancelled after it has got its place.
             patience: when to try this request again; None: as usual.
         """

@@ -4,7 +4,7 @@
 LlmError
 ├── LlmUnavailable    down, overloaded or rate limited, and still so after every retry
 │   └── LlmUnreachable     the address is wrong, or its server has not answered once
-├── LlmTimeout        connected, but no byte for longer than the bound
+├── LlmTimeout        connected, but silent for too long, or not finished in time
 ├── LlmBroken         the answer broke off or made no sense, several times
 ├── LlmRejected       the endpoint refuses this request (400, 404, 413, 422, ...)
 │   ├── LlmContextTooLong  because the conversation is longer than the model can read
@@ -67,7 +67,7 @@ class LlmUnreachable(LlmUnavailable):
 
 
 class LlmTimeout(LlmError):
-    """The endpoint sent nothing for longer than the bound."""
+    """The endpoint was silent for too long, or did not finish its answer in time."""
 
     outcome = "timeout"
     sentence = "The model took too long to answer. Please try again."

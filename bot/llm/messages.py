@@ -51,7 +51,7 @@ class Completion:
 
 
 def estimated_usage(request: ModelRequest, answer: Completion | None = None) -> TokenSum:
-    """Estimate the tokens of a request and its answer; without one, of a cancelled request."""
+    """Estimate the tokens of a request and its answer; without an answer, it was cancelled."""
     told = sum(map(_tokens, request.messages))
     tools = sum(tool.size for tool in request.tools)
     said = 0 if answer is None else _tokens(answer.message)

@@ -37,7 +37,7 @@ UNPROVEN: Final = (
     "Nothing is sent to the model: it is not verified, and ATTESTATION__MODEL_POLICY is require."
 )
 CHOSEN: Final = "model of "
-"""The store's key for the choice of a chat, before the chat."""
+"""Prefix of the store's key for the choice of a chat; the chat follows."""
 HASTY: Final = RetryPolicy(bound_seconds=8.0, unreached_seconds=3.0)
 """Retries of a model that another one can replace."""
 OTHER_MODEL: Final = (
@@ -179,7 +179,7 @@ class Model:
         """Return the model's whole answer, clean of reasoning and markup; LlmError without one.
 
         Args:
-            still_trying: called once if the retries take long.
+            still_trying: called once if the model says nothing for a while.
             cancelled: called with an estimate of the prompt if the request is cancelled.
             patience: when to retry this request; None: as usual.
         """

@@ -224,8 +224,8 @@ def _continued(answer: api.Answer, place: object, name: str, id_: str) -> api.Bl
     """Return the call that a piece continues, or None if it begins one.
 
     Servers differ: some number every call 0 (Ollama), some do not number calls. Some repeat the
-    name in every piece, some change the id. So at a known place, only a piece with both a name and
-    another id begins a call.
+    name in every piece, some change the id. So a piece with a name begins a call even at a known
+    place, unless the call there has no name yet, or the same id.
     """
     call: api.Block | None = answer.memo.get(place)
     if call is None or place == LEGACY or not (call["name"] and name):

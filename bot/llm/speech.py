@@ -32,7 +32,7 @@ _FORMATS: Final = ("aac", "opus")
 
 
 class Voices:
-    """The choices of all chats."""
+    """The choice of each chat when the bot speaks there."""
 
     def __init__(self, store: ConversationStore) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class Voices:
 
 @dataclass(eq=False, slots=True)
 class Speaker:
-    """Speaks by a model.
+    """Turns text into voice notes by a text-to-speech model.
 
     Attributes:
         voice: the server's name for it.

@@ -43,7 +43,7 @@ _BLANK: Final = re.compile(
     r"\[\s*_*(?:BLANK[_ ]?AUDIO|SILENCE|NO[_ ]?SPEECH|(?:BEG|TT)_\w{0,8})\s*\]|<\|[^<>|]{1,30}\|>",
     re.IGNORECASE,
 )
-"""A mark that says nothing even beside words."""
+"""A mark that means nothing, even next to words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class Transcriber:
     timeout_seconds: float
 
     async def transcribe(self, audio: bytes) -> str:
-        """Return the words of a sound file of `MAX_AUDIO_BYTES`, empty if nobody speaks.
+        """Return the words of a sound file of at most `MAX_AUDIO_BYTES`; empty without speech.
 
         Raises:
-            LlmError: after two failures.
+            LlmError: there is no transcription; LlmUnavailable only after a second attempt.
         """
         with counted("transcription"):
             try:

@@ -54,10 +54,10 @@ def save(signal_folder: Path, key: str, target: Path) -> Path:
 
 
 def load(signal_folder: Path, key: str, source: Path) -> Path | None:
-    """Put a copy in place of signal-cli's folder `data`; return where that is now.
+    """Replace signal-cli's folder `data` by a copy; return the old folder's new path, or None.
 
     Raises:
-        BotError: the file is no copy, or has another key, or cannot be written.
+        BotError: the file is not a copy, has another key, or cannot be read; or the disk refuses.
     """
     try:
         content = (source / NAME).read_bytes()
@@ -69,7 +69,7 @@ def load(signal_folder: Path, key: str, source: Path) -> Path | None:
         signal_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".restoring-", dir=signal_folder) as folder:
             with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-                # Python 3.11 before 3.11.4 has no filters; the file is one that the key has sealed.
+                # Python 3.11 before 3.11.4 has no filters; only the key's owner can make this file.
                 tar.extraction_filter = getattr(tarfile, "data_filter", None)
                 tar.extractall(folder)  # noqa: S202
             aside = None

@@ -24,7 +24,7 @@ class SignalAccountTrouble(SignalUnavailable):
     """Signal does nothing for the account, or for this version of signal-cli; nothing was done.
 
     Args:
-        trouble: ends only by the operator.
+        trouble: only the operator can end it.
     """
 
     def __init__(self, trouble: AccountTrouble) -> None:
@@ -68,7 +68,7 @@ class SignalRateLimited(SignalTimeout):
 
 
 class SignalUnclear(SignalTimeout):
-    """A send failed on its way, or after it: the message may have arrived."""
+    """A send failed before or after the delivery: the message may have arrived."""
 
     answered = True
 

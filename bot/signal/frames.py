@@ -5,8 +5,8 @@
 wrong type or size counts as absent. Unknown keys and depth do not matter, because only known keys
 are read.
 
-On a person's own account (`Account.note_to_self`) the bot reads only the note to self. There,
-messages arrive as sent by another device of the account to the account.
+On a person's own account (`Account.note_to_self`) the bot reads only the note to self. Its messages
+arrive as copies of messages that another device of the account has sent to the account itself.
 """
 
 import re
@@ -61,7 +61,8 @@ MAX_FILES: Final = 32
 """Files of one message; official apps send no more."""
 MAX_FILE_NAME: Final = 255
 MAX_NAME_CHARACTERS: Final = 64
-"""Signal's apps accept 26 for each of two names; anything longer counts as a text."""
+"""Signal's apps accept 26 for each of two names. Longer names are cut; beyond eight times this
+length, they count as text."""
 MAX_CONTENT_TYPE: Final = 100
 MAX_EXPIRES: Final = 2**31
 """Seconds; longer timers are shortened to this."""
@@ -515,7 +516,10 @@ def _content_type(file: _Part) -> str:
 
 
 def _is_voice_note(file: _Part) -> bool:
-    """Whether it was recorded in Signal; signal-cli up to 0.14.7 only gives it no file name."""
+    """Whether a file was recorded in Signal.
+
+    Up to 0.14.7, signal-cli does not say so; it only leaves out the file's name.
+    """
     if isinstance(said := file.get("isVoiceNote"), bool):
         return said
     return _text(file, "filename") is None and _content_type(file).startswith("audio/")
@@ -529,7 +533,10 @@ def _line(part: _Part, key: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return the beginning of a text as one line without brackets, which could end its mark."""
+    """Return the beginning of a text as one line; brackets become parentheses.
+
+    A bracket could close a mark such as `[poll]`, or imitate one.
+    """
     line = " ".join(text[:MAX_LINE].translate(_NO_MARKS).split())
     return "".join(one for one in line if one.isprintable() or one in _JOINERS)
 

@@ -31,7 +31,7 @@ MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 READ_BYTES: Final = 256 * 1024
 CONNECT_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 1.0
-"""Interval of looks for requests that were passed over."""
+"""Time between two checks for requests that were passed over."""
 MAX_LOOKS: Final = 2
 """A request counts as passed over after so many looks in a row.
 

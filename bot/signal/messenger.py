@@ -4,7 +4,8 @@ Two transports implement `Messenger`: `signal_daemon.SignalDaemon` (signal-cli's
 daemon) and `signal_rest.SignalRest` (signal-cli-rest-api). `tests/contract/test_messenger*.py` hold
 both to the promises in this module.
 
-A private chat with the account's own ACI or number is its note to self. It shows no signs of life.
+A private chat with the account's own ACI or number is its note to self. The bot shows no typing and
+no read marks there.
 """
 
 import asyncio
@@ -90,7 +91,7 @@ class Sender(Protocol):
 
         Args:
             text: shown as it is; nothing in it is markup.
-            replaces: timestamp of an own message, or of its last edit, that this text replaces.
+            replaces: timestamp of a message of the bot, or of its last edit, to replace.
             attachments: never together with `replaces`.
 
         Raises:
@@ -108,11 +109,11 @@ class Sender(Protocol):
         """
 
     async def end_poll(self, chat: ChatId, timestamp: int) -> None:
-        """End the voting in an own poll; raises SignalError."""
+        """End the voting in a poll of the bot; raises SignalError."""
 
 
 class Messenger(Sender, Protocol):
-    """A connection to Signal that mends itself.
+    """A connection to Signal that reconnects by itself.
 
     A failed request raises a SignalError: SignalUnavailable (not done: try again), SignalTimeout
     (perhaps done), SignalUntrusted (not done: the key is not trusted), or SignalRejected (not done,
@@ -133,7 +134,7 @@ class Messenger(Sender, Protocol):
 
     @property
     def trouble(self) -> AccountTrouble | None:
-        """What is wrong with the account, if the Signal side has said it."""
+        """Trouble with the account that the Signal side has reported, or None."""
 
     @property
     def server(self) -> str | None:
@@ -178,7 +179,7 @@ class Messenger(Sender, Protocol):
         """Receive again, beginning with the waiting messages."""
 
     async def delete(self, chat: ChatId, timestamp: int) -> None:
-        """Delete an own message for everyone, by its first timestamp or its last edit's."""
+        """Delete a message of the bot for everyone, by its first timestamp or its last edit's."""
 
     async def react(self, chat: ChatId, emoji: str, *, author: str, timestamp: int) -> None:
         """Put an emoji on a message; a new one replaces the previous one."""
@@ -375,7 +376,7 @@ class Transport(ABC):
         self._last_failure, self._may_start_until = "", 0.0
 
     def _note_trouble(self, trouble: AccountTrouble | None) -> None:
-        """Note what is wrong with the account, and log it once."""
+        """Note trouble with the account, or its end, and log each trouble once."""
         if trouble is not None and trouble is not self.trouble:
             log.error("signal.account_trouble", reason=trouble.value)
         self.trouble = trouble

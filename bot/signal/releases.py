@@ -103,6 +103,6 @@ def age_days(server: str | None, today: date) -> int | None:
 
 
 def age_words(server: str | None, today: date) -> str | None:
-    """Return the age of signal-cli in words, and from `LOG_DAYS` on what to do."""
+    """Return the age of signal-cli in words, with advice from `LOG_DAYS` on."""
     days = age_days(server, today)
     return None if days is None else (YOUNG if days < LOG_DAYS else OLD).format(server, days)

@@ -367,7 +367,11 @@ def _escaped(text: str) -> str:
 
 
 def _expressible(text: str, spans: Sequence[Span]) -> Iterator[Span]:
-    """Yield the spans that the server's parser reads: nested, on safe edges, no italic at bold."""
+    """Yield the spans that the server's parser can read.
+
+    They nest without crossing, have no unsafe character before an edge, and no edge of italic text
+    touches an edge of bold text.
+    """
     bold = {edge for span in spans if span.style is TextStyle.BOLD for edge in span[:2]}
     ends: list[int] = []
     for span in spans:

@@ -308,7 +308,7 @@ class SignalRest(Transport):
         return identity is not None and identity.trust is TrustLevel.UNTRUSTED
 
     async def _know_group(self, chat: ChatId) -> None:
-        """Let signalbot list the groups if it lacks this one, because it refuses unknown ones."""
+        """Refresh signalbot's list of groups if it lacks this one; it refuses unknown groups."""
         if not chat.is_group or chat.value in self._bot.groups:
             return
         try:

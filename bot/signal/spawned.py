@@ -9,7 +9,8 @@ program is killed (`process.parent_death`). A killed program may leave a signal-
 may a start script that runs signal-cli as a child. At its start, the bot first ends such a
 signal-cli, because two of them must not use one account.
 
-Its output is discarded, because it contains messages; its log only tells `AccountTrouble`.
+Its output is discarded, because it contains messages. In its log, the bot only looks for
+`AccountTrouble`.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ _INHERITED: Final = (
     "HOME", "JAVA_HOME", "JAVA_OPTS", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH",
     "SIGNAL_CLI_OPTS", "TMPDIR", "TZ", "USER", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
 )  # fmt: skip
-"""Not this program's whole environment, which holds secrets."""
+"""Environment variables that signal-cli gets; the others may hold secrets."""
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred of socket(7): pid, uid, gid
 
 log = structlog.get_logger()
@@ -108,9 +109,9 @@ class SpawnedSignalCli:
     Attributes:
         path: of the socket, see `socket_path`.
         data_dir: signal-cli's own folder; None for signal-cli's default.
-        home: of installed releases; its chosen one goes before the signal-cli on the PATH.
+        home: of installed releases; the chosen one takes precedence over that on the PATH.
         silent: it did not answer the last question for a sign of life.
-        trouble: what its log said since the last start.
+        trouble: reported by its log since the last start.
     """
 
     path: Path

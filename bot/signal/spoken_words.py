@@ -98,7 +98,7 @@ def _pieces(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def _tidy(paragraph: str) -> str:
-    """Remove what must not be spoken, and the gaps that it leaves; end with a mark."""
+    """Remove formulas, tags, addresses, symbols and the gaps they leave; end with punctuation."""
     text = _FORMULA.sub(" ", paragraph)
     text = _TAG.sub(" ", text)
     text = _ADDRESS.sub(lambda found: _marks_after(found[0]), text)

@@ -55,7 +55,7 @@ def make_messenger(settings: Settings, at: str | None = None) -> Messenger:
 def account_trouble(
     messenger: Messenger, signal_cli: SpawnedSignalCli | None
 ) -> AccountTrouble | None:
-    """Return what is wrong with the account; what a log says counts without a connection only."""
+    """Return trouble with the account; signal-cli's log counts only without a connection."""
     said = None if signal_cli is None or messenger.connected else signal_cli.trouble
     return messenger.trouble or said
 

@@ -1,8 +1,9 @@
 """Troubles of the bot's account that only the operator can end.
 
-A running signal-cli tells nobody that Signal has dropped an account or refuses its version: it only
-writes lines to its log, and later requests fail. So the bot reads the words of every error, and of
-the log of a signal-cli that it started itself. The words are those of signal-cli 0.13 and 0.14.
+A running signal-cli sends no notification if Signal drops an account or refuses its version: it
+only writes lines to its log, and later requests fail. So the bot searches the text of every error,
+and the log of a signal-cli that it started itself. The phrases are those of signal-cli 0.13 and
+0.14.
 """
 
 import json
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 
 class AccountTrouble(StrEnum):
-    """What is wrong with the account, as sentences for the operator."""
+    """Trouble with the account, as a sentence for the operator."""
 
     ABSENT = (
         "SIGNAL__PHONE_NUMBER is not registered there."
@@ -66,7 +67,7 @@ def trouble_of_missing(data_dir: Path | None, number: str) -> AccountTrouble:
 
 
 def _account_file(data_dir: Path, number: str) -> dict[str, Any] | None:
-    """Return what signal-cli keeps about an account in `data/accounts.json` and next to it."""
+    """Return signal-cli's own file about an account, which `data/accounts.json` names."""
     folder = data_dir / "data"
     for row in json.loads((folder / "accounts.json").read_bytes())["accounts"]:
         if row["number"] == number:

@@ -425,7 +425,7 @@ def _round(value: Number, digits: Number = 0) -> Number:
 
 
 def _circular(function: Callable[[float], float]) -> Callable[[Number], float]:
-    """Return a function that is zero for pi: such a result is only the rounding of its argument."""
+    """Return `sin` or `cos` with exact zeros: without this, sin(pi) is a rounding error."""
 
     def rounded(angle: Number) -> float:
         value = function(float(angle))

@@ -1,8 +1,8 @@
 """Convert between units: `python -I -m tools.calculator.units`, in the sandbox.
 
 Uses pint's table and arithmetic in exact fractions, but not its parser: names and small powers are
-read here, so that nothing a person writes is ever evaluated. A process apart from the calculator's,
-because loading the table takes half a second.
+read here, so that nothing a person writes is ever evaluated. This runs in another process than the
+calculator, because loading the table takes half a second.
 """
 
 import json

@@ -4,8 +4,8 @@ The SDK's cancel scopes must be left in the task that entered them, so a connect
 `_Connection.keep`. Calls come from other tasks and only send a request over the open session.
 When a connection ends, `keep` withdraws the server's tools with the reason, waits, and retries.
 
-Servers are offered nothing that they may ask of a client (sampling, elicitation, roots). The list
-of tools is read again when the server reports a change, and from time to time, because
+The bot offers servers none of a client's optional features (sampling, elicitation, roots). It reads
+the list of tools again when the server reports a change, and from time to time, because
 notifications get lost and a vanished HTTP server sends none.
 """
 

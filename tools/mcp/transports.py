@@ -216,7 +216,7 @@ def _is_known(block: dict[str, Any], version: str) -> bool:
 
 
 def _repaired(tool: Any) -> Any:
-    """Add the `type` that a tool's schema lacks; take the name from a tool that is still wrong."""
+    """Add the `type` that a tool's schema lacks; remove the name of a tool that is still wrong."""
     if isinstance(tool, dict) and isinstance(schema := tool.get("inputSchema"), dict):
         tool = {**tool, "inputSchema": {"type": "object", **schema}}
     try:

@@ -28,7 +28,7 @@ class _Nowhere(io.TextIOBase):
 
 
 def serve(answer: Callable[[str], str]) -> NoReturn:
-    """Answer requests until the pipe closes, or the process has lived long enough.
+    """Answer requests until the pipe closes, or the process has used up its CPU time.
 
     No file can be opened inside, so everything must be loaded before. For expected failures,
     `answer` raises WorkError.

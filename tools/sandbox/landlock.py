@@ -1,7 +1,7 @@
 """Landlock: no access to paths, TCP ports, sockets and processes outside, except one folder.
 
-It denies all access that it handles and no rule allows. For a sandbox without a folder it is a
-second wall behind seccomp. It also holds a sandbox or a program with a folder inside that folder.
+It denies every access that it handles, unless a rule allows it. For a sandbox without a folder it
+is a second wall behind seccomp. A sandbox or a program with a folder is confined to that folder.
 
 Source: https://docs.kernel.org/userspace-api/landlock.html; linux/landlock.h.
 """

@@ -24,8 +24,8 @@ class Wall(StrEnum):
 
 
 ESSENTIAL: Final = frozenset({Wall.SECCOMP})
-"""Without these nothing runs where walls are required. The others stand behind seccomp and hold
-nothing that it does not hold; containers and older kernels often lack them."""
+"""Without these, nothing runs if walls are required. For a sandbox without a folder, the others
+only repeat seccomp's rules; containers and older kernels often lack them."""
 
 AROUND_A_FOLDER: Final = frozenset({Wall.LANDLOCK, Wall.NAMESPACES})
 """A process that may open files needs one of these to hold it in its folder."""

@@ -68,7 +68,7 @@ class WebAnswer:
 
 
 Purpose = tuple[Literal["search", "page", "place"], str]
-"""What a request is for, and the words that it carries; see `tools.ledger`."""
+"""Kind of data that a request sends, and its words; see `tools.ledger`."""
 A_PAGE: Final[Purpose] = ("page", "")
 
 

@@ -71,7 +71,7 @@ class SearchResult(NamedTuple):
 
 
 Search = Callable[[str, int], Awaitable[Iterable[SearchResult]]]
-"""Returns the results of a query, at least so many, the best first; raises ToolError."""
+"""Returns results of a query, best first, perhaps more or fewer than asked for; or ToolError."""
 
 
 @asynccontextmanager

@@ -149,8 +149,7 @@ async def _ask(http: HttpService, method: str, url: str, json: object = None) ->
 
     Raises:
         EvidenceUnavailable: there is no answer, or HTTP 5xx.
-        MalformedEvidence: any other status than 200 is a judgement, and so is an answer without
-            JSON.
+        MalformedEvidence: NVIDIA answered with another status than 200, or without JSON.
     """
     answer = await http.ask(method, url, seconds=NRAS_SECONDS, max_bytes=MAX_NRAS_BYTES, json=json)
     status = f"NVIDIA's service answered with HTTP {answer.status}"

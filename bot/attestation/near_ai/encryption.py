@@ -50,7 +50,7 @@ class RequestKeys:
         model_key: the model's Ed25519 public key, 32 bytes.
 
     Raises:
-        ValueError: `model_key` is not a point of the curve, or its secret is known to all.
+        ValueError: `model_key` is not a point of the curve, or has small order.
     """
 
     def __init__(self, model_key: bytes) -> None:
@@ -140,7 +140,7 @@ def montgomery_public_key(ed25519_key: bytes) -> X25519PublicKey:
     """Return the X25519 key of an Ed25519 key: u = (1 + y) / (1 - y) (RFC 7748, section 4.1).
 
     Raises:
-        ValueError: the key is not 32 bytes, not reduced, or not in the curve's main subgroup.
+        ValueError: the key is not 32 bytes, not reduced, or not in the prime-order subgroup.
     """
     y = int.from_bytes(ed25519_key, "little") & (2**255 - 1)  # the last bit is the sign of x
     if y >= FIELD_PRIME:

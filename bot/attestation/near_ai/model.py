@@ -3,8 +3,9 @@
 A verification holds until its first piece of evidence expires, at most for an hour. Trouble of the
 services changes nothing in the meantime; wrong evidence ends it at once. While NVIDIA's service is
 unreachable, its last good word on the same GPUs counts for `FIRMWARE_GRACE_SECONDS`. Under the
-policy `require`, nothing is sent to a model that is not verified; `warn` never delays anything. A
-model without attestation, or without TLS, never comes here.
+policy `require`, nothing is sent to a model that is not verified. The policy `warn` delays nothing,
+unless conversations are encrypted: that needs a verified key. Without TLS, or with another API than
+OpenAI's, this module is not used.
 """
 
 import asyncio
@@ -143,11 +144,11 @@ class AttestedModel:
     async def admit(self) -> bool:
         """Return whether the model is verified, if a message may be sent to it.
 
-        Under `require`, and to encrypt, wait for the first verification; under `warn` a message may
-        always be sent, and at once.
+        Waits for the first verification if the policy is `require`, or if conversations are
+        encrypted. Under `warn` this never refuses a message.
 
         Raises:
-            ModelNotVerified: it may not; carries the sentence for the person.
+            ModelNotVerified: no message may be sent; carries the sentence for the person.
         """
         if self.policy == "require" or self.encrypts:
             with contextlib.suppress(TimeoutError):
@@ -198,7 +199,7 @@ class AttestedModel:
         return self.verdict.evidence
 
     async def keep_verified(self) -> None:
-        """Verify now and again in good time, forever."""
+        """Verify now, and again before each proof expires, forever."""
         while True:
             await self.verify()
             await self._until_the_next()
@@ -389,7 +390,7 @@ def _moment(seconds: int) -> str:
 async def open_attested(
     settings: Settings, trust: Trust = REAL, clock: Callable[[], float] = time.time
 ) -> AsyncIterator[tuple[AttestedModel, ssl.SSLContext, AnswerSignatures]]:
-    """Open the proving side of the endpoint of the default model.
+    """Provide the attestation of the default model's endpoint.
 
     Returns:
         The model; a context for connections that only go to attested keys under `require`; and the

@@ -274,7 +274,8 @@ class NrasWord:
     """Result of asking NVIDIA about the GPUs of one machine.
 
     Attributes:
-        tokens, keys: about the GPUs, and the key set (JWKS) that signs them, byte for byte.
+        tokens: JWTs about the GPUs, byte for byte.
+        keys: the key set (JWKS) for their signatures, byte for byte.
         why: why there are no tokens; ends a sentence.
         refused: whether the service answered, but did not attest the GPUs.
     """

@@ -1,9 +1,9 @@
 """Reports of `GET /v1/attestation/report`, as the gateway and a model's own endpoint answer it.
 
-The gateway wraps: `gateway_attestation`, `model_attestations` and the certificate of its TLS side.
-A model's own endpoint is flat: the model's attestation, and all of them again in
-`all_attestations`. Unknown keys are ignored; every value that a check needs is required and
-bounded.
+The gateway's report has `gateway_attestation`, `model_attestations` and its TLS certificate. The
+report of a model's own endpoint is the attestation of the machine that was asked;
+`all_attestations` lists all machines, this one included. Unknown keys are ignored; every value
+that a check needs is required and bounded.
 """
 
 import hashlib

@@ -56,8 +56,9 @@ class SignatureVerdict(NamedTuple):
     """Result for one answer.
 
     Attributes:
-        state: `proven`: signed by an attested key. `wrong`: the signature does not hold.
-            `unattested`: it holds, but no report vouches for the signer.
+        state: `proven`: signed by an attested key. `wrong`: the signature does not hold, or is by
+            another key. `missing`: the endpoint gave none. `unattested`: no report vouches for a
+            key to check it with.
         message: for people, one or two plain sentences.
     """
 
@@ -173,10 +174,10 @@ def check_signature(
 
 
 def _kind(answer: SignatureAnswer) -> SignatureKind:
-    """Return the stated kind if the text has its shape, else none.
+    """Return the kind that fits the text's shape; empty if the answer states another kind.
 
-    A model's own TEE, asked directly, states no kind. Its name may hold colons, so the text is
-    split from the right.
+    A model's own TEE, asked directly, states no kind. The model's name may hold colons, so the
+    text is split from the right.
     """
     parts = answer.text.rsplit(":", 2)
     if not all(_HASH.fullmatch(part) for part in parts[-2:]):

@@ -94,7 +94,7 @@ class ModelFindings:
     """Result of a verification; holds keys only if the report has passed.
 
     Attributes:
-        signers: the gateway's, unless the endpoint is a direct one, and then the models'.
+        signers: first the gateway's, unless the endpoint is a direct one, then the models'.
         tls_keys: SHA-256 of the SubjectPublicKeyInfo of TLS keys at the address that was asked.
         expires_at: Unix seconds at which the first piece of evidence expires.
         vouched: the GPUs that NVIDIA vouches for in this evidence.

@@ -18,8 +18,8 @@ IDLE: Final = ("chrt", "--idle", "0")
 """Programs give way to everything else. The jail itself does not, since it has to end thousands of
 processes at once."""
 ALONE_SECONDS: Final = 1.0
-"""After that time the jail ends by itself, if the process outside was killed before the jail had
-asked the kernel to end with it."""
+"""This long after a program's time limit, the jail ends by itself. The process outside may have
+been killed before the jail had asked the kernel to end with it."""
 FOLDER: Final = "/chat-workspace"
 """Place of a program's folder. The name must hide no checkout or Python that programs read."""
 SHARED: Final = "/shared"

@@ -28,7 +28,7 @@ _TTY_INPUT, _TTY_CONSOLE = 0x5412, 0x541C  # TIOCSTI and TIOCLINUX type into a t
 _OWNER_CALLS: Final = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP: the process that a socket signals
 _OWNER_COMMANDS: Final = (8, 15)  # F_SETOWN, F_SETOWN_EX: the process that a file signals
 _CLOSED_TO_OTHERS: Final = (4,)  # PR_SET_DUMPABLE: the bot could not see open files
-_COMMON_DOMAINS: Final = (0, 0x0040000, 0xFFFFFFFF)  # as it is, without random addresses, asked
+_COMMON_DOMAINS: Final = (0, 0x0040000, 0xFFFFFFFF)  # PER_LINUX, ADDR_NO_RANDOMIZE, a query
 
 _PLAIN: Final = """
 accept accept4 access alarm arch_prctl bind brk capget chdir chmod chown clock_getres

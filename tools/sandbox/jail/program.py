@@ -9,7 +9,7 @@ from typing import Final, Literal
 PLACES: Final = 4
 """Programs that run at the same time."""
 SHARE: Final = 2
-"""Of them, those of one person."""
+"""Programs of one person that run at the same time."""
 THE_SCRIPT: Final = "the script"
 """Stands in a command for the path of the script; compared as an object."""
 DESCRIPTORS: Final = 256
@@ -89,7 +89,7 @@ class Ended:
     """How a program ended. Its outputs are cut in the middle.
 
     Attributes:
-        exit_code: its own; 128 and the number of a signal that ended it.
+        exit_code: its own, or 128 plus the number of the signal that ended it.
         stopped: why it was ended from outside; None: it ended by itself.
     """
 

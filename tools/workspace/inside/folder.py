@@ -1,4 +1,4 @@
-"""A folder seen from inside its sandbox: every path ends in it, and nothing but files is opened."""
+"""A folder seen from inside its sandbox: every path ends in it, and only files are read."""
 
 import errno
 import os

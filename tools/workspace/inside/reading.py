@@ -203,9 +203,9 @@ def _compared(entry: Entry, pattern: str) -> str:
 
 
 def _pattern(pattern: str) -> re.Pattern[str]:
-    """Return the pattern that paths have to match; `*` stands for slashes, too, as in `**/`.
+    """Return the pattern that paths have to match; `*` matches slashes, too, as in `**/`.
 
-    Of `{js,ts}`, any word may stand there, as in a shell.
+    As in a shell, `{js,ts}` matches either word.
     """
     spelled = _spelled_out(pattern.replace("**/", "*").removeprefix("./"))
     return re.compile("|".join(map(translate, spelled)))
