@@ -21,6 +21,8 @@ EXIT_SECONDS: Final = 25.0
 
 COMMAND_SECONDS: Final = 30.0
 AFTER_KILL_SECONDS: Final = 30.0
+SHOWN_LINES: Final = 20
+"""Last lines of the log that a failing test shows."""
 HASTY: Final = "tests.e2e.hasty_bot"
 """The settings of a daemon that is killed often."""
 
@@ -135,6 +137,9 @@ async def daemon(
         tasks.create_task(running.listen(output))
         try:
             yield running
+        except Exception as error:
+            error.add_note("\n".join(running.stderr[-SHOWN_LINES:]))
+            raise
         finally:
             await running.killed()
 
