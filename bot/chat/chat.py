@@ -488,8 +488,8 @@ class Chats:
     _workers: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        metrics.SUSPENDED_TURNS.set_function(
-            lambda: sum(len(chat.suspended) for chat in self._busy.values())
+        metrics.SUSPENDED_TURNS.set_function(  # in a thread, so chats may come and go meanwhile
+            lambda: sum(len(chat.suspended) for chat in list(self._busy.values()))
         )
 
     def running(self) -> int:

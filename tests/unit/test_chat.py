@@ -1,8 +1,11 @@
 """Queues of chats: order, bounds and idle chats; cases beyond the stories in tests/e2e."""
 
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
+
+from prometheus_client import generate_latest
 
 from bot.chat.access import Access
 from bot.chat.chat import Chats
@@ -12,6 +15,7 @@ from bot.chat.upkeep import FileCleanup
 from bot.config.settings import AccessSettings
 from bot.language.languages import Languages
 from conversation_store.models import AcceptedMessage, ChatId
+from tests.exposition import Exposition
 from tests.fakes.partial_messenger import PartialMessenger
 from tests.unit.stores import ADA, accept, received, store_at, waiting
 
@@ -108,3 +112,21 @@ async def test_notice_waits_for_the_work_of_its_chat(tmp_path: Path) -> None:
         await here.drain()
         running.cancel()
     assert sent == ["the answer", "the notice"]
+
+
+async def test_suspended_turns_are_counted_in_a_thread_while_chats_come() -> None:
+    class Counted(set[int]):
+        """Another chat comes while this is counted."""
+
+        def __len__(self) -> int:
+            opened.enter_context(here.open(BEN))
+            return 2
+
+    async with asyncio.TaskGroup() as tasks:
+        here = chats(tasks)
+        with ExitStack() as opened:
+            chat = opened.enter_context(here.open(ADA))
+            chat.suspended = Counted()
+            scraped = await asyncio.to_thread(generate_latest)
+            chat.suspended = set()
+    assert Exposition(scraped.decode()).value("suspended_turns") == 2
