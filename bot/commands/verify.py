@@ -45,7 +45,7 @@ async def verify(context: CommandContext) -> Reply | str:
         return "A challenge is one line of ordinary letters: send !verify and a few words."
     if len(challenge.encode()) > MAX_CHALLENGE_BYTES:
         return (
-            f"That challenge is too long. Send !verify and a few words, at most"
+            "That challenge is too long. Send !verify and a few words, at most"
             f" {MAX_CHALLENGE_BYTES} bytes."
         )
     prover.admit(context.author)

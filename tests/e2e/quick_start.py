@@ -1,4 +1,4 @@
-"""Starting the program from a process that has imported it: a fifth of the processor time.
+"""Starting the program from a process that has imported it: a tenth of the processor time.
 
 What starts is a process of its own, with its own environment, folder and output, to be killed at
 any moment. What Python does before and after the program is not in it, such as PYTHONDEVMODE.
