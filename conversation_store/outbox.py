@@ -146,17 +146,21 @@ class OutboxStore(Aggregate):
 
     @writes_and_scrubs_if_gone
     def mark_sent(
-        self, db: Session, part: OutgoingMessage, signal_timestamp: int
+        self,
+        db: Session,
+        part: OutgoingMessage,
+        signal_timestamp: int,
+        *,
+        by_receipt: bool = False,
     ) -> tuple[None, bool]:
-        """Mark a part as sent, and delete its content; the history has the answer."""
-        db.run("DELETE FROM attachments WHERE outbox_id = ?", part.id)
-        rows = db.run(
-            "UPDATE outbox SET state = 'sent', text = NULL, styles = NULL, quote = NULL,"
-            " unmade = NULL,"
-            " signal_timestamp = ?, attempts = attempts + 1 WHERE id = ? RETURNING expires_at",
-            *(signal_timestamp, part.id),
-        )
-        settle_doubt(db, part.id, signal_timestamp)
+        """Mark a part as sent, and delete its content; the history has the answer.
+
+        Args:
+            by_receipt: the timestamp settles a doubt. A reply to a later send settles none.
+        """
+        rows = _mark_sent(db, part.id, signal_timestamp)
+        if by_receipt:
+            settle_doubt(db, part.id, signal_timestamp)
         if not rows:  # it was deleted while it was sent; phones will confirm it all the same
             db.run("INSERT OR IGNORE INTO confirmations VALUES (?, '')", signal_timestamp)
         return None, any(at is not None and at <= self._now_ms() for (at,) in rows)
@@ -184,9 +188,20 @@ class OutboxStore(Aggregate):
 
     @writes
     def mark_failed(self, db: Session, part: OutgoingMessage, *, give_up: bool) -> None:
-        """Count a failed attempt. A part that is given up keeps its text."""
+        """Count a send in doubt. A part that is given up keeps its text."""
         sql = "UPDATE outbox SET attempts = attempts + 1, state = ? WHERE id = ?"
         db.run(sql, "given_up" if give_up else "waiting", part.id)
+
+
+def _mark_sent(db: Session, part: int, signal_timestamp: int) -> list[Row]:
+    """Mark a message as sent, without its content; return when it disappears, if it is there."""
+    db.run("DELETE FROM attachments WHERE outbox_id = ?", part)
+    return db.run(
+        "UPDATE outbox SET state = 'sent', text = NULL, styles = NULL, quote = NULL,"
+        " unmade = NULL,"
+        " signal_timestamp = ?, attempts = attempts + 1 WHERE id = ? RETURNING expires_at",
+        *(signal_timestamp, part),
+    )
 
 
 def add_answer(db: Session, answer: NewAnswer, now_ms: int) -> tuple[OutgoingMessage, ...]:
@@ -250,9 +265,11 @@ def drop(db: Session, condition: str, *values: Value) -> None:
 
 
 def settle_doubt(db: Session, part: int, timestamp: int) -> None:
-    """Delete the doubt about a message to which a timestamp belongs."""
+    """Delete the narrowest doubt about a message that a timestamp fits; others may be copies."""
     db.run(
-        "DELETE FROM doubts WHERE outbox_id = ?1 AND since <= ?2 AND until > ?2", part, timestamp
+        "DELETE FROM doubts WHERE rowid = (SELECT rowid FROM doubts WHERE outbox_id = ?1"
+        " AND since <= ?2 AND until > ?2 ORDER BY until - since, rowid LIMIT 1)",
+        *(part, timestamp),
     )
 
 
@@ -421,6 +438,12 @@ KEPT_MS: Final = DAY_MS
 FRESH_MS: Final = 3_600_000
 """Receipts younger than this may come before their row is marked."""
 
+LATE_START_MS: Final = 10_000
+"""signal-cli begins no request later than this after the bot stopped waiting for it, or after the
+start of a bot that was killed while it waited.
+
+Must be shorter than the wait for a receipt, so that a retry never overlaps the original send."""
+
 SETTLED_MS: Final = 60_000
 """This long after its last question, a waiting turn sends nothing more."""
 
@@ -438,6 +461,7 @@ class Doubt:
         until: its timestamp is earlier than this.
         timestamp: Signal's timestamp of the later send of the same message.
         is_edit: the message replaces an earlier one.
+        is_given_up: the bot sends the message no more; a receipt may still settle it.
     """
 
     row: int | None
@@ -446,6 +470,7 @@ class Doubt:
     until: int
     timestamp: int | None = None
     is_edit: bool = False
+    is_given_up: bool = False
 
 
 class DoubtStore(Aggregate):
@@ -467,7 +492,8 @@ class DoubtStore(Aggregate):
             _note(db, doubt)
         sends = db.run(
             "SELECT outbox_id, doubts.chat, since, until,"
-            " iif(state = 'sent', signal_timestamp, NULL), replaces NOT NULL"
+            " iif(state = 'sent', signal_timestamp, NULL), replaces NOT NULL,"
+            " coalesce(state = 'given_up', 0)"
             " FROM doubts LEFT JOIN outbox ON outbox.id = outbox_id WHERE until >= ?",
             now_ms - KEPT_MS,
         )
@@ -502,25 +528,32 @@ class DoubtStore(Aggregate):
         """Note a send in doubt; does not wait for the disk."""
         _note(db, doubt)
 
+    @writes_and_scrubs_if_gone
+    def settle_given_up(self, db: Session, part: int, timestamp: int) -> tuple[None, bool]:
+        """Mark a message as sent that was given up before a phone confirmed it."""
+        settle_doubt(db, part, timestamp)
+        rows = _mark_sent(db, part, timestamp)
+        return None, any(at is not None and at <= self._now_ms() for (at,) in rows)
+
     @writes
-    def remove_copy(self, db: Session, part: int, copy: int) -> OutgoingMessage | None:
+    def remove_copy(
+        self, db: Session, part: int | None, chat: ChatId, copy: int
+    ) -> OutgoingMessage | None:
         """Store the deletion of a second copy, and return it to be sent.
 
         People see only one of two equal edits. Phones ignore edits of a version that was replaced,
         so for an edit the row takes the earlier timestamp, and nothing is deleted.
 
         Args:
-            part: the message's row in the outbox.
+            part: the message's row in the outbox; None for a question.
             copy: Signal's timestamp of the copy.
         """
         db.run("INSERT OR IGNORE INTO confirmations VALUES (?, ?)", copy, ELSEWHERE)
-        rows = db.run("SELECT chat, replaces NOT NULL FROM outbox WHERE id = ?", part)
-        for chat, is_edit in rows:
-            if not is_edit:
-                return removal(db, ChatId.parse(chat), copy, self._now_ms())
+        if part is not None and db.value("SELECT replaces NOT NULL FROM outbox WHERE id = ?", part):
             sql = "UPDATE outbox SET signal_timestamp = min(signal_timestamp, ?) WHERE id = ?"
             db.run(sql, copy, part)
-        return None
+            return None
+        return removal(db, chat, copy, self._now_ms())
 
 
 def purge(db: Session, now_ms: int) -> None:
@@ -563,7 +596,8 @@ def _first_waiting(db: Session, now_ms: int) -> list[Doubt]:
         " (SELECT min(id) FROM outbox WHERE state = 'waiting' GROUP BY chat, inbox_id)"
         " ORDER BY id"
     )
-    return [Doubt(row, ChatId.parse(chat), since, now_ms) for row, chat, since in rows]
+    until = now_ms + LATE_START_MS
+    return [Doubt(row, ChatId.parse(chat), since, until) for row, chat, since in rows]
 
 
 def _unnamed(db: Session, earliest: int, now_ms: int) -> list[Doubt]:
@@ -573,7 +607,8 @@ def _unnamed(db: Session, earliest: int, now_ms: int) -> list[Doubt]:
         " WHERE (is_reaction OR kind = 'removal') AND (state = 'waiting' OR created_at >= ?)",
         earliest,
     )
-    return [Doubt(None, ChatId.parse(chat), since, now_ms) for chat, since in rows]
+    until = now_ms + LATE_START_MS
+    return [Doubt(None, ChatId.parse(chat), since, until) for chat, since in rows]
 
 
 def _running_turns(db: Session, now_ms: int) -> list[Doubt]:
@@ -583,6 +618,6 @@ def _running_turns(db: Session, now_ms: int) -> list[Doubt]:
         f" WHERE questions.turn_id = turns.id AND turns.id IN ({history.SUSPENDED})) + ?2, ?1))"
         " FROM turns WHERE state = 'running' AND EXISTS"
         " (SELECT 1 FROM messages WHERE turn_id = turns.id AND role = 'tool')",
-        *(now_ms, SETTLED_MS),
+        *(now_ms + LATE_START_MS, SETTLED_MS),
     )
     return [Doubt(None, ChatId.parse(chat), since, until) for chat, since, until in rows]

@@ -13,6 +13,7 @@ again after the answer. Both survive a restart: the bot still takes answers to t
 import asyncio
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,7 +42,7 @@ from bot.chat.question_messages import (
 )
 from bot.language.languages import Languages
 from bot.observability import metrics
-from bot.signal.errors import SignalError, SignalRateLimited, SignalRejected
+from bot.signal.errors import SignalError, SignalRejected, SignalTimeout
 from bot.signal.events import Person, PollVote, Reaction
 from bot.signal.messenger import Poll, Sender
 from conversation_store.models import (
@@ -91,8 +92,11 @@ END_SECONDS: Final = 30.0
 
 END_RETRY: Final = Backoff(first_seconds=0.5, longest_seconds=5.0)
 
-PAUSE_SECONDS: Final = 60.0
-"""Pause after a poll could not be ended, before the bot tries again."""
+PAUSE: Final = Backoff(first_seconds=60.0, longest_seconds=3_600.0)
+"""Pauses after a poll could not be ended, before the bot tries again."""
+
+MAX_POLL_ENDS: Final = 3
+"""The end of a poll is sent at most so often if no phone confirms it: each may have arrived."""
 
 MAX_POLL_AGE_MS: Final = 7 * 86_400_000
 """Older polls stay as they are on phones."""
@@ -176,6 +180,7 @@ class Questions:
     _poll_over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _silence_from: float = field(default=0.0, init=False)
+    _poll_ends: Counter[int] = field(default_factory=Counter, init=False)  # in doubt, by timestamp
 
     async def resume(self) -> None:
         """Load the questions left open by a restart; call this before messages come in."""
@@ -323,7 +328,7 @@ class Questions:
                     send = partial(self.channel.send, stored.chat, one.text, styles=one.styles)
                     sent = await self._send(partial(send, attachments=one.attachments))
                     timestamps.append(sent)
-        except (SignalRejected, TimeoutError) as error:
+        except (SignalRejected, SignalTimeout, TimeoutError) as error:
             log.warning("approval.not_asked", reason=type(error).__name__)
             return None
         seconds = APPROVAL_SECONDS if stored.terms.kind == "call" else PATIENCE_SECONDS
@@ -340,7 +345,9 @@ class Questions:
         return question
 
     async def _send(self, send: Callable[[], Awaitable[int]]) -> int:
-        return await SEND_RETRY.retry(send, on=(SignalError,), final=(SignalRejected,))
+        # The channel itself repeats a send in doubt, because it knows the receipts.
+        final = (SignalRejected, SignalTimeout)
+        return await SEND_RETRY.retry(send, on=(SignalError,), final=final)
 
     async def _send_poll(self, chat: ChatId, poll: Poll | None) -> list[int]:
         """Send a poll, if there is one and the Signal side supports it; return its timestamp."""
@@ -585,7 +592,7 @@ class Questions:
             ended = [await self._end_poll(chat, at) for chat, at, is_asked in polls if not is_asked]
             seconds = None
             if not all(ended):
-                seconds = PAUSE_SECONDS
+                seconds = PAUSE.seconds(max(1, *self._poll_ends.values(), 1))
             elif any(is_asked and not self._find(chat, at) for chat, at, is_asked in polls):
                 seconds = SETTLE_SECONDS
             await set_within(self._poll_over, seconds)
@@ -598,12 +605,16 @@ class Questions:
                 end = partial(self.channel.end_poll, chat, timestamp)
                 async with asyncio.timeout(END_SECONDS):
                     await END_RETRY.retry(
-                        end, on=(SignalError,), final=(SignalRejected, SignalRateLimited)
+                        end, on=(SignalError,), final=(SignalRejected, SignalTimeout)
                     )
         except SignalRejected as error:
             log.info("poll.not_ended", reason=type(error).__name__)
-        except (SignalRateLimited, TimeoutError):
-            return False
+        except (SignalTimeout, TimeoutError):
+            self._poll_ends[timestamp] += 1
+            if self._poll_ends[timestamp] < MAX_POLL_ENDS:
+                return False
+            log.info("poll.end_unconfirmed")
+        del self._poll_ends[timestamp]
         await self.store.questions.forget_poll(chat, timestamp)
         return True
 

@@ -6,8 +6,9 @@ leave in their order. Messages to a person with a new, untrusted key are put asi
 trusted.
 
 A send with an unknown result is a doubt. The bot waits for a receipt that settles it, and otherwise
-sends again. Signal may limit a chat for an hour, also after it has delivered the message, so the
-pauses grow. Other chats go on until Signal limits them as well.
+sends again, at most three times in all. Before it repeats a send, it waits until Signal can be
+reached, so an outage uses up no copies. Signal may limit a chat for an hour, also after it has
+delivered the message, so the pauses grow. Other chats go on until Signal limits them as well.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -34,9 +36,9 @@ from bot.signal.errors import (
     SignalUntrusted,
 )
 from bot.signal.messenger import Messenger, Poll
-from bot.signal.receipts import CLOCK_SKEW_MS, LATE_START_MS, Attempt
+from bot.signal.receipts import CLOCK_SKEW_MS, Attempt
 from conversation_store.models import Attachment, ChatId, OutgoingMessage, Quote, StyleRange
-from conversation_store.outbox import ELSEWHERE, Doubt
+from conversation_store.outbox import ELSEWHERE, LATE_START_MS, Doubt
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
@@ -48,7 +50,25 @@ PASSED_OVER_SECONDS: Final = 3.0
 """Time for the receipt of a send that signal-cli passed over; it almost certainly never ran."""
 
 PROOF_SECONDS: Final = 3.0
-"""Time after the connection begins to wait for receipts of sends by earlier processes."""
+"""Time after the connection begins to wait for receipts of sends by earlier processes, and for
+receipts after an outage."""
+
+MAX_COPIES: Final = 3
+"""A message is sent at most so often if no phone confirms it: each send may have arrived."""
+
+PAUSES: Final = (RECEIPT_SECONDS, 300.0)
+"""Time for the receipt of the first and of the second send in doubt; the last one gets
+`RECEIPT_SECONDS`."""
+
+LIMITED_PAUSES: Final = (120.0, 3_600.0)
+"""The same after a rate limit, which may last for an hour."""
+
+
+RETRY: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
+"""Pauses after a send that certainly failed, and between two looks whether Signal answers."""
+
+RECONNECT_POLL_SECONDS: Final = 0.25
+"""Interval of checks for a connection."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -70,6 +90,7 @@ class Doubts:
     _of_waiting: defaultdict[int, list[Attempt]] = field(
         default_factory=lambda: defaultdict(list), init=False
     )
+    _given_up: dict[int, bool] = field(default_factory=dict, init=False)  # row: it is an edit
     _members: dict[ChatId, frozenset[str] | None] = field(default_factory=dict, init=False)
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
@@ -88,14 +109,17 @@ class Doubts:
         sends, confirmed = await self.store.doubts.load()
         attempts = []
         for doubt in sends:
-            attempt = Attempt(doubt.chat, doubt.since, doubt.until, row=doubt.row)
+            is_done = doubt.row is None
+            attempt = Attempt(doubt.chat, doubt.since, doubt.until, row=doubt.row, is_done=is_done)
             attempts.append(attempt)
             if doubt.timestamp is not None:
                 receipts.sent_again(attempt, doubt.timestamp, is_edit=doubt.is_edit)
             elif doubt.row is not None:
                 self._of_waiting[doubt.row].append(attempt)
+            if doubt.row is not None and doubt.is_given_up:
+                self._given_up[doubt.row] = doubt.is_edit
             if reacts:
-                attempts.append(Attempt(doubt.chat, doubt.since, doubt.until))
+                attempts.append(Attempt(doubt.chat, doubt.since, doubt.until, is_done=True))
         for attempt in attempts:
             receipts.add(attempt)
         for timestamp in await self.store.doubts.known([timestamp for timestamp, _ in confirmed]):
@@ -114,11 +138,14 @@ class Doubts:
         return await self._proof(self._of_waiting[part.id], PROOF_SECONDS - passed)
 
     async def settle(
-        self, chat: ChatId, error: SignalTimeout, seconds: float, *, row: int | None = None
+        self, chat: ChatId, error: SignalTimeout, copies: int, *, row: int | None = None
     ) -> int | None:
         """Wait for a receipt that proves a send in doubt; return its timestamp, or None.
 
+        If the message may be sent again, return when Signal can be reached.
+
         Args:
+            copies: number of sends of the message in doubt, with this one.
             row: the message in the outbox, if it has one. Any of its sends counts.
         """
         attempt, attempts = error.sending, [] if row is None else self._of_waiting[row]
@@ -127,21 +154,38 @@ class Doubts:
             attempts.append(attempt)
             self.store.doubts.note(Doubt(row, chat, attempt.since, attempt.until))
         passed_over = isinstance(error, SignalPassedOver)
-        bound = min(seconds, PASSED_OVER_SECONDS) if passed_over else seconds
-        timestamp = await self._proof(attempts, bound)
+        timestamp = await self._proof(attempts, pause_after(copies, error))
+        if timestamp is None and copies < MAX_COPIES and not passed_over and await self._outage():
+            timestamp = await self._proof(attempts, PROOF_SECONDS)
         if attempt in attempts and (passed_over or (row is None and timestamp is not None)):
             attempts.remove(attempt)
             self.messenger.receipts.drop(attempt)
         return timestamp
 
-    def sent(self, part: OutgoingMessage, timestamp: int) -> None:
-        """Note that a message was sent; its sends still in doubt may be second copies."""
+    def sent(self, part: OutgoingMessage, timestamp: int, *, by_receipt: bool) -> None:
+        """Note that a message was sent; its sends still in doubt may be second copies.
+
+        Args:
+            by_receipt: the timestamp is that of a send in doubt, not of a later one.
+        """
+        is_edit = part.replaces is not None
+        self._settle_row(part.id, timestamp, is_edit=is_edit, by_receipt=by_receipt)
+
+    def gave_up(self, part: OutgoingMessage) -> None:
+        """Note that a message is sent no more; a late receipt still settles it."""
+        if self.is_in_doubt(part):
+            self._given_up[part.id] = part.replaces is not None
+
+    def _settle_row(self, row: int, timestamp: int, *, is_edit: bool, by_receipt: bool) -> None:
         receipts = self.messenger.receipts
-        for attempt in self._of_waiting.pop(part.id, ()):
-            if attempt.may_have(timestamp, (), timestamp):
-                receipts.drop(attempt)
-            else:
-                receipts.sent_again(attempt, timestamp, is_edit=part.replaces is not None)
+        attempts = self._of_waiting.pop(row, [])
+        fitting = [one for one in attempts if one.may_have(timestamp, (), timestamp)]
+        if by_receipt and fitting:  # the store settles the same one
+            settled = min(fitting, key=lambda one: (one.until or timestamp) - one.since)
+            attempts.remove(settled)
+            receipts.drop(settled)
+        for attempt in attempts:
+            receipts.sent_again(attempt, timestamp, is_edit=is_edit)
 
     async def run(self, queue: Callable[[OutgoingMessage], None]) -> None:
         """Queue deletions of second copies, until cancelled; raises StoreError."""
@@ -150,14 +194,24 @@ class Doubts:
             await receipts.news.wait()
             receipts.news.clear()
             await self._learn_members()
+            await self._settle_given_up()
             for attempt, copy in await receipts.copies():
                 receipts.know(copy)
-                if attempt.row is None:
-                    continue
-                removal = await self.store.doubts.remove_copy(attempt.row, copy)
+                removal = await self.store.doubts.remove_copy(attempt.row, attempt.chat, copy)
                 if removal is not None:
                     log.info("outbox.copy_deleted")
                     queue(removal)
+
+    async def _settle_given_up(self) -> None:
+        for row, is_edit in [*self._given_up.items()]:
+            receipts = self.messenger.receipts
+            timestamp = await receipts.wait_for_proof(self._of_waiting[row], 0.0)
+            if timestamp is not None:
+                log.info("outbox.proven_by_receipt")
+                del self._given_up[row]
+                receipts.know(timestamp)
+                await self.store.doubts.settle_given_up(row, timestamp)
+                self._settle_row(row, timestamp, is_edit=is_edit, by_receipt=True)
 
     # Messages without a row in the outbox: progress, questions, polls. Phones confirm them as well,
     # so the store notes their timestamps. Otherwise, after a crash, such a receipt could seem to
@@ -174,33 +228,92 @@ class Doubts:
         attachments: Sequence[Attachment] = (),
     ) -> int:
         """Send a message and return Signal's timestamp of it; raises SignalError."""
-        sending = self.messenger.send(
-            chat, text, styles=styles, quote=quote, replaces=replaces, attachments=attachments
+        send = partial(
+            self.messenger.send,
+            *(chat, text),
+            styles=styles,
+            quote=quote,
+            replaces=replaces,
+            attachments=attachments,
         )
-        return await self._noted(chat, sending)
+        return await self._repeated(chat, send)
 
     async def send_poll(self, chat: ChatId, poll: Poll) -> int:
         """Send a poll and return Signal's timestamp of it; raises SignalError."""
-        return await self._noted(chat, self.messenger.send_poll(chat, poll))
+        return await self._repeated(chat, partial(self.messenger.send_poll, chat, poll))
 
     async def end_poll(self, chat: ChatId, timestamp: int) -> None:
         """Close one of the bot's polls; raises SignalError."""
-        await self.messenger.end_poll(chat, timestamp)
+        try:
+            await self.messenger.end_poll(chat, timestamp)
+        except SignalTimeout as error:
+            if await self.settle(chat, error, MAX_COPIES) is None:
+                raise
 
-    async def _noted(self, chat: ChatId, sending: Awaitable[int]) -> int:
+    async def _repeated(self, chat: ChatId, send: Callable[[], Awaitable[int]]) -> int:
+        """Send, repeat it while it is in doubt, and return the timestamp.
+
+        Raises:
+            SignalTimeout: no phone confirmed any of the copies.
+        """
+        attempts: list[Attempt] = []
+        while True:
+            try:
+                return await self._noted(chat, send(), attempts)
+            except SignalTimeout:
+                if len(attempts) >= MAX_COPIES:
+                    raise
+
+    async def _noted(self, chat: ChatId, sending: Awaitable[int], attempts: list[Attempt]) -> int:
+        """Await a send, note its timestamp, and return it.
+
+        Args:
+            attempts: earlier sends of the same message in doubt; this one is added if it is, too.
+        """
         store, since = self.store.doubts, int(time.time() * 1_000) - CLOCK_SKEW_MS
+        receipts = self.messenger.receipts
         try:
             timestamp = await sending
         except SignalTimeout as error:
-            proven = await self.settle(chat, error, _delay(1, error))
+            proven = await self.settle(chat, error, len(attempts) + 1)
             if proven is None:
+                if isinstance(error.sending, Attempt) and not isinstance(error, SignalPassedOver):
+                    attempts.append(error.sending)
                 raise
             timestamp = proven
         except asyncio.CancelledError:
             store.note(Doubt(None, chat, since, int(time.time() * 1_000) + LATE_START_MS))
             raise
+        for attempt in attempts:
+            receipts.sent_again(attempt, timestamp, is_edit=False)
         store.confirm(timestamp, ELSEWHERE)
         return timestamp
+
+    async def _outage(self) -> bool:
+        """Wait until Signal can be reached; return whether there was an outage.
+
+        A send during an outage would use up one of the few that a message has.
+        """
+        failures = 0
+        while True:
+            await self.until_connected()
+            try:
+                await self.messenger.own_identity()  # only Signal itself can answer that
+            except SignalUnavailable:
+                failures += 1
+                await asyncio.sleep(RETRY.seconds(failures))
+            except SignalError:
+                return failures > 0  # this Signal side cannot tell
+            else:
+                return failures > 0
+
+    async def until_connected(self) -> bool:
+        """Wait for a connection; return whether a wait was needed."""
+        waited = False
+        while not self.messenger.connected:
+            waited = True
+            await asyncio.sleep(RECONNECT_POLL_SECONDS)
+        return waited
 
     async def _proof(self, attempts: Sequence[Attempt], seconds: float) -> int | None:
         clock = asyncio.get_running_loop().time
@@ -232,14 +345,7 @@ class Doubts:
 
 
 MAX_ATTEMPTS: Final = 10
-"""After so many failed attempts the bot gives up an answer; its text stays in the store."""
-
-RETRY: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
-LIMITED: Final = Backoff(first_seconds=2 * RECEIPT_SECONDS, longest_seconds=3_600.0)
-"""Pauses after a rate limit: two or three hours in all."""
-
-RECONNECT_POLL_SECONDS: Final = 0.25
-"""Interval of checks for a connection."""
+"""After so many sends that certainly failed the bot gives up; the text stays in the store."""
 
 
 MakeFile = Callable[[str], Awaitable[Attachment | None]]
@@ -285,11 +391,11 @@ class Outbox:
 
     async def _deliver(self, part: OutgoingMessage, *, is_current: bool) -> bool:
         """Try to send a part until it is sent, withdrawn, put aside or given up; True if sent."""
-        attempt, timestamp = part.attempts, None
+        proven, failures = None, 0
         if self.doubts.is_in_doubt(part):
-            await self._until_connected()
-            timestamp = await self.doubts.earlier_proof(part)
-        while timestamp is None:
+            await self.doubts.until_connected()
+            proven = await self.doubts.earlier_proof(part)
+        while proven is None:
             current = await self._to_send(part, is_current=is_current)
             if current is None:
                 log.info("outbox.withdrawn")
@@ -297,35 +403,62 @@ class Outbox:
             part, is_current = current, False
             try:
                 timestamp = await self._send(part)
+            except SignalTimeout as error:
+                part, proven = await self._settled(part, error)
+                if proven is None and part.attempts >= MAX_COPIES:
+                    return await self._give_up(part, part.attempts, error)
             except SignalError as error:
-                if isinstance(error, SignalUntrusted) and not part.chat.is_group:
-                    log.warning("outbox.put_aside")
-                    self._put_aside.setdefault(part.chat, []).append(part)
-                    self.untrusted.put_nowait(part.chat)
+                is_away = isinstance(error, SignalUnavailable) and not self.messenger.connected
+                failures += not is_away
+                again = part if is_away else await self._refused(part, failures, error)
+                if again is None:
                     return False
-                if isinstance(error, SignalUnavailable) and not self.messenger.connected:
-                    continue
-                attempt += not isinstance(error, SignalPassedOver)
-                if isinstance(error, SignalRejected) and part.replaces is not None and part.text:
-                    # The old message is gone or too old to be edited, so send a new one.
-                    part = replace(part, replaces=None)
-                    continue
-                is_last = attempt >= MAX_ATTEMPTS or isinstance(error, SignalRejected)
-                timestamp = await self._settled(part, attempt, error, is_last=is_last)
-                if timestamp is None and is_last:
-                    await self.store.outbox.mark_failed(part, give_up=True)
-                    metrics.GIVEN_UP.inc()
-                    log.error("outbox.gave_up", attempts=attempt, reason=type(error).__name__)
-                    return False
-        await self.store.outbox.mark_sent(part, timestamp)
-        self.doubts.sent(part, timestamp)
+                part = again
+            else:
+                return await self._sent(part, timestamp, by_receipt=False)
+        return await self._sent(part, proven, by_receipt=True)
+
+    async def _refused(
+        self, part: OutgoingMessage, failures: int, error: SignalError
+    ) -> OutgoingMessage | None:
+        """Handle a send that certainly failed; return the message to be sent next, if any.
+
+        Args:
+            failures: number of such sends of this message.
+        """
+        if isinstance(error, SignalRejected) and part.replaces is not None and part.text:
+            # The old message is gone or too old to be edited, so send a new one.
+            return replace(part, replaces=None)
+        if isinstance(error, SignalUntrusted) and not part.chat.is_group:
+            log.warning("outbox.put_aside")
+            self._put_aside.setdefault(part.chat, []).append(part)
+            self.untrusted.put_nowait(part.chat)
+            return None
+        if isinstance(error, SignalRejected) or failures >= MAX_ATTEMPTS:
+            await self._give_up(part, failures, error)
+            return None
+        delay = RETRY.seconds(failures)
+        _log_retry(failures, error, delay)
+        await asyncio.sleep(delay)
+        return part
+
+    async def _sent(self, part: OutgoingMessage, timestamp: int, *, by_receipt: bool) -> bool:
+        await self.store.outbox.mark_sent(part, timestamp, by_receipt=by_receipt)
+        self.doubts.sent(part, timestamp, by_receipt=by_receipt)
         return True
+
+    async def _give_up(self, part: OutgoingMessage, attempts: int, error: SignalError) -> bool:
+        await self.store.outbox.mark_failed(part, give_up=True)
+        self.doubts.gave_up(part)
+        metrics.GIVEN_UP.inc()
+        log.error("outbox.gave_up", attempts=attempts, reason=type(error).__name__)
+        return False
 
     async def _to_send(self, part: OutgoingMessage, *, is_current: bool) -> OutgoingMessage | None:
         """Wait for a connection; return a part as it may be sent now, None if it is withdrawn."""
         current: OutgoingMessage | None = part
         while current is not None:
-            waited = await self._until_connected()
+            waited = await self.doubts.until_connected()
             if waited or not is_current:
                 current = await self.store.outbox.as_waiting(current)
             if current is None or current.unmade is None:
@@ -357,32 +490,29 @@ class Outbox:
         )
 
     async def _settled(
-        self, part: OutgoingMessage, attempt: int, error: SignalError, *, is_last: bool
-    ) -> int | None:
-        """Wait after a failed attempt; return the timestamp if a receipt proves the send."""
-        delay = _delay(attempt, error)
-        if is_last:
-            delay = RECEIPT_SECONDS if isinstance(error, SignalTimeout) else 0.0
-        else:
-            if not isinstance(error, SignalPassedOver):
-                await self.store.outbox.mark_failed(part, give_up=False)
-            reason, seconds = type(error).__name__, round(delay, 2)
-            log.warning("outbox.will_retry", attempt=attempt, reason=reason, delay_seconds=seconds)
-        if not isinstance(error, SignalTimeout):
-            await asyncio.sleep(delay)
-            return None
+        self, part: OutgoingMessage, error: SignalTimeout
+    ) -> tuple[OutgoingMessage, int | None]:
+        """Wait for a receipt after a send in doubt.
+
+        Returns:
+            the message with its number of sends in doubt, and the timestamp if a receipt proves it.
+        """
+        copies = part.attempts + (not isinstance(error, SignalPassedOver))
+        if copies > part.attempts:
+            await self.store.outbox.mark_failed(part, give_up=False)
+            _log_retry(copies, error, pause_after(copies, error))
         changed = _changed_by(part)
         row = part.id if changed is None else None
-        timestamp = await self.doubts.settle(part.chat, error, delay, row=row)
-        return timestamp if changed is None or timestamp is None else changed
+        timestamp = await self.doubts.settle(part.chat, error, copies, row=row)
+        proven = timestamp if changed is None or timestamp is None else changed
+        return replace(part, attempts=copies), proven
 
-    async def _until_connected(self) -> bool:
-        """Wait for a connection; return whether a wait was needed."""
-        waited = False
-        while not self.messenger.connected:
-            waited = True
-            await asyncio.sleep(RECONNECT_POLL_SECONDS)
-        return waited
+
+def _log_retry(attempt: int, error: SignalError, seconds: float) -> None:
+    """Log a send that is tried again; warn once for each message."""
+    say = log.warning if attempt == 1 else log.debug
+    reason = type(error).__name__
+    say("outbox.will_retry", attempt=attempt, reason=reason, delay_seconds=round(seconds, 2))
 
 
 def _changed_by(part: OutgoingMessage) -> int | None:
@@ -396,17 +526,16 @@ def _is_deletion(part: OutgoingMessage) -> bool:
     return part.replaces is not None and not part.text and not part.attachments
 
 
-def _delay(attempt: int, error: SignalError) -> float:
-    """Return the seconds until the next attempt; a receipt may come in the meantime."""
-    match error:
-        case SignalPassedOver():
-            return PASSED_OVER_SECONDS
-        case SignalRateLimited():
-            asked = min(error.retry_after_seconds or 0.0, LIMITED.longest_seconds)
-            return max(asked, LIMITED.seconds(attempt))
-        case SignalTimeout():
-            return RECEIPT_SECONDS + RETRY.seconds(attempt)
-    return RETRY.seconds(attempt)
+def pause_after(copies: int, error: SignalTimeout) -> float:
+    """Return the seconds in which a receipt may come before the next send of a message."""
+    if isinstance(error, SignalPassedOver):
+        return PASSED_OVER_SECONDS
+    if copies >= MAX_COPIES:
+        return RECEIPT_SECONDS
+    if isinstance(error, SignalRateLimited):
+        asked = min(error.retry_after_seconds or 0.0, LIMITED_PAUSES[-1])
+        return max(asked, LIMITED_PAUSES[copies - 1])
+    return PAUSES[copies - 1]
 
 
 @dataclass(eq=False, repr=False, slots=True)

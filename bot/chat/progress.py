@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from bot.signal.errors import SignalError
+from bot.signal.errors import SignalError, SignalTimeout
 from bot.signal.messenger import Sender
 from conversation_store.models import ChatId
 from tools.display import one_line
@@ -161,6 +161,7 @@ class Progress:
     _tried_at: float = field(default=0.0, init=False)
     _changed: _News = field(default_factory=_News, init=False)
     _over: bool = field(default=False, init=False)
+    _is_in_doubt: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         # Not a method of this object: a turn in a reference cycle keeps its history for long.
@@ -257,6 +258,8 @@ class Progress:
     def _is_worth_an_edit(self) -> bool:
         if self._text() in ("", self._shown):
             return False
+        if self.timestamp is None and self._is_in_doubt:
+            return False  # a second message would stand next to one that may have arrived
         if self.timestamp is None:
             return self.tools.calls > self._calls_before or self._waits or bool(self._list)
         if self.edits < EDITS_AT_ONCE:
@@ -280,7 +283,7 @@ class Progress:
         return "\n".join((f"🔧 {said}", *details)) if said else ""
 
     async def _show(self) -> None:
-        """Send or edit the message; after a failure, the next change tries again."""
+        """Send or edit the message; unless it may have arrived, the next change tries again."""
         text = self._tried = self._text()
         self._tried_at = _now()
         self.edits += self.timestamp is not None
@@ -289,6 +292,7 @@ class Progress:
                 timestamp = await self.channel.send(self.chat, text, replaces=self.timestamp)
         except (SignalError, TimeoutError) as error:
             log.info("progress.not_shown", reason=type(error).__name__)
+            self._is_in_doubt = isinstance(error, SignalTimeout | TimeoutError)
             return
         self.timestamp, self._shown = timestamp, text
         self.remember(timestamp)

@@ -146,7 +146,7 @@ REMINDERS = _counter(
 SENDS = _counter(
     "signal_sends",
     "Attempts to send a message, by outcome",
-    outcome="sent unavailable passed_over timeout rate_limited untrusted rejected failed",
+    outcome="sent unavailable passed_over timeout rate_limited unclear untrusted rejected failed",
 )
 SEND_SECONDS = _histogram("signal_send_duration_seconds", "Duration of successful sends", _SECONDS)
 GIVEN_UP = _counter("messages_given_up", "Messages that the bot stopped trying to send")

@@ -68,7 +68,7 @@ class SignalRateLimited(SignalTimeout):
 
 
 class SignalUnclear(SignalTimeout):
-    """A send failed before or after the delivery: the message may have arrived."""
+    """A send failed, and nothing proves that this was before the delivery."""
 
     answered = True
 

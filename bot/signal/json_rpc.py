@@ -25,7 +25,10 @@ import structlog
 
 from bot.signal.errors import SignalPassedOver, SignalTimeout, SignalUnavailable
 
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 READ_BYTES: Final = 256 * 1024

@@ -32,10 +32,12 @@ from bot.signal.errors import (
     SignalRejected,
     SignalTimeout,
     SignalUnavailable,
+    SignalUnclear,
     SignalUntrusted,
 )
 from bot.signal.events import Receipt
 from conversation_store.models import ChatId
+from conversation_store.outbox import LATE_START_MS
 
 MAX_KNOWN: Final = 10_000
 MAX_ATTEMPTS: Final = 2_000
@@ -48,17 +50,13 @@ MAX_CONFIRMED_BY_ONE: Final = 50
 CLOCK_SKEW_MS: Final = 2_000
 """How far the clock of signal-cli may be behind the bot's."""
 
-LATE_START_MS: Final = 10_000
-"""signal-cli begins no request later than this after the bot stopped waiting for it.
-
-Must be shorter than the wait for a receipt, so that a retry never overlaps the original send."""
-
 log = structlog.get_logger()
 
 _OUTCOMES: Final[dict[type[SignalError], str]] = {
     SignalUnavailable: "unavailable",
     SignalPassedOver: "passed_over",
     SignalRateLimited: "rate_limited",
+    SignalUnclear: "unclear",
     SignalTimeout: "timeout",
     SignalUntrusted: "untrusted",
     SignalRejected: "rejected",
@@ -74,7 +72,8 @@ class Attempt:
         until: its timestamp is earlier than this; None while it is on its way.
         row: its message in the outbox, if it has one.
         people: ACIs of its recipients. While they are unknown, no receipt proves it.
-        is_done: it has succeeded, but its answer had no timestamp.
+        is_done: it has succeeded, but its answer had no timestamp; or an earlier process may have
+            sent it, and nobody waits for it.
         news: set when a receipt may settle it.
     """
 
@@ -247,8 +246,9 @@ class DeliveryReceipts:
         kept = self._resent.get(attempt)
         if kept is None or self._seen[kept] is None:
             return others
-        # The send may be a copy. Deleting one loses nothing if each message stays once.
-        return [one for one in others if one.row is not None]
+        # The send may be a copy. Deleting one loses nothing if each message stays once. A send on
+        # its way may be the only one of its message, and its receipt may come before its reply.
+        return [one for one in others if one.row is not None or not one.is_done]
 
     async def wait_for_proof(self, attempts: Sequence[Attempt], seconds: float) -> int | None:
         """Wait for a receipt that settles one of several sends of a message; None without one."""

@@ -54,7 +54,8 @@ LOOKED_AT_CHARACTERS: Final = 8_192
 _NO_FILE: Final = re.compile(r"no attachment with that name", re.IGNORECASE)
 _RATE_LIMIT: Final = re.compile(r"rate.?limit|\[429\]", re.IGNORECASE)
 _NOT_DONE: Final = re.compile(
-    r"failed to send message|broken pipe|connection (reset|refused|closed)|(read|write|dial) tcp",
+    r"failed to send message|broken pipe|connection (reset|refused|closed)|(read|write|dial) tcp"
+    r"|UnknownHostException|PushNetworkException",
     re.IGNORECASE,
 )
 
@@ -257,41 +258,61 @@ class Places:
         request.give_place()
 
 
-MAY_FOLLOW_DELIVERY: Final = frozenset({500, 502, 504, *range(520, 528)})
-"""Statuses of a server, or of a proxy before it, that lost track of a request."""
+NOT_TAKEN: Final = frozenset({*range(300, 400), 401, 403, 404, 405, 411, 413, 414, 431})
+"""Statuses that refuse or redirect a request before its handler: nothing was sent.
+
+Source: RFC 9110, RFC 6585. The server itself answers a send only with 201, 400, 429 and 500; the others come from a proxy."""
+
+
+LOST_TRACK: Final = frozenset({500, 502, 504, *range(520, 528)})
+"""Statuses of a server, or of a proxy before it, that may still work on the request."""
 
 
 class Refused(SignalTimeout):
-    """The server answered a send with status 400, which it uses for everything that went wrong.
+    """The server answered a send with an error that may follow a delivery.
 
-    signalbot does not pass on the reason. It may be a rate limit, and the message may have arrived.
+    It uses status 400 for everything that went wrong, and signalbot does not pass on the reason.
     """
 
     answered = True
+
+
+def error_of_send(status: int, path: str = "") -> SignalError:
+    """Return the error of an answer with a status of 300 or more to a send."""
+    if status in LOST_TRACK:
+        return SignalTimeout(f"signal-cli-rest-api answered with status {status}.")
+    if status in NOT_TAKEN or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return error_from_status(status, path)
+    return Refused(f"signal-cli-rest-api answered a send with status {status}.")
 
 
 def error_from_status(status: int, path: str = "") -> SignalError:
     """Return the error of an answer with a status of 300 or more, except 400."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return SignalRateLimited()
-    if status == HTTPStatus.GATEWAY_TIMEOUT:
-        return SignalTimeout("A proxy in front of signal-cli-rest-api got no answer.")
     if status == HTTPStatus.NOT_FOUND and "/v1/polls/" in path:
         return SignalLacks("This signal-cli-rest-api does not know polls.")
     return SignalUnavailable(f"signal-cli-rest-api answered with status {status}.")
 
 
-def error_from_answer(status: int, body: str, path: str = "") -> SignalError:
-    """Return the error of an answer with a status of 300 or more to a request of our own."""
-    body = body[:LOOKED_AT_CHARACTERS]
+def error_from_answer(  # noqa: PLR0911 - a list of cases
+    status: int, body: str, path: str = ""
+) -> SignalError:
+    """Return the error of an answer with a status of 300 or more to a request of our own.
+
+    `path` is that of the request; the end of a poll is a send.
+    """
+    body, is_send = body[:LOOKED_AT_CHARACTERS], "/v1/polls/" in path
     if status == HTTPStatus.NOT_FOUND and _NO_FILE.search(body):
         return SignalRejected("signal-cli-rest-api has no such file.")
     if status != HTTPStatus.BAD_REQUEST:
-        return error_from_status(status, path)
+        return error_of_send(status, path) if is_send else error_from_status(status, path)
     if (trouble := trouble_in(body)) is not None:
         return SignalAccountTrouble(trouble)
     if _RATE_LIMIT.search(body):
         return error_from_status(HTTPStatus.TOO_MANY_REQUESTS)
+    if is_send:
+        return error_of_send(status, path)
     if _NOT_DONE.search(body):
         return SignalUnavailable("signal-cli could not reach Signal, or the server signal-cli.")
     return SignalRejected("signal-cli-rest-api refused the request.")
@@ -316,12 +337,8 @@ def _connection_error(error: BaseException | None) -> SignalError:
     match error:
         case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
             return SignalUnavailable("signal-cli-rest-api cannot be reached.")
-        case aiohttp.ClientResponseError(status=HTTPStatus.BAD_REQUEST):
-            return Refused("signal-cli-rest-api refused, and signalbot does not say why.")
-        case aiohttp.ClientResponseError(status=status) if status in MAY_FOLLOW_DELIVERY:
-            return SignalTimeout(f"signal-cli-rest-api answered with status {status}.")
         case aiohttp.ClientResponseError(status=status, request_info=request) if status >= 300:
-            return error_from_status(status, request.url.path)
+            return error_of_send(status, request.url.path)
         case TimeoutError():
             return SignalTimeout("signal-cli-rest-api gave no answer in time.")
     return SignalTimeout("The connection to signal-cli-rest-api broke.")

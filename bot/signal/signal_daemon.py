@@ -54,8 +54,11 @@ from bot.signal.errors import (
 from bot.signal.frames import take_frame
 from bot.signal.json_rpc import (
     INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
     LOOK_SECONDS,
     METHOD_NOT_FOUND,
+    PARSE_ERROR,
     UNREADABLE,
     JsonRpcConnection,
     JsonRpcError,
@@ -284,7 +287,8 @@ class SignalDaemon(Transport):
             to = {"noteToSelf": True}
         else:
             to = {"recipient": [chat.value]}
-        return _timestamp_of(await self._ask(method, {**params, **to}, patiently=patiently))
+        request = {**params, **to}
+        return _timestamp_of(await self._ask(method, request, patiently=patiently, is_send=True))
 
     # Files
 
@@ -537,7 +541,12 @@ class SignalDaemon(Transport):
         return True
 
     async def _ask(
-        self, method: str, params: Mapping[str, Any], *, patiently: bool = False
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        patiently: bool = False,
+        is_send: bool = False,
     ) -> object:
         """Make a request about the bot's account; `patiently` if it goes to people."""
         if self._connection is None:
@@ -549,6 +558,7 @@ class SignalDaemon(Transport):
                 {"account": self._account.number, **params},
                 seconds=self._bounds.send if patiently else self._bounds.request,
                 guarded=patiently,
+                is_send=is_send,
             )
         except SignalAccountTrouble as error:
             if method != "subscribeReceive" and not await self._finds_no_account():
@@ -563,8 +573,9 @@ async def _call(
     *,
     seconds: float,
     guarded: bool = False,
+    is_send: bool = False,
 ) -> object:
-    """Make a request; its failure is a SignalError."""
+    """Make a request; its failure is a SignalError. An error of a send may follow a delivery."""
     try:
         return await connection.call(method, params, seconds=seconds, guarded=guarded)
     except JsonRpcError as failure:
@@ -576,7 +587,8 @@ async def _call(
         # With a timestamp, the message may have reached some of its recipients.
         if sent is None and (trouble := trouble_in(failure.message)) is not None:
             raise SignalAccountTrouble(trouble) from None
-        raise _refusal(failure.code, sent, failure.message) from None
+        refusal = _failed_send if is_send else _refusal
+        raise refusal(failure.code, sent, failure.message) from None
 
 
 def _read(answer: TypeAdapter[T], value: object) -> T:
@@ -591,7 +603,7 @@ def _timestamp_of(value: object) -> int:
     """Return the timestamp of a send that had no recipients or reached at least one."""
     sent = _read(_SENT, value)
     if sent.results and all(recipient.type != "SUCCESS" for recipient in sent.results):
-        raise _refusal(USER_ERROR, sent)
+        raise _failed_send(USER_ERROR, sent)
     return sent.timestamp
 
 
@@ -600,30 +612,76 @@ _NOT_SENT: Final = frozenset(
 )
 """Failures before anything leaves signal-cli."""
 
+_NOT_READ: Final = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})
+"""Errors of JSON-RPC itself: no command has begun."""
+
+_REFUSED_BEFORE_SENDING: Final = re.compile(
+    # CommandUtil.getRecipientIdentifiers, getSingleRecipientIdentifier, getGroupId
+    r"No recipients given|Invalid phone number '|Invalid group id: "
+    # SendCommand.handleCommand and its parsers of styles and quotes
+    r"|Sending empty message is not allowed|Quote author parameter is missing"
+    r"|Invalid (textStyle|mention) syntax \(|Invalid style: "
+    # SendPollCreateCommand.handleCommand
+    r"|Poll needs at least two options|Poll cannot have more than "
+    # GroupNotFoundException, NotAGroupMemberException, GroupSendingNotAllowedException: all are
+    # thrown by SendHelper before it encrypts
+    r"|Group not found\b|User is not a (member in group: |group member\b)"
+    r"|User (is not allowed|does not have permission) to send\b"
+    # SendCommand, SendPollCreateCommand: UnregisteredRecipientException;
+    # SendMessageResultUtils.getErrorMessageFromSendMessageResult
+    r"|The user \S+ is not registered|Unregistered user\b"
+    # SendCommand: AttachmentInvalidException; files are uploaded before the message is encrypted
+    r"|Failed to send message: [^\n]{0,500} \(AttachmentInvalidException\)$"
+)
+"""Texts of signal-cli's errors before it sends, each with the class that writes it."""
+
+
+def _failed_send(code: int, sent: _Sent | None, message: str = "") -> SignalError:
+    """Return the SignalError of a failed send, without signal-cli's words: they may name people.
+
+    Every error is a doubt unless it proves that nothing left: signal-cli may fail after the
+    delivery, for example while it tells the account's other devices.
+    """
+    fates = {recipient.type for recipient in sent.results} if sent else set[str]()
+    if _is_rate_limit(code, fates, message):
+        return _rate_limited(sent)
+    is_unsent = bool(fates) and fates <= _NOT_SENT
+    if code == UNTRUSTED or (is_unsent and "IDENTITY_FAILURE" in fates):
+        return SignalUntrusted("The recipient's new key is not trusted yet.")
+    if code == METHOD_NOT_FOUND:
+        return SignalLacks("This signal-cli does not know the method.")
+    is_refused = sent is None and _REFUSED_BEFORE_SENDING.match(message)
+    if code in _NOT_READ or is_refused or is_unsent:
+        return SignalRejected(f"signal-cli refused the request (error {code}).")
+    return SignalUnclear(timestamp=sent.timestamp if sent else None)
+
 
 def _refusal(code: int, sent: _Sent | None, message: str = "") -> SignalError:
-    """Return the SignalError of a JSON-RPC error, without signal-cli's words: they may name people.
-
-    An error with a timestamp may follow a delivery, unless signal-cli says why nothing was sent.
-    """
-    results = sent.results if sent else []
-    fates = {recipient.type for recipient in results}
-    limited = code == INTERNAL_ERROR and _TOO_MANY.search(message)
-    if code == RATE_LIMITED or "RATE_LIMIT_FAILURE" in fates or limited:
-        waits = (recipient.retry_after_seconds or 0.0 for recipient in results)
-        return SignalRateLimited(
-            retry_after_seconds=max(waits, default=0.0) or None,
-            timestamp=sent.timestamp if sent else None,
-        )
-    if sent is not None and not (fates and fates <= _NOT_SENT) and code != UNTRUSTED:
-        return SignalUnclear(timestamp=sent.timestamp)
+    """Return the SignalError of a failed request that sends no message."""
+    fates = {recipient.type for recipient in sent.results} if sent else set[str]()
+    if _is_rate_limit(code, fates, message):
+        return _rate_limited(sent)
     if code in {IO_ERROR, INTERNAL_ERROR}:
         return SignalUnavailable(f"signal-cli could not reach Signal (error {code}).")
-    if code == UNTRUSTED or "IDENTITY_FAILURE" in fates:
+    if code == UNTRUSTED:
         return SignalUntrusted("The recipient's new key is not trusted yet.")
     if code == METHOD_NOT_FOUND:
         return SignalLacks("This signal-cli does not know the method.")
     return SignalRejected(f"signal-cli refused the request (error {code}).")
+
+
+def _is_rate_limit(code: int, fates: set[str], message: str) -> bool:
+    limited = code == INTERNAL_ERROR and _TOO_MANY.search(message) is not None
+    return limited or code == RATE_LIMITED or "RATE_LIMIT_FAILURE" in fates
+
+
+def _rate_limited(sent: _Sent | None) -> SignalRateLimited:
+    results = sent.results if sent else []
+    waits = (recipient.retry_after_seconds or 0.0 for recipient in results)
+    return SignalRateLimited(
+        retry_after_seconds=max(waits, default=0.0) or None,
+        timestamp=sent.timestamp if sent else None,
+    )
 
 
 def _delete(folder: Path, name: str) -> None:

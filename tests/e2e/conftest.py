@@ -4,7 +4,6 @@ from typing import Final
 
 import pytest
 
-from bot.backoff import Backoff
 from tests.e2e.hasty_bot import PROOF_SECONDS
 
 RECEIPT_SECONDS: Final = 6.0
@@ -16,4 +15,5 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait only a short time for proofs that answers arrived."""
     monkeypatch.setattr("bot.chat.outbox.PROOF_SECONDS", PROOF_SECONDS)
     monkeypatch.setattr("bot.chat.outbox.RECEIPT_SECONDS", RECEIPT_SECONDS)
-    monkeypatch.setattr("bot.chat.outbox.LIMITED", Backoff(RECEIPT_SECONDS, RECEIPT_SECONDS))
+    for name in ("PAUSES", "LIMITED_PAUSES"):
+        monkeypatch.setattr(f"bot.chat.outbox.{name}", (RECEIPT_SECONDS, RECEIPT_SECONDS))

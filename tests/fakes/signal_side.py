@@ -397,7 +397,7 @@ class SignalSide(SignalPeople):
 
     async def _quit_group(self, _client: Client, params: Json) -> object:
         if not self.leave(required(params, "groupId")):
-            raise Refusal(-1, "User is not a group member")
+            raise Refusal(-1, "User is not a member in group: Team (AAEC)")
         return await self._done()
 
     async def _trust(self, _client: Client, params: Json) -> object:
@@ -466,11 +466,11 @@ class SignalSide(SignalPeople):
     def _writable_group(self, group_id: str) -> ChatId:
         group = self.groups.get(group_id)
         if group is None:
-            raise Refusal(-1, "Group not found")
+            raise Refusal(-1, "Group not found: AAEC")
         if not group.is_member:
-            raise Refusal(-1, "User is not a group member")
+            raise Refusal(-1, "User is not a member in group: Team (AAEC)")
         if group.only_admins_write and self.account.aci not in group.admins:
-            raise Refusal(-1, "User does not have permission to send to the group")
+            raise Refusal(-1, "User is not allowed to send message to group: Team (AAEC)")
         return ChatId.group(group_id)
 
     def _keep_file(self, file_id: str, data: bytes) -> None:

@@ -13,8 +13,8 @@ import pytest
 from bot.backoff import Backoff
 from bot.chat import outbox
 from bot.chat.outbox import Outbox
-from bot.signal.account import Group
-from bot.signal.errors import SignalTimeout, SignalUnavailable
+from bot.signal.account import Group, OwnIdentity
+from bot.signal.errors import SignalRejected, SignalTimeout, SignalUnavailable
 from bot.signal.events import Receipt
 from bot.signal.receipts import MAX_CONFIRMED_BY_ONE, Attempt, DeliveryReceipts
 from conversation_store.models import (
@@ -67,6 +67,9 @@ class Signal(PartialMessenger):
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         self.deleted.append((str(chat), timestamp))
         self.happened.set()
+
+    async def own_identity(self) -> OwnIdentity:
+        raise SignalRejected("not here")
 
     async def group(self, chat: ChatId) -> Group | None:
         if self.members is None:
@@ -166,7 +169,7 @@ def bot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bot:
     """A bot that waits a short time for proofs."""
     monkeypatch.setattr(outbox, "PROOF_SECONDS", SOON_SECONDS)
     monkeypatch.setattr("bot.signal.receipts.LATE_START_MS", 5)
-    monkeypatch.setattr(outbox, "RETRY", AT_ONCE)
+    monkeypatch.setattr(outbox, "PAUSES", (0.02, 0.02))
     monkeypatch.setattr(outbox, "RECEIPT_SECONDS", 0.0)
     return Bot(tmp_path / "store.db")
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from structlog.testing import capture_logs
 
 from bot.backoff import Backoff
 from bot.chat import outbox as outbox_module
 from bot.chat.outbox import Outbox
+from bot.signal.account import OwnIdentity
 from bot.signal.errors import (
     SignalError,
     SignalPassedOver,
@@ -41,8 +43,10 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try three times, with short pauses."""
     monkeypatch.setattr(outbox_module, "MAX_ATTEMPTS", 3)
     monkeypatch.setattr(outbox_module, "RETRY", FAST)
-    monkeypatch.setattr(outbox_module, "LIMITED", FAST)
-    for name in ("RECEIPT_SECONDS", "PASSED_OVER_SECONDS", "RECONNECT_POLL_SECONDS"):
+    for name in ("PAUSES", "LIMITED_PAUSES"):
+        monkeypatch.setattr(outbox_module, name, (0.001, 0.002))
+    names = ("RECEIPT_SECONDS", "PASSED_OVER_SECONDS", "PROOF_SECONDS", "RECONNECT_POLL_SECONDS")
+    for name in names:
         monkeypatch.setattr(outbox_module, name, 0.001)
 
 
@@ -52,6 +56,7 @@ class ScriptedMessenger(PartialMessenger):
     def __init__(self, *troubles: SignalError) -> None:
         self.troubles = list(troubles)
         self.attempts: list[str] = []
+        self.is_out = 0
         self.attempted = asyncio.Event()
 
     async def send(
@@ -77,6 +82,12 @@ class ScriptedMessenger(PartialMessenger):
     async def delete(self, chat: ChatId, timestamp: int) -> None:
         self.attempts.append(f"delete {timestamp}")
         self.stumble()
+
+    async def own_identity(self) -> OwnIdentity:
+        if self.is_out > 0:
+            self.is_out -= 1
+            raise SignalUnavailable("no network")
+        raise SignalRejected("not here")
 
 
 @asynccontextmanager
@@ -192,6 +203,26 @@ async def test_part_is_given_up_after_too_many_attempts_and_the_next_is_sent(
     assert exposition.now().value("messages_given_up_total") == given_up + 1
 
 
+async def test_message_in_doubt_is_sent_three_times_at_most(tmp_path: Path) -> None:
+    messenger = ScriptedMessenger(*(SignalTimeout("x") for _ in range(9)))
+    async with stored(tmp_path, "one") as (store, parts):
+        with capture_logs() as logs:
+            assert not await Outbox(messenger, store).deliver(parts)
+        assert messenger.attempts == ["one"] * 3
+        assert await store.outbox.unfinished() == ()
+    warned = [one["event"] for one in logs if one["log_level"] in {"warning", "error"}]
+    assert warned == ["outbox.will_retry", "outbox.gave_up"]
+
+
+async def test_an_outage_uses_up_none_of_the_sends_in_doubt(tmp_path: Path) -> None:
+    messenger = ScriptedMessenger(SignalTimeout("x"))
+    messenger.is_out = 20
+    async with stored(tmp_path, "one") as (store, parts):
+        assert await Outbox(messenger, store).deliver(parts)
+        assert messenger.attempts == ["one"] * 2
+        assert messenger.is_out == 0
+
+
 async def test_outbox_waits_for_a_connection_without_counting_attempts(tmp_path: Path) -> None:
     messenger = ScriptedMessenger()
     messenger.connected = False
@@ -206,12 +237,12 @@ async def test_outbox_waits_for_a_connection_without_counting_attempts(tmp_path:
         assert messenger.attempts == ["one"]
 
 
-async def test_attempts_are_counted_across_restarts(tmp_path: Path) -> None:
+async def test_sends_in_doubt_are_counted_across_restarts(tmp_path: Path) -> None:
     async with stored(tmp_path, "one") as (store, (part,)):
         await store.outbox.mark_failed(part, give_up=False)
         await store.outbox.mark_failed(part, give_up=False)
         (again,) = await store.outbox.unfinished()
-        messenger = ScriptedMessenger(SignalUnavailable("x"))
+        messenger = ScriptedMessenger(SignalTimeout("x"))
         await Outbox(messenger, store).deliver((again,))
         assert messenger.attempts == ["one"]
         assert await store.outbox.unfinished() == ()
@@ -220,7 +251,7 @@ async def test_attempts_are_counted_across_restarts(tmp_path: Path) -> None:
 async def test_rate_limit_of_a_chat_delays_no_other_chat(tmp_path: Path) -> None:
     messenger = ScriptedMessenger(SignalRateLimited(retry_after_seconds=3_600.0))
     async with stored(tmp_path, "one", "two") as (store, (one, two)):
-        outbox_module.LIMITED = Backoff(3_600.0, 3_600.0)  # type: ignore[misc]
+        outbox_module.LIMITED_PAUSES = (3_600.0, 3_600.0)  # type: ignore[misc]
         outbox = Outbox(messenger, store)
         first = asyncio.create_task(outbox.deliver((one,)))
         await messenger.attempted.wait()

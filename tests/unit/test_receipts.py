@@ -14,12 +14,12 @@ from bot.signal.errors import (
 from bot.signal.events import Receipt
 from bot.signal.receipts import (
     CLOCK_SKEW_MS,
-    LATE_START_MS,
     MAX_KNOWN,
     TIDY_ATTEMPTS,
     DeliveryReceipts,
 )
 from conversation_store.models import ChatId
+from conversation_store.outbox import LATE_START_MS
 
 ADA = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
 CHAT = ChatId.direct(ADA)
