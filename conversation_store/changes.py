@@ -11,17 +11,13 @@ from typing import Final
 
 from conversation_store import deletion, files, heard, history, messages, outbox, questions
 from conversation_store.connections import Session
-from conversation_store.database import (
-    Aggregate,
-    of_aggregate,
-    writes_and_scrubs,
-    writes_and_scrubs_soon,
-)
+from conversation_store.database import Aggregate, writes_and_scrubs, writes_and_scrubs_soon
 from conversation_store.models import (
     DAY_MS,
     AcceptedMessage,
     ChatId,
     EditOutcome,
+    OutgoingMessage,
     Question,
     ReceivedMessage,
 )
@@ -52,7 +48,20 @@ def carry_out(db: Session, deletion_: AcceptedMessage) -> tuple[tuple[int, ...],
 class ChangeStore(Aggregate):
     """Changes of messages that were stored."""
 
-    forget = writes_and_scrubs(of_aggregate(carry_out))
+    @writes_and_scrubs
+    def forget(
+        self, db: Session, deletion_: AcceptedMessage
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[OutgoingMessage, ...]]:
+        """Carry out a deletion; see `carry_out`.
+
+        Returns:
+            in addition, the stored deletions of the bot's messages about it, which are to be sent.
+        """
+        now_ms, chat = self._now_ms(), deletion_.message.chat
+        turns = {version.turn_id for version in messages.versions(db, deletion_.message)}
+        visible = [at for turn_id in sorted(turns) for at in _visible(db, chat, turn_id, now_ms)]
+        closed, told = carry_out(db, deletion_)
+        return closed, told, tuple(outbox.removal(db, chat, at, now_ms) for at in visible)
 
     @writes_and_scrubs_soon
     def merge_edit(
@@ -225,19 +234,8 @@ def undo(db: Session, question: Question, now_ms: int) -> list[int]:
         Signal's timestamps of its messages that people see and Signal can delete: the answer,
         its progress, and questions to people.
     """
-    since = now_ms - CHANGEABLE_MS
-    rows = [
-        row
-        for (row,) in db.run(
-            "SELECT ?1 UNION SELECT ?2 UNION SELECT id FROM inbox WHERE replaces = ?2",
-            *(question.turn, question.root),
-        )
-    ]
-    shown = []
-    if question.asked_at >= since:
-        shown = sorted(at for (at,) in db.run(SHOWN_SQL, question.turn))
-    for at in shown:  # a poll that is deleted for everyone need not be ended
-        db.run("DELETE FROM polls WHERE chat = ? AND signal_timestamp = ?", question.chat, at)
+    rows = _answers(db, question.turn, question.root)
+    shown = _shown(db, question.chat, question.turn, rows, now_ms)
     pieces = db.run(
         "SELECT id, coalesce(turn_id, id) FROM inbox"
         " WHERE (id IN (SELECT value FROM json_each(?1))"
@@ -245,7 +243,6 @@ def undo(db: Session, question: Question, now_ms: int) -> list[int]:
         json.dumps(rows),
     )
     found = [messages.Version(row, False, None, turn_id) for row, turn_id in pieces]
-    shown += outbox.seen(db, rows, since)
     for row in rows:
         if db.run(
             "SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", row
@@ -256,6 +253,32 @@ def undo(db: Session, question: Question, now_ms: int) -> list[int]:
     for row, _ in pieces:
         db.run("UPDATE inbox SET outcome = ? WHERE id = ?", messages.UNDONE, row)
     return shown
+
+
+def _answers(db: Session, turn_id: int, root: int) -> list[int]:
+    """Return the rows of a turn, of the message that was answered first, and of its edits."""
+    sql = "SELECT ?1 UNION SELECT ?2 UNION SELECT id FROM inbox WHERE replaces = ?2"
+    return [row for (row,) in db.run(sql, turn_id, root)]
+
+
+def _visible(db: Session, chat: ChatId, turn_id: int, now_ms: int) -> list[int]:
+    """Return Signal's timestamps of the messages of a turn; see `_shown`."""
+    root = db.value("SELECT coalesce(replaces, id) FROM inbox WHERE id = ?", turn_id) or turn_id
+    return _shown(db, chat, turn_id, _answers(db, turn_id, root), now_ms)
+
+
+def _shown(db: Session, chat: ChatId, turn_id: int, rows: Sequence[int], now_ms: int) -> list[int]:
+    """Return Signal's timestamps of messages that people see and Signal can delete.
+
+    These are the answers to the rows, and the turn's progress and questions. A poll among them
+    need not be ended any more.
+    """
+    since, shown = now_ms - CHANGEABLE_MS, list[int]()
+    if (db.value("SELECT received_at FROM inbox WHERE id = ?", turn_id) or 0) >= since:
+        shown = sorted(at for (at,) in db.run(SHOWN_SQL, turn_id))
+    for at in shown:
+        db.run("DELETE FROM polls WHERE chat = ? AND signal_timestamp = ?", chat, at)
+    return shown + outbox.seen(db, rows, since)
 
 
 def conclude(db: Session, row: int, question: Question, now_ms: int) -> int | None:

@@ -431,7 +431,9 @@ class Chat:
         if known is not None:
             waited = await self._take_suspended_with(known)
             await self._restarts_without_answer(known)
-        closed, told = await chats.store.changes.forget(deletion)
+        closed, told, removals = await chats.store.changes.forget(deletion)
+        for removal in removals:
+            chats.notices.queue(removal)
         chats.file_cleanup.look()
         if chats.conversation.summaries is not None:  # one may have gone with the message
             chats.conversation.summaries.look(self.id, author_of(deletion.message))

@@ -50,6 +50,10 @@ MAX_CONFIRMED_BY_ONE: Final = 50
 CLOCK_SKEW_MS: Final = 2_000
 """How far the clock of signal-cli may be behind the bot's."""
 
+AHEAD_MS: Final = 1_000
+"""How far a timestamp may be ahead of signal-cli's clock: messages of one moment get timestamps one
+millisecond apart."""
+
 log = structlog.get_logger()
 
 _OUTCOMES: Final[dict[type[SignalError], str]] = {
@@ -309,12 +313,12 @@ class DeliveryReceipts:
         self.add(attempt)
         try:
             yield attempt
-            attempt.until, attempt.is_done = self._now_ms() + 1, True
+            attempt.until, attempt.is_done = self._now_ms() + AHEAD_MS, True
         except SignalTimeout as error:
             if error.timestamp is not None:
                 attempt.since, attempt.until = error.timestamp, error.timestamp + 1
             elif error.answered:
-                attempt.until = self._now_ms() + 1
+                attempt.until = self._now_ms() + AHEAD_MS
             error.sending = attempt
             raise
         except SignalError:

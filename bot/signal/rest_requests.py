@@ -261,7 +261,8 @@ class Places:
 NOT_TAKEN: Final = frozenset({*range(300, 400), 401, 403, 404, 405, 411, 413, 414, 431})
 """Statuses that refuse or redirect a request before its handler: nothing was sent.
 
-Source: RFC 9110, RFC 6585. The server itself answers a send only with 201, 400, 429 and 500; the others come from a proxy."""
+Source: RFC 9110, RFC 6585. The server itself answers a send only with 201, 400, 429 and 500; the
+others come from a proxy."""
 
 
 LOST_TRACK: Final = frozenset({500, 502, 504, *range(520, 528)})

@@ -5,7 +5,7 @@ import asyncio
 from bot.signal.events import Person
 from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
 from tests.e2e.traces import files_of
-from tests.fakes.openai_server import echo, held, script, text
+from tests.fakes.openai_server import echo, held, script, text, tool_calls
 from tests.fakes.signal_side import ADA
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
@@ -163,3 +163,14 @@ async def test_an_answer_that_was_edited_too_often_is_sent_anew() -> None:
             answer = await here.answer()
             assert (answer.replaces is None) == (number == 11)
     assert answer.text.endswith("11")
+
+
+async def test_deleted_question_takes_its_answer_off_the_phones() -> None:
+    steps = script(tool_calls(("calculate", {"expression": "127*43"})), text("5461"))
+    async with story(steps) as here:
+        asked = await here.signal.say("What is 127*43?")
+        answer = await here.answer()
+        await here.signal.delete(asked)
+        await here.signal.until(lambda: len(here.signal.deleted) == 2)
+    progress = [sent for sent in here.signal.sent if sent.text.startswith("🔧")]
+    assert [at for _, at in here.signal.deleted] == [progress[-1].timestamp, answer.timestamp]

@@ -296,7 +296,7 @@ async def ended(here: World, poll: Sent) -> None:
     await gone(here, f"', {poll.timestamp})")
 
 
-@pytest.mark.parametrize("how", ["vote", "words", "stop", "undo too late", "deletion"])
+@pytest.mark.parametrize("how", ["vote", "words", "stop", "undo too late"])
 async def test_a_poll_ends_with_its_question(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr("bot.chat.ask.SETTLE_SECONDS", 0.05)
     if how == "undo too late":
@@ -304,7 +304,7 @@ async def test_a_poll_ends_with_its_question(monkeypatch: pytest.MonkeyPatch, ho
     async with world(script(ask(), text("All right."))) as here:
         here.signal.has_polls = True
         async with running_bot(here.settings(access={"groups": "always"})):
-            asked = await here.signal.say("paint it", group=GROUP)
+            await here.signal.say("paint it", group=GROUP)
             poll = await here.answer()
             await there(here, str(poll.timestamp))
             assert not here.signal.ended_polls
@@ -313,17 +313,21 @@ async def test_a_poll_ends_with_its_question(monkeypatch: pytest.MonkeyPatch, ho
                     await here.signal.vote([1], poll.timestamp, group=GROUP)
                 case "words":
                     await here.signal.say("pink", group=GROUP, quote=poll.timestamp)
-                case "deletion":
-                    await here.signal.delete(asked, group=GROUP)
                 case command:
                     await here.signal.say(f"!{command.split()[0]}", group=GROUP)
             await ended(here, poll)
 
 
-async def test_a_poll_that_undo_deletes_is_not_ended_as_well() -> None:
+@pytest.mark.parametrize("how", ["undo", "deletion"])
+async def test_a_poll_that_is_deleted_with_its_question_is_not_ended_as_well(how: str) -> None:
     async with with_polls(script(ask())) as here:
-        poll = await asked_in_a_group(here)
-        await here.signal.say("!undo", group=GROUP, mention=True)
+        asked = await here.signal.say("paint it", group=GROUP, mention=True)
+        poll = await here.answer()
+        await there(here, str(poll.timestamp))
+        if how == "undo":
+            await here.signal.say("!undo", group=GROUP, mention=True)
+        else:
+            await here.signal.delete(asked, group=GROUP)
         await here.signal.until(lambda: bool(here.signal.deleted))
         assert here.signal.deleted == [(poll.chat, poll.timestamp)]
         await gone(here, f"', {poll.timestamp})")

@@ -70,7 +70,7 @@ async def test_a_message_is_deleted_with_all_that_was_derived_from_it(tmp_path: 
         assert not is_left(tmp_path, SECRET)
         assert await questions(store) == ["kept"]
         assert await waiting(store) == []
-        assert await store.outbox.unfinished() == ()
+        assert [(one.text, one.replaces) for one in await store.outbox.unfinished()] == [("", 100)]
         assert await store.exchanges.unchecked(10) == ()
         assert rows(tmp_path, "SELECT tool FROM audit") == [("calculate",)]
 
