@@ -152,18 +152,24 @@ class OutboxStore(Aggregate):
         signal_timestamp: int,
         *,
         by_receipt: bool = False,
-    ) -> tuple[None, bool]:
+    ) -> tuple[OutgoingMessage | None, bool]:
         """Mark a part as sent, and delete its content; the history has the answer.
 
         Args:
             by_receipt: the timestamp settles a doubt. A reply to a later send settles none.
+
+        Returns:
+            the deletion for everyone, to be sent, if the part was deleted while it was sent.
         """
         rows = _mark_sent(db, part.id, signal_timestamp)
         if by_receipt:
             settle_doubt(db, part.id, signal_timestamp)
-        if not rows:  # it was deleted while it was sent; phones will confirm it all the same
+        withdrawal = None
+        if not rows:  # phones will confirm it all the same
             db.run("INSERT OR IGNORE INTO confirmations VALUES (?, '')", signal_timestamp)
-        return None, any(at is not None and at <= self._now_ms() for (at,) in rows)
+            if (part.text or part.attachments) and not part.is_reaction:
+                withdrawal = removal(db, part.chat, signal_timestamp, self._now_ms())
+        return withdrawal, any(at is not None and at <= self._now_ms() for (at,) in rows)
 
     @writes
     def add_file(

@@ -78,6 +78,9 @@ MAX_LOOK_SECONDS: Final = 60.0
 MAX_OPEN_IN_CHAT: Final = 10
 """Questions of the model that may wait in one chat; more than people can tell apart."""
 
+MAX_EARLY: Final = 20
+"""Reactions and votes that a chat keeps while a question is being sent."""
+
 VOTING_SECONDS: Final = 10.0
 """A choice of several options is complete after this time without a further vote."""
 
@@ -179,6 +182,7 @@ class Questions:
     )
     _poll_over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _early: dict[ChatId, list[Reaction | PollVote]] = field(default_factory=dict, init=False)
     _silence_from: float = field(default=0.0, init=False)
     _poll_ends: Counter[int] = field(default_factory=Counter, init=False)  # in doubt, by timestamp
 
@@ -330,6 +334,7 @@ class Questions:
                     timestamps.append(sent)
         except (SignalRejected, SignalTimeout, TimeoutError) as error:
             log.warning("approval.not_asked", reason=type(error).__name__)
+            self._early.pop(stored.chat, None)
             return None
         seconds = APPROVAL_SECONDS if stored.terms.kind == "call" else PATIENCE_SECONDS
         now = int(self.clock() * 1_000)
@@ -338,6 +343,7 @@ class Questions:
         # Listen before the store knows it: an answer may be on its way already.
         question = self._listen(asked)
         await self.store.questions.mark_asked(asked, is_poll=is_poll)
+        await self._take_early(stored.chat)
         if question.is_about_call:
             metrics.APPROVALS.labels("asked").inc()
         if is_poll:
@@ -419,6 +425,8 @@ class Questions:
     async def react(self, reaction: Reaction) -> None:
         """Take a reaction as an answer: a thumb, or the picture of a number."""
         question = self._find(reaction.chat, reaction.target_timestamp)
+        if question is None and not reaction.removed:
+            self._keep_early(reaction)
         if reaction.removed or question is None:
             return
         answer = answer_of(question.stored.terms, reaction.emoji, in_own_words=False)
@@ -430,6 +438,8 @@ class Questions:
     async def vote(self, vote: PollVote) -> None:
         """Take a vote as an answer; with several options, wait until no other vote follows."""
         question = self._find(vote.chat, vote.target_timestamp)
+        if question is None:
+            self._keep_early(vote)
         if question is None or not self._in_time(vote.timestamp, question):
             return
         terms = question.stored.terms
@@ -440,6 +450,19 @@ class Questions:
             await self._choose_for_now(question, choice, vote.author)
         elif len(choice) == 1:
             await self._take(question, chose(terms, choice), vote.author)
+
+    def _keep_early(self, answer: Reaction | PollVote) -> None:
+        """Keep an answer for a question that phones show while its timestamp is still unknown."""
+        sending = self._sending.get(answer.chat)
+        if sending is not None and sending.locked():
+            early = self._early.setdefault(answer.chat, [])
+            early.append(answer)
+            del early[:-MAX_EARLY]
+
+    async def _take_early(self, chat: ChatId) -> None:
+        """Take the answers that came before the timestamp of a question was known."""
+        for answer in self._early.pop(chat, ()):
+            await (self.react(answer) if isinstance(answer, Reaction) else self.vote(answer))
 
     async def _choose_for_now(
         self, question: OpenQuestion, choice: tuple[int, ...], person: Person

@@ -14,11 +14,11 @@ delivered the message, so the pauses grow. Other chats go on until Signal limits
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -91,6 +91,7 @@ class Doubts:
         default_factory=lambda: defaultdict(list), init=False
     )
     _given_up: dict[int, bool] = field(default_factory=dict, init=False)  # row: it is an edit
+    _orphans: list[tuple[ChatId, int]] = field(default_factory=list, init=False)
     _members: dict[ChatId, frozenset[str] | None] = field(default_factory=dict, init=False)
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
@@ -195,6 +196,12 @@ class Doubts:
             receipts.news.clear()
             await self._learn_members()
             await self._settle_given_up()
+            while self._orphans:
+                chat, timestamp = self._orphans.pop()
+                removal = await self.store.doubts.remove_copy(None, chat, timestamp)
+                if removal is not None:
+                    log.info("outbox.withdrawn")
+                    queue(removal)
             for attempt, copy in await receipts.copies():
                 receipts.know(copy)
                 removal = await self.store.doubts.remove_copy(attempt.row, attempt.chat, copy)
@@ -236,7 +243,7 @@ class Doubts:
             replaces=replaces,
             attachments=attachments,
         )
-        return await self._repeated(chat, send)
+        return await self._repeated(chat, send, is_new=replaces is None)
 
     async def send_poll(self, chat: ChatId, poll: Poll) -> int:
         """Send a poll and return Signal's timestamp of it; raises SignalError."""
@@ -250,8 +257,13 @@ class Doubts:
             if await self.settle(chat, error, MAX_COPIES) is None:
                 raise
 
-    async def _repeated(self, chat: ChatId, send: Callable[[], Awaitable[int]]) -> int:
+    async def _repeated(
+        self, chat: ChatId, send: Callable[[], Coroutine[Any, Any, int]], *, is_new: bool = True
+    ) -> int:
         """Send, repeat it while it is in doubt, and return the timestamp.
+
+        Args:
+            is_new: it is no edit.
 
         Raises:
             SignalTimeout: no phone confirmed any of the copies.
@@ -259,21 +271,31 @@ class Doubts:
         attempts: list[Attempt] = []
         while True:
             try:
-                return await self._noted(chat, send(), attempts)
+                return await self._noted(chat, send(), attempts, is_new=is_new)
             except SignalTimeout:
                 if len(attempts) >= MAX_COPIES:
                     raise
 
-    async def _noted(self, chat: ChatId, sending: Awaitable[int], attempts: list[Attempt]) -> int:
+    async def _noted(
+        self,
+        chat: ChatId,
+        send: Coroutine[Any, Any, int],
+        attempts: list[Attempt],
+        *,
+        is_new: bool,
+    ) -> int:
         """Await a send, note its timestamp, and return it.
+
+        If the caller is cancelled, its turn has ended: a new message of it is deleted for everyone
+        once its timestamp is known.
 
         Args:
             attempts: earlier sends of the same message in doubt; this one is added if it is, too.
         """
         store, since = self.store.doubts, int(time.time() * 1_000) - CLOCK_SKEW_MS
-        receipts = self.messenger.receipts
+        receipts, sending = self.messenger.receipts, asyncio.ensure_future(send)
         try:
-            timestamp = await sending
+            timestamp = await asyncio.shield(sending)
         except SignalTimeout as error:
             proven = await self.settle(chat, error, len(attempts) + 1)
             if proven is None:
@@ -282,12 +304,19 @@ class Doubts:
                 raise
             timestamp = proven
         except asyncio.CancelledError:
+            sending.add_done_callback(partial(self._orphan, chat, is_new=is_new))
             store.note(Doubt(None, chat, since, int(time.time() * 1_000) + LATE_START_MS))
             raise
         for attempt in attempts:
             receipts.sent_again(attempt, timestamp, is_edit=False)
         store.confirm(timestamp, ELSEWHERE)
         return timestamp
+
+    def _orphan(self, chat: ChatId, sending: asyncio.Future[int], *, is_new: bool) -> None:
+        """Note the message of a send whose turn has ended, to delete it for everyone."""
+        if not sending.cancelled() and sending.exception() is None and is_new:
+            self._orphans.append((chat, sending.result()))
+            self.messenger.receipts.news.set()
 
     async def _outage(self) -> bool:
         """Wait until Signal can be reached; return whether there was an outage.
@@ -443,8 +472,11 @@ class Outbox:
         return part
 
     async def _sent(self, part: OutgoingMessage, timestamp: int, *, by_receipt: bool) -> bool:
-        await self.store.outbox.mark_sent(part, timestamp, by_receipt=by_receipt)
+        withdrawal = await self.store.outbox.mark_sent(part, timestamp, by_receipt=by_receipt)
         self.doubts.sent(part, timestamp, by_receipt=by_receipt)
+        if withdrawal is not None:  # its message was deleted in the meantime
+            log.info("outbox.withdrawn")
+            await self._deliver(withdrawal, is_current=True)
         return True
 
     async def _give_up(self, part: OutgoingMessage, attempts: int, error: SignalError) -> bool:

@@ -1,0 +1,289 @@
+"""The judge of a world: it knows what people did and what phones show, not how the bot works.
+
+A frame that was written to the bot shortly before the bot was killed may be lost, because
+signal-cli keeps no copy. So for each act of a person the judge knows whether the bot must have it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from conversation_store.models import ChatId
+from tests.simulation.phones import PLAN, PROGRESS, QUESTION, REMINDER, Bubble, Phone
+from tests.simulation.world import Command, Said, World
+
+STORED_SECONDS: Final = 1.5
+"""A healthy bot has stored a frame so long after it was written."""
+BEFORE_SECONDS: Final = 0.5
+"""Signal's side notices so late that a connection has ended."""
+HEALED_SECONDS: Final = 5.0
+
+ANSWERED: Final = re.compile(r"\bre (\w+)")
+WAITING: Final = frozenset({"ask", "plan"})
+"""Work that waits for people, so that later messages may be answered first."""
+FORGETTING: Final = ("!stop", "!clear", "!undo", "!retry")
+
+
+def may_be_lost(world: World, timestamp: int) -> bool:
+    """Return whether a frame may have been lost on its way to the bot."""
+    evidence = world.evidence
+    places = evidence.written.get(timestamp, [])
+    return all(_is_unsafe(world, life, at) for life, at in places)
+
+
+def _is_unsafe(world: World, life: int, at: float) -> bool:
+    evidence = world.evidence
+    until = at + STORED_SECONDS
+    for began, ended in evidence.ills:
+        if began - 1 <= at <= ended + HEALED_SECONDS:
+            until = max(until, ended + HEALED_SECONDS)
+    ends = [*evidence.kills, *((life, time) for life, time, _ in evidence.exits)]
+    killed = any(life == of and at - BEFORE_SECONDS <= time <= until for of, time in ends)
+    broken = any(at - BEFORE_SECONDS <= time <= at + BEFORE_SECONDS for time in evidence.breaks)
+    return killed or broken
+
+
+def phones_of(world: World, chat: ChatId) -> list[Phone]:
+    """Return the phones that see a chat."""
+    return [phone for phone in world.phones if world._is_in(phone, chat)]
+
+
+def _ever(phone: Phone, chat: ChatId, mark: str) -> bool:
+    return any(
+        mark in ANSWERED.findall(text)
+        for bubble in phone.bubbles.get(chat, ())
+        for _, text in bubble.texts
+    )
+
+
+def _is_words(bubble: Bubble) -> bool:
+    """Whether a message is neither an answer of the model nor shown on the way to one."""
+    text = bubble.texts[0][1]
+    is_on_the_way = text.startswith((PROGRESS, QUESTION, REMINDER)) or PLAN in text
+    is_on_the_way |= bool(bubble.options)
+    return not is_on_the_way and not ANSWERED.search(text) and "more mk" not in text
+
+
+def _commands(world: World, chat: ChatId, *names: str) -> Iterator[Command]:
+    return (
+        one
+        for one in world.evidence.commands
+        if one.chat == chat and (not names or one.text.split()[0] in names)
+    )
+
+
+def is_owed(world: World, said: Said) -> bool:
+    """Return whether the person must have got an answer to a message."""
+    if said.deletion or said.timer or all(may_be_lost(world, at) for at in said.timestamps):
+        return False
+    if any(one.at >= said.at - 1 for one in _commands(world, said.chat, *FORGETTING)):
+        return False
+    return not (said.work in {"ask", "plan", "write"} and _an_answer_is_lost(world))
+
+
+def _an_answer_is_lost(world: World) -> bool:
+    return any(may_be_lost(world, at) for at in world.evidence.answer_frames)
+
+
+def missing(world: World) -> list[str]:
+    """Return the answers that the bot still owes."""
+    owed: list[str] = []
+    for chat in _chats(world):
+        for phone in phones_of(world, chat):
+            lacking = [
+                one
+                for one in world.evidence.said
+                if one.chat == chat and is_owed(world, one) and not _is_answered(phone, one)
+            ]
+            sentences = sum(_is_words(bubble) for bubble in phone.bubbles.get(chat, ()))
+            commands = sum(not may_be_lost(world, one.timestamp) for one in _commands(world, chat))
+            excused = max(0, sentences - commands) + world.evidence.refusals
+            if len(lacking) > excused:
+                names = ", ".join(f"{one.marks[-1]} ({one.work})" for one in lacking)
+                owed.append(f"{phone.person.name} got no answer to {names}")
+    return owed + [line for line in _reminders(world) if line.endswith("never came")]
+
+
+def _is_answered(phone: Phone, said: Said) -> bool:
+    if any(_ever(phone, said.chat, mark) for mark in said.marks):
+        return True
+    return any(chat == said.chat and at >= said.timestamps[0] for chat, at in phone.reactions)
+
+
+def _chats(world: World) -> list[ChatId]:
+    chats = (*(one.chat for one in world.evidence.said), *(c.chat for c in world.evidence.commands))
+    return list(dict.fromkeys(chats))
+
+
+def verdict(world: World, files: bytes, leftovers: Sequence[str]) -> list[str]:
+    """Return every broken rule, in words; empty if the bot kept its promises."""
+    return [
+        *missing(world),
+        *_doubled(world),
+        *_reordered(world),
+        *_side_effects(world),
+        *(line for line in _reminders(world) if not line.endswith("never came")),
+        *_remains(world, files),
+        *_exits(world),
+        *leftovers,
+    ]
+
+
+def copies(world: World) -> int:
+    """Return the number of visible copies that no phone has confirmed."""
+    return sum(len(group) - 1 for _, group in _alike(world) if _confirmed(world, group) <= 1)
+
+
+def _alike(world: World) -> Iterator[tuple[Phone, list[Bubble]]]:
+    """Yield visible messages that say the same and should be one."""
+    for phone in world.phones:
+        for chat in phone.bubbles:
+            groups: dict[str, list[Bubble]] = {}
+            for bubble in phone.shown(chat):
+                names = [f"re {mark}" for mark in ANSWERED.findall(bubble.text)]
+                if "more mk" in bubble.text and not names:
+                    names = [bubble.text[:40]]
+                if bubble.text.startswith(REMINDER):
+                    names = [bubble.text.splitlines()[0]]
+                for name in names:
+                    groups.setdefault(name, []).append(bubble)
+            for group in groups.values():
+                if len(group) > 1:
+                    yield phone, group
+
+
+def _confirmed(world: World, group: Sequence[Bubble]) -> int:
+    """Return how many messages a phone has confirmed, so that the bot must know it."""
+    return sum(
+        any(
+            not may_be_lost(world, frame)
+            for timestamp in (bubble.root, bubble.last)
+            for _, frame in world.evidence.receipts.get(timestamp, ())
+        )
+        for bubble in group
+    )
+
+
+def _doubled(world: World) -> Iterator[str]:
+    for phone, group in _alike(world):
+        if _confirmed(world, group) > 1:
+            yield f"{phone.person.name} sees {len(group)} times: {group[0].text[:50]!r}"
+
+
+def _reordered(world: World) -> Iterator[str]:
+    for chat in _chats(world):
+        order = [
+            one.marks[0]
+            for one in world.evidence.said
+            if one.chat == chat and len(one.marks) == 1 and one.work not in {*WAITING, "react"}
+            if not any(c.at >= one.at - 1 for c in _commands(world, chat, *FORGETTING))
+        ]
+        waits = {mark for one in world.evidence.said if one.work in WAITING for mark in one.marks}
+        for phone in phones_of(world, chat):
+            seen: list[str] = []
+            for bubble in sorted(phone.shown(chat), key=lambda one: one.root):
+                if waits & set(ANSWERED.findall(bubble.text)):
+                    continue
+                seen += [m for m in ANSWERED.findall(bubble.text) if m in order and m not in seen]
+            if seen != sorted(seen, key=order.index):
+                yield f"{phone.person.name} sees answers in the order {seen}, not {order}"
+
+
+def _side_effects(world: World) -> Iterator[str]:
+    done = Counter(call for call, _ in world.evidence.done)
+    for call, times in done.items():
+        if times > 1:
+            yield f"the side effect {call} happened {times} times"
+        said = [yes for one, yes, _ in world.evidence.answers if one == call]
+        if True not in said:
+            yield f"the side effect {call} happened without a yes"
+
+
+def _reminders(world: World) -> Iterator[str]:
+    if world.evidence.clock_turns:
+        return
+    for said in world.evidence.said:
+        if said.work != "remind" or not is_owed(world, said) or len(said.marks) > 1:
+            continue
+        if any(one.at >= said.at - 1 for one in _commands(world, said.chat, "!reminders")):
+            continue
+        for phone in phones_of(world, said.chat):
+            bubbles = phone.bubbles.get(said.chat, ())
+            results = [
+                text
+                for bubble in bubbles
+                for _, text in bubble.texts
+                if said.marks[0] in ANSWERED.findall(text)
+            ]
+            came = [
+                bubble
+                for bubble in phone.shown(said.chat)
+                if bubble.text.startswith(REMINDER) and f"due {said.marks[0]}" in bubble.text
+            ]
+            if results and f"{said.marks[0]} is set" in results[-1] and not came:
+                yield f"the reminder {said.marks[0]} never came"
+
+
+def _dead_marks(world: World) -> Iterator[tuple[str, float, bool]]:
+    """Yield the marks that must be forgotten, and when the bot must know that.
+
+    The last value tells whether the message was deleted; otherwise it was edited.
+    """
+    for said in world.evidence.said:
+        if said.deletion and not may_be_lost(world, said.deletion):
+            at = _certain_at(world, said.deletion)
+            yield from ((mark, at, True) for mark in said.marks)
+            continue
+        last = max(
+            (n for n, frame in enumerate(said.timestamps) if not may_be_lost(world, frame)),
+            default=0,
+        )
+        for mark in said.marks[:last]:
+            yield mark, _certain_at(world, said.timestamps[last]), False
+
+
+def _certain_at(world: World, frame: int) -> float:
+    times = [at for life, at in world.evidence.written[frame] if not _is_unsafe(world, life, at)]
+    return min(times)
+
+
+def _remains(world: World, files: bytes) -> Iterator[str]:
+    for mark, since, is_deleted in _dead_marks(world):
+        is_quoted = mark in world.evidence.quoted
+        if mark.encode() in files and not is_quoted:
+            yield f"{mark} is still in the store's files"
+        if any(mark in line for line in world.log):
+            yield f"{mark} is in the log"
+        late = since + STORED_SECONDS + _ill_after(world, since)
+        told = any(mark in asked.words for asked in world.mind.asked if asked.at > late)
+        if told and not is_quoted:
+            yield f"the model was told of {mark} after it was forgotten"
+        if not is_deleted and world.evidence.refusals:
+            continue  # Signal refused the edit of the answer, so a new message followed it
+        for phone in world.phones:
+            for chat in phone.bubbles:
+                shown = (one for one in phone.shown(chat) if _counts(one, is_deleted=is_deleted))
+                if any(mark in bubble.text for bubble in shown):
+                    yield f"{phone.person.name} still sees an answer to {mark}"
+
+
+def _counts(bubble: Bubble, *, is_deleted: bool) -> bool:
+    """Whether a message must be gone with the message that it is about."""
+    if bubble.text.startswith(REMINDER):
+        return False
+    return is_deleted or not (
+        bubble.text.startswith((PROGRESS, QUESTION)) or bubble.options or PLAN in bubble.text
+    )
+
+
+def _ill_after(world: World, since: float) -> float:
+    ends = [ended for began, ended in world.evidence.ills if began - 1 <= since <= ended + 1]
+    return max((ended - since + HEALED_SECONDS for ended in ends), default=0.0)
+
+
+def _exits(world: World) -> Iterator[str]:
+    for life, at, cause in world.evidence.exits:
+        ill = any(began - 1 <= at <= ended + HEALED_SECONDS for began, ended in world.evidence.ills)
+        if not (ill and cause.startswith(("Store", "MessagesLost"))):
+            yield f"process {life} ended with {cause}"
