@@ -17,7 +17,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.history import History, history
 from tests.simulation.judge import copies, verdict
 from tests.simulation.loop import SimulatedLoop, simulation
-from tests.simulation.machine import seeded  # first: it replaces the clocks
+from tests.simulation.machine import seeded
 from tests.simulation.world import World
 
 SHM: Final = Path("/dev/shm")

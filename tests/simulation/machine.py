@@ -1,16 +1,13 @@
 """The bot's machine: clocks and randomness of a seed, a disk that fails, a process to kill.
 
-Import this module before any module of the project. The project keeps `time.time` as a default
-argument, so the clocks have to be replaced first.
-
-Everything that is replaced is replaced here: the clocks and the entropy of the operating system,
-the threads of the database, and the log's stderr. The product has no switch for the simulation.
+Together with `clocks`, it holds everything that is replaced: the threads of the database, the
+processes of sandboxes, and the log's stderr. The product has no switch for the simulation.
 """
 
 import asyncio
 import importlib
+import inspect
 import itertools
-import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -20,8 +17,17 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar, Final
 
+from bot import app
+from bot.config.settings import Settings
+from bot.foundation import Start
+from bot.observability import logs
+from bot.signal.receipts import DeliveryReceipts
+from conversation_store import connections
+from tests.simulation.clocks import entropy_of
 from tests.simulation.disk import Disk, in_loop_connection
 from tests.simulation.loop import OWNER, SimulatedLoop
+from tools.sandbox.errors import WorkError
+from tools.sandbox.pool import Sandbox
 
 DATABASE_SECONDS: Final = 0.0005
 """Virtual time that an operation of the database takes on a healthy disk."""
@@ -29,46 +35,6 @@ DATABASE_SECONDS: Final = 0.0005
 ZOMBIE_SECONDS: Final = 120.0
 """A killed process's own clean-up code, which reaches nothing any more, ends within this time."""
 
-
-def _replaced(
-    real: Callable[[], Any], seconds: Callable[[SimulatedLoop], float], scale: int
-) -> Any:
-    def clock() -> Any:
-        loop = asyncio._get_running_loop()
-        if not isinstance(loop, SimulatedLoop):
-            return real()
-        return int(seconds(loop) * scale) if scale > 1 else seconds(loop)
-
-    return clock
-
-
-def _up(loop: SimulatedLoop) -> float:
-    return 1_000.0 + loop.time()
-
-
-_entropy: list[Random] = []
-_real_entropy = os.urandom
-
-
-def _urandom(size: int) -> bytes:
-    return _entropy[-1].randbytes(size) if _entropy else _real_entropy(size)
-
-
-time.time = _replaced(time.time, SimulatedLoop.wall, 1)
-time.time_ns = _replaced(time.time_ns, SimulatedLoop.wall, 10**9)
-time.monotonic = _replaced(time.monotonic, _up, 1)
-time.monotonic_ns = _replaced(time.monotonic_ns, _up, 10**9)
-time.perf_counter = _replaced(time.perf_counter, _up, 1)
-os.urandom = random._urandom = _urandom  # type: ignore[attr-defined]
-
-# After the clocks: see above.
-from bot import app  # noqa: E402
-from bot.config.settings import Settings  # noqa: E402
-from bot.foundation import Start  # noqa: E402
-from bot.observability import logs  # noqa: E402
-from conversation_store import connections  # noqa: E402
-from tools.sandbox.errors import WorkError  # noqa: E402
-from tools.sandbox.pool import Sandbox  # noqa: E402
 
 Exit = BaseException | None
 
@@ -86,14 +52,11 @@ async def _in_this_process(self: Any, text: str) -> str:
 @contextmanager
 def seeded(seed: int, log: list[str]) -> Iterator[None]:
     """Draw all randomness of the block from a seed, and collect the lines of the bot's log."""
-    _entropy.append(Random(f"entropy {seed}"))
-    random.seed(f"random {seed}")
     for level in ("msg", "debug", "info", "warning", "error", "critical", "exception"):
         setattr(logs._StderrLogger, level, lambda _, line: log.append(line))
-    try:
+    random.seed(f"random {seed}")
+    with entropy_of(Random(f"entropy {seed}")):
         yield
-    finally:
-        _entropy.pop()
 
 
 class Machine:
@@ -122,6 +85,8 @@ class Machine:
         self._dying: list[asyncio.Task[Any]] = []
         self.sync_seconds = 0.0
         self.life = 0
+        clock = inspect.signature(DeliveryReceipts).parameters["clock"].default
+        assert clock is time.time, "The project was imported before the clocks were replaced."
         loop.set_task_factory(make_task)
         Sandbox.call = _in_this_process  # type: ignore[method-assign]
         opened = partial(in_loop_connection, delay=self._database_seconds)

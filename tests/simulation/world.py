@@ -18,7 +18,7 @@ from tests.fakes.signal_side import BOT
 from tests.simulation.disk import Disk
 from tests.simulation.history import SECONDS, History
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.machine import Exit, Machine  # first: it replaces the clocks
+from tests.simulation.machine import Exit, Machine
 from tests.simulation.mind import Mind, Mood
 from tests.simulation.phones import PLAN, QUESTION, Bubble, Phone, Receipts
 from tests.simulation.signal_network import Delivery, Fault, SimulatedSignal, people
