@@ -24,6 +24,7 @@ import structlog
 
 from bot.backoff import Backoff, set_within
 from bot.chat.meaning import NOBODY, NOBODY_DECIDED, Meaning, answer_of, chose, chosen, meaning_of
+from bot.chat.outbox import Doubts
 from bot.chat.question_messages import (
     GRANT_DAYS,
     NOT_COUNTED,
@@ -44,7 +45,7 @@ from bot.language.languages import Languages
 from bot.observability import metrics
 from bot.signal.errors import SignalError, SignalRejected, SignalTimeout
 from bot.signal.events import Person, PollVote, Reaction
-from bot.signal.messenger import Poll, Sender
+from bot.signal.messenger import Poll
 from conversation_store.models import (
     AcceptedMessage,
     ChatId,
@@ -170,7 +171,7 @@ class Questions:
     """
 
     store: ConversationStore
-    channel: Sender
+    channel: Doubts
     languages: Languages
     is_admin: Callable[[Person], bool]
     go_on: Callable[[int], Awaitable[None]]
@@ -319,6 +320,7 @@ class Questions:
             return self._find(stored.chat, stored.timestamps[-1]) or self._listen(stored)
         sentences = how_to_answer(stored.terms, minutes=APPROVAL_SECONDS / 60)
         how = " ".join(self.languages.say(stored.chat, sentence) for sentence in sentences)
+        timestamps: list[int] = []
         is_poll = False
         try:
             # Send one question after another, so that their messages do not mix.
@@ -326,16 +328,32 @@ class Questions:
                 asyncio.timeout(SENDING_SECONDS),
                 self._sending.setdefault(stored.chat, asyncio.Lock()),
             ):
-                timestamps = await self._send_poll(stored.chat, poll)
+                timestamps += await self._send_poll(stored.chat, poll)
                 is_poll = bool(timestamps)
                 for one in () if is_poll else messages(how):
                     send = partial(self.channel.send, stored.chat, one.text, styles=one.styles)
                     sent = await self._send(partial(send, attachments=one.attachments))
                     timestamps.append(sent)
+            question = await self._asked(stored, timestamps, is_poll=is_poll)
         except (SignalRejected, SignalTimeout, TimeoutError) as error:
             log.warning("approval.not_asked", reason=type(error).__name__)
             self._early.pop(stored.chat, None)
             return None
+        except asyncio.CancelledError:  # the turn has ended, so nobody waits for an answer
+            for timestamp in timestamps:
+                self.channel.withdraw(stored.chat, timestamp)
+            raise
+        await self._take_early(stored.chat)
+        if question.is_about_call:
+            metrics.APPROVALS.labels("asked").inc()
+        if is_poll:
+            self._poll_over.set()  # it may have been answered before the store knew of the poll
+        return question
+
+    async def _asked(
+        self, stored: StoredQuestion, timestamps: Sequence[int], *, is_poll: bool
+    ) -> OpenQuestion:
+        """Listen to the answers of a question that was sent."""
         seconds = APPROVAL_SECONDS if stored.terms.kind == "call" else PATIENCE_SECONDS
         now = int(self.clock() * 1_000)
         until = now + int(seconds * 1_000)
@@ -343,11 +361,6 @@ class Questions:
         # Listen before the store knows it: an answer may be on its way already.
         question = self._listen(asked)
         await self.store.questions.mark_asked(asked, is_poll=is_poll)
-        await self._take_early(stored.chat)
-        if question.is_about_call:
-            metrics.APPROVALS.labels("asked").inc()
-        if is_poll:
-            self._poll_over.set()  # it may have been answered before the store knew of the poll
         return question
 
     async def _send(self, send: Callable[[], Awaitable[int]]) -> int:

@@ -312,11 +312,15 @@ class Doubts:
         store.confirm(timestamp, ELSEWHERE)
         return timestamp
 
+    def withdraw(self, chat: ChatId, timestamp: int) -> None:
+        """Delete a message for everyone whose turn has ended; does not wait."""
+        self._orphans.append((chat, timestamp))
+        self.messenger.receipts.news.set()
+
     def _orphan(self, chat: ChatId, sending: asyncio.Future[int], *, is_new: bool) -> None:
-        """Note the message of a send whose turn has ended, to delete it for everyone."""
+        """Withdraw the message of a send whose turn has ended."""
         if not sending.cancelled() and sending.exception() is None and is_new:
-            self._orphans.append((chat, sending.result()))
-            self.messenger.receipts.news.set()
+            self.withdraw(chat, sending.result())
 
     async def _outage(self) -> bool:
         """Wait until Signal can be reached; return whether there was an outage.

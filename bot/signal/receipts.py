@@ -51,8 +51,7 @@ CLOCK_SKEW_MS: Final = 2_000
 """How far the clock of signal-cli may be behind the bot's."""
 
 AHEAD_MS: Final = 1_000
-"""How far a timestamp may be ahead of signal-cli's clock: messages of one moment get timestamps one
-millisecond apart."""
+"""How far the clock of signal-cli may be ahead of the bot's when a send in doubt has ended."""
 
 log = structlog.get_logger()
 
@@ -153,7 +152,10 @@ class DeliveryReceipts:
         now_ms = self._now_ms()
         fitting = [one for one in theirs if one.may_have(timestamp, (person,), now_ms)]
         people = self._confirmed.get(timestamp, set())
-        if not fitting or timestamp in self._known or person in people:
+        if timestamp in self._known:  # the store may not have noted yet that it was sent again
+            self._known[timestamp].add(person)
+            return False
+        if not fitting or person in people:
             return False
         is_too_much = self._by_person[person] >= MAX_CONFIRMED_BY_ONE
         if is_too_much or len(self._confirmed) >= MAX_CONFIRMED:
@@ -173,6 +175,7 @@ class DeliveryReceipts:
             if not self._by_person[person]:
                 del self._by_person[person]
         self._known[timestamp] = people | self._known.get(timestamp, set())
+        self._look_again()
         if len(self._known) > MAX_KNOWN:
             del self._known[next(iter(self._known))]
 
@@ -194,9 +197,15 @@ class DeliveryReceipts:
         kept = self._resent.pop(attempt, None)
         if kept is not None and kept not in self._resent.values():
             del self._seen[kept]
+        self._look_again()
         if not self._attempts:
             self._confirmed.clear()
             self._by_person.clear()
+
+    def _look_again(self) -> None:
+        """Wake up waits for a proof: with one request less, a receipt may fit only one send."""
+        for attempt in self._attempts:
+            attempt.news.set()
 
     def sent_again(self, attempt: Attempt, timestamp: int, *, is_edit: bool) -> None:
         """Note that the message of a send in doubt was sent again, with this timestamp."""
@@ -264,12 +273,20 @@ class DeliveryReceipts:
         while True:
             news.clear()
             await self._sort_out_known()
-            found = next(filter(None, map(self.proof, attempts)), None)
+            found = self._proof_of_one(attempts)
             if found is not None or clock() >= ends_at:
                 return found
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(ends_at):
                     await news.wait()
+
+    def _proof_of_one(self, attempts: Sequence[Attempt]) -> int | None:
+        """Return the timestamp that proves one of several sends of a message."""
+        found = next(filter(None, map(self.proof, attempts)), None)
+        fitting = {timestamp for one in attempts for timestamp in self._found(one)}
+        if found is None and len(fitting) <= len(attempts):  # all of them are copies of the message
+            found = min(fitting, default=None)
+        return found
 
     async def _sort_out_known(self) -> None:
         if self._confirmed:  # otherwise the store would search all messages for nothing
@@ -313,7 +330,7 @@ class DeliveryReceipts:
         self.add(attempt)
         try:
             yield attempt
-            attempt.until, attempt.is_done = self._now_ms() + AHEAD_MS, True
+            attempt.until, attempt.is_done = self._now_ms() + 1, True
         except SignalTimeout as error:
             if error.timestamp is not None:
                 attempt.since, attempt.until = error.timestamp, error.timestamp + 1

@@ -77,16 +77,20 @@ Call = Callable[[Client, str, Json], Awaitable[object]]
 class JsonRpcServer:
     """Serves the connections that an asyncio server accepts.
 
+    Attributes:
+        finishes: carry out the requests of a connection that has ended, as signal-cli does.
+
     Args:
         call: carries out the requests.
     """
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self.finishes = False
         self.clients: set[Client] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a connection's requests until it ends; those in progress end with it."""
+        """Answer a connection's requests until it ends; unless `finishes`, the rest end with it."""
         client = Client(writer)
         self.clients.add(client)
         requests: set[asyncio.Task[None]] = set()
@@ -96,7 +100,8 @@ class JsonRpcServer:
                     request = tasks.create_task(self._handle(client, line))
                     requests.add(request)
                     request.add_done_callback(requests.discard)
-                for request in requests:
+                client.subscriptions.clear()
+                for request in () if self.finishes else requests:
                     request.cancel()
         finally:
             self.clients.discard(client)

@@ -21,7 +21,7 @@ from conversation_store.models import Attachment, ChatId, Quote
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.signal_people import Reacted, SignalPeople
 from tests.fakes.signal_requests import attachment_in
-from tests.fakes.signal_side import IDENTITY_KEY
+from tests.fakes.signal_side import IDENTITY_KEY, Act, has_come
 
 NUMBER: Final = "+4915100000000"
 ACI: Final = "9d578c56-e167-564c-8fb4-cdda901237d9"
@@ -87,6 +87,9 @@ class SignalRestApi(SignalPeople):
         sent: every message, in order.
         answers: answers to the next sends instead of success, in order.
         answer_send: the same for every send, by its chat; None leaves it to `answers`.
+        acts: what the bot did to messages.
+        answer_act: the same as `answer_send` for `acts`.
+        asked: the paths of all requests, without `/v1/receive/`.
         requests, in_flight, most_in_flight: requests in all, now, and at most at once.
         connections: how often the websocket was opened.
         hold: while it is clear, no request is answered.
@@ -97,6 +100,7 @@ class SignalRestApi(SignalPeople):
         told_groups: false answers of GET about groups, by the server's id.
         accounts, identities, devices: the server's lists; without identities or devices it
             answers requests for them with an error. Keys of other people are added to identities.
+        no_devices: body of the error about devices.
         old: say that this is version 0.100.
     """
 
@@ -105,6 +109,9 @@ class SignalRestApi(SignalPeople):
         self.sent: list[Sent] = []
         self.answers: deque[Answer | Fault] = deque()
         self.answer_send: Callable[[ChatId], Answer | None] = lambda _chat: None
+        self.acts: list[Act] = []
+        self.answer_act: Callable[[Act], Answer | None] = lambda _act: None
+        self.asked: list[str] = []
         self.most_in_flight = 0
         self.hold = asyncio.Event()
         self.hold.set()
@@ -118,6 +125,7 @@ class SignalRestApi(SignalPeople):
         self.accounts: object = [NUMBER]
         self.identities: object = [OWN_IDENTITY]
         self.devices: object = [{"id": 1, "name": ""}]
+        self.no_devices = "Failed to get linked devices: [403]"
         self.old = False
         self.in_flight = 0
         self.requests = 0
@@ -225,6 +233,7 @@ class SignalRestApi(SignalPeople):
         if request.path.startswith("/v1/receive/"):
             return await handler(request)
         self.requests += 1
+        self.asked.append(request.path)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         await self._announce()
@@ -276,7 +285,7 @@ class SignalRestApi(SignalPeople):
 
     async def _list_devices(self, _: web.Request) -> web.Response:
         if self.devices is None:
-            return web.Response(status=400, text="Failed to get linked devices: [403]")
+            return web.Response(status=400, text=self.no_devices)
         return web.json_response(self.devices)
 
     async def _trust(self, request: web.Request) -> web.Response:
@@ -346,9 +355,19 @@ class SignalRestApi(SignalPeople):
 
     async def _remote_delete(self, request: web.Request) -> web.Response:
         body = await request.json()
-        self.deleted.append((chat_at(body["recipient"]), body["timestamp"]))
-        await self._announce()
-        return web.json_response({"timestamp": str(self._new_timestamp())}, status=201)
+        chat, target = chat_at(body["recipient"]), body["timestamp"]
+        act = Act("deletion", chat, target, self._new_timestamp())
+        done = web.json_response({"timestamp": str(act.timestamp)}, status=201)
+        return await self._do_act(act, lambda: self.deleted.append((chat, target)), done)
+
+    async def _do_act(self, act: Act, do: Callable[[], None], done: web.Response) -> web.Response:
+        await has_come(act.timestamp)
+        answer = self.answer_act(act)
+        if answer is None or answer.after_delivery:
+            do()
+            self.acts.append(act)
+            await self._announce()
+        return done if answer is None else _answered(answer)
 
     async def _type(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -360,9 +379,9 @@ class SignalRestApi(SignalPeople):
         body = await request.json()
         chat = chat_at(body["recipient"])
         reacted = Reacted(chat, body["reaction"], body["target_author"], body["timestamp"])
-        self.reactions.append(reacted)
-        await self._announce()
-        return web.Response(status=204)
+        act = Act("reaction", chat, reacted.timestamp, self._new_timestamp())
+        done = web.Response(status=204)
+        return await self._do_act(act, lambda: self.reactions.append(reacted), done)
 
     async def _mark_read(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -412,10 +431,9 @@ class SignalRestApi(SignalPeople):
         answer = self.answer_send(chat_at(body["recipients"][0])) or answer
         if isinstance(answer, Answer):
             if answer.after_delivery:
-                self._record(body)
+                await has_come(self._record(body).timestamp)
                 await self._announce()
-            kind = "application/json" if answer.status == HTTPStatus.CREATED else "text/plain"
-            return web.Response(status=answer.status, text=answer.body, content_type=kind)
+            return _answered(answer)
         if answer is Fault.HANG:
             await asyncio.Event().wait()
         if answer is Fault.SLOW:
@@ -440,10 +458,15 @@ class SignalRestApi(SignalPeople):
         multiple = body.get("allow_multiple_selections", False)
         poll = Poll(body["question"], tuple(body["answers"]), multiple)
         timestamp, recipient = self._new_timestamp(), body["recipient"]
-        self.sent.append(
-            Sent(recipient, poll.question, timestamp, None, None, None, (), None, poll)
-        )
-        await self._announce()
+        await has_come(timestamp)
+        answer = self.answer_send(chat_at(recipient))
+        if answer is None or answer.after_delivery:
+            self.sent.append(
+                Sent(recipient, poll.question, timestamp, None, None, None, (), None, poll)
+            )
+            await self._announce()
+        if answer is not None:
+            return _answered(answer)
         return web.json_response({"timestamp": str(timestamp)}, status=201)
 
     async def _end_poll(self, request: web.Request) -> web.Response:
@@ -451,9 +474,10 @@ class SignalRestApi(SignalPeople):
             return web.Response(status=404, text="404 page not found")
         body = await request.json()
         assert isinstance(body["poll_timestamp"], str)
-        self.ended_polls.append((chat_at(body["recipient"]), int(body["poll_timestamp"])))
-        await self._announce()
-        return web.Response(status=204)
+        chat, target = chat_at(body["recipient"]), int(body["poll_timestamp"])
+        act = Act("poll end", chat, target, self._new_timestamp())
+        done = web.Response(status=204)
+        return await self._do_act(act, lambda: self.ended_polls.append((chat, target)), done)
 
     def _record(self, body: dict[str, Any]) -> Sent:
         [recipient] = body["recipients"]
@@ -471,6 +495,11 @@ class SignalRestApi(SignalPeople):
         )
         self.sent.append(sent)
         return sent
+
+
+def _answered(answer: Answer) -> web.Response:
+    kind = "application/json" if answer.status == HTTPStatus.CREATED else "text/plain"
+    return web.Response(status=answer.status, text=answer.body, content_type=kind)
 
 
 def _quote_in(body: Json) -> Quote | None:

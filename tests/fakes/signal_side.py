@@ -9,12 +9,13 @@ reacts with an emoji, `sent` has the bot's messages; the rest is in `tests.fakes
 import asyncio
 import base64
 import itertools
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from bot.signal.account import PRIMARY_DEVICE
 from bot.signal.frames import Account
@@ -44,7 +45,7 @@ from tests.fakes.signal_requests import (
 )
 
 __all__ = [
-    "ADA", "BOT", "IDENTITY_KEY", "WAIT_SECONDS", "Group", "OnSend", "Reacted", "Sent",
+    "ADA", "BOT", "IDENTITY_KEY", "WAIT_SECONDS", "Act", "Group", "OnSend", "Reacted", "Sent",
     "SharedFile", "SignalSide",
 ]  # fmt: skip
 
@@ -74,12 +75,29 @@ class Sent:
     voice_note: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A reaction, a deletion or the end of a poll; phones confirm its timestamp, too."""
+
+    kind: Literal["reaction", "deletion", "poll end"]
+    chat: ChatId
+    target: int
+    timestamp: int
+
+
 OnSend = Callable[[Sent], Awaitable[None]]
 """Called before a send is answered. It may wait; raise Refusal (nothing is sent then),
 RefusedAfterDelivery (an error follows the delivery), LostReply or HangUp (the message goes out, the
 answer does not)."""
 
 Method = Callable[[Client, Json], Awaitable[object]]
+
+
+async def has_come(timestamp: int) -> None:
+    """Wait until the clock has reached a timestamp: signal-cli's are never ahead of it."""
+    ahead_ms = timestamp - time.time() * 1_000
+    if ahead_ms > 0:
+        await asyncio.sleep((ahead_ms + 1) / 1_000)
 
 
 DROPPED: Final = "Specified account does not exist"
@@ -98,8 +116,13 @@ class SignalSide(SignalPeople):
         device_ids: the account's devices.
         is_linked: this signal-cli is a linked device of the account.
         sent: the bot's messages.
+        acts: what the bot did to messages.
         on_send: may delay, refuse or lose sends.
+        on_act: the same for `acts`.
+        takes_sends: unless it is set, sends wait before they get their timestamp,
+        waiting_sends: so many of them.
         takes_poll_ends: unless it is set, requests to end a poll wait.
+        finishes: carry out the requests of a connection that has ended, as signal-cli does.
 
     Args:
         path: of the Unix socket.
@@ -117,6 +140,10 @@ class SignalSide(SignalPeople):
         super().__init__(account)
         self.path = path
         self.on_send: OnSend | None = None
+        self.on_act: Callable[[Act], Awaitable[None]] | None = None
+        self.takes_sends = asyncio.Event()
+        self.takes_sends.set()
+        self.waiting_sends = 0
         self.takes_poll_ends = asyncio.Event()
         self.takes_poll_ends.set()
         self.data_dir = data_dir
@@ -126,6 +153,7 @@ class SignalSide(SignalPeople):
         self.identity_key = IDENTITY_KEY
         self.device_ids = [PRIMARY_DEVICE]
         self.sent: list[Sent] = []
+        self.acts: list[Act] = []
         self._rpc = JsonRpcServer(self._call)
         self._server: asyncio.Server | None = None
         self._undelivered: deque[Json] = deque()
@@ -181,6 +209,14 @@ class SignalSide(SignalPeople):
     async def drop_connections(self) -> None:
         await self._rpc.drop_connections()
         await self._announce()
+
+    @property
+    def finishes(self) -> bool:
+        return self._rpc.finishes
+
+    @finishes.setter
+    def finishes(self, value: bool) -> None:
+        self._rpc.finishes = value
 
     @property
     def subscribed(self) -> bool:
@@ -323,6 +359,11 @@ class SignalSide(SignalPeople):
         text = params.get("message") or ""
         if not text and not attachments:
             raise Refusal(-1, "Sending empty message is not allowed")
+        if not self.takes_sends.is_set():
+            self.waiting_sends += 1
+            await self._announce()
+            await self.takes_sends.wait()
+            self.waiting_sends -= 1
         sent = Sent(
             chat=self._reachable_chat(params),
             text=text,
@@ -333,6 +374,15 @@ class SignalSide(SignalPeople):
             quote=quote_in(params),
             voice_note=bool(params.get("voiceNote")),
         )
+        return await self._send_out(sent)
+
+    async def _send_poll(self, _client: Client, params: Json) -> object:
+        poll = poll_of(params)
+        sent = Sent(self._reachable_chat(params), poll.question, self._new_timestamp(), poll=poll)
+        return await self._send_out(sent)
+
+    async def _send_out(self, sent: Sent) -> Json:
+        await has_come(sent.timestamp)
         try:
             if self.on_send is not None:
                 await self.on_send(sent)
@@ -342,38 +392,47 @@ class SignalSide(SignalPeople):
         await self._record(sent)
         return self._sent_result(sent.timestamp)
 
-    async def _send_poll(self, _client: Client, params: Json) -> object:
-        poll = poll_of(params)
-        sent = Sent(self._reachable_chat(params), poll.question, self._new_timestamp(), poll=poll)
-        if self.on_send is not None:
-            await self.on_send(sent)
-        await self._record(sent)
-        return self._sent_result(sent.timestamp)
-
     async def _end_poll(self, _client: Client, params: Json) -> object:
         chat = self._reachable_chat(params)
         await self.takes_poll_ends.wait()
-        self.ended_polls.append((chat, params["pollTimestamp"]))
-        return await self._done()
+        target = params["pollTimestamp"]
+        act = Act("poll end", chat, target, self._new_timestamp())
+        return await self._do_act(act, lambda: self.ended_polls.append((chat, target)))
 
     async def _remote_delete(self, _client: Client, params: Json) -> object:
-        self.deleted.append((self._reachable_chat(params), timestamp_in(params)))
-        return await self._done()
+        chat, target = self._reachable_chat(params), timestamp_in(params)
+        act = Act("deletion", chat, target, self._new_timestamp())
+        return await self._do_act(act, lambda: self.deleted.append((chat, target)))
 
     async def _send_typing(self, _client: Client, params: Json) -> object:
         self.typing.append((self._reachable_chat(params), not params.get("stop", False)))
         return await self._done()
 
     async def _send_reaction(self, _client: Client, params: Json) -> object:
-        self.reactions.append(
-            Reacted(
-                self._reachable_chat(params),
-                required(params, "emoji"),
-                required(params, "targetAuthor"),
-                timestamp_in(params),
-            )
+        reacted = Reacted(
+            self._reachable_chat(params),
+            required(params, "emoji"),
+            required(params, "targetAuthor"),
+            timestamp_in(params),
         )
-        return await self._done()
+        act = Act("reaction", reacted.chat, reacted.timestamp, self._new_timestamp())
+        return await self._do_act(act, lambda: self.reactions.append(reacted))
+
+    async def _do_act(self, act: Act, do: Callable[[], None]) -> Json:
+        await has_come(act.timestamp)
+        try:
+            if self.on_act is not None:
+                await self.on_act(act)
+        except (LostReply, HangUp, RefusedAfterDelivery):
+            await self._note_act(act, do)
+            raise
+        await self._note_act(act, do)
+        return self._sent_result(act.timestamp)
+
+    async def _note_act(self, act: Act, do: Callable[[], None]) -> None:
+        do()
+        self.acts.append(act)
+        await self._announce()
 
     async def _send_receipt(self, _client: Client, params: Json) -> object:
         person = self._reachable_chat(params)

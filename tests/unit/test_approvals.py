@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequ
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bot.chat.ask import Questions
+from bot.chat.outbox import Doubts
 from bot.chat.question_messages import GOES_ON
 from bot.language.languages import Languages
 from bot.signal.errors import SignalRejected, SignalUnavailable
@@ -100,7 +101,7 @@ async def desk_of(
     """Provide a running bot's questions."""
     questions = Questions(
         store=store,
-        channel=phone,
+        channel=cast("Doubts", phone),
         languages=Languages(store),
         is_admin=lambda person: person.aci in admins or person.number in admins,
         go_on=_go_on,

@@ -1,5 +1,6 @@
 """Receipts and the clock; other tests of receipts are in tests/contract/test_messenger.py."""
 
+import asyncio
 from contextlib import suppress
 
 import pytest
@@ -16,6 +17,7 @@ from bot.signal.receipts import (
     CLOCK_SKEW_MS,
     MAX_KNOWN,
     TIDY_ATTEMPTS,
+    Attempt,
     DeliveryReceipts,
 )
 from conversation_store.models import ChatId
@@ -78,6 +80,44 @@ async def test_passed_over_send_does_not_affect_the_next_one() -> None:
         await phone.receipts.settle(CHAT, passed_over())
     phone.receipts.drop(failure.value.sending)
     assert await phone.lost_send(CHAT, phone.now_ms) == phone.now_ms
+
+
+async def test_a_receipt_between_the_reply_and_its_note_still_names_the_copy() -> None:
+    phone = Phone()
+    doubt = Attempt(CHAT, phone.now_ms, phone.now_ms + 100, row=1)
+    phone.receipts.add(doubt)
+    kept, copy = phone.now_ms + 500, phone.now_ms + 50
+    phone.receipts.know(kept)
+    phone.confirm(kept)
+    phone.receipts.sent_again(doubt, kept, is_edit=False)
+    phone.confirm(copy)
+    assert await phone.receipts.copies() == [(doubt, copy)]
+
+
+async def test_the_end_of_another_request_lets_a_receipt_prove_a_send() -> None:
+    phone = Phone()
+    doubt = Attempt(CHAT, phone.now_ms, phone.now_ms + 100, row=1)
+    reaction = Attempt(CHAT, phone.now_ms)
+    for attempt in (doubt, reaction):
+        phone.receipts.add(attempt)
+    phone.confirm(phone.now_ms + 50)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(phone.receipts.wait_for_proof([doubt], 3_600.0))
+        await asyncio.sleep(0)  # it looks once
+        phone.receipts.drop(reaction)
+    assert waiting.result() == phone.now_ms + 50
+
+
+async def test_receipts_of_two_sends_of_a_message_prove_it() -> None:
+    phone = Phone()
+    doubts = [Attempt(CHAT, phone.now_ms, phone.now_ms + 100, row=1) for _ in range(2)]
+    for doubt in doubts:
+        phone.receipts.add(doubt)
+    phone.confirm(phone.now_ms + 60)
+    phone.confirm(phone.now_ms + 50)
+    assert await phone.receipts.wait_for_proof(doubts, 0.0) == phone.now_ms + 50
+    phone.confirm(phone.now_ms + 70)  # one of the three is of something else
+    assert await phone.receipts.wait_for_proof(doubts, 0.0) is None
 
 
 async def passed_over() -> int:
