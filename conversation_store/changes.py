@@ -17,7 +17,6 @@ from conversation_store.models import (
     AcceptedMessage,
     ChatId,
     EditOutcome,
-    OutgoingMessage,
     Question,
     ReceivedMessage,
 )
@@ -51,17 +50,16 @@ class ChangeStore(Aggregate):
     @writes_and_scrubs
     def forget(
         self, db: Session, deletion_: AcceptedMessage
-    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[OutgoingMessage, ...]]:
-        """Carry out a deletion; see `carry_out`.
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Carry out a deletion, and store the deletions of the bot's messages about it.
 
         Returns:
-            in addition, the stored deletions of the bot's messages about it, which are to be sent.
+            see `carry_out`.
         """
-        now_ms, chat = self._now_ms(), deletion_.message.chat
         turns = {version.turn_id for version in messages.versions(db, deletion_.message)}
-        visible = [at for turn_id in sorted(turns) for at in _visible(db, chat, turn_id, now_ms)]
-        closed, told = carry_out(db, deletion_)
-        return closed, told, tuple(outbox.removal(db, chat, at, now_ms) for at in visible)
+        for turn_id in sorted(turns):
+            _withdraw(db, deletion_.message.chat, turn_id, self._now_ms(), with_answer=True)
+        return carry_out(db, deletion_)
 
     @writes_and_scrubs_soon
     def merge_edit(
@@ -69,9 +67,11 @@ class ChangeStore(Aggregate):
     ) -> AcceptedMessage:
         """Give a waiting message the words of its edit, end the edit, and return the message.
 
-        A turn that has begun starts again.
+        A turn that has begun starts again; its progress message and its questions are withdrawn.
         """
         message = target.message.after(edit.message)
+        turn_id = messages.turn_of(db, target.id)
+        _withdraw(db, message.chat, turn_id, self._now_ms(), with_answer=False)
         deletion.forget(db, [messages.turn_of(db, target.id)])
         messages.change(db, target.id, message)
         messages.close(db, edit.id, messages.MERGED)
@@ -99,8 +99,8 @@ class ChangeStore(Aggregate):
         Returns:
             unknown: the edit still waits, to be answered as a message. too_late: its message was
             answered long ago, or was refused, so the edit is closed. answered: the turn of the
-            earlier answer is deleted, and the edit, which is returned with `replaces`, waits to be
-            answered in its place.
+            earlier answer is deleted, its progress message and its questions are withdrawn, and the
+            edit, which is returned with `replaces`, waits to be answered in its place.
         """
         root = db.value("SELECT replaces FROM inbox WHERE id = ?", edit.id)
         if root is not None:
@@ -116,7 +116,9 @@ class ChangeStore(Aggregate):
         first = min(earlier, key=lambda version: version.id)
         questions.revoke_given_by(db, [first.id])
         answered_since = self._now_ms() - answered_within_ms
-        if first.outcome != "deleted" and _reopen(db, first.turn_id, answered_since):
+        if first.outcome != "deleted" and _reopen(
+            db, edit.message.chat, first.turn_id, answered_since, self._now_ms()
+        ):
             replace_answer(db, edit.id, first.turn_id)
             return "answered", replace(edit, replaces=first.turn_id)
         messages.close(db, edit.id, "edit_too_late")
@@ -169,7 +171,7 @@ def replace_answer(db: Session, row: int, root: int) -> None:
     db.run("UPDATE inbox SET replaces = ? WHERE id = ?", root, row)
 
 
-def _reopen(db: Session, root: int, answered_since: int) -> bool:
+def _reopen(db: Session, chat: ChatId, root: int, answered_since: int, now_ms: int) -> bool:
     """Delete the turns that answered a message; False if the last answer stays as it is."""
     last = outbox.last_answer(db, root)
     if last is None:
@@ -177,8 +179,10 @@ def _reopen(db: Session, root: int, answered_since: int) -> bool:
     _, outcome, created_at = last
     if outcome in REFUSALS or created_at < answered_since:
         return False
-    rows = db.run("SELECT id FROM inbox WHERE id = ?1 OR replaces = ?1", root)
-    deletion.forget(db, [row for (row,) in rows])
+    rows = [row for (row,) in db.run("SELECT id FROM inbox WHERE id = ?1 OR replaces = ?1", root)]
+    for row in rows:
+        _withdraw(db, chat, row, now_ms, with_answer=False)
+    deletion.forget(db, rows)
     return True
 
 
@@ -261,10 +265,12 @@ def _answers(db: Session, turn_id: int, root: int) -> list[int]:
     return [row for (row,) in db.run(sql, turn_id, root)]
 
 
-def _visible(db: Session, chat: ChatId, turn_id: int, now_ms: int) -> list[int]:
-    """Return Signal's timestamps of the messages of a turn; see `_shown`."""
+def _withdraw(db: Session, chat: ChatId, turn_id: int, now_ms: int, *, with_answer: bool) -> None:
+    """Store the deletions for everyone of a turn's progress and questions, and of its answer."""
     root = db.value("SELECT coalesce(replaces, id) FROM inbox WHERE id = ?", turn_id) or turn_id
-    return _shown(db, chat, turn_id, _answers(db, turn_id, root), now_ms)
+    rows = _answers(db, turn_id, root) if with_answer else []
+    for timestamp in _shown(db, chat, turn_id, rows, now_ms):
+        outbox.removal(db, chat, timestamp, now_ms)
 
 
 def _shown(db: Session, chat: ChatId, turn_id: int, rows: Sequence[int], now_ms: int) -> list[int]:
@@ -284,12 +290,15 @@ def _shown(db: Session, chat: ChatId, turn_id: int, rows: Sequence[int], now_ms:
 def conclude(db: Session, row: int, question: Question, now_ms: int) -> int | None:
     """Replace the earlier answer of a question by a new one, and delete the earlier history.
 
+    The progress message and the questions of the earlier turn are withdrawn.
+
     Facts and reminders of the earlier turn are kept: the model was told of its calls, so it does
     not repeat them. A deletion of the question still finds them.
 
     Returns:
         the row whose answer it replaces; None if Signal no longer edits that.
     """
+    _withdraw(db, question.chat, question.turn, now_ms, with_answer=False)
     deletion.end(db, question.turn)
     replace_answer(db, row, question.root)
     return question.root if question.asked_at >= now_ms - CHANGEABLE_MS else None

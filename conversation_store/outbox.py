@@ -116,6 +116,16 @@ class OutboxStore(Aggregate):
     unfinished = reads_aside(of_aggregate(waiting))
 
     @reads
+    def removals(self, db: Session, chat: ChatId) -> tuple[OutgoingMessage, ...]:
+        """Return the deletions for everyone in a chat that wait to be sent."""
+        rows = db.run(
+            "SELECT id, replaces FROM outbox INDEXED BY outbox_waiting WHERE state = 'waiting'"
+            " AND kind = 'removal' AND chat = ? ORDER BY id",
+            chat,
+        )
+        return tuple(OutgoingMessage(row, chat, "", 0, replaces=to) for row, to in rows)
+
+    @reads
     def said(self, db: Session, chat: ChatId, signal_timestamp: int) -> str:
         """Return the answer that a message of the bot is a part of; empty if it is not stored."""
         found: str | None = db.value(

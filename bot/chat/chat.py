@@ -173,6 +173,7 @@ class Chat:
             if outcome == "too_late":
                 self._clean([accepted])
                 return
+            await self._send_removals()
         message = accepted.message
         if refused := await chats.door.silence(message):
             await chats.store.turns.answer(accepted, (), outcome=refused, joined=accepted.joined)
@@ -189,6 +190,8 @@ class Chat:
             waited = max(0.0, chats.replies.parts.clock() - message.received_at / 1_000)
             kind = "command" if is_command else "conversation"
             metrics.ANSWER_SECONDS.labels(kind).observe(waited)
+        if is_command:  # `!retry` withdraws messages of the earlier turn
+            await self._send_removals()
         chats.door.loops.answered(self.id, message.author)
         if message.kind == "scheduled":
             chats.reminders_changed.set()  # it may have failed once too often
@@ -394,6 +397,7 @@ class Chat:
         elif waits:
             self.queue.replace(revised.id, revised)
         await store.changes.merge_edit(edit, target)
+        await self._send_removals()
         return waits
 
     async def _answer_afresh(
@@ -409,6 +413,7 @@ class Chat:
         revised = replace(target, message=target.message.after(edit.message))
         self._begin_again(revised if piece is target else piece for piece in pieces)
         await self.chats.store.changes.merge_edit(edit, target)
+        await self._send_removals()
 
     async def delete(self, deletion: AcceptedMessage) -> None:
         """Delete a message and everything derived from it; end its turn."""
@@ -431,9 +436,8 @@ class Chat:
         if known is not None:
             waited = await self._take_suspended_with(known)
             await self._restarts_without_answer(known)
-        closed, told, removals = await chats.store.changes.forget(deletion)
-        for removal in removals:
-            chats.notices.queue(removal)
+        closed, told = await chats.store.changes.forget(deletion)
+        await self._send_removals()
         chats.file_cleanup.look()
         if chats.conversation.summaries is not None:  # one may have gone with the message
             chats.conversation.summaries.look(self.id, author_of(deletion.message))
@@ -447,6 +451,14 @@ class Chat:
             self._clean([replace(deleted, joined=())])
             if self.turn is None or not self.turn.change(inbox_id, None):
                 self.queue.replace(inbox_id, _joined_into_one(deleted.joined))
+
+    async def _send_removals(self) -> None:
+        """Queue the deletions for everyone that a change has stored.
+
+        Some may be in the queue already: the outbox sends each once.
+        """
+        for removal in await self.chats.store.outbox.removals(self.id):
+            self.chats.notices.queue(removal)
 
     async def _restarts_without_answer(self, row: int) -> bool:
         """Restart the running turn if a message answered one of its questions; return whether."""

@@ -372,6 +372,7 @@ class Doubts:
                         continue
                     self._members[attempt.chat] = None if group is None else group.members
                 attempt.people = self._members[attempt.chat]
+                attempt.news.set()  # a receipt may have come before
 
     def _keep(self, timestamp: int, person: str | None) -> None:
         self.store.doubts.confirm(timestamp, ELSEWHERE if person is None else person)

@@ -217,17 +217,31 @@ class DeliveryReceipts:
     async def copies(self) -> list[tuple[Attempt, int]]:
         """Return the sends whose message arrived twice, with the timestamps to delete.
 
-        A phone has confirmed both. An edit arrives once, because phones ignore its copy.
+        A phone has confirmed both. Each send that the timestamp fits was sent again and stands, so
+        nothing is lost, whichever it belongs to. An edit arrives once, because phones ignore its
+        copy.
         """
         await self._sort_out_known()
-        found = []
-        for attempt, kept in self._resent.items():
-            copies, seen = self._found(attempt), self._seen[kept]
-            if seen is not None:
-                found += [(attempt, copy) for copy in copies if self._confirmed[copy] & seen]
-            elif len(copies) == 1:
-                found.append((attempt, copies[0]))
+        found, now_ms = [], self._now_ms()
+        for timestamp, people in self._confirmed.items():
+            fitting = [one for one in self._attempts if one.may_have(timestamp, people, now_ms)]
+            fitting = [one for one in fitting if one.is_exact] or fitting
+            sends = [one for one in fitting if not one.is_done]
+            if sends and all(self._stands(one, people, len(sends)) for one in sends):
+                found.append((sends[0], timestamp))
         return found
+
+    def _stands(self, attempt: Attempt, people: set[str], fitting: int) -> bool:
+        """Whether one of these people's phones has a later send of the same message.
+
+        Args:
+            fitting: number of sends to which the timestamp in question may belong.
+        """
+        kept = self._resent.get(attempt)
+        if kept is None or (attempt.people is None and not attempt.is_exact):
+            return False
+        seen = self._seen[kept]
+        return fitting == 1 if seen is None else not seen.isdisjoint(people)
 
     @property
     def in_unknown_groups(self) -> list[Attempt]:
@@ -255,13 +269,7 @@ class DeliveryReceipts:
     def _others(self, attempt: Attempt) -> list[Attempt]:
         """Return the sends that must not fit a receipt, if it is to prove this send."""
         others = [one for one in self._attempts if one is not attempt]
-        others = [one for one in others if one.row is None or one.row != attempt.row]
-        kept = self._resent.get(attempt)
-        if kept is None or self._seen[kept] is None:
-            return others
-        # The send may be a copy. Deleting one loses nothing if each message stays once. A send on
-        # its way may be the only one of its message, and its receipt may come before its reply.
-        return [one for one in others if one.row is not None or not one.is_done]
+        return [one for one in others if one.row is None or one.row != attempt.row]
 
     async def wait_for_proof(self, attempts: Sequence[Attempt], seconds: float) -> int | None:
         """Wait for a receipt that settles one of several sends of a message; None without one."""
@@ -324,8 +332,9 @@ class DeliveryReceipts:
     @contextmanager
     def unnamed(self, chat: ChatId) -> Iterator[Attempt]:
         """Treat a request inside the block as a send whose answer has no timestamp."""
-        # Phones may confirm sends of an earlier process late.
-        since = max(self._started_ms, self._now_ms() - CLOCK_SKEW_MS)
+        # Phones may confirm sends of an earlier process late. The clock may have been turned back.
+        now_ms = self._now_ms()
+        since = max(min(self._started_ms, now_ms), now_ms - CLOCK_SKEW_MS)
         attempt = Attempt(chat, since)
         self.add(attempt)
         try:

@@ -22,6 +22,10 @@ HEALED_SECONDS: Final = 5.0
 ANSWERED: Final = re.compile(r"\bre (\w+)")
 WAITING: Final = frozenset({"ask", "plan"})
 """Work that waits for people, so that later messages may be answered first."""
+FAILED: Final = re.compile(
+    r"Please try again|cannot reach my model|broke off|operator|went wrong|no answer"
+)
+"""Words of the sentences that explain why there is no answer."""
 FORGETTING: Final = ("!stop", "!clear", "!undo", "!retry")
 
 
@@ -57,14 +61,6 @@ def _ever(phone: Phone, chat: ChatId, mark: str) -> bool:
     )
 
 
-def _is_words(bubble: Bubble) -> bool:
-    """Whether a message is neither an answer of the model nor shown on the way to one."""
-    text = bubble.texts[0][1]
-    is_on_the_way = text.startswith((PROGRESS, QUESTION, REMINDER)) or PLAN in text
-    is_on_the_way |= bool(bubble.options)
-    return not is_on_the_way and not ANSWERED.search(text) and "more mk" not in text
-
-
 def _commands(world: World, chat: ChatId, *names: str) -> Iterator[Command]:
     return (
         one
@@ -86,6 +82,11 @@ def _an_answer_is_lost(world: World) -> bool:
     return any(may_be_lost(world, at) for at in world.evidence.answer_frames)
 
 
+def pending(world: World) -> list[str]:
+    """Return the broken rules that the bot may still mend."""
+    return [*missing(world), *_doubled(world), *_still_shown(world)]
+
+
 def missing(world: World) -> list[str]:
     """Return the answers that the bot still owes."""
     owed: list[str] = []
@@ -96,13 +97,18 @@ def missing(world: World) -> list[str]:
                 for one in world.evidence.said
                 if one.chat == chat and is_owed(world, one) and not _is_answered(phone, one)
             ]
-            sentences = sum(_is_words(bubble) for bubble in phone.bubbles.get(chat, ()))
-            commands = sum(not may_be_lost(world, one.timestamp) for one in _commands(world, chat))
-            excused = max(0, sentences - commands) + world.evidence.refusals
-            if len(lacking) > excused:
+            lacking = [one for one in lacking if one.at > _excused_until(world, phone, chat)]
+            if lacking and not world.evidence.refusals:
                 names = ", ".join(f"{one.marks[-1]} ({one.work})" for one in lacking)
                 owed.append(f"{phone.person.name} got no answer to {names}")
     return owed + [line for line in _reminders(world) if line.endswith("never came")]
+
+
+def _excused_until(world: World, phone: Phone, chat: ChatId) -> float:
+    """Return when a chat last read a sentence that says why there is no answer."""
+    said = [bubble.texts[-1] for bubble in phone.bubbles.get(chat, ())]
+    failed = [at for at, text in said if FAILED.search(text)]
+    return max(failed, default=0.0) if world.has_moods else 0.0
 
 
 def _is_answered(phone: Phone, said: Said) -> bool:
@@ -125,6 +131,7 @@ def verdict(world: World, files: bytes, leftovers: Sequence[str]) -> list[str]:
         *_side_effects(world),
         *(line for line in _reminders(world) if not line.endswith("never came")),
         *_remains(world, files),
+        *_still_shown(world),
         *_exits(world),
         *leftovers,
     ]
@@ -148,8 +155,8 @@ def _alike(world: World) -> Iterator[tuple[Phone, list[Bubble]]]:
                     names = [bubble.text.splitlines()[0]]
                 for name in names:
                     groups.setdefault(name, []).append(bubble)
-            for group in groups.values():
-                if len(group) > 1:
+            for name, group in groups.items():
+                if len(group) > max(1, world.mind.reminders[name]):
                     yield phone, group
 
 
@@ -182,7 +189,7 @@ def _reordered(world: World) -> Iterator[str]:
         waits = {mark for one in world.evidence.said if one.work in WAITING for mark in one.marks}
         for phone in phones_of(world, chat):
             seen: list[str] = []
-            for bubble in sorted(phone.shown(chat), key=lambda one: one.root):
+            for bubble in phone.shown(chat):
                 if waits & set(ANSWERED.findall(bubble.text)):
                     continue
                 seen += [m for m in ANSWERED.findall(bubble.text) if m in order and m not in seen]
@@ -231,6 +238,8 @@ def _dead_marks(world: World) -> Iterator[tuple[str, float, bool]]:
     The last value tells whether the message was deleted; otherwise it was edited.
     """
     for said in world.evidence.said:
+        if said.timer:
+            continue  # phones hide everything about it by themselves
         if said.deletion and not may_be_lost(world, said.deletion):
             at = _certain_at(world, said.deletion)
             yield from ((mark, at, True) for mark in said.marks)
@@ -249,7 +258,7 @@ def _certain_at(world: World, frame: int) -> float:
 
 
 def _remains(world: World, files: bytes) -> Iterator[str]:
-    for mark, since, is_deleted in _dead_marks(world):
+    for mark, since, _ in _dead_marks(world):
         is_quoted = mark in world.evidence.quoted
         if mark.encode() in files and not is_quoted:
             yield f"{mark} is still in the store's files"
@@ -259,6 +268,10 @@ def _remains(world: World, files: bytes) -> Iterator[str]:
         told = any(mark in asked.words for asked in world.mind.asked if asked.at > late)
         if told and not is_quoted:
             yield f"the model was told of {mark} after it was forgotten"
+
+
+def _still_shown(world: World) -> Iterator[str]:
+    for mark, _, is_deleted in _dead_marks(world):
         if not is_deleted and world.evidence.refusals:
             continue  # Signal refused the edit of the answer, so a new message followed it
         for phone in world.phones:
@@ -270,11 +283,9 @@ def _remains(world: World, files: bytes) -> Iterator[str]:
 
 def _counts(bubble: Bubble, *, is_deleted: bool) -> bool:
     """Whether a message must be gone with the message that it is about."""
-    if bubble.text.startswith(REMINDER):
-        return False
-    return is_deleted or not (
-        bubble.text.startswith((PROGRESS, QUESTION)) or bubble.options or PLAN in bubble.text
-    )
+    is_answer = bool(ANSWERED.search(bubble.text)) or "more mk" in bubble.text
+    is_on_the_way = bubble.text.startswith((PROGRESS, QUESTION, PLAN)) or bool(bubble.options)
+    return is_answer or (is_deleted and is_on_the_way)
 
 
 def _ill_after(world: World, since: float) -> float:

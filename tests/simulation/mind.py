@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import json
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -63,13 +63,14 @@ class Mind:
         wall: seconds since 1970 by the clock of the bot's machine.
         moods: fates of the next requests; afterwards all is well.
         asked: every request.
-        calls: the side effect of each call that the model has ordered, by its number.
+        reminders: how often the model has set each reminder, by its first line.
     """
 
     now: Callable[[], float]
     wall: Callable[[], float]
     moods: deque[Mood] = field(default_factory=deque)
     asked: list[Asked] = field(default_factory=list)
+    reminders: Counter[str] = field(default_factory=Counter)
     numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     async def __call__(self, request: Request, writer: asyncio.StreamWriter) -> None:
@@ -123,6 +124,7 @@ class Mind:
             kind = "calc"
         call = self._call(kind, last, results)
         if call is not None and call[0] in tools:
+            self.reminders[f"⏰ due {last}"] += kind == "remind"
             return {"tool_calls": [_call_of(next(self.numbers), *call)]}, "tool_calls"
         words = " ".join(f"re {mark}" for mark in marks)
         if kind == "long":

@@ -13,7 +13,7 @@ from tests.simulation.signal_network import Delivery
 PROGRESS: Final = "🔧"
 QUESTION: Final = "❓"
 REMINDER: Final = "⏰"
-PLAN: Final = "This is my plan."
+PLAN: Final = "1. Do mk"
 
 
 class Receipts(StrEnum):

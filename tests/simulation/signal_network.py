@@ -94,6 +94,7 @@ class SimulatedSignal(SignalSide):
         self.delay = (0.002, 0.05)
         self._acting: float | None = None
         self._people_last = 0
+        self._used: set[int] = set()
         self._running: set[asyncio.Task[object]] = set()
         self._process = 0
 
@@ -104,8 +105,12 @@ class SimulatedSignal(SignalSide):
         self._acting = offset
 
     def _new_timestamp(self) -> int:
-        if self._acting is None:
-            return super()._new_timestamp()
+        if self._acting is None:  # signal-cli takes its machine's clock, and no timestamp twice
+            own = int(self._loop.wall() * 1_000)
+            while own in self._used:
+                own += 1
+            self._used.add(own)
+            return own
         offset, self._acting = self._acting, None
         now = int((self._loop.epoch + self._loop.time() + offset) * 1_000)
         self._people_last = max(now, self._people_last + 1)

@@ -131,6 +131,8 @@ class World:
         self.machine = Machine(loop, disk, self._settings, self._ended)
         self._faults: list[list[Any]] = []
         self._busy = False
+        self._missed_at = -1.0
+        self._signal_restarts = False
         self._is_over = False
         self._tasks: asyncio.TaskGroup | None = None
         self._last_activity = 0.0
@@ -178,13 +180,10 @@ class World:
                 return
 
     def is_settled(self) -> bool:
-        """Whether nothing is missing that the bot may still bring."""
-        return self._missing() == 0
+        """Whether no rule is broken that the bot may still mend."""
+        from tests.simulation.judge import pending
 
-    def _missing(self) -> int:
-        from tests.simulation.judge import missing
-
-        return len(missing(self))
+        return not pending(self)
 
     async def _end(self) -> None:
         self.note("stop")
@@ -192,6 +191,11 @@ class World:
         async with asyncio.timeout(STOP_SECONDS):
             while self.machine.is_up:  # noqa: ASYNC110 - virtual time
                 await asyncio.sleep(0.1)
+
+    @property
+    def has_moods(self) -> bool:
+        """Whether the model ever fails."""
+        return any(event.kind == "irritates" for event in self.plan.events)
 
     def note(self, words: str) -> None:
         """Add a line to the trace."""
@@ -245,9 +249,10 @@ class World:
         return {"notes_write": write, "calculate": tool_from(calculate)}
 
     def _ended(self, life: int, error: Exit) -> None:
-        if self.disk.is_dead:  # it noticed before the blow came
+        if self.disk.is_dead or self._missed_at == self.loop.time():  # it noticed its dead disk
             self.evidence.kills.append((life, self.loop.time()))
-            self.disk.crash(self._rng, power=True)
+            if self.disk.is_dead:
+                self.disk.crash(self._rng, power=True)
             error = None
         cause = "" if error is None else _named(error)
         self.note(f"process {life} ended: {cause or 'in order'}")
@@ -285,6 +290,7 @@ class World:
     def _strike(self, power: bool, down: float) -> None:
         if self._busy or not self.machine.is_up:
             if self.disk.is_dead:
+                self._missed_at = self.loop.time()
                 self.disk.crash(self._rng, power=power)
             return
         self._busy = True
@@ -344,8 +350,11 @@ class World:
         self.evidence.breaks += [self.loop.time() + tenth / 10 for tenth in range(3)]
 
     async def _restarts_signal(self, seconds: float) -> None:
-        self.evidence.breaks.append(self.loop.time())
-        await self.signal.restart(seconds)
+        if not self._signal_restarts:
+            self._signal_restarts = True
+            self.evidence.breaks.append(self.loop.time())
+            await self.signal.restart(seconds)
+            self._signal_restarts = False
 
     async def _irritates(self, mood: str) -> None:
         self.mind.moods.append(Mood[mood])
@@ -538,7 +547,7 @@ class World:
         if not bubble.is_shown:
             return
         person, group = self.persons[who], chat.value if chat.is_group else None
-        is_call, is_yes_or_no = "Write a note?" in bubble.text, "“yes”" in bubble.text
+        is_call, is_yes_or_no = "Write a note?" in bubble.text, "👍" in bubble.text
         yes = rng.random() < 0.7
         call = next(
             (w for w in bubble.text.replace('"', " ").split() if ":" in w and w[0] == "m"), ""

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from bot.chat.ask import Questions
-from bot.chat.outbox import Doubts
+from bot.chat.outbox import Doubts  # noqa: TC001
 from bot.chat.question_messages import GOES_ON
 from bot.language.languages import Languages
 from bot.signal.errors import SignalRejected, SignalUnavailable
