@@ -280,8 +280,9 @@ def _shown(db: Session, chat: ChatId, turn_id: int, rows: Sequence[int], now_ms:
     need not be ended any more.
     """
     since, shown = now_ms - CHANGEABLE_MS, list[int]()
-    if (db.value("SELECT received_at FROM inbox WHERE id = ?", turn_id) or 0) >= since:
-        shown = sorted(at for (at,) in db.run(SHOWN_SQL, turn_id))
+    for turn in sorted({turn_id, *rows}):  # a retry has questions of its own
+        if (db.value("SELECT received_at FROM inbox WHERE id = ?", turn) or 0) >= since:
+            shown += sorted(at for (at,) in db.run(SHOWN_SQL, turn))
     for at in shown:
         db.run("DELETE FROM polls WHERE chat = ? AND signal_timestamp = ?", chat, at)
     return shown + outbox.seen(db, rows, since)

@@ -384,6 +384,8 @@ class Chat:
             if await self._restarts_without_answer(target_id):
                 await store.changes.take_back_answer(edit, target_id)
                 return False
+            if await self._edit_among_waiting(edit, target_id):
+                return True
             target = self._unanswered(target_id)  # its turn may have continued in the meantime
         if target is None:
             self.add(edit, urgent=self.is_urgent(edit))
@@ -399,6 +401,21 @@ class Chat:
         await store.changes.merge_edit(edit, target)
         await self._send_removals()
         return waits
+
+    async def _edit_among_waiting(self, edit: AcceptedMessage, target_id: int) -> bool:
+        """Edit a message that waits joined to an earlier one; return whether there is such a one.
+
+        Their turn may have begun before it waited for people or for a restart.
+        """
+        pieces = [replace(piece, begun=False) for piece in self.queue.holding(target_id)]
+        for number, piece in enumerate(pieces):
+            if piece.id == target_id:
+                pieces[number] = replace(piece, message=piece.message.after(edit.message))
+                self.queue.replace(pieces[0].id, _joined_into_one(pieces))
+                await self.chats.store.changes.merge_edit(edit, piece)
+                await self._send_removals()
+                return True
+        return False
 
     async def _answer_afresh(
         self, waited: AcceptedMessage, edit: AcceptedMessage, target_id: int
@@ -447,10 +464,18 @@ class Chat:
         for inbox_id in closed:
             deleted = self._unanswered(inbox_id)
             if deleted is None:
+                self._remove_among_waiting(inbox_id)
                 continue
             self._clean([replace(deleted, joined=())])
             if self.turn is None or not self.turn.change(inbox_id, None):
                 self.queue.replace(inbox_id, _joined_into_one(deleted.joined))
+
+    def _remove_among_waiting(self, inbox_id: int) -> None:
+        """Remove a deleted message that waits joined to an earlier one."""
+        if pieces := self.queue.holding(inbox_id):
+            self._clean(piece for piece in pieces if piece.id == inbox_id)
+            left = [replace(piece, begun=False) for piece in pieces if piece.id != inbox_id]
+            self.queue.replace(pieces[0].id, _joined_into_one(left))
 
     async def _send_removals(self) -> None:
         """Queue the deletions for everyone that a change has stored.

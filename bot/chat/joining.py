@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
@@ -95,6 +95,13 @@ class Queue:
         """Return a message that waits."""
         messages = (item for item in self._items if isinstance(item, AcceptedMessage))
         return next((message for message in messages if message.id == inbox_id), None)
+
+    def holding(self, inbox_id: int) -> list[AcceptedMessage]:
+        """Return the messages that wait as one, if a message is among the later ones of them."""
+        for item in self._items:
+            if isinstance(item, AcceptedMessage) and any(p.id == inbox_id for p in item.joined):
+                return [replace(item, joined=()), *item.joined]
+        return []
 
     def replace(self, inbox_id: int, message: AcceptedMessage | None) -> None:
         """Replace a message in its place, or remove it."""

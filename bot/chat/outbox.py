@@ -92,6 +92,7 @@ class Doubts:
     )
     _given_up: dict[int, bool] = field(default_factory=dict, init=False)  # row: it is an edit
     _orphans: list[tuple[ChatId, int]] = field(default_factory=list, init=False)
+    _abandoned: list[Attempt] = field(default_factory=list, init=False)
     _members: dict[ChatId, frozenset[str] | None] = field(default_factory=dict, init=False)
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
@@ -196,6 +197,12 @@ class Doubts:
             receipts.news.clear()
             await self._learn_members()
             await self._settle_given_up()
+            for attempt in [*self._abandoned]:
+                if (arrived := await receipts.wait_for_proof([attempt], 0.0)) is not None:
+                    self._abandoned.remove(attempt)
+                    receipts.know(arrived)
+                    receipts.drop(attempt)
+                    self._orphans.append((attempt.chat, arrived))
             while self._orphans:
                 chat, timestamp = self._orphans.pop()
                 removal = await self.store.doubts.remove_copy(None, chat, timestamp)
@@ -243,7 +250,7 @@ class Doubts:
             replaces=replaces,
             attachments=attachments,
         )
-        return await self._repeated(chat, send, is_new=replaces is None)
+        return await self._repeated(chat, send)
 
     async def send_poll(self, chat: ChatId, poll: Poll) -> int:
         """Send a poll and return Signal's timestamp of it; raises SignalError."""
@@ -257,13 +264,8 @@ class Doubts:
             if await self.settle(chat, error, MAX_COPIES) is None:
                 raise
 
-    async def _repeated(
-        self, chat: ChatId, send: Callable[[], Coroutine[Any, Any, int]], *, is_new: bool = True
-    ) -> int:
+    async def _repeated(self, chat: ChatId, send: Callable[[], Coroutine[Any, Any, int]]) -> int:
         """Send, repeat it while it is in doubt, and return the timestamp.
-
-        Args:
-            is_new: it is no edit.
 
         Raises:
             SignalTimeout: no phone confirmed any of the copies.
@@ -271,7 +273,7 @@ class Doubts:
         attempts: list[Attempt] = []
         while True:
             try:
-                return await self._noted(chat, send(), attempts, is_new=is_new)
+                return await self._noted(chat, send(), attempts)
             except SignalTimeout:
                 if len(attempts) >= MAX_COPIES:
                     raise
@@ -281,13 +283,11 @@ class Doubts:
         chat: ChatId,
         send: Coroutine[Any, Any, int],
         attempts: list[Attempt],
-        *,
-        is_new: bool,
     ) -> int:
         """Await a send, note its timestamp, and return it.
 
-        If the caller is cancelled, its turn has ended: a new message of it is deleted for everyone
-        once its timestamp is known.
+        If the caller is cancelled, its turn has ended: its message is deleted for everyone once its
+        timestamp is known.
 
         Args:
             attempts: earlier sends of the same message in doubt; this one is added if it is, too.
@@ -297,14 +297,13 @@ class Doubts:
         try:
             timestamp = await asyncio.shield(sending)
         except SignalTimeout as error:
-            proven = await self.settle(chat, error, len(attempts) + 1)
+            proven = await self._settled_or_abandoned(chat, error, attempts)
             if proven is None:
-                if isinstance(error.sending, Attempt) and not isinstance(error, SignalPassedOver):
-                    attempts.append(error.sending)
                 raise
             timestamp = proven
         except asyncio.CancelledError:
-            sending.add_done_callback(partial(self._orphan, chat, is_new=is_new))
+            sending.add_done_callback(partial(self._orphan, chat))
+            self._abandoned += attempts
             store.note(Doubt(None, chat, since, int(time.time() * 1_000) + LATE_START_MS))
             raise
         for attempt in attempts:
@@ -312,15 +311,39 @@ class Doubts:
         store.confirm(timestamp, ELSEWHERE)
         return timestamp
 
+    async def _settled_or_abandoned(
+        self, chat: ChatId, error: SignalTimeout, attempts: list[Attempt]
+    ) -> int | None:
+        """Wait for a proof of a send in doubt, and add it to the attempts if there is none."""
+        attempt = error.sending
+        try:
+            proven = await self.settle(chat, error, len(attempts) + 1)
+        except asyncio.CancelledError:
+            self._abandoned += [*attempts, *([attempt] if isinstance(attempt, Attempt) else [])]
+            raise
+        is_in_doubt = isinstance(attempt, Attempt) and not isinstance(error, SignalPassedOver)
+        if proven is None and is_in_doubt:
+            attempts.append(attempt)
+        return proven
+
+    def abandon(self, part: OutgoingMessage) -> None:
+        """Note that a message was deleted: if it has arrived after all, delete it for everyone."""
+        self._abandoned += self._of_waiting.pop(part.id, [])
+
     def withdraw(self, chat: ChatId, timestamp: int) -> None:
         """Delete a message for everyone whose turn has ended; does not wait."""
         self._orphans.append((chat, timestamp))
         self.messenger.receipts.news.set()
 
-    def _orphan(self, chat: ChatId, sending: asyncio.Future[int], *, is_new: bool) -> None:
+    def _orphan(self, chat: ChatId, sending: asyncio.Future[int]) -> None:
         """Withdraw the message of a send whose turn has ended."""
-        if not sending.cancelled() and sending.exception() is None and is_new:
-            self.withdraw(chat, sending.result())
+        if sending.cancelled():
+            return
+        match sending.exception():
+            case None:
+                self.withdraw(chat, sending.result())
+            case SignalTimeout(sending=Attempt() as attempt):
+                self._abandoned.append(attempt)
 
     async def _outage(self) -> bool:
         """Wait until Signal can be reached; return whether there was an outage.
@@ -433,6 +456,7 @@ class Outbox:
             current = await self._to_send(part, is_current=is_current)
             if current is None:
                 log.info("outbox.withdrawn")
+                self.doubts.abandon(part)
                 return False
             part, is_current = current, False
             try:

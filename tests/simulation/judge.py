@@ -18,6 +18,8 @@ STORED_SECONDS: Final = 1.5
 BEFORE_SECONDS: Final = 0.5
 """Signal's side notices so late that a connection has ended."""
 HEALED_SECONDS: Final = 5.0
+TOGETHER_SECONDS: Final = 30.0
+"""Messages closer to each other may form one turn."""
 
 ANSWERED: Final = re.compile(r"\bre (\w+)")
 WAITING: Final = frozenset({"ask", "plan"})
@@ -43,7 +45,11 @@ def _is_unsafe(world: World, life: int, at: float) -> bool:
         if began - 1 <= at <= ended + HEALED_SECONDS:
             until = max(until, ended + HEALED_SECONDS)
     ends = [*evidence.kills, *((life, time) for life, time, _ in evidence.exits)]
-    killed = any(life == of and at - BEFORE_SECONDS <= time <= until for of, time in ends)
+    # After a kill, Signal's side may still write to the dead process's connection.
+    killed = any(
+        (life == of and time <= until and time >= at) or at - BEFORE_SECONDS <= time <= at
+        for of, time in ends
+    )
     broken = any(at - BEFORE_SECONDS <= time <= at + BEFORE_SECONDS for time in evidence.breaks)
     return killed or broken
 
@@ -75,7 +81,15 @@ def is_owed(world: World, said: Said) -> bool:
         return False
     if any(one.at >= said.at - 1 for one in _commands(world, said.chat, *FORGETTING)):
         return False
-    return not (said.work in {"ask", "plan", "write"} and _an_answer_is_lost(world))
+    if said.work in {"ask", "plan", "write"} and _an_answer_is_lost(world):
+        return False
+    return not _is_near_a_timer(world, said)
+
+
+def _is_near_a_timer(world: World, said: Said) -> bool:
+    """Whether a message disappears: by its own timer, or with a message that it may have joined."""
+    near = (one for one in world.evidence.said if one.chat == said.chat and one.timer)
+    return any(abs(one.at - said.at) < TOGETHER_SECONDS for one in near)
 
 
 def _an_answer_is_lost(world: World) -> bool:
@@ -233,23 +247,28 @@ def _reminders(world: World) -> Iterator[str]:
 
 
 def _dead_marks(world: World) -> Iterator[tuple[str, float, bool]]:
-    """Yield the marks that must be forgotten, and when the bot must know that.
+    """Yield the marks that must be forgotten, and since when.
 
-    The last value tells whether the message was deleted; otherwise it was edited.
+    The bot carries out a deletion at once, and an edit when its turn comes: since the model was
+    told of the new words. The last value tells whether the message was deleted.
     """
     for said in world.evidence.said:
-        if said.timer:
+        if _is_near_a_timer(world, said):
             continue  # phones hide everything about it by themselves
         if said.deletion and not may_be_lost(world, said.deletion):
-            at = _certain_at(world, said.deletion)
-            yield from ((mark, at, True) for mark in said.marks)
-            continue
-        last = max(
-            (n for n, frame in enumerate(said.timestamps) if not may_be_lost(world, frame)),
-            default=0,
-        )
-        for mark in said.marks[:last]:
-            yield mark, _certain_at(world, said.timestamps[last]), False
+            since = _certain_at(world, said.deletion) + STORED_SECONDS
+            since += _ill_after(world, since)
+            yield from ((mark, since, True) for mark in said.marks)
+        elif not world.evidence.clock_turns:  # an edit long after the answer changes nothing
+            for number, mark in enumerate(said.marks[:-1]):
+                told = [_told(world, newer) for newer in said.marks[number + 1 :]]
+                if any(told):
+                    yield mark, min(filter(None, told)), False
+
+
+def _told(world: World, mark: str) -> float:
+    """Return when the model was first told of a mark, or 0."""
+    return next((asked.at for asked in world.mind.asked if mark in asked.words), 0.0)
 
 
 def _certain_at(world: World, frame: int) -> float:
@@ -264,8 +283,7 @@ def _remains(world: World, files: bytes) -> Iterator[str]:
             yield f"{mark} is still in the store's files"
         if any(mark in line for line in world.log):
             yield f"{mark} is in the log"
-        late = since + STORED_SECONDS + _ill_after(world, since)
-        told = any(mark in asked.words for asked in world.mind.asked if asked.at > late)
+        told = any(mark in asked.words for asked in world.mind.asked if asked.at > since)
         if told and not is_quoted:
             yield f"the model was told of {mark} after it was forgotten"
 
