@@ -38,6 +38,9 @@ MAX_ANSWER_EDITS: Final = 10
 UNSENT_MS: Final = 3_600_000
 """How long an answer may still be sent after its question has disappeared."""
 
+WITHDRAWN: Final = "state = 'given_up' AND text IS NULL"
+"""Condition for the empty row of a message that was deleted while it may have been on its way."""
+
 Kind = Literal["text", "files", "removal"]
 
 
@@ -205,8 +208,11 @@ class OutboxStore(Aggregate):
     @writes
     def mark_failed(self, db: Session, part: OutgoingMessage, *, give_up: bool) -> None:
         """Count a send in doubt. A part that is given up keeps its text."""
-        sql = "UPDATE outbox SET attempts = attempts + 1, state = ? WHERE id = ?"
-        db.run(sql, "given_up" if give_up else "waiting", part.id)
+        db.run(
+            "UPDATE outbox SET attempts = attempts + 1, state = ?"
+            " WHERE id = ? AND state = 'waiting'",
+            *("given_up" if give_up else "waiting", part.id),
+        )
 
 
 def _mark_sent(db: Session, part: int, signal_timestamp: int) -> list[Row]:
@@ -215,7 +221,8 @@ def _mark_sent(db: Session, part: int, signal_timestamp: int) -> list[Row]:
     return db.run(
         "UPDATE outbox SET state = 'sent', text = NULL, styles = NULL, quote = NULL,"
         " unmade = NULL,"
-        " signal_timestamp = ?, attempts = attempts + 1 WHERE id = ? RETURNING expires_at",
+        " signal_timestamp = ?, attempts = attempts + 1"
+        f" WHERE id = ? AND NOT ({WITHDRAWN}) RETURNING expires_at",
         *(signal_timestamp, part),
     )
 
@@ -274,9 +281,21 @@ def said_since(db: Session, row: int, chat: ChatId) -> bool:
 def drop(db: Session, condition: str, *values: Value) -> None:
     """Delete messages that were not sent.
 
+    An empty row stays of a message that may be on its way: if it arrives, it is deleted for
+    everyone.
+
     Args:
         condition: SQL over `outbox`.
     """
+    rows = db.run(
+        "UPDATE outbox SET state = 'given_up', text = NULL, styles = NULL, quote = NULL,"
+        " unmade = NULL, inbox_id = NULL, reminder_id = NULL, expires_at = NULL"
+        f" WHERE state = 'waiting' AND kind = 'text' AND NOT is_reaction AND {condition}"
+        " RETURNING id",
+        *values,
+    )
+    for (row,) in rows:
+        db.run("DELETE FROM attachments WHERE outbox_id = ?", row)
     db.run(f"DELETE FROM outbox WHERE state != 'sent' AND {condition}", *values)
 
 
@@ -478,6 +497,7 @@ class Doubt:
         timestamp: Signal's timestamp of the later send of the same message.
         is_edit: the message replaces an earlier one.
         is_given_up: the bot sends the message no more; a receipt may still settle it.
+        is_withdrawn: the message was deleted; if it has arrived, it is deleted for everyone.
     """
 
     row: int | None
@@ -487,6 +507,7 @@ class Doubt:
     timestamp: int | None = None
     is_edit: bool = False
     is_given_up: bool = False
+    is_withdrawn: bool = False
 
 
 class DoubtStore(Aggregate):
@@ -500,7 +521,7 @@ class DoubtStore(Aggregate):
             in addition, the timestamps that phones confirmed, each with the person.
         """
         now_ms = self._now_ms()
-        waiting = _first_waiting(db, now_ms)
+        waiting = _first_waiting(db, now_ms) + _withdrawn(db, now_ms)
         if waiting:
             earliest = min(doubt.since for doubt in waiting)
             waiting += _unnamed(db, earliest, now_ms) + _running_turns(db, now_ms)
@@ -509,7 +530,7 @@ class DoubtStore(Aggregate):
         sends = db.run(
             "SELECT outbox_id, doubts.chat, since, until,"
             " iif(state = 'sent', signal_timestamp, NULL), replaces NOT NULL,"
-            " coalesce(state = 'given_up', 0)"
+            f" coalesce(state = 'given_up', 0), coalesce({WITHDRAWN}, 0)"
             " FROM doubts LEFT JOIN outbox ON outbox.id = outbox_id WHERE until >= ?",
             now_ms - KEPT_MS,
         )
@@ -611,6 +632,16 @@ def _first_waiting(db: Session, now_ms: int) -> list[Doubt]:
         " FROM outbox WHERE kind != 'removal' AND NOT is_reaction AND id IN"
         " (SELECT min(id) FROM outbox WHERE state = 'waiting' GROUP BY chat, inbox_id)"
         " ORDER BY id"
+    )
+    until = now_ms + LATE_START_MS
+    return [Doubt(row, ChatId.parse(chat), since, until) for row, chat, since in rows]
+
+
+def _withdrawn(db: Session, now_ms: int) -> list[Doubt]:
+    """Return the messages that were deleted while they may have been on their way."""
+    rows = db.run(
+        f"SELECT id, chat, created_at FROM outbox WHERE {WITHDRAWN} AND created_at >= ?",
+        now_ms - KEPT_MS,
     )
     until = now_ms + LATE_START_MS
     return [Doubt(row, ChatId.parse(chat), since, until) for row, chat, since in rows]

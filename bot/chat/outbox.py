@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import structlog
 
-from bot.backoff import Backoff
+from bot.backoff import Backoff, set_within
 from bot.chat.access import Access
 from bot.language.languages import Languages
 from bot.observability import metrics
@@ -52,6 +52,9 @@ PASSED_OVER_SECONDS: Final = 3.0
 PROOF_SECONDS: Final = 3.0
 """Time after the connection begins to wait for receipts of sends by earlier processes, and for
 receipts after an outage."""
+
+MEMBERS_SECONDS: Final = 15.0
+"""Pause after Signal did not tell the members of a group."""
 
 MAX_COPIES: Final = 3
 """A message is sent at most so often if no phone confirms it: each send may have arrived."""
@@ -116,10 +119,12 @@ class Doubts:
             attempts.append(attempt)
             if doubt.timestamp is not None:
                 receipts.sent_again(attempt, doubt.timestamp, is_edit=doubt.is_edit)
+            elif doubt.is_withdrawn:
+                self._abandoned.append(attempt)
             elif doubt.row is not None:
                 self._of_waiting[doubt.row].append(attempt)
-            if doubt.row is not None and doubt.is_given_up:
-                self._given_up[doubt.row] = doubt.is_edit
+                if doubt.is_given_up:
+                    self._given_up[doubt.row] = doubt.is_edit
             if reacts:
                 attempts.append(Attempt(doubt.chat, doubt.since, doubt.until, is_done=True))
         for attempt in attempts:
@@ -191,11 +196,11 @@ class Doubts:
 
     async def run(self, queue: Callable[[OutgoingMessage], None]) -> None:
         """Queue deletions of second copies, until cancelled; raises StoreError."""
-        receipts = self.messenger.receipts
+        receipts, all_known = self.messenger.receipts, True
         while True:
-            await receipts.news.wait()
+            await set_within(receipts.news, None if all_known else MEMBERS_SECONDS)
             receipts.news.clear()
-            await self._learn_members()
+            all_known = await self._learn_members()
             await self._settle_given_up()
             for attempt in [*self._abandoned]:
                 if (arrived := await receipts.wait_for_proof([attempt], 0.0)) is not None:
@@ -383,8 +388,9 @@ class Doubts:
             self.messenger.receipts.know(timestamp)
         return timestamp
 
-    async def _learn_members(self) -> None:
-        """Ask Signal for the members of the groups with sends in doubt."""
+    async def _learn_members(self) -> bool:
+        """Ask Signal for the members of groups with sends in doubt; return whether it told all."""
+        all_known = True
         async with self._asking:
             for attempt in self.messenger.receipts.in_unknown_groups:
                 if attempt.chat not in self._members:
@@ -392,10 +398,12 @@ class Doubts:
                         group = await self.messenger.group(attempt.chat)
                     except SignalError as error:
                         log.info("outbox.members_unknown", reason=type(error).__name__)
+                        all_known = False
                         continue
                     self._members[attempt.chat] = None if group is None else group.members
                 attempt.people = self._members[attempt.chat]
                 attempt.news.set()  # a receipt may have come before
+        return all_known
 
     def _keep(self, timestamp: int, person: str | None) -> None:
         self.store.doubts.confirm(timestamp, ELSEWHERE if person is None else person)

@@ -461,9 +461,7 @@ class SignalRestApi(SignalPeople):
         await has_come(timestamp)
         answer = self.answer_send(chat_at(recipient))
         if answer is None or answer.after_delivery:
-            self.sent.append(
-                Sent(recipient, poll.question, timestamp, None, None, None, (), None, poll)
-            )
+            self._keep(Sent(recipient, poll.question, timestamp, None, None, None, (), None, poll))
             await self._announce()
         if answer is not None:
             return _answered(answer)
@@ -493,8 +491,11 @@ class SignalRestApi(SignalPeople):
             notify_self=body.get("notify_self"),
             quote=_quote_in(body),
         )
-        self.sent.append(sent)
+        self._keep(sent)
         return sent
+
+    def _keep(self, sent: Sent) -> None:
+        self.sent.append(sent)
 
 
 def _answered(answer: Answer) -> web.Response:

@@ -21,7 +21,7 @@ HEALED_SECONDS: Final = 5.0
 TOGETHER_SECONDS: Final = 30.0
 """Messages closer to each other may form one turn."""
 
-ANSWERED: Final = re.compile(r"\bre (\w+)")
+_ANSWERED: Final = re.compile(r"\bre (mk\w+)")
 WAITING: Final = frozenset({"ask", "plan"})
 """Work that waits for people, so that later messages may be answered first."""
 FAILED: Final = re.compile(
@@ -29,6 +29,11 @@ FAILED: Final = re.compile(
 )
 """Words of the sentences that explain why there is no answer."""
 FORGETTING: Final = ("!stop", "!clear", "!undo", "!retry")
+
+
+def answered(text: str) -> list[str]:
+    """Return the marks that an answer of the model names; a command may repeat such answers."""
+    return _ANSWERED.findall(text) if text.startswith("re ") else []
 
 
 def may_be_lost(world: World, timestamp: int) -> bool:
@@ -61,9 +66,7 @@ def phones_of(world: World, chat: ChatId) -> list[Phone]:
 
 def _ever(phone: Phone, chat: ChatId, mark: str) -> bool:
     return any(
-        mark in ANSWERED.findall(text)
-        for bubble in phone.bubbles.get(chat, ())
-        for _, text in bubble.texts
+        mark in answered(text) for bubble in phone.bubbles.get(chat, ()) for _, text in bubble.texts
     )
 
 
@@ -120,7 +123,7 @@ def missing(world: World) -> list[str]:
 
 def _excused_until(world: World, phone: Phone, chat: ChatId) -> float:
     """Return when a chat last read a sentence that says why there is no answer."""
-    said = [bubble.texts[-1] for bubble in phone.bubbles.get(chat, ())]
+    said = [text for bubble in phone.bubbles.get(chat, ()) for text in bubble.texts]
     failed = [at for at, text in said if FAILED.search(text)]
     return max(failed, default=0.0) if world.has_moods else 0.0
 
@@ -162,11 +165,11 @@ def _alike(world: World) -> Iterator[tuple[Phone, list[Bubble]]]:
         for chat in phone.bubbles:
             groups: dict[str, list[Bubble]] = {}
             for bubble in phone.shown(chat):
-                names = [f"re {mark}" for mark in ANSWERED.findall(bubble.text)]
-                if "more mk" in bubble.text and not names:
+                names = [f"re {mark}" for mark in answered(bubble.text)]
+                if bubble.text.startswith("more mk"):
                     names = [bubble.text[:40]]
                 if bubble.text.startswith(REMINDER):
-                    names = [bubble.text.splitlines()[0]]
+                    names = ["due " + mark for mark in re.findall(r"due (mk\w+)", bubble.text)]
                 for name in names:
                     groups.setdefault(name, []).append(bubble)
             for name, group in groups.items():
@@ -204,9 +207,9 @@ def _reordered(world: World) -> Iterator[str]:
         for phone in phones_of(world, chat):
             seen: list[str] = []
             for bubble in phone.shown(chat):
-                if waits & set(ANSWERED.findall(bubble.text)):
+                if waits & set(answered(bubble.text)):
                     continue
-                seen += [m for m in ANSWERED.findall(bubble.text) if m in order and m not in seen]
+                seen += [m for m in answered(bubble.text) if m in order and m not in seen]
             if seen != sorted(seen, key=order.index):
                 yield f"{phone.person.name} sees answers in the order {seen}, not {order}"
 
@@ -222,7 +225,7 @@ def _side_effects(world: World) -> Iterator[str]:
 
 
 def _reminders(world: World) -> Iterator[str]:
-    if world.evidence.clock_turns:
+    if world.evidence.clock_turns or world.evidence.refusals:
         return
     for said in world.evidence.said:
         if said.work != "remind" or not is_owed(world, said) or len(said.marks) > 1:
@@ -235,15 +238,22 @@ def _reminders(world: World) -> Iterator[str]:
                 text
                 for bubble in bubbles
                 for _, text in bubble.texts
-                if said.marks[0] in ANSWERED.findall(text)
+                if said.marks[0] in answered(text)
             ]
             came = [
                 bubble
                 for bubble in phone.shown(said.chat)
                 if bubble.text.startswith(REMINDER) and f"due {said.marks[0]}" in bubble.text
             ]
-            if results and f"{said.marks[0]} is set" in results[-1] and not came:
+            is_set = results and f"{said.marks[0]} is set" in results[-1]
+            if is_set and not came and _is_whole(world, answered(results[-1])):
                 yield f"the reminder {said.marks[0]} never came"
+
+
+def _is_whole(world: World, marks: Sequence[str]) -> bool:
+    """Whether none of the messages of a turn was edited or deleted: that ends its reminders."""
+    together = [one for one in world.evidence.said if not set(one.marks).isdisjoint(marks)]
+    return not any(one.deletion or len(one.marks) > 1 for one in together)
 
 
 def _dead_marks(world: World) -> Iterator[tuple[str, float, bool]]:
@@ -290,18 +300,26 @@ def _remains(world: World, files: bytes) -> Iterator[str]:
 
 def _still_shown(world: World) -> Iterator[str]:
     for mark, _, is_deleted in _dead_marks(world):
-        if not is_deleted and world.evidence.refusals:
-            continue  # Signal refused the edit of the answer, so a new message followed it
+        if world.evidence.refusals:
+            continue  # Signal refused an edit of the answer, or its deletion
         for phone in world.phones:
             for chat in phone.bubbles:
-                shown = (one for one in phone.shown(chat) if _counts(one, is_deleted=is_deleted))
-                if any(mark in bubble.text for bubble in shown):
+                cleared = any(_commands(world, chat, "!clear"))
+                whole = is_deleted and not cleared  # `!clear` forgets which questions there were
+                shown = (one for one in phone.shown(chat) if _counts(one, is_deleted=whole))
+                if any(mark in one.text and _is_known(world, one) for one in shown):
                     yield f"{phone.person.name} still sees an answer to {mark}"
+
+
+def _is_known(world: World, bubble: Bubble) -> bool:
+    """Whether the bot can know of a message: by signal-cli's reply, or by a receipt."""
+    is_unanswered = bubble.root in world.signal.unanswered or bubble.root in world.evidence.unheard
+    return not is_unanswered or _confirmed(world, [bubble]) > 0
 
 
 def _counts(bubble: Bubble, *, is_deleted: bool) -> bool:
     """Whether a message must be gone with the message that it is about."""
-    is_answer = bool(ANSWERED.search(bubble.text)) or "more mk" in bubble.text
+    is_answer = bool(answered(bubble.text)) or bubble.text.startswith("more mk")
     is_on_the_way = bubble.text.startswith((PROGRESS, QUESTION, PLAN)) or bool(bubble.options)
     return is_answer or (is_deleted and is_on_the_way)
 

@@ -124,7 +124,7 @@ class Mind:
             kind = "calc"
         call = self._call(kind, last, results)
         if call is not None and call[0] in tools:
-            self.reminders[f"⏰ due {last}"] += kind == "remind"
+            self.reminders[f"due {last}"] += kind == "remind"
             return {"tool_calls": [_call_of(next(self.numbers), *call)]}, "tool_calls"
         words = " ".join(f"re {mark}" for mark in marks)
         if kind == "long":

@@ -13,9 +13,11 @@ from random import Random
 from typing import Any, Final
 
 from bot.signal.events import Person
+from bot.signal.frames import Account
 from conversation_store.models import ChatId
 from tests.fakes import signal_side
 from tests.fakes.json_rpc_server import Client, HangUp, Json, LostReply, Refusal
+from tests.fakes.signal_people import SignalPeople
 from tests.fakes.signal_requests import timestamp_in
 from tests.fakes.signal_side import Sent, SignalSide
 from tests.simulation.loop import OWNER, SimulatedLoop
@@ -71,34 +73,20 @@ class Delivery:
     files: int = 0
 
 
-class SimulatedSignal(SignalSide):
-    """signal-cli's daemon, with Signal and the phones behind it.
+class ManyClocks(SignalPeople):
+    """People whose phones do not follow the clock of the bot's machine.
 
-    Attributes:
-        deliver: hands a delivery to the phones.
-        faults: draws the fault of the next send.
-        frames: called with each frame that a bot's connection gets.
-        twice: draws whether a frame comes twice.
+    Args:
+        account: the bot's.
     """
 
-    def __init__(
-        self, loop: SimulatedLoop, path: Path, rng: Random, deliver: Callable[[Delivery], None]
-    ) -> None:
-        super().__init__(path)
-        self._loop, self._rng = loop, rng
-        self.deliver = deliver
-        self.faults: Callable[[], Fault] = lambda: Fault.NONE
-        self.twice: Callable[[], bool] = lambda: False
-        self.written: Callable[[Json], None] = lambda _: None
-        self.has_polls = True
-        self.delay = (0.002, 0.05)
+    _loop: SimulatedLoop
+
+    def __init__(self, account: Account) -> None:
+        super().__init__(account)
         self._acting: float | None = None
         self._people_last = 0
         self._used: set[int] = set()
-        self._running: set[asyncio.Task[object]] = set()
-        self._process = 0
-
-    # Clocks: the people's phones do not follow the clock of the bot's machine
 
     def take_clock(self, offset: float) -> None:
         """Take the next timestamp from the clock of a phone, which is wrong by so many seconds."""
@@ -115,6 +103,37 @@ class SimulatedSignal(SignalSide):
         now = int((self._loop.epoch + self._loop.time() + offset) * 1_000)
         self._people_last = max(now, self._people_last + 1)
         return self._people_last
+
+
+class SimulatedSignal(SignalSide, ManyClocks):
+    """signal-cli's daemon, with Signal and the phones behind it.
+
+    Attributes:
+        deliver: hands a delivery to the phones.
+        faults: draws the fault of the next send.
+        frames: called with each frame that a bot's connection gets.
+        twice: draws whether a frame comes twice.
+        unanswered: timestamps of deliveries that signal-cli does not confirm to the bot.
+    """
+
+    def __init__(
+        self, loop: SimulatedLoop, path: Path, rng: Random, deliver: Callable[[Delivery], None]
+    ) -> None:
+        super().__init__(path)
+        self._loop, self._rng = loop, rng
+        self.deliver = deliver
+        self.faults: Callable[[], Fault] = lambda: Fault.NONE
+        self.twice: Callable[[], bool] = lambda: False
+        self.written: Callable[[Json], None] = lambda _: None
+        self.has_polls = True
+        self.delay = (0.002, 0.05)
+        self.unanswered: set[int] = set()
+        self._running: set[asyncio.Task[object]] = set()
+        self._process = 0
+
+    @property
+    def url(self) -> str:
+        return f"unix:{self.path}"
 
     # signal-cli's process
 
@@ -206,6 +225,8 @@ class SimulatedSignal(SignalSide):
         if fault is Fault.REFUSED:
             raise Refusal(-1, "Unregistered user")
         result: Any = await send(client, params, *more)
+        if fault not in {Fault.NONE, Fault.SLOW}:
+            self.unanswered.add(result["timestamp"])
         await asyncio.sleep(self._rng.uniform(*self.delay))
         if fault is Fault.ERROR_AFTER:
             raise self._error(result["timestamp"])

@@ -14,13 +14,13 @@ from bot.config.settings import Settings
 from conversation_store.models import ChatId
 from tests.fakes.openai_server import OpenAiServer
 from tests.fakes.signal_people import Group, SharedFile
-from tests.fakes.signal_side import BOT
 from tests.simulation.disk import Disk
 from tests.simulation.history import SECONDS, History
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.machine import Exit, Machine
 from tests.simulation.mind import Mind, Mood
 from tests.simulation.phones import PLAN, QUESTION, Bubble, Phone, Receipts
+from tests.simulation.rest_gateway import SimulatedRest
 from tests.simulation.signal_network import Delivery, Fault, SimulatedSignal, people
 from tools import catalog
 from tools.base import Tool
@@ -104,6 +104,7 @@ class Evidence:
     answer_frames: list[int] = field(default_factory=list)
     receipts: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     refusals: int = 0
+    unheard: set[int] = field(default_factory=set)
     quoted: set[str] = field(default_factory=set)
     trace: list[str] = field(default_factory=list)
 
@@ -123,7 +124,12 @@ class World:
             for number, person in enumerate(self.persons)
         ]
         self.groups = [f"{'ABCD'[index] * 43}=" for index in range(plan.groups)]
-        self.signal = SimulatedSignal(loop, folder / "signal.sock", self._rng, self._carry)
+        self.signal: SimulatedSignal | SimulatedRest
+        if plan.over_rest:
+            self.signal = SimulatedRest(loop, self._rng, self._carry)
+            self.signal.broke = lambda: self.evidence.breaks.append(loop.time())
+        else:
+            self.signal = SimulatedSignal(loop, folder / "signal.sock", self._rng, self._carry)
         self.signal.written = self._note_written
         self.signal.faults = self._next_fault
         self.mind = Mind(loop.time, loop.wall)
@@ -216,7 +222,10 @@ class World:
 
     def _settings(self) -> Settings:
         sections: dict[str, dict[str, object]] = {
-            "signal": {"url": f"unix:{self.signal.path}", "phone_number": BOT.number},
+            "signal": {
+                "url": self.signal.url,
+                "phone_number": self.signal.account.number,
+            },
             "llm": {
                 "base_url": f"http://127.0.0.1:{MODEL_PORT}/v1",
                 "model": "fake",
@@ -340,8 +349,11 @@ class World:
             self._faults[0][0] -= 1
             return Fault.NONE
         fault: Fault = self._faults.pop(0)[1]
-        self.evidence.refusals += fault is Fault.REFUSED
-        if fault is Fault.HANG_UP:
+        if (
+            not self.plan.over_rest
+        ):  # nothing proves a refusal there, and each request may break alone
+            self.evidence.refusals += fault is Fault.REFUSED
+        if fault is Fault.HANG_UP and not self.plan.over_rest:
             self.loop.call_later(0.0, self._note_breaks)
         self.note(f"a send {fault}")
         return fault
@@ -368,6 +380,7 @@ class World:
     def _carry(self, delivery: Delivery) -> None:
         """Hand a delivery to the phones of a chat, each after its own delay."""
         self._last_activity = self.loop.time()
+        self.loop.call_later(1.0, self._note_unheard, self.machine.life, delivery.timestamp)
         self.note(
             f"{delivery.kind} {delivery.timestamp % 10**7} {delivery.target % 10**7 or ''} to"
             f" {self.name_of(delivery.chat)}: {delivery.text[:60]!r}"
@@ -378,6 +391,11 @@ class World:
             at = max(phone.free_at, self.loop.time() + phone.delay())
             phone.free_at = at
             self.loop.call_at(at, self._arrives, phone, delivery)
+
+    def _note_unheard(self, life: int, timestamp: int) -> None:
+        """Note a delivery whose reply the bot may not have got, because it was killed."""
+        if life != self.machine.life or not self.machine.is_up:
+            self.evidence.unheard.add(timestamp)
 
     def _is_in(self, phone: Phone, chat: ChatId) -> bool:
         if chat.is_group:
@@ -518,7 +536,7 @@ class World:
     async def _reacts(self, who: int, group: int | None, emoji: str) -> None:
         chat = self.chat_of(who, group)
         shown = self.phones[who].shown(chat)
-        if shown:
+        if shown and "👍" not in shown[-1].text:  # otherwise it would be an answer
             self.signal.take_clock(self.phones[who].offset)
             await self.signal.react(
                 emoji,
@@ -560,7 +578,7 @@ class World:
         if bubble.options:
             await self.signal.vote([0], bubble.root, author=person, group=group)
         elif is_yes_or_no:
-            if rng.random() < 0.5:
+            if rng.random() < 0.5 or bubble.root in self.signal.unanswered:
                 emoji = "👍" if yes else "👎"
                 await self.signal.react(emoji, bubble.last, author=person, group=group)
             else:
@@ -568,7 +586,7 @@ class World:
                 quote = bubble.last
                 self.evidence.quoted |= set(MARK.findall(bubble.text))
                 await self.signal.say(words, author=person, group=group, quote=quote)
-        elif rng.random() < 0.5:
+        elif rng.random() < 0.5 or bubble.root in self.signal.unanswered:
             await self.signal.react(rng.choice(NUMBERS), bubble.last, author=person, group=group)
         else:
             self.evidence.quoted |= set(MARK.findall(bubble.text))
