@@ -15,6 +15,7 @@ from benchmarks import (
     plain_turn,
     proof,
     report,
+    simulation,
     slow_disk,
     start,
     streamed_answer,
@@ -49,6 +50,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "start": start.measure,
     "proof": proof.measure,
     "way": way.measure,
+    "simulation": simulation.measure,
 }
 
 

@@ -126,7 +126,9 @@ class OutboxStore(Aggregate):
             " AND kind = 'removal' AND chat = ? ORDER BY id",
             chat,
         )
-        return tuple(OutgoingMessage(row, chat, "", 0, replaces=to) for row, to in rows)
+        return tuple(
+            OutgoingMessage(row, chat, "", 0, replaces=to, urgent=True) for row, to in rows
+        )
 
     @reads
     def said(self, db: Session, chat: ChatId, signal_timestamp: int) -> str:

@@ -454,6 +454,7 @@ class Chat:
             waited = await self._take_suspended_with(known)
             await self._restarts_without_answer(known)
         closed, told = await chats.store.changes.forget(deletion)
+        await chats.conversation.read_past_again(self.id)
         await self._send_removals()
         chats.file_cleanup.look()
         if chats.conversation.summaries is not None:  # one may have gone with the message
@@ -642,7 +643,7 @@ class Chats:
         while True:
             note = await self.notices.waiting.get()
             with self.open(note.chat) as chat:
-                chat.add(partial(self.notices.outbox.deliver, (note,)))
+                chat.add(partial(self.notices.outbox.deliver, (note,)), urgent=note.urgent)
 
     async def _look_at_new_keys(self) -> None:
         while True:

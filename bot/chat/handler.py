@@ -27,6 +27,7 @@ from bot.signal.events import Person
 from bot.signal.formatting import plain
 from conversation_store.models import (
     AcceptedMessage,
+    ChatId,
     Image,
     Message,
     OutgoingMessage,
@@ -147,11 +148,8 @@ class ChatHandler:
             turn.answer = "\n".join(turn.notices)
             turn.shown = await self.renderer.as_typed(turn.answer, ())
             return turn
-        before = None if retry is None else retry.question.turn
-        most = turn.final_prompt.history_bytes(
-            turn.began_at, turn.route.model.traits, turn.stored.messages
-        )
-        turn.past = await self._window.read(turn.chat, max_bytes=most, before=before)
+        turn.past_before = None if retry is None else retry.question.turn
+        await self._read_past(turn)
         turn.progress.show_list(last_shown(turn.messages))
         self.running[turn.id] = turn
         try:
@@ -167,6 +165,17 @@ class ChatHandler:
             # A stopped turn has also spent tokens.
             if turn.status != "answered" and turn.costs.spent:
                 self.store.usage.add(turn.costs.take()[1])
+
+    async def _read_past(self, turn: Turn) -> None:
+        traits, stored = turn.route.model.traits, turn.stored.messages
+        most = turn.final_prompt.history_bytes(turn.began_at, traits, stored)
+        turn.past = await self._window.read(turn.chat, max_bytes=most, before=turn.past_before)
+
+    async def read_past_again(self, chat: ChatId) -> None:
+        """Let later requests of a chat's running turns show nothing that was deleted since."""
+        for turn in [*self.running.values()]:
+            if turn.chat == chat:
+                await self._read_past(turn)
 
     async def _is_answered(self, turn: Turn) -> bool:
         """Find the answer of a turn; False if it waits for people."""

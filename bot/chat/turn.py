@@ -137,6 +137,7 @@ class Turn:
         answer: the text, as the model wrote it.
         reaction: an emoji that is the answer instead of a text.
         to_make: a file that is made of the answer.
+        past_before: the past ends before this turn; None: it is whole.
     """
 
     parts: TurnParts
@@ -147,6 +148,7 @@ class Turn:
     final_prompt: Prompt
     past: Past = NO_PAST
     _: KW_ONLY
+    past_before: int | None = None
     fleeting: InitVar[Sequence[Image]] = ()
     planning: Prompt | None = None
     running: RunningTurn | None = None

@@ -4,7 +4,7 @@ import asyncio
 
 from bot.signal.events import Person
 from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
-from tests.e2e.traces import files_of
+from tests.e2e.traces import files_of, gone
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
 from tests.fakes.signal_side import ADA
 
@@ -174,3 +174,18 @@ async def test_deleted_question_takes_its_answer_off_the_phones() -> None:
         await here.signal.until(lambda: len(here.signal.deleted) == 2)
     progress = [sent for sent in here.signal.sent if sent.text.startswith("🔧")]
     assert [at for _, at in here.signal.deleted] == [progress[-1].timestamp, answer.timestamp]
+
+
+async def test_running_turn_tells_the_model_nothing_that_was_deleted_meanwhile() -> None:
+    go_on = asyncio.Event()
+    steps = held(go_on, tool_calls(("calculate", {"expression": "127*43"})))
+    async with story(script(echo, steps, text("5461"))) as here:
+        secret = await here.signal.say("quagga")
+        await here.answer()
+        await here.let_think("What is 127*43?", requests=2)
+        await here.signal.delete(secret)
+        await gone(here, "quagga")
+        go_on.set()
+        await here.signal.wait_for(lambda sent: sent.text == "5461")
+    assert "quagga" in str(here.model.requests[1])
+    assert "quagga" not in str(here.model.requests[2])

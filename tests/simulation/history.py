@@ -18,7 +18,7 @@ FAULTS: Final = tuple(fault for fault in Fault if fault is not Fault.NONE)
 ILLS: Final = ("full", "read-only", "io", "slow")
 TROUBLES: Final = (
     *("kills",) * 3, "stops", *("spoils",) * 3, *("irritates",) * 2, "ails", "turns_clock",
-    "restarts_signal",
+    "restarts_signal", "cuts", *("repeats",) * 2,
 )  # fmt: skip
 COMMANDS: Final = (
     "!clear", "!stop", "!undo", "!retry", "!memory", "!memory forget all", "!memory off",
@@ -142,6 +142,15 @@ class _Drawing:
     def _trouble(self, at: float) -> list[Event]:
         rng = self._rng
         kind = rng.choice(TROUBLES)
+        if kind == "kills" and rng.random() < 0.2:  # once more, during the start
+            first = (("how", "now"), ("after", 0), ("power", False), ("down", 0.0))
+            again = (
+                ("how", "disk"),
+                ("after", rng.randint(1, 400)),
+                ("power", True),
+                ("down", 0.0),
+            )
+            return [Event(at, kind, first), Event(at + 0.0001, kind, again)]
         draws: dict[str, Callable[[], tuple[tuple[str, Any], ...]]] = {
             "kills": self._kill,
             "stops": lambda: (("down", rng.uniform(0.1, 8.0)),),
@@ -149,6 +158,8 @@ class _Drawing:
             "irritates": lambda: (("mood", rng.choice(list(Mood)).name),),
             "ails": lambda: (("what", rng.choice(ILLS)), ("seconds", rng.uniform(0.5, 9.0))),
             "turns_clock": lambda: (("hours", rng.choice((-5.0, -1.0, -0.01, 0.01, 1.0, 7.0))),),
+            "cuts": tuple,
+            "repeats": lambda: (("frames", rng.randint(1, 4)),),
             "restarts_signal": lambda: (("seconds", rng.uniform(0.05, 6.0)),),
         }
         return [Event(at, kind, draws[kind]())]

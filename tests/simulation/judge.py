@@ -169,7 +169,7 @@ def _alike(world: World) -> Iterator[tuple[Phone, list[Bubble]]]:
                 if bubble.text.startswith("more mk"):
                     names = [bubble.text[:40]]
                 if bubble.text.startswith(REMINDER):
-                    names = ["due " + mark for mark in re.findall(r"due (mk\w+)", bubble.text)]
+                    names = re.findall(r"\b(due mk\w+|re sc\w+)", bubble.text)
                 for name in names:
                     groups.setdefault(name, []).append(bubble)
             for name, group in groups.items():
@@ -272,7 +272,9 @@ def _dead_marks(world: World) -> Iterator[tuple[str, float, bool]]:
         elif not world.evidence.clock_turns:  # an edit long after the answer changes nothing
             for number, mark in enumerate(said.marks[:-1]):
                 told = [_told(world, newer) for newer in said.marks[number + 1 :]]
-                if any(told):
+                commands = _commands(world, said.chat, *FORGETTING)
+                is_ended = any(one.at >= said.times[number + 1] - 1 for one in commands)
+                if any(told) and not is_ended:
                     yield mark, min(filter(None, told)), False
 
 

@@ -24,7 +24,7 @@ MARK: Final = re.compile(r"#(\w+)# (\w+)")
 
 KINDS: Final = (
     "plain", "long", "calc", "write", "ask", "plan", "delegate", "remember", "remind", "react",
-    "todo", "slow",
+    "todo", "slow", "schedule",
 )  # fmt: skip
 
 
@@ -71,6 +71,7 @@ class Mind:
     moods: deque[Mood] = field(default_factory=deque)
     asked: list[Asked] = field(default_factory=list)
     reminders: Counter[str] = field(default_factory=Counter)
+    setting: dict[str, bool] = field(default_factory=dict)
     numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     async def __call__(self, request: Request, writer: asyncio.StreamWriter) -> None:
@@ -124,14 +125,16 @@ class Mind:
             kind = "calc"
         call = self._call(kind, last, results)
         if call is not None and call[0] in tools:
+            self.setting[last] = kind in {"remind", "schedule"}
             self.reminders[f"due {last}"] += kind == "remind"
+            self.reminders[f"re {scheduled(last)}"] += kind == "schedule"
             return {"tool_calls": [_call_of(next(self.numbers), *call)]}, "tool_calls"
         words = " ".join(f"re {mark}" for mark in marks)
         if kind == "long":
             words += "".join(f"\n\nmore {last}/{n}: {'word ' * 180}." for n in range(3))
         if results:
             words += f" ({len(results)})"
-        if kind == "remind" and results and "It is now" in results[-1]:
+        if self.setting.get(last) and results and "It is now" in results[-1]:
             words += f" {last} is set"
         return {"content": words}, "stop"
 
@@ -160,8 +163,18 @@ class Mind:
             "remember": ("remember", {"text": f"fact {mark}"}),
             "remind": ("remind", {"text": f"due {mark}", "at": at.isoformat()}),
             "react": ("react", {"emoji": "👍"}),
+            "schedule": ("schedule", {"question": _scheduled(mark), "at": at.isoformat()}),
         }
         return calls.get(kind)
+
+
+def scheduled(mark: str) -> str:
+    """Return the mark of the question that a message schedules."""
+    return f"sc{mark[2:5]}z"
+
+
+def _scheduled(mark: str) -> str:
+    return f"#{scheduled(mark)}# plain"
 
 
 def _turn(messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:

@@ -127,11 +127,12 @@ class World:
         self.signal: SimulatedSignal | SimulatedRest
         if plan.over_rest:
             self.signal = SimulatedRest(loop, self._rng, self._carry)
-            self.signal.broke = lambda: self.evidence.breaks.append(loop.time())
         else:
             self.signal = SimulatedSignal(loop, folder / "signal.sock", self._rng, self._carry)
         self.signal.written = self._note_written
         self.signal.faults = self._next_fault
+        self.signal.twice = self._comes_twice
+        self._repeated = 0
         self.mind = Mind(loop.time, loop.wall)
         self.model = OpenAiServer(handler=self.mind, port=MODEL_PORT)
         self.machine = Machine(loop, disk, self._settings, self._ended)
@@ -367,6 +368,17 @@ class World:
             self.evidence.breaks.append(self.loop.time())
             await self.signal.restart(seconds)
             self._signal_restarts = False
+
+    async def _cuts(self) -> None:
+        self._note_breaks()
+        self.loop.network.cut("signal-cli")
+
+    async def _repeats(self, frames: int) -> None:
+        self._repeated += frames
+
+    def _comes_twice(self) -> bool:
+        self._repeated -= self._repeated > 0
+        return self._repeated > 0
 
     async def _irritates(self, mood: str) -> None:
         self.mind.moods.append(Mood[mood])
