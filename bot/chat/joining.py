@@ -311,7 +311,8 @@ class RunningTurn:
         is_short = not message.files and len(message.text.encode()) <= room
         expires_at = message.expires_at
         joins = (
-            message.kind == "message"
+            self.pieces[0].replaces is None  # the answer to an edit takes an older message's place
+            and message.kind == "message"
             and message.author == self.pieces[0].message.author
             and parse_command(message.text, {}) is None
             and bool(message.text.strip() or message.files)

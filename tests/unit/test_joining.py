@@ -12,17 +12,19 @@ from conversation_store.models import AcceptedMessage
 from tests.unit.stores import received
 
 
-def piece(number: int, *, author: str = "ada") -> AcceptedMessage:
-    return AcceptedMessage(number, received(number, author=author))
+def piece(number: int, *, author: str = "ada", replaces: int | None = None) -> AcceptedMessage:
+    return AcceptedMessage(number, received(number, author=author), replaces=replaces)
 
 
 def joining(queue: Queue, pieces: list[AcceptedMessage], *, verified: bool = True) -> RunningTurn:
     return RunningTurn(queue, pieces, lambda _: verified, joined=lambda _: None)
 
 
-async def joined(*waiting: AcceptedMessage, verified: bool = True) -> list[int]:
+async def joined(
+    *waiting: AcceptedMessage, verified: bool = True, replaces: int | None = None
+) -> list[int]:
     """Return which of the messages that wait become part of the first one's turn."""
-    queue, pieces = Queue(Room("ordinary")), [piece(0)]
+    queue, pieces = Queue(Room("ordinary")), [piece(0, replaces=replaces)]
     for one in waiting:
         queue.add(one)
     joining(queue, pieces, verified=verified).take()
@@ -36,6 +38,10 @@ async def test_turn_takes_a_bounded_number_of_messages() -> None:
 
 async def test_message_of_another_person_ends_the_messages_that_join() -> None:
     assert await joined(piece(1), piece(2, author="ben"), piece(3)) == [1]
+
+
+async def test_message_does_not_join_an_edit_whose_answer_takes_an_older_place() -> None:
+    assert await joined(piece(1), replaces=7) == []
 
 
 async def test_message_under_a_key_that_is_not_trusted_does_not_join() -> None:
