@@ -524,11 +524,12 @@ class DoubtStore(Aggregate):
         """
         now_ms = self._now_ms()
         waiting = _first_waiting(db, now_ms) + _withdrawn(db, now_ms)
-        if waiting:
-            earliest = min(doubt.since for doubt in waiting)
-            waiting += _unnamed(db, earliest, now_ms) + _running_turns(db, now_ms)
         for doubt in waiting:
             _note(db, doubt)
+        earliest = db.value("SELECT min(since) FROM doubts WHERE outbox_id IS NOT NULL")
+        if earliest is not None:
+            for doubt in _unnamed(db, earliest, now_ms) + _running_turns(db, now_ms):
+                _note(db, doubt)
         sends = db.run(
             "SELECT outbox_id, doubts.chat, since, until,"
             " iif(state = 'sent', signal_timestamp, NULL), replaces NOT NULL,"

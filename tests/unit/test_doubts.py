@@ -27,6 +27,7 @@ from conversation_store.models import (
     StoredTurn,
     ToolCall,
 )
+from conversation_store.outbox import Doubt
 from conversation_store.store import ConversationStore, open_store
 from tests.fakes.partial_messenger import PartialMessenger
 from tests.unit.stores import accept, rows
@@ -566,6 +567,19 @@ async def test_receipt_may_be_for_the_deletion_of_a_copy(bot: Bot) -> None:
         life.confirm(deletion)
         await life.settled()
     assert [text for _, text in bot.signal.sent] == ["hello", "again"]
+
+
+async def test_receipt_may_be_for_a_deletion_during_an_earlier_send_in_doubt(bot: Bot) -> None:
+    async with bot.store() as store:
+        (part,) = await answered(store, "hello")
+        store.doubts.note(Doubt(part.id, PRIVATE, START_MS, START_MS + 10_000))
+        removal = await store.doubts.remove_copy(None, PRIVATE, START_MS - 30_000)
+        assert removal is not None
+        await store.outbox.mark_sent(removal, 0)
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert [text for _, text in bot.signal.sent] == ["hello"]
 
 
 async def test_bot_concludes_nothing_without_a_connection(bot: Bot) -> None:
