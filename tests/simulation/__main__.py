@@ -1,6 +1,7 @@
 """Play histories and judge them: `python -m tests.simulation [--seeds 300 | --seeds 7,19]`."""
 
 import argparse
+import gc
 import hashlib
 import os
 import re
@@ -117,7 +118,9 @@ def _rules(outcome: Outcome) -> set[str]:
 
 def _play_seeds(seeds: list[int]) -> list[Outcome]:
     logs.configure(level="info", log_format="json")
-    return [play(history(seed)) for seed in seeds]
+    outcomes = [play(history(seed)) for seed in seeds]
+    gc.collect()  # while a history is played, the collector rests
+    return outcomes
 
 
 def main(arguments: list[str]) -> int:

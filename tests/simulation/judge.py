@@ -24,8 +24,11 @@ TOGETHER_SECONDS: Final = 30.0
 _ANSWERED: Final = re.compile(r"\bre (mk\w+)")
 WAITING: Final = frozenset({"ask", "plan"})
 """Work that waits for people, so that later messages may be answered first."""
+ASKING: Final = frozenset({"ask", "plan", "write", "schedule"})
+"""Work that needs a person's answer."""
 FAILED: Final = re.compile(
-    r"Please try again|cannot reach my model|broke off|operator|went wrong|no answer"
+    r"Please try again|cannot reach my model|broke off|operator|went wrong|no answer|"
+    r"zu lange für die Antwort|mein Modell nicht erreichen|Bitte versuche es"
 )
 """Words of the sentences that explain why there is no answer."""
 FORGETTING: Final = ("!stop", "!clear", "!undo", "!retry")
@@ -84,15 +87,22 @@ def is_owed(world: World, said: Said) -> bool:
         return False
     if any(one.at >= said.at - 1 for one in _commands(world, said.chat, *FORGETTING)):
         return False
-    if said.work in {"ask", "plan", "write"} and _an_answer_is_lost(world):
+    # A lost yes leaves a question open, and so does a clock that moves away from its deadline.
+    may_stay_open = world.evidence.clock_turns or _an_answer_is_lost(world)
+    if may_stay_open and any(one.work in ASKING for one in _near(world, said)):
         return False
     return not _is_near_a_timer(world, said)
 
 
+def _near(world: World, said: Said) -> Iterator[Said]:
+    """Yield the messages that may have joined a message, and the message itself."""
+    alike = (one for one in world.evidence.said if one.chat == said.chat)
+    return (one for one in alike if abs(one.at - said.at) < TOGETHER_SECONDS)
+
+
 def _is_near_a_timer(world: World, said: Said) -> bool:
     """Whether a message disappears: by its own timer, or with a message that it may have joined."""
-    near = (one for one in world.evidence.said if one.chat == said.chat and one.timer)
-    return any(abs(one.at - said.at) < TOGETHER_SECONDS for one in near)
+    return any(one.timer for one in _near(world, said))
 
 
 def _an_answer_is_lost(world: World) -> bool:
@@ -315,8 +325,10 @@ def _still_shown(world: World) -> Iterator[str]:
 
 def _is_known(world: World, bubble: Bubble) -> bool:
     """Whether the bot can know of a message: by signal-cli's reply, or by a receipt."""
-    is_unanswered = bubble.root in world.signal.unanswered or bubble.root in world.evidence.unheard
-    return not is_unanswered or _confirmed(world, [bubble]) > 0
+    unknown = world.signal.unanswered | world.evidence.unheard
+    if bubble.last != bubble.root and bubble.last in unknown:
+        return False  # phones then ignore the bot's later edits of it
+    return bubble.root not in unknown or _confirmed(world, [bubble]) > 0
 
 
 def _counts(bubble: Bubble, *, is_deleted: bool) -> bool:
