@@ -165,7 +165,7 @@ def prepare(connection: Any, key: str | None, check: Operation[None] = lambda _d
             "secure_delete = ON",
             "temp_store = MEMORY",
         ):
-            connection.execute(f"PRAGMA {pragma}")
+            connection.execute(f"PRAGMA {pragma}").fetchall()  # otherwise it is only begun
 
 
 def add_indexed(connection: Any) -> None:
