@@ -18,7 +18,7 @@ from conversation_store.models import ChatId, Quote, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import WAIT_SECONDS, World, killed_bot, running_bot, story, world
 from tests.e2e.test_conversation import BEN
-from tests.e2e.traces import there
+from tests.e2e.traces import gone, there
 from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, Sent
 from tools.base import Decision
@@ -42,11 +42,12 @@ def notes(here: World) -> str:
 
 
 async def question(here: World, words: str | None = None, **more: Any) -> Sent:
-    """Say something, if given, and return the question that the bot sends next."""
+    """Say something, if given, and return the bot's next question, to which it listens by now."""
     if words is not None:
         await here.signal.say(words, **more)
     sent = await here.answer()
     assert sent.text.startswith("❓"), sent.text
+    await there(here, str(sent.timestamp))
     return sent
 
 
@@ -274,6 +275,33 @@ async def test_always_for_a_servers_tool_ends_with_strangers_words_in_the_turn()
         asked = await here.answer_to("what is that?", quote=quote)
         assert "♾️" not in asked.text
         assert await here.reacted("👎", asked.timestamp) == "Four."
+
+
+async def test_a_reaction_that_overtakes_signal_clis_reply_answers_the_question() -> None:
+    async with story(script(tool_calls(WRITE), text("Done.")), with_notes) as here:
+
+        async def react_at_once(sent: Sent) -> None:
+            if sent.text.startswith("❓"):
+                await here.signal.react("👍", sent.timestamp)
+
+        here.signal.on_send = react_at_once
+        await here.signal.say("note: buy milk")
+        assert (await here.answer()).text.startswith("❓")
+        assert (await here.answer()).text == "Done."
+
+
+async def test_a_question_on_its_way_when_its_message_is_deleted_is_withdrawn() -> None:
+    async with story(script(tool_calls(WRITE)), with_notes) as here:
+        here.signal.takes_sends.clear()
+        asked = await here.signal.say("note: buy milk")
+        await here.signal.until(lambda: here.signal.waiting_sends == 1)
+        await here.signal.delete(asked)
+        await gone(here, "buy milk")
+        here.signal.takes_sends.set()
+        sent = await here.answer()
+        await here.signal.until(lambda: bool(here.signal.deleted))
+        assert [at for _, at in here.signal.deleted] == [sent.timestamp]
+        assert notes(here) == ""
 
 
 @pytest.mark.parametrize("how", ["edit", "deletion"])

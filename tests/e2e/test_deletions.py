@@ -53,6 +53,19 @@ async def test_only_the_author_and_group_admins_delete_a_message() -> None:
         await gone(here, SECRET)
 
 
+async def test_an_answer_on_its_way_when_its_question_is_deleted_is_withdrawn() -> None:
+    async with story(script(text(ANSWER))) as here:
+        here.signal.takes_sends.clear()
+        question = await here.signal.say(SECRET)
+        await here.signal.until(lambda: here.signal.waiting_sends == 1)
+        await here.signal.delete(question)
+        await gone(here, SECRET)
+        here.signal.takes_sends.set()
+        answer = await here.answer()
+        await here.signal.until(lambda: bool(here.signal.deleted))
+        assert [at for _, at in here.signal.deleted] == [answer.timestamp]
+
+
 async def test_an_answer_that_was_not_sent_when_its_question_was_deleted_never_is() -> None:
     refused = asyncio.Event()
 

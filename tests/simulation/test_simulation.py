@@ -27,22 +27,16 @@ def simulated(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.parametrize("seeds", ["4,", "15,", "23,"])
-def test_two_runs_of_one_seed_give_the_same_events(seeds: str) -> None:
-    first = simulated("--seeds", seeds, "--trace", hash_seed="1")
-    second = simulated("--seeds", seeds, "--trace", hash_seed="2")
-    assert events(first.stdout) == events(second.stdout) != []
+def test_two_runs_of_the_same_seeds_give_the_same_events() -> None:
+    first = simulated("--seeds", "4,15,23", "--trace", hash_seed="1")
+    second = simulated("--seeds", "4,15,23", "--trace", hash_seed="2")
+    assert events(first.stdout) == events(second.stdout)
+    assert len(set(re.findall(r"^seed \d+: (\w+)$", first.stdout, re.MULTILINE))) == 3
 
 
 def events(printed: str) -> list[str]:
     """Return the trace without the log, whose lines have the time of the real clock."""
     return [line for line in printed.splitlines() if not line.startswith("{")]
-
-
-def test_different_seeds_give_different_histories() -> None:
-    printed = simulated("--seeds", "1,2", "--trace").stdout
-    first, second = re.findall(r"^seed \d+: (\w+)$", printed, re.MULTILINE)
-    assert first != second
 
 
 @pytest.mark.full

@@ -44,6 +44,13 @@ async def test_message_does_not_join_an_edit_whose_answer_takes_an_older_place()
     assert await joined(piece(1), replaces=7) == []
 
 
+async def test_messages_that_wait_as_one_are_found_by_a_later_one_of_them() -> None:
+    queue = Queue(Room("ordinary"))
+    queue.add(replace(piece(1), joined=(piece(2), piece(3))))
+    assert [one.id for one in queue.holding(3)] == [1, 2, 3]
+    assert queue.holding(1) == queue.holding(4) == []
+
+
 async def test_message_under_a_key_that_is_not_trusted_does_not_join() -> None:
     assert await joined(piece(1), verified=False) == []
 

@@ -66,6 +66,12 @@ async def test_the_clock_of_signal_cli_may_be_a_little_behind(behind_ms: int, pr
     assert await phone.lost_send(CHAT, confirmed) == (confirmed if proven else None)
 
 
+async def test_receipts_prove_sends_also_after_the_clock_was_turned_back() -> None:
+    phone = Phone()
+    phone.now_ms -= 60 * A_MINUTE_MS
+    assert await phone.lost_send(CHAT, phone.now_ms) == phone.now_ms
+
+
 @pytest.mark.parametrize(("pause_ms", "proven"), [(LATE_START_MS, True), (1_000, False)])
 async def test_send_in_doubt_affects_only_sends_soon_after_it(pause_ms: int, proven: bool) -> None:
     phone = Phone()
