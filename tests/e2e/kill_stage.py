@@ -100,7 +100,6 @@ class Case:
     moment: int = 0
     phone: Phone = Phone.PROMPT
     in_group: bool = False
-    says_yes: bool = True
     may_disappear: bool = False
     steps: list[Step] = field(default_factory=list)
     is_armed: bool = False
@@ -352,8 +351,7 @@ class Stage:
             for case in self.cases:
                 if case.question is not None and not case.is_held:
                     words = self.signal.text_sent(case.question)
-                    yes = "👍" if case.says_yes else "👎"
-                    emoji = yes if "👍" in words else "1️⃣"
+                    emoji = "👍" if "👍" in words else "1️⃣"
                     await self.signal.react(
                         emoji, case.question, author=case.person, group=case.group
                     )
