@@ -2,13 +2,11 @@
 
 import asyncio
 
-import pytest
-
 from bot.commands.questions import HOW_TO_PLAN
 from bot.llm.client import MAX_BROKEN_ANSWERS
 from tests.e2e.running_bot import story
 from tests.e2e.test_conversation import CALCULATE
-from tests.fakes.json_rpc_server import HangUp, LostReply, Refusal
+from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import (
     Step,
     chunk,
@@ -72,23 +70,6 @@ async def test_an_answer_waits_for_a_signal_side_that_is_away() -> None:
     assert len(here.answers()) == 1
 
 
-@pytest.mark.parametrize("fault", [Refusal(-32603, "prekeys"), HangUp()])
-async def test_a_send_that_is_refused_or_loses_its_reply_is_tried_again(fault: Exception) -> None:
-    attempts = 0
-
-    async def fail_once(sent: Sent) -> None:
-        nonlocal attempts
-        attempts += 1
-        if attempts == 1:
-            raise fault
-
-    async with story() as here:
-        here.signal.on_send = fail_once
-        await here.signal.say("hello")
-        await here.signal.wait_for(lambda sent: sent.text.endswith("hello"))
-    assert attempts == 2
-
-
 async def test_a_send_that_can_never_work_is_given_up_and_the_chat_goes_on() -> None:
     refusals = 0
 
@@ -113,17 +94,3 @@ async def test_a_progress_message_that_cannot_be_sent_does_not_harm_the_answer()
     async with story(script(tool_calls(CALCULATE), text("5461"))) as here:
         here.signal.on_send = refuse_progress
         assert await here.asked("What is 127*43?") == "5461"
-
-
-async def test_an_answer_that_the_phone_confirms_after_a_lost_reply_comes_once() -> None:
-    async def lose_the_first(sent: Sent) -> None:
-        if sent.text.endswith("one"):
-            raise LostReply
-
-    async with story() as here:
-        here.signal.on_send = lose_the_first
-        answer = await here.answer_to("one")
-        await here.signal.drop_connections()
-        await here.signal.deliver_receipt(answer.timestamp)
-        assert (await here.asked("two")).endswith("two")
-    assert [text.split()[-1] for text in here.answers()] == ["one", "two"]
