@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from conversation_store.models import ChatId
+from tests.simulation.mind import PARTS
 from tests.simulation.phones import PLAN, PROGRESS, QUESTION, REMINDER, Bubble, Phone
 from tests.simulation.world import Command, Said, World
 
@@ -122,7 +123,7 @@ def missing(world: World) -> list[str]:
             lacking = [
                 one
                 for one in world.evidence.said
-                if one.chat == chat and is_owed(world, one) and not _is_answered(phone, one)
+                if one.chat == chat and is_owed(world, one) and not _is_answered(world, phone, one)
             ]
             lacking = [one for one in lacking if one.at > _excused_until(world, phone, chat)]
             if lacking and not world.evidence.refusals:
@@ -138,10 +139,30 @@ def _excused_until(world: World, phone: Phone, chat: ChatId) -> float:
     return max(failed, default=0.0) if world.has_moods else 0.0
 
 
-def _is_answered(phone: Phone, said: Said) -> bool:
+def _is_answered(world: World, phone: Phone, said: Said) -> bool:
     if any(_ever(phone, said.chat, mark) for mark in said.marks):
-        return True
+        return not _is_plain(world, said.chat) or _is_whole_answer(world, phone, said)
     return any(chat == said.chat and at >= said.timestamps[0] for chat, at in phone.reactions)
+
+
+def _is_plain(world: World, chat: ChatId) -> bool:
+    """Whether nobody has changed or taken back anything in a chat, so that all answers stand."""
+    said = (one for one in world.evidence.said if one.chat == chat)
+    changed = any(one.deletion or one.timer or len(one.marks) > 1 for one in said)
+    return not changed and not any(_commands(world, chat, *FORGETTING))
+
+
+def _is_whole_answer(world: World, phone: Phone, said: Said) -> bool:
+    """Whether a message has its answer still; a long one has all of its parts, in order."""
+    shown = [text for bubble in phone.shown(said.chat) for _, text in bubble.texts]
+    found = next((text for text in shown if said.marks[0] in answered(text)), None)
+    if found is None:
+        return False
+    last = answered(found)[-1]  # its paragraphs are named after it
+    is_long = any(one.work == "long" and one.marks == [last] for one in world.evidence.said)
+    parts = range(PARTS if is_long else 0)
+    in_order = ".*".join(f"more {last}/{number}" for number in parts)
+    return re.search(in_order, "\n".join(shown), re.DOTALL) is not None
 
 
 def _chats(world: World) -> list[ChatId]:

@@ -28,6 +28,10 @@ KINDS: Final = (
 )  # fmt: skip
 
 
+PARTS: Final = 3
+"""Paragraphs of a long answer, in addition to the first one; together, two messages."""
+
+
 class Mood(StrEnum):
     """The fate of one request to the model."""
 
@@ -131,7 +135,7 @@ class Mind:
             return {"tool_calls": [_call_of(next(self.numbers), *call)]}, "tool_calls"
         words = " ".join(f"re {mark}" for mark in marks)
         if kind == "long":
-            words += "".join(f"\n\nmore {last}/{n}: {'word ' * 180}." for n in range(3))
+            words += "".join(f"\n\nmore {last}/{n}: {'word ' * 180}." for n in range(PARTS))
         if results:
             words += f" ({len(results)})"
         if self.setting.get(last) and results and "It is now" in results[-1]:
