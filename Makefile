@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help analysis demo run test coverage test-full check check-workflows format bench picture soak audit image release lock clean
+.PHONY: help analysis demo run test coverage test-full simulate check check-workflows format bench picture soak audit image release lock clean
 
 help: ## this list
 	@echo "signal-tee-bot: a Signal assistant. \`make demo\` needs no account and no key."
@@ -77,6 +77,17 @@ coverage: $(VENV)/.installed-dev ## the same, and list the lines that no test ru
 
 test-full: $(VENV)/.installed-full ## test with the real signal-cli, llama.cpp and images as well
 	$(BIN)/python -m pytest -m full --numprocesses 2 --dist worksteal
+
+# Whole lives of the bot, drawn from seeds: SEEDS=7,19 or SEEDS=7, replays these, and TRACE=1 shows
+# what happens. PLANTED=1 plants mistakes into copies of the project instead, and looks for each.
+SEEDS ?= 300
+ifdef PLANTED
+simulate: SIMULATION = tests.simulation.planted $(if $(filter file,$(origin SEEDS)),,--seeds=$(SEEDS))
+else
+simulate: SIMULATION = tests.simulation --seeds=$(SEEDS) $(if $(TRACE),--trace)
+endif
+simulate: $(VENV)/.installed-dev ## play 300 random histories full of troubles; SEEDS=100000
+	@$(BIN)/python -m $(SIMULATION)
 
 check: $(VENV)/.installed-dev ## check style, types, imports, dependencies, images, workflows
 	$(BIN)/ruff format --check .
