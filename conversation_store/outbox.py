@@ -360,7 +360,8 @@ def _take_standing(db: Session, answer: NewAnswer) -> list[Row]:
 
     Returns:
         timestamp and number of edits of each message that people see: of a part that was sent, or
-        of the message that an unsent part was to replace. In addition, whether it has a text.
+        of the message that an unsent part was to replace. In addition, whether it has a text. A
+        message that was deleted for everyone, with another question of its turn, is left out.
     """
     last = last_answer(db, answer.replaces or 0)
     if last is None or last[0] == answer.row:
@@ -370,6 +371,10 @@ def _take_standing(db: Session, answer: NewAnswer) -> list[Row]:
         " iif(state = 'sent', edits, max(0, edits - 1)), kind = 'text' FROM outbox"
         " WHERE inbox_id = ? AND NOT is_reaction"
         " AND iif(state = 'sent', kind != 'removal', replaces NOT NULL)"
+        " AND NOT EXISTS (SELECT 1 FROM outbox AS removal WHERE removal.kind = 'removal'"
+        "  AND removal.chat = outbox.chat AND removal.created_at >= outbox.created_at"
+        "  AND removal.replaces = iif(outbox.state = 'sent', outbox.signal_timestamp,"
+        "   outbox.replaces))"
         " ORDER BY part",
         last[0],
     )

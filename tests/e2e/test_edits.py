@@ -189,3 +189,16 @@ async def test_running_turn_tells_the_model_nothing_that_was_deleted_meanwhile()
         await here.signal.wait_for(lambda sent: sent.text == "5461")
     assert "quagga" in str(here.model.requests[1])
     assert "quagga" not in str(here.model.requests[2])
+
+
+async def test_edit_is_answered_anew_if_the_answer_was_deleted_with_another_message() -> None:
+    never = asyncio.Event()
+    async with story(script(held(never), text("Both."), text("Only one."))) as here:
+        first = await here.let_think("one")
+        second = await here.signal.say("two")
+        assert (await here.answer()).text == "Both."
+        await here.signal.delete(second)
+        await here.signal.until(lambda: bool(here.signal.deleted))
+        await here.signal.edit("the first", first)
+        answer = await here.answer()
+        assert (answer.text, answer.replaces) == ("Only one.", None)
