@@ -55,6 +55,7 @@ class Signal(PartialMessenger):
     connected: bool = True
     connected_since: float | None = field(default_factory=monotonic)
     happened: asyncio.Event = field(default_factory=asyncio.Event)
+    asked_for_members: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def send(self, chat: ChatId, text: str, **_: Any) -> int:
         return await self.receipts.settle(chat, self._taken(text))
@@ -73,6 +74,7 @@ class Signal(PartialMessenger):
         raise SignalRejected("not here")
 
     async def group(self, chat: ChatId) -> Group | None:
+        self.asked_for_members.set()
         if self.members is None:
             raise SignalUnavailable("away")
         return Group(self.members, frozenset(), True, False, False)
@@ -580,6 +582,23 @@ async def test_receipt_may_be_for_a_deletion_during_an_earlier_send_in_doubt(bot
         life.confirm(START_MS + 5)
         await life.settled()
     assert [text for _, text in bot.signal.sent] == ["hello"]
+
+
+async def test_receipt_counts_as_soon_as_the_members_of_its_group_are_known(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "PROOF_SECONDS", 2 * WAIT_SECONDS)
+    monkeypatch.setattr(outbox, "MEMBERS_SECONDS", 0.02)
+    await leave(bot, "to all", number=2, chat=GROUP)
+    bot.signal.members = None
+    async with bot.life() as life:
+        life.confirm(START_MS + 5, person=BOB)
+        async with asyncio.timeout(WAIT_SECONDS):
+            await bot.signal.asked_for_members.wait()
+        bot.signal.members = frozenset({ADA, BOB})
+        await life.settled()
+    assert bot.signal.sent == []
+    assert bot.timestamps() == [START_MS + 5]
 
 
 async def test_bot_concludes_nothing_without_a_connection(bot: Bot) -> None:
