@@ -164,6 +164,7 @@ class World:
             await self._end()
             await self.signal.go_away()
             await self.model.stop()
+        self._tasks = None
 
     async def _come_to_rest(self) -> None:
         """End all troubles, and wait until nothing happens any more."""
@@ -438,7 +439,8 @@ class World:
             self._consider(phone, delivery.chat, bubble)
 
     def _confirms_one(self, phone: Phone, timestamp: int) -> None:
-        self._do(self._receipt(phone, timestamp))
+        if self._tasks is not None:  # otherwise the history is over
+            self._do(self._receipt(phone, timestamp))
 
     async def _receipt(self, phone: Phone, timestamp: int) -> None:
         self.signal.take_clock(phone.offset)
