@@ -29,7 +29,7 @@ ASKING: Final = frozenset({"ask", "plan", "write", "schedule"})
 """Work that needs a person's answer."""
 FAILED: Final = re.compile(
     r"Please try again|cannot reach my model|broke off|operator|went wrong|no answer|"
-    r"zu lange für die Antwort|mein Modell nicht erreichen|Bitte versuche es"
+    r"zu lange für die Antwort|Betreiber|Bitte versuche es"
 )
 """Words of the sentences that explain why there is no answer."""
 FORGETTING: Final = ("!stop", "!clear", "!undo", "!retry")
