@@ -320,11 +320,12 @@ class Doubts:
         self, chat: ChatId, error: SignalTimeout, attempts: list[Attempt]
     ) -> int | None:
         """Wait for a proof of a send in doubt, and add it to the attempts if there is none."""
-        attempt = error.sending
+        attempt, receipts = error.sending, self.messenger.receipts
         try:
             proven = await self.settle(chat, error, len(attempts) + 1)
         except asyncio.CancelledError:
             self._abandoned += [*attempts, *([attempt] if isinstance(attempt, Attempt) else [])]
+            receipts.news.set()
             raise
         is_in_doubt = isinstance(attempt, Attempt) and not isinstance(error, SignalPassedOver)
         if proven is None and is_in_doubt:
@@ -334,6 +335,7 @@ class Doubts:
     def abandon(self, part: OutgoingMessage) -> None:
         """Note that a message was deleted: if it has arrived after all, delete it for everyone."""
         self._abandoned += self._of_waiting.pop(part.id, [])
+        self.messenger.receipts.news.set()  # the members of its group may be unknown
 
     def withdraw(self, chat: ChatId, timestamp: int) -> None:
         """Delete a message for everyone whose turn has ended; does not wait."""
