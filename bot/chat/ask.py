@@ -335,14 +335,15 @@ class Questions:
                     sent = await self._send(partial(send, attachments=one.attachments))
                     timestamps.append(sent)
             question = await self._asked(stored, timestamps, is_poll=is_poll)
-        except (SignalRejected, SignalTimeout, TimeoutError) as error:
-            log.warning("approval.not_asked", reason=type(error).__name__)
+        except (SignalRejected, SignalTimeout, TimeoutError, asyncio.CancelledError) as error:
+            # Nobody waits for an answer: a part was refused, or the turn has ended.
             self._early.pop(stored.chat, None)
-            return None
-        except asyncio.CancelledError:  # the turn has ended, so nobody waits for an answer
             for timestamp in timestamps:
                 self.channel.withdraw(stored.chat, timestamp)
-            raise
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            log.warning("approval.not_asked", reason=type(error).__name__)
+            return None
         await self._take_early(stored.chat)
         if question.is_about_call:
             metrics.APPROVALS.labels("asked").inc()
@@ -628,7 +629,7 @@ class Questions:
             ended = [await self._end_poll(chat, at) for chat, at, is_asked in polls if not is_asked]
             seconds = None
             if not all(ended):
-                seconds = PAUSE.seconds(max(1, *self._poll_ends.values(), 1))
+                seconds = PAUSE.seconds(max(self._poll_ends.values(), default=1))
             elif any(is_asked and not self._find(chat, at) for chat, at, is_asked in polls):
                 seconds = SETTLE_SECONDS
             await set_within(self._poll_over, seconds)

@@ -58,7 +58,11 @@ class Phone(PartialMessenger):
     def __init__(self, *failures: Exception | None) -> None:
         self.texts: list[str] = []
         self.failures = list(failures)
+        self.withdrawn: list[int] = []
         self.rang = asyncio.Event()
+
+    def withdraw(self, _: ChatId, timestamp: int) -> None:
+        self.withdrawn.append(timestamp)
 
     async def send(
         self,
@@ -171,9 +175,11 @@ async def test_silence_is_no_and_stays_no(tmp_path: Path, impatient: None) -> No
 async def test_a_question_that_cannot_be_sent_whole_counts_as_not_asked(
     tmp_path: Path, impatient: None, failures: list[Exception | None], question: str
 ) -> None:
-    async with open_call(tmp_path) as (store, accepted), desk_of(store, Phone(*failures)) as desk:
+    phone = Phone(*failures)
+    async with open_call(tmp_path) as (store, accepted), desk_of(store, phone) as desk:
         assert await asked_by(desk, accepted)(REQUEST, question) is Decision.NOT_ASKED
         assert await store.questions.open() == ()
+    assert len(phone.withdrawn) == failures.count(None)
 
 
 async def test_a_question_is_put_again_until_there_is_a_connection(tmp_path: Path) -> None:
