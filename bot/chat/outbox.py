@@ -202,6 +202,7 @@ class Doubts:
             receipts.news.clear()
             all_known = await self._learn_members()
             await self._settle_given_up()
+            self._forget_old()
             for attempt in [*self._abandoned]:
                 if (arrived := await receipts.wait_for_proof([attempt], 0.0)) is not None:
                     self._abandoned.remove(attempt)
@@ -220,6 +221,13 @@ class Doubts:
                 if removal is not None:
                     log.info("outbox.copy_deleted")
                     queue(removal)
+
+    def _forget_old(self) -> None:
+        """Forget the sends of ended turns that are too old to be deleted for everyone."""
+        receipts = self.messenger.receipts
+        for attempt in filter(receipts.is_old, [*self._abandoned]):
+            self._abandoned.remove(attempt)
+            receipts.drop(attempt)
 
     async def _settle_given_up(self) -> None:
         for row, is_edit in [*self._given_up.items()]:

@@ -37,7 +37,7 @@ from bot.signal.errors import (
 )
 from bot.signal.events import Receipt
 from conversation_store.models import ChatId
-from conversation_store.outbox import LATE_START_MS
+from conversation_store.outbox import KEPT_MS, LATE_START_MS
 
 MAX_KNOWN: Final = 10_000
 MAX_ATTEMPTS: Final = 2_000
@@ -201,6 +201,10 @@ class DeliveryReceipts:
         if not self._attempts:
             self._confirmed.clear()
             self._by_person.clear()
+
+    def is_old(self, attempt: Attempt) -> bool:
+        """Whether a send is too old to be deleted for everyone."""
+        return attempt.until is not None and attempt.until < self._now_ms() - KEPT_MS
 
     def _look_again(self) -> None:
         """Wake up waits for a proof: with one request less, a receipt may fit only one send."""

@@ -21,7 +21,7 @@ from bot.signal.receipts import (
     DeliveryReceipts,
 )
 from conversation_store.models import ChatId
-from conversation_store.outbox import LATE_START_MS
+from conversation_store.outbox import KEPT_MS, LATE_START_MS
 
 ADA = "7f3c1a52-6b1e-4a0e-9a55-3a1e1b6f0d11"
 CHAT = ChatId.direct(ADA)
@@ -217,3 +217,12 @@ async def test_receipt_named_by_the_error_settles_only_its_send() -> None:
         await phone.receipts.settle(CHAT, refuse())
     phone.confirm(phone.now_ms)
     assert phone.receipts.proof(failure.value.sending) == phone.now_ms
+
+
+async def test_a_send_is_old_when_phones_no_longer_delete_it() -> None:
+    phone = Phone()
+    attempt = Attempt(CHAT, phone.now_ms, phone.now_ms + A_MINUTE_MS)
+    phone.now_ms += KEPT_MS
+    assert not phone.receipts.is_old(attempt)
+    phone.now_ms += 2 * A_MINUTE_MS
+    assert phone.receipts.is_old(attempt)
