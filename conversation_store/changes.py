@@ -72,7 +72,7 @@ class ChangeStore(Aggregate):
         message = target.message.after(edit.message)
         turn_id = messages.turn_of(db, target.id)
         _withdraw(db, message.chat, turn_id, self._now_ms(), with_answer=False)
-        deletion.forget(db, [messages.turn_of(db, target.id)])
+        deletion.forget(db, [turn_id])
         messages.change(db, target.id, message)
         messages.close(db, edit.id, messages.MERGED)
         return replace(target, message=message)

@@ -55,7 +55,7 @@ _NO_FILE: Final = re.compile(r"no attachment with that name", re.IGNORECASE)
 _RATE_LIMIT: Final = re.compile(r"rate.?limit|\[429\]", re.IGNORECASE)
 _NOT_DONE: Final = re.compile(
     r"failed to send message|broken pipe|connection (reset|refused|closed)|(read|write|dial) tcp"
-    r"|failed to get linked devices: .{0,200}(exception|time-?out|timeout)",
+    r"|failed to get linked devices: .{0,200}(exception|time-?out)",
     re.IGNORECASE,
 )
 
