@@ -14,7 +14,7 @@ delivered the message, so the pauses grow. Other chats go on until Signal limits
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -95,7 +95,6 @@ class Doubts:
     )
     _given_up: dict[int, bool] = field(default_factory=dict, init=False)  # row: it is an edit
     _orphans: list[tuple[ChatId, int]] = field(default_factory=list, init=False)
-    _abandoned: list[Attempt] = field(default_factory=list, init=False)
     _members: dict[ChatId, frozenset[str] | None] = field(default_factory=dict, init=False)
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
@@ -120,7 +119,7 @@ class Doubts:
             if doubt.timestamp is not None:
                 receipts.sent_again(attempt, doubt.timestamp, is_edit=doubt.is_edit)
             elif doubt.is_withdrawn:
-                self._abandoned.append(attempt)
+                receipts.abandon(attempt)
             elif doubt.row is not None:
                 self._of_waiting[doubt.row].append(attempt)
                 if doubt.is_given_up:
@@ -202,32 +201,17 @@ class Doubts:
             receipts.news.clear()
             all_known = await self._learn_members()
             await self._settle_given_up()
-            self._forget_old()
-            for attempt in [*self._abandoned]:
-                if (arrived := await receipts.wait_for_proof([attempt], 0.0)) is not None:
-                    self._abandoned.remove(attempt)
-                    receipts.know(arrived)
-                    receipts.drop(attempt)
-                    self._orphans.append((attempt.chat, arrived))
-            while self._orphans:
-                chat, timestamp = self._orphans.pop()
-                removal = await self.store.doubts.remove_copy(None, chat, timestamp)
-                if removal is not None:
-                    log.info("outbox.withdrawn")
-                    queue(removal)
+            withdrawn, self._orphans = self._orphans, []
+            gone: list[tuple[int | None, ChatId, int]] = [(None, *one) for one in withdrawn]
             for attempt, copy in await receipts.copies():
                 receipts.know(copy)
-                removal = await self.store.doubts.remove_copy(attempt.row, attempt.chat, copy)
+                row = None if attempt.is_unwanted else attempt.row
+                gone.append((row, attempt.chat, copy))
+            for row, chat, timestamp in gone:
+                removal = await self.store.doubts.remove_copy(row, chat, timestamp)
                 if removal is not None:
                     log.info("outbox.copy_deleted")
                     queue(removal)
-
-    def _forget_old(self) -> None:
-        """Forget the sends of ended turns that are too old to be deleted for everyone."""
-        receipts = self.messenger.receipts
-        for attempt in filter(receipts.is_old, [*self._abandoned]):
-            self._abandoned.remove(attempt)
-            receipts.drop(attempt)
 
     async def _settle_given_up(self) -> None:
         for row, is_edit in [*self._given_up.items()]:
@@ -289,6 +273,7 @@ class Doubts:
                 return await self._noted(chat, send(), attempts)
             except SignalTimeout:
                 if len(attempts) >= MAX_COPIES:
+                    self._abandon(attempts)
                     raise
 
     async def _noted(
@@ -316,7 +301,7 @@ class Doubts:
             timestamp = proven
         except asyncio.CancelledError:
             sending.add_done_callback(partial(self._orphan, chat))
-            self._abandoned += attempts
+            self._abandon(attempts)
             store.note(Doubt(None, chat, since, int(time.time() * 1_000) + LATE_START_MS))
             raise
         for attempt in attempts:
@@ -328,12 +313,11 @@ class Doubts:
         self, chat: ChatId, error: SignalTimeout, attempts: list[Attempt]
     ) -> int | None:
         """Wait for a proof of a send in doubt, and add it to the attempts if there is none."""
-        attempt, receipts = error.sending, self.messenger.receipts
+        attempt = error.sending
         try:
             proven = await self.settle(chat, error, len(attempts) + 1)
         except asyncio.CancelledError:
-            self._abandoned += [*attempts, *([attempt] if isinstance(attempt, Attempt) else [])]
-            receipts.news.set()
+            self._abandon([*attempts, *([attempt] if isinstance(attempt, Attempt) else [])])
             raise
         is_in_doubt = isinstance(attempt, Attempt) and not isinstance(error, SignalPassedOver)
         if proven is None and is_in_doubt:
@@ -342,8 +326,11 @@ class Doubts:
 
     def abandon(self, part: OutgoingMessage) -> None:
         """Note that a message was deleted: if it has arrived after all, delete it for everyone."""
-        self._abandoned += self._of_waiting.pop(part.id, [])
-        self.messenger.receipts.news.set()  # the members of its group may be unknown
+        self._abandon(self._of_waiting.pop(part.id, []))
+
+    def _abandon(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            self.messenger.receipts.abandon(attempt)
 
     def withdraw(self, chat: ChatId, timestamp: int) -> None:
         """Delete a message for everyone whose turn has ended; does not wait."""
@@ -358,7 +345,7 @@ class Doubts:
             case None:
                 self.withdraw(chat, sending.result())
             case SignalTimeout(sending=Attempt() as attempt):
-                self._abandoned.append(attempt)
+                self._abandon([attempt])
 
     async def _outage(self) -> bool:
         """Wait until Signal can be reached; return whether there was an outage.

@@ -77,6 +77,8 @@ class Attempt:
         people: ACIs of its recipients. While they are unknown, no receipt proves it.
         is_done: it has succeeded, but its answer had no timestamp; or an earlier process may have
             sent it, and nobody waits for it.
+        is_message: it is not a reaction, a deletion or the end of a poll, of which no copy stays.
+        is_unwanted: nobody misses its message; if it has arrived, it is deleted for everyone.
         news: set when a receipt may settle it.
     """
 
@@ -87,6 +89,8 @@ class Attempt:
     row: int | None = None
     people: frozenset[str] | None = None
     is_done: bool = False
+    is_message: bool = True
+    is_unwanted: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -202,14 +206,24 @@ class DeliveryReceipts:
             self._confirmed.clear()
             self._by_person.clear()
 
-    def is_old(self, attempt: Attempt) -> bool:
-        """Whether a send is too old to be deleted for everyone."""
-        return attempt.until is not None and attempt.until < self._now_ms() - KEPT_MS
+    def abandon(self, attempt: Attempt) -> None:
+        """Note that nobody wants the message of a send in doubt any more."""
+        attempt.is_unwanted = True
+        self.news.set()  # the members of its group may be unknown
+
+    def _forget_old(self) -> None:
+        """Forget the sends of ended turns that are too old to be deleted for everyone."""
+        too_old = self._now_ms() - KEPT_MS
+        for attempt in [one for one in self._attempts if one.is_unwanted]:
+            if attempt.until is not None and attempt.until < too_old:
+                self.drop(attempt)
 
     def _look_again(self) -> None:
         """Wake up waits for a proof: with one request less, a receipt may fit only one send."""
         for attempt in self._attempts:
             attempt.news.set()
+        if self._confirmed:
+            self.news.set()
 
     def sent_again(self, attempt: Attempt, timestamp: int, *, is_edit: bool) -> None:
         """Note that the message of a send in doubt was sent again, with this timestamp."""
@@ -219,31 +233,36 @@ class DeliveryReceipts:
         self.news.set()
 
     async def copies(self) -> list[tuple[Attempt, int]]:
-        """Return the sends whose message arrived twice, with the timestamps to delete.
+        """Return the sends whose message is not wanted or arrived twice, and what to delete.
 
-        A phone has confirmed both. Each send that the timestamp fits was sent again and stands, so
-        nothing is lost, whichever it belongs to. An edit arrives once, because phones ignore its
+        A phone has confirmed the timestamp. Each send that it fits was sent again and stands, or
+        nobody wants its message, so nothing is lost, whichever it belongs to. If it may belong to
+        several chats, each of them has an entry. An edit arrives once, because phones ignore its
         copy.
         """
+        self._forget_old()
         await self._sort_out_known()
         found, now_ms = [], self._now_ms()
         for timestamp, people in self._confirmed.items():
             fitting = [one for one in self._attempts if one.may_have(timestamp, people, now_ms)]
             fitting = [one for one in fitting if one.is_exact] or fitting
-            sends = [one for one in fitting if not one.is_done]
+            sends = [one for one in fitting if one.is_message and not one.is_done]
             if sends and all(self._stands(one, people, len(sends)) for one in sends):
-                found.append((sends[0], timestamp))
+                first_of_each_chat = {one.chat: one for one in reversed(sends)}
+                found += [(one, timestamp) for one in first_of_each_chat.values()]
         return found
 
     def _stands(self, attempt: Attempt, people: set[str], fitting: int) -> bool:
-        """Whether one of these people's phones has a later send of the same message.
+        """Whether nothing is lost with a send: a phone of these people has a later one.
 
         Args:
             fitting: number of sends to which the timestamp in question may belong.
         """
         kept = self._resent.get(attempt)
-        if kept is None or (attempt.people is None and not attempt.is_exact):
+        if attempt.people is None and not attempt.is_exact:
             return False
+        if kept is None or attempt.is_unwanted:
+            return attempt.is_unwanted
         seen = self._seen[kept]
         return fitting == 1 if seen is None else not seen.isdisjoint(people)
 
@@ -316,7 +335,7 @@ class DeliveryReceipts:
         """
         began = time.monotonic()
         try:
-            timestamp = await self.timestamp_of(chat, sending)
+            timestamp = await self.timestamp_of(chat, sending, is_message=True)
         except SignalError as error:
             names = (name for kind, name in _OUTCOMES.items() if isinstance(error, kind))
             SENDS.labels(next(names, "failed")).inc()
@@ -325,21 +344,23 @@ class DeliveryReceipts:
         SEND_SECONDS.observe(time.monotonic() - began)
         return timestamp
 
-    async def timestamp_of(self, chat: ChatId, sending: Awaitable[int]) -> int:
-        """Await the answer to a request other than a message, without counting."""
-        with self.unnamed(chat) as attempt:
+    async def timestamp_of(
+        self, chat: ChatId, sending: Awaitable[int], *, is_message: bool = False
+    ) -> int:
+        """Await the answer to a request, without counting."""
+        with self.unnamed(chat, is_message=is_message) as attempt:
             timestamp = await sending
         self.drop(attempt)
         self.know(timestamp)
         return timestamp
 
     @contextmanager
-    def unnamed(self, chat: ChatId) -> Iterator[Attempt]:
+    def unnamed(self, chat: ChatId, *, is_message: bool = False) -> Iterator[Attempt]:
         """Treat a request inside the block as a send whose answer has no timestamp."""
         # Phones may confirm sends of an earlier process late. The clock may have been turned back.
         now_ms = self._now_ms()
         since = max(min(self._started_ms, now_ms), now_ms - CLOCK_SKEW_MS)
-        attempt = Attempt(chat, since)
+        attempt = Attempt(chat, since, is_message=is_message)
         self.add(attempt)
         try:
             yield attempt

@@ -100,6 +100,24 @@ async def test_a_receipt_between_the_reply_and_its_note_still_names_the_copy() -
     assert await phone.receipts.copies() == [(doubt, copy)]
 
 
+async def test_a_copy_that_may_be_in_two_chats_is_deleted_in_both() -> None:
+    phone = Phone()
+    private, in_team = (
+        Attempt(chat, phone.now_ms, phone.now_ms + 100, row=row, people=frozenset({ADA}))
+        for row, chat in ((1, CHAT), (2, TEAM))
+    )
+    for number, doubt in enumerate((private, in_team)):
+        phone.receipts.add(doubt)
+        phone.receipts.sent_again(doubt, phone.now_ms + 500 + number, is_edit=False)
+        phone.confirm(phone.now_ms + 500 + number)
+    phone.confirm(phone.now_ms + 50)
+    copies = await phone.receipts.copies()
+    assert sorted(copies, key=lambda one: one[0].row or 0) == [
+        (private, phone.now_ms + 50),
+        (in_team, phone.now_ms + 50),
+    ]
+
+
 async def test_the_end_of_another_request_lets_a_receipt_prove_a_send() -> None:
     phone = Phone()
     doubt = Attempt(CHAT, phone.now_ms, phone.now_ms + 100, row=1)
@@ -219,10 +237,43 @@ async def test_receipt_named_by_the_error_settles_only_its_send() -> None:
     assert phone.receipts.proof(failure.value.sending) == phone.now_ms
 
 
-async def test_a_send_is_old_when_phones_no_longer_delete_it() -> None:
+async def test_a_message_that_nobody_wants_is_deleted_for_a_day() -> None:
     phone = Phone()
     attempt = Attempt(CHAT, phone.now_ms, phone.now_ms + A_MINUTE_MS)
-    phone.now_ms += KEPT_MS
-    assert not phone.receipts.is_old(attempt)
-    phone.now_ms += 2 * A_MINUTE_MS
-    assert phone.receipts.is_old(attempt)
+    phone.receipts.add(attempt)
+    phone.receipts.abandon(attempt)
+    phone.confirm(phone.now_ms + 50)
+    assert await phone.receipts.copies() == [(attempt, phone.now_ms + 50)]
+    phone.now_ms += KEPT_MS + 2 * A_MINUTE_MS
+    assert await phone.receipts.copies() == []
+
+
+async def test_a_copy_is_deleted_beside_sends_of_which_nothing_stays() -> None:
+    phone = Phone()
+    doubt, unwanted, reaction = (
+        Attempt(CHAT, phone.now_ms, phone.now_ms + 100, row=1),
+        Attempt(CHAT, phone.now_ms, phone.now_ms + 100),
+        Attempt(CHAT, phone.now_ms, phone.now_ms + 100, is_message=False),
+    )
+    for attempt in (doubt, unwanted, reaction):
+        phone.receipts.add(attempt)
+    phone.receipts.sent_again(doubt, phone.now_ms + 500, is_edit=False)
+    phone.confirm(phone.now_ms + 500)
+    phone.confirm(phone.now_ms + 50)
+    assert await phone.receipts.copies() == []
+    phone.receipts.abandon(unwanted)
+    assert await phone.receipts.copies() == [(doubt, phone.now_ms + 50)]
+
+
+async def test_the_end_of_a_request_lets_a_copy_be_recognised() -> None:
+    phone = Phone()
+    doubt, other = (Attempt(CHAT, phone.now_ms, phone.now_ms + 100, row=row) for row in (1, 2))
+    for attempt in (doubt, other):
+        phone.receipts.add(attempt)
+    phone.receipts.sent_again(doubt, phone.now_ms + 500, is_edit=False)
+    phone.confirm(phone.now_ms + 500)
+    phone.confirm(phone.now_ms + 50)
+    phone.receipts.news.clear()
+    phone.receipts.drop(other)
+    assert phone.receipts.news.is_set()
+    assert await phone.receipts.copies() == [(doubt, phone.now_ms + 50)]
