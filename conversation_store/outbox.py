@@ -302,10 +302,10 @@ def drop(db: Session, condition: str, *values: Value) -> None:
 
 
 def settle_doubt(db: Session, part: int, timestamp: int) -> None:
-    """Delete the narrowest doubt about a message that a timestamp fits; others may be copies."""
+    """Delete the latest doubt about a message that a timestamp fits; others may be copies."""
     db.run(
         "DELETE FROM doubts WHERE rowid = (SELECT rowid FROM doubts WHERE outbox_id = ?1"
-        " AND since <= ?2 AND until > ?2 ORDER BY until - since, rowid LIMIT 1)",
+        " AND since <= ?2 AND until > ?2 ORDER BY since DESC, rowid LIMIT 1)",
         *(part, timestamp),
     )
 

@@ -187,7 +187,7 @@ class Doubts:
         attempts = self._of_waiting.pop(row, [])
         fitting = [one for one in attempts if one.may_have(timestamp, (), timestamp)]
         if by_receipt and fitting:  # the store settles the same one
-            settled = min(fitting, key=lambda one: (one.until or timestamp) - one.since)
+            settled = max(fitting, key=lambda one: one.since)
             attempts.remove(settled)
             receipts.drop(settled)
         for attempt in attempts:

@@ -56,9 +56,8 @@ def play(plan: History, *, keeps_trace: bool = False) -> Outcome:
             world = World(loop, disk, plan, folder, log)
             wrong = _played(loop, world)
             seconds, unconfirmed = loop.time(), copies(world)
-        files = b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
         if not wrong:
-            wrong = verdict(world, files, [*_faults(loop), *_left(folder)])
+            wrong = verdict(world, [*_faults(loop), *_left(folder)])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     trace = (*world.evidence.trace, *(log if keeps_trace else ()))

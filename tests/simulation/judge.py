@@ -23,6 +23,8 @@ TOGETHER_SECONDS: Final = 30.0
 """Messages closer to each other may form one turn."""
 
 _ANSWERED: Final = re.compile(r"\bre (mk\w+)")
+EDIT_MS: Final = 15_000
+"""Timestamps closer to each other may both fit a send in doubt."""
 WAITING: Final = frozenset({"ask", "plan"})
 """Work that waits for people, so that later messages may be answered first."""
 ASKING: Final = frozenset({"ask", "plan", "write", "schedule"})
@@ -170,7 +172,7 @@ def _chats(world: World) -> list[ChatId]:
     return list(dict.fromkeys(chats))
 
 
-def verdict(world: World, files: bytes, leftovers: Sequence[str]) -> list[str]:
+def verdict(world: World, leftovers: Sequence[str]) -> list[str]:
     """Return every broken rule, in words; empty if the bot kept its promises."""
     return [
         *missing(world),
@@ -178,7 +180,7 @@ def verdict(world: World, files: bytes, leftovers: Sequence[str]) -> list[str]:
         *_reordered(world),
         *_side_effects(world),
         *(line for line in _reminders(world) if not line.endswith("never came")),
-        *_remains(world, files),
+        *_remains(world),
         *_still_shown(world),
         *_exits(world),
         *leftovers,
@@ -222,8 +224,19 @@ def _confirmed(world: World, group: Sequence[Bubble]) -> int:
 
 def _doubled(world: World) -> Iterator[str]:
     for phone, group in _alike(world):
-        if _confirmed(world, group) > 1:
+        if _confirmed(world, group) > 1 and not _is_beside_an_edit(world, phone, group):
             yield f"{phone.person.name} sees {len(group)} times: {group[0].text[:50]!r}"
+
+
+def _is_beside_an_edit(world: World, phone: Phone, group: Sequence[Bubble]) -> bool:
+    """Whether a copy cannot be told from an edit in doubt, which must not be deleted.
+
+    The bot repeats both, and a phone confirms two timestamps: one is the copy, the other one is the
+    edit, whose repetition phones ignore.
+    """
+    unknown = world.signal.unanswered | world.evidence.unheard
+    edits = (at for chat, at in world.evidence.edits if at in unknown and world._is_in(phone, chat))
+    return any(abs(at - one.root) < EDIT_MS for at in edits for one in group)
 
 
 def _reordered(world: World) -> Iterator[str]:
@@ -319,10 +332,10 @@ def _certain_at(world: World, frame: int) -> float:
     return min(times)
 
 
-def _remains(world: World, files: bytes) -> Iterator[str]:
+def _remains(world: World) -> Iterator[str]:
     for mark, since, _ in _dead_marks(world):
         is_quoted = mark in world.evidence.quoted
-        if mark.encode() in files and not is_quoted:
+        if not is_quoted and any(mark.encode() in files for files in world.evidence.files):
             yield f"{mark} is still in the store's files"
         if any(mark in line for line in world.log):
             yield f"{mark} is in the log"

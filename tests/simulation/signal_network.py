@@ -225,8 +225,7 @@ class SimulatedSignal(SignalSide, ManyClocks):
         if fault is Fault.REFUSED:
             raise Refusal(-1, "Unregistered user")
         result: Any = await send(client, params, *more)
-        if fault not in {Fault.NONE, Fault.SLOW}:
-            self.unanswered.add(result["timestamp"])
+        self.unanswered.add(result["timestamp"])
         await asyncio.sleep(self._rng.uniform(*self.delay))
         if fault is Fault.ERROR_AFTER:
             raise self._error(result["timestamp"])
@@ -236,6 +235,8 @@ class SimulatedSignal(SignalSide, ManyClocks):
             raise LostReply
         if fault is Fault.HANG_UP:
             raise HangUp
+        if client in self._rpc.clients:
+            self.unanswered.discard(result["timestamp"])
         return result
 
     def _error(self, timestamp: int) -> Refusal:

@@ -87,7 +87,9 @@ class Evidence:
         exits: unexpected ends of processes, with the cause.
         done: side effects that happened, by the number of the call, with times.
         answers: answers of people to questions before calls: call, whether it was a yes, frame.
+        edits: the bot's edits: chat, timestamp.
         trace: what happened, in words.
+        files: content of the store's files before and after the last stop.
     """
 
     said: list[Said] = field(default_factory=list)
@@ -105,8 +107,10 @@ class Evidence:
     receipts: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     refusals: int = 0
     unheard: set[int] = field(default_factory=set)
+    edits: list[tuple[ChatId, int]] = field(default_factory=list)
     quoted: set[str] = field(default_factory=set)
     trace: list[str] = field(default_factory=list)
+    files: list[bytes] = field(default_factory=list)
 
 
 class World:
@@ -137,6 +141,9 @@ class World:
         self.model = OpenAiServer(handler=self.mind, port=MODEL_PORT)
         self.machine = Machine(loop, disk, self._settings, self._ended)
         self._faults: list[list[Any]] = []
+        self._failing: tuple[float, list[Fault]] = (0.0, [])
+        self._strikes: dict[str, Callable[[], None]] = {}
+        self._sends_left = 0
         self._busy = False
         self._missed_at = -1.0
         self._signal_restarts = False
@@ -161,7 +168,9 @@ class World:
                 self._later(event.at, self._play, event.kind, dict(event.what), str(event))
             await asyncio.sleep(SECONDS)
             await self._come_to_rest()
+            self.evidence.files = [self._files()]
             await self._end()
+            self.evidence.files.append(self._files())
             await self.signal.go_away()
             await self.model.stop()
         self._tasks = None
@@ -170,6 +179,7 @@ class World:
         """End all troubles, and wait until nothing happens any more."""
         self._is_over = True
         self._faults.clear()
+        self._strikes.clear()
         self.mind.moods.clear()
         self.disk.full, self.disk.refuses, self.machine.sync_seconds = False, "", 0.0
         self.disk._changes_left = None
@@ -186,6 +196,10 @@ class World:
             quiet = self.loop.time() - self._last_activity
             if quiet >= QUIET_SECONDS and self.loop.time() - began >= least and self.is_settled():
                 return
+
+    def _files(self) -> bytes:
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return b"".join(path.read_bytes() for path in paths)
 
     def is_settled(self) -> bool:
         """Whether no rule is broken that the bot may still mend."""
@@ -248,6 +262,8 @@ class World:
             await asyncio.sleep(self._rng.uniform(0.0, 0.3))
             self.evidence.done.append((text, self.loop.time()))
             self.note(f"side effect {text}")
+            if "effect" in self._strikes:
+                self._strikes.pop("effect")()
             await asyncio.sleep(self._rng.uniform(0.0, 0.3))
             return "Written."
 
@@ -291,15 +307,19 @@ class World:
             self.loop.at_step = (self.loop.steps + after, lambda: self._strike(power, down))
         else:
             # The disk dies inside a call of the bot, whose context names the bot as the owner.
-            outside = copy_context()
+            outside, wait = copy_context(), self._rng.choice((0.0, 0.003, 0.03, 0.2))
+            wait = 0.0 if how == "disk" else wait
 
             def strike() -> None:
-                self.loop.call_soon(self._strike, power, down, context=outside)
+                self.loop.call_later(wait, self._strike, power, down, context=outside)
 
-            self.disk.die_after(after, strike)
+            if how == "disk":
+                self.disk.die_after(after, strike)
+            else:
+                self._strikes[how], self._sends_left = strike, after
 
     def _strike(self, power: bool, down: float) -> None:
-        if self._busy or not self.machine.is_up:
+        if not self.machine.is_up:
             if self.disk.is_dead:
                 self._missed_at = self.loop.time()
                 self.disk.crash(self._rng, power=power)
@@ -317,10 +337,11 @@ class World:
     async def _stops(self, down: float) -> None:
         if self._busy or not self.machine.is_up:
             return
-        self._busy = True
+        self._busy, kills = True, len(self.evidence.kills)
         self.machine.tell_to_stop()
         await self.machine.has_ended()
-        await self._start_again(down)
+        if len(self.evidence.kills) == kills:  # otherwise it starts after the kill
+            await self._start_again(down)
 
     async def _ails(self, what: str, seconds: float) -> None:
         ill = [self.loop.time(), self.loop.time() + seconds]
@@ -343,17 +364,26 @@ class World:
     async def _spoils(self, fault: str, skip: int) -> None:
         self._faults.append([skip, Fault[fault]])
 
+    async def _fails(self, seconds: float, loses: bool = False) -> None:
+        """Let each send end in a doubt for a while; some of them arrive."""
+        faults = [Fault.ERROR_BEFORE, Fault.ERROR_AFTER, Fault.LOST_REPLY, Fault.ERROR_AFTER]
+        faults = [Fault.LOST_REPLY] if loses else faults
+        self._failing = (self.loop.time() + seconds, faults)
+
     def _next_fault(self) -> Fault:
         self._last_activity = self.loop.time()
+        until, faults = self._failing
+        if self.loop.time() < until:
+            fault = self._rng.choice(faults)
+            self.note(f"a send {fault}")
+            return fault
         if not self._faults:
             return Fault.NONE
         if self._faults[0][0] > 0:
             self._faults[0][0] -= 1
             return Fault.NONE
-        fault: Fault = self._faults.pop(0)[1]
-        if (
-            not self.plan.over_rest
-        ):  # nothing proves a refusal there, and each request may break alone
+        fault = self._faults.pop(0)[1]
+        if not self.plan.over_rest:  # nothing proves a refusal there
             self.evidence.refusals += fault is Fault.REFUSED
         if fault is Fault.HANG_UP and not self.plan.over_rest:
             self.loop.call_later(0.0, self._note_breaks)
@@ -393,11 +423,17 @@ class World:
     def _carry(self, delivery: Delivery) -> None:
         """Hand a delivery to the phones of a chat, each after its own delay."""
         self._last_activity = self.loop.time()
+        if delivery.kind == "message" and delivery.target:
+            self.evidence.edits.append((delivery.chat, delivery.timestamp))
         self.loop.call_later(1.0, self._note_unheard, self.machine.life, delivery.timestamp)
         self.note(
             f"{delivery.kind} {delivery.timestamp % 10**7} {delivery.target % 10**7 or ''} to"
             f" {self.name_of(delivery.chat)}: {delivery.text[:60]!r}"
         )
+        if "send" in self._strikes and delivery.kind == "message":
+            self._sends_left -= 1
+            if self._sends_left <= 0:
+                self._strikes.pop("send")()
         for phone in self.phones:
             if not self._is_in(phone, delivery.chat):
                 continue
@@ -467,6 +503,7 @@ class World:
         work: str,
         timer: int = 0,
         file: bool = False,
+        length: int = 0,
     ) -> None:
         if group is not None and not self._is_in(self.phones[who], self.chat_of(who, group)):
             group = None
@@ -479,7 +516,7 @@ class World:
         self.signal.take_clock(self.phones[who].offset)
         said.timestamps.append(self._next_timestamp(who))
         await self.signal.say(
-            f"#{mark}# {work} please",
+            f"#{mark}# {work} please {' and again' * (length // 10)}".rstrip(),
             author=self.persons[who],
             group=None if group is None else self.groups[group],
             mention=group is not None,

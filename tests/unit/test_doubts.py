@@ -648,3 +648,17 @@ async def test_receipt_that_proved_a_note_proves_no_answer(
         phones.receipts.take(Receipt(ADA, (phones.sent[0][0],)))
         assert await note == phones.sent[0][0]
         assert phones.receipts.proof(Attempt(PRIVATE, 0, 2**62)) is None
+
+
+async def test_a_receipt_settles_the_latest_of_several_sends(bot: Bot) -> None:
+    async with bot.store() as store:
+        (part,) = await answered(store, "hello")
+        store.doubts.note(Doubt(part.id, PRIVATE, START_MS, START_MS + 16_000))
+        store.doubts.note(Doubt(part.id, PRIVATE, START_MS + 8_000, START_MS + 80_000))
+    async with bot.life() as life:
+        life.confirm(START_MS + 9_000)
+        await life.settled()
+        life.confirm(START_MS + 5)  # only the first send can have this timestamp
+        await life.happened()
+    assert [at for _, at in bot.signal.deleted] == [START_MS + 5]
+    assert bot.signal.sent == []
