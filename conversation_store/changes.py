@@ -138,8 +138,12 @@ class ChangeStore(Aggregate):
 
     @writes_and_scrubs_soon
     def stop(self, db: Session, rows: Sequence[int]) -> None:
-        """Close messages that a person no longer wants answered, and end their turns."""
+        """Close messages that a person no longer wants answered, and end their turns.
+
+        Their open questions are deleted for everyone, because nobody waits for an answer.
+        """
         for row in rows:
+            _withdraw_questions(db, row, self._now_ms())
             if messages.outcome(db, row) != "deleted":
                 deletion.abandon(db, row)
                 messages.close(db, row, "stopped")
@@ -218,6 +222,14 @@ SHOWN_SQL: Final = """
 """
 """Messages of a turn other than its answer."""
 
+OPEN_SQL: Final = """
+    SELECT signal_timestamp FROM questions
+    WHERE state = 'open' AND signal_timestamp NOT NULL AND turn_id = ?1
+    UNION SELECT part.value FROM questions, json_each(earlier) part
+    WHERE state = 'open' AND turn_id = ?1
+"""
+"""Questions of a turn that have no answer yet."""
+
 
 def last_question(db: Session, chat: ChatId, before: int, *, or_stopped: bool) -> Question | None:
     """Return the last question of a chat that came before an inbox row; None without one.
@@ -273,19 +285,33 @@ def _withdraw(db: Session, chat: ChatId, turn_id: int, now_ms: int, *, with_answ
         outbox.removal(db, chat, timestamp, now_ms)
 
 
+def _withdraw_questions(db: Session, turn_id: int, now_ms: int) -> None:
+    """Store the deletions for everyone of a turn's open questions."""
+    for (chat,) in db.run("SELECT chat FROM inbox WHERE id = ?", turn_id):
+        for timestamp in _of_turn(db, ChatId.parse(chat), turn_id, OPEN_SQL, now_ms):
+            outbox.removal(db, ChatId.parse(chat), timestamp, now_ms)
+
+
 def _shown(db: Session, chat: ChatId, turn_id: int, rows: Sequence[int], now_ms: int) -> list[int]:
     """Return Signal's timestamps of messages that people see and Signal can delete.
 
-    These are the answers to the rows, and the turn's progress and questions. A poll among them
-    need not be ended any more.
+    These are the answers to the rows, and the turn's progress and questions.
     """
-    since, shown = now_ms - CHANGEABLE_MS, list[int]()
+    shown = list[int]()
     for turn in sorted({turn_id, *rows}):  # a retry has questions of its own
-        if (db.value("SELECT received_at FROM inbox WHERE id = ?", turn) or 0) >= since:
-            shown += sorted(at for (at,) in db.run(SHOWN_SQL, turn))
+        shown += _of_turn(db, chat, turn, SHOWN_SQL, now_ms)
+    return shown + outbox.seen(db, rows, now_ms - CHANGEABLE_MS)
+
+
+def _of_turn(db: Session, chat: ChatId, turn_id: int, sql: str, now_ms: int) -> list[int]:
+    """Return the messages of a turn that Signal can delete; polls among them need no end."""
+    received_at = db.value("SELECT received_at FROM inbox WHERE id = ?", turn_id) or 0
+    if received_at < now_ms - CHANGEABLE_MS:
+        return []
+    shown = sorted(at for (at,) in db.run(sql, turn_id))
     for at in shown:
         db.run("DELETE FROM polls WHERE chat = ? AND signal_timestamp = ?", chat, at)
-    return shown + outbox.seen(db, rows, since)
+    return shown
 
 
 def conclude(db: Session, row: int, question: Question, now_ms: int) -> int | None:

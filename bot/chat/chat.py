@@ -233,6 +233,7 @@ class Chat:
                 return await chats.conversation.finish(pieces, result, quote=quote, retry=retry)
             except TurnStopped:
                 await chats.store.changes.stop([piece.id for piece in pieces])
+                await self._send_removals()
                 metrics.TURNS.labels("stopped").inc()
                 self._clean(pieces)
                 return ()
@@ -304,6 +305,7 @@ class Chat:
         self._clean(dropped)
         await self._close(waited)
         await self.chats.store.changes.stop([accepted.id for accepted in dropped])
+        await self._send_removals()
         return len(waited) + len(dropped) + stopped
 
     async def clear(self) -> int:
@@ -311,6 +313,7 @@ class Chat:
         waited = list(self.suspended)
         self.end(waited)
         await self._close(waited)
+        await self._send_removals()
         return len(waited) + await self.chats.store.turns.clear(self.id)
 
     def end(self, turn_ids: Iterable[int]) -> None:
@@ -568,13 +571,13 @@ class Chats:
         """
         outbox = self.notices.outbox
         await outbox.doubts.resume(reacts=self.presence.ack_reaction is not None)
-        unsent = await self.store.outbox.unfinished()
         unanswered = await self.store.messages.unfinished()
+        stopped = await self._repeat_stops(unanswered)
+        unsent = await self.store.outbox.unfinished()
         log.info("recovery.found", waiting=len(unanswered), count=len(unsent))
         for part in unsent:
             with self.open(part.chat) as chat:
                 chat.add(partial(outbox.deliver, (part,)), urgent=part.urgent)
-        stopped = await self._repeat_stops(unanswered)
         await self.questions.resume()
         suspended = await self.store.questions.suspended_turns()
         for accepted in unanswered:

@@ -155,6 +155,8 @@ async def test_stop_ends_a_turn_that_waits_and_a_later_answer_is_a_message() -> 
     async with story(script(ask(), text("Two what?"))) as here:
         asked = await question(here, "paint it")
         assert await here.asked("!stop") == "Stopped."
+        await here.signal.until(lambda: bool(here.signal.deleted))
+        assert [at for _, at in here.signal.deleted] == [asked.timestamp]
         assert await here.asked("2", quote=asked.timestamp) == "Two what?"
         assert await here.asked("!stop") == "There is nothing to stop."
 
@@ -163,6 +165,8 @@ async def test_clear_ends_waiting_turns() -> None:
     async with story(script(ask("Which secret colour?"))) as here:
         asked = await question(here, "paint it")
         assert await here.asked("!clear") == "Forgotten. We start afresh."
+        await here.signal.until(lambda: bool(here.signal.deleted))
+        assert [at for _, at in here.signal.deleted] == [asked.timestamp]
         assert rows_with(here, "secret") == 0
         assert (await here.asked("2", quote=asked.timestamp)).startswith("answer to: ")
 
@@ -296,10 +300,10 @@ async def ended(here: World, poll: Sent) -> None:
     await gone(here, f"', {poll.timestamp})")
 
 
-@pytest.mark.parametrize("how", ["vote", "words", "stop", "undo too late"])
+@pytest.mark.parametrize("how", ["vote", "words", "stop too late", "undo too late"])
 async def test_a_poll_ends_with_its_question(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr("bot.chat.ask.SETTLE_SECONDS", 0.05)
-    if how == "undo too late":
+    if how.endswith("too late"):
         monkeypatch.setattr("conversation_store.changes.CHANGEABLE_MS", 0)
     async with world(script(ask(), text("All right."))) as here:
         here.signal.has_polls = True
@@ -318,16 +322,16 @@ async def test_a_poll_ends_with_its_question(monkeypatch: pytest.MonkeyPatch, ho
             await ended(here, poll)
 
 
-@pytest.mark.parametrize("how", ["undo", "deletion"])
+@pytest.mark.parametrize("how", ["stop", "undo", "deletion"])
 async def test_a_poll_that_is_deleted_with_its_question_is_not_ended_as_well(how: str) -> None:
     async with with_polls(script(ask())) as here:
         asked = await here.signal.say("paint it", group=GROUP, mention=True)
         poll = await here.answer()
         await there(here, str(poll.timestamp))
-        if how == "undo":
-            await here.signal.say("!undo", group=GROUP, mention=True)
-        else:
+        if how == "deletion":
             await here.signal.delete(asked, group=GROUP)
+        else:
+            await here.signal.say(f"!{how}", group=GROUP, mention=True)
         await here.signal.until(lambda: bool(here.signal.deleted))
         assert here.signal.deleted == [(poll.chat, poll.timestamp)]
         await gone(here, f"', {poll.timestamp})")
