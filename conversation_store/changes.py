@@ -17,6 +17,7 @@ from conversation_store.models import (
     AcceptedMessage,
     ChatId,
     EditOutcome,
+    OutgoingMessage,
     Question,
     ReceivedMessage,
 )
@@ -49,17 +50,23 @@ class ChangeStore(Aggregate):
 
     @writes_and_scrubs
     def forget(
-        self, db: Session, deletion_: AcceptedMessage
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        self, db: Session, deletion_: AcceptedMessage, *, unseen: str = ""
+    ) -> tuple[tuple[int, ...], tuple[int, ...], OutgoingMessage | None]:
         """Carry out a deletion, and store the deletions of the bot's messages about it.
 
+        Args:
+            unseen: says that an answer that nobody has seen yet also answered other messages.
+
         Returns:
-            see `carry_out`.
+            see `carry_out`; and the message with these words, if they are true.
         """
-        turns = {version.turn_id for version in messages.versions(db, deletion_.message)}
-        for turn_id in sorted(turns):
-            _withdraw(db, deletion_.message.chat, turn_id, self._now_ms(), with_answer=True)
-        return carry_out(db, deletion_)
+        chat, now_ms = deletion_.message.chat, self._now_ms()
+        found = messages.versions(db, deletion_.message)
+        is_lost = _loses_an_answer(db, found)
+        for turn_id in sorted({version.turn_id for version in found}):
+            _withdraw(db, chat, turn_id, now_ms, with_answer=True)
+        closed, told = carry_out(db, deletion_)
+        return closed, told, outbox.note(db, chat, unseen, now_ms) if is_lost else None
 
     @writes_and_scrubs_soon
     def merge_edit(
@@ -168,6 +175,19 @@ def forget_messages(
     questions.revoke_given_by(db, rows)
     turns = {version.turn_id for version in found}
     return deletion.forget(db, turns, rows, (turn_id for _, turn_id in quoting))
+
+
+def _loses_an_answer(db: Session, found: Sequence[messages.Version]) -> bool:
+    """Return whether the unsent answer to some messages answers others as well."""
+    rows = db.run(
+        "SELECT 1 FROM inbox WHERE coalesce(turn_id, id) IN (SELECT value FROM json_each(?1))"
+        " AND id NOT IN (SELECT value FROM json_each(?2)) AND outcome IN ('answered', 'joined')"
+        " AND EXISTS (SELECT 1 FROM outbox WHERE inbox_id = coalesce(turn_id, inbox.id))"
+        " AND NOT EXISTS (SELECT 1 FROM outbox WHERE inbox_id = coalesce(turn_id, inbox.id)"
+        " AND state != 'waiting')",
+        *(json.dumps([one.turn_id for one in found]), json.dumps([one.id for one in found])),
+    )
+    return bool(rows)
 
 
 def replace_answer(db: Session, row: int, root: int) -> None:

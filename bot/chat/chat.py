@@ -65,6 +65,11 @@ QUOTE_CHARACTERS: Final = 200
 
 BUG: Final = "Something went wrong on my side. Please try again; if it stays, tell the operator."
 
+UNSEEN: Final = (
+    "With your message I deleted an answer that nobody had seen yet. It also answered other"
+    " messages: please send those again."
+)
+
 
 @dataclass(eq=False, repr=False, slots=True)
 class Chat:
@@ -456,7 +461,10 @@ class Chat:
         if known is not None:
             waited = await self._take_suspended_with(known)
             await self._restarts_without_answer(known)
-        closed, told = await chats.store.changes.forget(deletion)
+        unseen = chats.notices.languages.say(self.id, UNSEEN)
+        closed, told, note = await chats.store.changes.forget(deletion, unseen=unseen)
+        if note is not None:
+            chats.notices.queue(note)
         await chats.conversation.read_past_again(self.id)
         await self._send_removals()
         chats.file_cleanup.look()

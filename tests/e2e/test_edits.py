@@ -2,9 +2,13 @@
 
 import asyncio
 
+import pytest
+
+from bot.chat.chat import UNSEEN
 from bot.signal.events import Person
 from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
 from tests.e2e.traces import files_of, gone
+from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
 from tests.fakes.signal_side import ADA
 
@@ -202,3 +206,24 @@ async def test_edit_is_answered_anew_if_the_answer_was_deleted_with_another_mess
         await here.signal.edit("the first", first)
         answer = await here.answer()
         assert (answer.text, answer.replaces) == ("Only one.", None)
+
+
+async def test_people_are_told_if_an_unseen_answer_goes_with_one_of_its_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bot.chat.outbox.PAUSES", (0.2, 0.2))
+    never, failed = asyncio.Event(), asyncio.Event()
+
+    async def fail(_: object) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise Refusal(-1, "Failed to send message")
+
+    async with story(script(held(never), text("Both."))) as here:
+        here.signal.on_send = fail
+        await here.let_think("one")
+        second = await here.signal.say("two")
+        await failed.wait()
+        await here.signal.delete(second)
+        assert (await here.answer()).text == UNSEEN
+    assert [sent.text for sent in here.signal.sent] == [UNSEEN]
