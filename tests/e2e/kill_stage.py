@@ -1,14 +1,14 @@
-"""A bot process whose steps to the outside can be held in each chat, for stories about kills.
+"""A bot process that can be held at each of its steps to the outside, for kills at known moments.
 
-The fakes of Signal, of the model and of a tool tell the stage about each step. A case is a chat
-that is to be held at one of its steps. A case that is held gets no reply to this step or to any
-later one, until the process is killed.
+The fakes of Signal and of the model tell the stage about each step. A case is a chat that is to be
+held at one of its steps: it gets no reply to this step or to any later one, until the process is
+killed. The cases of the next lives are not held.
 """
 
 import asyncio
-import base64
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,17 +16,14 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from bot.chat.plan import INSTEAD_OF_WORDS
 from bot.signal.events import Person
 from conversation_store.models import ChatId
 from tests.e2e.daemon_process import HASTY, Daemon, daemon, environment
-from tests.e2e.minds import is_of_helper, task_of
 from tests.e2e.running_bot import World
 from tests.fakes import openai_server
-from tests.fakes.json_rpc_server import Client, Json
 from tests.fakes.openai_server import Request, text, words_of
 from tests.fakes.signal_rest_api import NUMBER, SignalRestApi, chat_at
-from tests.fakes.signal_side import Group, Sent, SignalSide
+from tests.fakes.signal_side import Sent, SignalSide
 
 LIFE_SECONDS: Final = 60.0
 ANSWER_AGAIN_SECONDS: Final = 0.2
@@ -38,9 +35,7 @@ WORD: Final = re.compile(r"\bn(\d\d\d)v\d+\b")
 PROBE: Final = 999
 """The number of a person whose chat is never held."""
 
-QUESTION: Final = "❓"
-REACTED: Final = INSTEAD_OF_WORDS.partition("{")[0]
-PROGRESS: Final = "🔧"
+NOT_ANSWERS: Final = ("❓", "🔧")
 LAST: Final = 9
 """The version of each person's last message."""
 
@@ -49,31 +44,16 @@ class Step(StrEnum):
     """Step of the bot to the outside."""
 
     ASKS = "asks the model"
-    CALLS = "calls the tool, which has done nothing yet"
-    CALLED = "has called the tool, which has done its work"
     SENDS = "sends a message that Signal has not taken yet"
     SENT = "has sent a message that Signal has taken"
 
 
-class Phone(StrEnum):
-    """When a person's phone confirms a message."""
-
-    PROMPT = "at once"
-    LATE = "after the bot has sent again what was in doubt"
-    NEVER = "never"
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request to the model: its words and the results of its tools.
-
-    Attributes:
-        task: of a helper; empty for the turn itself.
-    """
+    """A request to the model: its words and the results of its tools."""
 
     words: tuple[str, ...]
     results: tuple[str, ...]
-    task: str = ""
 
 
 @dataclass(eq=False)
@@ -83,54 +63,25 @@ class Case:
     Attributes:
         number: of the case and its person.
         moment: the step at which it is held in the first life, from 1; 0: it is not held.
-        in_group: the chat is a group.
-        steps: those of this life since the case was armed.
-        is_armed: steps count.
-        is_held: no step gets a reply any more in this life.
+        steps: of all lives.
         timestamps: of the person's messages, by version.
         asked: requests in this life, with a reply or without.
-        replied: those of all lives that got a reply, but for the last before a kill in the open.
-        tried: how often the model was about to answer in words.
-        called: how often the tool did its work.
         question: the timestamp of a question of the bot that has no answer.
     """
 
     number: int
     model: Callable[["Case", Asked], openai_server.Step]
     moment: int = 0
-    phone: Phone = Phone.PROMPT
-    in_group: bool = False
-    may_disappear: bool = False
     steps: list[Step] = field(default_factory=list)
-    is_armed: bool = False
     is_held: bool = False
     timestamps: dict[int, int] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
-    replied: list[Asked] = field(default_factory=list)
-    tried: int = 0
-    called: int = 0
     question: int | None = None
 
     @property
     def person(self) -> Person:
         """Who writes."""
         return Person(aci=f"0d1e2f30-0000-4000-8000-{self.number:012}", name=f"P{self.number}")
-
-    @property
-    def people(self) -> list[Person]:
-        """The people in the chat."""
-        mate = Person(aci=f"0d1e2f31-0000-4000-8000-{self.number:012}")
-        return [self.person, mate] if self.in_group else [self.person]
-
-    @property
-    def group(self) -> str | None:
-        """The id of the group where the person writes."""
-        return base64.b64encode(f"{self.number:032}".encode()).decode() if self.in_group else None
-
-    @property
-    def chat(self) -> str:
-        """The value of the chat's id."""
-        return self.group or self.person.aci
 
     def word(self, version: int = 0) -> str:
         """Return the word of one of the person's messages."""
@@ -145,13 +96,6 @@ class HeldSignal(SignalSide):
     async def _record(self, sent: Sent) -> None:
         await super()._record(sent)
         await self.stage.sent(sent.chat, sent.text, sent.timestamp)
-
-    async def _send_reaction(self, client: Client, params: Json) -> object:
-        chat = self._reachable_chat(params)
-        await self.stage.reacts(chat, Step.SENDS)
-        answer = await super()._send_reaction(client, params)
-        await self.stage.reacts(chat, Step.SENT)
-        return answer
 
     async def ready(self) -> None:
         """Wait until the bot listens."""
@@ -188,13 +132,6 @@ class HeldRest(SignalRestApi):
         await self.stage.sent(chat, mine.text, mine.timestamp)
         return response
 
-    async def _react(self, request: web.Request) -> web.Response:
-        chat = chat_at((await request.json())["recipient"])
-        await self.stage.reacts(chat, Step.SENDS)
-        response = await super()._react(request)
-        await self.stage.reacts(chat, Step.SENT)
-        return response
-
     async def ready(self) -> None:
         """Wait until the bot listens."""
         await self.until(lambda: self.receivers > 0, seconds=LIFE_SECONDS)
@@ -227,20 +164,14 @@ class Stage:
     """
 
     def __init__(self, world: World, signal: HeldSignal | HeldRest, cases: Sequence[Case]) -> None:
-        self.world = world
-        self.signal = signal
-        self.cases = cases
-        self._holds = True
+        self.world, self.signal, self.cases = world, signal, cases
         self.settings: Mapping[str, str] = {}
+        self._holds = True
         self._probe = Case(PROBE, lambda case, asked: text(" ".join(asked.words)))
         self._probes = 0
         self._by_number = {case.number: case for case in (*cases, self._probe)}
-        self._by_chat = {case.chat: case for case in (*cases, self._probe)}
+        self._by_chat = {case.person.aci: case for case in self._by_number.values()}
         self._over = asyncio.Event()
-        self._unconfirmed: list[tuple[Case, int]] = []
-        for case in cases:
-            if case.group is not None:
-                signal.groups[case.group] = Group(members={one.aci: one for one in case.people})
         world.model.handler = self._model
 
     # Lives
@@ -280,14 +211,14 @@ class Stage:
         assert not free, f"never came to that step: {free}"
 
     def _free(self) -> list[Case]:
-        return [case for case in self.cases if not (case.is_held or case.may_disappear)]
+        return [case for case in self.cases if case.moment and not case.is_held]
 
     async def everything_read(self) -> None:
         """Wait until the bot has read all that people have done so far."""
         self._probes += 1
         word = self._probe.word(self._probes)
         await self.signal.say(word, author=self._probe.person)
-        await self.until(lambda: any(word in shown.split() for shown in self.texts(self._probe)))
+        await self.until_answered(self._probe, word)
 
     def let_go(self) -> None:
         """Release all cases that were held."""
@@ -306,124 +237,69 @@ class Stage:
 
     # People
 
-    async def say(
-        self, case: Case, words: str | None = None, version: int = 0, **more: Any
-    ) -> None:
-        """Write the case's word, or other words."""
-        case.timestamps[version] = await self.signal.say(
-            words or case.word(version), author=case.person, group=case.group, **more
-        )
-
-    async def confirm_late(self) -> None:
-        """Confirm all messages on phones that are late."""
-        late, self._unconfirmed = self._unconfirmed, []
-        for case, timestamp in late:
-            await self._confirm(case, timestamp)
-
-    async def _confirm(self, case: Case, timestamp: int) -> None:
-        for person in case.people:
-            await self.signal.deliver_receipt(timestamp, person)
+    async def say(self, case: Case, version: int = 0) -> None:
+        """Write one of the case's words."""
+        case.timestamps[version] = await self.signal.say(case.word(version), author=case.person)
 
     def texts(self, case: Case) -> list[str]:
         """Return the answers that a chat shows now, oldest first."""
-        shown: dict[int, str] = {}
-        roots: dict[int, int] = {}
-        for sent in self.signal.sent:
-            if _chat_of(sent).value == case.chat and not sent.text.startswith((PROGRESS, QUESTION)):
-                root = roots.get(sent.replaces or 0, sent.timestamp)
-                roots[sent.timestamp] = root
-                shown[root] = sent.text
-        for _, timestamp in self.signal.deleted:
-            shown.pop(roots.get(timestamp, 0), None)
-        return [words for words in shown.values() if WORD.search(words)]
+        deleted = {timestamp for _, timestamp in self.signal.deleted}
+        return [sent.text for sent in self._answers(case) if sent.timestamp not in deleted]
 
-    def files(self, case: Case) -> list[tuple[str, ...]]:
-        """Return the names of the files of each answer that was sent to a chat."""
-        return [
-            tuple(str(file.name) for file in sent.attachments)
-            for sent in self.signal.sent
-            if _chat_of(sent).value == case.chat and WORD.search(sent.text)
-            if not sent.text.startswith((PROGRESS, QUESTION))
-        ]
+    def files(self, case: Case) -> list[str]:
+        """Return the names of all files that were sent to a chat."""
+        return [str(file.name) for sent in self._answers(case) for file in sent.attachments]
+
+    def _answers(self, case: Case) -> list[Any]:
+        mine = (one for one in self.signal.sent if _chat_of(one).value == case.person.aci)
+        return [one for one in mine if WORD.search(one.text) and one.text[0] not in NOT_ANSWERS]
 
     async def _answer_questions(self) -> None:
         while True:
             for case in self.cases:
                 if case.question is not None and not case.is_held:
-                    words = self.signal.text_sent(case.question)
-                    emoji = "👍" if "👍" in words else "1️⃣"
-                    await self.signal.react(
-                        emoji, case.question, author=case.person, group=case.group
-                    )
+                    await self.signal.react("👍", case.question, author=case.person)
             await asyncio.sleep(ANSWER_AGAIN_SECONDS)
 
     # The bot
 
     async def sends(self, chat: ChatId, words: str) -> None:
         """Note that the bot is about to send."""
-        if (case := self._by_chat.get(chat.value)) and not words.startswith(PROGRESS):
-            await self._step(case, Step.SENDS)
+        if not words.startswith("🔧"):
+            await self._step(self._by_chat[chat.value], Step.SENDS)
 
     async def sent(self, chat: ChatId, words: str, timestamp: int) -> None:
         """Note that Signal has taken a message; let the phone confirm it."""
-        case = self._by_chat.get(chat.value)
-        if case is None:
-            return
-        if case.phone is Phone.PROMPT:
-            await self._confirm(case, timestamp)
-        elif case.phone is Phone.LATE:
-            self._unconfirmed.append((case, timestamp))
-        if words.startswith(PROGRESS):
-            return
-        case.question = timestamp if words.startswith(QUESTION) else None
-        await self._step(case, Step.SENT)
-
-    async def reacts(self, chat: ChatId, step: Step) -> None:
-        """Note that the bot is about to react, or that Signal has taken the reaction."""
-        if case := self._by_chat.get(chat.value):
-            await self._step(case, step)
-
-    async def calls(self, words: str) -> str:
-        """Do the work of the tool."""
-        found = WORD.search(words)
-        assert found is not None
-        case = self._by_number[int(found[1])]
-        await self._step(case, Step.CALLS)
-        case.called += 1
-        await self._step(case, Step.CALLED)
-        return "Written."
+        case = self._by_chat[chat.value]
+        await self.signal.deliver_receipt(timestamp, case.person)
+        if not words.startswith("🔧"):
+            case.question = timestamp if words.startswith("❓") else None
+            await self._step(case, Step.SENT)
 
     async def _model(self, request: Request, writer: asyncio.StreamWriter) -> None:
         asked, case = self._asked(request)
         case.asked.append(asked)
         await self._step(case, Step.ASKS)
-        if asked.words[-1:] == (case.word(LAST),):
-            answer = text(f"{' '.join(asked.words)} heard")
-        else:
-            answer = case.model(case, asked)
+        is_last = asked.words[-1:] == (case.word(LAST),)
+        answer = text(f"{' '.join(asked.words)} heard") if is_last else case.model(case, asked)
         await answer(request, writer)
-        case.replied.append(asked)
 
     def _asked(self, request: Request) -> tuple[Asked, Case]:
         """Return the words and results of a request since the last answer, with its case."""
         turn: list[Mapping[str, Any]] = []
         for message in reversed(request.body["messages"][1:]):
-            words = words_of(message["content"])
-            if message["role"] == "assistant" and (WORD.search(words) or words.startswith(REACTED)):
+            if message["role"] == "assistant" and WORD.search(words_of(message["content"])):
                 break
             turn.insert(0, message)
         said = " ".join(words_of(m["content"]) for m in turn if m["role"] == "user")
         results = tuple(words_of(m["content"]) for m in turn if m["role"] == "tool")
         found = tuple(dict.fromkeys(one[0] for one in WORD.finditer(said)))
         assert found, f"The model was asked about nothing: {turn}"
-        case = self._by_number[int(found[-1][1:4])]
-        task = task_of(request.body) if is_of_helper(request.body) else ""
-        return Asked(found, results, task), case
+        return Asked(found, results), self._by_number[int(found[-1][1:4])]
 
     async def _step(self, case: Case, step: Step) -> None:
-        if case.is_armed:
-            case.steps.append(step)
-            case.is_held |= self._holds and len(case.steps) == case.moment
+        case.steps.append(step)
+        case.is_held |= self._holds and len(case.steps) == case.moment
         await self.signal._announce()
         if case.is_held:
             over = self._over
@@ -438,72 +314,21 @@ async def stage(world: World, transport: str, cases: Sequence[Case]) -> AsyncIte
     signal = HeldSignal(world.signal.path) if transport == "signal-cli" else HeldRest()
     the_stage = Stage(world, signal, cases)
     await world.signal.go_away()
-    async with notes_server(the_stage.calls) as url:
-        more = await signal.open(the_stage)
-        the_stage.settings = environment(
-            world,
-            ACCESS__GROUPS="always",
-            LLM__MAX_CONCURRENCY="1000",
-            LOG__LEVEL="error",
-            MCP__SERVERS__NOTES__URL=url,
-            TOOLS__WORKSPACE__FOR="everyone",
-            **more,
-        )
-        try:
-            yield the_stage
-        finally:
-            await signal.close()
+    more = await signal.open(the_stage)
+    notes = f"{sys.executable} -m tests.fakes.mcp_notes {world.folder / 'notes'}"
+    the_stage.settings = environment(
+        world,
+        LLM__MAX_CONCURRENCY="1000",
+        LOG__LEVEL="error",
+        MCP__SERVERS__NOTES__COMMAND=notes,
+        TOOLS__WORKSPACE__FOR="everyone",
+        **more,
+    )
+    try:
+        yield the_stage
+    finally:
+        await signal.close()
 
 
 def _chat_of(sent: Any) -> ChatId:
     return sent.chat if isinstance(sent, Sent) else chat_at(sent.recipient)
-
-
-WRITE: Final = {
-    "name": "write",
-    "description": "Write a note.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"text": {"type": "string"}},
-        "required": ["text"],
-    },
-}
-
-
-@asynccontextmanager
-async def notes_server(write: Callable[[str], Awaitable[str]]) -> AsyncIterator[str]:
-    """Serve an MCP tool with a side effect, and yield its URL."""
-
-    async def answer(request: web.Request) -> web.Response:
-        if request.method != "POST":
-            return web.Response(status=405)
-        asked = await request.json()
-        if "id" not in asked:
-            return web.Response(status=202)
-        result: Mapping[str, Any]
-        match asked["method"]:
-            case "initialize":
-                result = {
-                    "protocolVersion": "2025-06-18",
-                    "capabilities": {"tools": {}},
-                    "serverInfo": {"name": "notes", "version": "1"},
-                }
-            case "tools/list":
-                result = {"tools": [WRITE]}
-            case "tools/call":
-                said = await write(asked["params"]["arguments"]["text"])
-                result = {"content": [{"type": "text", "text": said}]}
-            case _:
-                result = {}
-        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": result})
-
-    app = web.Application()
-    app.router.add_route("*", "/mcp", answer)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-    finally:
-        await runner.cleanup()
