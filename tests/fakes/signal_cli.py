@@ -71,6 +71,7 @@ class SignalCli(FallingSilent):
 
     async def _list_devices(self, client: Client, params: Json) -> object:
         if not self.lists_devices:
+            await self._announce()
             raise Refusal(-3, "Failed to get linked devices: [403]")
         return await super()._list_devices(client, params)
 
