@@ -9,6 +9,7 @@ from tests.e2e.test_conversation import BEN
 from tests.fakes.signal_side import ADA, BOT
 
 TEAM = "dGVhbQ=="
+OTHERS = "b3RoZXJz"
 TEAM_CHAT = ChatId.parse(f"group:{TEAM}")
 EVE = Person(aci="0d1e2f30-0000-4000-8000-00000000000e", name="Eve")
 BEN_IS_ADMIN = {"policy": "open", "admins": BEN.aci}
@@ -92,3 +93,21 @@ async def test_admins_of_the_group_and_of_the_bot_may_clear_it_and_a_member_may_
             refused = await here.asked("!clear", author=ADA, group=TEAM, mention=True)
             assert "only an admin" in refused
             assert "Forgotten" in await here.asked("!clear", author=admin, group=TEAM, mention=True)
+
+
+async def test_nothing_that_is_said_in_one_chat_is_told_in_another() -> None:
+    places = {"adax": (ADA, None), "benx": (BEN, None), "onex": (ADA, TEAM), "twox": (BEN, OTHERS)}
+    async with story() as here:
+        for number in range(4):
+            for word, (who, group) in places.items():
+                if group is not None:
+                    await here.signal.say(f"{word} chatter", author=who, group=group)
+                said = f"{word} {number}"
+                await here.signal.say(said, author=who, group=group, mention=group is not None)
+        for word in places:
+            await here.signal.wait_for(lambda sent, last=f"{word} 3": sent.text.endswith(last))  # type: ignore[misc]
+    for request in here.model.requests:
+        told = str(request["messages"][1:])
+        assert len([word for word in places if word in told]) == 1
+    chats = {(word, sent.chat) for sent in here.signal.sent for word in places if word in sent.text}
+    assert len(chats) == len(places)
