@@ -5,10 +5,11 @@ in the order of each chat.
 """
 
 import asyncio
+import re
 import signal
 from collections import defaultdict
 from contextlib import AsyncExitStack, suppress
-from random import Random
+from dataclasses import dataclass, field
 from typing import Final
 
 import apsw
@@ -18,16 +19,15 @@ from bot import app
 from bot.errors import MessagesLost
 from bot.foundation import Start
 from bot.observability import metrics
+from bot.signal.events import Person
 from conversation_store.models import ChatId
 from tests.e2e import scraped
 from tests.e2e.daemon_process import Daemon, daemon, environment
 from tests.e2e.running_bot import World, world
 from tests.e2e.stored import read_store
-from tests.e2e.traffic import GROUP, PEOPLE, Traffic, answers
 from tests.fakes.notify_socket import notify_socket
 
 READY_SECONDS: Final = 30.0
-BEFORE: Final = 20
 ROOM_AFTER_SECONDS: Final = 10.0
 MOST_ROUNDS: Final = 25
 ROUND_SECONDS: Final = 0.4
@@ -44,7 +44,38 @@ STARTS: Final = {STORE: 1, SIGNAL: 2}
 """Log events of an outage and of its end, and how often the latter is logged by then; the first
 connection of Signal counts too. Each readiness check asks the model."""
 
-CHATS: Final = (*(ChatId.direct(person.aci) for person in PEOPLE), ChatId.group(GROUP))
+PEOPLE: Final = tuple(
+    Person(aci=f"0d1e2f30-0000-4000-8000-{n:012}", name=f"Person {n}") for n in range(4)
+)
+GROUP: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+WORD: Final = re.compile(r"\bw\d+\b")
+
+
+@dataclass
+class People:
+    """People who write numbered words, some of them in a group; `said` has those of each chat."""
+
+    here: World
+    said: defaultdict[ChatId, list[str]] = field(default_factory=lambda: defaultdict(list))
+    count: int = 0
+
+    async def write(self) -> None:
+        for person in PEOPLE:
+            for group in (None, GROUP) if person is PEOPLE[0] else (None,):
+                self.count += 1
+                chat = ChatId.direct(person.aci) if group is None else ChatId.group(group)
+                self.said[chat].append(f"w{self.count}")
+                await self.here.signal.say(f"w{self.count}", author=person, group=group)
+
+    async def answered(self) -> None:
+        """Wait until each chat has read each of its words once, in order."""
+        await self.here.signal.until(lambda: self.told() == self.said)
+
+    def told(self) -> dict[ChatId, list[str]]:
+        texts: defaultdict[ChatId, list[str]] = defaultdict(list)
+        for sent in self.here.signal.sent:
+            texts[sent.chat] += WORD.findall(sent.text)
+        return texts
 
 
 @pytest.mark.long
@@ -57,15 +88,12 @@ async def test_after_outages_everything_is_answered_once_and_in_order(
     parts: tuple[str, ...],
 ) -> None:
     async with world() as here:
-        people = Traffic(here.signal, Random(len(parts)), lambda: None)
-        here.model.handler = people.model
+        people = People(here)
         settings = environment(here, ACCESS__GROUPS="always", HEALTH__LISTEN=scraped.ANY_PORT)
         async with daemon(settings, folder=here.folder) as bot:
             port = await bot.port()
-            await people.write_everywhere(lambda _: True)
-            await here.signal.until(lambda: len(here.signal.sent) >= BEFORE)
-            await people.last_words()
-            await all_answered(here, people)
+            await people.write()
+            await people.answered()
             await all_noted(port)
             async with AsyncExitStack() as outages:
                 for part in parts:
@@ -79,7 +107,7 @@ async def test_after_outages_everything_is_answered_once_and_in_order(
                     else:
                         await here.model.stop()
                         outages.push_async_callback(here.model.start)
-                    await everybody_writes(people)
+                    await people.write()
                 for part in NOTICED.keys() & parts:
                     await bot.event(NOTICED[part])
                 assert (await readiness(port, without=set(parts))).keys() == set(PARTS)
@@ -88,15 +116,15 @@ async def test_after_outages_everything_is_answered_once_and_in_order(
             for part in BACK.keys() & parts:
                 await bot.event(BACK[part], times=STARTS[part])
             await readiness(port, without=set())
-            await everybody_writes(people)
-            await all_answered(here, people)
+            await people.write()
+            await people.answered()
             bot.send_signal(signal.SIGTERM)
             assert await bot.exit_code() == 0
         kept = read_store(here.folder / "store.db")
-        assert kept.outcomes.keys() == {question.timestamp for question in people.said}
+        assert len(kept.outcomes) == people.count
         assert kept.answered == kept.outcomes.keys()
         assert kept.states == {"sent"}
-        assert told(here) == expected(people)
+        assert people.told() == people.said
 
 
 @pytest.mark.long
@@ -166,39 +194,14 @@ def lost_messages() -> float:
     return value
 
 
-async def until_refused(bot: Daemon, people: Traffic) -> None:
+async def until_refused(bot: Daemon, people: People) -> None:
     """Write in all chats until the store refuses writes; its log may have had room left."""
     for _ in range(MOST_ROUNDS):
-        await everybody_writes(people)
+        await people.write()
         with suppress(TimeoutError):
             async with asyncio.timeout(ROUND_SECONDS):
                 await bot.event(NOTICED[STORE])
                 return
-
-
-async def everybody_writes(people: Traffic) -> None:
-    for chat in CHATS:
-        await people.write(chat, "are you there?")
-
-
-async def all_answered(here: World, people: Traffic) -> None:
-    await here.signal.until(lambda: told(here) == expected(people))
-
-
-def told(here: World) -> dict[ChatId, list[str]]:
-    """Return the messages of each chat, in order."""
-    texts: defaultdict[ChatId, list[str]] = defaultdict(list)
-    for sent in answers(here.signal.sent):
-        texts[sent.chat].append(sent.text)
-    return texts
-
-
-def expected(people: Traffic) -> dict[ChatId, list[str]]:
-    """Return the expected messages of each chat, in order."""
-    texts: defaultdict[ChatId, list[str]] = defaultdict(list)
-    for question in people.said:
-        texts[question.chat] += question.answer
-    return texts
 
 
 async def readiness(port: int, *, without: set[str]) -> dict[str, str]:
