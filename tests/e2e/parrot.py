@@ -63,19 +63,9 @@ def remind(words: str) -> tuple[str, Mapping[str, object]]:
     return "remind", {"text": f"Think of {words}", "at": "2070-01-01T09:00Z"}
 
 
-def schedule(words: str) -> tuple[str, Mapping[str, object]]:
-    """Schedule a question."""
-    return "schedule", {"question": f"What is {words}?", "at": "2070-01-01T09:00Z"}
-
-
 def recall(_: str) -> tuple[str, Mapping[str, object]]:
     """Find all facts."""
     return "recall", {"query": ""}
-
-
-def list_reminders(_: str) -> tuple[str, Mapping[str, object]]:
-    """List all reminders."""
-    return "list_reminders", {}
 
 
 def catch_up(_: str) -> tuple[str, Mapping[str, object]]:
