@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time
@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import pytest
 
-from bot.backoff import Backoff
 from bot.chat import outbox
 from bot.chat.outbox import Outbox
 from bot.signal.account import Group, OwnIdentity
@@ -41,7 +40,6 @@ START_MS: Final = 1_795_291_728_000
 WAIT_SECONDS: Final = 30.0
 SOON_SECONDS: Final = 0.3
 A_DAY_MS: Final = 86_400_000
-AT_ONCE: Final = Backoff(first_seconds=0.02, longest_seconds=0.02)
 
 
 @dataclass(slots=True)
@@ -244,20 +242,9 @@ a_file: Final = leaving("look", files=[Attachment("a.txt", "text/plain", b"a")])
 in_a_group: Final = leaving("to all", number=2, chat=GROUP)
 
 
-async def first_of_two_parts_marked(_: Bot, store: ConversationStore) -> None:
-    first, _second = await answered(store, "one", "two")
-    await store.outbox.mark_sent(first, START_MS + 9)
-
-
 async def two_answers(_: Bot, store: ConversationStore) -> None:
     await answered(store, "one", number=1)
     await answered(store, "two", number=2)
-
-
-async def first_of_two_answers_marked(_: Bot, store: ConversationStore) -> None:
-    (marked,) = await answered(store, "before", number=1)
-    await answered(store, "one", number=2)
-    await store.outbox.mark_sent(marked, START_MS + 5)
 
 
 async def sent_from_another_device(bot: Bot, store: ConversationStore) -> None:
@@ -294,38 +281,12 @@ async def earlier_progress(bot: Bot, store: ConversationStore) -> None:
     await store.upkeep.ping()
 
 
-async def progress_of_a_forgotten_turn(bot: Bot, store: ConversationStore) -> None:
-    await one(bot, store)
-    turn = await begun(store)
-    bot.signal.next_timestamp = START_MS + 4
-    notes = Outbox(bot.signal, store).doubts
-    store.turns.record_progress(turn.id, await notes.send(GROUP, "Using calculate"))
-    await forget(store, BOB, 2)
-
-
-async def long_question(bot: Bot, store: ConversationStore) -> None:
-    await one(bot, store)
-    await begun(store)
-    bot.signal.next_timestamp = START_MS + 4
-    notes = Outbox(bot.signal, store).doubts
-    for _ in range(20):
-        await notes.send(GROUP, "part of a question")
-    await store.upkeep.ping()
-
-
 async def copy_of_a_forgotten_message(bot: Bot, store: ConversationStore) -> None:
     await answered(store, "to all", number=1, chat=GROUP)
     await answered(store, "one", number=2)
     bot.now_ms += 1_000
     await store.doubts.load()  # the message is deleted before the next connection
     await forget(store, ADA, 1)
-
-
-async def message_forgotten_during_its_send(bot: Bot, store: ConversationStore) -> None:
-    await one(bot, store)
-    (to_all,) = await answered(store, "to all", number=2, chat=GROUP)
-    bot.query(f"DELETE FROM outbox WHERE id = {to_all.id}")
-    await store.outbox.mark_sent(to_all, START_MS + 5)
 
 
 @pytest.mark.parametrize(
@@ -337,10 +298,8 @@ async def message_forgotten_during_its_send(bot: Bot, store: ConversationStore) 
         (one, [(ADA, 120_000)], ["one"]),
         (one, [(BOB, 5)], ["one"]),
         (three_parts, [(ADA, 5)], ["two", "three"]),
-        (first_of_two_parts_marked, [(ADA, 5)], ["two"]),
         (a_file, [(ADA, 5)], []),
         (two_answers, [(ADA, 5)], ["one", "two"]),
-        (first_of_two_answers_marked, [(ADA, 5)], ["one"]),
         (sent_from_another_device, [(ADA, 5)], ["one"]),
         (in_a_group, [(BOB, 5)], []),
         (in_a_group_without_bob, [(BOB, 5)], ["to all"]),
@@ -349,10 +308,7 @@ async def message_forgotten_during_its_send(bot: Bot, store: ConversationStore) 
         (private_and_in_a_group, [(ADA, 5), (BOB, 5)], ["one"]),
         (progress_of_a_killed_turn, [(ADA, 5)], ["one"]),
         (earlier_progress, [(ADA, 5)], ["one"]),
-        (progress_of_a_forgotten_turn, [(ADA, 5)], ["one"]),
-        (long_question, [(ADA, at) for at in range(5, 25)], ["one"]),
         (copy_of_a_forgotten_message, [(ADA, 5)], ["one"]),
-        (message_forgotten_during_its_send, [(ADA, 5)], ["one"]),
     ],
 )
 async def test_only_receipts_that_can_mean_nothing_else_prove_an_answer(
@@ -404,26 +360,6 @@ async def test_copy_stays_if_only_the_copy_is_confirmed(bot: Bot) -> None:
             async with asyncio.timeout(SOON_SECONDS):
                 await bot.signal.happened.wait()
     assert bot.signal.deleted == []
-
-
-async def test_all_copies_but_one_are_deleted_after_two_kills(bot: Bot) -> None:
-    await leave(bot, "hello")
-    async with bot.life() as life:
-        await life.settled()
-        ((second, _),) = bot.signal.sent
-    # Killed before it was marked.
-    bot.query("UPDATE outbox SET state = 'waiting', signal_timestamp = NULL, text = 'hello'")
-    async with bot.life() as life:
-        await life.settled()
-        kept = bot.signal.sent[-1][0]
-        bot.signal.happened.clear()
-        life.confirm(START_MS + 5, second, kept)
-        await life.happened()
-        async with asyncio.timeout(WAIT_SECONDS):
-            while len(bot.signal.deleted) < 2:
-                await life.happened()
-    assert [at for _, at in bot.signal.deleted] == [START_MS + 5, second]
-    assert bot.timestamps() == [kept]
 
 
 async def test_edit_sent_twice_is_kept_under_its_first_timestamp(bot: Bot) -> None:
@@ -480,21 +416,6 @@ async def test_early_receipt_is_kept_for_the_next_process_but_none_from_the_futu
     assert bot.confirmations() == [(now_ms, ADA)]
 
 
-async def test_unproven_deletion_is_sent_again_at_once(
-    bot: Bot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outbox, "PROOF_SECONDS", 10 * WAIT_SECONDS)
-    async with bot.store() as store:
-        first, second = await answered(store, "one", "two")
-        await store.outbox.mark_sent(first, START_MS - 50_000)
-        await store.outbox.mark_sent(second, START_MS - 49_000)
-        await answered_anew(store, "one")
-    bot.query("DELETE FROM outbox WHERE kind = 'text' AND state = 'waiting'")
-    async with bot.life() as life:
-        await life.settled()
-    assert bot.signal.deleted == [(PRIVATE, START_MS - 49_000)]
-
-
 async def test_receipt_of_progress_hides_no_receipt_of_the_answer_after_a_kill(bot: Bot) -> None:
     await leave(bot, "to Ada")
     async with bot.store() as store:
@@ -539,20 +460,6 @@ async def test_receipt_may_be_for_an_earlier_send_of_a_marked_message(bot: Bot) 
         life.confirm(*(timestamp for timestamp, _ in phones.sent))
         await life.settled()
     assert [text for _, text in bot.signal.sent] == ["to Ada, never sent"]
-
-
-async def test_any_of_several_sends_proves_an_answer(bot: Bot) -> None:
-    bot.now_ms = int(time() * 1_000)
-    async with bot.store() as store:
-        (part,) = await answered(store, "hello")
-        phones = losing()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SOON_SECONDS):  # killed before the second try
-                await Outbox(phones, store).deliver([part])
-    async with bot.life() as life:
-        life.confirm(phones.sent[0][0])
-        await life.settled()
-    assert bot.signal.sent == []
 
 
 async def test_receipt_may_be_for_the_deletion_of_a_copy(bot: Bot) -> None:

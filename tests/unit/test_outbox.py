@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from structlog.testing import capture_logs
 
 from bot.backoff import Backoff
 from bot.chat import outbox as outbox_module
@@ -56,7 +55,6 @@ class ScriptedMessenger(PartialMessenger):
     def __init__(self, *troubles: SignalError) -> None:
         self.troubles = list(troubles)
         self.attempts: list[str] = []
-        self.is_out = 0
         self.attempted = asyncio.Event()
 
     async def send(
@@ -84,9 +82,6 @@ class ScriptedMessenger(PartialMessenger):
         self.stumble()
 
     async def own_identity(self) -> OwnIdentity:
-        if self.is_out > 0:
-            self.is_out -= 1
-            raise SignalUnavailable("no network")
         raise SignalRejected("not here")
 
 
@@ -201,26 +196,6 @@ async def test_part_is_given_up_after_too_many_attempts_and_the_next_is_sent(
         assert messenger.attempts == ["one"] * 3 + ["two"]
         assert await store.outbox.unfinished() == ()
     assert exposition.now().value("messages_given_up_total") == given_up + 1
-
-
-async def test_message_in_doubt_is_sent_three_times_at_most(tmp_path: Path) -> None:
-    messenger = ScriptedMessenger(*(SignalTimeout("x") for _ in range(9)))
-    async with stored(tmp_path, "one") as (store, parts):
-        with capture_logs() as logs:
-            assert not await Outbox(messenger, store).deliver(parts)
-        assert messenger.attempts == ["one"] * 3
-        assert await store.outbox.unfinished() == ()
-    warned = [one["event"] for one in logs if one["log_level"] in {"warning", "error"}]
-    assert warned == ["outbox.will_retry", "outbox.gave_up"]
-
-
-async def test_an_outage_uses_up_none_of_the_sends_in_doubt(tmp_path: Path) -> None:
-    messenger = ScriptedMessenger(SignalTimeout("x"))
-    messenger.is_out = 20
-    async with stored(tmp_path, "one") as (store, parts):
-        assert await Outbox(messenger, store).deliver(parts)
-        assert messenger.attempts == ["one"] * 2
-        assert messenger.is_out == 0
 
 
 async def test_outbox_waits_for_a_connection_without_counting_attempts(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ CHAT = ChatId.direct(ADA.aci)
 TEAM = ChatId.group("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 BOUNDS = daemon_bounds(impatient=False)
 OWN_ROW: Json = {"number": FIXTURE_ACCOUNT.number, "uuid": str(FIXTURE_ACCOUNT.aci).upper()}
-UNPROVEN_SECONDS = 0.1
 
 
 @asynccontextmanager
@@ -225,51 +224,6 @@ async def test_a_send_without_an_answer_ends_within_its_bound(tmp_path: Path) ->
         assert SENDS.labels("timeout")._value.get() == before + 1
         side.on_send = None
         assert await messenger.send(CHAT, "text") > 0
-
-
-@pytest.mark.parametrize("other", [CHAT, TEAM], ids=["person", "group"])
-async def test_receipt_that_fits_two_unanswered_sends_proves_neither(
-    tmp_path: Path, other: ChatId
-) -> None:
-    receiver = Receiver()
-    async with (
-        signal_cli(tmp_path) as side,
-        running(side, receiver) as messenger,
-        asyncio.TaskGroup() as tasks,
-    ):
-        side.groups[TEAM.value] = Group("Team", members={ADA.aci: ADA})
-        side.on_send = lose
-        tasks.create_task(fails_in_doubt(messenger, other))
-        first = await side.next_sent()
-        tasks.create_task(fails_in_doubt(messenger, CHAT))
-        second = await side.next_sent()
-        await side.drop_connections()
-        await side.deliver_receipt(first.timestamp)
-        await side.deliver_receipt(second.timestamp)
-
-
-async def test_receipt_of_cancelled_send_does_not_prove_the_next_one(tmp_path: Path) -> None:
-    receiver = Receiver()
-    async with (
-        signal_cli(tmp_path) as side,
-        running(side, receiver) as messenger,
-        asyncio.TaskGroup() as tasks,
-    ):
-        side.on_send = lose
-        cancelled = tasks.create_task(messenger.send(CHAT, "progress"))
-        sent = await side.next_sent()
-        cancelled.cancel()
-        tasks.create_task(fails_in_doubt(messenger, CHAT))
-        await side.next_sent()
-        await side.drop_connections()
-        await side.deliver_receipt(sent.timestamp)
-
-
-async def fails_in_doubt(messenger: SignalDaemon, chat: ChatId) -> None:
-    with pytest.raises(SignalTimeout) as failure:
-        await messenger.send(chat, "text")
-    attempts = [failure.value.sending]
-    assert await messenger.receipts.wait_for_proof(attempts, UNPROVEN_SECONDS) is None
 
 
 @pytest.mark.parametrize(
@@ -520,20 +474,6 @@ async def test_slow_send_is_awaited_through_a_silence(tmp_path: Path, chat: Chat
         done.set()
         assert await slow == next(one.timestamp for one in side.sent if one.text == "slow")
     assert Counter(one.text for one in side.sent) == {"slow": 1, "quick": 5}
-
-
-async def test_the_receipt_of_a_reaction_does_not_settle_a_send_made_in_a_silence(
-    tmp_path: Path,
-) -> None:
-    async with looking(tmp_path) as (side, messenger), asyncio.TaskGroup() as tasks:
-        await messenger.react(CHAT, "👀", author=ADA.aci, timestamp=1)
-        reaction = side._last_timestamp
-        side.silent = True
-        sending = tasks.create_task(passed_over(messenger))
-        await asked(side, "send")
-        await side.deliver_receipt(reaction)
-        side.silent = False
-        await sending
 
 
 async def test_an_answer_to_a_request_that_was_never_made_passes_nothing_over(
