@@ -6,38 +6,13 @@ from bot.signal.events import Person
 from tests.e2e.running_bot import story
 from tests.e2e.traces import gone
 from tests.fakes.json_rpc_server import Refusal
-from tests.fakes.openai_server import echo, held, script, text
+from tests.fakes.openai_server import echo, script, text
 from tests.fakes.signal_side import ADA, Sent
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 SECRET = "sesquipedalian"
 ANSWER = "antidisestablishmentarianism"
-
-
-async def test_a_deletion_ends_the_turn_and_nothing_is_answered() -> None:
-    never = asyncio.Event()
-    async with story(script(held(never))) as here:
-        question = await here.let_think(SECRET)
-        await here.signal.delete(question)
-        answer = await here.answer_to("hello")
-    assert answer.text.endswith("hello")
-    assert len(here.signal.sent) == 1
-
-
-async def test_deleted_waiting_message_is_never_asked() -> None:
-    release = asyncio.Event()
-    async with story(script(held(release)), bot={"read_receipts": True}) as here:
-        await here.let_think("first")
-        await here.signal.say("!plan")  # later calls wait
-        waiting = await here.signal.say(SECRET)
-        await here.signal.delete(waiting)
-        third = (ADA.aci, (await here.signal.say("third"),))
-        await here.signal.until(lambda: third in here.signal.receipts)
-        release.set()
-        answers = [(await here.answer()).text for _ in range(3)]
-    assert answers[2].endswith("third")
-    assert SECRET not in str(here.model.requests)
 
 
 async def test_only_the_author_and_group_admins_delete_a_message() -> None:

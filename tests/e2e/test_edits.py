@@ -23,16 +23,6 @@ def asked(here: World) -> str:
     return content.partition("] ")[2]
 
 
-async def test_edit_during_a_request_replaces_the_question() -> None:
-    never = asyncio.Event()
-    async with story(script(held(never))) as here:
-        question = await here.let_think("How hihg is Everest?")
-        await here.signal.edit("How high is Everest?", question)
-        answer = await here.answer()
-    assert asked(here) == "How high is Everest?"
-    assert (answer.replaces, len(here.signal.sent)) == (None, 1)
-
-
 async def test_edit_of_a_waiting_message_keeps_its_place() -> None:
     release = asyncio.Event()
     async with story(script(held(release)), bot={"read_receipts": True}) as here:
@@ -60,22 +50,6 @@ async def test_each_edit_after_the_answer_edits_the_answer_and_the_old_words_are
     shown = [message["content"] for message in here.model.requests[-1]["messages"][1:]]
     assert len(shown) == 3
     assert not any("nice" in content for content in shown)
-
-
-async def test_a_longer_answer_edits_the_old_one_and_continues_below() -> None:
-    long = "\n\n".join(f"Paragraph {number}. {'word ' * 300}" for number in range(3))
-    async with story(script(text("short"), text(long), text("short again"))) as here:
-        question = await here.signal.say("one")
-        short = await here.answer()
-        edit = await here.signal.edit("two", question)
-        parts = [await here.answer() for _ in range(3)]
-        assert [part.replaces for part in parts] == [short.timestamp, None, None]
-        await here.signal.edit("three", edit)
-        last = await here.answer()
-        await here.signal.until(lambda: len(here.signal.deleted) == 2)
-    assert last.replaces == parts[0].timestamp
-    gone = [timestamp for _, timestamp in here.signal.deleted]
-    assert gone == [parts[1].timestamp, parts[2].timestamp]
 
 
 async def test_only_the_author_edits_a_message() -> None:

@@ -9,7 +9,7 @@ from bot.chat.joining import MAX_CANCELLED, MAX_JOINED_BYTES
 from bot.commands.questions import HOW_TO_PLAN
 from bot.signal.events import Person
 from conversation_store.models import Quote
-from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
+from tests.e2e.running_bot import World, running_bot, story, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_workspace import CSV
 from tests.e2e.traces import files_of, gone, rows_with, there
@@ -62,13 +62,6 @@ async def test_three_quick_messages_get_one_answer() -> None:
         assert await here.asked("thanks") == "You are welcome."
     assert len(here.signal.sent) == 2
     assert asked(here) == ["thanks"]
-
-
-async def test_answer_comes_as_soon_as_the_model_has_it() -> None:
-    async with story(text("Hello.")) as here:
-        await here.signal.say("hello")
-        async with asyncio.timeout(5):
-            assert (await here.answer()).text == "Hello."
 
 
 async def test_message_joins_while_the_model_writes_after_its_tools() -> None:
@@ -281,20 +274,6 @@ async def test_message_after_a_stop_does_not_join_the_turn_that_it_ends() -> Non
     assert asked(here) == ["how far is the moon?"]
 
 
-async def test_edit_of_a_message_that_joined_starts_the_turn_again() -> None:
-    never = asyncio.Event()
-    steps = script(held(never), held(never), text("5461 pears."))
-    async with story(steps) as here:
-        await here.let_think("127*43?")
-        further = await here.let_think(f"{SECRET}, I mean", requests=2)
-        await here.signal.edit("pears, I mean", further)
-        assert (await here.answer()).text == "5461 pears."
-        assert SECRET not in str(here.model.requests[2])
-        assert asked(here, 2) == ["127*43?", "pears, I mean"]
-        assert not rows_with(here, SECRET)
-    assert len(here.answers()) == 1
-
-
 async def test_deletion_of_a_message_that_joined_leaves_the_question() -> None:
     never = asyncio.Event()
     steps = script(held(never), held(never), text("5461."))
@@ -305,18 +284,6 @@ async def test_deletion_of_a_message_that_joined_leaves_the_question() -> None:
         assert (await here.answer()).text == "5461."
         assert SECRET not in str(here.model.requests[2])
         assert SECRET.encode() not in files_of(here)
-
-
-async def test_deletion_of_the_question_leaves_the_message_that_joined() -> None:
-    never = asyncio.Event()
-    steps = script(held(never), held(never), text("Apples."))
-    async with story(steps) as here:
-        question = await here.let_think(SECRET)
-        await here.let_think("apples, I mean", requests=2)
-        await here.signal.delete(question)
-        assert (await here.answer()).text == "Apples."
-        assert shown(here) == [("user", "apples, I mean")]
-        assert not rows_with(here, SECRET)
 
 
 async def test_deletion_after_the_answer_deletes_the_whole_turn() -> None:
@@ -337,51 +304,3 @@ async def test_timer_of_a_message_that_joined_is_the_timer_of_the_turn() -> None
         await here.let_think("127*43?")
         await here.asked("apples, I mean", expires_seconds=2)
         await gone(here, "apples")
-
-
-# Kills --------------------------------------------------------------------------------------------
-
-
-async def test_kill_before_a_message_joins_leaves_one_answer() -> None:
-    steps = script(tool_calls(WRITE), text("5461 apples."))
-    async with world(steps) as here:
-        async with killed_bot(with_notes(here, **READS)):
-            await here.signal.say("note: buy milk")
-            question = await here.signal.next_sent()
-            await write(here, "apples, I mean")
-        async with running_bot(with_notes(here, **READS)):
-            await here.signal.react("👍", question.timestamp)
-            while (answer := await here.answer()).text != "5461 apples.":
-                assert "👍 or 👎" in answer.text
-            await here.asked("!status")
-            assert notes(here) == "buy milk\n"
-    assert shown(here)[-1] == ("user", "apples, I mean")
-    assert len(here.model.requests) == 2
-
-
-@pytest.mark.parametrize("after_tools", [False, True])
-async def test_kill_after_a_message_joined_leaves_one_answer(after_tools: bool) -> None:
-    never = asyncio.Event()
-    before = [tool_calls(CALCULATE)] if after_tools else []
-    steps = script(*before, held(never), held(never), text("5461 apples."))
-    async with world(steps) as here:
-        async with killed_bot(here.settings()):
-            await here.let_think("127*43?", requests=len(before) + 1)
-            await here.let_think("apples, I mean", requests=len(before) + 2)
-        async with running_bot(here.settings()):
-            assert (await here.answer()).text == "5461 apples."
-            assert (await here.asked("hello")).endswith("hello")
-    joined, again = (here.model.requests[len(before) + place]["messages"] for place in (1, 2))
-    assert joined == again
-
-
-async def test_message_joins_a_turn_that_a_kill_interrupted() -> None:
-    never = asyncio.Event()
-    async with world(script(held(never), held(never), text("Both."))) as here:
-        async with killed_bot(here.settings()):
-            await here.let_think("one")
-        async with running_bot(here.settings()):
-            await here.model.wait_for_requests(2)
-            assert await here.asked("two") == "Both."
-    assert asked(here) == ["one", "two"]
-    assert len(here.signal.sent) == 1

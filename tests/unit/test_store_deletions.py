@@ -75,39 +75,6 @@ async def test_a_message_is_deleted_with_all_that_was_derived_from_it(tmp_path: 
         assert rows(tmp_path, "SELECT tool FROM audit") == [("calculate",)]
 
 
-async def test_a_deletion_takes_the_edits_of_a_message_along(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        await answer(store, received(1, SECRET))
-        _, edit = await settle(store, edit_of(1, 2, SECRET))
-        await mark(store, await finish(store, store.turns.begin([edit], SECRET)), 50)
-        waits = await accept(store, edit_of(2, 3, SECRET))
-        assert await forget(store, 2, 4) == (waits.id,)
-        assert await questions(store) == []
-        late = [received(1, SECRET), edit_of(1, 5, SECRET), edit_of(3, 6, SECRET)]
-        assert await store.messages.accept(late) == (None, None, None)
-        assert not is_left(tmp_path, SECRET)
-
-
-async def test_the_other_pieces_of_a_turn_that_runs_wait_on(tmp_path: Path) -> None:
-    async with store_at(tmp_path) as store:
-        pieces = [await accept(store, received(number, f"words {number}")) for number in (1, 2, 3)]
-        turn = store.turns.begin(pieces, "words 1 words 2 words 3")
-        deletion = await accept(store, deletion_of(1, 4))
-        assert await store.messages.find_target(deletion.message) == pieces[0].id
-    async with store_at(tmp_path) as store:
-        assert await store.messages.unfinished() == (
-            replace(pieces[0], begun=True, joined=tuple(pieces[1:])), deletion,
-        )  # fmt: skip
-        assert (await store.changes.forget(deletion))[0] == (pieces[0].id,)
-        assert (await store.changes.forget(deletion))[0] == ()
-        assert await finish(store, turn) == ()
-        found = await store.messages.unfinished()
-        assert found == tuple(pieces[1:])
-        await finish(store, store.turns.begin(found, "words 2 words 3"))
-        assert await questions(store) == ["words 2 words 3"]
-    assert not is_left(tmp_path, "words 1")
-
-
 async def test_message_deleted_before_its_arrival_is_refused(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         first = await accept(store, deletion_of(1, 2))

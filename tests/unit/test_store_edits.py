@@ -79,22 +79,6 @@ async def test_turn_about_old_words_of_a_piece_does_not_continue(tmp_path: Path)
         ]  # fmt: skip
 
 
-@pytest.mark.parametrize("comes_late", [False, True])
-async def test_an_edit_of_nothing_that_is_known_is_a_message(
-    tmp_path: Path, comes_late: bool
-) -> None:
-    async with store_at(tmp_path) as store:
-        outcome, edit = await settle(store, edit_of(1, 2, "hello"))
-        assert (outcome, edit.replaces) == ("unknown", None)
-    async with store_at(tmp_path) as store:
-        (edit,) = await store.messages.unfinished()
-        assert await store.messages.find_target(edit.message) is None
-        await mark(store, await finish(store, store.turns.begin([edit], "hello")), 100)
-        if comes_late:
-            assert await store.messages.accept([received(1, "helo")]) == (None,)
-        assert shapes(await answer_edit(store, 1, 3, "b")) == [("b", 100, 0)]
-
-
 async def test_parts_of_the_earlier_answer_that_are_not_sent_are_dropped(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         parts = await finish(store, await begin(store, received(1)), ["a", "b", "c"])
