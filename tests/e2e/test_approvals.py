@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import re
 import sqlite3
 import sys
@@ -176,18 +175,6 @@ async def test_stop_ends_a_question_and_a_later_yes_runs_nothing() -> None:
         assert notes(here) == ""
 
 
-async def test_question_open_at_a_crash_is_not_repeated_and_its_answer_counts() -> None:
-    async with world(script(tool_calls(WRITE), text("Done."))) as here:
-        async with killed_bot(with_notes(here)):
-            asked = await question(here, "note: buy milk")
-            await there(here, str(asked.timestamp))
-        await here.signal.react("👍", asked.timestamp)
-        async with running_bot(with_notes(here)):
-            assert (await here.answer()).text == "Done."
-        assert notes(here) == "buy milk\n"
-    assert here.answers() == [asked.text, "Done."]
-
-
 async def test_a_yes_that_was_said_before_the_question_does_not_answer_it() -> None:
     never = asyncio.Event()
     steps = script(held(never), tool_calls(WRITE), text("Then not."))
@@ -315,20 +302,6 @@ async def test_always_that_is_taken_back_holds_no_more(how: str) -> None:
         again = await question(here, "note: buy milk")
         assert await here.reacted("👎", again.timestamp) == "Then not."
         assert notes(here) == "buy milk\n"
-
-
-async def test_a_call_that_was_allowed_and_begun_before_a_crash_is_not_begun_again() -> None:
-    async with world(script(tool_calls(WRITE), text("Done."))) as here:
-        os.mkfifo(here.folder / "notes")  # no reader: the call hangs halfway
-        async with killed_bot(with_notes(here)):
-            asked = await question(here, "note: buy milk")
-            await here.signal.react("👍", asked.timestamp)
-            await here.signal.wait_for(lambda sent: sent.text.startswith("🔧"))
-        (here.folder / "notes").unlink()
-        async with running_bot(with_notes(here)):
-            assert (await here.answer()).text == "Done."
-        assert notes(here) == ""
-    assert "restart" in here.told()
 
 
 async def test_a_yes_that_a_crash_left_unused_counts_after_the_restart() -> None:

@@ -1,7 +1,6 @@
 """The whole bot over signal-cli-rest-api: the same answers, as far as that server allows."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -11,18 +10,14 @@ from typing import Final
 import pytest
 
 from bot.signal.events import Person
-from bot.signal.frames import Account
-from conversation_store.store import open_store
 from tests.contract.test_signal_rest import MAX_AT_ONCE
 from tests.e2e import scraped
 from tests.e2e.running_bot import World, running_bot, world
 from tests.e2e.test_approvals import WRITE, notes, with_notes
 from tests.e2e.test_conversation import CALCULATE
-from tests.e2e.test_restart import received
 from tests.fakes.openai_server import script, text, tool_calls
-from tests.fakes.signal_frames import receipt_frame, text_frame
 from tests.fakes.signal_rest_api import NUMBER, Fault, Sent, SignalRestApi
-from tests.fakes.signal_side import ADA, BOT
+from tests.fakes.signal_side import ADA
 
 SHORT_SECONDS: Final = 0.05
 LATE_SECONDS: Final = 8.0
@@ -73,18 +68,6 @@ async def test_a_message_gets_its_progress_and_its_answer() -> None:
     assert (begun.text, done.text) == ("🔧 Using calculate…", "🔧 Using calculate ✓")
     assert (done.replaces is not None, answer.text) == (True, "It is 5461.")
     assert {sent.recipient for sent in bot.api.sent} == {ADA.aci}
-
-
-async def test_an_edit_after_the_answer_edits_the_answer_and_a_second_one_the_edited() -> None:
-    async with world() as here, guest(here) as bot:
-        question = await bot.api.say("Is Sidney nice?")
-        old = await bot.answer(1)
-        edit = await bot.api.edit("Is Sydney nice?", question)
-        new = await bot.answer(2)
-        await bot.api.edit("Is Sydney big?", edit)
-        newest = await bot.answer(3)
-        assert bot.asked() == "Is Sydney big?"
-    assert (old.replaces, new.replaces, newest.replaces) == (None, old.timestamp, new.timestamp)
 
 
 @pytest.mark.parametrize("by", ["reaction", "reply"])
@@ -152,20 +135,3 @@ async def test_a_stuck_gateway_is_named_until_it_answers_and_the_answer_comes_on
                 await api.wait_until(lambda: len(api.sent) == 1)
             assert (await scraped.readiness(port))["signal"][0]
     assert [sent.text.split()[-1] for sent in api.sent] == ["hello"]
-
-
-async def test_an_answer_of_an_earlier_life_that_a_phone_confirms_is_not_sent_again() -> None:
-    account = Account(NUMBER, BOT.aci)
-    async with world() as here, SignalRestApi.listen() as api:
-        async with open_store(here.folder / "store.db") as store:
-            (accepted,) = await store.messages.accept([received("hello", 7)])
-            assert accepted is not None
-            await store.turns.answer(accepted, ["Was it sent?"], outcome="command")
-            sent_at = time.time_ns() // 1_000_000 + 1
-        settings = here.settings(signal={"url": api.url, "phone_number": NUMBER})
-        async with running_bot(settings):
-            await api.wait_for_receiver()
-            await api.push(receipt_frame(account, ADA, sent_at, sent_at))
-            await api.push(text_frame(account, ADA, sent_at + 1, "are you there?"))
-            await api.wait_until(lambda: len(api.sent) == 1)
-    assert api.sent[0].text.endswith("are you there?")

@@ -82,22 +82,6 @@ async def test_person_answers_in_numbers_or_words_and_the_model_goes_on(
     assert here.answers() == [asked.text, "All right."]
 
 
-async def test_question_survives_ten_restarts_and_the_turn_continues() -> None:
-    async with world(script(ask(), text("Green it is."))) as here:
-        async with running_bot(here.settings()):
-            asked = await question(here, "paint it")
-        for number in range(10):
-            async with running_bot(here.settings()) as bot:
-                await here.signal.until(lambda: here.signal.subscribed)
-                if number % 2:
-                    await kill(bot)
-        assert len(here.model.requests) == 1
-        async with running_bot(here.settings()):
-            assert await here.asked("2", quote=asked.timestamp) == "Green it is."
-    assert here.answers() == [asked.text, "Green it is."]
-    assert here.told() == "The person chose: Green"
-
-
 class Clock:
     """The machine's clock, which the test sets ahead."""
 

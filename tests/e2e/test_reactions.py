@@ -141,21 +141,6 @@ async def test_reaction_survives_a_kill_and_no_words_follow(transport: str) -> N
     assert set(it.people.reactions) == {on(thanks, "❤️")}
 
 
-async def test_call_that_a_kill_cut_off_is_made_once_more() -> None:
-    never = asyncio.Event()
-    calling = "SELECT 1 FROM messages WHERE role = 'tool' AND content IS NOT NULL"
-    steps = script(tool_calls(("calculate", {"expression": "1+1"})), held(never), react())
-    async with world(steps) as here:
-        async with running_bot(here.settings()) as bot:
-            thanks = await here.signal.say("count that, thanks")
-            await there_is(here, calling)
-            await here.model.wait_for_requests(2)
-            await kill(bot)
-        async with running_bot(here.settings()):
-            await here.signal.until(lambda: here.signal.reactions == [on(thanks)])
-    assert here.answers() == []
-
-
 async def test_words_next_to_the_call_are_not_sent() -> None:
     steps = script(react(content="You are welcome!"), text("Bye."))
     async with world(steps) as here, running_bot(here.settings()):

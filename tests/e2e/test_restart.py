@@ -2,17 +2,16 @@
 
 import asyncio
 import re
-import time
 from dataclasses import replace
 
 import pytest
 
 from bot.chat.joining import MAX_WAITING
-from bot.signal.events import Person
 from conversation_store.models import ChatId, ReceivedKind, ReceivedMessage
 from conversation_store.store import open_store
 from tests.e2e.running_bot import World, killed_bot, running_bot, world
-from tests.e2e.test_conversation import CALCULATE
+from tests.e2e.stored import read_store
+from tests.e2e.test_conversation import BEN, CALCULATE
 from tests.e2e.traces import there_is
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT
@@ -28,23 +27,6 @@ def received(text: str, timestamp: int) -> ReceivedMessage:
         text=text,
         received_at=timestamp,
     )
-
-
-async def test_doubt_delays_only_its_own_chat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.chat.outbox.PROOF_SECONDS", 60.0)
-    bob = Person(aci="0d1e2f30-0000-4000-8000-000000000001", name="Bob")
-    async with world() as here:
-        async with open_store(here.folder / "store.db") as store:
-            (accepted,) = await store.messages.accept([received("hello", 7)])
-            assert accepted is not None
-            await store.turns.answer(accepted, ["Was it sent?"], outcome="command")
-            sent_at = time.time_ns() // 1_000_000 + 1
-        async with running_bot(here.settings()):
-            await here.signal.say("mine", author=ADA)
-            assert (await here.asked("his", author=bob)).endswith("his")
-            await here.signal.deliver_receipt(sent_at)
-            assert (await here.answer()).text.endswith("mine")
-    assert len(here.answers()) == 2
 
 
 async def test_after_a_crash_the_sign_of_progress_still_says_how_earlier_calls_ended() -> None:
@@ -98,22 +80,6 @@ async def test_deletion_interrupted_by_a_crash_leaves_the_other_pieces() -> None
     assert len(here.answers()) == 2
 
 
-async def test_edit_interrupted_by_a_crash_is_answered() -> None:
-    never = asyncio.Event()
-    async with world(script(held(never))) as here:
-        async with killed_bot(here.settings()):
-            question = await here.let_think("wrong")
-        async with open_store(here.folder / "store.db") as store:
-            # Something that is to be sent keeps the chat's turn waiting.
-            await store.outbox.add_note(ChatId.parse(f"direct:{ADA.aci}"), "By the way.")
-            assert all(await store.messages.accept([about(question, "edit", "right")]))
-        async with running_bot(here.settings()):
-            assert (await here.answer()).text == "By the way."
-            assert (await here.answer()).text.endswith("right")
-            await here.asked("!status")
-    assert len(here.answers()) == 3
-
-
 async def test_a_start_waits_for_no_room_however_much_there_is_to_go_on_with() -> None:
     never = asyncio.Event()
     waiting = [received(str(number), number) for number in range(MAX_WAITING + 1)]
@@ -123,6 +89,21 @@ async def test_a_start_waits_for_no_room_however_much_there_is_to_go_on_with() -
             assert all(await store.messages.accept([*waiting, edit]))
         async with killed_bot(here.settings()):
             await here.model.wait_for_requests(1)
+
+
+@pytest.mark.full
+async def test_shutdown_stores_read_messages_also_with_full_queues() -> None:
+    never = asyncio.Event()
+    waiting = [received(str(number), number) for number in range(MAX_WAITING + 300)]
+    async with world(held(never)) as here:
+        async with open_store(here.folder / "store.db") as store:
+            assert all(await store.messages.accept(waiting))
+        async with running_bot(here.settings(), grace_seconds=0):
+            await here.signal.until(lambda: here.signal.subscribed)
+            for number in range(90):
+                await here.signal.say(f"message {number}", author=BEN)
+        kept = read_store(here.folder / "store.db")
+    assert len(kept.outcomes) == len(waiting) + 90 - here.signal.undelivered
 
 
 def about(timestamp: int, kind: ReceivedKind, text: str = "") -> ReceivedMessage:

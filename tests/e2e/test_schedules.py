@@ -16,7 +16,6 @@ from tests.fakes.signal_side import ADA, Group
 
 QUESTION = "How is the weather in Rome?"
 TWO_ASKED = "SELECT 1 WHERE (SELECT count(*) FROM inbox WHERE kind = 'scheduled') = 2"
-NONE_WAITS = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM outbox WHERE state = 'waiting')"
 SUM = ("calculate", {"expression": "127*43"})
 
 
@@ -53,22 +52,6 @@ async def test_a_scheduled_question_is_no_command_and_no_answer_to_another_quest
         await here.signal.react("👍", asked.timestamp)
         said = [(await here.answer()).text for _ in range(3)]
     assert said == ["Noted.", "⏰ yes\n\nYes what?", "⏰ !help\n\nHelp whom?"]
-
-
-async def test_a_question_that_a_crash_interrupts_is_answered_once() -> None:
-    never = asyncio.Event()
-    steps = script(schedule(QUESTION, at()), text("I will."), held(never))
-    async with world(steps) as here:
-        async with killed_bot(here.settings()):
-            assert await here.asked("tell me then how the weather is") == "I will."
-            async with asyncio.timeout(WAIT_SECONDS):
-                await here.model.wait_for_requests(3)
-        here.model.handler = text("Sunny.")
-        for _ in range(2):
-            async with running_bot(here.settings()):
-                await here.signal.wait_for(lambda sent: sent.text.endswith("Sunny."))
-                await there_is(here, NONE_WAITS)
-    assert here.answers() == ["I will.", f"⏰ {QUESTION}\n\nSunny."]
 
 
 async def test_a_schedule_ends_after_three_failures_without_an_answer_between_them() -> None:
