@@ -15,7 +15,6 @@ from tests.fakes.openai_server import Step, held, script, text, tool_calls
 
 Call = tuple[str, dict[str, Any]]
 
-GROUP: Final = "Z3JvdXA="
 BEGUN: Final = "🔧 0/2\n◐ add\n☐ write it down"
 OVER: Final = "🔧 Using calculate ✓\n☑ add\n☑ write it down"
 

@@ -6,8 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bot.chat.presence import (
     MAX_CHATS,
@@ -203,24 +201,6 @@ async def test_typing_follows_the_turns_of_a_chat(
 
 
 @without_waiting
-async def test_typing_is_taken_back_when_a_turn_stops_or_fails() -> None:
-    phones = Phones()
-    async with presence_on(phones) as presence:
-        for group in (CHAT, GROUP):
-            try:
-                async with asyncio.timeout(3), presence.typing(group):
-                    await asyncio.Event().wait()
-            except TimeoutError:
-                pass
-    assert phones.given == [
-        (0, ("typing", CHAT)),
-        (3, ("still", CHAT)),
-        (3, ("typing", GROUP)),
-        (6, ("still", GROUP)),
-    ]
-
-
-@without_waiting
 async def test_a_message_is_noticed_before_its_turn_begins() -> None:
     phones = Phones()
     async with presence_on(phones, ack_reaction="👀", read_receipts=True) as presence:
@@ -280,67 +260,6 @@ async def test_cancelled_presence_shows_nothing_and_delays_nothing() -> None:
             pass
     assert clock() == 1
     assert phones.given == []
-
-
-@without_waiting
-async def test_interrupted_turn_leaves_no_task_behind() -> None:
-    phones = Phones()
-
-    async def turn(presence: Presence) -> None:
-        async with presence.typing(CHAT):
-            await asyncio.Event().wait()
-
-    async def everything() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            presence = Presence(
-                phones, may_write=everywhere, ack_reaction=None, read_receipts=False, tasks=tasks
-            )
-            tasks.create_task(turn(presence))
-            await asyncio.sleep(1)
-            raise ConnectionError
-
-    with pytest.raises(ExceptionGroup):
-        await everything()
-    assert phones.given == [(0, ("typing", CHAT))]
-    assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-TURNS = st.lists(
-    st.tuples(
-        st.integers(0, 40),  # begins
-        st.integers(0, 30),  # lasts
-        st.booleans(),  # is answered
-    ),
-    min_size=1,
-    max_size=6,
-)
-
-
-@settings(max_examples=200, derandomize=True, database=None, deadline=None)
-@given(TURNS, st.sampled_from([0, 0.5, 1.5, 4.5, 1_000]))
-@without_waiting
-async def test_typing_never_outlasts_overlapping_turns(
-    turns: list[tuple[int, int, bool]], takes_seconds: float
-) -> None:
-    phones = Phones()
-    phones.takes_seconds = takes_seconds
-
-    async def turn(presence: Presence, begins: int, lasts: int, answered: bool) -> None:
-        await asyncio.sleep(begins)
-        async with presence.typing(CHAT) as typing:
-            await asyncio.sleep(lasts)
-            typing.answered = answered
-
-    async with presence_on(phones) as presence, asyncio.TaskGroup() as tasks:
-        for times in turns:
-            tasks.create_task(turn(presence, *times))
-    end = max(begins + lasts for begins, lasts, _ in turns)
-    answers = [float(begins + lasts) for begins, lasts, answered in turns if answered]
-    shown = [at for at, (sign, _) in phones.given if sign == "typing"]
-    taken_back = [at for at, (sign, _) in phones.given if sign == "still"]
-    if shown:
-        assert max(taken_back + answers) >= max(shown)
-        assert max(shown) <= end + SIGN_SECONDS
 
 
 def hanging() -> Phones:

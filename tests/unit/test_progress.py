@@ -7,8 +7,6 @@ from itertools import pairwise
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bot.chat.progress import (
     EDITS_AT_ONCE,
@@ -110,17 +108,6 @@ async def test_message_names_running_tools(changes: list[Change], shown: list[st
     assert channel.texts == [f"🔧 Using {text}" for text in shown]
     replaced = [replaces for _, replaces in channel.shown]
     assert replaced == [None, *range(101, 100 + len(replaced))]
-
-
-@without_waiting
-async def test_long_call_leaves_an_edit_for_the_end() -> None:
-    channel = Channel()
-    async with turn(channel) as progress:
-        progress.tools.show("run_command")
-        await asyncio.sleep(100_000)
-        progress.tools.finished("run_command", ok=False)
-    assert len(channel.texts) == 1 + MAX_EDITS
-    assert channel.texts[-1] == "🔧 Using run_command ✗"
 
 
 @without_waiting
@@ -243,39 +230,3 @@ async def test_changes_of_a_list_ask_an_absent_signal_side_a_bounded_number_of_t
             progress.show_list([f"☐ {number}"])
             await asyncio.sleep(100)
     assert len(channel.times) <= MAX_EDITS
-
-
-CALLS = st.lists(
-    st.tuples(
-        st.sampled_from(["a", "b", "c", "d", "e", "f", "g"]),
-        st.integers(0, 20),  # begins
-        st.integers(0, 20),  # lasts
-        st.booleans(),  # ends well
-    ),
-    min_size=1,
-    max_size=30,
-)
-
-
-@settings(max_examples=200, derandomize=True, database=None, deadline=None)
-@given(CALLS, st.sampled_from([0.0, 0.5, 1.5]))
-@without_waiting
-async def test_overlapping_calls_end_with_a_complete_message_within_ten_edits(
-    calls: list[tuple[str, int, int, bool]], takes_seconds: float
-) -> None:
-    async def call(progress: Progress, name: str, begins: int, lasts: int, ok: bool) -> None:
-        await asyncio.sleep(begins)
-        progress.tools.show(name)
-        await asyncio.sleep(lasts)
-        progress.tools.finished(name, ok=ok)
-
-    channel = Channel(takes_seconds=takes_seconds)
-    async with turn(channel) as progress, asyncio.TaskGroup() as tasks:
-        for each in calls:
-            tasks.create_task(call(progress, *each))
-    assert 1 <= len(channel.shown) <= 1 + MAX_EDITS
-    last = channel.texts[-1].removeprefix("🔧 Using ").split(", ")
-    assert {tool[0] for tool in last} == {name for name, *_ in calls}
-    assert all(tool[1:] in (" ✓", " ✗") for tool in last)
-    chain = [None, *range(101, 100 + len(channel.shown))]
-    assert [replaces for _, replaces in channel.shown] == chain

@@ -16,7 +16,6 @@ IDS = ("call_0", "call_1", "call_2")
 """Endpoints number the calls of every conversation alike."""
 
 DELEGATES = tuple(ToolCall(id_, "delegate", "{}") for id_ in IDS)
-WRITE = Message(Role.ASSISTANT, None, (ToolCall("call_0", "write", "{}"),))
 SHOWN = Image("image/png", b"of the person")
 
 

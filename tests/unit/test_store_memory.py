@@ -24,7 +24,6 @@ from tests.unit.stores import (
     store_at,
 )
 
-BEN = ChatId.parse("direct:ben")
 HOUR_MS = 3_600_000
 FAR = 4_000_000_000_000
 

@@ -15,8 +15,6 @@ from tests.unit.stores import (
     store_at,
 )
 
-OTHER = ChatId.parse("group:other")
-
 
 async def texts(store: ConversationStore, chat: ChatId = GROUP) -> list[str]:
     return [heard.text for heard in await store.messages.overheard(chat)]
