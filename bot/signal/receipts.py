@@ -360,8 +360,13 @@ class DeliveryReceipts:
         # Phones may confirm sends of an earlier process late. The clock may have been turned back.
         now_ms = self._now_ms()
         since = max(min(self._started_ms, now_ms), now_ms - CLOCK_SKEW_MS)
-        attempt = Attempt(chat, since, is_message=is_message)
+        attempt, began = Attempt(chat, since, is_message=is_message), time.monotonic()
         self.add(attempt)
+
+        def latest_ms() -> int:
+            """Return the time by the clock as it is now, or as it was before it was turned back."""
+            return max(self._now_ms(), now_ms + int((time.monotonic() - began) * 1_000))
+
         try:
             yield attempt
             attempt.until, attempt.is_done = self._now_ms() + 1, True
@@ -369,7 +374,7 @@ class DeliveryReceipts:
             if error.timestamp is not None:
                 attempt.since, attempt.until = error.timestamp, error.timestamp + 1
             elif error.answered:
-                attempt.until = self._now_ms() + AHEAD_MS
+                attempt.until = latest_ms() + AHEAD_MS
             error.sending = attempt
             raise
         except SignalError:
@@ -377,7 +382,7 @@ class DeliveryReceipts:
             raise
         finally:
             if attempt.until is None:
-                attempt.until = self._now_ms() + LATE_START_MS
+                attempt.until = latest_ms() + LATE_START_MS
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1_000)
