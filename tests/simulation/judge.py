@@ -34,6 +34,8 @@ FAILED: Final = re.compile(
     r"zu lange für die Antwort|Betreiber|Bitte versuche es"
 )
 """Words of the sentences that explain why there is no answer."""
+UNSEEN: Final = re.compile(r"nobody had seen yet|noch niemand gesehen")
+"""Words of the sentence about an unsent answer that was deleted with one of its messages."""
 FORGETTING: Final = ("!stop", "!clear", "!undo", "!retry")
 
 
@@ -128,6 +130,7 @@ def missing(world: World) -> list[str]:
                 if one.chat == chat and is_owed(world, one) and not _is_answered(world, phone, one)
             ]
             lacking = [one for one in lacking if one.at > _excused_until(world, phone, chat)]
+            lacking = [one for one in lacking if not _is_told_of_a_deletion(world, phone, one)]
             if lacking and not world.evidence.refusals:
                 names = ", ".join(f"{one.marks[-1]} ({one.work})" for one in lacking)
                 owed.append(f"{phone.person.name} got no answer to {names}")
@@ -139,6 +142,13 @@ def _excused_until(world: World, phone: Phone, chat: ChatId) -> float:
     said = [text for bubble in phone.bubbles.get(chat, ()) for text in bubble.texts]
     failed = [at for at, text in said if FAILED.search(text)]
     return max(failed, default=0.0) if world.has_moods else 0.0
+
+
+def _is_told_of_a_deletion(world: World, phone: Phone, said: Said) -> bool:
+    """Whether people were told that an answer was deleted with another message."""
+    texts = [text for bubble in phone.bubbles.get(said.chat, ()) for text in bubble.texts]
+    is_told = any(at > said.at and UNSEEN.search(text) for at, text in texts)
+    return is_told and any(one.deletion for one in _near(world, said))
 
 
 def _is_answered(world: World, phone: Phone, said: Said) -> bool:
